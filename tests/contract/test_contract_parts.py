@@ -84,7 +84,7 @@ def program_of(layer):
     return lambda *inputs: [as_numpy(each) for each in program(*map(ops.convert_to_tensor, inputs))]
 
 
-def test_every_layer_of_positions_and_cells_is_among_them():
+def test_table_covers_every_layer_of_positions_and_cells():
     named = {name.split()[0] for name in MADE} | {type(recurrent_cases.made("luong").cell).__name__}
     assert named == {each.__name__ for each in (*POSITION_LAYERS, *RECURRENT_LAYERS)}
 
@@ -99,27 +99,17 @@ def test_poison_in_padding_changes_nothing(make):
         for poisoned, expected in zip(found, clean, strict=True):
             assert_identical(poisoned, expected)
     assert all(np.any(array != 0) for array in clean)
-
-
-@pytest.mark.slow
-@every_part
-def test_a_memory_without_keys_is_as_good_as_any_other(make):
-    layer, (queries, memory) = make(), inputs_of()
+    output, weights, *others = clean
+    by_memory = others[-1 - len(layer.trainable_variables)]
     assert LENGTHS[2] == 0
-    other = np.concatenate([memory[:2], 1 - memory[2:]])
-    program = program_of(layer)
-    (output, weights, *found), (another, *_) = program(queries, memory), program(queries, other)
-    assert_identical(another, output)
     assert not np.any(weights[2])
-    by_memory = found[-1 - len(layer.trainable_variables)]
     assert not np.any(by_memory[2])
-    assert np.all(np.isfinite(output))
-    assert np.all(output[2, :3] == 0) == isinstance(layer, Biased)  # a cell goes on without what it would have read
+    assert np.all(output[2, :3] == 0) == isinstance(layer, Biased)  # a cell continues without a context
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "policy"), [(name, HALVES[n % 2]) for n, name in enumerate(MADE)])
-def test_in_half_precision_nothing_leaks_or_overflows(name, policy):
+def test_half_precision_neither_leaks_nor_overflows(name, policy):
     program = program_of(MADE[name](dtype=policy))
     found = program(*inputs_of(0.0))
     for clean, dirty in zip(found, program(*inputs_of(np.nan)), strict=True):

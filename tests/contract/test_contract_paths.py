@@ -84,7 +84,7 @@ def every_mask_model(case, **options):
 
 
 @every_path
-def test_lengths_and_poison(case, run, tmp_path):
+def test_every_path_applies_lengths_and_ignores_poison(case, run, tmp_path):
     """Output only; an entry with no key, one with padding, one with a length above Tk; dropout is off in inference."""
     lengths = {"valid_lens": keras.Input((), dtype="int32", name="valid_lens")}
     model, layer = model_of(case, lambda layer, x: {"output": layer(*x.values())}, lengths, dropout=0.5, seed=5)
@@ -102,7 +102,7 @@ def test_lengths_and_poison(case, run, tmp_path):
 
 
 @every_path
-def test_every_mask_and_returned_weights(case, run, tmp_path):
+def test_every_path_applies_all_masks_at_any_size(case, run, tmp_path):
     """Lengths by query, mask and causal together; then other sizes of B, Tq and Tk through the same program."""
     model, layer = every_mask_model(case)
     rng, compute = np.random.default_rng(6), None
@@ -120,7 +120,7 @@ def test_every_mask_and_returned_weights(case, run, tmp_path):
 
 
 @every_path
-def test_masks_from_an_embedding(case, run, tmp_path):
+def test_every_path_applies_masks_of_an_embedding(case, run, tmp_path):
     """`Embedding(mask_zero=True)` masks queries and keys, through the symbolic graph as well."""
     layer = case.make()
     queries = keras.Input((None,), dtype="int32", name="query_tokens")
@@ -150,7 +150,7 @@ def test_masks_from_an_embedding(case, run, tmp_path):
 
 @pytest.mark.slow
 @in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], more=0)
-def test_fit(case, jit_compile):
+def test_fit_takes_the_gradient_step_and_ignores_poison(case, jit_compile):
     """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
     inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
     dirty = [array.copy() for array in inputs]
@@ -182,7 +182,7 @@ def test_fit(case, jit_compile):
 
 @pytest.mark.slow
 @in_turn("jit_compile", FIT_MODES, CASES[:4], more=0)
-def test_fit_with_dropout_every_mask_and_rows_with_no_key(case, jit_compile):
+def test_fit_with_dropout_and_rows_without_keys_changes_every_weight(case, jit_compile):
     model, _ = every_mask_model(case, dropout=0.5, seed=3)
     output = keras.layers.Dense(1)(model.output["output"])
     trainable = keras.Model(model.input, output)
@@ -205,7 +205,7 @@ WITH_REAL_SIZES = [
 
 @only_on("torch", reason="on others no tensor is put on another device than Keras says")
 @pytest.mark.parametrize("case", WITH_REAL_SIZES, ids=lambda case: case.name)
-def test_all_tensors_lie_where_the_inputs_do(case):
+def test_all_tensors_are_on_the_device_of_the_inputs(case):
     """On a device that is there on every machine; a GPU is one too."""
     with keras.device("meta"):
         layer = case.make()

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backends import COMPILED_MODES, compiled, only_on, x64
-from contract_cases import B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
+from backends import COMPILED_MODES, compiled, only_on
+from contract_cases import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close
 
 LEADING = {"rank3": (2,), "rank4": (2, 4), "rank5": (2, 1, 4)}
@@ -28,7 +28,7 @@ def agrees_with_the_oracle(case, inputs, masks):
 
 
 @in_turn("leading", LEADING, more=1)
-def test_any_number_of_leading_axes(case, leading):
+def test_any_number_of_leading_axes_is_taken(case, leading):
     rng = np.random.default_rng(1)
     inputs = case.inputs(leading=leading)
     for masks in (
@@ -51,10 +51,11 @@ def test_axes_of_the_same_size_are_not_confused(case, sizes):
     agrees_with_the_oracle(case, inputs, {"attention_mask": rng.random((queries, keys)) < 0.5, "causal": True})
 
 
-@in_turn(
-    "sizes", {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}, more=1
-)
-def test_an_axis_of_size_zero(case, sizes):
+EMPTY = {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}
+
+
+@in_turn("sizes", EMPTY, CASES + VARIANTS, more=1)
+def test_axis_of_size_zero_gives_zeros(case, sizes):
     """No keys at all is a batch of rows with no key: zeros, not NaN."""
     inputs, layer = case.inputs(**sizes), case.layer()
     *leading, queries, _ = inputs["queries"].shape
@@ -74,7 +75,7 @@ STATIC = {  # known and unknown sizes of B, Tq and Tk
 
 
 @in_turn("known", {f"{name}-{both}": (*sizes, both) for name, sizes in STATIC.items() for both in (False, True)})
-def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known):
+def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(case, known):
     batch, queries, keys, weights_too = known
     shapes = {"queries": (queries, case.Dq), "keys": (keys, case.Dk), "values": (keys, Dv)}
     symbolic_inputs = {name: keras.Input(batch_shape=(batch, *shape)) for name, shape in shapes.items()}
@@ -96,21 +97,8 @@ def test_symbolic_shapes_and_dtypes_are_those_of_the_result(case, known):
         assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
 
 
-POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=x64), "mixed": "mixed_bfloat16"}
-
-
-@in_turn("policy", POLICIES, more=1)
-def test_symbolic_dtype_under_a_policy(case, policy):
-    layer = case.make(dtype=policy)
-    symbolic_inputs = {name: keras.Input(array.shape[1:], dtype="float32") for name, array in case.inputs().items()}
-    symbolic = layer(**symbolic_inputs, return_attention_scores=True)
-    real = call(layer, case.inputs(), return_attention_scores=True)
-    for tensor, result in zip(symbolic, real, strict=True):
-        assert tensor.dtype == keras.backend.standardize_dtype(result.dtype) == layer.compute_dtype
-
-
 @every_case
-def test_sizes_known_from_one_input_only_survive(case):
+def test_sizes_known_from_one_input_are_kept(case):
     """Tk known from the values alone is the size of the weights' last axis; B likewise, from the keys."""
     shapes = (None, Tq, case.Dq), (B, None, case.Dk), (None, Tk, Dv)
     inputs = [keras.Input(batch_shape=shape) for shape in shapes]
@@ -121,7 +109,7 @@ def test_sizes_known_from_one_input_only_survive(case):
 
 @only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
 @in_turn("known", STATIC, more=1)
-def test_static_shapes_survive_tf_function(case, known):
+def test_static_shapes_are_kept_by_tf_function(case, known):
     import tensorflow as tf
 
     batch, queries, keys = known

@@ -12,8 +12,6 @@ from keras import ops
 from tolerances import assert_close, assert_identical
 
 import keras_attn
-from keras_attn._maths.masks import combine_masks
-from keras_attn._tensors import Masks, Pairs
 
 B, Tq, Tk = 2, 3, 5
 LENGTHS = {
@@ -49,7 +47,7 @@ def random_scores(shape=(B, Tq, Tk), scale=1.0):
 @both_forms
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_agrees_with_the_oracle(softmax, lengths, mask):
+def test_softmax_agrees_with_the_oracle(softmax, lengths, mask):
     scores = random_scores()
     weights = as_numpy(softmax(scores, LENGTHS[lengths], MASKS[mask]))
     expected = reference.masked_softmax(scores, LENGTHS[lengths], MASKS[mask])
@@ -69,7 +67,7 @@ def test_agrees_with_the_oracle(softmax, lengths, mask):
     ],
     ids=lambda lengths: lengths.dtype.name,
 )
-def test_lengths_of_every_dtype_beside_more_keys_than_it_counts(softmax, lengths):
+def test_lengths_of_small_dtypes_do_not_wrap_around(softmax, lengths):
     """300 keys: a comparison in the dtype of the lengths, or a cast of them to int32, would wrap around."""
     scores = random_scores((B, Tq, 300))
     expected = reference.masked_softmax(scores, lengths)
@@ -80,7 +78,7 @@ def test_lengths_of_every_dtype_beside_more_keys_than_it_counts(softmax, lengths
 
 @both_forms
 @pytest.mark.parametrize("leading", [(), (2,), (Tq,), (2, 4)], ids=["rank2", "rank3", "batch as large", "rank4"])
-def test_any_number_of_leading_axes(softmax, leading):
+def test_any_number_of_leading_axes_is_taken(softmax, leading):
     scores, rng = random_scores((*leading, Tq, Tk)), np.random.default_rng(4)
     for shape in (leading, (*leading, Tq)):
         lengths = rng.integers(0, Tk + 1, size=shape)
@@ -107,7 +105,7 @@ EVERY_DTYPE = ["float16", "bfloat16", "float32", pytest.param("float64", marks=x
 
 @both_forms
 @pytest.mark.parametrize("dtype", EVERY_DTYPE)
-def test_large_scores_and_empty_rows_in_every_dtype(softmax, dtype):
+def test_large_scores_and_empty_rows_agree_with_the_oracle(softmax, dtype):
     """Scores up to 6e4, near the end of float16, where a fill value of -1e9 or -1e6 is already -inf."""
     scores = keras.ops.cast(random_scores(scale=2e4).clip(-6e4, 6e4), dtype)
     lengths = np.array([[1, 5, 0], [4, 0, 5]])
@@ -118,7 +116,7 @@ def test_large_scores_and_empty_rows_in_every_dtype(softmax, dtype):
 
 @both_forms
 @pytest.mark.parametrize("lowest", [-1e6, -1e9, -1e30])
-def test_scores_below_every_usual_fill_value(softmax, lowest):
+def test_scores_below_usual_fill_values_keep_their_weights(softmax, lowest):
     """A masked score filled with -1e6 or -1e9 would win against these, and their row would be lost."""
     scores, lengths = np.float32(lowest) * (1 + np.abs(random_scores())), np.array([[2, 5, 0], [1, 3, 4]])
     weights = as_numpy(softmax(scores, lengths))
@@ -127,7 +125,7 @@ def test_scores_below_every_usual_fill_value(softmax, lowest):
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in EVERY_DTYPE if dtype != "bfloat16"])
-def test_scores_at_the_ends_of_the_dtype(dtype):
+def test_scores_at_the_ends_of_the_dtype_are_exact(dtype):
     largest = float(np.finfo(dtype).max)
     scores = np.array([[largest, largest, 0, 0], [-largest / 2, 0, largest, largest]], dtype)
     weights = as_numpy(keras_attn.masked_softmax(scores, mask=np.array([[1, 1, 1, 0], [1, 0, 0, 0]], bool)))
@@ -141,7 +139,7 @@ def test_half_precision_is_rounded_once_from_float32(dtype):
     assert_identical(as_numpy(keras_attn.masked_softmax(scores)), as_numpy(rounded))
 
 
-def test_a_single_key_is_no_mistake():
+def test_single_key_gets_the_whole_weight():
     """Keras warns of a softmax over one entry, and warnings are errors here."""
     weights = keras_attn.masked_softmax(np.array([[[3.0], [-50.0]], [[0.0], [1e30]]], "float32"), [1, 0])
     assert_identical(as_numpy(weights), np.float32([[[1], [1]], [[0], [0]]]))
@@ -149,7 +147,7 @@ def test_a_single_key_is_no_mistake():
 
 @both_forms
 @every_compiled_mode
-def test_compiled_with_dynamic_axes(softmax, mode):
+def test_one_program_takes_dynamic_axes(softmax, mode):
     scores, lengths, mask = random_scores(), LENGTHS["by_query"].astype("int32"), MASKS["full"]
     signature = [((None, None, None), "float32"), ((None, None), "int32"), ((None, None, None), "bool")]
     program = compiled(softmax, mode, signature=signature)
@@ -157,20 +155,7 @@ def test_compiled_with_dynamic_axes(softmax, mode):
     assert_close(weights, reference.masked_softmax(scores, lengths, mask), "float32")
 
 
-@both_forms
-def test_in_a_model_that_is_saved(softmax, tmp_path):
-    scores, lengths = keras.Input((None, Tk), name="scores"), keras.Input((), dtype="int32", name="lengths")
-    symbolic = softmax(scores, lengths)
-    assert symbolic.shape == (None, None, Tk)
-    assert symbolic.dtype == "float32"
-    model, inputs = keras.Model([scores, lengths], symbolic), [random_scores(), np.array([3, 0], "int32")]
-    model.save(tmp_path / "softmax.keras")
-    reloaded = keras.saving.load_model(tmp_path / "softmax.keras")
-    assert_close(as_numpy(model(inputs)), reference.masked_softmax(*inputs), "float32")
-    assert_identical(as_numpy(reloaded(inputs)), as_numpy(model(inputs)))
-
-
-def test_options_come_back_from_the_config():
+def test_options_are_restored_from_the_config():
     layer = keras_attn.MaskedSoftmax(name="weights", dtype="mixed_float16")
     assert keras_attn.MaskedSoftmax.from_config(layer.get_config()).get_config() == layer.get_config()
     own = set(inspect.signature(keras_attn.MaskedSoftmax).parameters) - {"kwargs"}
@@ -179,20 +164,16 @@ def test_options_come_back_from_the_config():
 
 BAD = [
     ("float_lengths", {"valid_lens": np.array([1.0, 2.0])}, "valid_lens"),
-    ("boolean_lengths", {"valid_lens": np.array([True, False])}, "valid_lens"),
     ("lengths_of_the_wrong_size", {"valid_lens": np.array([1, 2, 3])}, "valid_lens"),
     ("lengths_with_a_loose_axis", {"valid_lens": np.array([[1], [2]])}, "valid_lens"),
-    ("lengths_of_too_high_rank", {"valid_lens": np.ones((B, Tq, Tk), int)}, "valid_lens"),
     ("mask_that_does_not_broadcast", {"mask": np.ones((B, Tq, Tk + 1), bool)}, "mask"),
     ("transposed_mask", {"mask": np.ones((Tk, Tq), bool)}, "mask"),
-    ("mask_of_too_high_rank", {"mask": np.ones((1, B, Tq, Tk), bool)}, "mask"),
-    ("integer_mask", {"mask": np.ones((Tq, Tk), int)}, "mask"),
     ("float_mask", {"mask": np.ones((B, Tq, Tk), "float32")}, "mask"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "name"), [pytest.param(*bad[1:], id=bad[0]) for bad in BAD])
-def test_bad_input_gets_a_sentence(arguments, name):
+def test_bad_input_is_refused(arguments, name):
     with pytest.raises((TypeError, ValueError), match=sentence(name)):
         keras_attn.masked_softmax(random_scores(), **arguments)
     layer_name = "attention_mask" if name == "mask" else name
@@ -206,13 +187,3 @@ def test_bad_input_gets_a_sentence(arguments, name):
 def test_bad_scores_are_refused(scores):
     with pytest.raises((TypeError, ValueError), match=sentence("scores")):
         keras_attn.masked_softmax(scores)
-
-
-NO_MASKS, ALL_PAIRS = Masks(None, None, None, None, None), Pairs()
-
-
-def test_masks_of_keys_alone_are_not_spread_over_the_queries():
-    keys_mask = ops.ones((2, 5), "bool")
-    masks = NO_MASKS._replace(valid_lens=ops.convert_to_tensor([1, 2]), keys_mask=keys_mask, values_mask=keys_mask)
-    assert combine_masks(masks, ALL_PAIRS, 3, 5, 3).shape == (2, 1, 5)
-    assert combine_masks(NO_MASKS, ALL_PAIRS, 3, 5, 3) is None

@@ -5,12 +5,15 @@ of plain gradient descent with momentum: Adam divides a gradient by its size, an
 should be zero, as that of the bias of `W_k` is, a step like any other.
 """
 
+import re
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import keras
 import numpy as np
 from backends import gradients_of
+from distributed_processes import Trained
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
 
@@ -94,12 +97,6 @@ def share_of(arrays, start, rank, size):
     return {name: np.array_split(array[start : start + BATCH], size)[rank] for name, array in arrays.items()}
 
 
-def shares_of(arrays, rank, size):
-    rows = len(next(iter(arrays.values())))
-    shares = [share_of(arrays, start, rank, size) for start in range(0, rows, BATCH)]
-    return {name: np.concatenate([share[name] for share in shares]) for name in arrays}
-
-
 def weights_of(model):
     """Return the variables of a model by their paths, but for seeds, whose names count all that were made before."""
     named = {each.path: each for each in model.variables if "seed_generator_state" not in each.path}
@@ -173,3 +170,66 @@ def trained_in_turns(branch, replicas, draws_as):
         model.optimizer.apply(gradients, model.trainable_variables)
         rows.append({f"{branch}_loss": sum(float(keras.ops.convert_to_numpy(each)) for each in found) / replicas})
     return model, means_so_far(rows)
+
+
+# How far two trainings may be apart. The gradient of a weight is a mean over the `BATCH Tq Tk` = 280 pairs of a batch.
+# Each device adds up its own, and then the sums are added: another order, which changes a float32 sum by 280 roundings
+# of 6e-8 at most, and by the root of that many as a rule: 1e-6 of a number of size 1. A step adds it times
+# `RATE / (1 - MOMENTUM)` = 0.2, and 20 steps as a rule the root of 20: 1e-6 again; 7e-5 at most. The largest that was
+# seen is 4e-7. A fault changes 1e-2 and more.
+TOLERANCE = 1e-5
+FAULT = 100 * TOLERANCE
+
+
+def as_trained(model, losses):
+    return Trained(weights_of(model), losses, {})
+
+
+def gaps(first, second):
+    """Return the largest difference of each weight, by its path, and of each branch's losses."""
+    assert first.weights.keys() == second.weights.keys()
+    found = {name: np.abs(array - second.weights[name]).max() for name, array in first.weights.items()}
+    branches = sorted({name for name in first.losses[0] if name != "loss"} & second.losses[0].keys())
+    assert len(first.losses) == len(second.losses)
+    assert branches
+    for name in branches:
+        found[name] = max(abs(a[name] - b[name]) for a, b in zip(first.losses, second.losses, strict=True))
+    return {name: float(gap) for name, gap in found.items()}
+
+
+def assert_same_training(first, second, told):
+    """Check that losses and weights are the same within rounding, and print how far apart they are."""
+    found = gaps(first, second)
+    print(f"{told}: largest difference {max(found.values()):.1e}, of {max(found, key=found.__getitem__)}")
+    assert {name: gap for name, gap in found.items() if not gap <= TOLERANCE} == {}
+
+
+# The rules of docs/howto/distributed-training.md are read from there, so that the tests run the page.
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "distributed-training.md"
+
+
+def block_with(text):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if text in block]
+    return found
+
+
+def rules():
+    """Return the page's rules: for paths of weights, as expressions, the axis of the mesh for each axis of theirs."""
+    names: dict[str, Any] = {}
+    exec(re.findall(r"^RULES = \{.*?^\}", block_with("RULES = {"), flags=re.MULTILINE | re.DOTALL)[0], names)
+    return dict(names["RULES"])
+
+
+def rule_of(path, rules):
+    """Return what the one rule says that matches a path; None where none does."""
+    found = [pattern for pattern in rules if re.fullmatch(pattern, path)]
+    assert len(found) <= 1, f"{path} falls under {found}: Keras takes one rule for a weight"
+    return rules[found[0]] if found else None
+
+
+def layout_of(mesh):
+    layout = keras.distribution.LayoutMap(mesh)
+    for path, axes in rules().items():
+        layout[path] = axes
+    return layout

@@ -19,11 +19,10 @@ from distributed_processes import LIMIT
 FOLDER, BRANCHES = Path(sys.argv[2]), tuple(sys.argv[3:])
 
 
-def fitted(model, last=models.LAST, rank=0, size=1):
-    """Train by `fit` on a process's share of each batch, and return the losses."""
-    arrays = [models.shares_of(each, rank, size) for each in models.data(BRANCHES, last=last)]
+def fitted(model, last=models.LAST):
+    """Train by `fit`, and return the losses."""
     losses = models.Losses()
-    model.fit(*arrays, batch_size=models.BATCH // size, shuffle=False, verbose=0, callbacks=[losses])
+    model.fit(*models.data(BRANCHES, last=last), models.BATCH, shuffle=False, verbose=0, callbacks=[losses])
     return losses.rows
 
 
@@ -83,24 +82,10 @@ def data_parallel():
     return model, fitted(model, models.BATCH), {"replicas": distribution.device_mesh.shape[0], "rank": 0}
 
 
-def processes():
-    """Two processes with a device each, told of each other by KERAS_DISTRIBUTION_*."""
-    keras.distribution.initialize()
-    import jax
-
-    rank, size = jax.process_index(), jax.process_count()
-    keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
-    model = models.build(BRANCHES)
-    losses = fitted(model, models.BATCH, rank, size)
-    return model, losses, {"replicas": size, "rank": rank}
-
-
 def model_parallel():
     """Devices of one process: two shares of the batch by two shares of the weights, as the page lays them out."""
-    from distributed_page import layout_of
-
     mesh = keras.distribution.DeviceMesh((2, 2), ("batch", "model"))
-    distribution = keras.distribution.ModelParallel(layout_map=layout_of(mesh), auto_shard_dataset=False)
+    distribution = keras.distribution.ModelParallel(layout_map=models.layout_of(mesh), auto_shard_dataset=False)
     keras.distribution.set_distribution(distribution)
     model = models.build(BRANCHES)
     losses = fitted(model, models.BATCH)
@@ -138,7 +123,7 @@ def ddp():
 def main():
     warnings.simplefilter("ignore")  # a strategy warns of its own deprecated calls, Keras of those of NumPy
     faulthandler.dump_traceback_later(LIMIT - 10)  # where it stands, before it is stopped
-    engines = {each.__name__: each for each in (mirrored, multi_worker, data_parallel, processes, model_parallel, ddp)}
+    engines = {each.__name__: each for each in (mirrored, multi_worker, data_parallel, model_parallel, ddp)}
     model, losses, found = engines[sys.argv[1]]()
     rank = found["rank"]
     np.savez(FOLDER / f"{rank}.npz", **models.weights_of(model))

@@ -5,10 +5,17 @@ There is one program over all devices, whose dropout draws one mask for the whol
 
 import pytest
 from backends import only_on
-from distributed_checks import as_trained, assert_same_training, gaps
-from distributed_models import BATCH, BRANCHES, DROPPED, trained_alone
-from distributed_page import block_with, rule_of, rules
-from distributed_processes import Trained, devices_of_jax, processes_of_jax, run, trained
+from distributed_models import (
+    BATCH,
+    BRANCHES,
+    as_trained,
+    assert_same_training,
+    block_with,
+    rule_of,
+    rules,
+    trained_alone,
+)
+from distributed_processes import Trained, devices_of_jax, run, trained
 
 pytestmark = only_on("jax", reason="keras.distribution acts on JAX; nox -s jax runs this file there")
 
@@ -29,16 +36,7 @@ def test_two_devices_train_as_one(tmp_path, alone):
     assert_same_training(alone, both, "DataParallel")
 
 
-def test_two_processes_train_as_one_device(tmp_path, alone):
-    branches = ("lengths", "mask", DROPPED)
-    workers = trained("processes", tmp_path, branches, processes_of_jax(2))
-    of_these = Trained({path: alone.weights[path] for path in workers[0].weights}, alone.losses, {})
-    assert_same_training(of_these, workers[0], "DataParallel over two processes")
-    assert {worker.found["replicas"] for worker in workers} == {2}
-    assert max(gaps(*workers).values()) == 0
-
-
-def test_weights_over_devices_train_as_one(tmp_path, alone):
+def test_weights_over_devices_train_as_on_one(tmp_path, alone):
     """Two shares of a batch by two shares of the weights; each weight is divided as its rule on the page says."""
     (four,) = trained("model_parallel", tmp_path, BRANCHES, devices_of_jax(4))
     assert_same_training(alone, four, "ModelParallel")
@@ -51,7 +49,7 @@ def test_weights_over_devices_train_as_one(tmp_path, alone):
         ]
 
 
-def test_the_block_of_the_page_runs(tmp_path):
+def test_example_of_the_page_runs(tmp_path):
     """What docs/howto/distributed-training.md shows for JAX, in a process with the devices that it asks for."""
     script = tmp_path / "block.py"
     blocks = block_with("RULES = {"), block_with("ModelParallel(")

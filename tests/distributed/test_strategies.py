@@ -2,8 +2,16 @@
 
 import pytest
 from backends import BACKEND, only_on
-from distributed_checks import FAULT, as_trained, assert_same_training, gaps
-from distributed_models import BRANCHES, DROPPED, trained_alone, trained_in_turns
+from distributed_models import (
+    BRANCHES,
+    DROPPED,
+    FAULT,
+    as_trained,
+    assert_same_training,
+    gaps,
+    trained_alone,
+    trained_in_turns,
+)
 from distributed_processes import Trained, cluster_of_tensorflow, group_of_torch, trained
 
 pytestmark = only_on("tensorflow", "torch", reason="test_jax_distribution.py has what JAX has for this")
@@ -40,7 +48,7 @@ def test_two_devices_train_every_branch_as_one(tmp_path, in_turns):
 
 
 @pytest.mark.slow
-def test_draws_of_one_device_for_all_would_be_seen(in_turns):
+def test_equal_dropout_on_both_devices_is_detected(in_turns):
     alike = as_trained(*trained_in_turns(DROPPED, 2, draws_as=lambda rank: 0))
     assert gaps(alike, in_turns)[f"{DROPPED}_loss"] > FAULT
 

@@ -7,12 +7,12 @@ from contract_cases import as_numpy
 from keras import ops
 from tolerances import assert_close
 
-from keras_attn import AdditiveAttention, MultiHeadAttention
+from keras_attn import AdditiveAttention
 
-B, Tq, Tk, Dq, Dk, Dv, U = 2, 3, 5, 4, 6, 7, 8
+Tq, Tk, Dq, Dk, Dv, U = 3, 5, 4, 6, 7, 8
 
 
-def test_it_owns_three_kernels_of_these_names_and_shapes():
+def test_layer_owns_three_named_kernels():
     layer = AdditiveAttention(U, name="attention")
     layer.build((None, Tq, Dq), (None, Tk, Dk), (None, Tk, Dv))
     shapes = {variable.path: variable.shape for variable in layer.weights}
@@ -23,19 +23,7 @@ def test_it_owns_three_kernels_of_these_names_and_shapes():
     }
 
 
-def test_one_initializer_object_does_not_make_equal_kernels():
-    layer = AdditiveAttention(U, kernel_initializer=keras.initializers.RandomNormal())
-    layer.build((B, Tq, Dq), (B, Tk, Dq), (B, Tk, Dv))
-    assert not np.array_equal(*layer.get_weights()[:2])
-
-
-@pytest.mark.parametrize("block_size", [None, 16, "auto"])
-def test_a_saved_layer_keeps_its_blocks(block_size):
-    config = MultiHeadAttention(AdditiveAttention(U, query_block_size=block_size), 2).get_config()
-    assert MultiHeadAttention.from_config(config).attention.query_block_size == block_size
-
-
-def test_a_layer_that_was_saved_before_there_were_blocks_has_none():
+def test_layer_saved_before_blocks_existed_has_none():
     assert AdditiveAttention(U).query_block_size == "auto"
     config = AdditiveAttention(U).get_config()
     del config["query_block_size"]
@@ -52,11 +40,11 @@ class OfOneSize(AdditiveAttention):
         return {"name": self.name}
 
 
-def test_a_subclass_with_arguments_of_its_own_is_made_from_them():
+def test_subclass_with_its_own_arguments_is_restored_from_its_config():
     assert OfOneSize.from_config(OfOneSize().get_config()).query_block_size == 3
 
 
-def test_a_size_must_be_known_when_the_kernels_are_made():
+def test_unknown_size_of_keys_is_refused():
     queries, keys, values = keras.Input((Tq, Dq)), keras.Input((Tk, None)), keras.Input((Tk, Dv))
     with pytest.raises(ValueError, match=r"last axis of `keys` must be known.*`W_k`.*\(None, 5, None\)"):
         AdditiveAttention(U)(queries, keys, values)
@@ -68,11 +56,16 @@ def normalized(num_hiddens=8, **options):
     return layer
 
 
-def test_normalized_scores_start_as_those_of_a_direction():
+def queries_and_keys():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(2, 3, 4)).astype("float32"), rng.normal(size=(2, 5, 7)).astype("float32")
+
+
+def test_normalized_scores_ignore_the_length_of_w_v():
     layer = normalized()
     assert float(as_numpy(layer.g)) == pytest.approx(8**-0.5)
     assert np.all(as_numpy(layer.b) == 0)
-    queries, keys = (np.random.default_rng(0).normal(size=(2, *shape)).astype("float32") for shape in ((3, 4), (5, 7)))
+    queries, keys = queries_and_keys()
     before = as_numpy(layer.score(queries, keys))
     layer.w_v.kernel.assign(7.0 * as_numpy(layer.w_v.kernel))  # its length does not count
     assert_close(as_numpy(layer.score(queries, keys)), before, "float32")
@@ -81,19 +74,19 @@ def test_normalized_scores_start_as_those_of_a_direction():
 
 
 @pytest.mark.slow
-def test_normalized_scores_with_int8_kernels():
+def test_normalized_scores_accept_int8_kernels():
     layer = normalized(64)
-    queries, keys = (np.random.default_rng(0).normal(size=(2, *shape)).astype("float32") for shape in ((3, 4), (5, 7)))
+    queries, keys = queries_and_keys()
     exact = as_numpy(layer.score(queries, keys))
     for dense in (layer.W_q, layer.W_k, layer.w_v):
         dense.quantize("int8")
     np.testing.assert_allclose(as_numpy(layer.score(queries, keys)), exact, atol=0.03 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("factor", [1e-4, 1.0, 300.0])
-def test_the_size_of_w_v_does_not_count_in_half_precision_either(policy, factor):
-    queries, keys = (np.random.default_rng(0).normal(size=(2, *shape)).astype("float32") for shape in ((3, 4), (5, 7)))
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("factor", [1e-4, 300.0])
+def test_normalized_weights_ignore_the_length_of_w_v_in_half_precision(policy, factor):
+    queries, keys = queries_and_keys()
     layer, half = normalized(16), normalized(16, dtype=policy)
     half.set_weights(layer.get_weights())
     half.w_v.kernel.assign(factor * as_numpy(layer.w_v.kernel))
@@ -102,7 +95,7 @@ def test_the_size_of_w_v_does_not_count_in_half_precision_either(policy, factor)
     np.testing.assert_allclose(as_numpy(ops.cast(weights, "float32")), as_numpy(exact), atol=0.01)
 
 
-def test_w_v_of_zeros_scores_zero():
+def test_normalized_w_v_of_zeros_scores_zero():
     layer = normalized()
     layer.w_v.kernel.assign(np.zeros((8, 1)))
     assert np.all(as_numpy(layer.score(np.ones((2, 3, 4), "float32"), np.ones((2, 5, 7), "float32"))) == 0)

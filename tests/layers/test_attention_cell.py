@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_float64, randomise
+from contract_cases import as_float64, randomise, reloaded
 from keras import layers, ops
 from recurrent_cases import CELLS, UNITS, B, Dm, Dx, Tk, arrays, inputs_of, made
 from tolerances import assert_close, assert_identical
@@ -42,7 +42,7 @@ def simple_step(cell, inputs, state):
 
 
 @pytest.mark.parametrize("attention_size", [None, 5])
-def test_before_the_state_asks_and_the_context_goes_in_before_the_input(attention_size):
+def test_before_queries_by_the_state_and_concatenates_context_and_input(attention_size):
     """An attention size joins it with what the step gave."""
     cell, (x, state, memory) = a_cell(attention_size=attention_size), step_inputs()
     output, (following,) = arrays(cell(x, [state], memory))
@@ -56,7 +56,7 @@ def test_before_the_state_asks_and_the_context_goes_in_before_the_input(attentio
         assert_close(output, moved, "float32")
 
 
-def test_after_the_new_state_asks_and_the_context_comes_out_before_it():
+def test_after_queries_by_the_new_state_and_outputs_context_and_state():
     cell, (x, state, memory) = a_cell(when="after"), step_inputs()
     output, (following,) = arrays(cell(x, [state], memory))
     expected = simple_step(cell, x, state)
@@ -65,7 +65,7 @@ def test_after_the_new_state_asks_and_the_context_comes_out_before_it():
 
 
 @pytest.mark.parametrize("activation", ["tanh", None])
-def test_luongs_output_is_fed_to_the_next_step(activation):
+def test_input_feeding_passes_the_output_to_the_next_step(activation):
     cell = a_cell(when="after", attention_size=5, input_feeding=True, activation=activation)
     x, state, memory = step_inputs()
     fed = np.random.default_rng(1).normal(size=(B, 5)).astype("float32")
@@ -77,7 +77,7 @@ def test_luongs_output_is_fed_to_the_next_step(activation):
     assert_identical(passed_on, output)
 
 
-def test_of_stacked_cells_the_last_asks_by_its_hidden_state():
+def test_stacked_cells_query_by_the_hidden_state_of_the_last():
     stacked = layers.StackedRNNCells([layers.GRUCell(3), layers.LSTMCell(UNITS)])
     cell, (x, hidden, memory) = a_cell(stacked), step_inputs()
     states = [np.zeros((B, 3), "float32"), hidden, np.ones((B, UNITS), "float32")]
@@ -87,7 +87,7 @@ def test_of_stacked_cells_the_last_asks_by_its_hidden_state():
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
-def test_weights_so_far_are_a_state(cumulative):
+def test_previous_weights_are_a_state(cumulative):
     attention = LocationSensitiveAttention(8, 4, 3, cumulative=cumulative)
     cell, (x, state, memory) = AttentionCell(layers.GRUCell(UNITS), attention), step_inputs()
     cell.build((None, Dx), None, (None, None, UNITS))
@@ -109,7 +109,7 @@ def assert_nested_close(found, expected):
 
 
 @every_cell
-def test_a_mask_of_the_memory_hides_what_a_length_hides(name):
+def test_memory_mask_equals_lengths(name):
     cell, (inputs, memory), lengths = made(name).cell, inputs_of(), np.array([2, 4, 5])
     states, mask = cell.get_initial_state(memory=memory), np.arange(Tk) < lengths[:, None]
     dirty = np.where(mask[..., None], memory, np.float32(np.nan))
@@ -120,7 +120,7 @@ def test_a_mask_of_the_memory_hides_what_a_length_hides(name):
 
 
 @every_cell
-def test_sizes_and_dtypes_of_states_are_those_that_are_said(name):
+def test_states_have_the_declared_sizes_and_dtypes(name):
     cell, (inputs, memory) = made(name, dtype="mixed_float16").cell, inputs_of()
     states = cell.get_initial_state(memory=memory)
     output, following = cell(inputs[:, 0], states, memory)
@@ -154,7 +154,7 @@ def decoder():
 
 
 @pytest.mark.slow
-def test_the_cell_of_a_trained_layer_decodes_step_by_step(tmp_path):
+def test_cell_of_a_trained_layer_decodes_step_by_step(tmp_path):
     training, encoder, step = decoder()
     model = greedy(encoder, step, {"next_state": "state"}, start=0, max_length=5, outputs=["weights"])
     ids = np.random.default_rng(0).integers(0, 11, (B, Tk))
@@ -163,15 +163,14 @@ def test_the_cell_of_a_trained_layer_decodes_step_by_step(tmp_path):
     assert_identical(found["tokens"], arrays(training([ids, before])).argmax(-1).astype("int32"))
     assert found["weights"].shape == (B, 5, Tk)
     for each in (encoder, step):
-        each.save(tmp_path / "part.keras")
-        again = keras.saving.load_model(tmp_path / "part.keras")
+        again = reloaded(each, tmp_path)
         shapes = {tensor.name: [B, *(Tk if n is None else n for n in tensor.shape[1:])] for tensor in each.inputs}
         arguments = [np.ones(shapes[tensor.name], tensor.dtype) for tensor in each.inputs]
         arguments = arguments[0] if len(arguments) == 1 else arguments
         assert_nested_close(arrays(again(arguments)), arrays(each(arguments)))
 
 
-def test_zeros_are_the_first_states():
+def test_first_states_are_zeros():
     cell = a_cell(when="after", attention_size=5, input_feeding=True)
     states = arrays(cell.get_initial_state(batch_size=2))
     assert [state.shape for state in states] == [(2, UNITS), (2, 5)]

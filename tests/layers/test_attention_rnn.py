@@ -1,17 +1,18 @@
-"""The loop around a cell with attention: as its steps one by one, whatever is padded, on every backend."""
+"""The loop around a cell with attention: equality with single steps, padding, training and dropout."""
 
 from functools import partial
 
 import keras
 import numpy as np
 import pytest
-from backends import COMPILED_MODES, compiled, mask_of
-from contract_cases import randomise
+import recurrent_cases
+from backends import COMPILED_MODES, FIT_MODES, MODES, compiled, mask_of
+from contract_cases import as_numpy, randomise, reloaded
 from keras import layers, ops
 from recurrent_cases import CELLS, INPUT_LENS, LENGTHS, UNITS, B, Dm, Dx, T, Tk, arrays, inputs_of, made, one_by_one
 from tolerances import assert_close, assert_identical
 
-from keras_attn import AdditiveAttention
+from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention
 from keras_attn._recurrent.cell import AttentionCell
 from keras_attn._recurrent.rnn import AttentionRNN
 
@@ -29,7 +30,7 @@ def run(rnn, *inputs, **options):
 
 
 @every_cell
-def test_it_is_its_steps_one_by_one(name):
+def test_loop_equals_its_steps_one_by_one(name):
     rnn, (inputs, memory) = made(name), inputs_of()
     outputs, weights, states = run(rnn, inputs, memory, LENGTHS)
     by_hand = one_by_one(rnn.cell, inputs, memory, LENGTHS)
@@ -42,11 +43,10 @@ def test_it_is_its_steps_one_by_one(name):
 
 
 @every_cell
-@pytest.mark.parametrize("by_mask", [False, True], ids=["input_lens", "inputs_mask"])
-def test_steps_that_are_masked_leave_the_states_and_give_zeros(name, by_mask):
+def test_masked_steps_keep_the_states_and_give_zeros(name):
     rnn, (inputs, memory) = made(name), inputs_of()
     kept = np.arange(T) < INPUT_LENS[:, None]
-    options = {"inputs_mask": kept} if by_mask else {"input_lens": INPUT_LENS}
+    options = {"inputs_mask": kept} if name in ("luong", "heads") else {"input_lens": INPUT_LENS}
     outputs, weights, states = run(rnn, inputs, memory, LENGTHS, **options)
     (carrying, *_), _ = rnn(inputs, memory, LENGTHS, return_attention_scores=True, **options)
     assert_identical(arrays(mask_of(carrying)), kept)
@@ -61,7 +61,7 @@ def test_steps_that_are_masked_leave_the_states_and_give_zeros(name, by_mask):
             assert_close(found[rows], expected, tolerance=1e-5)
 
 
-def test_a_step_in_the_middle_may_be_masked():
+def test_step_in_the_middle_may_be_masked():
     rnn, (inputs, memory) = made("bahdanau"), inputs_of()
     kept = np.array([[True, False, True, True]] * B)
     outputs, _, (state,) = run(rnn, inputs, memory, inputs_mask=kept)
@@ -71,7 +71,7 @@ def test_a_step_in_the_middle_may_be_masked():
 
 
 @pytest.mark.parametrize("lens", [None, INPUT_LENS, np.array([0, 2, 4])], ids=["all", "some", "none of a row"])
-def test_the_last_output_is_that_of_the_last_step_made(lens):
+def test_last_output_is_that_of_the_last_unmasked_step(lens):
     rnn, (inputs, memory) = made("luong"), inputs_of()
     whole, _, _ = run(rnn, inputs, memory, input_lens=lens)
     rnn.return_sequences = False
@@ -82,7 +82,7 @@ def test_the_last_output_is_that_of_the_last_step_made(lens):
         assert_identical(last[row], whole[row, steps - 1] if steps else np.zeros(9, "float32"))
 
 
-def test_an_embedding_masks_and_the_output_carries_the_mask():
+def test_masks_of_embeddings_are_read_and_carried_on():
     embed = layers.Embedding(9, Dx, mask_zero=True)
     ids, words = np.array([[3, 4, 0, 0], [1, 2, 3, 4], [5, 0, 0, 0]]), np.array([[1, 2, 0], [1, 0, 0], [1, 2, 3]])
     encode, rnn = layers.Embedding(9, Dm, mask_zero=True), made("bahdanau")
@@ -94,7 +94,7 @@ def test_an_embedding_masks_and_the_output_carries_the_mask():
 
 
 @every_cell
-def test_the_memory_is_projected_once(name, monkeypatch):
+def test_memory_is_projected_once(name, monkeypatch):
     rnn, (inputs, memory) = made(name), inputs_of()
     expected, shapes = run(rnn, inputs, memory)[0], []
     kind = keras.layers.Dense
@@ -112,7 +112,7 @@ def test_the_memory_is_projected_once(name, monkeypatch):
     assert_close(run(rnn, inputs, rnn.cell.precompute(memory))[0], expected)
 
 
-def test_first_states_of_the_cell_or_all_of_them():
+def test_initial_state_takes_states_of_the_cell_or_all():
     rnn, (inputs, memory) = made("luong"), inputs_of()
     random = np.random.default_rng(1)
     hidden, carry = (random.normal(size=(B, UNITS)).astype("float32") for _ in range(2))
@@ -137,7 +137,7 @@ class Bare(layers.Layer):
         return following, [following]
 
 
-def test_a_cell_that_makes_no_states_begins_with_zeros():
+def test_cell_without_initial_states_begins_with_zeros():
     rnn, (inputs, memory) = AttentionRNN(AttentionCell(Bare(), AdditiveAttention(8))), inputs_of()
     expected = rnn(inputs, memory, initial_state=np.zeros((B, UNITS), "float32"))
     assert_identical(arrays(rnn(inputs, memory)), arrays(expected))
@@ -171,7 +171,7 @@ WAYS = [(name, known, n % 2 == 0) for m, name in enumerate(CELLS) for n, known i
 
 
 @pytest.mark.parametrize(("name", "known", "sequences"), WAYS)
-def test_symbolic_shapes_and_dtypes_are_those_of_the_result(name, known, sequences):
+def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(name, known, sequences):
     batch, steps, places = STATIC[known]
     rnn = AttentionRNN(CELLS[name](), return_sequences=sequences, return_state=True)
     given = (batch, steps, Dx), (batch, places, Dm)
@@ -192,17 +192,7 @@ def test_symbolic_shapes_and_dtypes_are_those_of_the_result(name, known, sequenc
         assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
 
 
-@every_cell
-def test_half_precision(name):
-    inputs, memory = inputs_of()
-    full, half = made(name), made(name, dtype="mixed_float16")
-    expected, _, _ = run(full, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
-    found, weights, _ = run(half, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
-    assert found.dtype == weights.dtype == "float16"
-    np.testing.assert_allclose(found, expected, atol=2e-2)
-
-
-def test_saved_and_loaded_where_the_memory_was_precomputed_elsewhere(tmp_path):
+def test_model_of_a_precomputed_memory_is_saved_and_loaded(tmp_path):
     """No shape of a memory is in the file then, but that which the cell was built for."""
     rnn = made("bahdanau")
     inputs = [keras.Input((None, Dx)), keras.Input((None, 8)), keras.Input((None, Dm))]
@@ -214,7 +204,7 @@ def test_saved_and_loaded_where_the_memory_was_precomputed_elsewhere(tmp_path):
     assert_identical(arrays(keras.saving.load_model(tmp_path / "model.keras")(given)), arrays(model(given)))
 
 
-def test_two_layers_do_not_share_what_is_given_to_one():
+def test_two_layers_may_share_a_cell():
     """The cell of one layer in another: a translator that decodes twice from one memory."""
     cell, (inputs, memory) = a_cell(), inputs_of()
     first, second = AttentionRNN(cell), AttentionRNN(cell, return_sequences=False)
@@ -235,7 +225,7 @@ def with_lora(model):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Keras, of its InputLayer
 @pytest.mark.parametrize("change", [quantized, with_lora])
-def test_what_kernels_became_is_saved(change, tmp_path):
+def test_quantized_and_lora_kernels_are_saved(change, tmp_path):
     x, m = keras.Input((None, Dx)), keras.Input((None, Dm))
     model = keras.Model([x, m], AttentionRNN(a_cell(when="after", attention_size=8), name="decode")(x, m))
     randomise(model)
@@ -243,34 +233,94 @@ def test_what_kernels_became_is_saved(change, tmp_path):
     change(model)
     expected = arrays(model(inputs_of()))
     assert np.any(expected != before)
-    for trip in range(2):
-        model.save(tmp_path / f"{trip}.keras")
-        model = keras.saving.load_model(tmp_path / f"{trip}.keras")
+    for _ in range(2):
+        model = reloaded(model, tmp_path)
         assert_identical(arrays(model(inputs_of())), expected)
     if change is quantized:
         assert model.get_layer("decode").cell.W_c.quantization_mode == "int8"
 
 
-CALLED = {  # calls of a layer, a loop and a cell
-    "layer": lambda x, m: partial(AdditiveAttention(8), x, m, m),
-    "loop": lambda x, m: partial(AttentionRNN(a_cell()), x, m),
-    "cell": lambda x, m: partial(a_cell(), x[:, 0], [x[:, 1, :1] + np.zeros(UNITS, "float32")], m),
-}
-
-
-@pytest.mark.parametrize("called", CALLED.values(), ids=CALLED)
-def test_weights_of_a_second_call_are_outputs_of_the_model(called, tmp_path):
+def test_weights_of_a_second_call_become_outputs_of_the_model(tmp_path):
     """What a model calls more than once may have more outputs later."""
     x, m = keras.Input((T, Dx)), keras.Input((Tk, Dm))
-    call = called(x, m)
+    call = partial(AttentionRNN(a_cell()), x, m)
     model = keras.Model([x, m], [call(), call(return_attention_scores=True)[1]])
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     expected = keras.tree.flatten(arrays(model(inputs_of())))
     assert expected[-1].shape[0] == B
     for found, output in zip(keras.tree.flatten(arrays(again(inputs_of()))), expected, strict=True):
         assert_identical(found, output)
 
 
-def test_without_a_call_there_are_no_outputs():
-    assert a_cell().output is None
+def in_turn(*names):
+    """Each cell with one mode."""
+    modes = [*FIT_MODES.values()]
+    return pytest.mark.parametrize(
+        ("name", "jit_compile"), [(name, modes[n % len(modes)]) for n, name in enumerate(names)]
+    )
+
+
+@pytest.mark.slow
+@in_turn("location", "luong")
+def test_fit_with_dropout_changes_every_weight(name, jit_compile):
+    model = recurrent_cases.functional(name)
+    rnn = model.get_layer("decode")
+    attention = rnn.cell.attention
+    options = {**attention.get_config(), "dropout": 0.3, "seed": 3}
+    cell = layers.LSTMCell(UNITS, dropout=0.2, recurrent_dropout=0.2, seed=4)
+    rnn = AttentionRNN(AttentionCell(cell, type(attention).from_config(options), when=rnn.cell.when))
+    inputs, memory, lengths, input_lens = (keras.Input(each.shape[1:], dtype=each.dtype) for each in model.inputs)
+    model = keras.Model([inputs, memory, lengths, input_lens], rnn(inputs, memory, lengths, input_lens=input_lens))
+    before = [as_numpy(variable) for variable in model.trainable_variables]
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
+    history = model.fit(recurrent_cases.model_inputs(), np.ones((B, T, rnn.cell.output_size)), epochs=3, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    for variable, old in zip(model.trainable_variables, before, strict=True):
+        assert np.any(as_numpy(variable) != old), variable.path
+
+
+@in_turn("location", "bahdanau", "heads")
+def test_fit_without_masks_changes_weights(name, jit_compile):
+    """XLA takes the gradient of a projection in the loop."""
+    made_of = recurrent_cases.functional(name).get_layer("decode").cell
+    inputs, memory, *_ = recurrent_cases.model_inputs()
+    x, m = (keras.Input((None, each.shape[-1])) for each in (inputs, memory))
+    model = keras.Model([x, m], layers.Dense(1)(AttentionRNN(made_of)(x, m)))
+    before = as_numpy(made_of.attention.W_q.kernel)
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
+    model.fit([inputs, memory], inputs[..., :1], verbose=0)
+    after = as_numpy(made_of.attention.W_q.kernel)
+    assert np.isfinite(after).all()
+    assert np.any(after != before)
+
+
+# Programs of JAX read the state of a seed as a constant: `fit` passes it on.
+every_drawing_mode = pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "jit"])
+
+
+def drawn(rnn, mode, steps=6):
+    """Return outputs in training for the same input at each step, and those of the call after it."""
+    inputs, memory = np.ones((2, steps, 1), "float32"), np.ones((2, 40, 3), "float32")
+    rnn(inputs, memory)
+    program = compiled(lambda x, m: rnn(x, m, training=True), mode)
+    return arrays([program(*map(ops.convert_to_tensor, (inputs, memory))) for _ in range(2)])
+
+
+@pytest.mark.slow
+@every_drawing_mode
+def test_attention_dropout_differs_between_steps_and_calls(mode):
+    rnn = AttentionRNN(AttentionCell(layers.SimpleRNNCell(3), DotProductAttention(0.5, seed=1), when="after"))
+    first, second = drawn(rnn, mode)
+    contexts = first[0, :, 0]  # of a memory of ones: the sum of the weights that were not dropped
+    assert len(set(contexts.tolist())) > 1
+    assert np.any(first != second)
+
+
+@every_drawing_mode
+def test_cell_dropout_is_equal_at_each_step_and_differs_between_calls(mode):
+    cell = layers.SimpleRNNCell(20, dropout=0.5, recurrent_initializer="zeros", seed=1)
+    rnn = AttentionRNN(AttentionCell(cell, BilinearAttention()))
+    first, second = drawn(rnn, mode)
+    assert_close(first, np.repeat(first[:, :1], 6, axis=1), "float32")
+    assert np.any(first != second)
+    assert cell._dropout_mask is None  # nothing of a call is left

@@ -1,4 +1,4 @@
-"""Heat maps while a model trains: when and where to, what is refused, and that training does not notice."""
+"""Heat maps while a model trains: the weights that are collected, the files that are written, and refused arguments."""
 
 import io
 import subprocess
@@ -7,33 +7,237 @@ import sys
 import keras
 import numpy as np
 import pytest
-from backends import BACKEND, only_on
+from backends import BACKEND, FIT_MODES, only_on
 from contract_cases import as_numpy
-from keras import layers
+from keras import layers, ops
 from matplotlib import image
-from watched_models import (
-    FIT_MODE,
-    LENGTHS,
-    SEQUENCES,
-    TARGETS,
-    WORDS,
-    Noise,
-    Subclassed,
-    compiled_model,
-    files_in,
-    fitted,
-    functional_model,
-    self_attending,
-)
+from recurrent_cases import arrays, functional, model_inputs
 
-from keras_attn import DotProductAttention, MultiHeadAttention
+from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn.callbacks import AttentionLogger
 from keras_attn.callbacks._pictures import picture
-from keras_attn.callbacks._watched import attention_layers, collect_weights
+from keras_attn.callbacks._watched import attention_layers, chosen_layers, collect_weights
+
+FIT_MODE = next(iter(FIT_MODES.values()))
+RANDOM = np.random.default_rng(3)
+WORDS = RANDOM.integers(1, 9, (8, 6)).astype("int32")
+LENGTHS = np.array([2, 6, 3, 4, 5, 6, 2, 3], "int32")
+TARGETS = RANDOM.normal(size=(8, 1)).astype("float32")
+SEQUENCES = RANDOM.normal(size=(8, 5, 4)).astype("float32")
+
+
+class Noise(layers.Layer):
+    """Draws in inference too, and counts its calls in a variable, and adds a loss."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seed_generator = keras.random.SeedGenerator(5)
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False, name="calls")
+
+    def call(self, tensor):
+        self.calls.assign_add(1.0)
+        self.add_loss(1e-3 * ops.mean(tensor**2))
+        return tensor + keras.random.normal(ops.shape(tensor), stddev=0.1, seed=self.seed_generator)
+
+
+def functional_model(*parts):
+    """Words and lengths, through a layer with heads and one that is called twice."""
+    words = keras.Input((6,), dtype="int32", name="words")
+    lengths = keras.Input((), dtype="int32", name="lengths")
+    x = layers.Embedding(9, 4, name="embedding")(words)
+    for part in parts:
+        x = part(x)
+    x = MultiHeadAttention(DotProductAttention(dropout=0.3, seed=1), 2, name="heads")(x, x, x, lengths)
+    again = AdditiveAttention(3, dropout=0.3, seed=2, name="again")
+    x = again(again(x, x, x, lengths), x, x)
+    x = layers.Dropout(0.2, seed=3)(layers.GlobalAveragePooling1D()(x))
+    return keras.Model([words, lengths], layers.Dense(1)(x))
+
+
+def compiled_model(model):
+    model.compile("adam", "mse", metrics=["mae"], jit_compile=FIT_MODE)
+    return model
+
+
+def self_attending(layer):
+    """A model of one call of a layer that takes queries, keys and values."""
+    sequences = keras.Input((5, 4), name="sequences")
+    pooled = layers.GlobalAveragePooling1D()(layer(sequences, sequences, sequences))
+    return compiled_model(keras.Model(sequences, layers.Dense(1)(pooled)))
+
+
+def fitted(model, inputs, *callbacks, epochs=2, **options):
+    history = model.fit(
+        inputs, TARGETS, batch_size=4, epochs=epochs, shuffle=False, verbose=0, callbacks=[*callbacks], **options
+    )
+    return history.history
+
+
+def files_in(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+class Encoder(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.blocks = [AdditiveAttention(3, name=f"block{number}") for number in range(2)]
+
+    def call(self, tensor):
+        for block in self.blocks:
+            tensor = block(tensor, tensor, tensor)
+        return tensor
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__(name="subclassed")
+        self.encoder = Encoder(name="encoder")
+        self.unused = DotProductAttention(name="unused")
+        self.unused.build(*[(None, 5, 4)] * 3)
+        self.asked = DotProductAttention(name="asked")
+        self.dense = layers.Dense(1)
+
+    def call(self, tensor):
+        encoded = self.encoder(tensor)
+        pooled, weights = self.asked(encoded, encoded, tensor, return_attention_scores=True)
+        return self.dense(ops.mean(pooled, axis=1) + ops.mean(weights))
+
+
+def test_collected_weights_equal_those_of_layers_called_by_hand():
+    model = functional_model()
+    found = collect_weights(model, [WORDS, LENGTHS], attention_layers(model))
+    assert list(found) == ["heads", "again", "again/1"]
+
+    x = model.get_layer("embedding")(WORDS)
+    pooled, heads = model.get_layer("heads")(x, x, x, LENGTHS, return_attention_scores=True)
+    again, first = model.get_layer("again")(pooled, pooled, pooled, LENGTHS, return_attention_scores=True)
+    _, second = model.get_layer("again")(again, pooled, pooled, return_attention_scores=True)
+    for name, expected in {"heads": heads, "again": first, "again/1": second}.items():
+        assert found[name].dtype == "float32"
+        np.testing.assert_allclose(found[name], as_numpy(expected), rtol=1e-5, atol=1e-6)
+    assert found["heads"].shape == (8, 2, 6, 6)
+    assert (found["heads"][0, ..., 2:] == 0).all()
+
+
+def test_collected_weights_of_a_loop_equal_its_returned_weights():
+    model = functional("heads")
+    found = collect_weights(model, model_inputs(), attention_layers(model))
+    assert list(found) == ["decode"]
+    np.testing.assert_allclose(found["decode"], arrays(model(model_inputs()))["weights"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_training_does_not_notice(tmp_path):
+def test_layers_of_nested_models_are_named_by_their_path():
+    inner = [keras.Sequential([keras.Input((5, 4)), Encoder(name="coder")], name=f"part{n}") for n in range(2)]
+    model = keras.Sequential([keras.Input((5, 4)), *inner, layers.Dense(1)])
+    found = collect_weights(model, SEQUENCES, attention_layers(model))
+    assert list(found) == [f"part{n}/coder/block{k}" for n in range(2) for k in range(2)]
+    assert [*chosen_layers(model, ["block1", "part0/coder/block0"])] == [
+        "part0/coder/block1",
+        "part1/coder/block1",
+        "part0/coder/block0",
+    ]
+    assert [*chosen_layers(model, [inner[1].get_layer("coder").blocks[0]])] == ["part1/coder/block0"]
+
+
+@pytest.mark.parametrize("kind", ["MultiHeadAttention", "Attention"])
+def test_weights_of_keras_layers_are_collected(kind):
+    with_heads = {"MultiHeadAttention": {"num_heads": 2, "key_dim": 3}}
+    layer = getattr(layers, kind)(**with_heads.get(kind, {}), name="theirs")
+    sequences, given = keras.Input((5, 4)), ops.convert_to_tensor(SEQUENCES)
+    symbolic, real = ([each] * 2 if kind in with_heads else [[each] * 2] for each in (sequences, given))
+    model = keras.Model(sequences, layer(*symbolic))
+    found = collect_weights(model, SEQUENCES, attention_layers(model))["theirs"]
+    _, expected = layer(*real, return_attention_scores=True)
+    np.testing.assert_allclose(found, as_numpy(expected), rtol=1e-5, atol=1e-6)
+
+
+class AttendingCell(layers.Layer):
+    """Attends at each step to what it has learnt."""
+
+    state_size = output_size = 4
+
+    def __init__(self):
+        super().__init__()
+        self.attention = DotProductAttention(name="attention")
+
+    def build(self, shape):
+        self.memory = self.add_weight(shape=(7, 4), name="memory")
+        self.attention.build((None, 1, 4), (None, 7, 4), (None, 7, 4))
+
+    def call(self, inputs, states):
+        memory = ops.broadcast_to(self.memory, (ops.shape(inputs)[0], 7, 4))
+        return self.attention(inputs[:, None], memory, memory)[:, 0], states
+
+
+def recurrent_model(unroll):
+    sequences = keras.Input((5, 4))
+    return keras.Model(sequences, layers.RNN(AttendingCell(), return_sequences=True, unroll=unroll)(sequences))
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_steps_of_a_recurrent_layer_become_rows_of_one_map(unroll):
+    if BACKEND == "jax" and not unroll:
+        pytest.skip("JAX compiles the loop: see the next test")
+    model = recurrent_model(unroll)
+    (found,) = collect_weights(model, SEQUENCES, attention_layers(model)).values()
+    memory = ops.broadcast_to(model.layers[-1].cell.memory, (8, 7, 4))
+    _, expected = DotProductAttention()(SEQUENCES, memory, memory, return_attention_scores=True)
+    np.testing.assert_allclose(found, as_numpy(expected), rtol=1e-5, atol=1e-6)
+
+
+@only_on("jax", reason="the other backends run the loop step by step")
+def test_compiled_loop_is_refused():
+    model = recurrent_model(unroll=False)
+    with pytest.raises(ValueError, match=r"must run eagerly.*`unroll=True`"):
+        collect_weights(model, SEQUENCES, attention_layers(model))
+
+
+@only_on("tensorflow", reason="`tf.function` is TensorFlow's")
+def test_compiled_function_is_refused():
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.Input((5, 4)), Encoder(name="encoder")])
+    encoder = model.get_layer("encoder")
+    encoder.call = tf.function(encoder.call)
+    with pytest.raises(ValueError, match=r"Layer 'encoder/block0' must run eagerly.*Leave it out with `layers`"):
+        collect_weights(model, SEQUENCES, attention_layers(model))
+
+
+@pytest.mark.slow
+def test_layer_names_become_safe_and_unique_paths():
+    safe = {"a b": "a_b", "A:b": "A_b", "a_b": "a_b", "x" * 300: "x" * 100}
+    if BACKEND != "torch":  # which takes no dot in a name
+        safe |= {"..": "_"}
+    model = keras.Sequential([keras.Input((5, 4)), *(Encoder(name=name) for name in safe)])
+    paths = list(attention_layers(model))
+    assert [path.rpartition("/")[0] for path in paths][::2] == list(safe.values())
+    assert len({path.casefold() for path in paths}) == 2 * len(safe)
+
+
+def test_collecting_leaves_layers_unchanged():
+    model = functional_model(Noise(name="noise"))
+    layer, noise = model.get_layer("heads"), model.get_layer("noise")
+    before, drawn = dict(vars(layer)), as_numpy(noise.seed_generator.state)
+    collect_weights(model, [WORDS, LENGTHS], attention_layers(model))
+    assert vars(layer) == before
+    assert float(noise.calls) == 0
+    np.testing.assert_array_equal(as_numpy(noise.seed_generator.state), drawn)
+    assert noise.losses == []
+    with pytest.raises(ValueError, match="`inputs` must be what the model takes"):
+        collect_weights(model, [WORDS[:, :0], LENGTHS[:1, None]], attention_layers(model))
+    assert vars(layer) == before
+
+
+def test_layer_that_is_never_called_is_refused():
+    model = Subclassed()
+    model(SEQUENCES)
+    with pytest.raises(ValueError, match=r"must call an attention layer.*called none of 'unused'"):
+        collect_weights(model, SEQUENCES, chosen_layers(model, ["unused"]))
+
+
+@pytest.mark.slow
+def test_logger_changes_nothing_in_training(tmp_path):
     def run(*callbacks):
         keras.utils.set_random_seed(7)
         model = compiled_model(functional_model(Noise(), layers.BatchNormalization()))
@@ -71,27 +275,20 @@ def test_layers_of_subclassed_models_are_named_by_their_path(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_so_many_batches_over_epochs(tmp_path):
+def test_logger_counts_batches_over_epochs_and_steps(tmp_path):
     logger = AttentionLogger(tmp_path, SEQUENCES, every=3, format="png")
     model = self_attending(DotProductAttention(name="attention"))
     model.fit(SEQUENCES, TARGETS, batch_size=2, epochs=2, verbose=0, callbacks=[logger])
     assert files_in(tmp_path) == ["attention/attention/3.png", "attention/attention/6.png"]
+    if BACKEND != "torch":  # where Keras runs one batch a step
+        model.compile("sgd", "mse", steps_per_execution=2, jit_compile=FIT_MODE)
     model.fit(SEQUENCES, TARGETS, batch_size=2, epochs=1, verbose=0, callbacks=[logger])
-    assert files_in(tmp_path)[-1] == "attention/attention/9.png"
+    third = 9 if BACKEND == "torch" else 10
+    assert files_in(tmp_path) == sorted(f"attention/attention/{number}.png" for number in (3, 6, third, 12))
 
 
 @pytest.mark.slow
-@only_on("tensorflow", "jax", reason="Keras runs one batch a step on torch")
-def test_several_batches_a_step(tmp_path):
-    logger = AttentionLogger(tmp_path, SEQUENCES, every=3, format="png")
-    model = self_attending(DotProductAttention(name="attention"))
-    model.compile("sgd", "mse", steps_per_execution=2, jit_compile=FIT_MODE)
-    model.fit(SEQUENCES, TARGETS, batch_size=1, epochs=1, verbose=0, callbacks=[logger])
-    assert files_in(tmp_path) == ["attention/attention/4.png", "attention/attention/6.png"]
-
-
-@pytest.mark.slow
-def test_tensorboard_reads_the_images(tmp_path):
+def test_tensorboard_gets_the_images(tmp_path):
     tf = pytest.importorskip("tensorflow", reason="without TensorFlow there are only PNG files")
     logger = AttentionLogger(tmp_path, SEQUENCES, format="tensorboard")
     model = self_attending(MultiHeadAttention(DotProductAttention(), 2, name="heads"))
@@ -113,26 +310,24 @@ def test_tensorboard_reads_the_images(tmp_path):
     assert png == shown
 
 
-def test_what_is_there_is_whole_and_nothing_is_lost_after_an_exception(tmp_path):
+def test_images_are_whole_after_an_exception(tmp_path):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 1:
                 raise KeyboardInterrupt
 
     model = self_attending(DotProductAttention(name="attention"))
-    loggers = [AttentionLogger(tmp_path / "png", SEQUENCES, format="png")]
-    if BACKEND == "tensorflow":
-        loggers.append(AttentionLogger(tmp_path / "board", SEQUENCES))
+    loggers = [AttentionLogger(tmp_path / "png", SEQUENCES, format="png"), AttentionLogger(tmp_path / "own", SEQUENCES)]
     with pytest.raises(KeyboardInterrupt):
         fitted(model, SEQUENCES, *loggers, Interrupt(), epochs=5)
     assert files_in(tmp_path / "png") == ["attention/attention/0.png", "attention/attention/1.png"]
     if BACKEND == "tensorflow":
-        (file,) = (tmp_path / "board" / "attention").iterdir()
+        (file,) = (tmp_path / "own" / "attention").iterdir()
         assert file.read_bytes().count(b"\x89PNG") == 2
 
 
 @pytest.mark.slow
-def test_a_model_for_a_fixed_number_of_examples_gets_them_all(tmp_path):
+def test_model_of_a_fixed_batch_gets_a_whole_batch(tmp_path):
     sequences = keras.Input(batch_shape=(8, 5, 4))
     states = layers.SimpleRNN(4, return_sequences=True, stateful=True)(sequences)
     pooled = DotProductAttention(name="attention")(states, states, states)
@@ -142,14 +337,14 @@ def test_a_model_for_a_fixed_number_of_examples_gets_them_all(tmp_path):
     assert files_in(tmp_path) == ["attention/attention/0.png"]
 
 
-def test_what_follows_from_the_period_and_from_the_backend(tmp_path):
+def test_format_and_async_safety_have_defaults(tmp_path):
     logger = AttentionLogger(tmp_path, SEQUENCES)
     assert logger.async_safe
     assert not AttentionLogger(tmp_path, SEQUENCES, every=5).async_safe
     assert logger.format == ("tensorboard" if BACKEND == "tensorflow" else "png")
 
 
-def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
+def test_full_disk_does_not_end_training(tmp_path, monkeypatch):
     def full(self, data):
         with self.open("wb") as file:
             file.write(data[:100])
@@ -164,15 +359,13 @@ def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
     assert files_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("format", ["png", "tensorboard"] if BACKEND == "tensorflow" else ["png"])
-def test_a_folder_that_cannot_be_made_is_said_before_training(tmp_path, format):
+def test_folder_that_cannot_be_made_is_refused_before_training(tmp_path):
     (tmp_path / "file").write_text("")
-    logger = AttentionLogger(tmp_path / "file", SEQUENCES, format=format)
     with pytest.raises(OSError, match="file"):
-        fitted(self_attending(DotProductAttention()), SEQUENCES, logger)
+        fitted(self_attending(DotProductAttention()), SEQUENCES, AttentionLogger(tmp_path / "file", SEQUENCES))
 
 
-def test_the_logger_puts_tokens_on_the_axes(tmp_path, monkeypatch):
+def test_logger_puts_tokens_on_the_axes(tmp_path, monkeypatch):
     seen = {}
     monkeypatch.setattr(
         "keras_attn.callbacks.picture", lambda weights, title, **options: seen.update({title: options}) or b""
@@ -188,36 +381,22 @@ def test_the_logger_puts_tokens_on_the_axes(tmp_path, monkeypatch):
     expected = [[f"w{each}" for each in row] for row in WORDS[:2]]
     assert list(seen) == ["heads, epoch 0", "again, epoch 0", "again/1, epoch 0", "again, epoch 1", "again/1, epoch 1"]
     assert all(options["queries"] == options["keys"] == expected for options in seen.values())
-    words, x, one = keras.Input((6,), dtype="int32"), keras.Input((6, 4)), DotProductAttention(name="one")
-    pooled = one(x, x, x)
-    part = keras.Model(x, one(pooled, x, x), name="part")
-    labels = {"asking": ["a"] * 9, "asked": ["b"] * 9}  # of a lone input, whatever it is called
-    logger = AttentionLogger(tmp_path, WORDS, labels=labels, layers={"part/one": ("asking", "asked")}, format="png")
-    logger.set_model(keras.Model(words, part(layers.Embedding(9, 4)(words))))
-    logger.on_train_begin()
-    logger.on_epoch_end(2)
-    for title in ("part/one, epoch 2", "part/one/1, epoch 2"):
-        assert (seen[title]["queries"], seen[title]["keys"]) == ([["a"] * 6] * 4, [["b"] * 6] * 4)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"every": 0}, ValueError, r"`every` must be at least 1"),
-        ({"every": "batch"}, ValueError, r'`every` must be "epoch" or a number of batches'),
         ({"max_examples": 1.5}, TypeError, "`max_examples` must be an integer"),
-        ({"max_heads": 0}, ValueError, "`max_heads` must be at least 1"),
         ({"format": "gif"}, ValueError, r"`format` must be \"tensorboard\", \"png\" or None"),
-        ({"labels": ["a"]}, TypeError, "`labels` must be a dict .* Received: labels of type list"),
         ({"labels": {"words": "abc"}}, TypeError, "Received: str for input 'words'"),
         ({"layers": {"heads": ("words", "others")}, "labels": {"words": ["a"]}}, ValueError, "In `labels` there are"),
         ({"inputs": [[1, 2], [3, 4]]}, TypeError, r"`inputs` must be an array.*Received: int"),
         ({"inputs": [WORDS, LENGTHS[:3]]}, ValueError, r"as many in all of them.*\(8, 6\), \(3,\)"),
         ({"inputs": WORDS[:0]}, ValueError, r"one or more examples.*\(0, 6\)"),
-        ({"inputs": []}, ValueError, r"one or more examples.*of no array"),
     ],
 )
-def test_arguments_that_are_refused(tmp_path, options, error, message):
+def test_bad_arguments_are_refused(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         AttentionLogger(tmp_path, options.pop("inputs", WORDS), **options)
 
@@ -226,13 +405,11 @@ def test_arguments_that_are_refused(tmp_path, options, error, message):
     ("inputs", "options", "message"),
     [
         (SEQUENCES[:, :, :3], {}, r"`inputs` must be what the model takes"),
-        ([SEQUENCES, LENGTHS], {}, r"`inputs` must be what the model takes"),
         (SEQUENCES, {"layers": ["head"]}, r"must name attention layers.*Received: 'head'. There are: 'heads'"),
-        (SEQUENCES, {"layers": "dense"}, r"Received: 'dense'. There are: 'heads'"),
         (SEQUENCES, {"labels": {"words": ["a"]}}, r"inputs of ids.*'words' of shape \(4, 5, 4\) and dtype float32"),
     ],
 )
-def test_what_does_not_fit_the_model_is_said_before_training(tmp_path, inputs, options, message):
+def test_inputs_that_do_not_fit_the_model_are_refused_before_training(tmp_path, inputs, options, message):
     model = self_attending(MultiHeadAttention(DotProductAttention(), 2, name="heads"))
     before = [as_numpy(value) for value in model.variables]
     with pytest.raises(ValueError, match=message):
@@ -242,7 +419,7 @@ def test_what_does_not_fit_the_model_is_said_before_training(tmp_path, inputs, o
         np.testing.assert_array_equal(as_numpy(value), other)
 
 
-def test_what_does_not_fit_is_said_as_soon_as_the_first_batch_has_built_the_model(tmp_path):
+def test_subclassed_model_is_checked_once_the_first_batch_has_built_it(tmp_path):
     logger, model = AttentionLogger(tmp_path, SEQUENCES, layers=["head"], format="png"), Subclassed()
     logger.set_model(model)
     logger.on_train_begin()
@@ -252,14 +429,14 @@ def test_what_does_not_fit_is_said_as_soon_as_the_first_batch_has_built_the_mode
         logger.on_train_batch_begin(1)
 
 
-def test_a_model_without_attention(tmp_path):
+def test_model_without_attention_is_refused(tmp_path):
     model = compiled_model(keras.Sequential([keras.Input((5, 4)), layers.Flatten(), layers.Dense(1)], name="plain"))
     with pytest.raises(ValueError, match=r"must have an attention layer.*model 'plain', which has none"):
         fitted(model, SEQUENCES, AttentionLogger(tmp_path, SEQUENCES))
 
 
 @only_on("torch", reason="Keras itself imports TensorFlow on JAX")
-def test_without_tensorflow_the_error_says_what_to_do():
+def test_error_without_tensorflow_names_the_png_format():
     program = (
         "import sys; sys.modules['tensorflow'] = None\n"
         "import numpy; from keras_attn.callbacks import AttentionLogger\n"

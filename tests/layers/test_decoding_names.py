@@ -29,7 +29,6 @@ def fails(match, encoder, step, state, **options):
         ({"outputs": ["map"]}, "`outputs` must name an output of the step: .* Received: `map`"),
         ({"outputs": "weights"}, "`outputs` must be a list of names. Received: outputs of type str"),
         ({"state": {"new": "state"}}, "`state` must name an output of the step: .* Received: `new`"),
-        ({"state": {"next_state": "old"}}, "`state` must name an input of the step: .* Received: `old`"),
         ({"state": ["state"]}, "`state` must be a dict from names"),
         ({"state": {"next_state": "token"}}, "must be fed by one thing. Received: `token` twice"),
         ({"start": "first"}, "`start` must name an output or input of the encoder: .* Received: `first`"),
@@ -37,30 +36,21 @@ def fails(match, encoder, step, state, **options):
         ({"start": 0.5}, "`start` must be an integer, or the name of .* Received: start of type float"),
         ({"end": True}, "`end` must be an integer or None. Received: end of type bool"),
         ({"end": TOKENS}, "`end` must be one of the 6 tokens that `logits` are for, .* Received: end=6"),
-        ({"end": -1}, "`end` must be one of the 6 tokens .* Received: end=-1"),
         ({"max_length": 0}, "`max_length` must be at least 1"),
-        ({"max_length": 2.0}, "`max_length` must be an integer"),
         ({"token": 3}, "`token` must be a name. Received: token of type int"),
         ({"width": 3, "logits": "scores"}, "`logits` must name an output of the step"),
     ],
 )
-def test_options(options, match):
+def test_bad_options_are_refused(options, match):
     encoder, step, state = recurrent()
     fails(match, encoder, step, **{"state": state, **options})
 
 
-def test_numpy_integers_are_integers():
-    greedy(*recurrent(), start=np.int64(0), end=np.int32(1), max_length=np.int64(3))
-
-
-def test_models_that_are_not_functional():
+def test_models_that_are_not_functional_are_refused():
     encoder, step, state = recurrent()
     fails("`step` must be a functional model, .* Received: step of type Dense", encoder, layers.Dense(2), state)
-    fails("`step` must be a functional model, .* Received: step of type function", encoder, fails, state)
     built = keras.Sequential([keras.Input((), dtype="int32", name="token"), layers.Embedding(6, 6)])
-    for each in (keras.Sequential([layers.Dense(2)]), built):
-        fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, each, {})
-        fails("`encoder` must be a functional model, .* Received: encoder of type Sequential", each, step, state)
+    fails("`encoder` must be a functional model, .* Received: encoder of type Sequential", built, step, state)
     built(keras.Input((), dtype="int32"))  # whose `input` is then this one
     fails("`step` must be a functional model, .* Received: step of type Sequential", encoder, built, {})
 
@@ -70,24 +60,23 @@ def test_models_that_are_not_functional():
     [
         (2, 3, {}, "1 times: .* with 1. Received: batches 2 of the encoder, 3 of the step. Leave the batch out"),
         (2, 6, {"width": 2}, "2 times: .* with 2. Received: batches 2 of the encoder, 6 of the step"),
-        (2, 2, {"width": 2}, "2 times: .* with 2. Received: batches 2 of the encoder, 2 of the step"),
         (None, 3, {"width": 2}, "2 times: .* with 2. Received: batches of any size of the encoder, 3 of the step"),
     ],
 )
-def test_batches_that_do_not_fit(of_encoder, of_step, options, match):
+def test_different_batches_of_encoder_and_step_are_refused(of_encoder, of_step, options, match):
     encoder, step, state = recurrent()
     match = f"A step that takes one batch only must take that of the encoder, {match}"
     fails(match, of_one_batch(encoder, of_encoder), of_one_batch(step, of_step), state, **options)
 
 
-def test_models_without_names_for_their_outputs():
+def test_models_without_names_for_their_outputs_are_refused():
     encoder, step, state = recurrent()
     single = keras.Model(encoder.input, encoder.output["values"], name="plain")
     fails("`encoder` must give a dict of tensors.* `plain`, which gives a KerasTensor", single, step, state)
     fails("`step` must give a dict of tensors", encoder, keras.Model(step.input, list(step.output.values())), state)
 
 
-def test_what_does_not_fit():
+def test_mismatched_encoder_and_step_are_refused():
     encoder, step, state = recurrent()
     fewer = keras.Model(encoder.input, {"state": encoder.output["state"]})
     fails("a step that reads `values`. Give both the same name", fewer, step, state)
@@ -104,28 +93,25 @@ def test_what_does_not_fit():
     values = encoder.output["values"]
     deeper = replaced(encoder, values=ops.expand_dims(values, 1))
     fails(r"must fit the step's input of that name.* `values` with shape \(None, 1, None, 4\)", deeper, step, state)
-    whole = replaced(encoder, values=ops.cast(values, "int32"))
-    fails("`values` with dtype int32 of the encoder, float32 in the step", whole, step, state)
     narrow = replaced(encoder, state=ops.concatenate([encoder.output["state"]] * 2, axis=-1))
     fails(r"`state` with shape \(None, 8\) of the encoder, \(None, 4\) in the step", narrow, step, state)
 
 
-def test_a_token_that_is_no_integer():
+def test_float_token_is_refused():
     encoder, _, _ = recurrent()
-    token = keras.Input((), name="token")
-    step = keras.Model(token, {"logits": layers.Dense(3)(ops.expand_dims(token, 1))})
-    fails(r"`token` must be integers of shape \(B,\). Received: the step's input `token` .* float32", encoder, step, {})
+    token = keras.Input((1,), name="token")
+    match = r"`token` must be integers of shape \(B,\). Received: the step's input `token` .* float32"
+    fails(match, encoder, keras.Model(token, {"logits": layers.Dense(3)(token)}), {})
 
 
-@pytest.mark.parametrize("make", [greedy, beam])
-def test_an_output_that_grows_with_a_cache(make):
+def test_output_that_grows_with_a_cache_is_refused():
     encoder, step, state = growing()
     longer = replaced(step, seen=ops.sum(step.output["next_cache"], axis=-1))
     match = r"`outputs` must keep their shape .* `seen` with shape \(None, 6\), and \(None, 7\) a step later"
-    fails(match, encoder, longer, state, outputs=["seen"], **({"width": 2} if make is beam else {}))
+    fails(match, encoder, longer, state, outputs=["seen"])
 
 
-def test_an_output_of_a_state_that_keeps_the_size_that_it_begins_with():
+def test_state_of_the_encoder_may_have_an_unknown_size():
     """The encoder gives it, such as the weights so far: no cache that grows, though its size is not known."""
     encoder, step, state = recurrent()
     seen = keras.Input((None,), name="seen")
@@ -138,7 +124,7 @@ def test_an_output_of_a_state_that_keeps_the_size_that_it_begins_with():
 
 
 @backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, and the cache of this step grows")
-def test_a_position_of_the_encoders_own():
+def test_position_of_the_encoder_is_not_counted():
     """It is what the encoder says, and not counted."""
     encoder, step, state = growing()
     model = greedy(encoder, step, state, **OPTIONS)

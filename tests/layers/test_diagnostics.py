@@ -10,16 +10,16 @@ from keras_attn import attention_entropy, coverage
 WEIGHTS = np.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], [[0.25, 0.25, 0.5], [0.0, 0.0, 0.0]]], "float32")
 
 
-def test_entropy_worked_by_hand():
+def test_entropy_equals_an_example_by_hand():
     exact = np.array([[np.log(2), 0.0], [0.5 * np.log(4) + 0.5 * np.log(2), 0.0]])
     assert_close(as_numpy(attention_entropy(WEIGHTS)), exact, "float32")
 
 
-def test_coverage_worked_by_hand():
+def test_coverage_equals_an_example_by_hand():
     assert_identical(as_numpy(coverage(WEIGHTS)), np.array([[1.5, 0.5, 0.0], [0.25, 0.25, 0.5]], "float32"))
 
 
-def test_a_mask_hides_what_other_layers_leave_in():
+def test_masked_weights_do_not_count():
     """Weights over four keys, of which two are padding that got weight all the same."""
     weights = np.full((1, 2, 4), 0.25, "float32")
     mask = np.array([True, True, False, False])
@@ -33,7 +33,7 @@ def test_a_mask_hides_what_other_layers_leave_in():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_sums_of_half_precision_are_taken_in_float32(dtype):
+def test_half_precision_is_summed_in_float32(dtype):
     weights = np.full((1, 4096, 1), 1.0, dtype)
     covered = as_numpy(coverage(weights))
     assert covered.dtype == "float32"

@@ -1,19 +1,17 @@
-"""A state that grows by the steps of a decoder: the answer of the full pass at every step, in every layer."""
+"""A state of keys and values that grows by the steps of a decoder: equality with the full pass, masks, bad states."""
 
 import keras
 import numpy as np
 import pytest
 from backends import COMPILED_MODES, compiled, gradients_of
-from contract_cases import CASES, VARIANTS, as_numpy, in_turn, outputs
+from contract_cases import CASES, VARIANTS, as_numpy, in_turn, normal, outputs, reloaded
 from keras import ops
 from tolerances import assert_close, assert_identical
 
 from keras_attn import (
     AdditiveAttention,
-    BilinearAttention,
     CosineAttention,
     DotProductAttention,
-    GaussianAttention,
     LocationSensitiveAttention,
     MultiHeadAttention,
 )
@@ -66,10 +64,6 @@ def test_step_by_step_equals_the_full_pass(case, capacity):
     assert_equal_to_the_full_pass(case.layer(), steps_of(case), CHUNKS["one by one"], capacity, **ORDERS["causal"])
 
 
-def numbers():
-    return np.random.default_rng(0).normal(size=(B, T, 8)).astype("float32")
-
-
 def three_times(x):
     return dict.fromkeys(("queries", "keys", "values"), x)
 
@@ -81,29 +75,19 @@ NINE = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in range(3)
     ("chunks", "order", "capacity", "groups"),
     [([*CHUNKS][a], [*ORDERS][b], [*CAPACITIES][c], (None, 2, 1)[d]) for a, b, c, d in NINE],
 )
-def test_heads_in_any_parts_and_any_order(chunks, order, capacity, groups):
-    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), three_times(numbers())
+def test_heads_equal_the_full_pass_in_any_parts_and_order(chunks, order, capacity, groups):
+    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), three_times(normal(B, T, 8))
     assert_equal_to_the_full_pass(layer, inputs, CHUNKS[chunks], CAPACITIES[capacity], **ORDERS[order])
 
 
-SCORES = {
-    "additive": lambda: AdditiveAttention(5),
-    "additive, normalized": lambda: AdditiveAttention(5, normalize=True),
-    "additive, in blocks": lambda: AdditiveAttention(5, query_block_size=2),
-    "bilinear": BilinearAttention,
-    "cosine": CosineAttention,
-    "gaussian": GaussianAttention,
-    "location": lambda: LocationSensitiveAttention(5, 2, 3),
-    "scaled": lambda: DotProductAttention(scale=0.3),
-    "sigmoid": lambda: DotProductAttention(normalizer="sigmoid"),
-    "sparsemax": lambda: DotProductAttention(normalizer="sparsemax"),
-}
-
-
-@pytest.mark.parametrize("score", SCORES)
-def test_heads_of_every_score_in_a_state_that_begins_empty(score):
-    layer, capacity = MultiHeadAttention(SCORES[score](), 2), [*CAPACITIES.values()][[*SCORES].index(score) % 3]
-    assert_equal_to_the_full_pass(layer, three_times(numbers()), [0, 2, 1, 1, 1, 1], capacity, **ORDERS["causal"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: AdditiveAttention(5, query_block_size=2), CosineAttention, lambda: LocationSensitiveAttention(5, 2, 3)],
+    ids=["additive", "cosine", "location"],
+)
+def test_heads_of_every_score_grow_from_an_empty_state(make):
+    layer = MultiHeadAttention(make(), 2)
+    assert_equal_to_the_full_pass(layer, three_times(normal(B, T, 8)), [0, 2, 1, 1, 1, 1], T + 2, **ORDERS["causal"])
 
 
 def by_position(heads, role, offset):
@@ -115,24 +99,23 @@ def by_position(heads, role, offset):
 
 def attending(num_heads=2, **options):
     """Inputs, heads, and what they give for all steps at once."""
-    x = numbers()
+    x = normal(B, T, 8)
     layer = MultiHeadAttention(DotProductAttention(dtype=options.get("dtype")), num_heads, **options)
     return x, layer, as_numpy(layer(x, x, x, use_causal_mask=True))
 
 
 @every_capacity
-@pytest.mark.parametrize("groups", [None, 2])
-def test_positions_of_processed_heads_count_on(capacity, groups):
+def test_positions_of_processed_heads_continue_in_a_state(capacity):
     """Those of values too, which other layers here leave as they are."""
-    x = numbers()
-    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups, process_heads=by_position)
+    x = normal(B, T, 8)
+    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2, process_heads=by_position)
     assert_equal_to_the_full_pass(layer, three_times(x), [2, 1, 3], capacity, **ORDERS["causal"])
     whole = as_numpy(layer(x, x, x, use_causal_mask=True))
     layer.process_heads = None
     assert np.abs(as_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
 
 
-def test_examples_of_fixed_capacity_may_have_other_lengths():
+def test_each_example_of_fixed_capacity_has_its_own_length():
     """As where prompts differ: each example goes on at its own length."""
     x, layer, whole = attending()
     state = layer.precompute(x[:, :4], x[:, :4], capacity=T)
@@ -145,7 +128,7 @@ def test_examples_of_fixed_capacity_may_have_other_lengths():
 
 
 @every_capacity
-def test_masks_and_lengths_hold_for_a_state_too(capacity):
+def test_masks_and_lengths_apply_to_a_state(capacity):
     rng = np.random.default_rng(0)
     x, seen = rng.normal(size=(B, T, 8)).astype("float32"), rng.random((B, T)) < 0.6
     layer = MultiHeadAttention(DotProductAttention(), 2)
@@ -158,25 +141,8 @@ def test_masks_and_lengths_hold_for_a_state_too(capacity):
     assert_close(as_numpy(layer(x[:, 4:], state, use_causal_mask=True, **masks)), whole[:, 4:], "float32")
 
 
-@pytest.mark.parametrize("per_head", [False, True])
-def test_a_mask_of_each_head_and_an_offset_of_each_example(per_head):
-    rng = np.random.default_rng(0)
-    x, mask = rng.normal(size=(2, T, 8)).astype("float32"), rng.random((2, 2, T, T)) < 0.7
-    layer = MultiHeadAttention(DotProductAttention(), 2)
-    mask = mask if per_head else mask[:, 0]
-    whole, weights = layer(x, x, x, attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
-    first = [1, 3]
-    queries = np.stack([x[n, i : i + 2] for n, i in enumerate(first)])
-    mask_of_first = np.stack([mask[n][..., i : i + 2, :] for n, i in enumerate(first)])
-    options = {"use_causal_mask": True, "offset": np.array(first, "int32"), "return_attention_scores": True}
-    found = layer(queries, x, x, attention_mask=mask_of_first, **options)
-    for n, i in enumerate(first):
-        assert_close(as_numpy(found[0])[n], as_numpy(whole)[n, i : i + 2], "float32")
-        assert_close(as_numpy(found[1])[n], as_numpy(weights)[n, :, i : i + 2], "float32")
-
-
 @in_turn("order", ORDERS, CASES + VARIANTS, more=1)
-def test_queries_may_begin_anywhere(case, order):
+def test_offset_places_queries_at_any_position(case, order):
     layer, inputs = case.layer(), steps_of(case)
     whole = outputs(layer, inputs, {"causal": order.get("use_causal_mask", False), "window": order.get("window")})
     some = inputs | {"queries": inputs["queries"][:, 2:5]}
@@ -187,7 +153,7 @@ def test_queries_may_begin_anywhere(case, order):
 
 
 @every_capacity
-def test_gradients_flow_through_the_steps(capacity):
+def test_gradients_pass_through_appended_steps(capacity):
     x, layer, _ = attending()
 
     def whole(x):
@@ -209,7 +175,7 @@ def test_gradients_flow_through_the_steps(capacity):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", COMPILED_MODES)
-def test_a_compiled_step_of_fixed_capacity(mode):
+def test_compiled_step_of_fixed_capacity_equals_the_full_pass(mode):
     x, layer, whole = attending(4, num_kv_heads=2)
 
     def step(x, keys, values, length):
@@ -226,7 +192,7 @@ def test_a_compiled_step_of_fixed_capacity(mode):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capacity", [None, T])
-def test_a_step_as_a_functional_model(capacity, tmp_path):
+def test_step_as_a_functional_model_is_saved_and_loaded(capacity, tmp_path):
     x, layer, whole = attending(4, num_kv_heads=2)
     now = keras.Input((1, 8), name="x")
     state = {name: keras.Input((2, capacity, 2), name=name) for name in ("projected_keys", "projected_values")}
@@ -235,8 +201,7 @@ def test_a_step_as_a_functional_model(capacity, tmp_path):
     grown = layer.append(state, now, now)
     assert tuple(grown["projected_keys"].shape) == (None, 2, capacity, 2)
     model = keras.Model({"x": now, **state}, {"output": layer(now, grown, use_causal_mask=True), **grown})
-    model.save(tmp_path / "step.keras")
-    for step in (model, keras.saving.load_model(tmp_path / "step.keras")):
+    for step in (model, reloaded(model, tmp_path)):
         held = layer.precompute(x[:, :1], x[:, :1], capacity=capacity)
         for n in range(1, T):
             held = step({"x": ops.convert_to_tensor(x[:, n : n + 1]), **held})
@@ -244,7 +209,7 @@ def test_a_step_as_a_functional_model(capacity, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
-def test_in_half_precision(dtype):
+def test_state_keeps_half_precision(dtype):
     x, layer, whole = attending(dtype=dtype)
     whole = whole.astype("float32")
     for capacity in (None, T):
@@ -262,24 +227,30 @@ def built(num_heads=2):
     return layer, x
 
 
-KEPT, CAPACITY = r"`state` must be a dict.*", "`capacity` must be "
+def of_lengths(layer, x, lengths):
+    return {**layer.precompute(x, x, capacity=8), "length": ops.convert_to_tensor(np.array(lengths))}
+
+
+KEPT = r"`state` must be a dict.*"
 REFUSED = [
     (lambda layer, x: layer(x, layer.precompute(x, x), x), "`values` must be None where the keys are a"),
     (lambda layer, x: layer.append(layer.precompute(x), x, x), KEPT + "projected_keys"),
     (lambda layer, x: layer.append(x, x, x), KEPT + "Received: ndarray"),
-    (lambda layer, x: layer(x, layer.precompute(x)), "`values` must be a tensor"),
     (lambda layer, x: layer.precompute(x, capacity=4), "`values` must be a tensor"),
     (lambda layer, x: layer.precompute(x, x, capacity=2), "at least the number of keys.*capacity=2 for 3"),
-    (lambda layer, x: layer.precompute(x, x, capacity=0), CAPACITY + "at least 1"),
     (lambda layer, x: layer(x, built(4)[0].precompute(x, x)), "must have size 2.*of this very layer gave"),
+    (lambda layer, x: layer(x, of_lengths(layer, x, [2, 2, 2])), "must have shape B"),
+    (lambda layer, x: layer.append(of_lengths(layer, x, [2.0, 2.0]), x, x), "must be integers"),
+    (lambda layer, x: layer.append(built(4)[0].precompute(x, x), x, x), "with the layer that made it"),
+    (lambda layer, x: layer.precompute(x[:, :1], x[:, :2]), "must agree in all axes but the last"),
     (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=np.arange(3)), "`offset` must be one"),
-    (lambda layer, x: layer.precompute(x, x, capacity=2.5), CAPACITY + "an integer"),
+    (lambda layer, x: layer.precompute(x, x, capacity=2.5), "`capacity` must be an integer"),
     (lambda layer, x: layer(x, x, x, use_causal_mask=True, offset=1.5), "`offset` must be integers"),
 ]
 
 
 @pytest.mark.parametrize(("call", "said"), REFUSED)
-def test_what_does_not_fit_is_refused(call, said):
+def test_bad_states_and_capacities_are_refused(call, said):
     layer, x = built()
     with pytest.raises(TypeError if said.endswith(("an integer", "integers")) else ValueError, match=said):
         call(layer, x)
@@ -289,15 +260,13 @@ def test_what_does_not_fit_is_refused(call, said):
     ("process", "said"),
     [
         (3, "must be a layer or a function, .*Received: int, which takes"),
-        (lambda heads: heads, "must be a layer or a function, .*Received: function, which takes"),
         (keras.layers.LayerNormalization(), "must be a layer or .*Received: LayerNormalization, which takes"),
         (lambda heads, role, offset: heads[..., :1], r"must return heads of the shape.*\(2, 2, 3, 1\) for the queries"),
         (lambda heads, **_: None, "must return heads, floats .* for the queries"),
-        (lambda heads, **_: [1.0], "must return heads, floats .* for the queries"),
         (lambda heads, **_: np.ones((B, 2, 3, 4), "int32"), "must return heads, floats .* for the queries"),
     ],
 )
-def test_what_processes_heads_is_checked(process, said):
+def test_bad_process_heads_is_refused(process, said):
     x = np.ones((B, 3, 8), "float32")
     with pytest.raises((TypeError, ValueError), match=f"`process_heads` {said}"):
         MultiHeadAttention(DotProductAttention(), 2, process_heads=process)(x, x, x)
@@ -315,8 +284,8 @@ class ScaledHeads(keras.layers.Layer):
 
 
 @pytest.mark.slow
-def test_a_layer_that_processes_heads_is_trained_and_saved(tmp_path):
-    x = numbers()
+def test_layer_that_processes_heads_is_trained_and_saved(tmp_path):
+    x = normal(B, T, 8)
     entry = keras.Input((None, 8))
     layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=ScaledHeads())
     model = keras.Model(entry, layer(entry, entry, entry))
@@ -324,9 +293,102 @@ def test_a_layer_that_processes_heads_is_trained_and_saved(tmp_path):
     model.compile("sgd", "mse")
     model.fit(x, x, verbose=0, epochs=3)
     assert np.abs(as_numpy(layer.process_heads.scale) - 1).max() > 1e-6
-    model.save(tmp_path / "m.keras")
-    again = keras.saving.load_model(tmp_path / "m.keras")
+    again = reloaded(model, tmp_path)
     assert_identical(as_numpy(again(x)), as_numpy(model(x)))
-    copy = keras.models.clone_model(model)
-    copy.set_weights(model.get_weights())
-    assert_identical(as_numpy(copy(x)), as_numpy(model(x)))
+
+
+FEW, D = 4, 8  # steps, and the size of each
+SIZES = {"grows": None, "just fits": FEW, "has room": FEW + 2}
+IDS = np.array([[1, 2, 0, 0], [1, 2, 3, 4]])
+PROMPTS = {f"{name}-{prompt}": (prompt, size) for name, size in SIZES.items() for prompt in (4, 1)}
+carries_masks = pytest.mark.skipif(keras.backend.backend() == "jax", reason="arrays of JAX carry nothing")
+
+
+def masked(ids, size):
+    initializer = keras.initializers.RandomNormal(seed=1)
+    return keras.layers.Embedding(9, size, mask_zero=True, embeddings_initializer=initializer)(ids)
+
+
+@carries_masks
+@in_turn("prompt", PROMPTS, more=1)
+def test_state_carries_the_masks_of_its_steps(case, prompt):
+    prompt, capacity = prompt
+    layer, inputs = case.layer(), case.inputs(leading=(B,), Tq=3, Tk=FEW)
+    keys = masked(IDS, inputs["keys"].shape[-1])
+    _, plain = layer(inputs["queries"], keys, inputs["values"], keys_mask=IDS != 0, return_attention_scores=True)
+    state = layer.precompute(masked(IDS[:, :prompt], keys.shape[-1]), inputs["values"][:, :prompt], capacity=capacity)
+    if prompt < FEW:
+        steps = masked(IDS[:, prompt:], keys.shape[-1])
+        state = layer.append(state, steps, inputs["values"][:, prompt:])
+    _, weights = layer(inputs["queries"], state, return_attention_scores=True)
+    assert_close(as_numpy(weights)[..., :FEW], as_numpy(plain), "float32")
+    assert np.all(as_numpy(weights)[0, ..., 2:] == 0)
+
+
+@carries_masks
+@pytest.mark.parametrize("capacity", [None, FEW + 2])
+def test_state_joins_masked_values_and_steps_without_a_mask(capacity):
+    layer, x = called(), normal(B, FEW, D)
+    state = layer.precompute(x[:, :3], masked(IDS[:, :3], D), capacity=capacity)
+    state = layer.append(state, x[:, 3:], x[:, 3:])  # all of which take part
+    _, weights = layer(x[:, 3:], state, return_attention_scores=True)
+    assert np.array_equal(as_numpy(weights)[0, 0, 0, :4] > 0, [True, True, False, True])
+    assert np.all(as_numpy(weights)[1, 0, 0, :4] > 0)
+
+
+def called(layer=None):
+    layer = MultiHeadAttention(DotProductAttention(), 2) if layer is None else layer
+    x = normal(B, FEW, D)
+    layer(x, x, x)
+    return layer
+
+
+UNLIKE = {
+    "fewer values": ((B, 2, D), (B, 1, D)),
+    "fewer examples": ((1, 1, D), (1, 1, D)),
+    "small values": ((B, 1, D), (B, 1, 1)),
+    "flat values": ((B, 1, D), (B, D)),
+}
+WAYS = [(None, False, False), (None, True, True), (FEW + 2, False, True), (FEW + 2, True, False)]
+
+
+@pytest.mark.parametrize("unlike", UNLIKE)
+@pytest.mark.parametrize(("capacity", "heads", "symbolic"), WAYS)
+def test_append_refuses_steps_of_other_sizes(capacity, unlike, heads, symbolic):
+    layer, x = called(None if heads else AdditiveAttention(5)), normal(B, FEW, D)
+    state = layer.precompute(x[:, :2], x[:, :2], capacity=capacity)
+    keys, values = (normal(*shape) for shape in UNLIKE[unlike])
+    if symbolic:
+        state = {name: keras.KerasTensor(tensor.shape, tensor.dtype) for name, tensor in state.items()}
+        keys, values = (keras.KerasTensor(array.shape, "float32") for array in (keys, values))
+    with pytest.raises(ValueError, match=r"must (agree in|have (the|shape|at least)|be 8)"):
+        layer.append(state, keys, values)
+
+
+@pytest.mark.x64
+def test_graph_of_any_capacity_takes_lengths_of_64_bits():
+    layer, x = called(), normal(B, FEW, D)
+    state = layer.precompute(x, x, capacity=FEW + 2)
+    entries = {name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")}
+    entries["length"] = keras.Input((), dtype="int64", name="length")
+    now = keras.Input((1, D), name="now")
+    grown = layer.append(entries, now, now)
+    model = keras.Model({"now": now, **entries}, layer(now, grown))
+    exact = layer(x[:, :1], layer.append(state, x[:, :1], x[:, :1]))
+    given = {name: as_numpy(tensor) for name, tensor in state.items()} | {"now": x[:, :1]}
+    given["length"] = given["length"].astype("int64")
+    assert_close(as_numpy(model(given)), as_numpy(exact), "float32")
+
+
+@pytest.mark.parametrize("make", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])
+def test_state_that_lost_steps_gives_nan_in_that_example_alone(make):
+    layer, x = called(make()), normal(B, FEW, D)
+    state = {**layer.precompute(x, x, capacity=FEW), "length": np.array([FEW - 1, FEW], "int32")}
+    state = layer.append(state, x[:, :1], x[:, :1])
+    takes_part = np.array([[True, True], [True, False]])
+    output, weights = layer(x[:, :2], state, queries_mask=takes_part, return_attention_scores=True)
+    for found in (as_numpy(output), np.moveaxis(as_numpy(weights).reshape(B, -1, 2, FEW), 1, 2)):
+        rows = found.reshape(B, 2, -1)
+        assert np.all(np.isfinite(rows[0]))
+        assert np.all(np.isnan(rows[1, 0]))
+        assert np.all(rows[1, 1] == 0)

@@ -24,11 +24,11 @@ def biases(num_heads, num_queries, num_keys, offset=0, **options):
         (16, [0.5 * head for head in range(1, 17)]),
     ],
 )
-def test_the_slope_of_each_head(num_heads, powers):
+def test_slopes_equal_those_of_the_paper(num_heads, powers):
     assert_close(biases(num_heads, 1, 2)[:, 0, 1], -(0.5 ** np.array(powers)), "float32", tolerance=1e-7)
 
 
-def test_biases_worked_by_hand():
+def test_biases_equal_an_example_by_hand():
     """Two heads have the slopes 1/16 and 1/256; keys behind the query count as those before it."""
     distances = np.array([[0, 1, 2, 3], [1, 0, 1, 2], [2, 1, 0, 1]])
     assert_identical(biases(2, 3, 4), np.stack([-distances / 16, -distances / 256]).astype("float32"))
@@ -36,7 +36,7 @@ def test_biases_worked_by_hand():
     assert_identical(biases(2, 1, 4, offset=5), np.stack([-distances / 16, -distances / 256]).astype("float32"))
 
 
-def test_float16_has_no_infinities_far_away():
+def test_float16_biases_are_finite_far_away():
     """Where only far keys are seen, the weights of a row of infinities would be NaN."""
     found = biases(2, 1, 3, offset=3_000_000, dtype="float16")
     assert found.dtype == "float16"
@@ -46,8 +46,8 @@ def test_float16_has_no_infinities_far_away():
 
 @pytest.mark.slow
 @pytest.mark.needs("keras_hub")
-@pytest.mark.parametrize("num_heads", [1, 3, 8, 12, 20])
-def test_keras_hubs_alibi_has_the_same_biases(num_heads):
+@pytest.mark.parametrize("num_heads", [3, 20])
+def test_biases_equal_those_of_keras_hub_alibi(num_heads):
     """It gives those of the last query to all, which a softmax under a causal mask does not see."""
     import keras_hub
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from backends import only_on
+from contract_cases import reloaded
 from keras import layers, ops
 from tolerances import assert_close, assert_identical
 
@@ -15,14 +16,6 @@ from keras_attn._recurrent.rnn import AttentionRNN
 from keras_attn.migrate import from_state
 
 B, STEPS, SOURCE, WORDS, EMBED, HIDDEN = 2, 4, 5, 11, 3, 6
-PREFIX = {"tensorflow": "attention", "torch": ""}  # what the helper files put before each name
-every_source = pytest.mark.parametrize(
-    "source", [pytest.param(source, marks=pytest.mark.needs(source)) for source in PREFIX]
-)
-
-
-def textbook(source):
-    return importlib.import_module(f"textbook_{source}")
 
 
 def decoder_of(number=1, units=4, dtype=None, **options):
@@ -49,54 +42,53 @@ def arrays(number):
     return tokens, memory, random.normal(size=(number, B, HIDDEN)).astype("float32"), np.array([2, 5])
 
 
-@every_source
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("whole", [True, False], ids=["rnn", "cell"])
-def test_outputs_are_the_textbooks(source, number, whole):
-    state, run = textbook(source).decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
+def test_loaded_decoder_gives_outputs_of_trained_decoder(number):
+    trained = importlib.import_module("textbook_torch").decoder
+    state, run = trained(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
     tokens, memory, hidden, valid_lens = arrays(number)
-    table, dense = ("embedding.weight", "dense.weight") if source == "torch" else ("embedding", "dense/kernel")
-    state = {
-        name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").removeprefix("attention/"): a for name, a in state.items()
-    }
-    kernel, bias = state[dense], state[dense.replace("weight", "bias").replace("kernel", "bias")]
 
     decode = decoder_of(number, HIDDEN)
-    from_state(decode if whole else decode.cell, state, source, strict=False)
-    outputs = decode(state[table][tokens], memory, valid_lens, initial_state=list(hidden))
-    logits = ops.convert_to_numpy(outputs) @ (kernel.T if source == "torch" else kernel) + bias
+    from_state(decode if number == 1 else decode.cell, state, "torch", strict=False)
+    outputs = decode(state["embedding.weight"][tokens], memory, valid_lens, initial_state=list(hidden))
+    logits = ops.convert_to_numpy(outputs) @ state["dense.weight"].T + state["dense.bias"]
 
     assert_close(logits, np.asarray(run(tokens, memory, hidden, valid_lens), "float32"), tolerance=1e-5)
 
 
-@every_source
-def test_a_decoder_that_is_built_keeps_its_variables(source):
-    decode, (_, memory, hidden, _) = decoder_of(1, HIDDEN), arrays(1)
+def test_built_decoder_keeps_its_variables():
+    decode, (_, memory, hidden, _) = decoder_of(), arrays(1)
     decode(np.zeros((B, STEPS, EMBED)), memory, initial_state=hidden[0])
-    variables = list(decode.weights)
-    state, _ = textbook(source).decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, 1)
-    from_state(decode, state, source, prefix=PREFIX[source], strict=False)
+    variables, state = list(decode.weights), torch_state()
+    from_state(decode, state, "torch")
     assert all(now is before for now, before in zip(decode.weights, variables, strict=True))
-    if source == "torch":  # whose gates are reset, update and new
-        gates = np.split(state["rnn.weight_hh_l0"].T, 3, axis=1)
-        assert_identical(ops.convert_to_numpy(decode.cell.cell.recurrent_kernel)[:, HIDDEN : 2 * HIDDEN], gates[0])
+    reset = state["rnn.weight_hh_l0"].T[:, :HIDDEN]
+    assert_identical(ops.convert_to_numpy(decode.cell.cell.recurrent_kernel)[:, HIDDEN : 2 * HIDDEN], reset)
 
 
 @only_on("tensorflow", reason="it writes a checkpoint of TensorFlow")
-def test_names_are_those_that_keras_gives_in_a_checkpoint(tmp_path):
-    """Of one cell: Keras 3 writes nothing of stacked ones into a checkpoint of TensorFlow."""
+def test_checkpoint_of_keras_cells_is_loaded(tmp_path):
+    """Keras 3 writes nothing of stacked cells into a checkpoint: their numbers are those that Keras 2 writes."""
     import tensorflow as tf
 
-    rnn = layers.RNN(layers.GRUCell(HIDDEN))
-    rnn(np.zeros((B, STEPS, HIDDEN + EMBED), "float32"))
-    reader = tf.train.load_checkpoint(tf.train.Checkpoint(rnn=rnn).save(str(tmp_path / "state")))
-    state = {
-        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.startswith("rnn/cell")
-    }
     attention, _ = importlib.import_module("textbook_tensorflow").additive(np.random.default_rng(1), *[HIDDEN] * 3)
-    decode = from_state(decoder_of(1, HIDDEN), state | attention, "tensorflow")
-    for name in ("kernel", "recurrent_kernel", "bias"):
-        assert_identical(*(ops.convert_to_numpy(getattr(cell, name)) for cell in (decode.cell.cell, rnn.cell)))
+    cells, states = [layers.GRUCell(HIDDEN), layers.GRUCell(HIDDEN)], []
+    for cell, size in zip(cells, (HIDDEN + EMBED, HIDDEN), strict=True):
+        rnn = layers.RNN(cell)
+        rnn(np.zeros((B, STEPS, size), "float32"))
+        reader = tf.train.load_checkpoint(tf.train.Checkpoint(rnn=rnn).save(str(tmp_path / "state")))
+        names = [name for name in reader.get_variable_to_shape_map() if name.startswith("rnn/cell")]
+        states.append({name: reader.get_tensor(name) for name in names})
+    stacked = {
+        name.replace("cell", f"cell/cells/{n}", 1): a for n, state in enumerate(states) for name, a in state.items()
+    }
+    for number, state in ((1, states[0]), (2, stacked)):
+        decode = from_state(decoder_of(number, HIDDEN), state | attention, "tensorflow")
+        loaded = [decode.cell.cell] if number == 1 else decode.cell.cell.cells
+        for ours, theirs in zip(loaded, cells[:number], strict=True):
+            for name in ("kernel", "recurrent_kernel", "bias"):
+                assert_identical(*(ops.convert_to_numpy(getattr(cell, name)) for cell in (ours, theirs)))
 
 
 def cell_of(cell=None, attention=None, **options):
@@ -119,12 +111,12 @@ GATES = "of tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and
         (decoder_of, "flax", "From 'flax' there is nothing that becomes a layer of type AttentionCell"),
     ],
 )
-def test_a_cell_that_was_not_trained_so_is_refused(make, source, message):
+def test_cell_with_other_options_than_the_textbook_is_refused(make, source, message):
     with pytest.raises(ValueError, match=message):
         from_state(make(), torch_state(), source)
 
 
-def test_a_state_that_does_not_fit_changes_nothing():
+def test_refused_state_leaves_the_decoder_unbuilt():
     decode, state = decoder_of(), torch_state()
     for wrong, message in (
         ({**state, "rnn.weight_ih_l1": np.ones(1)}, "no weight for: .*`rnn.weight_ih_l1`"),
@@ -138,7 +130,7 @@ def test_a_state_that_does_not_fit_changes_nothing():
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_recurrent_layer_that_no_cell_takes_is_refused(strict):
+def test_state_with_more_recurrent_layers_than_cells_is_refused(strict):
     state = {**torch_state(2), "dense.bias": np.ones(3)}
     decode = decoder_of(1)
     with pytest.raises(ValueError, match=r"`rnn\.bias_hh_l1`") as caught:
@@ -150,42 +142,40 @@ def test_a_recurrent_layer_that_no_cell_takes_is_refused(strict):
         from_state(decoder_of(2), state, "torch", strict=False)
 
 
-@pytest.mark.parametrize("built", [False, True])
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize(("place", "name"), [("attention", "attention.W_k.weight"), ("cell", "rnn.bias_ih_l{}")])
-def test_numbers_are_held_by_the_dtype_of_the_part_that_owns_them(place, name, number, built):
-    name = name.format(number - 1)
-    state = torch_state(number)
+@pytest.mark.parametrize(
+    ("part", "name", "built"),
+    [("attention", "attention.W_k.weight", False), ("cell", "rnn.bias_ih_l1", False), ("cell", "rnn.bias_ih_l1", True)],
+)
+def test_numbers_must_fit_the_dtype_of_the_part_that_owns_them(part, name, built):
+    state = torch_state(2)
     state[name] = np.full_like(state[name], 1e6)
     # JAX has no orthogonal matrix of float16 on a CPU
-    half = {"dtype": "float16", "recurrent_initializer": "glorot_uniform"} if place == "cell" else {}
-    decode = decoder_of(number, **half)
-    if place == "attention":
+    half = {"dtype": "float16", "recurrent_initializer": "glorot_uniform"} if part == "cell" else {}
+    decode = decoder_of(2, **half)
+    if part == "attention":
         decode.cell.attention = AdditiveAttention(4, dtype="float16")
     if built:
         decode.build((None, None, EMBED), (None, None, HIDDEN))
-    with pytest.raises(ValueError, match=rf"`{place}\..* of the layer holds float16 and the state 1e\+06"):
+    with pytest.raises(ValueError, match=rf"`{part}\..* of the layer holds float16 and the state 1e\+06"):
         from_state(decode, state, "torch")
     assert decode.cell.built == built
-    from_state(decoder_of(number), state, "torch")  # float32 holds them
     decode = AttentionCell(decode.cell.cell, decode.cell.attention, dtype="float16")
     other = next(each for each in state if each.split(".")[0] != name.split(".")[0])  # of float32 in a cell of float16
-    from_state(decode, {**torch_state(number), other: state[other] * 1e5}, "torch")
+    from_state(decode, {**torch_state(2), other: state[other] * 1e5}, "torch")
 
 
 @pytest.mark.parametrize("inputs", [HIDDEN - 1, HIDDEN])
-def test_a_recurrent_layer_without_room_for_an_input_is_refused(inputs):
+def test_recurrent_layer_without_room_for_an_input_is_refused(inputs):
     decode = decoder_of(1)
     with pytest.raises(ValueError, match=rf"context of size M.*Received: X={inputs} .*M={HIDDEN} in the attention"):
         from_state(decode, torch_state(1, inputs), "torch")
     assert not decode.cell.built
 
 
-def test_a_loaded_decoder_is_saved_and_loaded(tmp_path):
+def test_decoder_built_by_a_state_is_saved_and_loaded(tmp_path):
     decode, inputs = from_state(decoder_of(), torch_state(), "torch"), [keras.Input((None, EMBED))]
     inputs.append(keras.Input((None, HIDDEN)))
     model = keras.Model(inputs, decode(*inputs))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     for now, before in zip(again.weights, model.weights, strict=True):
         assert_identical(ops.convert_to_numpy(now), ops.convert_to_numpy(before))

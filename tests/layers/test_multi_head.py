@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 from backends import MODES, compiled, only_on
-from contract_cases import as_numpy, randomise
+from contract_cases import as_numpy, randomise, reloaded, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
 
@@ -37,7 +37,7 @@ SCORES = {
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("groups", [H, 2])
-def test_each_head_is_the_scoring_layer_on_its_own_projections(score, groups):
+def test_each_head_equals_the_scoring_layer_on_its_projections(score, groups):
     make, oracle = SCORES[score]
     layer, (queries, keys, values) = built(make(), num_kv_heads=groups), inputs()
     output, weights = layer(queries, keys, values, LENGTHS, window=(1, 3), return_attention_scores=True)
@@ -59,12 +59,11 @@ def test_each_head_is_the_scoring_layer_on_its_own_projections(score, groups):
     assert_close(as_numpy(output), np.where(seen, exact, 0).astype("float32"), tolerance=1e-5)  # sums of 36 products
 
 
-def test_a_mask_for_each_head():
+def test_attention_mask_of_each_head_is_applied():
     layer, (queries, keys, values) = built(), inputs()
     mask = np.random.default_rng(1).random((B, H, Tq, Tk)) < 0.5
     _, weights = layer(queries, keys, values, LENGTHS, attention_mask=mask, return_attention_scores=True)
-    shown = as_numpy(weights) > 0
-    assert_identical(shown, mask & (np.arange(Tk) < LENGTHS[:, None, None, None]))
+    assert_identical(as_numpy(weights) > 0, mask & (np.arange(Tk) < LENGTHS[:, None, None, None]))
     for shape in ((Tq, Tk), (B, 1, Tk), (1, H, 1, Tk), (B, Tq, Tk)):
         mask = np.random.default_rng(2).random(shape) < 0.7
         _, weights = layer(queries, keys, values, attention_mask=mask, return_attention_scores=True)
@@ -72,25 +71,6 @@ def test_a_mask_for_each_head():
         assert_identical(as_numpy(weights) > 0, np.broadcast_to(broadcast, (B, H, Tq, Tk)))
     with pytest.raises(ValueError, match="`attention_mask` must broadcast"):
         layer(queries, keys, values, attention_mask=np.ones((B, H + 1, Tq, Tk), bool))
-
-
-def test_heads_that_see_different_keys():
-    """What one head does not see, another does: no query and no key is taken for one that no head sees."""
-    layer, (queries, keys, values) = built(), inputs()
-    mask = np.broadcast_to(np.arange(Tk) % H == np.arange(H)[:, None, None], (B, H, Tq, Tk))
-    output, weights = layer(queries, keys, values, attention_mask=mask, return_attention_scores=True)
-    assert_identical(as_numpy(weights) > 0, mask)
-    assert np.all(as_numpy(output) != 0)
-
-
-@pytest.mark.parametrize(("inner", "outer"), [("float32", "mixed_float16"), ("mixed_float16", "float32")])
-def test_outputs_are_of_the_layers_dtype_whatever_that_of_the_scoring_layer(inner, outer):
-    layer = MultiHeadAttention(DotProductAttention(dtype=inner), 2, dtype=outer)
-    entries = [keras.Input((None, size)) for size in (Dq, Dk, Dv)]
-    symbolic = layer(*entries, return_attention_scores=True)
-    real = layer(*inputs(), return_attention_scores=True)
-    dtypes = [keras.backend.standardize_dtype(tensor.dtype) for tensor in real]
-    assert dtypes == [tensor.dtype for tensor in symbolic] == [layer.compute_dtype] * 2
 
 
 OPTIONS = {
@@ -107,7 +87,7 @@ OPTIONS = {
 }
 
 
-def test_every_option_round_trips(tmp_path):
+def test_every_option_is_saved_and_loaded(tmp_path):
     attention = AdditiveAttention(5, 0.25, seed=3, normalize=True, normalizer="sparsemax")
     layer = MultiHeadAttention(attention, **OPTIONS, name="heads", dtype="mixed_float16")
     config = layer.get_config()
@@ -119,14 +99,13 @@ def test_every_option_round_trips(tmp_path):
 
     entries = [keras.Input((None, size)) for size in (Dq, Dk, Dv)]
     model = keras.Model(entries, layer(*entries))
-    model.save(tmp_path / "model.keras")
-    reloaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert_identical(as_numpy(reloaded(inputs())), as_numpy(model(inputs())))
+    again = reloaded(model, tmp_path)
+    assert_identical(as_numpy(again(inputs())), as_numpy(model(inputs())))
     assert model.output_shape == (None, None, 11)
     assert len(model.losses) == 4
 
 
-def test_weights_that_start_alike_would_learn_alike():
+def test_one_initializer_object_gives_different_kernels():
     layer = MultiHeadAttention(DotProductAttention(), 2, 4, kernel_initializer=keras.initializers.GlorotUniform())
     layer.build(*((B, length, 8) for length in (Tq, Tk, Tk)))
     kernels = [as_numpy(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.W_v, layer.W_o)]
@@ -134,7 +113,7 @@ def test_weights_that_start_alike_would_learn_alike():
 
 
 @pytest.mark.slow
-def test_int8_and_lora_work_on_the_projections():
+def test_projections_accept_int8_and_lora():
     layer, arrays = built(), inputs()
     exact = as_numpy(layer(*arrays))
     layer.W_q.enable_lora(2)
@@ -145,7 +124,7 @@ def test_int8_and_lora_work_on_the_projections():
     assert 0 < np.abs(coarse - exact).max() < 0.1 * np.abs(exact).max()
 
 
-def test_a_regularizer_of_what_a_layer_within_gives_is_counted():
+def test_activity_regularizer_of_a_sublayer_is_counted():
     """Where nothing hangs on the call of a layer within, it is left out."""
     x = np.ones((1, 2, 4), "float32")
     for regularized in ("attention", "W_q"):
@@ -157,61 +136,41 @@ def test_a_regularizer_of_what_a_layer_within_gives_is_counted():
         assert as_numpy(loss) > 0
 
 
-def keep_little(layer):
-    with keras.RematScope(mode="full"):
-        layer._remat_mode = keras.layers.Dense(1)._remat_mode
-
-
-HUNG_ON = {
-    "a hook": lambda layer: layer.register_forward_hook(lambda *_: None),
-    "a regularizer": lambda layer: setattr(layer, "activity_regularizer", keras.regularizers.L2(1.0)),
-    "a forward of its own": lambda layer: setattr(layer, "forward", layer.forward),
-    "a call that is watched": lambda layer: setattr(layer, "call", layer.call),
-    "rematerialization": keep_little,
-    "a compiled call": lambda layer: setattr(layer, "_compiled_call_impl", layer.call),
-}
-
-
-@only_on("torch", reason="a layer is always called on the others")
-@pytest.mark.parametrize("hung_on", HUNG_ON)
-def test_a_layer_within_is_called_where_something_hangs_on_it(hung_on, monkeypatch):
-    layer, called, call, x = MultiHeadAttention(DotProductAttention(), 2), [], keras.layers.Layer.__call__, inputs()[0]
-    layer(x, x, x)
-    monkeypatch.setattr(
-        keras.layers.Layer, "__call__", lambda self, *a, **k: called.append(self) or call(self, *a, **k)
-    )
-    layer(x, x, x)
-    assert called == [layer]
-    for within in (layer.attention, layer.W_q, layer.W_o):
-        HUNG_ON[hung_on](within)
-    layer(x, x, x)
-    assert called[1:] == [layer, layer.W_q, layer.attention, layer.W_o]
-
-
 @only_on("torch", reason="the others have no such hooks")
-def test_hooks_of_all_layers_are_called():
+def test_hooks_of_sublayers_are_called():
+    """Without a hook the sublayers are not called: their functions are."""
     from torch.nn.modules.module import register_module_forward_hook
+
+    def note(module, *_):
+        called.append(module)
 
     layer, called, x = MultiHeadAttention(DotProductAttention(), 2), [], inputs()[0]
     layer(x, x, x)
-    hook = register_module_forward_hook(lambda module, *_: called.append(module))
+    within = [layer.W_q, layer.attention, layer.W_o]
+    hooks = [each.register_forward_hook(note) for each in within]
+    layer(x, x, x)
+    assert called == within
+    for hook in hooks:
+        hook.remove()
+    hook = register_module_forward_hook(note)
     layer(x, x, x)
     hook.remove()
     assert called[-1] is layer
-    assert {layer.attention, layer.W_q, layer.W_k, layer.W_v, layer.W_o} <= {*called}
+    assert {layer.attention, layer.W_q, layer.W_k, layer.W_v, layer.W_o} <= {*called[len(within) :]}
 
 
-@pytest.mark.parametrize(
-    "process", [None, lambda heads, role, offset: ops.cast(heads, "float32")], ids=["none", "cast"]
-)
-def test_heads_of_another_dtype_are_cast(process):
-    layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=process, dtype="bfloat16")
-    layer.build(*(array.shape for array in inputs()))
-    if process is None:
-        layer.W_k.dtype_policy = "float32"
-    output = layer(*inputs())
-    assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
-    assert np.isfinite(as_numpy(output).astype("float32")).all()
+@pytest.mark.parametrize("inner", ["float32", "mixed_float16"])
+def test_outputs_have_the_dtype_of_the_layer(inner):
+    """Neither a scoring layer nor `process_heads` of another dtype changes it."""
+    attention = DotProductAttention(dtype=inner)
+    layer = MultiHeadAttention(
+        attention, 2, process_heads=lambda heads, role, offset: ops.cast(heads, "float32"), dtype="bfloat16"
+    )
+    symbolic = layer(*(keras.Input((None, size)) for size in (Dq, Dk, Dv)), return_attention_scores=True)
+    real = layer(*inputs(), return_attention_scores=True)
+    dtypes = [keras.backend.standardize_dtype(tensor.dtype) for tensor in real]
+    assert dtypes == [tensor.dtype for tensor in symbolic] == ["bfloat16"] * 2
+    assert np.isfinite(as_numpy(real[0]).astype("float32")).all()
 
 
 @pytest.mark.parametrize(
@@ -220,22 +179,21 @@ def test_heads_of_another_dtype_are_cast(process):
         (lambda: MultiHeadAttention("dot", 2), "`attention` must be a layer that scores"),
         (lambda: MultiHeadAttention(DotProductAttention(), 0), "`num_heads` must be at least 1"),
         (lambda: MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=3), "`num_kv_heads` must divide"),
-        (lambda: MultiHeadAttention(DotProductAttention(), 2, key_dim=0), "`key_dim` must be at least 1"),
         (lambda: MultiHeadAttention(DotProductAttention(), 3)(*inputs()), "`num_heads` must divide Dq"),
         (lambda: built()(inputs()[1], *inputs()[1:]), "last axis of `queries` must be 8"),
+        (lambda: built()(*inputs(), score_bias=np.zeros((1, 3, Tq, Tk), "float32")), sentence("score_bias")),
     ],
 )
-def test_bad_arguments_get_a_sentence(make, message):
+def test_bad_arguments_are_refused(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()
 
 
-NO_KEYS = [{}, {"attention_mask": np.ones((B, Tq, 1), bool)}, {"queries_mask": np.ones((B, Tq), bool)}]
-NO_KEYS.append({"valid_lens": LENGTHS})
+NO_KEYS = [{}, {"attention_mask": np.ones((B, Tq, 1), bool)}, {"valid_lens": LENGTHS}]
 
 
 @pytest.mark.parametrize(("masks", "mode"), [(masks, MODES[n % len(MODES)]) for n, masks in enumerate(NO_KEYS)])
-def test_without_any_key_there_is_no_bias(masks, mode):
+def test_output_without_any_key_is_zero(masks, mode):
     queries, keys, values = inputs()
     layer = built()
     signature = None if mode == "xla" else [((B, None, size), "float32") for size in (Dq, Dk, Dv)]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backends import carrying, compiled, every_mode, mask_of, only_on, x64
-from contract_cases import as_numpy
+from contract_cases import as_numpy, reloaded
 from keras import ops
 from tolerances import assert_close, assert_identical
 from traced_models import onnx_outputs
@@ -27,13 +27,12 @@ def zeros(*shape):
     return np.zeros(shape, "float32")
 
 
-def of_one_pair(layer, gap):
-    """The biases of the heads for one query and one key that is so many positions behind it."""
-    return as_numpy(layer(zeros(1, 1, 2), zeros(1, 1, 2), offset=-gap))[0, :, 0, 0]
-
-
 def pair_by_pair(layer, num_queries, num_keys, offset=0):
-    rows = [[of_one_pair(layer, j - (i + offset)) for j in range(num_keys)] for i in range(num_queries)]  # (Tq, Tk, H)
+    """Return the biases of the heads, each pair by a call for one query and one key at its distance."""
+    x = zeros(1, 1, 2)
+    rows = [
+        [as_numpy(layer(x, x, offset=i + offset - j))[0, :, 0, 0] for j in range(num_keys)] for i in range(num_queries)
+    ]
     return np.array(rows).transpose(2, 0, 1)
 
 
@@ -43,9 +42,7 @@ CALLS = {  # axes of queries and keys but the last, an offset
     "without keys": ((2, Tq), None, 0),
     "no queries": ((2, 0), (2, Tk), 0),
     "no keys": ((2, Tq), (2, 0), 0),
-    "none at all": ((2, 0), (2, 0), 0),
     "int": ((2, Tq), (2, Tk), 3),
-    "int64": ((2, Tq), (2, Tk), np.int64(3)),
     "uint8": ((2, Tq), (2, Tk), np.array(3, "uint8")),
     "of each example": ((3, Tq), (3, Tk), np.array([0, 11, -2], "int32")),
     "of two batch axes": ((2, 3, Tq), None, np.arange(6, dtype="int32").reshape(2, 3)),
@@ -54,8 +51,7 @@ CALLS = {  # axes of queries and keys but the last, an offset
 
 @every_bias
 @pytest.mark.parametrize("call", CALLS)
-def test_biases_are_those_of_each_pair_alone(make, call):
-    """A bias hangs on the gap alone."""
+def test_bias_of_a_pair_depends_on_its_distance_alone(make, call):
     layer, (queries, keys, offset) = make(), CALLS[call]
     given = [zeros(*queries, 5), *([] if keys is None else [zeros(*keys, 6)])]
     biases, shape, num_keys = as_numpy(layer(*given, offset=offset)), np.shape(offset), (keys or queries)[-1]
@@ -87,9 +83,9 @@ def test_one_program_takes_every_size(make, mode, per_example):
 @every_bias
 @pytest.mark.parametrize(
     "policy",
-    [pytest.param("float64", marks=x64), "float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"],
+    [pytest.param("float64", marks=x64), "float16", "mixed_bfloat16"],
 )
-def test_biases_come_in_the_dtype_of_the_layer(make, policy):
+def test_biases_have_the_dtype_of_the_layer(make, policy):
     keras.config.set_dtype_policy(policy)
     layer = make()
     dtype = keras.DTypePolicy(policy).compute_dtype
@@ -102,7 +98,7 @@ def test_biases_come_in_the_dtype_of_the_layer(make, policy):
 
 
 @every_bias
-def test_symbolic_shapes(make):
+def test_symbolic_shapes_follow_queries_keys_and_offset(make):
     queries, keys = keras.Input((None, 5)), keras.Input((Tk, 5))
     layer, offset = make(), keras.Input((), dtype="int32")
     assert layer(queries).shape == (1, H, None, None)
@@ -114,24 +110,8 @@ def test_symbolic_shapes(make):
     assert layer.compute_output_shape((2, Tq, 5), (2, Tk, 5), (2,)) == (2, H, Tq, Tk)
 
 
-@only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
 @every_bias
-def test_known_sizes_stay_known_in_a_program(make):
-    import tensorflow as tf
-
-    layer, shapes = make(), []
-    layer(zeros(1, 1, 5))
-
-    @tf.function(input_signature=[tf.TensorSpec((None, Tq, 5)), tf.TensorSpec((None, None, 5))])
-    def program(queries, keys):
-        shapes.extend(tuple(layer(*given).shape) for given in ((queries,), (queries, keys)))
-
-    program.get_concrete_function()
-    assert shapes == [(1, H, Tq, Tq), (1, H, Tq, None)]
-
-
-@every_bias
-def test_round_trips(make, tmp_path):
+def test_model_with_biases_is_saved_and_loaded(make, tmp_path):
     queries, keys = keras.Input((None, 5), name="queries"), keras.Input((None, 6), name="keys")
     offset = keras.Input((), dtype="int32", name="offset")
     layer = make(bidirectional=False)
@@ -139,15 +119,14 @@ def test_round_trips(make, tmp_path):
     inputs = [zeros(2, Tq, 5), zeros(2, Tk, 6), np.array([0, 9], "int32")]
     expected = as_numpy(model(inputs)["biases"])
     assert_identical(expected[1], pair_by_pair(layer, Tq, Tk, 9))
-    model.save(tmp_path / "model.keras")
-    assert_identical(as_numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)["biases"]), expected)
+    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)["biases"]), expected)
     again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
     assert_identical(as_numpy(again(*inputs[:2])), as_numpy(layer(*inputs[:2])))  # its initializer draws by a seed
 
 
 @every_bias
-def test_a_mask_of_the_queries_ends_here(make):
+def test_biases_carry_no_mask_of_the_queries(make):
     """It says which queries count, and would be taken for one of the biases' first axes."""
     queries = carrying(zeros(2, 3, 5), np.array([[True, True, False], [True, False, False]]))
     assert mask_of(queries) is not None
@@ -159,19 +138,16 @@ REFUSED = [
     (lambda layer, x: layer(zeros(2, Tq)), r"`queries` must have at least 3 axes.*queries shape \(2, 4\)"),
     (lambda layer, x: layer(x, zeros(2, Tq)), r"`keys` must have at least 3 axes.*keys shape \(2, 4\)"),
     (lambda layer, x: layer(x, offset=np.float32(1)), r"`offset` must be integers.*Received: offset dtype float32"),
-    (lambda layer, x: layer(x, offset=True), r"`offset` must be integers.*dtype bool"),
     (lambda layer, x: layer(x, offset=None), r"`offset` must be integers. Received: offset=None"),
-    (lambda layer, x: layer(x, offset=np.arange(3)), ONE_EACH + r"\(3,\), queries.* axes \(2,\)"),
     (lambda layer, x: layer(x[:, None], offset=np.arange(2)), ONE_EACH + r"\(2,\).* axes \(2, 1\)"),
     (lambda layer, x: layer(keras.Input((Tq, 5)), offset=keras.Input((2,), dtype="int32")), ONE_EACH + r"\(None, 2\)"),
     (lambda layer, x: type(layer)(-2), "`num_heads` must be at least 1"),
-    (lambda layer, x: type(layer)(2.0), "`num_heads` must be an integer"),
 ]
 
 
 @every_bias
 @pytest.mark.parametrize(("call", "said"), REFUSED)
-def test_what_is_refused(make, call, said):
+def test_bad_arguments_are_refused(make, call, said):
     layer, x = make(), zeros(2, Tq, 5)
     with pytest.raises((TypeError, ValueError), match=said):
         call(layer, x)
@@ -180,7 +156,7 @@ def test_what_is_refused(make, call, said):
 @pytest.mark.slow
 @only_on("tensorflow", reason="exports are traced there")
 @every_bias
-def test_onnx_takes_every_size_and_offset(make, tmp_path):
+def test_onnx_file_takes_every_size_and_offset(make, tmp_path):
     queries, keys = keras.Input((None, 5), name="queries"), keras.Input((None, 5), name="keys")
     offset, one = keras.Input((), dtype="int32", name="offset"), keras.Input(batch_shape=(), dtype="int32", name="one")
     layer = make()

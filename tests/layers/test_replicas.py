@@ -20,17 +20,13 @@ def drawn_seeds(monkeypatch, number, draws=3):
     return drawn, as_numpy(generator.state).tolist()
 
 
-def test_the_first_copy_draws_what_one_alone_does(monkeypatch):
+def test_first_replica_draws_like_a_single_one(monkeypatch):
     alone = keras.random.SeedGenerator(7)
     assert drawn_seeds(monkeypatch, 0)[0] == [as_numpy(alone.next()).tolist() for _ in range(3)]
     assert drawn_seeds(monkeypatch, 0)[1] == as_numpy(alone.state).tolist()
 
 
-def test_without_a_strategy_or_a_group_there_is_one_copy():
-    assert seeds.replica_number() == 0
-
-
-def test_copies_draw_other_seeds_from_one_state(monkeypatch):
+def test_replicas_draw_different_seeds_from_one_state(monkeypatch):
     drawn, states = zip(*(drawn_seeds(monkeypatch, number) for number in range(64)), strict=True)
     assert len({tuple(seed) for seeds_of_one in drawn for seed in seeds_of_one}) == 64 * 3
     assert states == (states[0],) * 64
@@ -40,7 +36,7 @@ def test_copies_draw_other_seeds_from_one_state(monkeypatch):
     assert 0 <= sums[0] < sums[-1] < 2**31
 
 
-def test_dropout_of_a_copy_is_its_own(monkeypatch):
+def test_replicas_draw_different_dropout(monkeypatch):
     queries, keys, _ = (ops.zeros(shape) for shape in SHAPES)
     values = ops.broadcast_to(ops.eye(50), SHAPES[2])
 

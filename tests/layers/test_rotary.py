@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from backends import MODES, carrying, compiled, gradients_of, mask_of, only_on, precision_of, x64
-from contract_cases import as_numpy, sentence
+from contract_cases import as_numpy, normal, reloaded, sentence
 from keras import ops
 from tolerances import assert_close, assert_identical
 from traced_models import onnx_outputs
@@ -22,10 +22,6 @@ OPTIONS = {
     "scaled": {"scale": 0.25},
 }
 every_kind = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-
-
-def points(*shape, seed=0, dtype="float32"):
-    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
 
 
 def turned(vector, position, base=10000.0, interleaved=False, size=None, scale=1.0):
@@ -50,7 +46,7 @@ def expected(heads, offset=0, **options):
     return result
 
 
-def test_worked_by_hand():
+def test_angles_equal_an_example_by_hand():
     """Position 1 turns (1, 0) by 1 radian, and with 4 entries the second pair by `10000^(-2/4) = 0.01`."""
     cos, sin = 0.5403023, 0.8414710
     assert_close(as_numpy(RotaryEmbedding()(np.array([[1, 0], [1, 0]], "float32"))), [[1, 0], [cos, sin]], "float32")
@@ -73,8 +69,8 @@ CALLS = [  # each kind eagerly with each offset, and compiled with one
 
 
 @pytest.mark.parametrize(("options", "mode", "offset"), CALLS)
-def test_agrees_with_the_loops(options, mode, offset):
-    layer, heads = RotaryEmbedding(**options), points(B, H, T, D)
+def test_heads_are_turned_by_their_positions(options, mode, offset):
+    layer, heads = RotaryEmbedding(**options), normal(B, H, T, D)
     if isinstance(offset, int):
         program = compiled(lambda x: layer(x, offset=offset), mode, signature=[((None, H, None, D), "float32")])
         found = program(ops.convert_to_tensor(heads))
@@ -85,59 +81,41 @@ def test_agrees_with_the_loops(options, mode, offset):
     assert_close(as_numpy(found), expected(heads, offset, **options), "float32", tolerance=1e-5)  # angles up to 45
 
 
-LEADING = [(), (4,), (B, H), (2, 3, H), (4,)]
-
-
-@pytest.mark.parametrize(("options", "leading"), [*zip(OPTIONS.values(), LEADING, strict=True)], ids=OPTIONS)
-def test_any_number_of_leading_axes(options, leading):
-    heads = points(*leading, T, D)
-    assert_close(as_numpy(RotaryEmbedding(**options)(heads)), expected(heads, **options), "float32")
-    for axes in range(1, len(leading) + 1):
-        offset = np.arange(math.prod(leading[:axes])).reshape(leading[:axes])
-        found = as_numpy(RotaryEmbedding(**options)(heads, offset=offset))
-        assert_close(found, expected(heads, offset, **options), "float32", tolerance=1e-5)
-
-
-def test_values_stay_as_they_are():
-    values = points(B, H, T, D)
+def test_values_are_not_turned():
+    values = normal(B, H, T, D)
     assert_identical(as_numpy(RotaryEmbedding()(values, role="values", offset=3)), values)
-    assert RotaryEmbedding()(points(1, 2, 3), role="values").shape == (1, 2, 3)  # an odd size, which nothing turns
+    assert RotaryEmbedding()(normal(1, 2, 3), role="values").shape == (1, 2, 3)  # an odd size, which nothing turns
 
 
-@pytest.mark.parametrize("turn", range(len(OPTIONS)))
-def test_the_gradient_turns_back(turn):
-    options, mode = [*OPTIONS.values()][turn], MODES[turn % len(MODES)]
-    heads, upstream, layer = points(B, T, D), points(B, T, D, seed=1), RotaryEmbedding(**options)
+@pytest.mark.parametrize(("options", "mode"), [(o, MODES[n % len(MODES)]) for n, o in enumerate(OPTIONS.values())])
+def test_gradient_turns_back(options, mode):
+    heads, upstream, layer = normal(B, T, D), normal(B, T, D, seed=1), RotaryEmbedding(**options)
     program = compiled(gradients_of(lambda x, up: ops.sum(layer(x, offset=2) * up), 1), mode)
     (gradient,) = program(ops.convert_to_tensor(heads), ops.convert_to_tensor(upstream))
     exact = [[turned(upstream[b, t], -(t + 2), **options) for t in range(T)] for b in range(B)]
     assert_close(as_numpy(gradient), np.array(exact), "float32")
 
 
-POLICIES = ["float32", "float16", "mixed_bfloat16"]
-DTYPES = [pytest.param("float64", marks=x64), "float32", "float16", "bfloat16"]
-
-
-@pytest.mark.parametrize("turn", range(3))
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_heads_keep_their_dtype_and_angles_their_digits(turn, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "policy"),
+    [
+        pytest.param("float64", "float32", marks=x64),
+        ("float16", "float32"),
+        ("bfloat16", "mixed_bfloat16"),
+        ("float32", "float16"),
+    ],
+)
+def test_heads_keep_their_dtype_and_angles_their_digits(dtype, policy):
     """At position 5000 an angle in float16 would be off by 2 radians, and in bfloat16 by 16."""
-    policy, options = POLICIES[turn], [*OPTIONS.values()][(turn + len(dtype)) % len(OPTIONS)]
-    heads = ops.cast(ops.convert_to_tensor(points(B, T, D)), dtype)
-    found = RotaryEmbedding(**options, dtype=policy)(heads, offset=5000)
-    exact = expected(as_numpy(ops.cast(heads, "float64" if dtype == "float64" else "float32")), 5000, **options)
+    heads, layer = ops.cast(ops.convert_to_tensor(normal(B, T, D)), dtype), RotaryEmbedding(dtype=policy)
+    exact = expected(as_numpy(ops.cast(heads, "float64" if dtype == "float64" else "float32")), 5000)
     tolerance = 1e-3 if precision_of(dtype) == "float32" else None  # of an angle of 5000, 3e-4 are lost
-    assert_close(as_numpy(found), exact, dtype, tolerance=tolerance)
-    symbolic = RotaryEmbedding(**options, dtype=policy)(keras.KerasTensor((B, T, D), dtype))
-    assert symbolic.dtype == dtype
-
-
-def test_no_position_at_all():
-    assert RotaryEmbedding()(points(B, H, 0, D)).shape == (B, H, 0, D)
+    assert_close(as_numpy(layer(heads, offset=5000)), exact, dtype, tolerance=tolerance)
+    assert layer(keras.KerasTensor((B, T, D), dtype)).dtype == dtype
 
 
 @every_kind
-def test_symbolic_shapes(options):
+def test_symbolic_shapes_equal_those_of_the_heads(options):
     layer, offset = RotaryEmbedding(**options), keras.Input((), dtype="int32")
     for shape in ((None, D), (H, None, D), (H, T, D)):
         assert layer(keras.Input(shape), offset=offset).shape == (None, *shape)
@@ -147,43 +125,25 @@ def test_symbolic_shapes(options):
         assert layer(keras.Input((T, None))).shape == (None, T, None)
 
 
-@only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
 @every_kind
-def test_known_sizes_stay_known_in_a_program(options):
-    import tensorflow as tf
-
-    layer, shapes = RotaryEmbedding(**options), []
-
-    @tf.function(input_signature=[tf.TensorSpec((None, H, T, D)), tf.TensorSpec((None, H, None, D))])
-    def program(fixed, free):
-        shapes.extend(tuple(layer(heads).shape) for heads in (fixed, free))
-
-    program.get_concrete_function()
-    assert shapes == [(None, H, T, D), (None, H, None, D)]
-
-
-@every_kind
-def test_round_trips(options, tmp_path):
+def test_model_with_rotary_embedding_is_saved_and_loaded(options, tmp_path):
     layer = RotaryEmbedding(**options, name="turn")
     assert RotaryEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
     heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
     model = keras.Model([heads, offset], layer(heads, role="keys", offset=offset))
-    inputs = [points(B, H, T, D), np.array([0, 9], "int32")]
+    inputs = [normal(B, H, T, D), np.array([0, 9], "int32")]
     found = as_numpy(model(inputs))
     assert_close(found, expected(*inputs, **options), "float32")
-    model.save(tmp_path / "model.keras")
-    assert_identical(as_numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)), found)
+    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), found)
 
 
-def test_a_mask_goes_on():
+def test_mask_is_carried_on():
     mask = [[True, True, False], [True, False, False]]
-    assert as_numpy(mask_of(RotaryEmbedding()(carrying(points(2, 3, D), np.array(mask))))).tolist() == mask
+    assert as_numpy(mask_of(RotaryEmbedding()(carrying(normal(2, 3, D), np.array(mask))))).tolist() == mask
 
 
-@pytest.mark.parametrize(
-    "options", [{"base": 0}, {"base": "1"}, {"scale": -1.0}, {"size": 3}, {"size": 0}, {"interleaved": "yes"}], ids=str
-)
-def test_options_that_are_refused(options):
+@pytest.mark.parametrize("options", [{"base": 0}, {"scale": -1.0}, {"size": 3}, {"interleaved": "yes"}], ids=str)
+def test_bad_options_are_refused(options):
     (name,) = options
     with pytest.raises((TypeError, ValueError), match=sentence(name)):
         RotaryEmbedding(**options)
@@ -193,34 +153,28 @@ def test_options_that_are_refused(options):
     ("heads", "call", "words"),
     [
         (np.zeros((2, 4), "int32"), {}, sentence("heads")),
-        (points(4), {}, sentence("heads")),
-        (points(2, 5), {}, r"The last axis of `heads` must be even.*heads shape \(2, 5\)"),
-        (points(2, 4), {"role": "query"}, "`role` must be one of queries, keys, values.*role='query'"),
-        (points(2, 4), {"role": None}, "`role` must be one of"),
-        (points(2, 4), {"offset": 0.5}, "`offset` must be integers: it is a position"),
-        (points(2, 3, 4), {"offset": np.arange(3)}, r"offset shape \(3,\), heads with.*axes \(2,\)"),
-        (points(3, 4), {"offset": np.arange(3)}, r"offset shape \(3,\), heads with.*axes \(\)"),
+        (normal(2, 5), {}, r"The last axis of `heads` must be even.*heads shape \(2, 5\)"),
+        (normal(2, 4), {"role": "query"}, "`role` must be one of queries, keys, values.*role='query'"),
+        (normal(2, 4), {"offset": 0.5}, "`offset` must be integers: it is a position"),
+        (normal(2, 3, 4), {"offset": np.arange(3)}, r"offset shape \(3,\), heads with.*axes \(2,\)"),
         (keras.KerasTensor((2, 3, None)), {}, "The last axis of `heads` must be known unless `size` is given"),
     ],
 )
-def test_calls_that_are_refused(heads, call, words):
+def test_bad_calls_are_refused(heads, call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         RotaryEmbedding()(heads, **call)
-
-
-def test_a_size_above_that_of_heads_is_refused():
     with pytest.raises(ValueError, match=r"`size` must be at most D.*size=6, heads shape \(2, 4\)"):
-        RotaryEmbedding(size=6)(points(2, 4))
+        RotaryEmbedding(size=6)(normal(2, 4))
 
 
 @pytest.mark.slow
 @only_on("tensorflow", reason="exports are traced there")
-def test_onnx_takes_every_size_and_offset(tmp_path):
+def test_onnx_file_takes_every_size_and_offset(tmp_path):
     heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
     one = keras.Input(batch_shape=(), dtype="int32", name="one")
     outputs = {name: RotaryEmbedding(**options)(heads, offset=offset) for name, options in OPTIONS.items()}
     model = keras.Model([heads, offset, one], {**outputs, "one for all": RotaryEmbedding()(heads, offset=one)})
-    inputs = {"heads": points(B, H, T, D), "offset": np.array([0, 30], "int32"), "one": np.array(4, "int32")}
+    inputs = {"heads": normal(B, H, T, D), "offset": np.array([0, 30], "int32"), "one": np.array(4, "int32")}
     found = onnx_outputs(model, inputs, tmp_path)
     for name, options in OPTIONS.items():
         assert_close(found[name], expected(inputs["heads"], inputs["offset"], **options), "float32", tolerance=1e-5)
@@ -230,7 +184,7 @@ def test_onnx_takes_every_size_and_offset(tmp_path):
 @pytest.mark.slow
 @only_on("tensorflow", reason="exports are traced there")
 @pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
-def test_a_decoder_that_goes_on_exports(precision, tmp_path):
+def test_decoder_with_an_offset_exports_in_float32_and_float16(precision, tmp_path):
     """In a file of float16 too, angles stay float32: at position 3000 they would be off by a radian."""
     from keras_attn_export import export_model
 
@@ -243,7 +197,7 @@ def test_a_decoder_that_goes_on_exports(precision, tmp_path):
     samples = {"offset": np.array([0, 7, 3000], "int32")}
     bundle = export_model(model, tmp_path / "bundle", sample_inputs=samples, precision=precision)
     assert bundle.report.passed
-    inputs = {"queries": points(2, 4, D), "keys": points(2, 9, D, seed=1), "offset": np.array([0, 3000], "int32")}
+    inputs = {"queries": normal(2, 4, D), "keys": normal(2, 9, D, seed=1), "offset": np.array([0, 3000], "int32")}
     tolerance = 1e-3 if precision == "float32" else 1e-2
     assert_close(bundle.run(inputs)["output"], as_numpy(model(inputs)["output"]), "float32", tolerance=tolerance)
 
@@ -251,10 +205,10 @@ def test_a_decoder_that_goes_on_exports(precision, tmp_path):
 @pytest.mark.slow
 @pytest.mark.needs("keras_hub")
 @pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_keras_hubs_rotary_embedding_is_the_same(scale):
+def test_rotary_embedding_equals_that_of_keras_hub(scale):
     import keras_hub
 
-    heads = points(B, H, 40, D)
+    heads = normal(B, H, 40, D)
     theirs = keras_hub.layers.RotaryEmbedding(500.0, 1 / scale)(heads.swapaxes(1, 2), start_index=7)
     ours = RotaryEmbedding(500.0, scale=scale)(heads, offset=7)
     assert_close(as_numpy(ours), as_numpy(theirs).swapaxes(1, 2))

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_numpy
+from contract_cases import as_numpy, normal, reloaded
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention, MaskedSoftmax, MultiHeadAttention, masked_softmax
@@ -21,40 +21,32 @@ MASKS = {
     "attention_mask": RNG.random((B, Tq, Tk)) < 0.5,
     "queries_mask": RNG.random((B, Tq)) < 0.5,
     "keys_mask": RNG.random((B, Tk)) < 0.5,
-    "values_mask": RNG.random((B, Tk)) < 0.5,
     "offset": np.array([0, 9]),
 }
 PAIRS = [([*LAYERS][number % 3], name) for number, name in enumerate(MASKS)]
 
 
 def vectors():
-    rng = np.random.default_rng(1)
-    return rng.normal(size=(B, Tq, D)).astype("float32"), rng.normal(size=(B, Tk, D)).astype("float32")
+    return normal(B, Tq, D), normal(B, Tk, D)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
 class Attending(keras.Model):
-    """A layer over inputs, which the subclasses take in another form each, and one that is built after it."""
+    """A layer over positional inputs, and a layer that is built after it.
+
+    Of several inputs Keras writes the shape of the first alone, unless the model returns those of all.
+    """
 
     def __init__(self, layer, mask, **kwargs):
         super().__init__(**kwargs)
         self.options = {"layer": layer, "mask": mask}
-        self.attend, self.mask_name = LAYERS[layer](), mask.split()[0]
-        self.dense = keras.layers.Dense(1)
+        self.attend, self.dense = LAYERS[layer](), keras.layers.Dense(1)
 
-    def attended(self, queries, keys, mask):
-        return self.dense(self.attend(queries, keys, keys, **{self.mask_name: mask}))
+    def call(self, queries, keys, mask):
+        return self.dense(self.attend(queries, keys, keys, **{self.options["mask"].split()[0]: mask}))
 
     def get_config(self):
         return {**super().get_config(), **self.options}
-
-
-@keras.saving.register_keras_serializable(package="keras_attn_tests")
-class Positional(Attending):
-    """Of several inputs Keras writes the shape of the first alone, unless the model tells those of all."""
-
-    def call(self, queries, keys, mask):
-        return self.attended(queries, keys, mask)
 
     def get_build_config(self):
         shapes = {"queries": (B, Tq, D), "keys": (B, Tk, D), "mask": MASKS[self.options["mask"]].shape}
@@ -62,41 +54,22 @@ class Positional(Attending):
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
-class WithoutShapes(Positional):
-    get_build_config = keras.Model.get_build_config
-
-
-@keras.saving.register_keras_serializable(package="keras_attn_tests")
-class OfDict(Attending):
-    def call(self, inputs):
-        return self.attended(inputs["queries"], inputs["keys"], inputs["mask"])
-
-
-@keras.saving.register_keras_serializable(package="keras_attn_tests")
 class Weighing(keras.Model):
-    """Both forms of the softmax, before a layer that is built after them."""
+    """Both forms of the softmax on inputs in a dict, and a layer that is built after the first."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.shapes = {"scores_shape": (B, Tq, Tk), "valid_lens_shape": (B,), "pairs_shape": (B, Tq, Tk)}
         self.first, self.dense = MaskedSoftmax(), keras.layers.Dense(Tk)
 
-    def call(self, scores, valid_lens, pairs):
-        weights = self.first(scores, valid_lens, attention_mask=pairs)
-        return masked_softmax(self.dense(weights), valid_lens, mask=pairs)
-
-    def get_build_config(self):
-        return {"shapes_dict": self.shapes}
-
-
-def reloaded(model, path):
-    model.save(path / "model.keras")
-    return keras.saving.load_model(path / "model.keras")
+    def call(self, inputs):
+        lengths, mask = inputs["valid_lens"], inputs["mask"]
+        weights = self.first(inputs["scores"], lengths, attention_mask=mask)
+        return masked_softmax(self.dense(weights), lengths, mask=mask)
 
 
 @pytest.mark.parametrize(("layer", "name"), PAIRS)
-def test_positional_inputs_keep_their_weights_and_floats_are_refused_all_the_same(layer, name, tmp_path):
-    model, inputs = Positional(layer, name), (*vectors(), MASKS[name])
+def test_positional_inputs_keep_their_weights_and_float_masks_are_refused(layer, name, tmp_path):
+    model, inputs = Attending(layer, name), (*vectors(), MASKS[name])
     sentence = rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"
     wrong = (*inputs[:2], inputs[2].astype("float32"))
     with pytest.raises(TypeError, match=sentence):
@@ -108,41 +81,15 @@ def test_positional_inputs_keep_their_weights_and_floats_are_refused_all_the_sam
             each(*wrong)
 
 
-def test_keras_does_not_write_the_shapes_of_several_inputs(tmp_path):
-    """What docs/concepts.md warns of: once this fails, that is history."""
-    model, inputs = WithoutShapes("additive", "attention_mask"), (*vectors(), MASKS["attention_mask"])
-    before = as_numpy(model(*inputs))
-    with pytest.warns(UserWarning, match="build"):
-        again = reloaded(model, tmp_path)
-    assert not np.allclose(before, as_numpy(again(*inputs)))
-
-
-@pytest.mark.parametrize("name", ["valid_lens", "attention_mask"])
-def test_inputs_in_a_dict_keep_their_weights(name, tmp_path):
-    queries, keys = vectors()
-    model, inputs = OfDict("additive", name), {"queries": queries, "keys": keys, "mask": MASKS[name]}
+def test_layer_after_the_softmax_keeps_its_weights(tmp_path):
+    inputs = {"scores": normal(B, Tq, Tk), "valid_lens": MASKS["valid_lens"], "mask": MASKS["attention_mask"]}
+    model = Weighing()
     expected = as_numpy(model(inputs))
     assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_in_other_dtypes(policy, tmp_path):
-    keras.config.set_dtype_policy(policy)
-    model, inputs = Positional("multi-head", "valid_lens"), (*vectors(), MASKS["valid_lens"])
-    expected = as_numpy(model(*inputs))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
-
-
-def test_the_softmax_keeps_what_comes_after_it(tmp_path):
-    scores = RNG.normal(size=(B, Tq, Tk)).astype("float32")
-    model, inputs = Weighing(), (scores, MASKS["valid_lens"], MASKS["attention_mask"])
-    expected = as_numpy(model(*inputs))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(*inputs)), expected)
-
-
-def test_floats_that_reach_a_layer_through_another_are_refused_when_the_model_runs():
+def test_float_lengths_through_another_layer_are_refused_when_the_model_runs():
     inputs = [keras.Input((Tq, D)), keras.Input((Tk, D)), keras.Input((), dtype="float32")]
-    model = keras.Model(inputs, Positional("dot product", "valid_lens")(*inputs))
+    model = keras.Model(inputs, Attending("dot product", "valid_lens")(*inputs))
     with pytest.raises(TypeError, match=r"`valid_lens` must be integers.*dtype float32"):
         model([*vectors(), np.array([2.0, 3.0], "float32")])

@@ -6,6 +6,7 @@ A new public layer is one row of `CASES`; test_contract.py fails until it has on
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -239,6 +240,29 @@ def model_of_lengths(case: LayerCase, **options: Any) -> tuple[Any, Any]:
     model = keras.Model(arguments, keras.layers.Dense(1)(layer(*arguments)))
     randomise(layer)
     return model, layer
+
+
+def reloaded(model: Any, folder: Path) -> Any:
+    """Save a model into an empty folder, and load it."""
+    model.save(folder / "model.keras")
+    return keras.saving.load_model(folder / "model.keras")
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+class Evaluator:
+    """Evaluates composites by their own functions, and keeps them, as an exporter would."""
+
+    hides_masked, reasons = False, {}
+
+    def __init__(self):
+        self.composites = []
+
+    def __call__(self, composite, returns_weights):
+        self.composites.append(composite)
+        return composite.function(**composite.tensors)
 
 
 def trained_weights(model: Any) -> list[np.ndarray]:

@@ -159,13 +159,12 @@ def _zeros(tensor):
 
 
 def greedy_by_loop(row, end=None, limit=LENGTH):
-    tokens, score, outs = [], 0.0, []
+    tokens, score = [], 0.0
     while len(tokens) < limit and (not tokens or tokens[-1] != end):
         logs, out = row.after(tokens)
         tokens.append(int(np.argmax(out["logits"][0])))
         score += logs[tokens[-1]]
-        outs.append(out)
-    return tokens, score, outs
+    return [(score, tokens)]
 
 
 def beam_by_loop(row, width, end=None, limit=LENGTH, penalty=0.0):

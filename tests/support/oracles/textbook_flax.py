@@ -25,7 +25,7 @@ def _dense(random, bias, **sizes):
     return state, {name: run for name, (_, run) in layers.items()}
 
 
-additive, dot_product, multi_head = textbook_of(_dense)
+additive, multi_head = textbook_of(_dense)
 
 
 class OwnMultiHead(nn.Module):

@@ -34,9 +34,9 @@ def textbook_of(dense):
 
         return state, run
 
-    def multi_head(random, Dq, Dk, Dv, hidden, heads, bias):
+    def multi_head(random, Dq, Dk, Dv, hidden, heads):
         sizes = {name: (size, hidden) for name, size in (("W_q", Dq), ("W_k", Dk), ("W_v", Dv), ("W_o", hidden))}
-        state, layers = dense(random, bias, **sizes)
+        state, layers = dense(random, True, **sizes)
 
         def run(queries, keys, values, valid_lens):
             projected = (layers[name](each) for name, each in (("W_q", queries), ("W_k", keys), ("W_v", values)))
@@ -46,7 +46,22 @@ def textbook_of(dense):
 
         return state, run
 
-    return additive, lambda random: ({}, pooled_by_products), multi_head
+    return additive, multi_head
+
+
+def dot_product(random):
+    return {}, pooled_by_products
+
+
+def pooled_by_bilinear(score):
+    """Return what pools by the scores that `nn.Bilinear` gives for rows of queries and of keys."""
+
+    def run(queries, keys, values, valid_lens):
+        (_, Tq, Dq), (_, Tk, Dk) = queries.shape, keys.shape
+        rows = np.repeat(queries, Tk, axis=1).reshape(-1, Dq), np.tile(keys, (1, Tq, 1)).reshape(-1, Dk)
+        return masked_softmax(score(*rows).reshape(-1, Tq, Tk), valid_lens) @ values
+
+    return run
 
 
 def pooled_by_products(queries, keys, values, valid_lens):
@@ -65,7 +80,7 @@ def _dense(random, bias, **sizes):
     return state, layers
 
 
-additive, dot_product, multi_head = textbook_of(_dense)
+additive, multi_head = textbook_of(_dense)
 
 
 def bahdanau(random, Dq, Dk, U, normalize):

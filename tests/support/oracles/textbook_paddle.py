@@ -3,7 +3,7 @@
 import numpy as np
 import paddle
 from paddle import nn
-from textbook_numpy import masked_softmax, textbook_of
+from textbook_numpy import pooled_by_bilinear, textbook_of
 
 
 def state_of(module, random):
@@ -14,9 +14,9 @@ def state_of(module, random):
 
 
 def _run(module):
-    def run(inputs):
+    def run(*inputs):
         with paddle.no_grad():
-            return module(paddle.to_tensor(inputs)).numpy()
+            return module(*map(paddle.to_tensor, inputs)).numpy()
 
     return run
 
@@ -27,7 +27,7 @@ def _dense(random, bias, **sizes):
     return state_of(module, random), {name: _run(layer) for name, layer in module.items()}
 
 
-additive, dot_product, multi_head = textbook_of(_dense)
+additive, multi_head = textbook_of(_dense)
 
 
 def own_multi_head(random, Dq, Dk, Dv, heads, bias):
@@ -46,14 +46,4 @@ def own_multi_head(random, Dq, Dk, Dv, heads, bias):
 
 def own_bilinear(random, Dq, Dk, bias):
     module = nn.Bilinear(Dq, Dk, 1, bias_attr=None if bias else False)
-
-    def run(queries, keys, values, valid_lens):
-        queries, keys = map(paddle.to_tensor, (queries, keys))
-        pairs = [queries.shape[0], queries.shape[1], keys.shape[1]]
-        first = queries.unsqueeze(2).expand([*pairs, Dq]).reshape([-1, Dq])
-        second = keys.unsqueeze(1).expand([*pairs, Dk]).reshape([-1, Dk])
-        with paddle.no_grad():
-            scores = module(first, second).reshape(pairs).numpy()
-        return masked_softmax(scores, valid_lens) @ values
-
-    return state_of(module, random), run
+    return state_of(module, random), pooled_by_bilinear(_run(module))

@@ -1,7 +1,7 @@
 """The textbook's layers of PyTorch; each function returns a state and what runs the layer."""
 
 import torch
-from textbook_numpy import masked_softmax, textbook_of
+from textbook_numpy import masked_softmax, pooled_by_bilinear, textbook_of
 from torch import nn
 
 
@@ -29,7 +29,7 @@ def _dense(random, bias, **sizes):
     return state_of(module, random), {name: _run(layer) for name, layer in module.items()}
 
 
-additive, dot_product, multi_head = textbook_of(_dense)
+additive, multi_head = textbook_of(_dense)
 
 
 def own_multi_head(random, Dq, Dk, Dv, heads, bias):
@@ -47,23 +47,7 @@ def own_multi_head(random, Dq, Dk, Dv, heads, bias):
 
 def own_bilinear(random, Dq, Dk, bias):
     module = nn.Bilinear(Dq, Dk, 1, bias=bias)
-
-    def scores(queries, keys):
-        pairs = (len(queries), queries.shape[1], keys.shape[1])
-        each = queries[:, :, None].expand(*pairs, -1), keys[:, None].expand(*pairs, -1)
-        return module(*(tensor.contiguous() for tensor in each)).squeeze(-1)
-
-    return state_of(module, random), _pooled_by(scores)
-
-
-def linear_bilinear(random, Dq, Dk):
-    module = _linear(False, {"W": (Dk, Dq)})
-    return state_of(module, random), _pooled_by(lambda queries, keys: queries @ module["W"](keys).transpose(1, 2))
-
-
-def _pooled_by(scores):
-    score = _run(scores)
-    return lambda queries, keys, values, valid_lens: masked_softmax(score(queries, keys), valid_lens) @ values
+    return state_of(module, random), pooled_by_bilinear(_run(module))
 
 
 class Seq2SeqAttentionDecoder(nn.Module):
