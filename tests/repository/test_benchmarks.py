@@ -1,14 +1,12 @@
 """The benchmarks: their statistics, rules and tables."""
 
-import ast
-
 import _calibration
 import _rules
 import _stats
 import _tables
 import numpy as np
 import pytest
-from _harness import HERE, QUESTIONS, RESULTS, table
+from _harness import QUESTIONS, RESULTS, table
 from _plans import ALL_VALID
 
 from keras_attn_export._thresholds import LARGE, NEVER, From
@@ -16,7 +14,7 @@ from keras_attn_export._thresholds import LARGE, NEVER, From
 PACKAGED = dict(LARGE)  # other tests make it small
 
 
-def test_spread_and_ratio():
+def test_spread_and_ratio_are_medians_with_percentiles():
     assert _stats.spread(range(101)) == {"median": 50, "p10": 10, "p90": 90}
     ours, peer = [[1.0, 1.0], [10.0]], [[2.0], [20.0, 20.0]]  # a slow second round, for both
     assert _stats.ratio(ours, peer) == {"median": 2, "p10": 2, "p90": 2}
@@ -24,10 +22,10 @@ def test_spread_and_ratio():
 
 @pytest.mark.parametrize(
     ("ours", "difference"),
-    [([[1.0, -4.0]], 0), ([[1.0, -3.0]], 0.25), ([[1.0]], np.inf), ([], np.inf), ([[np.nan, -4.0]], np.nan)],
-    ids=["same", "a quarter of the largest", "another shape", "another number of outputs", "NaN"],
+    [([[1.0, -3.0]], 0.25), ([[1.0]], np.inf), ([[np.nan, -4.0]], np.nan)],
+    ids=["a quarter of the largest", "another shape", "NaN"],
 )
-def test_largest_difference(ours, difference):
+def test_largest_difference_is_relative_to_the_peer(ours, difference):
     found = _stats.largest_difference([np.array(array) for array in ours], [np.array([1.0, -4.0])])
     np.testing.assert_equal(found, difference)
 
@@ -67,13 +65,6 @@ def test_csv_file_keeps_the_rows_of_cases(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.000123456, "0.000123"), (123456.0, "123000"), (0.0, "0"), (9.996, "10"), ("B8", "B8")]
-)
-def test_tables_have_three_digits_without_exponent(value, text):
-    assert f"| {text} |" in _tables.markdown([{"value": value}])
-
-
 def points(*times, **other):
     """Times of both forms at 10 queries and 100, 200, ... keys."""
     shape = {"kind": "flash", "mask": "", "B": 1, "H": 1, "Tq": 10, "D": 8, "fill": ALL_VALID} | other
@@ -110,10 +101,3 @@ def test_document_has_one_table_for_each_question():
     assert _tables.render(text, {question: table(question, RESULTS) for question in QUESTIONS}) == text, (
         "run scripts/bench --report"
     )
-
-
-def test_each_question_is_a_module_with_cases():
-    assert {file.stem for file in HERE.glob("*.py") if not file.stem.startswith("_")} == set(QUESTIONS)
-    for question in QUESTIONS:
-        tree = ast.parse((HERE / f"{question}.py").read_text(encoding="utf-8"))  # its imports may not be installed
-        assert "cases" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

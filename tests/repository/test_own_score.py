@@ -32,7 +32,7 @@ def inputs() -> dict[str, np.ndarray]:
     return {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
 
 
-def test_the_subclass_gives_the_score_it_says_and_has_masks_that_do_not_leak(own_layer, inputs):
+def test_subclass_computes_its_score_and_masks_do_not_leak(own_layer, inputs):
     layer, valid_lens = own_layer(rate=0.5), np.array([2, 0])
     distances = 0.5 * np.abs(inputs["queries"][:, :, None] - inputs["keys"][:, None]).sum(-1)
     weights = np.exp(-distances) / np.exp(-distances).sum(-1, keepdims=True)
@@ -49,7 +49,7 @@ def test_the_subclass_gives_the_score_it_says_and_has_masks_that_do_not_leak(own
     assert_close(layer(**inputs, window=(0, 0)), inputs["values"][:, :3])
 
 
-def test_the_subclass_has_what_the_page_promises(own_layer, inputs):
+def test_subclass_takes_dropout_normalizer_precompute_and_heads(own_layer, inputs):
     layer = own_layer(dropout=0.5, seed=1)
     dropped = layer(**inputs, training=True)
     assert np.abs(dropped - layer(**inputs)).max() > 0.1
@@ -63,7 +63,7 @@ def test_the_subclass_has_what_the_page_promises(own_layer, inputs):
     assert heads(**inputs, return_attention_scores=True)[1].shape == (2, 2, 3, 5)
 
 
-def test_the_subclass_is_saved_and_exported(own_layer, inputs, tmp_path):
+def test_subclass_is_saved_and_exported(own_layer, inputs, tmp_path):
     arguments = {name: keras.Input((None, x.shape[-1]), name=name) for name, x in inputs.items()}
     arguments["valid_lens"] = keras.Input((), dtype="int32", name="valid_lens")
     layer = own_layer(name="context")

@@ -2,8 +2,9 @@
 
 import numpy as np
 import onnx.parser
-from mutations.graph_faults import graph_faults, mutated
 from onnx import numpy_helper
+
+from mutations.graph_faults import graph_faults, mutated
 
 KINDS = {"exchanged", "dropped", "swapped", "comparison", "mask", "bias", "axes", "constant", "weight", "off by one"}
 
@@ -40,7 +41,7 @@ def test_faults_of_every_kind_change_the_copy_and_not_the_original():
     assert len(set(mutants)) == len(faults)
 
 
-def test_branches_and_weights_have_faults_too():
+def test_branches_and_weights_have_faults():
     original = onnx.parser.parse_model(MODEL)
     faults = {fault.what: fault for fault in graph_faults(original, np.random.default_rng(1))}
     for each in ("Relu to Abs at then", "Tanh to Sigmoid at else", "2 % more of kernel", "element (0,), more of start"):
