@@ -76,7 +76,7 @@ COMPARED = {
 
 
 @pytest.mark.parametrize("tolerance", [{"relative": 1e-5, "absolute": 1e-6}, {"relative": 0, "absolute": 0.0}], ids=str)
-def test_rows_equal_those_of_python(tmp_path, tolerance):
+def test_comparison_in_javascript_equals_that_of_python(tmp_path, tolerance):
     verify.save_cases(tmp_path / "x.npz", [case._replace(name=name) for name, case in COMPARED.items()])
     cases = verify.load_cases(tmp_path / "x.npz")
     rows = [row for case in cases for row in verify.compare(case, case.inputs, tolerance)]
@@ -100,7 +100,7 @@ def test_arrays_of_every_dtype_are_decoded(tmp_path, save):
         assert data == [str(each) if "int64" in kind else each for each in array.ravel().tolist()]
 
 
-def test_every_rounding_limit_equals_that_of_python(tmp_path):
+def test_rounding_limits_in_javascript_equal_those_of_python(tmp_path):
     steps = np.array([-32768, *range(-2200, 2048)], "int16")  # from zero to infinity
     arrays = {"cases": np.array(["base"]), "0/outputs/out": np.zeros(steps.shape), "0/rounding/out": steps}
     np.savez_compressed(tmp_path / "x.npz", **arrays)
