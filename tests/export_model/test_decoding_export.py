@@ -32,14 +32,11 @@ CASES = {
     "without an end": lambda: (greedy(*recurrent(), start=START, max_length=3, outputs=["weights"]), ids_of),
     "beam": lambda: (beam(*recurrent(), **{**OPTIONS, "max_length": 3}, width=2, outputs=["weights"]), ids_of),
 }
-IN_TURN = "attention"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == IN_TURN else pytest.mark.slow) for name in CASES]
-)
-def test_the_proof_passes(name, tmp_path):
+@pytest.mark.parametrize("name", CASES)
+def test_decoder_exports_and_matches(name, tmp_path):
     model, inputs_of = CASES[name]()
     assert export_model(model, tmp_path / "bundle", sample_inputs=inputs_of(5, seed=1)).report.passed
 
@@ -65,7 +62,7 @@ def test_any_batch_is_decoded_as_by_keras(written, count):
 
 
 @pytest.mark.slow
-def test_a_batch_without_rows_is_decoded_too(written):
+def test_batch_without_rows_is_decoded(written):
     _, traced, file, inputs_of = written
     found = file.run(inputs_of(0))
     for name, spec in traced.model.output.items():
@@ -74,7 +71,7 @@ def test_a_batch_without_rows_is_decoded_too(written):
 
 
 @pytest.mark.slow
-def test_rows_leave_in_the_file_too(written):
+def test_ended_rows_leave_the_loop_of_the_file(written):
     """A loop within a loop, unless all rows take all steps."""
     name, _, file, _ = written
     found = [node for node in all_nodes(file.finished.model.graph) if node.op_type == "Loop"]
@@ -84,7 +81,7 @@ def test_rows_leave_in_the_file_too(written):
 
 
 @pytest.mark.slow
-def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
+def test_step_of_fixed_batch_is_exported_with_it(tmp_path):
     encoder, step, state = recurrent()
     model, inputs = greedy(encoder, of_one_batch(step, 4), state, **OPTIONS), {"ids": ids_of(9)["ids"][[7, 0, 8, 1]]}
     bundle = export_model(model, tmp_path / "bundle")
@@ -98,7 +95,7 @@ def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_encoder_and_step_by_themselves_in_a_loop_write_what_the_one_model_does(tmp_path):
+def test_encoder_and_step_in_a_loop_equal_the_whole_decoder(tmp_path):
     encoder, step, state = growing_caches()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a name with dots is nothing to be warned of
