@@ -1,12 +1,9 @@
 """Models whose loop is in the graph, as one ONNX file."""
 
-import warnings
-
 import numpy as np
 import pytest
 from decoding_models import (
     END_GROWING,
-    LENGTH,
     OPTIONS,
     START,
     arrays,
@@ -17,14 +14,11 @@ from decoding_models import (
     of_one_batch,
     recurrent,
 )
-from step_models import BLOCKS, HEADS, SIZE, WIDTH, growing_caches
 from unproven import Unproven
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
 from keras_attn_export._graphs.walk import all_nodes, graphs_in
-from keras_attn_export._model.growing_caches import EMPTY_CACHE
-from keras_attn_export._standalone import verify
 
 CASES = {
     "attention": lambda: (greedy(*attending(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]), ids_of),
@@ -92,32 +86,3 @@ def test_step_of_fixed_batch_is_exported_with_it(tmp_path):
     assert len(set(expected["lengths"].tolist())) > 2  # so that rows would leave
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
-
-
-@pytest.mark.slow
-def test_encoder_and_step_in_a_loop_equal_the_whole_decoder(tmp_path):
-    encoder, step, state = growing_caches()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a name with dots is nothing to be warned of
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        encode = export_model(encoder, tmp_path / "encoder")
-        advance = export_model(step, tmp_path / "step", sample_inputs={"position": np.arange(3, dtype="int32")})
-    caches = {spec["name"] for spec in advance.manifest["inputs"] if "." in spec["name"]}
-    assert caches == set(state.values())
-    assert len(caches) == 2 * BLOCKS
-    assert {spec["name"] for spec in advance.manifest["outputs"]} == {"logits", *state}
-    cases = {case.name: case for case in verify.load_cases(advance.path / verify.CASES)}
-    assert {cases[EMPTY_CACHE].inputs[name].shape[2] for name in caches} == {0}
-    assert len({case.inputs[name].shape[2] for case in cases.values() for name in caches}) > 3
-
-    inputs = {"first": np.random.default_rng(8).normal(size=(9, WIDTH)).astype("float32")}
-    fed = {name: np.zeros((9, HEADS, 0, SIZE), "float32") for name in caches} | encode.run(inputs)
-    token, tokens = np.full(9, START, "int32"), []
-    for number in range(LENGTH):
-        out = advance.run({**fed, "token": token, "position": np.full(9, number, "int32")})
-        token = out["logits"].argmax(-1).astype("int32")
-        fed |= {target: out[source] for source, target in state.items()}
-        tokens.append(token)
-    assert {fed[name].shape for name in caches} == {(9, HEADS, LENGTH, SIZE)}
-    whole = greedy(encoder, step, state, start=START, max_length=LENGTH)
-    np.testing.assert_array_equal(np.stack(tokens, axis=1), arrays(whole(inputs))["tokens"])

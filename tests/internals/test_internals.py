@@ -8,14 +8,13 @@ import keras
 import numpy as np
 import onnx.parser
 import pytest
-import tensorflow as tf
 from tf2onnx import optimizer
 from tf2onnx.graph import GraphUtil
 from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
 
 import keras_attn
 import keras_attn_export
-from keras_attn_export._internals import keras_internals, tensorflow_internals, tf2onnx_internals
+from keras_attn_export._internals import keras_internals, tf2onnx_internals
 
 OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for folder in OURS for file in folder.rglob("*.py")}
@@ -61,19 +60,6 @@ def test_failing_tf2onnx_optimizer_is_skipped(monkeypatch, factory, copies):
     assert sum(each is graph or type(each) is type(graph) for each in copied) == copies
 
 
-def test_large_constants_stay_outside_the_graph():
-    kernel, bias = tf.Variable(np.ones((300, 400), "float32")), tf.Variable(np.ones(400, "float32"))
-    inner = tf.function(lambda x: {"y": x @ kernel + bias}, autograph=False)
-    function = inner.get_concrete_function(tf.TensorSpec([None, 300], tf.float32, name="x"))
-    graph, left_out = tensorflow_internals.graph_with_constants(function, lambda v: v.shape.rank == 2, inline=True)
-    ((name, source),) = left_out.items()
-    assert source is kernel
-    constants = {node.name: node.attr["value"].tensor for node in graph.node if node.op == "Const"}
-    assert [dim.size for dim in constants.pop(name).tensor_shape.dim] == [300, 400]
-    assert [tf.make_ndarray(value).tolist() for value in constants.values()] == [[1.0] * 400]
-    assert graph.ByteSize() < 10_000
-
-
 def private_names(tree, own):
     """Yield the private names that a module takes from others, by attribute or by import."""
     for node in ast.walk(tree):
@@ -107,8 +93,3 @@ def test_only_internals_use_private_names():
     trees = [(file.stem, tree) for file, tree in TREES.items() if not re.fullmatch(KNOW_PRIVATE_NAMES, file.stem)]
     elsewhere = {stem: names for stem, tree in trees if (names := {*private_names(tree, own)})}
     assert not elsewhere, "move these into `_internals`"
-
-
-def test_private_names_are_found():
-    for line in ("model._flatten_layers()", "import keras.src.backend", "getattr(model, '_functional', None)"):
-        assert set(private_names(ast.parse(line), {"_own"})), line

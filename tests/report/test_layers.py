@@ -14,7 +14,7 @@ from keras_attn_export._report.layers import OTHER, read_layers
 
 SCOPE = "StatefulPartitionedCall/net_1/"  # of the model, before every name that is not tf2onnx's own
 SHAPES = {"kernel": (3, 4), "bias": (4,), "scale": (4,), "point": (4,), "half": (), "axes": (2,), "W": (2, 8, 3)}
-SHAPES |= {"R": (2, 8, 2), "merged_input:0": (2, 3, 1, 1), "outer": (7,), "quantized": (3, 4)}
+SHAPES |= {"R": (2, 8, 2), "outer": (7,), "quantized": (3, 4)}
 DTYPES = {"axes": "int64", "point": "int8", "quantized": "int8"}
 BODY = helper.make_graph(
     [helper.make_node("Mul", ["outer", "inner"], ["out"])],
@@ -131,12 +131,6 @@ CASES = [
         ["attend"],
         ["before dense 1 12 48", "attend attention 3 12 48", "after add 1 0 0"],
         id="a nameless product is known by its weight",
-    ),
-    pytest.param(
-        "norm_1/batchnorm/mul_1 = Conv x conv_1/convolution/merged_input:0 > y",
-        [],
-        ["conv convolution 1 6 24"],
-        id="a convolution that took a normalization in",
     ),
     pytest.param(  # tf2onnx keeps one of equal ops, named after any layer
         "second_1/Less = Less l l > mask\n"

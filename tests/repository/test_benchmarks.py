@@ -38,33 +38,6 @@ def test_calibration_detects_a_disturbed_machine():
     assert 0 < _calibration.calibrate() < _calibration.SECONDS
 
 
-def row(contestant, median, fastest, **more):
-    ms = {"median": median, "p10": fastest, "p90": median, "min": fastest}
-    return {"contestant": contestant, "ms": ms, "memory": 12.0, "faster": {"median": 2.0}} | more
-
-
-def test_csv_file_keeps_the_rows_of_cases(tmp_path):
-    theirs, ours = row("theirs", 4.0, 3.0), row("ours", 2.0, 1.5, facts={"accuracy": 0.98765432})
-    cases = [
-        {"case": "small, 1", "peer": "theirs", "rows": [theirs, ours]},
-        {"case": "large", "peer": "theirs", "rows": [{"contestant": "theirs", "unavailable": "no, it failed"}, ours]},
-    ]
-    rows = [row for case in cases for row in _tables.rows_of_case(case)]
-    _tables.write_csv(file := tmp_path / "question.csv", rows, "Measured today: a machine.")
-    read, measured = _tables.read_csv(file)
-    assert measured == "Measured today: a machine."
-    times = {"ms": 2.0, "p10": 1.5, "p90": 2.0, "best_ms": 1.5, "extra_mib": 12.0, "accuracy": 0.98765}
-    assert read[1] == {"case": "small, 1", "contestant": "ours", **times, "speed": 2.0, "speed_of_best": 2.0}
-    assert read[2] == {"case": "large", "contestant": "theirs", "unavailable": "no, it failed"}
-    assert read[3] == {"case": "large", "contestant": "ours", **times}  # there is no time to compare with
-    assert _tables.markdown(_tables.pivot(read)).splitlines() == [
-        "| case | theirs: ms | ours: ms | ours: speed |",
-        "| --- | ---: | ---: | ---: |",
-        "| small, 1 | 4 | 2 | 2 |",
-        "| large |  | 2 |  |",
-    ]
-
-
 def points(*times, **other):
     """Times of both forms at 10 queries and 100, 200, ... keys."""
     shape = {"kind": "flash", "mask": "", "B": 1, "H": 1, "Tq": 10, "D": 8, "fill": ALL_VALID} | other

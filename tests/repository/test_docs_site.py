@@ -2,14 +2,12 @@
 
 import importlib
 import re
-import runpy
 import shutil
 import subprocess
 from pathlib import Path
 
 import command_line_page
 import coverage_page
-import pytest
 import tf2onnx
 import yaml
 from site_pages import menu_pages, targets
@@ -65,16 +63,3 @@ def test_tf2onnx_patches_apply_to_the_installed_version(tmp_path):
             ["git", "apply", "--check", str(patch)], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.needs("griffe")
-def test_docstring_sections_become_known_to_the_reference():
-    names = runpy.run_path(str(ROOT / "scripts" / "docstrings.py"))
-    text = (
-        "Line.\n\nCall arguments:\n    keys: Floats,\n        `B`.\n    values, training: More.\n\n"
-        "Example:\n    >>> x: int = 1\n\nSee `docs/export.md`."
-    )
-    assert names["with_known_sections"](text) == (
-        "Line.\n\nCall arguments:\n    - `keys`: Floats,\n        `B`.\n    - `values`, `training`: More.\n\n"
-        "Examples:\n    >>> x: int = 1\n\nSee [the page on export](../export.md)."
-    )

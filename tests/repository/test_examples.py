@@ -34,21 +34,6 @@ def test_regression_equals_the_textbook_formula():
 
 
 @pytest.mark.slow
-def test_learned_bandwidth_is_the_best_at_leaving_one_out():
-    x_train, y_train = nadaraya_watson.measure(SEED)
-    learned = nadaraya_watson.learn_bandwidth(x_train, y_train, steps=150)
-
-    def error(bandwidth):
-        kernel = np.exp(-((x_train[:, None] - x_train) ** 2) / (2 * bandwidth**2))
-        np.fill_diagonal(kernel, 0)
-        return np.mean((kernel @ y_train / kernel.sum(1) - y_train) ** 2)
-
-    grid = np.geomspace(0.05, 2, 200)
-    best = grid[np.argmin([error(bandwidth) for bandwidth in grid])]
-    assert abs(np.log(learned / best)) < 0.05
-
-
-@pytest.mark.slow
 def test_nadaraya_watson_runs(tmp_path):
     results = nadaraya_watson.main(["--quick", "--out", str(tmp_path)])
     errors = [error for name, error in results.items() if name.startswith("bandwidth")]
