@@ -1,6 +1,5 @@
 """The benchmarks: their statistics, rules and tables."""
 
-import _calibration
 import _rules
 import _stats
 import _tables
@@ -28,14 +27,6 @@ def test_spread_and_ratio_are_medians_with_percentiles():
 def test_largest_difference_is_relative_to_the_peer(ours, difference):
     found = _stats.largest_difference([np.array(array) for array in ours], [np.array([1.0, -4.0])])
     np.testing.assert_equal(found, difference)
-
-
-def test_calibration_detects_a_disturbed_machine():
-    assert not _calibration.moved([1.0, 1.09])
-    assert not _calibration.moved([1.6, 1.0, 1.6, 1.05])  # a neighbour that comes and goes
-    assert _calibration.moved([1.0, 1.0, 0.9])
-    assert _calibration.moved([1.0, 1.6, 1.6, 1.5])
-    assert 0 < _calibration.calibrate() < _calibration.SECONDS
 
 
 def points(*times, **other):

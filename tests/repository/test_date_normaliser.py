@@ -2,7 +2,6 @@
 
 import datetime
 import importlib
-import random
 import re
 import sys
 from functools import cache
@@ -59,23 +58,6 @@ def test_no_held_out_day_is_trained_on():
     rows = {row.iso for row in date_data.make_rows(held_out_days, 20, seed=1, noise=0.5)}
     assert rows <= {day.isoformat() for day in held_out_days}
     assert date_data.split_days(SEED) == (training_days, held_out_days) != date_data.split_days(SEED + 1)
-
-
-@pytest.mark.parametrize("locale", date_data.LOCALES)
-def test_typo_is_within_one_edit_of_its_own_month_only(locale):
-    rng = random.Random(SEED)
-    months = [[date_noise.fold(name) for name in names] for names in date_noise.month_names(locale)]
-    assert len(set().union(*months)) == sum(len(set(names)) for names in months)
-    made = set()
-    for month, names in enumerate(date_noise.month_names(locale)):
-        others = [name for n, rest in enumerate(months) if n != month for name in rest]
-        for name in filter(date_noise.is_name, names):
-            typos = {date_noise.fold(date_noise.misspell_month(name, locale, rng)) for _ in range(4)}
-            assert all(date_noise.within_one_typo(typo, date_noise.fold(name)) for typo in typos)
-            typos.discard(date_noise.fold(name))  # a name that no typo leaves clear stays as it is
-            assert not any(date_noise.within_one_typo(typo, other) for typo in typos for other in others)
-            made |= typos
-    assert made or not any(map(date_noise.is_name, names))
 
 
 def test_noise_changes_most_texts_and_no_date_or_number(pairs):
