@@ -11,6 +11,7 @@ from pathlib import Path
 import nox
 
 TESTS = Path("tests")
+SUPPORT = "tests:" + ":".join(f"tests/support/{folder}" for folder in ("models", "oracles", "files", "processes"))
 EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
 
 nox.needs_version = ">=2026.10"
@@ -41,11 +42,13 @@ def install(session: nox.Session, *extras: str, options: Sequence[str] = ()) -> 
 
 
 def run_tests(session: nox.Session, *arguments: str, **environment: str) -> None:
-    """Runs pytest, but for what is marked `out_of_turn`; arguments of the caller's may leave no test of these."""
-    command = ("python", "-m", "pytest", "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
+    """Runs pytest; the caller's arguments, after `--`, may leave no test of these."""
+    command = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
     keep = {"PYTHONDONTWRITEBYTECODE": ""}  # or each process compiles TensorFlow anew, for seconds
     codes = [0, 5] if session.posargs else [0]
-    session.run(*command, "--tier", "file", *arguments, *session.posargs, env=keep | environment, success_codes=codes)
+    named = any(Path(each.partition("::")[0]).exists() for each in (*arguments, *session.posargs))
+    tests = () if named else ("tests",)  # a path selects slow tests as well
+    session.run(*command, *tests, *arguments, *session.posargs, env=keep | environment, success_codes=codes)
 
 
 def files(*names: str) -> list[str]:
@@ -182,8 +185,8 @@ def runtimes(session: nox.Session) -> None:
     into = ("--python", python, "--target", openvino)
     session.install("--quiet", "--no-deps", *into, "onnxruntime-openvino==1.24.1", *quantizer)
     bodies = (*files("bodies"), "--provider", "openvino", "-k", "portable18 and not cuda")
-    for tests in (("-m", "runtimes", *session.posargs), bodies):
-        session.run("scripts/test", "--tier", "all", *tests, external=True, env={"PYTHONPATH": openvino})
+    for tests in (("tests/runtimes", *session.posargs), bodies):
+        session.run("scripts/test", *tests, external=True, env={"PYTHONPATH": openvino})
 
 
 # What other programs do with a bundle.
@@ -193,7 +196,7 @@ def runtimes(session: nox.Session) -> None:
 def serving(session: nox.Session) -> None:
     """The example service, which has an environment without TensorFlow; the tests run in .venv."""
     session.install("--quiet", "--requirement", "tests/serving/requirements.txt")
-    session.run("scripts/test", "-m", "serving", "--tier", "all", *session.posargs, external=True)
+    session.run("scripts/test", "tests/serving", *session.posargs, external=True)
 
 
 @nox.session
@@ -203,7 +206,7 @@ def web(session: nox.Session) -> None:
         if subprocess.run([setup], check=False).returncode:
             session.skip("what it needs is missing")
     install(session, "web")
-    run_tests(session, "-m", "web", "--tier", "all")
+    run_tests(session, "tests/report")
 
 
 # Architectures.
@@ -213,46 +216,26 @@ def web(session: nox.Session) -> None:
 def zoo(session: nox.Session) -> None:
     """The architectures of docs/models.md, exported and proven."""
     install(session, "zoo")
-    run_tests(session, "-m", "zoo", "--dist", "load", "--tier", "all")
+    run_tests(session, "tests/zoo", "--dist", "load")
 
 
 @nox.session(name="operators-page")
 def operators_page(session: nox.Session) -> None:
     """Writes docs/operators.md: every operator beside Keras's own exporter, in half an hour."""
     install(session)
-    session.run("python", "-m", "values", *session.posargs, env={"PYTHONPATH": "tests:tests/support"})
+    session.run("python", "-m", "values", *session.posargs, env={"PYTHONPATH": SUPPORT})
 
 
 @nox.session(name="zoo-page")
 def zoo_page(session: nox.Session) -> None:
     """Writes docs/models.md: the zoo beside Keras's own exporter, in hours; goes on where it was."""
     install(session, "zoo")
-    session.run("python", "-m", "zoo", *session.posargs, env={"PYTHONPATH": "tests:tests/support"})
-
-
-# The suite itself, in .venv.
-
-
-@nox.session(venv_backend="none")
-def record(session: nox.Session) -> None:
-    """Runs tests and writes into the record what they take: FILE..., with --lines what of the code they run."""
-    in_venv(session, "tiers")
-
-
-@nox.session(venv_backend="none")
-def mutate(session: nox.Session) -> None:
-    """Draws faults in the code and shows which of them no test sees; --since REV for what changed, --help for more."""
-    in_venv(session, "mutations")
+    session.run("python", "-m", "zoo", *session.posargs, env={"PYTHONPATH": SUPPORT})
 
 
 @nox.session(name="mutate-graphs", venv_backend="none")
 def mutate_graphs(session: nox.Session) -> None:
     """Puts faults into exported ONNX files, and fails when one that changes an answer is verified as a match."""
-    in_venv(session, "mutations.graphs")
-
-
-def in_venv(session: nox.Session, module: str) -> None:
-    """Runs a module of tests/ by the Python of .venv."""
     session.run("scripts/setup", "dev", external=True)
-    environment = {"PYTHONPATH": "tests:tests/support", "TF_CPP_MIN_LOG_LEVEL": "3", "TF2ONNX_CATCH_ERRORS": "FALSE"}
-    session.run(".venv/bin/python", "-m", module, *session.posargs, env=environment, external=True)
+    environment = {"PYTHONPATH": SUPPORT, "TF_CPP_MIN_LOG_LEVEL": "3", "TF2ONNX_CATCH_ERRORS": "FALSE"}
+    session.run(".venv/bin/python", "-m", "mutations.graphs", *session.posargs, env=environment, external=True)

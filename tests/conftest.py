@@ -1,8 +1,4 @@
-"""Selects tests by speed and backend, and gives each of them the same seed and float32 policies.
-
-`pytest` runs the unmarked tests. With a file, a folder or `-m`, it runs all tests that these select, also those marked
-`slow` or `nightly`. On JAX and torch only the layer tests run, see layer_tests.py.
-"""
+"""Gives each test the same seed and float32 policies, and on JAX and torch selects the tests of layers."""
 
 import os
 
@@ -25,14 +21,7 @@ from layer_tests import is_layer_test
 
 SEED = 20141
 OF_EXPORTS = ("providers", "cheap_exports", "bundle_fixtures", "command_fixtures") if BACKEND == "tensorflow" else ()
-pytest_plugins = ("needs", *OF_EXPORTS)
-
-
-@pytest.hookimpl(tryfirst=True)  # before the workers of xdist are started, which get the options from here
-def pytest_configure(config: pytest.Config) -> None:
-    """Select the unmarked tests where neither paths nor `-m` are given."""
-    if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
-        config.option.markexpr = "not slow and not nightly"
+pytest_plugins = ("speeds", "needs", *OF_EXPORTS)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -2,7 +2,7 @@
 
 To add one, write a function that gets tf2onnx's graph and the node and edits the graph in place (`writing.py` has what
 that takes), and give it a row. A node that its function leaves as it is, is refused as an op without mapping. Whether
-it gives what TensorFlow does, `tests/support/traced_functions.py` tells in a second.
+it gives what TensorFlow does, `traced_functions.Converted` of the tests tells in a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plugin of pytest: a headless Chromium, for tests marked `web`, with what it complains of and a person's keys."""
+"""A headless Chromium, with what it complains of and a person's keys."""
 
 import shutil
 import time

@@ -1,4 +1,4 @@
-"""A service that is started for a test marked `serving`, and the environment that the service and its clients run in.
+"""A service that a test starts, and the environment that the service and its clients run in.
 
 A test that wants that environment and finds it missing fails and says so: whoever chose the marker asked for it.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-# Beside the environment that pytest lies in: nox -s mutate runs a copy of the tests, on a Python of its own.
+# Beside the environment that pytest lies in.
 SERVING = Path(pytest.__file__).parents[5] / ".nox" / "serving"
 # 127.0.0.1, as /proc/net writes it, and the same as an address of IPv6
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}

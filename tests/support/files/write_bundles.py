@@ -1,8 +1,8 @@
-"""Writes bundles for scripts/replay_bundles.py: `python tests/support/write_bundles.py FOLDER [LAYER-FORM...]`.
+"""Writes bundles for scripts/replay_bundles.py: `scripts/write-bundles FOLDER [LAYER-FORM...]`.
 
 A form is as an export on a machine with CUDA or, `cpu`, one without it writes it; each is proven on the CPU. Models to
 be timed have two more: other sizes of blocks, and the file of Keras's own exporter, of Keras's own layers. Where no
-names are given every layer has every form. PYTHONPATH=tests:benchmarks must be set.
+names are given every layer has every form.
 """
 
 import contextlib
