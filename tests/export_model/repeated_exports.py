@@ -11,6 +11,7 @@ os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 import export_models
 import keras
+import loop_models
 import runtime_models
 from keras import layers
 
@@ -37,22 +38,6 @@ class Trusted:
         pass
 
 
-class Repeated(layers.Layer):
-    """A loop of its own with a sum in it."""
-
-    def build(self, shape):
-        self.kernel = self.add_weight(shape=(shape[-1], shape[-1]), name="kernel")
-
-    def call(self, x):
-        def body(step, y):
-            return step + 1, keras.ops.tanh(y @ self.kernel) + keras.ops.cumsum(y, axis=1)
-
-        return keras.ops.while_loop(lambda step, y: step < 3, body, (0, x))[1]
-
-    def compute_output_shape(self, shape):
-        return shape
-
-
 def wide():
     x = keras.Input((32,), name="x")
     return keras.Model(x, layers.Dense(40)(layers.Dense(33)(x)), name="wide")
@@ -65,11 +50,6 @@ def decoder():
     return keras.Model([x, memory, valid_lens], AttentionRNN(cell, return_sequences=True)(x, memory, valid_lens))
 
 
-def loops():
-    x = keras.Input((3, 4), name="x")
-    return keras.Model(x, Repeated()(layers.SimpleRNN(3, return_sequences=True)(x)))
-
-
 EXPORTS = {
     "adaptive": (export_models.gelu_norm_dropout_conv, {}),
     "portable": (export_models.gelu_norm_dropout_conv, {"lowering": "portable"}),
@@ -78,7 +58,7 @@ EXPORTS = {
     "weights apart": (wide, {}),
     "recurrent": (export_models.implicit_mask_and_encoders, {}),
     "decoder": (decoder, {}),
-    "loops": (loops, {}),
+    "loops": (lambda: loop_models.looped(loop_models.Buffered), {}),
     "convolutions": (runtime_models.convolutions, {}),
     "subclassed": (export_models.TwoArguments, {"sample_inputs": export_models.two_argument_samples()}),
 }

@@ -85,14 +85,6 @@ def test_large_weights_are_cut():
     np.testing.assert_allclose(unpacked(held["entropy"], "<f4"), np.log(150), rtol=1e-6)
 
 
-def test_cases_without_room_are_named(weights, monkeypatch):
-    monkeypatch.setattr(maps, "MOST_NUMBERS", 2 * weights.size)
-    cases = [case_of(weights, "first"), case_of(weights, "second")]
-    drawn, left_out = maps_of(cases, manifest("batch", 2, "queries", "keys"), {})
-    assert [each["name"] for each in drawn] == ["first"]
-    assert left_out == ["second"]
-
-
 @pytest.mark.parametrize(("room", "shape"), [(70, [1, 1, 5, 7]), (8, [1, 1, 2, 2]), (1, None)])
 def test_weights_of_own_inputs_are_cut_until_there_is_room(weights, monkeypatch, room, shape):
     monkeypatch.setattr(maps, "MOST_NUMBERS", room)

@@ -3,7 +3,6 @@
 import _rules
 import _stats
 import _tables
-import numpy as np
 import pytest
 from _harness import QUESTIONS, RESULTS, table
 from _plans import ALL_VALID
@@ -17,16 +16,6 @@ def test_spread_and_ratio_are_medians_with_percentiles():
     assert _stats.spread(range(101)) == {"median": 50, "p10": 10, "p90": 90}
     ours, peer = [[1.0, 1.0], [10.0]], [[2.0], [20.0, 20.0]]  # a slow second round, for both
     assert _stats.ratio(ours, peer) == {"median": 2, "p10": 2, "p90": 2}
-
-
-@pytest.mark.parametrize(
-    ("ours", "difference"),
-    [([[1.0, -3.0]], 0.25), ([[1.0]], np.inf), ([[np.nan, -4.0]], np.nan)],
-    ids=["a quarter of the largest", "another shape", "NaN"],
-)
-def test_largest_difference_is_relative_to_the_peer(ours, difference):
-    found = _stats.largest_difference([np.array(array) for array in ours], [np.array([1.0, -4.0])])
-    np.testing.assert_equal(found, difference)
 
 
 def points(*times, **other):

@@ -4,10 +4,8 @@ import importlib
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from matplotlib.image import imread
-from tolerances import assert_close
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 nadaraya_watson, scoring_functions = map(importlib.import_module, ("nadaraya_watson", "scoring_functions"))
@@ -19,18 +17,6 @@ SEED = 7
 def is_picture(path):
     """Whether a file is a picture that is not of one colour."""
     return imread(path)[..., :3].std() > 0.01
-
-
-def test_regression_equals_the_textbook_formula():
-    x_train, y_train = nadaraya_watson.measure(SEED)
-    x = np.linspace(0, 5, 9)
-    kernel = np.exp(-((x[:, None] - x_train) ** 2) / (2 * 0.3**2))
-    weights = kernel / kernel.sum(1, keepdims=True)
-    assert_close(nadaraya_watson.truth(np.array([0.0, 1.0])), np.array([0.0, 2 * 0.8414709848078965 + 1.0]))
-    y, attended = (np.asarray(z) for z in nadaraya_watson.estimate(x, x_train, y_train, bandwidth=0.3))
-    # the quotient of sums of float64 against float32 with distances of up to 5 / 0.3
-    assert_close(attended, weights.astype("float32"), tolerance=1e-5)
-    assert_close(y, (weights @ y_train).astype("float32"), tolerance=1e-5)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from bundles import PACKAGES, python
 from matplotlib.image import imread
 
 pytestmark = pytest.mark.needs("jupytext")
@@ -70,23 +69,3 @@ def test_example_learns_exports_and_draws(name, tmp_path, monkeypatch, capsys):
     if name == "penguins":
         assert "102 rows, 0 errors; columns known, probabilities, species" in capsys.readouterr().out
         assert {spec["dtype"] for spec in names["bundle"].manifest["inputs"]} == {"string", "float32"}
-
-
-@pytest.mark.nightly
-def test_tutorial_runs_and_its_last_cell_needs_onnxruntime_alone(tmp_path, monkeypatch, capsys):
-    """As the cells of a kernel of Jupyter's, in one namespace and an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", KERNEL)
-    names = {"__name__": "__main__"}
-    for number, cell in enumerate(cells_of("tutorial")):
-        exec(compile(cell, f"cell {number}", "exec"), names)
-    printed = capsys.readouterr().out
-    assert "100.0% of the prices are right to the cent" in printed
-    assert printed.count("True\n") == 2, "neither NaN in the padding nor a reload changes a bit"
-    assert names["bundle"].report.passed
-    for file in ("weights.png", "receipts.keras", "bundle/model.onnx"):
-        assert (tmp_path / file).is_file()
-    served = python("-c", cells_of("tutorial")[-1], cwd=tmp_path, blocked=PACKAGES)
-    assert (served.returncode, served.stdout) == (0, "[[[4.25]]] [[[0. 1. 0.]]]\n"), served.stderr
-    verified = python("bundle/verify.py", cwd=tmp_path, blocked=PACKAGES)
-    assert verified.returncode == 0, verified.stderr
