@@ -18,7 +18,7 @@ from keras_attn_export._cli import main as command_line
 # What a page may name without its being here: it belongs to systems or to what the page installs.
 OF_OTHERS = re.compile(
     r"apt-get|cat|cd|cmake|cp|curl|docker|dotnet|export|g\+\+|ls|mkdir|node|npm|npx|nvidia-smi|"
-    r"model_signing|openssl|python3|source|sudo|tar|uv"
+    r"model_signing|openssl|python|python3|source|sudo|tar|uv"
 )
 PYTHON = sys.executable
 PROGRAMS = {"keras-attn": [PYTHON, "-m", "keras_attn_export"], "python": [PYTHON], "openssl": ["openssl"]}
@@ -57,8 +57,6 @@ def check(words: list[str]) -> None:
         for extras in re.findall(r"(?:^\.|keras-attn)\[([\w,-]+)\]", "\n".join(arguments), flags=re.MULTILINE):
             unknown = set(extras.split(",")) - set(PROJECT["optional-dependencies"])
             assert not unknown, f"pyproject.toml has no extra {sorted(unknown)}"
-    elif name == "python":
-        assert arguments, "`python` alone does nothing"
     else:
         is_known = OF_OTHERS.fullmatch(name) or (ROOT / ".venv" / "bin" / name).exists()
         assert is_known, f"nobody knows the command {command}"

@@ -27,7 +27,6 @@ NOT_RUN = {
     "below": "needs what the page makes further down, and runs there in a comment",
     "cuda": "needs a GPU and onnxruntime-gpu, which no machine that runs these tests has; not tested, as the page says",
     "jax": "needs JAX, of the extra [backends]: nox -s interop exports models that live there",
-    "npm": "needs onnxruntime-web of npm: scripts/test -m web writes such pages and opens them",
     "openvino": "needs onnxruntime-openvino: nox -s runtimes exports for it",
     "toolchain": "needs a compiler of C# or C++ and onnxruntime's package for it; not tested, as the page says",
     "torch": "needs torch, of the extra [backends]: nox -s interop moves weights from there",
@@ -79,7 +78,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN_ELSEWHERE])
-def test_the_blocks_of_a_page_run(page, folder):
+def test_blocks_of_a_page_run(page, folder):
     names: dict[str, object] = {"__name__": "__main__"}
     output: str | None = None
     for block in blocks_of((ROOT / page).read_text(encoding="utf-8"), page):
@@ -101,7 +100,7 @@ def test_the_blocks_of_a_page_run(page, folder):
 
 
 @pytest.mark.parametrize("page", RUN_ELSEWHERE)
-def test_the_commands_of_the_other_pages_are_there(page):
+def test_commands_of_pages_tested_elsewhere_exist(page):
     elsewhere = RUN_ELSEWHERE[page]
     assert elsewhere is None or Path(page).name in (ROOT / elsewhere).read_text(encoding="utf-8")
     for block in blocks_of((ROOT / page).read_text(encoding="utf-8"), page):

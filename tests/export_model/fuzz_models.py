@@ -52,7 +52,6 @@ plans = st.builds(
     static=st.booleans(),
     weights=st.booleans(),
     outputs=st.sampled_from(["tensor", "list", "dict"]),
-    head=st.sampled_from([None, "dense", "norm", "softmax", "gelu"]),
 )
 
 STATIC = {"B": None, "Tq": 4, "Tk": 7}
@@ -73,7 +72,6 @@ def build(plan: Plan) -> keras.Model:
     pooled, weights = layer(queries, keys, values, return_attention_scores=True, **masks)
     if plan.twice and pooled.shape[-1] == queries.shape[-1]:
         pooled = layer(pooled, keys, values, **masks)
-    pooled = _head(plan, pooled)
     made = {"pooled": pooled, "weights": weights} if plan.weights else {"pooled": pooled}
     if plan.outputs != "dict":
         made = list(made.values()) if plan.outputs == "list" or plan.weights else pooled
@@ -106,16 +104,6 @@ def _masks(plan: Plan, Tq: int | None, Tk: int | None, inputs: dict) -> dict:
         shape = (1 if plan.mask == "1, Tk" else Tq, Tk)
         masks["attention_mask"] = inputs["mask"] = keras.Input(shape, dtype="bool", name="mask")
     return masks
-
-
-def _head(plan: Plan, pooled: keras.KerasTensor) -> keras.KerasTensor:
-    heads = {
-        "dense": lambda: layers.Dense(3),
-        "norm": lambda: layers.LayerNormalization(epsilon=1e-2),
-        "softmax": lambda: layers.Dense(4, activation="softmax"),
-        "gelu": lambda: layers.Dense(4, activation="gelu"),
-    }
-    return heads[plan.head]()(pooled) if plan.head else pooled
 
 
 def draw_inputs(plan: Plan, model: keras.Model, rng: np.random.Generator) -> dict[str, np.ndarray]:

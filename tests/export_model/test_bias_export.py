@@ -28,7 +28,7 @@ def padded_on_the_left():
 
 
 @pytest.mark.slow
-def test_an_added_mask_lets_nothing_masked_take_part(tmp_path):
+def test_added_mask_excludes_masked_keys(tmp_path):
     traced, inputs = Unproven(heads_with_a_bias()), padded_on_the_left()
     later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
     for lowering, large in [*((each, False) for each in BODIES), ("adaptive", True)]:
@@ -39,7 +39,7 @@ def test_an_added_mask_lets_nothing_masked_take_part(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_added_mask_in_a_file_of_float16(tmp_path):
+def test_added_mask_is_exact_in_float16(tmp_path):
     model, inputs = heads_with_a_bias(), padded_on_the_left()
     bundle = export_model(model, tmp_path / "bundle", precision="float16")
     found = bundle.run(inputs)["output"]
@@ -48,7 +48,7 @@ def test_an_added_mask_in_a_file_of_float16(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_model_of_mixed_precision_with_a_bias(dtype, tmp_path):
+def test_bias_in_mixed_precision_exports(dtype, tmp_path):
     policy = keras.dtype_policies.DTypePolicy("mixed_float16")
     queries, keys, _, lengths = qkvl(keys=6)
     bias = keras.Input((None, None), name="bias", dtype=dtype)

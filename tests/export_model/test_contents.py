@@ -30,14 +30,14 @@ def model():
 
 
 @pytest.mark.slow
-def test_it_becomes_the_operator_and_is_told(model, tmp_path):
+def test_hand_written_attention_becomes_the_operator(model, tmp_path):
     (told,) = export_model(model, tmp_path / "bundle").manifest["layers"]
     assert {key: told[key] for key in ("class", "lowering")} == {"class": "operations", "lowering": "fused"}
     assert "by_hand" in told["name"]
 
 
 @pytest.mark.slow
-def test_one_that_differs_stays_as_it_was_traced(model, tmp_path, monkeypatch):
+def test_different_operator_is_dropped(model, tmp_path, monkeypatch):
     def wrong(*given):
         found, calls = lower_by_hand(*given)
         return found, [replace(call, options={"scale": 2.0}) for call in calls]
@@ -50,5 +50,5 @@ def test_one_that_differs_stays_as_it_was_traced(model, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"lowering": "portable"}, {"opset": 20}])
-def test_it_stays_where_the_operator_is_not_wanted(model, tmp_path, asked):
+def test_hand_written_attention_stays_if_the_operator_is_excluded(model, tmp_path, asked):
     assert export_model(model, tmp_path / "bundle", **asked).manifest["layers"] == []

@@ -49,7 +49,7 @@ class PositionTable(layers.Layer):
         (lower_precision, "int8", lambda: layers.Embedding(*SHAPE), None),
     ],
 )
-def test_rows_that_the_conversion_damaged_are_refused(stage, precision, layer, rows, tmp_path, monkeypatch):
+def test_damaged_rows_are_refused(stage, precision, layer, rows, tmp_path, monkeypatch):
     write = stage.write
 
     def write_with_fault(traced, path):
@@ -69,7 +69,7 @@ def test_rows_that_the_conversion_damaged_are_refused(stage, precision, layer, r
         export_model(model, tmp_path / "bundle", precision=precision, sample_inputs=samples)
 
 
-def test_frozen_original_beside_the_fine_tuned_table_passes(tmp_path):
+def test_frozen_original_beside_the_tuned_table_passes(tmp_path):
     ids, table = keras.Input((3,), dtype="int32", name="ids"), layers.Embedding(2_000, 4)
     original = np.random.default_rng(0).normal(size=(2_000, 4)).astype("float32")
     model = keras.Model(ids, table(ids) + ops.take(original, ids, axis=0))

@@ -6,7 +6,7 @@ import keras
 import onnx
 import providers
 import pytest
-from keras import layers
+from runtime_models import three_layers
 from text_models import of_texts
 
 import keras_attn
@@ -15,7 +15,6 @@ from keras_attn_export._graphs.walk import all_nodes
 from keras_attn_export._lowerings import flash
 from keras_attn_export._standalone import verify
 
-SLOW = pytest.mark.slow
 AT_ONCE = "all examples at once, as sizes ask for it"
 
 
@@ -26,31 +25,19 @@ def cuda_is_the_cpu(monkeypatch):
         monkeypatch.setitem(verify.PROVIDERS, "cuda", as_cpu)
 
 
-def model():
-    """Additive, dot product with returned weights, heads with a causal mask; padding in the first two."""
-    x = keras.Input((None, 8), name="x")
-    lengths = keras.Input((), dtype="int32", name="lengths")
-    found = keras_attn.AdditiveAttention(6, name="additive")(x, x, x, lengths)
-    found, weights = keras_attn.DotProductAttention(name="dot")(found, x, x, lengths, return_attention_scores=True)
-    heads = keras_attn.MultiHeadAttention(keras_attn.DotProductAttention(), num_heads=2, key_dim=8, name="heads")
-    found = layers.Dense(3, name="dense")(heads(found, found, found, use_causal_mask=True))
-    return keras.Model([x, lengths], {"found": found, "weights": weights})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lowering", "precision", "forms"),
     [
         ("adaptive", "float32", ["adaptive"] * 3),
-        pytest.param("portable", "float32", ["portable"] * 3, marks=SLOW),
-        pytest.param("fused", "float32", ["portable", "portable", "fused"], marks=SLOW),
-        pytest.param("adaptive", "float16", ["adaptive"] * 3, marks=SLOW),
-        pytest.param("adaptive", "int8", ["adaptive"] * 3, marks=SLOW),
+        ("portable", "float32", ["portable"] * 3),
+        ("fused", "float32", ["portable", "portable", "fused"]),
+        ("adaptive", "int8", ["adaptive"] * 3),
     ],
 )
 @pytest.mark.usefixtures("cuda_is_the_cpu")
-def test_which_forms_are_written(lowering, precision, forms, tmp_path):
-    bundle = export_model(model(), tmp_path / "bundle", lowering=lowering, precision=precision, provider="cuda")
+def test_cuda_export_writes_the_forms_of_the_lowering(lowering, precision, forms, tmp_path):
+    bundle = export_model(three_layers(), tmp_path / "bundle", lowering=lowering, precision=precision, provider="cuda")
     assert bundle.report.passed
     assert bundle.report.provider == "cuda"
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == forms
@@ -65,7 +52,7 @@ def test_which_forms_are_written(lowering, precision, forms, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
-def test_the_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
+def test_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
     over_all = flash.over_all  # no query comes before a key
     monkeypatch.setattr(flash, "over_all", lambda given, **_: over_all(given))
     x = keras.Input((None, 8))
@@ -77,8 +64,8 @@ def test_the_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
-def test_attention_that_is_placed_elsewhere_ends_the_proof(tmp_path, monkeypatch):
-    bundle = export_model(model(), tmp_path / "bundle", provider="cuda")
+def test_attention_on_another_provider_fails_verification(tmp_path, monkeypatch):
+    bundle = export_model(three_layers(), tmp_path / "bundle", provider="cuda")
     placed = json.loads
 
     def softmax_elsewhere(text, **options):
@@ -98,6 +85,6 @@ def test_attention_that_is_placed_elsewhere_ends_the_proof(tmp_path, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
-def test_texts_are_refused(tmp_path):
+def test_cuda_export_refuses_texts(tmp_path):
     with pytest.raises(UnsupportedModelError, match="does not load with CUDA"):
         export_model(of_texts(), tmp_path / "bundle", provider="cuda")

@@ -1,12 +1,9 @@
 """Models whose loop is in the graph, as one ONNX file."""
 
-import warnings
-
 import numpy as np
 import pytest
 from decoding_models import (
     END_GROWING,
-    LENGTH,
     OPTIONS,
     START,
     arrays,
@@ -17,14 +14,11 @@ from decoding_models import (
     of_one_batch,
     recurrent,
 )
-from step_models import BLOCKS, HEADS, SIZE, WIDTH, growing_caches
 from unproven import Unproven
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
 from keras_attn_export._graphs.walk import all_nodes, graphs_in
-from keras_attn_export._model.growing_caches import EMPTY_CACHE
-from keras_attn_export._standalone import verify
 
 CASES = {
     "attention": lambda: (greedy(*attending(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]), ids_of),
@@ -32,14 +26,11 @@ CASES = {
     "without an end": lambda: (greedy(*recurrent(), start=START, max_length=3, outputs=["weights"]), ids_of),
     "beam": lambda: (beam(*recurrent(), **{**OPTIONS, "max_length": 3}, width=2, outputs=["weights"]), ids_of),
 }
-IN_TURN = "attention"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == IN_TURN else pytest.mark.slow) for name in CASES]
-)
-def test_the_proof_passes(name, tmp_path):
+@pytest.mark.parametrize("name", CASES)
+def test_decoder_exports_and_matches(name, tmp_path):
     model, inputs_of = CASES[name]()
     assert export_model(model, tmp_path / "bundle", sample_inputs=inputs_of(5, seed=1)).report.passed
 
@@ -65,7 +56,7 @@ def test_any_batch_is_decoded_as_by_keras(written, count):
 
 
 @pytest.mark.slow
-def test_a_batch_without_rows_is_decoded_too(written):
+def test_batch_without_rows_is_decoded(written):
     _, traced, file, inputs_of = written
     found = file.run(inputs_of(0))
     for name, spec in traced.model.output.items():
@@ -74,7 +65,7 @@ def test_a_batch_without_rows_is_decoded_too(written):
 
 
 @pytest.mark.slow
-def test_rows_leave_in_the_file_too(written):
+def test_ended_rows_leave_the_loop_of_the_file(written):
     """A loop within a loop, unless all rows take all steps."""
     name, _, file, _ = written
     found = [node for node in all_nodes(file.finished.model.graph) if node.op_type == "Loop"]
@@ -84,7 +75,7 @@ def test_rows_leave_in_the_file_too(written):
 
 
 @pytest.mark.slow
-def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
+def test_step_of_fixed_batch_is_exported_with_it(tmp_path):
     encoder, step, state = recurrent()
     model, inputs = greedy(encoder, of_one_batch(step, 4), state, **OPTIONS), {"ids": ids_of(9)["ids"][[7, 0, 8, 1]]}
     bundle = export_model(model, tmp_path / "bundle")
@@ -95,32 +86,3 @@ def test_a_step_of_one_batch_is_exported_with_it(tmp_path):
     assert len(set(expected["lengths"].tolist())) > 2  # so that rows would leave
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
-
-
-@pytest.mark.slow
-def test_encoder_and_step_by_themselves_in_a_loop_write_what_the_one_model_does(tmp_path):
-    encoder, step, state = growing_caches()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a name with dots is nothing to be warned of
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        encode = export_model(encoder, tmp_path / "encoder")
-        advance = export_model(step, tmp_path / "step", sample_inputs={"position": np.arange(3, dtype="int32")})
-    caches = {spec["name"] for spec in advance.manifest["inputs"] if "." in spec["name"]}
-    assert caches == set(state.values())
-    assert len(caches) == 2 * BLOCKS
-    assert {spec["name"] for spec in advance.manifest["outputs"]} == {"logits", *state}
-    cases = {case.name: case for case in verify.load_cases(advance.path / verify.CASES)}
-    assert {cases[EMPTY_CACHE].inputs[name].shape[2] for name in caches} == {0}
-    assert len({case.inputs[name].shape[2] for case in cases.values() for name in caches}) > 3
-
-    inputs = {"first": np.random.default_rng(8).normal(size=(9, WIDTH)).astype("float32")}
-    fed = {name: np.zeros((9, HEADS, 0, SIZE), "float32") for name in caches} | encode.run(inputs)
-    token, tokens = np.full(9, START, "int32"), []
-    for number in range(LENGTH):
-        out = advance.run({**fed, "token": token, "position": np.full(9, number, "int32")})
-        token = out["logits"].argmax(-1).astype("int32")
-        fed |= {target: out[source] for source, target in state.items()}
-        tokens.append(token)
-    assert {fed[name].shape for name in caches} == {(9, HEADS, LENGTH, SIZE)}
-    whole = greedy(encoder, step, state, start=START, max_length=LENGTH)
-    np.testing.assert_array_equal(np.stack(tokens, axis=1), arrays(whole(inputs))["tokens"])

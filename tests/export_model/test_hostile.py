@@ -8,13 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from bundles import small_inputs
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from onnx_bundles import manifest_of
 
 from keras_attn import AdditiveAttention
-from keras_attn_export import ExportError, InputError, UnsupportedModelError, export_model, load_bundle
+from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle
 from keras_attn_export._bundle.arrays import checked_inputs
 from keras_attn_export._standalone.verify import Spec
 
@@ -31,21 +28,15 @@ def of_class(module, kind, **config):
     return {"module": module, "class_name": kind, "registered_name": None, "config": config}
 
 
-def of_function(module, name):
-    return {"module": module, "class_name": "function", "config": name, "registered_name": name}
-
-
-HOSTILE = {  # what takes the place of a layer, of one of its entries, or of the model, and runs a command
+HOSTILE = {  # replaces the layer or one of its entries, and runs a command
     "a class of os": ("layer", lambda command: of_class("os", "system", command=command)),
-    "a function of os": ("activation", lambda _: of_function("os", "system")),
     "an initializer": ("kernel_initializer", lambda command: of_class("subprocess", "Popen", args=command, shell=True)),
-    "the model itself": ("model", lambda command: of_class("subprocess", "Popen", args=command, shell=True)),
     "a lambda": ("layer", lambda _: of_class("keras.layers", "Lambda", name="dense", function=LAMBDA)),
 }
 
 
 @pytest.mark.parametrize(("where", "entry"), HOSTILE.values(), ids=HOSTILE)
-def test_a_keras_file_runs_nothing(where, entry, tmp_path, fails):
+def test_hostile_keras_file_runs_no_code(where, entry, tmp_path, fails):
     """A file whose configuration makes another file if anything in it is called."""
     path, bundle = tmp_path / "model.keras", tmp_path / "bundle"
     x = keras.Input((3, 4), name="x")
@@ -55,8 +46,8 @@ def test_a_keras_file_runs_nothing(where, entry, tmp_path, fails):
     config = json.loads(parts["config.json"])
     dense = next(layer for layer in config["config"]["layers"] if layer["config"]["name"] == "dense")
     entry = entry(f"touch {tmp_path / 'ran'}")
-    if where in ("layer", "model"):
-        (dense if where == "layer" else config).update(entry)
+    if where == "layer":
+        dense.update(entry)
     else:
         dense["config"][where] = entry
     parts["config.json"] = json.dumps(config).encode()
@@ -85,51 +76,42 @@ def itself():
 
 ODD = {
     "None": None,
-    "text": "text",
     "bytes": b"bytes",
     "refuses": Refuses(),
     "itself": itself(),
-    "a set": {1, 2},
     "a huge integer": 10**400,
-    "huge integers": [10**30, 1],
-    "Nones": [None, 1],
     "ragged": [[1], [1, 2]],
     "deep": json.loads("[" * 200 + "1" + "]" * 200),
     "records": np.zeros(2, [("a", "f4"), ("b", "i4")]),
-    "void": np.zeros(2, "V8"),
     "dates": np.zeros(2, "M8[s]"),
-    "times": np.zeros(2, "m8[s]"),
-    "strings": np.array(["1", "2"]),
-    "new strings": np.array(["1", "2"], np.dtypes.StringDType()),
     "complex": np.ones(2, complex),
     "objects": np.array([1, 2], object),
-    "a number": 3,
     "40 axes": np.zeros((1,) * 40),
 }
 
 
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
-def test_odd_inputs(value):
+def test_odd_inputs_are_refused_in_one_line(value):
     for dtype in ("float32", "float16", "int32", "uint8", "bool"):
         with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
             checked_inputs(manifest_of([Spec("x", dtype, ("n",))]), {"x": value})
 
 
-def test_bfloat16_is_widened():
+def test_bfloat16_is_converted_to_float32():
     value = np.array([1.5, np.inf, -3e38], ml_dtypes.bfloat16)
     array = checked_inputs(manifest_of([Spec("x", "float32", ("n",))]), {"x": value})["x"]
     np.testing.assert_array_equal(array, value.astype("float32"))
 
 
-@pytest.mark.parametrize("inputs", [None, 3, "queries", [1, 2], np.zeros(3)])
-def test_inputs_that_are_no_mapping(exported, inputs):
+@pytest.mark.parametrize("inputs", [None, "queries", [1, 2]])
+def test_inputs_must_be_a_mapping_or_all_arrays(exported, inputs):
     with pytest.raises(
         InputError, match=r"Inputs must be a mapping from names to arrays, or arrays for \[.+\]\. Received: \w+\.$"
     ):
         load_bundle(exported).run(inputs)
 
 
-def test_inputs_in_their_order(exported):
+def test_inputs_are_taken_in_order(exported):
     bundle, inputs = load_bundle(exported), small_inputs()
     in_order = [np.asarray(inputs[spec["name"]]) for spec in bundle.manifest["inputs"]]
     for name, array in bundle.run(in_order).items():
@@ -138,32 +120,6 @@ def test_inputs_in_their_order(exported):
         bundle.run(in_order[:1])
 
 
-def test_names_that_are_no_text(exported):
+def test_input_names_must_be_strings(exported):
     with pytest.raises(InputError, match=r"Inputs \[3, None\] are unknown"):
         load_bundle(exported).run({**small_inputs(), 3: 1, None: 2})
-
-
-@pytest.fixture(scope="module")
-def loaded(exported):
-    return load_bundle(exported)
-
-
-ARRAYS = hnp.arrays(
-    dtype=hnp.scalar_dtypes() | hnp.unicode_string_dtypes() | hnp.byte_string_dtypes(),
-    shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7),
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_any_arrays_give_numbers_or_a_sentence(loaded, data):
-    inputs = dict(small_inputs(*data.draw(st.tuples(*[st.integers(0, 4)] * 3))))
-    for name in data.draw(st.sets(st.sampled_from(sorted(inputs)), max_size=2)):
-        inputs[name] = data.draw(ARRAYS)
-    try:
-        outputs = loaded.run(inputs)
-    except ExportError as error:
-        assert "\n" not in str(error)  # noqa: PT017 - some draws fit
-    else:
-        assert list(outputs) == ["context", "weights"]

@@ -1,4 +1,4 @@
-"""Processes that are stopped: at every line by which they put a bundle in place, and exports at random moments."""
+"""Processes that are stopped at every line by which a bundle is put in place."""
 
 import json
 import os
@@ -11,24 +11,6 @@ import pytest
 from bundles import finished
 from environments import with_support
 from interrupts import heeding_interrupts
-
-SCRIPT = Path(killing.__file__)
-
-
-def killed(kind, folder, seed, points, timeout):
-    """Run killing.py and return what it found."""
-    with heeding_interrupts():
-        done = finished(sys.executable, SCRIPT, kind, folder, seed, points, timeout=timeout, env=with_support())
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    print(f"{kind}: {json.dumps(found, indent=1)}")
-    assert not found["problems"], found
-    return found
-
-
-@pytest.fixture
-def kills(pytestconfig):
-    return pytestconfig.getoption("--kills")
 
 
 @pytest.fixture
@@ -43,15 +25,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI 
 
 
 @pytest.mark.slow
-def test_stopped_at_every_line(place, random_seed, kills):
-    found = killed("lines", place, random_seed, kills, timeout=600)
+def test_bundle_is_whole_after_a_stop_at_any_line(place, random_seed, pytestconfig):
+    points = pytestconfig.getoption("--kills")
+    with heeding_interrupts():
+        done = finished(sys.executable, killing.__file__, place, random_seed, points, timeout=600, env=with_support())
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert not found["problems"], found
     assert found["points"] > 1000
     assert {"a bundle, exchanges: a", "a bundle, exchanges: b", "nothing, exchanges: absent"} <= set(found["found"])
     assert "a bundle, exchanges: absent" not in found["found"]
-
-
-@pytest.mark.slow
-def test_real_exports_stopped_at_random_moments(tmp_path, random_seed, kills):
-    found = killed("exports", tmp_path, random_seed, kills, timeout=60 + 30 * kills)
-    assert found["points"] == kills
-    assert not found["beside"]

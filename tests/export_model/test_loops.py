@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from bundles import reseal
-from loop_models import LENGTH, Apart, Buffered, Greedy, Leaving, Nested, Refined, looped, samples_of
+from loop_models import LENGTH, Buffered, Greedy, Leaving, Nested, Refined, looped, samples_of
 from unproven import Unproven
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
@@ -48,7 +48,7 @@ def greedy(tmp_path_factory):
     return model, export_model(model, path, sample_inputs=samples_of(model), lowering="adaptive")
 
 
-def test_a_decoder_keeps_its_layer_in_its_loop(greedy):
+def test_decoder_keeps_its_layer_in_its_loop(greedy):
     _, bundle = greedy
     proto = file_of(bundle)
     assert depth_of_calls(proto.graph) == {"additive_0": ("Loop",)}
@@ -60,7 +60,7 @@ def test_a_decoder_keeps_its_layer_in_its_loop(greedy):
     assert verify_bundle(bundle.path).passed
 
 
-def test_a_loop_that_ends_early_gives_all_its_steps(greedy):
+def test_loop_that_ends_early_returns_all_its_steps(greedy):
     model, bundle = greedy
     found = assert_like_keras(model, bundle.run, rows=1, length=9)
     assert found["tokens"].shape == (1, LENGTH)
@@ -68,14 +68,14 @@ def test_a_loop_that_ends_early_gives_all_its_steps(greedy):
         assert_like_keras(model, bundle.run, rows=rows)
 
 
-def test_a_loop_reads_the_memory_where_it_is(greedy):
+def test_constant_memory_is_no_state_of_the_loop(greedy):
     """What does not change is no state: of the numbers, the state of the cell, the tokens and who is done are."""
     (loop,) = [node for node in file_of(greedy[1]).graph.node if node.op_type == "Loop"]
     assert len(loop.input) == 2 + 4
 
 
 @pytest.mark.slow
-def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_path):
+def test_difference_in_a_loop_names_its_layer(greedy, tmp_path):
     folder = shutil.copytree(greedy[1].path, tmp_path / "wrong")
     proto = file_of(greedy[1])
     next(node for node in proto.functions[0].node if node.op_type == "Tanh").op_type = "Sigmoid"
@@ -97,10 +97,9 @@ def test_a_difference_that_begins_in_a_loop_is_named_with_its_layer(greedy, tmp_
         (Nested, "portable", None, []),
         (Leaving, "adaptive", None, [("Loop",)] * 2),  # rows that leave, and a cache that grows
         (Buffered, "fused", None, []),  # loops of Keras
-        (Apart, "adaptive", None, []),  # a function, and a condition
     ],
 )
-def test_each_call_is_where_it_was(layer, lowering, opset, depths, tmp_path):
+def test_attention_calls_stay_in_their_loops(layer, lowering, opset, depths, tmp_path):
     traced = Unproven(looped(layer))
     file = traced.written(tmp_path, lowering, opset, large=True)
     assert sorted(depth_of_calls(file.finished.model.graph).values()) == depths
@@ -114,7 +113,7 @@ def test_each_call_is_where_it_was(layer, lowering, opset, depths, tmp_path):
     ("layer", "lowering", "precision"),
     [(Nested, "adaptive", "int8"), (Nested, "portable", "float16"), (Leaving, "adaptive", "float32")],
 )
-def test_the_proof_of_such_files_passes(layer, lowering, precision, tmp_path):
+def test_models_with_loops_export_and_match(layer, lowering, precision, tmp_path):
     assert export_model(looped(layer), tmp_path / "bundle", lowering=lowering, precision=precision).report.passed
 
 

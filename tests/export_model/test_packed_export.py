@@ -33,7 +33,7 @@ def one_by_one(answer):
 
 
 @pytest.mark.slow
-def test_every_lowering_answers_for_packed_texts_as_for_each_alone(tmp_path):
+def test_packed_texts_equal_single_texts_in_every_lowering(tmp_path):
     traced = Unproven(packing())
     expected = one_by_one(lambda inputs: traced.expected(inputs)["output"])
     for lowering, large in [*((each, False) for each in BODIES), ("adaptive", True)]:
@@ -43,7 +43,7 @@ def test_every_lowering_answers_for_packed_texts_as_for_each_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_proven_bundle_of_packed_texts(tmp_path):
+def test_exported_bundle_takes_packed_texts(tmp_path):
     bundle = export_model(packing(), tmp_path / "bundle")
     found = bundle.run({"x": packed(), "segment_ids": IDS})["output"]
     np.testing.assert_allclose(found, one_by_one(lambda inputs: bundle.run(inputs)["output"]), atol=1e-5)

@@ -34,10 +34,8 @@ def written(request, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "bahdanau" else pytest.mark.slow) for name in CELLS]
-)
-def test_the_proof_passes_and_axes_are_named_after_both_sides(name, tmp_path):
+@pytest.mark.parametrize("name", CELLS)
+def test_recurrent_decoder_exports_with_named_axes(name, tmp_path):
     bundle = export_model(model_of(name), tmp_path / "bundle", sample_inputs=samples())
     assert bundle.report.passed
     shapes, steps = {spec["name"]: spec["shape"] for spec in bundle.manifest["outputs"]}, STEPS[name] or "inputs_length"
@@ -52,7 +50,7 @@ def assert_same(found, expected):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1, 2, 3), (3, 7, 6), (9, 4, 1)])
-def test_other_sizes_give_what_keras_gives(written, sizes):
+def test_other_sizes_equal_keras(written, sizes):
     name, traced, file = written
     batch, steps, places = sizes
     inputs = samples(batch, STEPS[name] or steps, places, seed=1)
@@ -60,7 +58,7 @@ def test_other_sizes_give_what_keras_gives(written, sizes):
 
 
 @pytest.mark.slow
-def test_nan_in_padding_stays_out(written):
+def test_nan_in_padding_does_not_reach_outputs(written):
     _, traced, file = written
     inputs = samples(seed=2) | {"valid_lens": np.int32([2, 5, 0, 3])}
     padded = np.arange(5)[:, None] >= inputs["valid_lens"][:, None, None]
@@ -69,5 +67,5 @@ def test_nan_in_padding_stays_out(written):
 
 
 @pytest.mark.slow
-def test_the_loop_is_one_operator(written):
+def test_recurrence_is_one_loop(written):
     assert [node.op_type for node in written[2].finished.model.graph.node].count("Loop") == 1

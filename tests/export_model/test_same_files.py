@@ -1,7 +1,6 @@
 """A model gives the same files each time: in any process, after other exports, with other threads and hash seeds."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from environments import with_support
 from repeated_exports import EXPORTS
 
 from keras_attn_export._graphs.walk import all_graphs, all_nodes
@@ -23,11 +23,11 @@ def near(number):
 
 
 def exported(folder, threads, *options):
-    threads = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), str(threads))
-    threads["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which divides sums by the number of threads
-    seed = {"PYTHONHASHSEED": str(len(options)), "PYTHONWARNINGS": "ignore"}
+    variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), str(threads))
+    variables["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which divides sums by the number of threads
+    variables |= {"PYTHONHASHSEED": str(len(options)), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, str(SCRIPT), str(folder), *options]
-    subprocess.run(command, env={**os.environ, **threads, **seed}, check=True, capture_output=True, timeout=1200)
+    subprocess.run(command, env=with_support(**variables), check=True, capture_output=True, timeout=1200)
     return folder
 
 
@@ -42,7 +42,7 @@ def told(folder, name, number=float):
 
 
 @pytest.mark.slow
-def test_ten_models_in_two_processes(tmp_path):
+def test_models_give_the_same_files_in_two_processes(tmp_path):
     first, second = exported(tmp_path / "first", 1), exported(tmp_path / "second", 2, "--reversed")
     for name in EXPORTS:
         files = sorted(file.relative_to(first / name).as_posix() for file in (first / name).glob("model.onnx*"))

@@ -21,7 +21,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.slow
-def test_sixteen_threads_ten_thousand_requests(exported):
+def test_threads_get_equal_outputs_and_memory_stays_flat(exported):
     bundle = load_bundle(exported)
     rng = np.random.default_rng(0)
     requests = [small_inputs(*rng.integers(1, 40, 3)) for _ in range(DISTINCT)]
@@ -45,7 +45,7 @@ def test_sixteen_threads_ten_thousand_requests(exported):
         assert resident_bytes() - before < ALLOWED_GROWTH
 
 
-def test_threads_that_open_a_session_at_once_share_it(exported):
+def test_threads_share_one_session(exported):
     bundle = load_bundle(exported)
     with ThreadPoolExecutor(THREADS) as pool:
         sessions = list(pool.map(lambda _: bundle.session(), range(THREADS)))

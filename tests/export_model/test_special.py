@@ -12,7 +12,7 @@ from keras_attn_export._internals.keras_internals import mistaken_biases
 from keras_attn_export._model.special_values import SPECIAL
 
 
-def test_a_wrong_answer_names_case_operator_and_layer(tmp_path, monkeypatch):
+def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
     """The file takes -1 for 0, as handlers of tf2onnx did that truncate."""
 
     def write_wrongly(traced, path):
@@ -36,7 +36,7 @@ def test_a_wrong_answer_names_case_operator_and_layer(tmp_path, monkeypatch):
     ("x", "y", "mistaken"),
     [((5, 5), (5, 1), True), ((5, 4), (5, 1), False), ((5, 5), (1, 5), False), ((2, 5, 5), (1, 5, 1), True)],
 )
-def test_a_summand_that_keras_takes_for_a_bias(x, y, mistaken):
+def test_summand_that_keras_takes_for_a_bias_is_detected(x, y, mistaken):
     summand = np.arange(np.prod(y), dtype="float32").reshape(y)
     with mistaken_biases() as found:
         sums = ops.add(np.zeros(x, "float32"), summand)
@@ -44,7 +44,7 @@ def test_a_summand_that_keras_takes_for_a_bias(x, y, mistaken):
     assert np.array_equal(sums, np.zeros(x) + summand) is not mistaken, "Keras has mended it"
 
 
-def test_sizes_by_which_it_is_taken_so_are_no_case():
+def test_sizes_with_a_mistaken_bias_are_no_case():
     x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")  # as many features as the base has rows
     found = cases_of(keras.Model([x, y], x + y))
     assert {name for name, why in found.refused.items() if "summand for a bias" in why} == {"base"}

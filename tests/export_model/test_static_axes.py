@@ -70,7 +70,7 @@ def shapes(bundle, part="inputs"):
 
 
 @pytest.mark.slow
-def test_a_loop_over_steps_and_a_batch_that_is_not_the_first_axis(tmp_path):
+def test_loop_over_steps_makes_their_axis_static(tmp_path):
     rng = np.random.default_rng(0)
     state = [rng.standard_normal(shape, "float32") for shape in ((B, SOURCE, HIDDEN), (LAYERS, B, HIDDEN))]
     bundle = exported(Decoder(), tmp_path, STEPS, state=[*state, np.array([SOURCE, 2, 3])])
@@ -89,7 +89,7 @@ def test_a_loop_over_steps_and_a_batch_that_is_not_the_first_axis(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_slice_of_a_table(tmp_path):
+def test_slice_of_a_table_makes_its_axis_static(tmp_path):
     bundle = exported(Encoder(), tmp_path, SOURCE, steps := [])
     assert shapes(bundle) == {"X": ["batch", SOURCE]}
     again = next(number for number, step in enumerate(steps) if step.startswith("Again with static axes"))
@@ -98,7 +98,7 @@ def test_a_slice_of_a_table(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_static_is_so_in_the_saved_model_too(tmp_path):
+def test_static_batch_is_static_in_the_saved_model(tmp_path):
     x = keras.Input((4, 6), name="x")
     bundle = export_model(keras.Model(x, Parts()(x)), tmp_path / "bundle", static_axes={"batch": 2})
     assert shapes(bundle) == {"x": [2, 4]}
@@ -134,7 +134,7 @@ def test_size_that_python_reads_is_chosen_by_the_user(axis, name, size, tmp_path
     assert shapes(bundle)["x"][axis] == 5
 
 
-def test_sizes_that_a_layer_computes_with_in_python_are_to_be_fixed(tmp_path):
+def test_layer_with_sizes_in_python_needs_static_axes(tmp_path):
     x = keras.Input((None, None, 1), name="x")
     model = keras.Model(x, layers.CenterCrop(2, 2, name="crop")(x))
     with pytest.raises(ParityError, match=r"`crop` has shape .* fix the sizes: `static_axes=`"):

@@ -19,8 +19,8 @@ def encoder():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*destroy the mask:UserWarning")  # what Keras thinks of its own layer
-@pytest.mark.parametrize("lowering", [pytest.param("portable", marks=pytest.mark.slow), "adaptive"])
-def test_exported(lowering, tmp_path):
+@pytest.mark.parametrize("lowering", ["portable", "adaptive"])
+def test_stock_attention_layers_are_lowered(lowering, tmp_path):
     bundle = export_model(encoder(), tmp_path / "bundle", lowering=lowering)
     assert bundle.report.passed
     classes = ("MultiHeadAttention", "GroupedQueryAttention", "Attention", "AdditiveAttention")

@@ -49,7 +49,7 @@ class RandomInGraph(layers.Layer):
 
 
 @pytest.mark.slow
-def test_noise_of_a_graph_is_no_rounding(tmp_path):
+def test_noise_of_a_graph_is_found(tmp_path):
     x = keras.Input((6,), name="x")
     with pytest.raises(ParityError, match="in layer `noise`"):
         export_model(keras.Model(x, layers.Dense(2)(RandomInGraph(name="noise")(x))), tmp_path / "bundle")

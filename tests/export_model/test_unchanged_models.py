@@ -23,16 +23,10 @@ def convolutional(first):
     return model
 
 
-AUGMENTATIONS = [
-    lambda: layers.CenterCrop(6, 6),
-    lambda: keras.Sequential([layers.RandomZoom(0.1), layers.RandomContrast(0.1)]),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("first", AUGMENTATIONS, ids=["crop", "nested"])
-def test_statistics_behind_augmentation_stay(first, tmp_path):
-    model, images = convolutional(first()), np.random.default_rng(1).random((3, 8, 8, 3), "float32")
+def test_statistics_behind_augmentation_stay(tmp_path):
+    first = keras.Sequential([layers.RandomZoom(0.1), layers.RandomContrast(0.1)])
+    model, images = convolutional(first), np.random.default_rng(1).random((3, 8, 8, 3), "float32")
     predicted = model.predict(images, verbose=0)
     with variables_kept(model):
         bundle = export_model(model, tmp_path / "bundle")

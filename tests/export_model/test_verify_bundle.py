@@ -1,14 +1,11 @@
 """A user's own arrays, compared as a further case: Keras runs the model on them, onnxruntime the bundle."""
 
-from dataclasses import replace
-
 import keras
 import numpy as np
 import pytest
 from bundles import small_inputs, small_model
 
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._export.verify_bundle import _rows_of_samples, replayed
 from keras_attn_export._model.reference import case_of
 from keras_attn_export._options import Options
 
@@ -23,6 +20,7 @@ def checked(tmp_path_factory):
     return model, folder / "model.keras", export_model(model, folder / "bundle").path
 
 
+@pytest.fixture
 def other_model():
     """Return the model with other weights."""
     keras.utils.set_random_seed(1)
@@ -30,7 +28,7 @@ def other_model():
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["model", "file"])
-def test_arrays_of_ones_own_are_a_further_case(checked, which):
+def test_samples_are_a_further_case(checked, which):
     golden = verify_bundle(checked[2])
     report = verify_bundle(checked[2], samples=LARGE, model=checked[which])
     assert report.passed
@@ -42,19 +40,10 @@ def test_arrays_of_ones_own_are_a_further_case(checked, which):
     ]
 
 
-def test_another_models_outputs_do_not_match(checked):
+def test_outputs_of_another_model_do_not_match(checked, other_model):
     with pytest.raises(ParityError, match="`context` is outside the tolerance in case `samples`") as caught:
-        verify_bundle(checked[2], samples=LARGE, model=other_model())
+        verify_bundle(checked[2], samples=LARGE, model=other_model)
     assert {row.case for row in caught.value.report.rows if not row.passed} == {"samples"}
-
-
-def test_samples_beside_those_of_the_export_and_a_manifest_without_a_precision(checked):
-    bundle, report = replayed(checked[2])
-    taken = replace(report, rows=(replace(report.rows[0], case="samples"),))
-    del bundle.manifest["precision"]  # which is float32 then
-    options = Options(samples=LARGE, precision=bundle.entries.precision)
-    rows = _rows_of_samples(bundle, taken, checked[0], options)
-    assert {(row.case, row.passed) for row in rows} == {("samples of this run", True)}
 
 
 @pytest.mark.parametrize(
@@ -65,12 +54,12 @@ def test_samples_beside_those_of_the_export_and_a_manifest_without_a_precision(c
         ({"samples": LARGE, "model": "nowhere.keras"}, UnsupportedModelError, "no model file"),
     ],
 )
-def test_samples_and_model_go_together(checked, given, error, said):
+def test_samples_and_model_need_each_other(checked, given, error, said):
     with pytest.raises(error, match=said):
         verify_bundle(checked[2], **given)
 
 
-def test_samples_that_do_not_fit(checked):
+def test_samples_that_do_not_fit_are_refused(checked):
     model, _, bundle = checked
     some = {name: array for name, array in LARGE.items() if name != "keys"}
     for samples, said in (
@@ -82,7 +71,7 @@ def test_samples_that_do_not_fit(checked):
             verify_bundle(bundle, samples=samples, model=model)
 
 
-def test_samples_that_give_no_number():
+def test_samples_that_give_only_nan_are_refused():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, keras.layers.Dense(2)(x))
     some = np.array([[0, 1, np.nan], [2, 3, 4]], "float32")
@@ -91,10 +80,10 @@ def test_samples_that_give_no_number():
         case_of("samples", model, Options(samples={"x": some[:1]}))
 
 
-def test_from_the_command_line(checked, tmp_path, call, succeeds, fails):
+def test_verify_command_takes_samples_and_model(checked, other_model, tmp_path, call, succeeds, fails):
     _, file, bundle = checked
     np.savez(tmp_path / "samples.npz", **LARGE)
-    other_model().save(other := tmp_path / "other.keras")
+    other_model.save(other := tmp_path / "other.keras")
     command = ("verify", bundle, "--samples", tmp_path / "samples.npz")
     out = succeeds(*command, "--model", file)
     assert [line.split()[1] for line in out.splitlines() if line.startswith("samples ")] == ["context", "weights"]
@@ -104,7 +93,7 @@ def test_from_the_command_line(checked, tmp_path, call, succeeds, fails):
     fails(*command, said="error: `samples` need `model`")
 
 
-def test_only_unsafe_loads_a_model_that_holds_code(tmp_path, succeeds, fails):
+def test_only_unsafe_loads_a_model_with_code(tmp_path, succeeds, fails):
     x = keras.Input((3,), name="x")
     keras.Model(x, keras.layers.Lambda(lambda y: y + 1, name="y")(x)).save(file := tmp_path / "model.keras")
     export_model(file, tmp_path / "bundle", safe_mode=False)

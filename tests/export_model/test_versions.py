@@ -25,14 +25,15 @@ def installed(monkeypatch):
     monkeypatch.delitem(sys.modules, "engine", raising=False)
 
 
-def test_what_modules_say_comes_before_what_is_installed(installed, monkeypatch):
-    assert versions_of(["engine"]) == {"engine": "3.1.dev7"}
-    monkeypatch.setitem(sys.modules, "engine", types.SimpleNamespace(__version__="3.0"))
-    told = {"numpy": np.__version__, "keras-attn": keras_attn.__version__, "engine": "3.0"}
-    assert versions_of(told) == told
-
-
-@pytest.mark.parametrize("module", [None, types.SimpleNamespace(), types.SimpleNamespace(__version__=3)])
-def test_what_nobody_knows_is_no_error(installed, monkeypatch, module):
-    monkeypatch.setitem(sys.modules, "other", module)
-    assert versions_of(["other"]) == {"other": "unknown"}
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (types.SimpleNamespace(__version__="3.0"), "3.0"),
+        (types.SimpleNamespace(), "3.1.dev7"),
+        (None, "3.1.dev7"),
+    ],
+)
+def test_version_of_the_module_precedes_that_of_the_distribution(installed, monkeypatch, module, expected):
+    monkeypatch.setitem(sys.modules, "engine", module)
+    own = {"numpy": np.__version__, "keras-attn": keras_attn.__version__, "engine": expected}
+    assert versions_of([*own, "other"]) == own | {"other": "unknown"}

@@ -8,7 +8,7 @@ from keras_attn_export._internals.keras_internals import scans_of_known_length
 
 
 @pytest.mark.parametrize("axis", [1, -2])
-def test_a_scan_wants_to_know_how_long_it_is(axis):
+def test_scan_along_an_axis_of_unknown_size_is_refused(axis):
     scan = tf.function(lambda x: ops.associative_scan(ops.add, x, axis=axis), autograph=False)
     with scans_of_known_length():
         with pytest.raises(ValueError, match=f"wants to know the size of axis {axis}"):

@@ -1,1 +1,1 @@
-"""Faults of our own code: `nox -s mutate`; and of exported graphs: `nox -s mutate-graphs`."""
+"""Faults in exported ONNX graphs: `nox -s mutate-graphs`."""

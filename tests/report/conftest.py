@@ -4,7 +4,7 @@ import shutil
 import time
 
 import pytest
-from node import WEB, node_program
+from node import WEB
 
 AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -58,7 +58,6 @@ class Browser:
 
 @pytest.fixture(scope="session")
 def browser():
-    node_program()
     program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver_program is None:
         pytest.fail(

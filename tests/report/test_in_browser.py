@@ -84,9 +84,12 @@ def said(browser, output, place="maps"):
     return browser.run("return arguments[0].querySelector('output').textContent", section(browser, output, place))
 
 
-@pytest.mark.parametrize(("scheme", "paper"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(21, 23, 27)")])
-@pytest.mark.parametrize("size", [(1200, 900), (420, 900)], ids=["desk", "phone"])
-def test_nothing_is_complained_of_and_nobody_is_kept_out(browser, page, size, scheme, paper):
+@pytest.mark.parametrize(
+    ("size", "scheme", "paper"),
+    [((1200, 900), "light", "rgb(255, 255, 255)"), ((420, 900), "dark", "rgb(21, 23, 27)")],
+    ids=["desk", "phone"],
+)
+def test_page_is_accessible_and_fits_the_window(browser, page, size, scheme, paper):
     browser.open(page, size=size, scheme=scheme)
     browser.wait(DRAWN)
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == paper
@@ -105,7 +108,7 @@ def expected(bundle, case, output, example, head, query, key):
     return f"{held}; entropy of the row {entropy:.3f}, that of {np.exp(entropy):.1f} equal keys"
 
 
-def test_keys_show_the_numbers_of_the_case(browser, page, bundle):
+def test_keyboard_shows_the_numbers_of_the_case(browser, page, bundle):
     case = verify.load_cases(bundle.path / verify.CASES)[0]
     browser.open(page)
     browser.wait(DRAWN)
@@ -121,26 +124,22 @@ def test_keys_show_the_numbers_of_the_case(browser, page, bundle):
     assert "key 4" in said(browser, "weights")
 
 
-def test_the_pointer_shows_the_same(browser, page, bundle):
+def test_pointer_shows_the_numbers_of_the_case(browser, page, bundle):
     from selenium.webdriver.common.action_chains import ActionChains
 
     case = verify.load_cases(bundle.path / verify.CASES)[0]
     browser.open(page)
     browser.wait(DRAWN)
-    focus(browser, "weights")
-    browser.keys("HOME")
-    at_the_start = said(browser, "weights")
-    assert at_the_start.endswith(expected(bundle, case, "weights", 0, 0, 0, 0))
     canvas = section(browser, "weights").find_element("css selector", "canvas")
-    for offset in range(20):  # the page may hear of a pointer only with its next frame
+    pattern = r"head 0, query (\d+) “.?”, key (\d+) “.?”: "
+    for offset in range(20):  # the page may receive a pointer event only with its next frame
         ActionChains(browser.driver).move_to_element_with_offset(canvas, offset % 2, 0).perform()  # its middle
-        if said(browser, "weights") != at_the_start:
+        if middle := re.match(pattern, said(browser, "weights")):
             break
         time.sleep(0.1)
-    middle = re.match(r"head 0, query (\d+) “.?”, key (\d+) “.?”: ", said(browser, "weights"))
-    assert middle, said(browser, "weights")
-    assert said(browser, "weights") != at_the_start
     query, key = int(middle[1]), int(middle[2])
+    assert query > 0
+    assert key > 0
     assert said(browser, "weights").endswith(expected(bundle, case, "weights", 0, 0, query, key))
 
 
@@ -154,7 +153,7 @@ def choose(browser, number, text):
     browser.run(script, number, text)
 
 
-def test_another_case_and_example(browser, page, bundle):
+def test_menus_choose_case_and_example(browser, page, bundle):
     cases = {case.name: case for case in verify.load_cases(bundle.path / verify.CASES)}
     browser.open(page)
     browser.wait(DRAWN)
@@ -167,7 +166,7 @@ def test_another_case_and_example(browser, page, bundle):
     assert said(browser, "looks").endswith(expected(bundle, cases["lengths mixed"], "looks", 2, 0, 3, 1))
 
 
-def test_names_are_text(browser, tmp_path, bundle):
+def test_names_are_escaped(browser, tmp_path, bundle):
     """Names that would be code, were they not escaped: in the page, in what its scripts write."""
     manifest = json.loads(json.dumps(bundle.manifest))
     manifest["model"] = HOSTILE
@@ -193,7 +192,7 @@ def replayed(browser, page):
     return live, browser.find("#replay").text
 
 
-def test_the_page_replays_its_cases(browser, live_page, bundle):
+def test_live_page_replays_its_cases(browser, live_page, bundle):
     live, said = replayed(browser, live_page)
     assert browser.complaints() == []
     count = len(bundle.report.rows)
@@ -202,7 +201,7 @@ def test_the_page_replays_its_cases(browser, live_page, bundle):
     assert browser.violations() == []
 
 
-def test_the_form_runs_the_model(browser, live_page, bundle):
+def test_form_runs_the_model(browser, live_page, bundle):
     browser.open(live_page)
     browser.wait("document.querySelector('#answer')?.dataset.turn")
     text = browser.find("#form input[name=letters]")
@@ -233,6 +232,7 @@ class Odd(keras.Model):
     def call(self, inputs):
         total = keras.ops.sum(keras.ops.cast(inputs["letters"], "int64"), axis=1) * 1_000_000
         total = total + keras.ops.cast(inputs["byte"], "int64")
+        total = total + 100_000_000 * keras.ops.cast(inputs["tone"], "int64")
         return {"total": total, "flag": keras.ops.logical_not(inputs["flag"]), "half": inputs["x"] / 2}
 
 
@@ -245,11 +245,12 @@ def type_in(browser, name, text):
     return browser.find("#answer").text
 
 
-def test_a_form_of_odd_inputs(browser, tmp_path, monkeypatch_module):
+def test_form_takes_fixed_sizes_bytes_truth_values_and_menus(browser, tmp_path, monkeypatch_module):
     samples = {
         "letters": np.array([[1, 3, 4, 2, 0, 0], [1, 4, 2, 0, 0, 0]], "int32"),
         "byte": np.array([7, 9], "uint8"),
         "flag": np.array([True, False]),
+        "tone": np.array([0, 2], "int32"),
         "x": np.array([[1.5, 2.0], [0, 1]], "float32"),
     }
     static = {"batch": 2, "letters_length": 6}
@@ -257,7 +258,9 @@ def test_a_form_of_odd_inputs(browser, tmp_path, monkeypatch_module):
     shapes = {spec["name"]: spec["shape"] for spec in made.manifest["inputs"]}
     assert shapes["letters"] == [2, 6]
     samples["x"][0, 1] = np.nan
-    browser.open(made.write_report(labels={"letters": TAGGED}, inputs=samples, live=True))
+    browser.open(
+        made.write_report(labels={"letters": TAGGED, "tone": ["low", "mid", "high"]}, inputs=samples, live=True)
+    )
     browser.wait("document.querySelector('#answer')?.dataset.turn")
     assert browser.find("#form [name=letters]").get_attribute("value") == "<s>ab</s>"
     assert json.loads(browser.find("#form [name=x]").get_attribute("value")) == [[1.5, "NaN"]]
@@ -272,36 +275,15 @@ def test_a_form_of_odd_inputs(browser, tmp_path, monkeypatch_module):
     assert "total 4000001" in type_in(browser, "letters", "<s>a")
     assert "letters takes 6 at most; it has 7" in type_in(browser, "letters", "aaaaaaa")
     assert "is not among its labels" in type_in(browser, "letters", "a<t>")
+    type_in(browser, "letters", "<s>a")
+    assert [option.text for option in browser.driver.find_elements("css selector", "[name=tone] option")] == [
+        *("high", "low", "mid")
+    ]
+    assert "total 204000001" in type_in(browser, "tone", "2")
     assert browser.complaints() == []
 
 
-def test_the_case_that_was_chosen_last_is_shown(browser, page):
-    browser.open(page)
-    browser.wait(DRAWN)
-    names = browser.run("return [...document.querySelectorAll('#maps select')[0].options].map((option) => option.text)")
-    label = "return document.querySelector('#maps .map').getAttribute('aria-label')"
-    at = names.index("lengths mixed")
-    other = next(index for index, name in enumerate(names) if name.startswith("letters_length"))  # of another size
-    choose(browser, 0, "lengths mixed")
-    browser.wait(f"{DRAWN} === '{at}/0'")
-    expected_label = browser.run(label)
-    script = """
-        const select = document.querySelectorAll('#maps select')[0]
-        const choose = (value) => { select.value = String(value); select.dispatchEvent(new Event('change')) }
-        const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds))
-        const unpack = Response.prototype.arrayBuffer
-        Response.prototype.arrayBuffer = async function () { await pause(300); return unpack.call(this) }
-        choose(arguments[1]) // takes long to unpack
-        Response.prototype.arrayBuffer = unpack
-        choose(arguments[0])
-        return pause(900)
-    """
-    browser.run(script, at, other)
-    assert browser.run(f"return {DRAWN}") == f"{at}/0"
-    assert browser.run(label) == expected_label
-
-
-def test_a_page_whose_model_was_changed_says_so(browser, live_page, tmp_path):
+def test_changed_live_page_fails(browser, live_page, tmp_path):
     text = live_page.read_text("utf-8")
     model, cases = (re.search(rf'"{name}":"([\w+/=]{{99,}})"', text)[1] for name in ("model", "cases"))
     assert text.count(cases) == 1
@@ -312,14 +294,13 @@ def test_a_page_whose_model_was_changed_says_so(browser, live_page, tmp_path):
 
 
 FORMS = [  # the default form in float32 is that of `live_page`
-    {"lowering": "portable", "precision": "float16"},
-    {"lowering": "fused"},
+    {"lowering": "fused", "precision": "float16"},
     {"lowering": "adaptive", "precision": "int8"},
 ]
 
 
 @pytest.mark.parametrize("options", FORMS, ids=lambda options: " ".join(options.values()))
-def test_every_form_and_precision_matches_in_a_browser(browser, options, tmp_path, monkeypatch_module):
+def test_lowerings_and_precisions_match_in_a_browser(browser, options, tmp_path, monkeypatch_module):
     keras.utils.set_random_seed(3)
     made = export_model(speller(), tmp_path / "bundle", **options)
     live, said = replayed(browser, made.write_report(live=True))
@@ -327,7 +308,7 @@ def test_every_form_and_precision_matches_in_a_browser(browser, options, tmp_pat
     assert browser.complaints() == []
 
 
-def test_a_file_of_wrong_weights_does_not_match_in_a_browser(browser, bundle, tmp_path, monkeypatch_module):
+def test_different_golden_outputs_fail_in_a_browser(browser, bundle, tmp_path, monkeypatch_module):
     """The judge in the page can say no: golden outputs that the model does not give."""
     wrong = tmp_path / "bundle"
     shutil.copytree(bundle.path, wrong)

@@ -32,7 +32,7 @@ def page_folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("source", "name", "shown"), SNIPPETS, ids=[name for _, name, _ in SNIPPETS])
-def test_the_snippets_of_the_page_run(page_folder, source, name, shown):
+def test_snippets_of_the_page_run(page_folder, source, name, shown):
     assert [name for _, name, _ in SNIPPETS] == ["run.mjs", "page.mjs"]
     (page_folder / name).write_text(source)
     done = node("--import", "./server.mjs", name, cwd=page_folder)

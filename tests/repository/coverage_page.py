@@ -23,37 +23,7 @@ RESULTS = ("equal", "equal at finite values", "refused", "wrong")
 WITHIN = 1e-3  # of Keras, as docs/models.md counts
 INNER = {"AttentionCell", "AttentionRNN"}  # their attention is that of another layer
 
-HEAD = """# What is covered
-
-Which layers, operators and models can be exported. The counts are those of the rows of
-[operators](operators.md) and [models](models.md), which say what was tried and what the results
-*equal*, *equal at finite values*, *refused* and *wrong* mean. An operator counts by the worst
-result of its variants: one that is refused in one variant may be equal in all others.
-`python tests/repository/coverage_page.py` writes this page.
-"""
-OURS = """## Layers of keras-attn
-
-Each layer is exported with every `lowering`. If a lowering has no form of its own for a layer, the
-layer is written in plain ONNX operators ([lowerings](export.md#lowerings)). The contract tests
-check every layer against what [masking promises](concepts.md#what-masking-promises), on
-TensorFlow, JAX and torch.
-"""
-OPTIONS = """## Layers and their options
-
-Every public layer of Keras, keras-attn and KerasHub, with the options of its constructor that
-change the graph. `tests/zoo/test_layer_options.py` exports each of these calls in a model with one
-of our attention layers, with masks if the layer supports masks, and compares the outputs with
-Keras's on other inputs of other sizes. Every layer was exported with its defaults too.
-"""
-OPERATORS = """## Operators
-
-Layers of Keras, functions of `keras.ops`, and operators of TensorFlow for layers of your own.
-"""
-MODELS = """## Models
-
-Published architectures, all small. *Right by Keras's exporter*: within 0.001 of Keras on all
-inputs, of the models that were tried.
-"""
+BLOCK = re.compile(r"(?:^(?:\||- ).*\n)+", re.MULTILINE)  # a table, or the list of layers without a row
 ATTENTION = {
     keras_attn.AdditiveAttention: {"num_hiddens": 4},
     keras_attn.BilinearAttention: {},
@@ -131,7 +101,7 @@ def of_ours() -> str:
     return table("layer", "forms", "tests", rows=rows)
 
 
-def of_options() -> str:
+def of_options() -> tuple[str, str]:
     """Return the table of exported and refused options by layer, and the reasons for layers without a row."""
     from zoo.layer_options import NO_ROW, ROWS
 
@@ -139,16 +109,15 @@ def of_options() -> str:
     for row in ROWS:
         exported, refused = options.setdefault(f"`{row.layer}`", ({}, {}))
         text = f"`{row.option}`" if row.option else ""
-        (refused if row.refused else exported)[f"{text}: {row.refused}".removeprefix(": ") if row.refused else text] = (
-            None
-        )
-    lines = [
+        if row.refused:
+            refused[f"{text}: {row.refused}".removeprefix(": ")] = None
+        else:
+            exported[text] = None
+    rows = [
         [name, ", ".join(filter(None, exported)), "; ".join(refused)] for name, (exported, refused) in options.items()
     ]
-    reasons = [f"- `{names.replace(' ', '`, `')}`: {reason}" for names, reason in NO_ROW.items()]
-    return table("layer", "exported options", "refused", rows=sorted(lines)) + "\n".join(
-        ["\nLeft out:\n", *reasons, ""]
-    )
+    reasons = [f"- `{names.replace(' ', '`, `')}`: {reason}\n" for names, reason in NO_ROW.items()]
+    return table("layer", "exported options", "refused", rows=sorted(rows)), "".join(reasons)
 
 
 def of_models(page: str) -> str:
@@ -164,14 +133,14 @@ def of_models(page: str) -> str:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page with tables written anew."""
     operators = dict(sections((ROOT / "docs" / "operators.md").read_text(encoding="utf-8")))
     models = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     by_package = [[link(title, "operators.md"), *counted(rows)] for title, rows in operators.items()]
     by_package.append(["all", *counted([row for rows in operators.values() for row in rows])])
-    parts = [HEAD, OURS, of_ours(), OPTIONS, of_options(), OPERATORS]
-    parts.append(table("package", "operators", *RESULTS, "equal by Keras's exporter", rows=by_package))
-    return "\n".join([*parts, MODELS, of_models(models)])
+    titles = ("package", "operators", *RESULTS, "equal by Keras's exporter")
+    blocks = iter([of_ours(), *of_options(), table(*titles, rows=by_package), of_models(models)])
+    return BLOCK.sub(lambda _: next(blocks), PAGE.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,10 @@
 """The benchmarks: their statistics, rules and tables."""
 
-import ast
-
-import _calibration
 import _rules
 import _stats
 import _tables
-import numpy as np
 import pytest
-from _harness import HERE, QUESTIONS, RESULTS, table
+from _harness import QUESTIONS, RESULTS, table
 from _plans import ALL_VALID
 
 from keras_attn_export._thresholds import LARGE, NEVER, From
@@ -16,62 +12,10 @@ from keras_attn_export._thresholds import LARGE, NEVER, From
 PACKAGED = dict(LARGE)  # other tests make it small
 
 
-def test_spread_and_ratio():
+def test_spread_and_ratio_are_medians_with_percentiles():
     assert _stats.spread(range(101)) == {"median": 50, "p10": 10, "p90": 90}
     ours, peer = [[1.0, 1.0], [10.0]], [[2.0], [20.0, 20.0]]  # a slow second round, for both
     assert _stats.ratio(ours, peer) == {"median": 2, "p10": 2, "p90": 2}
-
-
-@pytest.mark.parametrize(
-    ("ours", "difference"),
-    [([[1.0, -4.0]], 0), ([[1.0, -3.0]], 0.25), ([[1.0]], np.inf), ([], np.inf), ([[np.nan, -4.0]], np.nan)],
-    ids=["same", "a quarter of the largest", "another shape", "another number of outputs", "NaN"],
-)
-def test_largest_difference(ours, difference):
-    found = _stats.largest_difference([np.array(array) for array in ours], [np.array([1.0, -4.0])])
-    np.testing.assert_equal(found, difference)
-
-
-def test_calibration_detects_a_disturbed_machine():
-    assert not _calibration.moved([1.0, 1.09])
-    assert not _calibration.moved([1.6, 1.0, 1.6, 1.05])  # a neighbour that comes and goes
-    assert _calibration.moved([1.0, 1.0, 0.9])
-    assert _calibration.moved([1.0, 1.6, 1.6, 1.5])
-    assert 0 < _calibration.calibrate() < _calibration.SECONDS
-
-
-def row(contestant, median, fastest, **more):
-    ms = {"median": median, "p10": fastest, "p90": median, "min": fastest}
-    return {"contestant": contestant, "ms": ms, "memory": 12.0, "faster": {"median": 2.0}} | more
-
-
-def test_csv_file_keeps_the_rows_of_cases(tmp_path):
-    theirs, ours = row("theirs", 4.0, 3.0), row("ours", 2.0, 1.5, facts={"accuracy": 0.98765432})
-    cases = [
-        {"case": "small, 1", "peer": "theirs", "rows": [theirs, ours]},
-        {"case": "large", "peer": "theirs", "rows": [{"contestant": "theirs", "unavailable": "no, it failed"}, ours]},
-    ]
-    rows = [row for case in cases for row in _tables.rows_of_case(case)]
-    _tables.write_csv(file := tmp_path / "question.csv", rows, "Measured today: a machine.")
-    read, measured = _tables.read_csv(file)
-    assert measured == "Measured today: a machine."
-    times = {"ms": 2.0, "p10": 1.5, "p90": 2.0, "best_ms": 1.5, "extra_mib": 12.0, "accuracy": 0.98765}
-    assert read[1] == {"case": "small, 1", "contestant": "ours", **times, "speed": 2.0, "speed_of_best": 2.0}
-    assert read[2] == {"case": "large", "contestant": "theirs", "unavailable": "no, it failed"}
-    assert read[3] == {"case": "large", "contestant": "ours", **times}  # there is no time to compare with
-    assert _tables.markdown(_tables.pivot(read)).splitlines() == [
-        "| case | theirs: ms | ours: ms | ours: speed |",
-        "| --- | ---: | ---: | ---: |",
-        "| small, 1 | 4 | 2 | 2 |",
-        "| large |  | 2 |  |",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.000123456, "0.000123"), (123456.0, "123000"), (0.0, "0"), (9.996, "10"), ("B8", "B8")]
-)
-def test_tables_have_three_digits_without_exponent(value, text):
-    assert f"| {text} |" in _tables.markdown([{"value": value}])
 
 
 def points(*times, **other):
@@ -110,10 +54,3 @@ def test_document_has_one_table_for_each_question():
     assert _tables.render(text, {question: table(question, RESULTS) for question in QUESTIONS}) == text, (
         "run scripts/bench --report"
     )
-
-
-def test_each_question_is_a_module_with_cases():
-    assert {file.stem for file in HERE.glob("*.py") if not file.stem.startswith("_")} == set(QUESTIONS)
-    for question in QUESTIONS:
-        tree = ast.parse((HERE / f"{question}.py").read_text(encoding="utf-8"))  # its imports may not be installed
-        assert "cases" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -201,13 +201,13 @@ IN_RUNS = {
 
 
 @pytest.mark.parametrize(("call", "error", "said"), IN_LAYERS.values(), ids=IN_LAYERS)
-def test_layers(call, error, said):
+def test_layer_call_explains_the_mistake(call, error, said):
     with pytest.raises(error, match=said):
         call()
 
 
 @pytest.mark.parametrize(("make", "error", "said"), OF_MODELS.values(), ids=OF_MODELS)
-def test_models(make, error, said, tmp_path, monkeypatch):
+def test_export_explains_the_mistake(make, error, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = make()
     with pytest.raises(error, match=said):
@@ -215,12 +215,12 @@ def test_models(make, error, said, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("inputs", "said"), IN_RUNS.values(), ids=IN_RUNS)
-def test_runs(inputs, said, bundle):
+def test_bundle_run_explains_the_mistake(inputs, said, bundle):
     with pytest.raises(InputError, match=said):
         load_bundle(bundle).run(inputs)
 
 
-def test_a_file_where_a_folder_is_made_or_read(bundle, tmp_path):
+def test_file_in_place_of_a_folder_is_refused(bundle, tmp_path):
     """As `model.export("model.onnx")` of Keras has it (keras 8638)."""
     with pytest.raises(BundleError, match=r"names a file, and a bundle is a folder .*, such as m: .* m/model.onnx"):
         export_model(model(layers.Dense(2)), tmp_path / "m.onnx")
@@ -228,7 +228,7 @@ def test_a_file_where_a_folder_is_made_or_read(bundle, tmp_path):
         load_bundle(bundle / "model.onnx")
 
 
-def test_an_onnxruntime_that_is_too_old(tmp_path):
+def test_old_onnxruntime_is_refused(tmp_path):
     """Which says itself that the opset is under development (onnxruntime 5905)."""
     specs = {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}
     folder = onnx_bundle(tmp_path / "bundle", "y = Abs(x)", *specs, lowest_onnxruntime="999.0")

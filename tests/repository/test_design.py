@@ -19,7 +19,7 @@ def section(title):
     return DESIGN.partition(f"{title}\n")[2].partition("\n##")[0]
 
 
-def test_files_that_it_says_to_open_are_there():
+def test_files_named_in_the_pages_exist():
     opened = re.findall(r"`((?:export|keras_attn)/[\w/.]*)`", section("### What to open for which change"))
     shown = re.findall(r"`(tests/[\w/.]*)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
     assert opened
@@ -27,7 +27,7 @@ def test_files_that_it_says_to_open_are_there():
     assert [path for path in opened + shown if not (ROOT / path).exists()] == []
 
 
-def test_the_packages_are_the_folders():
+def test_packages_equal_the_folders():
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     rooms = {f"keras_attn_export.{folder}": f"export/{folder}" for folder in FOLDERS["export"]}
     folders = {"keras_attn": "keras_attn", "keras_attn_export": "export", **rooms}
@@ -41,7 +41,7 @@ def order(package):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_order_names_everything(package):
+def test_import_order_names_every_module(package):
     files = {path.stem for path in PACKAGES[package].glob("*.py")} - {"__init__"}
     assert sorted(order(package)) == sorted(FOLDERS[package] | files)
 
@@ -56,7 +56,7 @@ def imported(file, root):
 
 
 @pytest.mark.parametrize(("package", "room"), [(package, room) for package in PACKAGES for room in order(package)])
-def test_imports_go_one_way(package, room):
+def test_imports_follow_the_order(package, room):
     root, rooms = PACKAGES[package], order(package)
     files = [root / f"{room}.py"] if (root / f"{room}.py").is_file() else sorted((root / room).glob("*.py"))
     others = {parts[0] for file in files for parts in imported(file, root)} - {room}
@@ -76,7 +76,7 @@ ROOMS = [root / name for package, root in PACKAGES.items() for name in sorted(FO
 
 
 @pytest.mark.parametrize("folder", ROOMS, ids=lambda path: path.name)
-def test_no_circle_within_a_folder(folder):
+def test_modules_of_a_folder_have_no_import_cycle(folder):
     left = within(folder)
     while free := [name for name, others in left.items() if not others & set(left)]:
         for name in free:
@@ -84,7 +84,7 @@ def test_no_circle_within_a_folder(folder):
     assert not left, f"these import each other: {sorted(left)}"
 
 
-def test_an_import_is_seen():
+def test_relative_imports_are_found():
     assert {"_bundle", "_standalone"} <= {parts[0] for parts in imported(EXPORT / "_export" / "contents.py", EXPORT)}
     assert "_standalone" in {parts[0] for parts in imported(EXPORT / "_errors.py", EXPORT)}
     assert within(EXPORT / "_lowerings")["lower"] >= {"bodies", "lowered"}

@@ -97,7 +97,7 @@ def imported_by(tree: ast.Module) -> set[str]:
 
 
 @pytest.mark.parametrize("package", NAMES)
-def test_public_names_are_what_was_promised_and_have_docstrings_of_their_own(package):
+def test_public_names_equal_the_promised_ones_and_have_docstrings(package):
     module = importlib.import_module(package)
     assert module.__all__ == NAMES[package]
     names = [name for name in dir(module) if not name.startswith("_")]
@@ -110,13 +110,13 @@ def test_public_names_are_what_was_promised_and_have_docstrings_of_their_own(pac
             assert issubclass(item, keras_attn_export.ExportError) or not issubclass(item, BaseException), item
 
 
-def test_a_removed_name_raises_with_its_replacement():
+def test_removed_name_raises_with_its_replacement():
     with pytest.raises(AttributeError, match=r"`convert_bundle` was removed: use Keras's own `model\.export\("):
         _ = keras_attn_export.convert_bundle
 
 
 @pytest.mark.parametrize("path", SIGNATURES)
-def test_signatures_are_what_was_promised(path):
+def test_signature_equals_the_promised_one(path):
     parameters = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for parameter in inspect.signature(resolve_name(path)).parameters.values()
@@ -125,7 +125,7 @@ def test_signatures_are_what_was_promised(path):
     assert str(inspect.Signature(parameters)) == SIGNATURES[path]
 
 
-def test_every_module_but_the_entry_points_is_private_and_all_are_typed():
+def test_modules_except_entry_points_are_private_and_packages_are_typed():
     for folder in (KERAS_ATTN, EXPORT):
         assert (folder / "py.typed").is_file()
         names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")} - {"__init__.py"}
@@ -140,7 +140,7 @@ WITH_TENSORFLOW |= {"_maths/blocked_additive.py", "_keras/private.py", "_keras/s
 
 
 @pytest.mark.slow
-def test_layers_hold_no_tensorflow_but_for_these_files_and_nothing_imports_the_export_by_its_name():
+def test_layers_import_no_tensorflow_outside_the_listed_files():
     for folder in (KERAS_ATTN, EXPORT):
         for path in sorted(folder.rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -159,14 +159,14 @@ def test_layers_hold_no_tensorflow_but_for_these_files_and_nothing_imports_the_e
         ("import keras_attn_export._cli.main", "numpy", "tensorflow keras keras_attn tf2onnx"),
     ],
 )
-def test_an_import_is_light(statement, loaded, others):
+def test_import_loads_no_optional_package(statement, loaded, others):
     script = f"import sys; {statement}; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert loaded in run.stdout.split()
     assert {*run.stdout.split()}.isdisjoint(others.split())
 
 
-def test_layers_are_registered_under_the_packages_name():
+def test_layers_are_registered_under_the_package_name():
     for name in NAMES["keras_attn"]:
         item = getattr(keras_attn, name)
         if inspect.isclass(item):
@@ -174,7 +174,7 @@ def test_layers_are_registered_under_the_packages_name():
     assert keras.saving.get_registered_object("keras_attn>ZerosLike") is state.ZerosLike  # in saved models too
 
 
-def test_changelog_and_citation_are_held_to_the_version():
+def test_changelog_and_citation_name_the_version():
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     released = next(line for line in lines if re.match(r"## \[\d", line))
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

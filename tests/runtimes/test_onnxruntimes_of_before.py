@@ -23,7 +23,6 @@ def verified(bundle, folder):
 @pytest.mark.parametrize(
     ("build", "options", "lowest"),
     [
-        (models.three_layers, {"target": "standard"}, "1.15"),
         (models.three_layers, {"target": "1.15"}, "1.15"),
         (models.block, {"target": "1.15", "precision": "float16"}, "1.15"),
         (models.block, {"target": "1.15", "precision": "int8"}, "1.15"),
@@ -31,7 +30,7 @@ def verified(bundle, folder):
         (models.three_layers, {"target": "1.24"}, "1.19"),
     ],
 )
-def test_a_target(build, options, lowest, tmp_path):
+def test_earlier_onnxruntime_runs_the_target(build, options, lowest, tmp_path):
     bundle = export_model(build(), tmp_path / "bundle", **options)
     assert bundle.manifest["lowest_onnxruntime"] == lowest
     found = sorted(RUNTIMES.glob("onnxruntime-*"))

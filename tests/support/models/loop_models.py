@@ -139,25 +139,6 @@ class Refined(layers.Layer):
         return {"x": tf.while_loop(lambda i, _: i < 3, body, (0, memory))[1]}
 
 
-class Apart(Stepping):
-    """Attention in a function of its own, and in the condition of a loop."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.first = tf.function(self._first, reduce_retracing=True)
-
-    def _first(self, memory, valid_lens):
-        return self.step(states_of(memory), memory, memory, valid_lens)[0]
-
-    def call(self, memory, valid_lens):
-        def goes_on(i, state):
-            found = self.attention(state[:, None], memory, memory, valid_lens)
-            return (i < 3) & (tf.reduce_max(tf.abs(found)) < 1e9)
-
-        first = (0, self.first(memory, valid_lens))
-        return {"state": tf.while_loop(goes_on, lambda i, state: (i + 1, state / 2), first)[1]}
-
-
 def looped(layer):
     """A model of one of these layers: sequences of any length, and how much of each counts."""
     size = 6 if layer is Refined else D

@@ -1,6 +1,6 @@
 """Kill processes that put bundles in place, and look at what is left: a script, started by test_kill.py.
 
-`python killing.py lines|exports FOLDER SEED POINTS` prints JSON. It is a process of its own since it forks: from
+`python killing.py FOLDER SEED POINTS` prints JSON. It is a process of its own since it forks: from
 a process with few threads, in which everything slow is imported once.
 """
 
@@ -175,46 +175,7 @@ def left_behind(target, third, before, *, may_be_absent):
     return left
 
 
-def exports(folder, rng, points):
-    """Stop real exports, run by the command line, at random moments from their start to just after their end."""
-    import keras  # noqa: F401 - in the parent once, not in every child
-    import tf2onnx  # noqa: F401 - as above
-    from bundles import small_model
-
-    from keras_attn_export._cli import main  # noqa: F401 - as above
-    from keras_attn_export._export import contents  # noqa: F401 - as above
-
-    target, model = folder / "place" / "bundle", folder / "model.keras"
-    assert ended(lambda: small_model().save(model)) == 0
-    export = command("export", model, target, "--overwrite", "--json")
-    started = time.monotonic()
-    assert ended(export) == 0
-    takes = time.monotonic() - started
-    found: Counter[str] = Counter()
-    problems = []
-    for point in range(points):
-        old = target.stat().st_ino
-        pid = forked(export)
-        moment = rng.uniform(0.0, 1.1 * takes)
-        time.sleep(moment)
-        name = rng.choice(SIGNALS)
-        code = stop(pid, name)
-        try:
-            load_bundle(target)
-            left = "old" if target.stat().st_ino == old else "new"
-        except BundleError as error:
-            left = f"half! {error}"
-        beside = [name for name in os.listdir(target.parent) if name != "bundle"]
-        found[f"{name.name} {left}"] += 1
-        if "!" in left or (beside and name != signal.SIGKILL):
-            problems.append(f"point {point}, {name.name} after {moment:.2f} s: {left}, {beside}, exit code {code}")
-    stage(shutil.copytree(target, folder / "copy"), target)
-    beside = [name for name in os.listdir(target.parent) if name != "bundle"]
-    return {"points": points, "takes": takes, "found": found, "problems": problems, "beside": beside}
-
-
 if __name__ == "__main__":
-    if sys.argv[1] != "exports":
-        sys.modules["onnxruntime"] = None  # type: ignore[assignment]  # a smaller process forks faster
-    kind, where, seed, count = sys.argv[1:]
-    print(json.dumps({"lines": lines, "exports": exports}[kind](Path(where), random.Random(int(seed)), int(count))))
+    sys.modules["onnxruntime"] = None  # type: ignore[assignment]  # a smaller process forks faster
+    where, seed, count = sys.argv[1:]
+    print(json.dumps(lines(Path(where), random.Random(int(seed)), int(count))))
