@@ -59,32 +59,32 @@ def dropped(*lines, lengths=(0, 1, 3, 8)):
     return [node.op_type for node in next(graphs_in(loop)).node]
 
 
-def test_only_the_number_of_steps_ends_it():
+def test_condition_that_repeats_the_trip_count_is_dropped():
     assert sorted(dropped()) == ["Add", "Add", "Identity"]
     # of a counter before its step
     assert "Less" not in dropped(("counter = Cast <to = 1> (later)", "counter = Cast <to = 1> (time)"))
 
 
 @pytest.mark.parametrize(("line", "other"), ENDS.values(), ids=ENDS)
-def test_what_may_end_it_before_stays(line, other):
+def test_condition_that_may_end_a_loop_early_stays(line, other):
     assert "Cast" in dropped((line, other))
 
 
 NO_COUNT = ("count = Cast <to = 7> (length)", "")
 
 
-def test_a_loop_without_a_number_of_steps_is_left():
+def test_loop_without_a_trip_count_keeps_its_condition():
     assert dropped(("(count, yes, zero, x)", "(, yes, zero, x)"), NO_COUNT, lengths=[1]).count("Less") == 2
 
 
 @pytest.mark.parametrize(("end", "stays"), [(3, False), (2, True)])
-def test_a_constant_number_of_steps(end, stays):
+def test_constant_trip_count_is_compared_by_value(end, stays):
     constants = ("int32 one = {1}", f"int32 one = {{1}}, int64 count = {{3}}, float three = {{{end}}}")
     ops = dropped(constants, NO_COUNT, ("end_again)", "three)"), ("number, end)", "number, three)"))
     assert ("Less" in ops) == stays
 
 
-def test_recurrent_layers_of_keras_count_their_steps():
+def test_recurrent_layers_have_no_condition():
     layer, rng = keras.layers.GRU(4, return_sequences=True), np.random.default_rng(0)
     x, mask = rng.normal(size=(2, 5, 3)).astype("float32"), np.array([[True] * 5, [True] * 3 + [False] * 2])
     layer(x)

@@ -25,7 +25,7 @@ def ops(model):
 
 
 @pytest.mark.parametrize("nodes", [PLAIN, RESHAPED])
-def test_they_are_zeros_and_nothing_else_changes(nodes):
+def test_denormal_weights_become_zeros(nodes):
     model = model_of(nodes)
     before = run(model, x=VALUES)["y"]
     simplify(model)
@@ -45,14 +45,14 @@ def test_they_are_zeros_and_nothing_else_changes(nodes):
         ("y = Add (x, mask)", MASK),
     ],
 )
-def test_where_no_mask_makes_them_nothing_is_asked(nodes, mask):
+def test_softmax_without_such_a_mask_stays(nodes, mask):
     model = model_of(nodes, mask)
     simplify(model)
     assert "Where" not in ops(model)
 
 
 @pytest.mark.slow
-def test_attention_that_has_such_a_mask_stays_as_it_is_written(tmp_path):
+def test_attention_with_denormal_weights_is_not_fused(tmp_path):
     """The operator would multiply by what it leaves."""
     x, mask = keras.Input((4, 6), name="x"), np.float32([[0, -100, 0, -100]] * 4)
     scores = x @ keras.ops.transpose(x, (0, 2, 1)) + mask

@@ -25,7 +25,7 @@ def model_of(*nodes):
 
 
 @pytest.mark.parametrize("last", [SCALED, DIVIDED])
-def test_it_is_one_operator_at_every_value(last):
+def test_hard_sigmoid_is_one_operator_at_every_value(last):
     model, x = model_of(MOVED, CLIPPED, last), np.float32(VALUES).reshape(3, 4)
     expected = run(model, x=x)["y"]
     simplify(model)
@@ -37,22 +37,20 @@ def test_it_is_one_operator_at_every_value(last):
     "nodes",
     [
         (MOVED, CLIPPED, "y = Mul (clipped, fifth)"),
-        (MOVED, CLIPPED, "y = Div (six, clipped)"),
         (MOVED, "clipped = Clip (moved, zero, three)", SCALED),
         (MOVED, "clipped = Clip (moved, zero)", SCALED),
         ("moved = Sub (x, three)", CLIPPED, SCALED),
-        ("moved = Add (x, six)", CLIPPED, SCALED),
         ("moved = Add (x, row)", CLIPPED, SCALED),
     ],
 )
-def test_what_is_like_it_stays(nodes):
+def test_other_clipped_sums_stay(nodes):
     model = model_of(*nodes)
     simplify(model)
     assert "HardSigmoid" not in {node.op_type for node in model.graph.node}
 
 
 @pytest.mark.slow
-def test_a_swish_runs_in_the_convolution_before_it(tmp_path):
+def test_hard_swish_is_fused_into_the_convolution_before(tmp_path):
     x = keras.Input((8, 8, 16), name="x")
     hidden = layers.Conv2D(16, 1)(x)
     model = keras.Model(x, {"out": layers.Conv2D(16, 1)(hidden * keras.ops.hard_sigmoid(hidden))})

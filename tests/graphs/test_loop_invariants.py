@@ -79,14 +79,14 @@ def body_of(graph):
     return next(graphs_in(loop))
 
 
-def test_each_node_goes_out_as_far_as_it_can():
+def test_invariant_nodes_leave_all_loops():
     graph = hoisted(NESTED).graph
     assert ops_of(graph) == ["Mul", "Loop"]
     assert ops_of(body_of(graph)) == ["Identity", "Neg", "Add", "Loop"]
     assert ops_of(body_of(body_of(graph))) == ["Identity", "MatMul", "Tanh", "Add"]
 
 
-def test_a_call_is_cut_in_two():
+def test_invariant_part_of_a_call_leaves_the_loop():
     model = hoisted(CALL)
     first, loop = (node for node in model.graph.node if node.op_type != "Constant")
     assert (first.op_type, loop.op_type) == ("attend_0_before_loop", "Loop")
@@ -108,7 +108,7 @@ def test_a_call_is_cut_in_two():
     ],
     ids=["called twice", "a call of what stays"],
 )
-def test_a_function_that_stays_whole(lines, ops):
+def test_function_called_twice_or_invariant_stays_whole(lines, ops):
     model = hoisted(CALL.replace("a_after = keras_attn.attend_0 (a, m)", lines))
     assert ops_of(model.graph) == ops
     assert [function.name for function in model.functions] == ["attend_0"]
@@ -127,12 +127,12 @@ BRANCH = """
     [("twice = RandomNormalLike <seed = 1.0> (m)", "RandomNormalLike"), (BRANCH, "If")],
     ids=["draws", "a branch"],
 )
-def test_draws_and_branches_stay(lines, op):
+def test_draws_and_branches_stay_in_the_loop(lines, op):
     model = hoisted(NESTED.replace("twice = Mul (m, two)", lines), counts=())
     assert op in ops_of(body_of(body_of(model.graph)))
 
 
-def test_bodies_beside_each_other_may_have_the_same_names():
+def test_two_bodies_may_use_the_same_names():
     """What they hold by these names differs: it cannot stand in one graph. What has a name of its own can."""
     model = hoisted("""
     <ir_version: 8, opset_import: ["" : 18]>

@@ -37,7 +37,7 @@ def captured(text):
     return changed(parser.parse_model(text), lambda model: capture_unchanged(model.graph), *inputs)
 
 
-def test_loops_within_loops():
+def test_unchanged_state_of_nested_loops_is_captured():
     model = captured(NESTED)
     (outer,) = [node for node in model.graph.node if node.op_type == "Loop"]
     (inner,) = [node for node in outer.attribute[0].g.node if node.op_type == "Loop"]
@@ -47,7 +47,7 @@ def test_loops_within_loops():
     assert list(inner.attribute[0].g.node[1].input) == ["b", "w"]
 
 
-def test_state_that_changes_place_is_no_constant():
+def test_swapped_states_stay():
     """Two states that are swapped in each step come back only every other time."""
     model = captured("""
         <ir_version: 8, opset_import: ["" : 18]>
@@ -66,7 +66,7 @@ def test_state_that_changes_place_is_no_constant():
     np.testing.assert_array_equal(run(model, x=X, w=W, count=np.array(3, "int64"))["y"], W)
 
 
-def test_state_that_another_takes_over():
+def test_state_that_shifts_to_another_stays():
     """`c` stays, and is what `b` becomes, which is what `a` becomes."""
     model = captured("""
         <ir_version: 8, opset_import: ["" : 18]>

@@ -35,7 +35,7 @@ def rows_of(graph):
     return [f"{each.name}; {each.op_type} {' '.join(each.input)} > {','.join(each.output)}" for each in graph.node]
 
 
-def test_what_tensorflow_named_stays_and_what_tf2onnx_made_is_called_after_it():
+def test_nodes_of_tf2onnx_are_named_after_those_of_tensorflow():
     graph = renamed(
         [
             "net/norm_1/Rsqrt; Sqrt x > net/norm_1/Rsqrt:0",
@@ -61,7 +61,7 @@ def test_what_tensorflow_named_stays_and_what_tf2onnx_made_is_called_after_it():
     ]
 
 
-def test_what_has_no_scope_is_with_the_layer_around_it():
+def test_nodes_without_a_scope_take_that_of_the_layer_around():
     """One that reads weights is with its reader, others with what feeds them; between two layers it is with none."""
     graph = renamed(
         [
@@ -89,13 +89,7 @@ def test_what_has_no_scope_is_with_the_layer_around_it():
     ]
 
 
-def test_a_convolution_that_took_a_normalization_in():
-    rows = ["Transpose__1; Transpose x > a__1", "net/norm_1/mul; Conv a__1 net/dense_1/merged_input:0 > y"]
-    names = [node.name for node in renamed(rows, ["net/dense_1/merged_input:0"]).node]
-    assert names == ["net/dense_1/Transpose", "net/norm_1/mul"]
-
-
-def test_bodies():
+def test_names_in_loop_bodies_are_their_own():
     """Their values have names of their own, what is outside keeps one name, and axes without a name stay without."""
     state = helper.make_tensor_value_info("state__8", TensorProto.FLOAT, ["unk__12"])
     after = helper.make_tensor_value_info("after:0", TensorProto.FLOAT, ["unk__13"])
@@ -129,7 +123,7 @@ def traced(counted):
     return Converted(function, x=x).model
 
 
-def test_the_same_bytes_whatever_was_named_before():
+def test_file_is_independent_of_names_counted_before():
     """Of two that are alike the first stays, by names; so numbers in these are of one length, and go at the end."""
     first, second = traced(1), traced(85)
     assert first.SerializeToString() == second.SerializeToString()

@@ -16,19 +16,19 @@ def small_model():
 
 
 @pytest.mark.parametrize("opset", OPSETS)
-def test_opset_ir_version_and_axes(opset):
+def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
     made = finish(Traced(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
     assert made.opset_import[0].version == opset
     assert made.ir_version == helper.find_min_ir_version_for(list(made.opset_import))
     assert [dim.dim_param for dim in made.graph.output[0].type.tensor_type.shape.dim] == ["batch", ""]
 
 
-def test_names_that_are_not_in_the_graph():
+def test_input_missing_in_the_graph_is_an_error():
     with pytest.raises(ExportError, match=r"has \['x'\] where \['z'\] were expected"):
         finish(Traced(small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
 
 
-def test_an_invalid_graph_does_not_pass(tmp_path):
+def test_invalid_graph_is_an_error(tmp_path):
     model = small_model()
     model.graph.node[0].input[0] = "nowhere"
     with pytest.raises(ExportError, match="full check"):

@@ -25,7 +25,7 @@ g (float[n] x, bool b, float[2] v, float[2] w) => (float[n] y, float[n] z)
 """)
 
 
-def test_every_order_becomes_one():
+def test_nodes_of_any_order_become_one_order():
     """`lost` goes, and what `y` needs comes first, in the order in which the branches read it."""
     for nodes in itertools.permutations(MODEL.graph.node):
         model = type(MODEL).FromString(MODEL.SerializeToString())
@@ -39,7 +39,7 @@ def test_every_order_becomes_one():
         assert [each.name for each in model.graph.initializer] == ["one", "two"]
 
 
-def test_a_body_may_give_what_has_the_name_of_what_the_loop_gives():
+def test_loop_and_body_may_share_an_output_name():
     text = """
     <ir_version: 8, opset_import: ["" : 18]>
     g (float[n] x, int64 count, bool go) => (float[n] y)
@@ -56,7 +56,7 @@ def test_a_body_may_give_what_has_the_name_of_what_the_loop_gives():
     assert [node.output[0] for node in loop.attribute[0].g.node] == ["off", "y"]
 
 
-def test_weights():
+def test_weights_follow_the_order_of_the_graph():
     weights = dict.fromkeys(("w", "two", "other", "another", "one"), np.zeros(2))
     model = type(MODEL).FromString(MODEL.SerializeToString())
     put_in_order(model.graph)

@@ -41,7 +41,7 @@ def found_of(outputs, length=None):
     ],
     ids=["additive", "dot product", "one's own", "heads", "heads of Keras", "of Keras"],
 )
-def test_weights_of_every_kind_of_layer(layer, inputs, path):
+def test_weights_are_found_by_the_layer_that_returns_them(layer, inputs, path):
     def outputs(x):
         taken = [x] * inputs if inputs else [[x, x]]
         output, weights = layer(*taken, return_attention_scores=True)
@@ -51,11 +51,7 @@ def test_weights_of_every_kind_of_layer(layer, inputs, path):
     assert "call" not in vars(layer)  # it is left as it was
 
 
-def test_masked_softmax_alone():
-    assert found_of(lambda x: {"weights": MaskedSoftmax(name="soft")(x)}) == {"weights": "soft"}
-
-
-def test_weights_of_a_single_query_without_its_axis():
+def test_weights_of_a_single_query_are_found_without_the_query_axis():
     def outputs(x, queries):
         _, weights = DotProductAttention(name="attend")(x[:, :queries], x, x, return_attention_scores=True)
         return {"first": weights[:, 0], "largest": ops.max(weights, axis=-1)}
@@ -64,8 +60,8 @@ def test_weights_of_a_single_query_without_its_axis():
     assert found_of(lambda x: outputs(x, 5), 5) == {}
 
 
-def test_a_subclassed_model():
-    """Of which Keras knows no graph."""
+def test_weights_are_found_in_masked_softmax_and_in_subclassed_models():
+    assert found_of(lambda x: {"weights": MaskedSoftmax(name="soft")(x)}) == {"weights": "soft"}
     model = TwoArguments()
     given = {"q": X, "kv": X}
     assert found(model, given, given) == {"weights": model.attention.path}

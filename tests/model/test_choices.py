@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from keras import layers
 from test_rounding import rounding
@@ -50,7 +49,7 @@ def choosing():
 TIES = np.array([[0.9, 0.9, 0.1], [0.9, 0.34, 0.5], [0.5, -0.66, -0.6]], "float32")
 
 
-def test_what_follows_a_tie_is_left_open_and_nothing_else():
+def test_limits_are_wide_after_a_tie_alone():
     (tied, tokens), (limits, _) = (rounding(choosing(), {"x": TIES}, name=name) for name in ("tokens", "states"))
     assert tokens[:, 0].tolist() == [0, 0, 0]
     assert tied[0, 0]
@@ -64,7 +63,7 @@ def test_what_follows_a_tie_is_left_open_and_nothing_else():
     assert limits[2, 2:].max(-1).min() > 0.1
 
 
-def test_either_way_passes_the_proof(monkeypatch, tmp_path):
+def test_export_passes_with_either_choice_of_a_tie(monkeypatch, tmp_path):
     """A file in which equal scores give the last of them, where Keras takes the first."""
     from keras_attn_export._export import contents
 
@@ -87,8 +86,7 @@ def test_either_way_passes_the_proof(monkeypatch, tmp_path):
 EXPECTED = {"token": np.array([[1, 2], [3, 4]]), "score": np.array([[1.0, 2.0], [3.0, 4.0]]), "all": np.float64(5.0)}
 
 
-@pytest.mark.parametrize("rounds", [True, False])
-def test_only_rows_with_another_choice_hang_on_it(rounds):
+def test_choice_widens_its_own_row_alone():
     moved = {
         "token": np.array([[1, 2], [3, 9]]),
         "score": np.array([[1.5, 2.0], [3.5, 4.001]]),
@@ -97,17 +95,17 @@ def test_only_rows_with_another_choice_hang_on_it(rounds):
     seen = {"token": np.zeros((2, 2), bool), "score": np.zeros((2, 2)), "all": np.zeros(())}
     elsewhere = {name: np.zeros(np.shape(array)) for name, array in EXPECTED.items()}
     apart = {"score": np.full((2, 2), 0.01), "all": np.array(0.01)}
-    note({name: np.asarray(each) for name, each in EXPECTED.items()}, moved, seen, elsewhere, apart, rounds=rounds)
+    note({name: np.asarray(each) for name, each in EXPECTED.items()}, moved, seen, elsewhere, apart, rounds=True)
     assert seen["token"].tolist() == [[False, False], [False, True]]
     assert elsewhere["score"].tolist() == [[0, 0], [0.5, 0]]
-    np.testing.assert_allclose(seen["score"], [[0.5, 0], [0, 0.001]] if rounds else np.zeros((2, 2)), atol=1e-9)
+    np.testing.assert_allclose(seen["score"], [[0.5, 0], [0, 0.001]], atol=1e-9)
     assert elsewhere["all"] == 0  # has no rows that a choice could be in
     limits = {"token": np.zeros((2, 2), bool), "score": np.full((2, 2), 0.1), "all": np.zeros(())}
     widen(limits, {"score": elsewhere["score"]})
     assert limits["score"].tolist() == [[0.1, 0.1], [2.0, 0.1]]
 
 
-def test_a_choice_for_all_rows_moves_all():
+def test_choice_without_rows_widens_all_rows():
     expected = {"steps": np.array(3), "score": np.array([1.0, 2.0])}
     moved = {"steps": np.array(4), "score": np.array([1.0, 9.0])}
     elsewhere = {"steps": np.zeros(()), "score": np.zeros(2)}

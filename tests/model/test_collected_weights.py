@@ -36,16 +36,13 @@ def lengths_of(count):
     return {**ids_of(count), "valid_lens": np.arange(1, count + 1, dtype="int32")}
 
 
-def test_weights_of_a_cell_in_a_step_are_found():
-    attention = AdditiveAttention(5, name="attend")
-    model = greedy(*with_lengths(attention), **OPTIONS, outputs=["weights", "twice"])
-    assert collected_weights(model_signature(model), lengths_of(3)) == {"weights": attention.path}
-
-
-def test_weights_of_a_layer_in_a_step_are_found():
-    assert collected_weights(model_signature(greedy(*attending(), **OPTIONS, outputs=["weights"])), ids_of(3)) == {
-        "weights": "attend"
-    }
+def test_weights_of_a_step_are_found_but_for_several_heads():
+    found = collected_weights(model_signature(greedy(*attending(), **OPTIONS, outputs=["weights"])), ids_of(3))
+    assert found == {"weights": "attend"}
+    for attention in (AdditiveAttention(5), MultiHeadAttention(DotProductAttention(), num_heads=2)):
+        model = greedy(*with_lengths(attention), **OPTIONS, outputs=["weights", "twice"])
+        expected = {"weights": attention.path} if isinstance(attention, AdditiveAttention) else {}
+        assert collected_weights(model_signature(model), lengths_of(3)) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,18 +55,12 @@ def test_weights_of_a_layer_in_a_step_are_found():
     ],
     ids=["that are not given", "of no layer", "of a beam", "of no decoder"],
 )
-def test_there_are_none(model):
+def test_models_without_collected_weights_have_none(model):
     assert collected_weights(model_signature(model()), ids_of(3)) == {}
 
 
-def test_those_of_several_heads_are_left_out():
-    attention = MultiHeadAttention(DotProductAttention(), num_heads=2)
-    model = greedy(*with_lengths(attention), **OPTIONS, outputs=["weights"])
-    assert collected_weights(model_signature(model), lengths_of(3)) == {}
-
-
 @pytest.mark.slow
-def test_lengths_that_a_step_reads_are_drawn_and_known_to_count():
+def test_lengths_that_a_step_reads_count_the_ids():
     model = greedy(*with_lengths(AdditiveAttention(5)), **OPTIONS)
     golden = cases_of(model, lengths_of(3))
     assert golden.lengths == {"valid_lens": "ids_length"}

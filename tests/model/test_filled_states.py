@@ -6,17 +6,18 @@ import pytest
 from golden import cases_of, integers, sequence
 from keras import ops
 
-from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
+from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import InputError
 
 CAPACITY, WIDTH = 6, 4
 
 
-def step(attend, *shapes, appends=1, beside=(), positions=1):
+def step(appends=1, beside=(), positions=1, capacity=CAPACITY):
+    attend = MultiHeadAttention(DotProductAttention(), 2)
     attend.build((None, 1, WIDTH), (None, None, WIDTH), (None, None, WIDTH))
     x = keras.Input((positions, WIDTH), name="x")
     names = ("projected_keys", "projected_values")
-    past = {name: keras.Input(shape, name=name) for name, shape in zip(names, shapes, strict=True)}
+    past = {name: keras.Input((2, capacity, WIDTH // 2), name=name) for name in names}
     past["length"] = keras.Input((), dtype="int32", name="filled")
     present = past
     for _ in range(appends):
@@ -24,14 +25,6 @@ def step(attend, *shapes, appends=1, beside=(), positions=1):
     outputs = {"found": attend(x, present)} | ({"next": present["length"]} if appends else {})
     outputs |= {f"sum of {other.name}": ops.sum(other, axis=1) for other in beside}
     return keras.Model([x, *past.values(), *beside], outputs)
-
-
-def with_heads(capacity=CAPACITY, **options):
-    return step(MultiHeadAttention(DotProductAttention(), 2), *[(2, capacity, WIDTH // 2)] * 2, **options)
-
-
-def without_heads():
-    return step(AdditiveAttention(3), (CAPACITY, 3), (CAPACITY, WIDTH))
 
 
 def lengths_in(model):
@@ -42,38 +35,33 @@ def lengths_in(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [with_heads, without_heads])
-def test_there_is_room_for_a_step(model):
-    found = lengths_in(model())
-    assert found["lengths full"] == {CAPACITY - 1}
+@pytest.mark.parametrize(("appends", "positions"), [(0, 1), (1, 1), (2, 2)])
+def test_lengths_leave_room_for_appended_steps(appends, positions):
+    found, full = lengths_in(step(appends=appends, positions=positions)), CAPACITY - appends * positions
+    assert found["lengths full"] == {full}
     assert found["lengths zero"] == {0}
-    assert found["lengths over-full"] == {CAPACITY + 2}  # where Keras gives NaN, and so must the file
-    assert found["base"] <= set(range(CAPACITY))
+    assert found["lengths over-full"] == {full + 3}  # where Keras gives NaN, and so must the file
+    assert found["base"] <= set(range(full + 1))
 
 
 @pytest.mark.parametrize("positions", [3, None])
-def test_there_is_room_for_several_positions(positions):
-    golden = cases_of(with_heads(positions=positions))
+def test_lengths_leave_room_for_several_positions(positions):
+    golden = cases_of(step(positions=positions))
     lengths = {case.name: case.inputs for case in golden.cases if case.name in ("base", "x_length 1", "lengths full")}
     for inputs in lengths.values():
         assert inputs["filled"].max() == CAPACITY - inputs["x"].shape[1]
     assert all(golden.inputs[name]["moves"] for name in ("projected_keys", "projected_values"))
 
 
-def test_there_is_room_for_a_second_append():
-    assert lengths_in(with_heads(positions=2, appends=2))["lengths full"] == {CAPACITY - 4}
-
-
 def test_samples_bound_the_lengths_of_a_state():
-    model = with_heads(positions=3)
+    model = step(positions=3)
     shapes = {tensor.name: (2, *tensor.shape[1:]) for tensor in model.inputs}
-    samples = {name: np.ones(shape, "float32") for name, shape in shapes.items()} | {
-        "filled": np.array([0, 2], "int32")
-    }
+    samples = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
+    samples["filled"] = np.array([0, 2], "int32")
     assert max(case.inputs["filled"].max() for case in cases_of(model, samples).cases) == 2
 
 
-def test_nan_is_refused_with_the_lengths_that_caused_it():
+def test_nan_is_refused_with_the_lengths_of_the_case():
     length = integers("length")
     model = keras.Model(length, ops.log(ops.cast(-length, "float32")))
     with pytest.raises(InputError, match=r"NaN or nothing on .* `length` \(3,\), with `length` = \[4, 9, 4\]"):
@@ -81,14 +69,9 @@ def test_nan_is_refused_with_the_lengths_that_caused_it():
 
 
 @pytest.mark.slow
-def test_without_more_steps_all_may_be_filled():
-    assert lengths_in(with_heads(appends=0))["lengths full"] == {CAPACITY}
-
-
-@pytest.mark.slow
-def test_a_length_counts_along_no_axis_that_is_as_long_by_chance():
+def test_length_counts_along_no_axis_of_equal_size():
     notes = [sequence("notes")]
-    found = cases_of(with_heads(beside=notes))
+    found = cases_of(step(beside=notes))
     full = [case.name for case in found.cases].index("lengths full")
     length = found.sizes[full]["notes_length"]
-    assert lengths_in(with_heads(length + 1, beside=notes))["lengths full"] == {length}
+    assert lengths_in(step(capacity=length + 1, beside=notes))["lengths full"] == {length}

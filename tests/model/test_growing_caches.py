@@ -28,14 +28,14 @@ LONGER = np.concatenate([PAST, np.ones((2, 1, 2))], axis=1)
     ],
     ids=["one more", "some more", "as much again", "as it is", "turned around", "dtype", "rank", "features", "batch"],
 )
-def test_an_output_that_holds_an_input_and_more(output, grows):
+def test_cache_grows_if_an_output_appends_to_an_input(output, grows):
     shapes = {"past": ("batch", "past_length", 2)}
     case, short = (Case("case", {"past": PAST}, {"out": out}) for out in (output, PAST))
     assert growing_axes(shapes, [case]) == ({"past_length"} if grows else set())
     assert not growing_axes(shapes, [case, short])  # it must in every case
 
 
-def test_two_caches_that_agree_are_empty_together_in_one_case():
+def test_caches_of_one_length_are_empty_in_one_case():
     keys, values, new = (keras.Input((2, size, 4), name=name) for name, size in (("k", None), ("v", None), ("new", 1)))
     k, v = (ops.concatenate([each, new], axis=2) for each in (keys, values))
     product = ops.matmul(ops.transpose(k, (0, 1, 3, 2)), v)
@@ -49,7 +49,7 @@ def test_two_caches_that_agree_are_empty_together_in_one_case():
         np.testing.assert_array_equal(empty.outputs[name], empty.inputs["new"])
 
 
-def test_a_model_that_keras_cannot_run_on_nothing():
+def test_empty_cache_is_left_out_if_keras_cannot_run_it():
     past, new = sequence("past"), keras.Input((1, 4), name="new")
     present = ops.concatenate([past, new], axis=1)
     largest = ops.max(past, axis=1)  # of no step there is none
