@@ -13,7 +13,7 @@ TEXTS = np.array(["", "a b", "no\u00a0break e\u0301 ạ́", "你好, 世界!", "
 
 
 @pytest.mark.parametrize("pattern", OF_ONE)
-def test_an_expression_has_the_same_members(pattern):
+def test_expression_of_a_set_matches_the_same_characters(pattern):
     assert alphabets.is_of_one(pattern)
     members = alphabets.matching(pattern)
     assert 0 < members.sum() < len(members)
@@ -22,11 +22,11 @@ def test_an_expression_has_the_same_members(pattern):
 
 
 @pytest.mark.parametrize("pattern", OF_MORE)
-def test_others_are_told(pattern):
+def test_patterns_of_several_characters_are_recognized(pattern):
     assert not alphabets.is_of_one(pattern)
 
 
-def test_an_expression_of_nothing_matches_nothing():
+def test_expression_of_the_empty_set_matches_nothing():
     none = np.zeros(len(alphabets.everyone()), bool)
     assert not alphabets.matching(alphabets.expression(none)).any()
 

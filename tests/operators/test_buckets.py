@@ -21,7 +21,7 @@ def beside(boundaries, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
-def test_digitize(dtype, tmp_path):
+def test_digitize_equals_keras_beside_boundaries(dtype, tmp_path):
     x = keras.Input((None,), dtype=dtype.__name__, name="x")
     model = keras.Model(x, {"out": ops.digitize(x, np.array(BOUNDARIES))})
     numbers = beside(BOUNDARIES, dtype)[None]
@@ -32,7 +32,7 @@ def test_digitize(dtype, tmp_path):
 
 
 @pytest.mark.parametrize(("side", "size", "dtype"), [("left", 6, "int32"), ("right", None, "int64")])
-def test_searchsorted(side, size, dtype, tmp_path):
+def test_searchsorted_equals_keras_beside_boundaries(side, size, dtype, tmp_path):
     """Keras counts in int64 along a line of unknown length."""
     line, x = keras.Input(batch_shape=(size,), name="line"), keras.Input(batch_shape=(None,), name="x")
     model = keras.Model([line, x], {"out": ops.searchsorted(line, x, side)})

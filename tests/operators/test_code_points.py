@@ -22,7 +22,7 @@ def byte_values(x):
 
 
 @pytest.mark.parametrize("function", [code_points, byte_values])
-def test_they_are_those_of_tensorflow(function):
+def test_code_points_and_bytes_equal_tensorflow(function):
     converted = Converted(function, x=TEXTS)
     converted.assert_same()
     converted.assert_same(x=TEXTS[1:2])
@@ -31,12 +31,12 @@ def test_they_are_those_of_tensorflow(function):
     converted.assert_same(x=np.array(["".join(map(chr, row)) for row in codes], object))
 
 
-def test_of_no_text_there_are_no_code_points():
+def test_empty_texts_have_no_code_points():
     converted = Converted(code_points, x=TEXTS)
     for none in ([], [""]):
         assert converted.assert_same(x=np.array(none, object)).size == 0
 
 
-def test_bytes_that_stay_texts_are_refused():
+def test_bytes_as_strings_are_refused():
     with pytest.raises(UnsupportedModelError, match="`StringSplit`"):
         Converted(lambda x: tf.strings.bytes_split(x).to_tensor(shape=[None, None]), x=TEXTS)

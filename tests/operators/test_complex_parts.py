@@ -34,13 +34,13 @@ def in_a_line(tensors):
 
 
 @pytest.mark.slow
-def test_what_stands_between():
+def test_operations_between_complex_tensors_equal_tensorflow():
     converted = Converted(lambda a, b: in_a_line(form(tf.complex(a, b)) for form in FORMS), a=A, b=B)
     converted.assert_same()
     converted.assert_same(a=B[:1], b=A[:1])
 
 
-def test_the_magnitude_of_what_float32_cannot_square():
+def test_magnitudes_neither_overflow_nor_underflow():
     converted = Converted(lambda a, b: tf.abs(tf.complex(a, b)), a=A, b=B)
     assert np.isfinite(converted.assert_same(a=A * 1e30, b=B * 1e30)).all()
     assert converted.assert_same(a=A * 1e-25, b=B * 1e-25).all()

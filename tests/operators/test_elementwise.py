@@ -35,14 +35,14 @@ def operators(written):
     ],
     ids=["without a bias", "with a bias"],
 )
-def test_onnxruntime_computes_it_in_one_operator(layer, expected, tmp_path):
+def test_gelu_is_one_operator_of_onnxruntime(layer, expected, tmp_path):
     model, written = model_of(layer, tmp_path, (None, 6))
     assert optimized(written, tmp_path) == expected
     x = np.random.default_rng(1).normal(size=(2, 3, 6)).astype("float32")
     np.testing.assert_allclose(run(written, x=x)["out"], model(x)["out"], rtol=2e-6, atol=2e-6)
 
 
-def test_it_gives_at_the_ends_what_keras_gives(tmp_path):
+def test_gelu_equals_keras_at_extreme_values(tmp_path):
     model, written = model_of(lambda x: activations.gelu(x), tmp_path)
     assert optimized(written, tmp_path) == {"Gelu": 1}
     found, expected = run(written, x=ENDS)["out"], model(ENDS)["out"]
@@ -52,22 +52,20 @@ def test_it_gives_at_the_ends_what_keras_gives(tmp_path):
 
 OTHERS = {
     "of the number itself": lambda x: ops.erfc(x),
-    "of its negative": lambda x: ops.erfc(-x),
     "of a product": lambda x: ops.erfc(ops.sin(x) * ROOT),
     "of the negative times another factor": lambda x: ops.erfc(-x * np.float32(0.7)),
-    "of the negative times what is computed": lambda x: ops.erfc(-x * ops.sin(x)),
 }
 
 
 @pytest.mark.parametrize("outputs", OTHERS.values(), ids=OTHERS)
-def test_another_erfc_divides_nothing(outputs, tmp_path):
+def test_other_erfc_are_not_rewritten(outputs, tmp_path):
     model, written = model_of(outputs, tmp_path)
     assert operators(written)["Div"] == operators(written)["CastLike"] == 0
     x = np.linspace(-6, 6, 101, dtype="float32")
     np.testing.assert_allclose(run(written, x=x)["out"], model(x)["out"], rtol=2e-6, atol=2e-6)
 
 
-def test_the_factor_stands_on_either_side_and_the_sum_is_right_alone(tmp_path):
+def test_erfc_of_gelu_is_rewritten_with_the_factor_first(tmp_path):
     model, written = model_of(lambda x: ops.erfc(ops.multiply(ROOT, -x)), tmp_path)
     assert operators(written) == {"Div": 1, "Erf": 1, "Add": 1}
     x = np.linspace(-6, 6, 101, dtype="float32")

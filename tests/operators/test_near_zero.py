@@ -27,7 +27,7 @@ def sweep(operation, dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("operation", ["log1p", "expm1"])
-def test_all_magnitudes_and_the_edges(operation, dtype, tmp_path):
+def test_log1p_and_expm1_are_accurate_at_all_magnitudes(operation, dtype, tmp_path):
     x = keras.Input((), dtype=dtype.__name__, name="x")
     layer = layers.Lambda(getattr(tf.math, operation), dtype=dtype.__name__)
     model = traced(keras.Model(x, {"out": layer(x)}), tmp_path).model

@@ -13,7 +13,7 @@ IMAGES = np.random.default_rng(0).integers(-9, 9, (2, 7, 6, 4))
     ("dtype", "stride", "channels", "pads"),
     [("float32", 1, 4, 0), ("float32", 2, 2, 0), ("int32", 1, 4, 1)],  # of 2 channels: in two groups
 )
-def test_padding_before_a_convolution(dtype, stride, channels, pads):
+def test_float_padding_becomes_part_of_the_convolution(dtype, stride, channels, pads):
     kernel = np.random.default_rng(1).integers(-3, 4, (3, 2, channels, 6)).astype(dtype)
     converted = Converted(
         lambda x: tf.nn.conv2d(tf.pad(tf.ensure_shape(x, (None, None, None, 4)), AROUND), kernel, stride, "VALID"),

@@ -39,7 +39,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_texts_become_what_tensorflow_makes_of_them(change):
+def test_text_operations_equal_tensorflow(change):
     converted = Converted(CHANGES[change], x=TEXTS)
     found = converted.assert_same()
     assert (found != TEXTS).any()
@@ -48,14 +48,14 @@ def test_texts_become_what_tensorflow_makes_of_them(change):
 
 
 @pytest.mark.parametrize("first", ["", "a"])
-def test_texts_in_a_branch(first):
+def test_texts_in_a_branch_equal_tensorflow(first):
     def either(x):
         return tf.cond(x[0] == "", lambda: tf.strings.lower(x), lambda: tf.strings.join([x, "b"]))
 
     Converted(either, x=TEXTS).assert_same(x=np.array([first, "Ä."], object))
 
 
-def test_texts_of_an_axis_of_nothing():
+def test_texts_of_an_empty_axis_equal_tensorflow():
     converted = Converted(lambda x: tf.strings.lower(x), x=TEXTS[None])
     converted.assert_same(x=np.empty((2, 0), object))
 
@@ -77,7 +77,7 @@ SPLITS = {
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_texts_are_split_where_tensorflow_splits_them(split):
+def test_splits_equal_tensorflow(split):
     converted = Converted(SPLITS[split], x=TEXTS)
     converted.assert_same()
     converted.assert_same(x=np.array(["a b"], object))
@@ -95,12 +95,12 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("take", TAKEN)
-def test_what_is_taken_of_strings_is_whole(take):
+def test_gathered_strings_equal_tensorflow(take):
     Converted(TAKEN[take], x=np.array([*"abcdefghijkl"], object).reshape(2, 3, 2)).assert_same()
 
 
 @pytest.mark.parametrize("same", [tf.equal, tf.not_equal])
-def test_strings_are_compared(same):
+def test_comparisons_of_strings_equal_tensorflow(same):
     Converted(lambda x: same(x, [["a"]]), x=np.array(["a", "b"], object)).assert_same()
     words = np.array([["ab", "a"], ["", "abc"]], object)
     for function, others in ((lambda x: same(x, "ab"), {}), (same, {"y": np.array(["ab", "abc"], object)})):
@@ -108,19 +108,7 @@ def test_strings_are_compared(same):
 
 
 # of which the first match may be shorter than the longest, or empty, or that Python reads otherwise than RE2
-ODD_PATTERNS = (
-    "a|ab",
-    "a?ab",
-    "[ab]*b",
-    "a*?b",
-    "(ab)?a",
-    "a*",
-    "^a",
-    r"\ba",
-    "(?i)a",
-    "[[:punct:]]",
-    "[a-ÿ]+",
-)
+ODD_PATTERNS = ("a|ab", "[ab]*b", "a*?b", "(ab)?a", "a*", "^a", r"\ba", "(?i)a", "[[:punct:]]", "[a-ÿ]+")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +129,6 @@ ODD_PATTERNS = (
         (lambda x: tf.strings.unicode_decode(x, "UTF-16-BE").to_tensor(), "UnicodeDecode"),
     ],
 )
-def test_what_no_operator_does_is_refused(function, op):
+def test_string_operation_without_an_operator_is_refused(function, op):
     with pytest.raises(UnsupportedModelError, match=op):
         Converted(function, x=TEXTS)

@@ -61,7 +61,7 @@ def save(folder, function, inputs):
 
 
 @pytest.mark.slow
-def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
+def test_failed_run_is_an_error_and_the_process_ends_with_the_block(tmp_path):
     with SavedModelRun() as run:
         run.begin(tmp_path / "absent", *(tmp_path / name for name in TOLD[1:]))
         with pytest.raises(ExportError, match=r"does not run in a fresh process: .*absent"):
@@ -73,7 +73,7 @@ def test_what_it_says_when_it_fails_and_that_it_ends_with_the_block(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
-def test_it_ends_with_a_process_that_is_killed_while_it_is_at_work(tmp_path):
+def test_busy_process_ends_with_its_killed_parent(tmp_path):
     save(tmp_path, lambda x: {"y": 2 * x}, {"x": np.ones(3)})
     told = [str(tmp_path / name) for name in TOLD]
     os.mkfifo(told[1])  # nobody writes to it: who reads it waits
@@ -85,7 +85,7 @@ def test_it_ends_with_a_process_that_is_killed_while_it_is_at_work(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the package has no library of its own there; CI runs Linux")
-def test_arrays_come_back_from_the_c_interface_as_they_went(tmp_path):
+def test_c_interface_returns_arrays_unchanged(tmp_path):
     given = {dtype: np.arange(6).reshape(3, 2)[:, ::-1].astype(dtype) for dtype in saved_model_in_c.DTYPES}
     save(tmp_path, lambda **x: {f"{name}_again": tf.identity(tensor) for name, tensor in x.items()}, given)
     told = json.loads(task(*(tmp_path / name for name in TOLD)))[3:]
@@ -102,7 +102,7 @@ def test_arrays_come_back_from_the_c_interface_as_they_went(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_c_interface_does_not_know_runs_from_python(tmp_path):
+def test_dtypes_unknown_to_the_c_interface_run_in_python(tmp_path):
     save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, given := {"x": np.array([[1, 2]], "float32")})
     verify.save_cases(tmp_path / "cases.npz", [Case("one", given, {})])
     with SavedModelRun() as run:

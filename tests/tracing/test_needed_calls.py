@@ -62,5 +62,5 @@ def within_both(x):
         (within_both, "abc"),
     ],
 )
-def test_calls_that_are_needed(function, expected):
+def test_needed_calls_are_those_that_outputs_depend_on(function, expected):
     assert needed(lambda x: tf.nest.flatten(function(x))[0]) == set(expected)

@@ -11,7 +11,7 @@ from keras_attn_export._tracing.saved_model import write_saved_model
 
 
 @pytest.mark.slow
-def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
+def test_saved_model_is_the_same_in_each_process(tmp_path):
     sizes = [*range(2, 10)]
     model = keras.Sequential([keras.Input((1,)), *(layers.Dense(size, use_bias=False) for size in sizes)])
     write_saved_model(model_signature(model), tmp_path)
@@ -24,7 +24,7 @@ def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
     assert getattr(fingerprint, "uuid", str(fingerprint.saved_model_checksum)) == str(fingerprint.saved_model_checksum)
 
 
-def test_a_hyphen_in_a_name_is_an_underscore_in_it(tmp_path):
+def test_hyphens_in_names_become_underscores(tmp_path):
     x = keras.Input((2,), name="Input-Token")
     write_saved_model(model_signature(keras.Model(x, layers.Dense(1, name="out-1")(x))), tmp_path)
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]

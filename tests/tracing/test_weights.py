@@ -19,7 +19,7 @@ from keras_attn_export._tracing import weights
 
 @pytest.mark.slow
 @pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.slow), 24])
-def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
+def test_large_weights_are_stored_in_a_second_file(opset, tmp_path, monkeypatch):
     monkeypatch.setattr(external_data, "LIMIT", 100)
     monkeypatch.setattr(weights, "LARGE", 200)
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -38,7 +38,7 @@ def test_weights_outside_the_file(opset, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
+def test_graph_is_the_same_with_weights_as_constants(tmp_path, monkeypatch):
     ids = keras.Input((6,), dtype="int32", name="ids")
     embedded = layers.Embedding(50, 16, name="table")(ids)
     attended = layers.MultiHeadAttention(2, 8, name="heads")(embedded, embedded)
@@ -64,7 +64,7 @@ def test_the_graph_is_the_one_that_constants_give(tmp_path, monkeypatch):
     np.testing.assert_allclose(ours, model(ids)["y"], rtol=1e-4, atol=1e-6)
 
 
-def test_large_tensors_that_a_model_captures(tmp_path):
+def test_captured_tensors_are_stored_in_the_file(tmp_path):
     x, table = keras.Input((16,), name="x"), layers.Embedding(70, 16)
     rows = table(keras.ops.arange(70))  # computed now, as scores of all items often are
     model = keras.Model(x, {"scores": keras.ops.matmul(layers.Dense(16)(x), keras.ops.transpose(rows))})
@@ -75,9 +75,9 @@ def test_large_tensors_that_a_model_captures(tmp_path):
     np.testing.assert_allclose(bundle.run({"x": given})["scores"], model(given)["scores"], rtol=1e-4, atol=1e-6)
 
 
-# It takes 18 GB, so other precisions are left to test_weights_in_a_second_file, with a low limit.
+# It takes 18 GB, so other precisions are left to test_converted_weights_are_stored_in_a_second_file, with a low limit.
 @pytest.mark.nightly
-def test_a_model_of_more_than_two_gib(tmp_path):
+def test_model_of_more_than_two_gib_is_exported(tmp_path):
     rows, size = 550_000, 1000  # 2.2 GB of float32
     ids = keras.Input((None,), dtype="int32", name="ids")
     lens = keras.Input((), dtype="int32", name="valid_lens")
