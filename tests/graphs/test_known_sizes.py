@@ -1,6 +1,5 @@
 """Sizes that are known are not asked for: the nodes that did so go, and the numbers stay."""
 
-import re
 from collections import Counter
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from small_graphs import small_graph
 from traced_models import run
 
-from keras_attn_export._graphs.axes import Spread, known_of
 from keras_attn_export._graphs.known_sizes import with_known_sizes
 
 AXES = {"x": ("batch", "length", 4), "z": ("batch", "length"), "other": ("batch", "others")}
@@ -107,31 +105,8 @@ def test_nodes_that_compute_unknown_sizes_stay(nodes, output):
     assert changed.graph.node[-1].input[0] == model.graph.node[-1].input[0]  # what may be less than `x`, or more
 
 
-def test_size_read_by_several_nodes_is_computed_once():
-    layer = f"{COUNTED} \n a = Add (z, whole) \n again = Relu (x)"
-    second = COUNTED.replace("(x)", "(again)")
-    for name in ("shape", "narrow", "length", "alone", "places", "whole"):
-        second = re.sub(rf"\b{name}\b", f"{name}2", second)
-    model = model_of(f"{layer} \n {second} \n y = Add (a, whole2)", "float[b, t] y")
-    changed = with_known_sizes(model, AXES, {})
-    assert_same(model, changed)
-    first, other = (node for node in changed.graph.node if node.op_type == "Range")
-    assert [*first.input] == [*other.input]
-    assert operators(changed)["Shape"] == 1
-
-
 def test_sizes_that_are_outputs_keep_their_name():
     model = model_of("shape = Shape (z) \n y = Slice (shape, second, third, first)", "int64[1] y")
     changed = with_known_sizes(model, AXES, {})
     assert [node.output[0] for node in changed.graph.node] == ["shape", "y"]
     assert_same(model, changed)
-
-
-def test_attention_calls_have_the_axes_of_queries_and_keys():
-    model = small_graph("y = Attend (x, z)", GIVEN, "float[b, t, 4] y")
-    model.graph.node[0].domain = "test"
-    assert known_of(model, AXES, {"Attend": Spread(1, 0)}).axes["y"] == ("batch", 4)
-    assert known_of(model, AXES, {"Attend": Spread(1, 0, 2)}).axes["y"] == ("batch", 8)  # heads that share values
-    assert known_of(model, AXES, {"Attend": Spread(0, 1)}).axes["y"] == ("batch", "length", "length")
-    assert known_of(model, AXES, {"Attend": Spread(0, 1, 2)}).axes["y"] == ("batch", "length", None)
-    assert "y" not in known_of(model, AXES).axes

@@ -10,19 +10,16 @@ from onnx import TensorProto, helper, numpy_helper
 from traced_functions import Converted
 
 from keras_attn_export._graphs.names import rename
-from keras_attn_export._graphs.walk import all_graphs
 
 LAYERS = ("dense", "norm", "memory", "loop")
 
 
-def renamed(rows, constants=(), body=None, **options):
+def renamed(rows, constants=(), **options):
     """A graph from `x` to `y` of nodes `name; operator inputs > outputs`."""
     nodes = []
     for row in rows:
         name, op, *inputs, _, outputs = row.split()
-        bodies = {"body": body} if op == "Loop" else {}
-        inputs = [each.strip("-") for each in inputs]
-        nodes.append(helper.make_node(op, inputs, outputs.split(","), name.removesuffix(";"), **bodies))
+        nodes.append(helper.make_node(op, inputs, outputs.split(","), name.removesuffix(";")))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
     arrays = [numpy_helper.from_array(np.zeros([2] * name.startswith("W") * 2, "float32"), name) for name in constants]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays, doc_string="tf2onnx__7")
@@ -87,27 +84,6 @@ def test_nodes_without_a_scope_take_that_of_the_layer_around():
         "net/norm_1/out; Add net/memory_1/transpose Sum > net/norm_1/out",
         "net/dense_2/out; Add Sum net/norm_1/out > y",
     ]
-
-
-def test_names_in_loop_bodies_are_their_own():
-    """Their values have names of their own, what is outside keeps one name, and axes without a name stay without."""
-    state = helper.make_tensor_value_info("state__8", TensorProto.FLOAT, ["unk__12"])
-    after = helper.make_tensor_value_info("after:0", TensorProto.FLOAT, ["unk__13"])
-    ends = [helper.make_tensor_value_info(name, TensorProto.INT64, []) for name in ("step__1", "go__2")]
-    node = helper.make_node("Add", ["state__8", "outside__3"], ["after:0"], "Add__5")
-    body = helper.make_graph([node], "tf2onnx__3", [*ends, state], [ends[1], after])
-    rows = [
-        f"net/loop_{number}/while; Loop - - {given} > {made}" for number, given, made in ((1, "x", "m"), (2, "m", "y"))
-    ]
-    first, second = [each for each in all_graphs(renamed(rows, ["outside__3"], body))][1:]
-    assert (first.name, rows_of(first)) == (
-        "net/loop_1/while.body",
-        ["net/loop_1/while/Add; Add net/loop_1/while.state net/loop_1/while/Add.B > after:0"],
-    )
-    assert [each.name for each in first.input] == [f"net/loop_1/while.{name}" for name in ("step", "go", "state")]
-    assert [each.name for each in first.output] == ["net/loop_1/while.go", "after:0"]
-    assert rows_of(second)[0].endswith("Add net/loop_2/while.state net/loop_1/while/Add.B > net/loop_2/while/Add")
-    assert "unk__" not in str(first)
 
 
 def traced(counted):

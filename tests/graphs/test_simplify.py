@@ -10,8 +10,10 @@ import pytest
 import traced_models
 from keras import layers, ops
 from onnx import helper, numpy_helper, parser
+from small_graphs import small_graph
 from traced_models import optimized, run
 
+from keras_attn_export import export_model
 from keras_attn_export._graphs.external_data import with_weights
 from keras_attn_export._graphs.simplify import simplify
 
@@ -284,3 +286,103 @@ def test_loop_bodies_are_simplified(tmp_path):
         assert {"Pow", "Div"} <= {node.op_type for node in nodes}
         assert "Reciprocal" not in {node.op_type for node in nodes}
     assert_same(model, written)
+
+
+MOVED, CLIPPED = "moved = Add (x, three)", "clipped = Clip (moved, zero, six)"
+SCALED, DIVIDED = "y = Mul (sixth, clipped)", "y = Div (clipped, six)"
+NUMBERS = {"three": 3, "zero": 0, "six": 6, "sixth": 1 / 6, "fifth": 0.2, "row": [3, 3, 3, 3]}
+ENDS = [np.nan, np.inf, -np.inf, -3, 3, 0, -0.0, 1e-30, 1e38, -1e38, 2.5, -2.999]
+
+
+def sigmoid_of(*nodes):
+    text = " \n ".join(nodes)
+    used = {name: np.float32(number) for name, number in NUMBERS.items() if name in text}
+    return small_graph(text, **used)
+
+
+@pytest.mark.parametrize("last", [SCALED, DIVIDED])
+def test_hard_sigmoid_is_one_operator_at_every_value(last):
+    model, x = sigmoid_of(MOVED, CLIPPED, last), np.float32(ENDS).reshape(3, 4)
+    expected = run(model, x=x)["y"]
+    simplify(model)
+    assert [node.op_type for node in model.graph.node] == ["HardSigmoid"]
+    np.testing.assert_allclose(run(model, x=x)["y"], expected, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (MOVED, CLIPPED, "y = Mul (clipped, fifth)"),
+        (MOVED, "clipped = Clip (moved, zero, three)", SCALED),
+        (MOVED, "clipped = Clip (moved, zero)", SCALED),
+        ("moved = Sub (x, three)", CLIPPED, SCALED),
+        ("moved = Add (x, row)", CLIPPED, SCALED),
+    ],
+)
+def test_other_clipped_sums_stay(nodes):
+    model = sigmoid_of(*nodes)
+    simplify(model)
+    assert "HardSigmoid" not in {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.slow
+def test_hard_swish_is_fused_into_the_convolution_before(tmp_path):
+    x = keras.Input((8, 8, 16), name="x")
+    hidden = layers.Conv2D(16, 1)(x)
+    model = keras.Model(x, {"out": layers.Conv2D(16, 1)(hidden * keras.ops.hard_sigmoid(hidden))})
+    found = traced_models.traced(model, tmp_path)
+    written = with_weights(found.model, found.weights)
+    assert "HardSigmoid" in Counter(node.op_type for node in written.graph.node)
+    assert "HardSigmoid" not in optimized(written, tmp_path)
+    array = np.random.default_rng(0).standard_normal((2, 8, 8, 16)).astype("float32") * 4
+    np.testing.assert_allclose(run(written, x=array)["out"], model(array)["out"], atol=1e-5)
+
+
+PLAIN = "masked = Add (x, mask) \n y = Softmax (masked)"
+RESHAPED = "masked = Add (mask, x) \n again = Reshape (masked, same) \n y = Softmax (again)"
+MASK, SAME = np.float32([0, -100, -90, 0]), np.array([-1, 4])
+VALUES = np.float32([[0, 0, 0, 0], [0, 20, -20, 1], [np.nan, 0, 0, 0], [-np.inf, 0, 1, -np.inf], [-100, 0, -5, -100]])
+
+
+def masked_softmax(nodes, mask=MASK):
+    return small_graph(nodes, mask=mask, **({"same": SAME} if "same" in nodes else {}))
+
+
+def names_of(model):
+    return [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize("nodes", [PLAIN, RESHAPED])
+def test_denormal_weights_become_zeros(nodes):
+    model = masked_softmax(nodes)
+    before = run(model, x=VALUES)["y"]
+    simplify(model)
+    assert names_of(model)[-3:] == ["Softmax", "Less", "Where"]
+    after = run(model, x=VALUES)["y"]
+    np.testing.assert_array_equal(after, np.where(before < np.finfo("float32").tiny, 0, before))
+    assert after[0, 1] == 0 < after[1, 1]
+    assert np.isnan(after[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "mask"),
+    [
+        (PLAIN, np.float32([0, -1e9, -np.inf, 0])),
+        (PLAIN, np.float32([0, -5, 3, 0])),
+        ("masked = Mul (x, mask) \n y = Softmax (masked)", MASK),
+        ("y = Add (x, mask)", MASK),
+    ],
+)
+def test_softmax_without_such_a_mask_stays(nodes, mask):
+    model = masked_softmax(nodes, mask)
+    simplify(model)
+    assert "Where" not in names_of(model)
+
+
+@pytest.mark.slow
+def test_attention_with_denormal_weights_is_not_fused(tmp_path):
+    """The operator would multiply by what it leaves."""
+    x, mask = keras.Input((4, 6), name="x"), np.float32([[0, -100, 0, -100]] * 4)
+    scores = x @ keras.ops.transpose(x, (0, 2, 1)) + mask
+    bundle = export_model(keras.Model(x, keras.ops.softmax(scores) @ x), tmp_path / "bundle")
+    assert names_of(onnx.load(bundle.path / "model.onnx"))[-4:] == ["Softmax", "Less", "Where", "MatMul"]

@@ -88,14 +88,3 @@ def test_misleading_sizes_in_a_message_join_no_axes():
     base = {("a", 1): 6, ("b", 1): 6}
     mention = sorted(apart_sizes([group for group in Model("a", "b").found()], base).values())
     assert letters(find_groups(sorted(base), base, problem)) == ["a", "b"]
-
-
-def test_axis_mentioned_in_a_message_alone_joins_no_group():
-    """As the attention layers speak: the queries need not agree with the keys, the values must."""
-
-    def problem(changed):
-        q, k, v = (size for size in {**base, **changed}.values())
-        return f"keys and values. Received: {(3, q, 8)}, {(3, k, 8)}, {(3, v, 5)}" if k != v else None
-
-    for base in ({("q", 1): 6, ("k", 1): 6, ("v", 1): 6}, {("q", 1): 7, ("k", 1): 5, ("v", 1): 5}):
-        assert letters(find_groups(list(base), base, problem)) == ["kv", "q"]

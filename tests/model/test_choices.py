@@ -8,7 +8,6 @@ from test_rounding import rounding
 
 from keras_attn_export import export_model
 from keras_attn_export._graphs.walk import all_nodes
-from keras_attn_export._model.choices import note, widen
 
 STEPS = 4
 
@@ -81,35 +80,3 @@ def test_export_passes_with_either_choice_of_a_tie(monkeypatch, tmp_path):
     assert bundle.run({"x": TIES})["tokens"][:, 0].tolist() == [1, 0, 0]
     rows = {row.case: row for row in bundle.report.rows if row.name == "tokens"}
     assert rows["samples"].ties > 0
-
-
-EXPECTED = {"token": np.array([[1, 2], [3, 4]]), "score": np.array([[1.0, 2.0], [3.0, 4.0]]), "all": np.float64(5.0)}
-
-
-def test_choice_widens_its_own_row_alone():
-    moved = {
-        "token": np.array([[1, 2], [3, 9]]),
-        "score": np.array([[1.5, 2.0], [3.5, 4.001]]),
-        "all": np.float64(5.5),
-    }
-    seen = {"token": np.zeros((2, 2), bool), "score": np.zeros((2, 2)), "all": np.zeros(())}
-    elsewhere = {name: np.zeros(np.shape(array)) for name, array in EXPECTED.items()}
-    apart = {"score": np.full((2, 2), 0.01), "all": np.array(0.01)}
-    note({name: np.asarray(each) for name, each in EXPECTED.items()}, moved, seen, elsewhere, apart, rounds=True)
-    assert seen["token"].tolist() == [[False, False], [False, True]]
-    assert elsewhere["score"].tolist() == [[0, 0], [0.5, 0]]
-    np.testing.assert_allclose(seen["score"], [[0.5, 0], [0, 0.001]], atol=1e-9)
-    assert elsewhere["all"] == 0  # has no rows that a choice could be in
-    limits = {"token": np.zeros((2, 2), bool), "score": np.full((2, 2), 0.1), "all": np.zeros(())}
-    widen(limits, {"score": elsewhere["score"]})
-    assert limits["score"].tolist() == [[0.1, 0.1], [2.0, 0.1]]
-
-
-def test_choice_without_rows_widens_all_rows():
-    expected = {"steps": np.array(3), "score": np.array([1.0, 2.0])}
-    moved = {"steps": np.array(4), "score": np.array([1.0, 9.0])}
-    elsewhere = {"steps": np.zeros(()), "score": np.zeros(2)}
-    seen = {"steps": np.zeros((), bool), "score": np.zeros(2)}
-    note(expected, moved, seen, elsewhere, {"score": np.zeros(2)}, rounds=True)
-    assert elsewhere["score"].tolist() == [0, 7]
-    assert seen["steps"]

@@ -53,42 +53,6 @@ def test_clone_has_the_weights_of_a_layer_shared_with_a_nested_model(policy):
     np.testing.assert_allclose(clone(x)["out"], shared_with_nested_model()(x)["out"], rtol=1e-6, atol=1e-6)
 
 
-@keras.saving.register_keras_serializable("tests")
-class Block(layers.Layer):
-    """A layer that stores the policies of layers within it in a map by path, as backbones of KerasHub do."""
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.inner = layers.Dense(4, dtype=self.dtype_policy, name="inner")
-
-    def build(self, shape):
-        self.inner.build(shape)
-
-    def call(self, x):
-        return self.inner(x)
-
-    def get_config(self):
-        policies = keras.dtype_policies.DTypePolicyMap(None, {self.inner.path: self.inner.dtype_policy})
-        return super().get_config() | {"dtype": policies if self.inner.quantization_mode else self.dtype_policy}
-
-
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-def test_quantized_container_is_cloned_after_it_was_serialized(mode):
-    x = keras.Input((6,), name="x")
-    model = under("mixed_bfloat16", lambda: keras.Model(x, Block(name="block")(x)))
-    inner = model.get_layer("block").inner
-    inner.enable_lora(2)
-    inner.quantize(mode)
-    expected = {weight.name: np.asarray(weight) for weight in inner.weights}
-    keras.saving.serialize_keras_object(model)  # deletes the name
-    assert half_policies(model_signature(model)) == [f"{mode}_from_mixed_bfloat16", "mixed_bfloat16"]
-    clone = float32_clone(model_signature(model)).model.get_layer("block").inner
-    assert (clone.quantization_mode, clone.compute_dtype) == (mode, "float32")
-    for weight in clone.weights:
-        np.testing.assert_array_equal(weight, expected[weight.name])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "samples", "policy"),

@@ -193,14 +193,6 @@ def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
 
 
 @pytest.mark.usefixtures("low_thresholds")
-def test_images_have_no_long_case():
-    image = keras.Input((None, None, 4), name="image")
-    pixels = layers.Reshape((-1, 4))(layers.Conv2D(4, 1)(image))
-    cases = cases_of(keras.Model(image, layers.Attention()([pixels, pixels])))
-    assert LONG not in {case.name for case in cases.cases} | set(cases.refused)
-
-
-@pytest.mark.usefixtures("low_thresholds")
 def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
     monkeypatch.setattr(golden_cases_module, "NUMBERS", 2 * 13 * 8 - 1)
     cases = cases_of(additive())

@@ -38,7 +38,7 @@ def qkvl_shapes(batch, queries, keys):
     return {"queries": (batch, queries), "keys": (batch, keys), "values": (batch, keys), "valid_lens": (batch,)}
 
 
-def test_floats_are_normal():
+def test_floats_are_drawn_from_a_normal_distribution():
     drawn = drawn_by(drawer_of(additive()), **qkvl_shapes(50, 20, 30))
     assert drawn["keys"].dtype == np.float32
     assert abs(drawn["keys"].mean()) < 0.02
@@ -147,7 +147,7 @@ LOOKUPS = {
 
 
 @pytest.mark.parametrize(("outputs", "low", "high"), LOOKUPS.values(), ids=LOOKUPS)
-def test_ids_are_drawn_from_the_rows_of_the_table(outputs, low, high):
+def test_ids_are_drawn_within_the_rows_of_the_table(outputs, low, high):
     found = ids_of(ids_and(outputs))
     assert (found.low, found.high) == (low, high)
     if isinstance(outputs, Lookup):

@@ -169,33 +169,6 @@ def test_written_attention_is_lowered_with_equal_outputs(given, nodes):
     np.testing.assert_allclose(run(finished, **arrays)["y"], run(model, **arrays)["y"], rtol=1e-5, atol=1e-6)
 
 
-NAMED = {"queries": ("b", "q", H, D), "keys": ("b", "k", H, D), "values": ("b", "k", H, DV)}
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "axes", "is_whole"),
-    [
-        ("bias", f"float[1, {H}, q, k]", (1, H, "q", "k"), True),
-        ("bias", f"float[b, {H}, q, k]", ("b", H, "q", "k"), True),
-        ("bias", "float[q, k]", ("q", "k"), True),
-        ("bias", f"float[1, {H}, 1, k]", (1, H, 1, "k"), False),
-        ("bias", f"float[1, {H}, q, k]", (1, H, "other", "k"), False),
-        ("mask", "bool[b, 1, q, k]", ("b", 1, "q", "k"), True),
-        ("mask", "bool[b, 1, 1, k]", ("b", 1, 1, "k"), False),
-    ],
-)
-@pytest.mark.parametrize("zeros", [True, False])
-def test_masks_and_biases_are_expanded_if_shorter_than_the_scores(name, kind, axes, is_whole, zeros):
-    middle = [SCALED.replace("scores", "kept") + "\n sum = Add (kept, bias)", MEAN.replace("kept", "sum")]
-    nodes = [BEGIN, *(middle if name == "bias" else [KEPT, ZEROS if zeros else MEAN]), END]
-    model, arrays = model_of(HEADS | {name: kind}, nodes)
-    found, (call,) = with_written_attention(Traced(model), 0, NAMED | {name: axes})
-    body = function_of(call, "fused", FUSED_OPSET)
-    finished = finish(found, *map(axes_of, (model.graph.input, model.graph.output)), FUSED_OPSET, [body]).model
-    assert ("Expand" not in {node.op_type for node in body.node}) == is_whole
-    np.testing.assert_allclose(run(finished, **arrays)["y"], run(model, **arrays)["y"], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(("given", "nodes"), LEFT.values(), ids=LEFT)
 def test_other_products_and_softmaxes_stay(given, nodes):
     model, arrays = model_of(given, nodes)

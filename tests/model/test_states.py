@@ -1,4 +1,4 @@
-"""How many steps there are in a state of fixed capacity is drawn so that there is room for those of a call."""
+"""Golden cases of decoding steps: fill levels of states of fixed capacity, and caches that are empty first."""
 
 import keras
 import numpy as np
@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import InputError
+from keras_attn_export._model.growing_caches import EMPTY_CACHE
 
 CAPACITY, WIDTH = 6, 4
 
@@ -44,9 +45,8 @@ def test_lengths_leave_room_for_appended_steps(appends, positions):
     assert found["base"] <= set(range(full + 1))
 
 
-@pytest.mark.parametrize("positions", [3, None])
-def test_lengths_leave_room_for_several_positions(positions):
-    golden = cases_of(step(positions=positions))
+def test_lengths_leave_room_for_any_number_of_positions():
+    golden = cases_of(step(positions=None))
     lengths = {case.name: case.inputs for case in golden.cases if case.name in ("base", "x_length 1", "lengths full")}
     for inputs in lengths.values():
         assert inputs["filled"].max() == CAPACITY - inputs["x"].shape[1]
@@ -75,3 +75,26 @@ def test_length_counts_along_no_axis_of_equal_size():
     full = [case.name for case in found.cases].index("lengths full")
     length = found.sizes[full]["notes_length"]
     assert lengths_in(step(capacity=length + 1, beside=notes))["lengths full"] == {length}
+
+
+def test_caches_of_one_length_are_empty_in_one_case():
+    keys, values, new = (keras.Input((2, size, 4), name=name) for name, size in (("k", None), ("v", None), ("new", 1)))
+    k, v = (ops.concatenate([each, new], axis=2) for each in (keys, values))
+    product = ops.matmul(ops.transpose(k, (0, 1, 3, 2)), v)
+    found = cases_of(keras.Model([keys, values, new], {"longer k": k, "longer v": v, "product": product}))
+    is_empty = {each.name: [each.inputs[name].shape[2] == 0 for name in ("k", "v")] for each in found.cases}
+    assert is_empty == {each.name: [each.name == EMPTY_CACHE] * 2 for each in found.cases}
+    assert not found.refused
+    empty = next(each for each in found.cases if each.name == EMPTY_CACHE)
+    assert empty.inputs["new"].shape[0] > 1
+    for name in ("longer k", "longer v"):
+        np.testing.assert_array_equal(empty.outputs[name], empty.inputs["new"])
+
+
+def test_empty_cache_is_left_out_if_keras_cannot_run_it():
+    past, new = sequence("past"), keras.Input((1, 4), name="new")
+    present = ops.concatenate([past, new], axis=1)
+    largest = ops.max(past, axis=1)  # of no step there is none
+    found = cases_of(keras.Model([past, new], {"present": present, "largest": largest}))
+    assert EMPTY_CACHE in found.refused
+    assert len(found.cases) > 3
