@@ -35,7 +35,7 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("lines", GRAPHS.values(), ids=GRAPHS)
-def test_a_weight_laid_out_anew(lines):
+def test_layout_of_a_weight_is_folded(lines):
     given = model(f"{lines} y = MatMul (x, laid_out)")
     before = outputs(given)["y"]
     weights = folded(given.graph, {"w": WEIGHT})
@@ -46,16 +46,13 @@ def test_a_weight_laid_out_anew(lines):
     np.testing.assert_array_equal(outputs(given, weights)["y"], before)
 
 
-def test_two_layouts_of_one_weight():
+def test_two_layouts_and_an_output_of_one_weight_are_kept():
     given = model("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
     before = outputs(given)["y"]
     weights = folded(given.graph, {"w": WEIGHT})
     assert {name: array.shape for name, array in weights.items()} == {"w": (4, 6), "t": (6, 4)}
     np.testing.assert_array_equal(outputs(given, weights)["y"], before)
-
-
-def test_an_output_is_still_computed():
-    given = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")
+    given = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")  # y is an output
     weights = folded(given.graph, {"w": WEIGHT})
     np.testing.assert_array_equal(outputs(given, weights)["y"], WEIGHT.T)
 
@@ -73,7 +70,7 @@ nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w 
 """
 
 
-def test_a_constant_in_a_branch_within_a_branch():
+def test_constants_in_nested_branches_are_folded():
     inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
     found = changed(parser.parse_model(NESTED), lambda model: fold_in_bodies(model.graph), *inputs)
     assert "Transpose" not in {node.op_type for node in all_nodes(found.graph)}

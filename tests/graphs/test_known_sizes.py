@@ -1,30 +1,23 @@
 """Sizes that are known are not asked for: the nodes that did so go, and the numbers stay."""
 
-import re
 from collections import Counter
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from small_graphs import small_graph
+from traced_models import run
 
-from keras_attn_export._graphs.axes import Spread, _quotient, known_of
 from keras_attn_export._graphs.known_sizes import with_known_sizes
 
 AXES = {"x": ("batch", "length", 4), "z": ("batch", "length"), "other": ("batch", "others")}
 GIVEN = "float[b, t, 4] x, float[c, s] z, float[d, r] other"
-VECTOR = {
-    "first": [0],
-    "second": [1],
-    "third": [2],
-    "numbers": [2, 2],
-    "rest": [-1],
-}
+VECTORS = {"first": [0], "second": [1], "third": [2], "three": [3], "numbers": [2, 2], "rest": [-1], "all": [10**9]}
+VECTORS |= {"wide": [3, 1, 1, 1], "minus": [-1], "lowest": [-(10**9)]}
+CONSTANTS = {name: np.array(each) for name, each in VECTORS.items()} | {"from": np.int32(0), "by": np.int32(1)}
 SHAPE = "shape = Shape (x) \n narrow = Cast <to = 6> (shape)"
 LENGTH = f"{SHAPE} \n length = Slice (narrow, second, third, first) \n alone = Squeeze (length, first)"
 COUNTED = f"{LENGTH} \n places = Range (from, alone, by) \n whole = Cast <to = 1> (places)"
 APART = f"{SHAPE} \n both = Slice (shape, first, third, first) \n target = Concat <axis = 0> (both, numbers)"
-CONSTANTS = VECTOR | {"from": np.int32(0), "by": np.int32(1), "all": [10**9], "wide": [3, 1, 1, 1], "minus": [-1]}
 CONSTANTS = {name: np.array(each, getattr(each, "dtype", np.int64)) for name, each in CONSTANTS.items()}
 SIZES = ((2, 3, 5), (1, 1, 1), (3, 1, 2), (1, 4, 4), (2, 0, 3))  # batch, length, others
 
@@ -75,29 +68,18 @@ STAYS = {
         "float[b, t, 4] y",
     ),
 }
-MORE = {"three": np.array([3]), "lowest": np.array([-(10**9)])}
 
 
 def model_of(nodes, output):
-    return small_graph(
-        nodes, GIVEN, output, **{name: each for name, each in (CONSTANTS | MORE).items() if name in nodes}
-    )
+    return small_graph(nodes, GIVEN, output, **{name: each for name, each in CONSTANTS.items() if name in nodes})
 
 
-def run(model, sizes):
-    batch, length, others = sizes
-    rng = np.random.default_rng(0)
-    shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, others)}
-    arrays = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, arrays)[0]
-
-
-def compared(model, changed, all_sizes=SIZES):
-    for sizes in all_sizes:
-        before, after = run(model, sizes), run(changed, sizes)
+def assert_same(model, changed, all_sizes=SIZES):
+    for batch, length, others in all_sizes:
+        rng = np.random.default_rng(0)
+        shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, others)}
+        arrays = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+        ((before,), (after,)) = (run(each, **arrays).values() for each in (model, changed))
         assert before.shape == after.shape
         np.testing.assert_array_equal(after, before)
 
@@ -107,69 +89,24 @@ def operators(model):
 
 
 @pytest.mark.parametrize(("nodes", "output", "left"), LESS.values(), ids=LESS)
-def test_what_is_known_is_not_asked_for(nodes, output, left):
+def test_nodes_that_compute_known_sizes_are_removed(nodes, output, left):
     model = model_of(nodes, output)
     changed = with_known_sizes(model, AXES, {})
-    compared(model, changed, SIZES[:-1] if "rest" in nodes else SIZES)  # which a reshape cannot tell of nothing
+    assert_same(model, changed, SIZES[:-1] if "rest" in nodes else SIZES)  # which a reshape cannot tell of nothing
     if left is not None:
         assert operators(changed) == left
 
 
 @pytest.mark.parametrize(("nodes", "output"), STAYS.values(), ids=STAYS)
-def test_what_is_not_known_stays(nodes, output):
+def test_nodes_that_compute_unknown_sizes_stay(nodes, output):
     model = model_of(nodes, output)
     changed = with_known_sizes(model, AXES, {})
-    compared(model, changed)
+    assert_same(model, changed)
     assert changed.graph.node[-1].input[0] == model.graph.node[-1].input[0]  # what may be less than `x`, or more
 
 
-def test_a_size_that_several_ask_for_is_asked_of_one_input_once():
-    layer = f"{COUNTED} \n a = Add (z, whole) \n again = Relu (x)"
-    second = COUNTED.replace("(x)", "(again)")
-    for name in ("shape", "narrow", "length", "alone", "places", "whole"):
-        second = re.sub(rf"\b{name}\b", f"{name}2", second)
-    model = model_of(f"{layer} \n {second} \n y = Add (a, whole2)", "float[b, t] y")
-    changed = with_known_sizes(model, AXES, {})
-    compared(model, changed)
-    first, other = (node for node in changed.graph.node if node.op_type == "Range")
-    assert [*first.input] == [*other.input]
-    assert operators(changed)["Shape"] == 1
-
-
-def test_a_mask_is_asked_last():
-    model = model_of(f"{COUNTED} \n y = Relu (whole)", "float[t] y")
-    changed = with_known_sizes(model, {"padding_mask": ("batch", "length"), **AXES}, {})
-    assert changed.graph.node[0].input[0] == "x"
-
-
-def test_what_an_output_shows_keeps_its_name():
+def test_sizes_that_are_outputs_keep_their_name():
     model = model_of("shape = Shape (z) \n y = Slice (shape, second, third, first)", "int64[1] y")
     changed = with_known_sizes(model, AXES, {})
     assert [node.output[0] for node in changed.graph.node] == ["shape", "y"]
-    compared(model, changed)
-
-
-def test_calls_have_the_axes_of_what_they_attend_with():
-    model = small_graph("y = Attend (x, z)", GIVEN, "float[b, t, 4] y")
-    model.graph.node[0].domain = "test"
-    assert known_of(model, AXES, {"Attend": Spread(1, 0)}).axes["y"] == ("batch", 4)
-    assert known_of(model, AXES, {"Attend": Spread(1, 0, 2)}).axes["y"] == ("batch", 8)  # heads that share values
-    assert known_of(model, AXES, {"Attend": Spread(0, 1)}).axes["y"] == ("batch", "length", "length")
-    assert known_of(model, AXES, {"Attend": Spread(0, 1, 2)}).axes["y"] == ("batch", "length", None)
-    assert "y" not in known_of(model, AXES).axes
-
-
-@pytest.mark.parametrize(
-    ("before", "target", "after"),
-    [
-        (("batch", "length", 4), (-1, 4), None),
-        (("batch", 6, 4), ("batch", -1), 24),
-        (("batch", "length", 4), ("batch", -1, 4), "length"),
-        (("batch", "length", 4), ("batch", -1, 2), None),
-        (("batch", 6, 4), ("batch", -1, 7), None),
-        (("batch", None, 4), ("batch", -1, 4), None),
-    ],
-)
-def test_the_rest_of_a_reshape(before, target, after):
-    found = _quotient(before, [size for size in target if size != -1])
-    assert found == after
+    assert_same(model, changed)

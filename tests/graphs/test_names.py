@@ -10,19 +10,16 @@ from onnx import TensorProto, helper, numpy_helper
 from traced_functions import Converted
 
 from keras_attn_export._graphs.names import rename
-from keras_attn_export._graphs.walk import all_graphs
 
 LAYERS = ("dense", "norm", "memory", "loop")
 
 
-def renamed(rows, constants=(), body=None, **options):
+def renamed(rows, constants=(), **options):
     """A graph from `x` to `y` of nodes `name; operator inputs > outputs`."""
     nodes = []
     for row in rows:
         name, op, *inputs, _, outputs = row.split()
-        bodies = {"body": body} if op == "Loop" else {}
-        inputs = [each.strip("-") for each in inputs]
-        nodes.append(helper.make_node(op, inputs, outputs.split(","), name.removesuffix(";"), **bodies))
+        nodes.append(helper.make_node(op, inputs, outputs.split(","), name.removesuffix(";")))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
     arrays = [numpy_helper.from_array(np.zeros([2] * name.startswith("W") * 2, "float32"), name) for name in constants]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays, doc_string="tf2onnx__7")
@@ -35,7 +32,7 @@ def rows_of(graph):
     return [f"{each.name}; {each.op_type} {' '.join(each.input)} > {','.join(each.output)}" for each in graph.node]
 
 
-def test_what_tensorflow_named_stays_and_what_tf2onnx_made_is_called_after_it():
+def test_nodes_of_tf2onnx_are_named_after_those_of_tensorflow():
     graph = renamed(
         [
             "net/norm_1/Rsqrt; Sqrt x > net/norm_1/Rsqrt:0",
@@ -61,7 +58,7 @@ def test_what_tensorflow_named_stays_and_what_tf2onnx_made_is_called_after_it():
     ]
 
 
-def test_what_has_no_scope_is_with_the_layer_around_it():
+def test_nodes_without_a_scope_take_that_of_the_layer_around():
     """One that reads weights is with its reader, others with what feeds them; between two layers it is with none."""
     graph = renamed(
         [
@@ -89,33 +86,6 @@ def test_what_has_no_scope_is_with_the_layer_around_it():
     ]
 
 
-def test_a_convolution_that_took_a_normalization_in():
-    rows = ["Transpose__1; Transpose x > a__1", "net/norm_1/mul; Conv a__1 net/dense_1/merged_input:0 > y"]
-    names = [node.name for node in renamed(rows, ["net/dense_1/merged_input:0"]).node]
-    assert names == ["net/dense_1/Transpose", "net/norm_1/mul"]
-
-
-def test_bodies():
-    """Their values have names of their own, what is outside keeps one name, and axes without a name stay without."""
-    state = helper.make_tensor_value_info("state__8", TensorProto.FLOAT, ["unk__12"])
-    after = helper.make_tensor_value_info("after:0", TensorProto.FLOAT, ["unk__13"])
-    ends = [helper.make_tensor_value_info(name, TensorProto.INT64, []) for name in ("step__1", "go__2")]
-    node = helper.make_node("Add", ["state__8", "outside__3"], ["after:0"], "Add__5")
-    body = helper.make_graph([node], "tf2onnx__3", [*ends, state], [ends[1], after])
-    rows = [
-        f"net/loop_{number}/while; Loop - - {given} > {made}" for number, given, made in ((1, "x", "m"), (2, "m", "y"))
-    ]
-    first, second = [each for each in all_graphs(renamed(rows, ["outside__3"], body))][1:]
-    assert (first.name, rows_of(first)) == (
-        "net/loop_1/while.body",
-        ["net/loop_1/while/Add; Add net/loop_1/while.state net/loop_1/while/Add.B > after:0"],
-    )
-    assert [each.name for each in first.input] == [f"net/loop_1/while.{name}" for name in ("step", "go", "state")]
-    assert [each.name for each in first.output] == ["net/loop_1/while.go", "after:0"]
-    assert rows_of(second)[0].endswith("Add net/loop_2/while.state net/loop_1/while/Add.B > net/loop_2/while/Add")
-    assert "unk__" not in str(first)
-
-
 def traced(counted):
     """A function as ONNX in a process that has named so many things; its sizes and constants are alike in part."""
     tf2onnx.utils.INTERNAL_NAME = counted
@@ -129,7 +99,7 @@ def traced(counted):
     return Converted(function, x=x).model
 
 
-def test_the_same_bytes_whatever_was_named_before():
+def test_file_is_independent_of_names_counted_before():
     """Of two that are alike the first stays, by names; so numbers in these are of one length, and go at the end."""
     first, second = traced(1), traced(85)
     assert first.SerializeToString() == second.SerializeToString()

@@ -13,14 +13,14 @@ NEAR = 0.999 * REACH
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
-def test_units_that_do_not_fill_their_group(size):
+def test_units_that_do_not_fill_a_group_equal_the_reference(size):
     plan = Plan("additive", lengths="examples", weights=True, size=size)
     assert_right(plan, plan.inputs(4, 5))
 
 
 @pytest.mark.parametrize("largest", [0.1, 3.0, REACH / 2, REACH, 30.0, 1e4, 1e30])
 @pytest.mark.parametrize("form", ["large", "batched"])
-def test_additive_scores_on_both_sides_of_the_guard(form, largest):
+def test_scores_on_both_sides_of_the_guard_equal_the_reference(form, largest):
     plan = Plan("additive", leading=(2,), weights=True, size=5)
     for sign in (1, -1):
         inputs = plan.inputs(6, 7)
@@ -31,7 +31,7 @@ def test_additive_scores_on_both_sides_of_the_guard(form, largest):
 
 @pytest.mark.parametrize("name", ["queries", "keys"])
 @pytest.mark.parametrize("lowest", [-3e38, -np.inf])
-def test_a_unit_as_low_as_can_be(name, lowest):
+def test_lowest_units_equal_the_reference(name, lowest):
     plan = Plan("additive", leading=(2,), weights=True, size=5)
     inputs = plan.inputs(4, 6)
     inputs[name][0, 1, 2] = lowest
@@ -40,7 +40,7 @@ def test_a_unit_as_low_as_can_be(name, lowest):
 
 @pytest.mark.parametrize("size", [64, 256])
 @pytest.mark.parametrize(("weight", "largest"), [(0.3, 0.1), (1.0, 0.01), (10.0, 1e-3), (900.0, 1e-4), (1e30, 1e-32)])
-def test_weights_of_one_sign_and_small_projections(size, weight, largest):
+def test_weights_of_one_sign_equal_the_reference(size, weight, largest):
     plan = Plan("additive", leading=(2,), weights=True, size=size)
     inputs = plan.inputs(4, 5)
     inputs["w_v"] = np.random.default_rng(1).uniform(0.5 * weight, weight, (size, 1)).astype("float32")
@@ -59,7 +59,7 @@ def test_weights_of_one_sign_and_small_projections(size, weight, largest):
     ],
     ids=["large queries", "large keys", "larger ones that cancel", "that cancel the other way"],
 )
-def test_large_terms(queries, keys, others):
+def test_large_terms_equal_the_reference(queries, keys, others):
     plan = Plan("additive", leading=(1,), weights=True, size=4)
     inputs = plan.inputs(2, 3)
     inputs["queries"][:], inputs["keys"][:] = np.array(queries, "float32"), np.array(keys, "float32")
@@ -74,7 +74,7 @@ def test_large_terms(queries, keys, others):
         (None, 20.0),  # four units of the sums make exp(160)
     ],
 )
-def test_no_overflow_where_all_is_largest(total, each):
+def test_largest_additive_scores_do_not_overflow(total, each):
     plan = Plan("additive", leading=(1,), weights=True, size=4)
     inputs = plan.inputs(2, 3)
     inputs["queries"][:] = inputs["keys"][:] = np.float32(each)
@@ -84,7 +84,7 @@ def test_no_overflow_where_all_is_largest(total, each):
     assert_right(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
 
 
-def test_one_example_out_of_range_leaves_the_others_as_they_are():
+def test_example_out_of_range_leaves_others_unchanged():
     plan = Plan("additive", leading=(3,))
     inputs = plan.inputs(3, 4)
     run = session(plan, "large", provider="cpu").run
@@ -94,7 +94,7 @@ def test_one_example_out_of_range_leaves_the_others_as_they_are():
     assert_identical(after[[0, 2]], before[[0, 2]])
 
 
-def test_nan_in_one_query_stays_there():
+def test_nan_query_leaves_others_unchanged():
     plan = Plan("additive", leading=(2,))
     inputs = plan.inputs(3, 4)
     run = session(plan, "large").run
@@ -107,7 +107,7 @@ def test_nan_in_one_query_stays_there():
 
 @pytest.mark.parametrize("far", [1e3, -np.inf])
 @pytest.mark.parametrize("form", ["large", "batched"])
-def test_nan_hides_nothing_from_the_guard(form, far):
+def test_nan_does_not_hide_large_numbers_from_the_guard(form, far):
     """onnxruntime forgets numbers beside NaN when it takes the largest; which, their places decide."""
     plan = Plan("additive", leading=(1,), weights=True, size=3)
     run = session(plan, form).run
@@ -121,7 +121,7 @@ def test_nan_hides_nothing_from_the_guard(form, far):
             assert_close(output[0, row], right[0, row])
 
 
-def test_heavy_weights_that_cancel():
+def test_heavy_weights_that_cancel_equal_the_reference():
     """The sums would be off here, by a hundred times as much as tanh: their exponents are 38, and rounded."""
     plan, rng = Plan("additive", leading=(32,), weights=True, size=4, normalizer="sigmoid"), np.random.default_rng(0)
     inputs = plan.inputs(4, 6)

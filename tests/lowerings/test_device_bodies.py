@@ -1,19 +1,15 @@
 """Bodies for devices such as GPUs, run on the CPU: their numbers, and that nothing in them waits for the device."""
 
-import json
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import onnx
-import onnxruntime as ort
 import providers
 import pytest
 from lowered_calls import PLANS, Plan, assert_right, model_of, session
 from onnx import TensorProto
 
 from keras_attn_export._graphs.walk import all_nodes, graphs_in
-from keras_attn_export._lowerings import batched, bodies, query_blocks
+from keras_attn_export._lowerings import batched, bodies
 from keras_attn_export._lowerings import function as lowered
 from keras_attn_export._options import BATCHED, FUSED_OPSET
 
@@ -27,36 +23,12 @@ EVERY = [
 ]
 
 
-def test_blocks_are_as_many_as_memory_asks_for(monkeypatch):
-    """The rows of a block, of 2 examples and 3 heads of 5 keys."""
-    plan = Plan(leading=(2,), heads=(3, 1), mask="pairs")
-    for largest, rows in [(10**6, 11), (2 * 3 * 5 * 9, 6), (2 * 3 * 5 * 8, 6), (2 * 3 * 5 * 4, 4), (1, 4)]:
-        monkeypatch.setattr(batched, "SCORES", largest)
-        monkeypatch.setattr(query_blocks, "LEAST_ROWS", 4)
-        assert of_scores(plan, 11, 5) == (2, 3, rows, 5)
-
-
 def for_a_device(plan, form=BATCHED, opset=18):
     return bodies.function_of(plan.call(), form, opset, "cuda", only_large=True)
 
 
-def of_scores(plan, Tq, Tk):
-    """The shape of the scores in a block, which are computed once more as an output."""
-    function = lowered.function(plan.call(), batched.in_blocks, 18, for_device=True)
-    (scan,) = [node for node in function.node if node.op_type == "Scan"]
-    (body,) = graphs_in(scan)
-    softmax = next(node for node in body.node if node.op_type == "Softmax")
-    body.node.add(op_type="Shape", input=[softmax.output[0]], output=["shape_of_scores"])
-    body.output.append(onnx.helper.make_tensor_value_info("shape_of_scores", TensorProto.INT64, [4]))
-    for holder in (scan, function):
-        holder.output.append("shapes_of_scores")
-    _, shapes = providers.opened(model_of(plan.call(), function)).run(None, plan.inputs(Tq, Tk))
-    (shape,) = {tuple(each) for each in shapes.tolist()}
-    return shape
-
-
 @pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
-def test_nothing_waits_for_the_device(plan, form, opset):
+def test_bodies_have_no_nested_loops_or_data_dependent_branches(plan, form, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
     function = for_a_device(plan, form, opset)
     made = {name: node for node in all_nodes(function) for name in node.output}
@@ -96,26 +68,10 @@ def test_masks_are_made_on_the_device(plan, form, opset):
                 assert node.op_type in SIZES, f"{node.op_type} of sizes alone"
 
 
-@pytest.mark.parametrize("plan", [Plan("additive"), Plan(normalizer="sigmoid", lengths="examples")], ids=str)
-def test_a_branch_computes_sizes_itself(plan):
-    """onnxruntime brings those that it reads of the graph around it to the device, and waits for them to come back."""
-    function = for_a_device(plan)
-    sizes: set[str] = set()
-    for node in all_nodes(function):
-        read = {name for name in node.input if name and not name.startswith("Constant")}
-        if node.op_type == "Shape" or (node.op_type in SIZES and read and read <= sizes):
-            sizes.update(node.output)
-    branches = [graph for node in all_nodes(function) if node.op_type == "If" for graph in graphs_in(node)]
-    for graph in branches:
-        made = {name for node in graph.node for name in node.output}
-        assert sizes.isdisjoint({name for node in graph.node for name in node.input} - made)
-    assert len(branches) >= 2
-
-
 @pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"causal": True}], ids=str)
 @pytest.mark.parametrize(("form", "opset"), ON_DEVICE)
 @pytest.mark.parametrize(("size", "value_size"), [(64, 64), (128, 64), (32, 96)])
-def test_sizes_at_which_cuda_takes_other_kernels(size, value_size, form, opset, masks):
+def test_sizes_of_other_cuda_kernels_equal_the_reference(size, value_size, form, opset, masks):
     """From 256 queries on; which one hangs on the size of values, and keys are larger."""
     plan = Plan(leading=(2,), size=size, value_size=value_size, scale=size**-0.5, **masks)
     assert_right(plan, plan.inputs(260, 260), form, opset)
@@ -133,7 +89,7 @@ SIZES_DECIDE = [
 
 
 @pytest.mark.parametrize(("plan", "opset", "few", "many"), SIZES_DECIDE, ids=str)
-def test_few_pairs_are_taken_at_once(plan, opset, few, many, monkeypatch):
+def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     """As sizes alone decide, on both sides of a limit."""
     monkeypatch.setattr(batched, "LONG", 5)
     units = plan.size if plan.name == "additive" else 1
@@ -148,47 +104,15 @@ def test_few_pairs_are_taken_at_once(plan, opset, few, many, monkeypatch):
         assert_right(plan, plan.inputs(*sizes), run=run)
 
 
-@pytest.mark.parametrize(("Tq", "at_once", "loops"), [(4, 1, False), (5, 1, True), (4, -1, True)])
-def test_one_block_of_additive_scores_has_no_loop(Tq, at_once, loops, tmp_path):
-    """But where the form for large sizes is checked, with cases that are small."""
-    plan = Plan("additive", size=5)
-    limits = batched.NOTHING | {"additive, one block": at_once * 3 * 4 * 6 * 2}  # pairs of two groups of units
-    function = lowered.function(plan.call(), partial(batched.body, at_once=limits), 18, for_device=True)
-    options = ort.SessionOptions()
-    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "run")
-    run = ort.InferenceSession(model_of(plan.call(), function).SerializeToString(), options)
-    assert_right(plan, plan.inputs(Tq, 6), run=run.run)
-    events = json.loads(Path(run.end_profiling()).read_text())
-    assert any(event.get("args", {}).get("op_name") == "Scan" for event in events) == loops
-
-
-def test_in_float16_few_queries_take_the_operator_too():
-    """The operators compute in float16, and plain operators beside them do not."""
-    kinds = []
-    for precision in ("float32", "float16"):
-        function = bodies.function_of(Plan(size=4).call(), BATCHED, FUSED_OPSET, "cuda", precision=precision)
-        kinds.append([node.op_type for node in all_nodes(function) if node.op_type in ("Attention", "Softmax")])
-    assert [{*each} for each in kinds] == [{"Softmax", "Attention"}, {"Attention"}]
-
-
 @pytest.mark.parametrize(
     "plan",
     [Plan(size=7, value_size=8), Plan(size=72, value_size=64), Plan(size=8, value_size=8, lengths="examples")],
     ids=str,
 )
-def test_what_the_operators_do_not_compute_on_cuda(plan):
+def test_sizes_that_cuda_operators_refuse_have_other_forms(plan):
     """One keeps all scores of sizes that are no multiple of 8; of keys larger than values both make other products."""
     assert "MultiHeadAttention" not in {node.op_type for node in all_nodes(for_a_device(plan))}
     assert (bodies.lowering_of(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
-
-
-@pytest.mark.parametrize(
-    ("size", "value_size", "held"),
-    [(64, 8, True), (72, 64, False), (128, 65, True), (136, 128, False), (256, 129, True)],
-)
-def test_keys_that_a_kernel_holds(size, value_size, held):
-    """Each is for values of up to 64 numbers, of up to 128, or of more."""
-    assert batched.uses_fused(Plan(size=size, value_size=value_size).call()) == held
 
 
 @pytest.mark.parametrize(("B", "Tq", "Tk"), [(0, 5, 7), (2, 0, 7), (2, 5, 0)])
@@ -204,7 +128,7 @@ def test_keys_that_a_kernel_holds(size, value_size, held):
     ],
     ids=str,
 )
-def test_nothing_comes_of_nothing(plan, B, Tq, Tk):
+def test_empty_batches_queries_or_keys_give_empty_outputs_or_zeros(plan, B, Tq, Tk):
     if plan.band and not Tk * Tq:
         return  # a mask of pairs of none fails in every form
     inputs = {name: array if name == "w_v" else array[:B] for name, array in plan.inputs(Tq, Tk).items()}
@@ -213,7 +137,7 @@ def test_nothing_comes_of_nothing(plan, B, Tq, Tk):
     assert not np.any(outputs[0])
 
 
-def test_cuda_is_not_asked_for_the_largest_of_none():
+def test_largest_of_no_numbers_is_never_reduced_on_cuda():
     """It fails there, and not on the CPU."""
     nodes = [*all_nodes(for_a_device(Plan("additive", lengths="examples")))]
     made = {name: node for node in nodes for name in node.output}

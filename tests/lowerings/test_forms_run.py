@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from export_models import qkvl
 from keras import layers
+from traced_models import run
 from unproven import Unproven
 
 from keras_attn import DotProductAttention
@@ -47,25 +47,25 @@ def unseen(model, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("attend", [ours, keras_own])
 @pytest.mark.parametrize(("by", "found"), [(1, []), (4, ["attend"])])
-def test_a_form_that_no_case_reaches_is_found(by, found, attend, tmp_path):
+def test_form_that_no_golden_case_reaches_is_found(by, found, attend, tmp_path):
     assert unseen(shortened(by, attend), tmp_path)[0] == found
 
 
 @pytest.mark.slow
-def test_it_is_told_of_and_refused_where_all_must_be_proven(tmp_path):
+def test_unreached_form_is_warned_of_and_refused_if_strict(tmp_path):
     assert export_model(shortened(4, ours), tmp_path / "other", lowering="portable").report.warnings == ()
     with pytest.raises(ParityError, match="No case is long enough") as caught:
         export_model(shortened(4, ours), tmp_path / "strict", strict=True)
     assert caught.value.report.warnings == (UNSEEN,)
 
 
-def test_a_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
+def test_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE, "flash", From(0, 2**62))
     assert unseen(shortened(4, ours), tmp_path) == ([], {})
 
 
 @pytest.mark.parametrize(("step", "found"), [(16, ["attend"]), (1, [])])
-def test_queries_and_keys_are_counted_each_for_itself(step, found, tmp_path, monkeypatch):
+def test_queries_and_keys_are_counted_separately(step, found, tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE, "examples", From(0, 400))
     q, k, v, lens = qkvl(queries=6, keys=6)
     model = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q[:, ::step], k, v, lens))
@@ -73,7 +73,7 @@ def test_queries_and_keys_are_counted_each_for_itself(step, found, tmp_path, mon
 
 
 @pytest.mark.slow
-def test_few_queries_that_the_model_fixes_are_no_question_of_size(tmp_path):
+def test_static_query_sizes_leave_no_form_unreached(tmp_path):
     q, k = keras.Input((1, 4), name="q"), keras.Input((None, 4), name="k")
     model = keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k))
     assert unseen(model, tmp_path)[0] == []
@@ -90,7 +90,7 @@ class Placed(layers.Layer):
         return x + keras.ops.take(self.table, keras.ops.arange(keras.ops.shape(x)[1]), axis=0)
 
 
-def test_a_model_that_takes_no_more_positions(tmp_path):
+def test_model_of_few_positions_leaves_no_form_unreached(tmp_path):
     """No request can be longer than what Keras takes, so that nothing is left open."""
     x = keras.Input((None, 4), name="x")
     found, refused = unseen(keras.Model(x, ours(Placed()(x))), tmp_path)
@@ -98,7 +98,7 @@ def test_a_model_that_takes_no_more_positions(tmp_path):
     assert found == []
 
 
-def test_a_layer_that_is_never_called(tmp_path):
+def test_attention_layer_without_a_call_writes_no_function(tmp_path):
     class Holding(layers.Layer):
         def __init__(self):
             super().__init__()
@@ -158,10 +158,8 @@ def test_sizes_are_collected_in_loops_and_branches(count, chosen, within):
     calls = [SimpleNamespace(op=op, shapes=dict.fromkeys(names)) for op in ("first", "chosen", "within")]
     model = _with_sizes(onnx.parser.parse_model(IN_LOOPS), calls)
     onnx.checker.check_model(model, full_check=True)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     x, y = np.ones((2, 3, 2), "float32"), np.ones((2, 5, 2), "float32")
-    given = {"x": x, "y": y, "count": np.array(count, "int64")}
-    found = dict(zip([each.name for each in model.graph.output], session.run(None, given), strict=True))
+    found = run(model, x=x, y=y, count=np.array(count, "int64"))
     assert found["first/sizes"].tolist() == [[5, 3]]
     assert found["chosen/sizes"].tolist() == chosen
     assert found["within/sizes"].tolist() == within

@@ -1,15 +1,12 @@
 """Groups of axes, found from whether a model runs and from what the library says if it does not."""
 
 import itertools
-from collections import Counter
 
 import pytest
 
 from keras_attn_export._model.axis_groups import apart_sizes, find_groups
 
 TENSORFLOW = "{{{{function_node op_2_device:CPU:0}}}} Incompatible shapes: [3,{0},8] vs. [3,{1},8] [Op:AddV2] name:"
-JAX = "add got incompatible shapes for broadcasting: (3, {0}, 8), (3, {1}, 8)."
-TORCH = "The size of tensor a ({0}) must match the size of tensor b ({1}) at non-singleton dimension 1"
 PRODUCT = "Matrix size-incompatible: In[0]: [3,8,{0}], In[1]: [3,{1},9] 0 0 [Op:BatchMatMulV2] name:"
 SILENT = "it does not work"
 
@@ -46,26 +43,20 @@ def letters(groups):
     return sorted("".join(sorted(name for name, _ in group.axes)) for group in groups)
 
 
-@pytest.mark.parametrize("said", [TENSORFLOW, JAX, TORCH, PRODUCT])
+MANY = [("abcdefghij",), ("acegi", "bdfhj"), ("abcde", "f", "g", "hij"), tuple("abcdefghij")]
+FEW = [("abcdefghij",), ("ab", "cde"), ("ab", "c", "d"), ("a", "b")]  # found without a hint
+TRIALS = {(TENSORFLOW, 15): MANY, (PRODUCT, 25): MANY, (SILENT, 100): FEW}  # features of PRODUCT mislead
+
+
 @pytest.mark.parametrize(
-    "groups",
-    [("abcdefghij",), ("acegi", "bdfhj"), ("abcde", "f", "g", "hij"), tuple("abcdefghij"), ("ab", "cd", "ef", "gh")],
+    ("groups", "said", "most_trials"), [(each, *of) for of, many in TRIALS.items() for each in many]
 )
-def test_as_many_trials_as_axes(groups, said):
+def test_groups_are_found_in_few_trials(groups, said, most_trials):
     model = Model(*groups, said=said)
     found = model.found()
     assert letters(found) == sorted(groups)
     assert [group.step for group in found] == [1] * len(groups)
-    assert model.trials < (25 if said == PRODUCT else 15)  # there features have the size of a trial, and mislead
-
-
-@pytest.mark.parametrize(
-    "groups", [("abc",), ("ab", "cd"), ("ab", "cde"), ("ab", "c", "d"), ("abcdefghij",), ("a", "b")]
-)
-def test_without_a_hint_axes_are_tried_alone_together_and_in_pairs(groups):
-    model = Model(*groups, said=SILENT)
-    assert letters(model.found()) == sorted(groups)
-    assert model.trials < 100
+    assert model.trials < most_trials
 
 
 STEPS = {"base": 16, "steps": {"a": 8, "bc": 4}}
@@ -81,21 +72,13 @@ STEPS = {"base": 16, "steps": {"a": 8, "bc": 4}}
         (Model("a", "bc", limit=6), {"a": 1, "bc": 1}, 5),  # a size at its limit goes down
     ],
 )
-def test_steps(model, steps, other):
+def test_groups_have_their_step_and_fixed_axes_none(model, steps, other):
     found = model.found()
     assert {letters([group])[0]: group.step for group in found} == steps
     assert other is None or {group.other for group in found} == {other}
 
 
-def test_sizes_that_are_not_equal_never_share_a_group_by_a_hint():
-    model = Model("a", "b")
-    model.base["b", 1] = 9
-    said = iter(["(11) must match (9)", None])
-    found = find_groups(sorted(model.base), model.base, lambda changed: next(said, None))
-    assert letters(found) == ["a", "b"]
-
-
-def test_a_hint_that_changes_nothing_is_dropped():
+def test_misleading_sizes_in_a_message_join_no_axes():
     """Both sizes are mentioned, and have nothing to do with the failure: `a` must be a multiple of 3."""
 
     def problem(changed):
@@ -105,22 +88,3 @@ def test_a_hint_that_changes_nothing_is_dropped():
     base = {("a", 1): 6, ("b", 1): 6}
     mention = sorted(apart_sizes([group for group in Model("a", "b").found()], base).values())
     assert letters(find_groups(sorted(base), base, problem)) == ["a", "b"]
-
-
-def test_an_operand_that_is_only_mentioned_stays_out():
-    """As the attention layers speak: the queries need not agree with the keys, the values must."""
-
-    def problem(changed):
-        q, k, v = (size for size in {**base, **changed}.values())
-        return f"keys and values. Received: {(3, q, 8)}, {(3, k, 8)}, {(3, v, 5)}" if k != v else None
-
-    for base in ({("q", 1): 6, ("k", 1): 6, ("v", 1): 6}, {("q", 1): 7, ("k", 1): 5, ("v", 1): 5}):
-        assert letters(find_groups(list(base), base, problem)) == ["kv", "q"]
-
-
-def test_sizes_apart_differ_from_each_other_and_from_the_base():
-    groups = Model("ab", "c", "d", "e").found()
-    sizes = apart_sizes(groups, {("a", 1): 7, ("b", 1): 7, ("c", 1): 4, ("d", 1): 2, ("e", 1): 11})
-    assert sizes["a", 1] == sizes["b", 1]
-    assert max(Counter(sizes[name, 1] for name in "acde").values()) == 1
-    assert set(sizes.values()).isdisjoint({7, 4, 2, 11})

@@ -17,7 +17,7 @@ def covered(model, samples=None):
 
 
 @pytest.mark.slow
-def test_a_model_all_of_whose_inputs_matter():
+def test_coverage_lists_outputs_that_each_input_moves():
     found = covered(additive())
     assert {name: known["moves"] for name, known in found["inputs"].items()} == {
         name: ["attention"] for name in ("queries", "keys", "values", "valid_lens")
@@ -30,7 +30,7 @@ def test_a_model_all_of_whose_inputs_matter():
     assert len(found["axes"]["queries_length"]) >= 3
 
 
-def test_inputs_and_outputs_without_effect_are_told():
+def test_coverage_reports_inputs_and_outputs_without_effect():
     x, y = keras.Input((4,), name="x"), keras.Input((4,), name="y")
     ids = keras.Input((None,), dtype="int32", name="ids")
     outputs = {
@@ -52,7 +52,7 @@ def test_inputs_and_outputs_without_effect_are_told():
     }
 
 
-def test_an_output_of_one_sample_is_not_said_to_be_always_the_same():
+def test_output_of_one_sample_may_still_vary():
     x = keras.Input((4,), name="x")
     outputs = {"x": layers.Dense(3)(x), "constant": layers.Dense(2, kernel_initializer="zeros")(x)}
     found = covered(keras.Model(x, outputs), {"x": np.arange(4, dtype="float32")[np.newaxis]})
@@ -60,7 +60,7 @@ def test_an_output_of_one_sample_is_not_said_to_be_always_the_same():
 
 
 @pytest.mark.slow
-def test_what_is_left_to_rounding():
+def test_coverage_reports_the_share_of_rounding():
     x = keras.Input((5,), name="x")
     noisy = x * 1e5 - x * 99999  # of which float32 keeps two digits
     found = covered(keras.Model(x, {"noisy": noisy, "clear": layers.Dense(3)(x), "whole": ops.argmax(x, -1)}))
@@ -70,7 +70,7 @@ def test_what_is_left_to_rounding():
     assert "rounding" not in outputs["whole"]
 
 
-def test_samples_are_changed_too_if_they_can_be():
+def test_coverage_changes_samples_if_keras_runs_them():
     """Integers of one value by others that Keras takes."""
     digit, x = keras.Input((), dtype="int32", name="digit"), keras.Input((5,), name="x")
     shown = keras.Input((1,), dtype="bool", name="shown")
@@ -87,32 +87,22 @@ def case(outputs, limit=0.0):
     return Case("case", {}, {"y": array}, rounding)
 
 
-def test_what_is_left_to_rounding_is_a_share():
+def test_share_of_rounding_is_of_the_spread_and_none_if_empty():
     assert left_to_rounding("y", [case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
+    assert left_to_rounding("y", [case(np.zeros((3, 0), "float32"))]) is None
 
 
 @pytest.mark.parametrize(
     ("cases", "expected"),
     [
-        ([case([[1.0, 2.0], [1.0, 2.0]])], False),
-        ([case([[1.0, 2.0], [1.0, 3.0]])], True),
         ([case([[1.0, 2.0], [1.0, 2.1]], 0.06)], False),
         ([case([[1.0, 2.0], [1.0, 2.2]], 0.06)], True),
-        ([case([[1.0, 2.0]]), case([[1.0, 3.0]])], True),
         ([case([[1.0, 2.0]]), case([[1.0, 2.0, 3.0]])], True),
         ([case([[1.0, 1.0]]), case([[1.0, 1.0, 1.0]])], False),
-        ([case([[True], [False]])], True),
         ([case([[np.nan], [np.nan]])], False),
         ([case([[np.nan], [1.0]])], True),
         ([case([[-np.inf, 1.0], [-np.inf, 1.0]])], False),
-        ([case(3.0), case(4.0)], True),
     ],
 )
-def test_an_output_varies_if_it_does_so_by_more_than_its_limit(cases, expected):
+def test_output_varies_beyond_its_limit_alone(cases, expected):
     assert varies("y", cases) is expected
-
-
-def test_of_an_output_that_is_empty_nothing_is_known():
-    empty = np.zeros((3, 0), "float32")
-    case = Case("empty", {}, {"y": empty}, rounding={"y": empty})
-    assert left_to_rounding("y", [case]) is None

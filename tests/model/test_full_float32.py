@@ -23,7 +23,7 @@ def tf32():
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_tf32_is_off_while_keras_answers(allowed, tf32):
+def test_tf32_is_off_while_keras_computes_golden_outputs(allowed, tf32):
     seen = set()
 
     def watching(x):
@@ -44,7 +44,7 @@ def test_tf32_is_off_while_keras_answers(allowed, tf32):
         assert tf.config.experimental.tensor_float_32_execution_enabled() is allowed
 
 
-def test_tf32_is_off_in_the_process_that_runs_the_savedmodel(tf32, monkeypatch):
+def test_tf32_is_off_in_the_process_of_the_saved_model(tf32, monkeypatch):
     for name in ("keras", "keras_attn", "keras_attn_export"):  # which the script makes impossible to import
         monkeypatch.setitem(sys.modules, name, sys.modules[name])
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")

@@ -10,8 +10,6 @@ from keras import layers, ops
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import InputError
 from keras_attn_export._model import golden_cases as golden_cases_module
-from keras_attn_export._model.dynamic_axes import Axes
-from keras_attn_export._model.golden_cases import _sweep
 from keras_attn_export._model.long_cases import EVERY_KEY, LONG
 from keras_attn_export._thresholds import LARGE, From
 
@@ -22,7 +20,7 @@ def found():
 
 
 @pytest.mark.slow
-def test_axes_that_must_agree_share_a_name(found):
+def test_inputs_and_outputs_share_axis_names_and_lengths_count_keys(found):
     assert found.axes == {
         "queries": ("batch", "queries_length", 6),
         "keys": ("batch", "keys_length", 8),
@@ -30,21 +28,22 @@ def test_axes_that_must_agree_share_a_name(found):
         "valid_lens": ("batch",),
     }
     assert found.output_axes("attention", (None, None, 5)) == ("batch", "queries_length", 5)
+    of_queries = cases_of(per_query_lengths())
+    assert of_queries.axes["valid_lens"] == ("batch", "queries_length")
+    assert found.lengths == of_queries.lengths == {"valid_lens": "keys_length"}
 
 
-def test_an_output_axis_of_its_own_gets_a_name_of_its_own():
+def test_output_axis_of_another_size_has_its_own_name():
     x = sequence()
     twice = cases_of(keras.Model(x, ops.concatenate([x, x], axis=1)))
     (name,) = twice.cases[0][2]
     assert twice.output_axes(name, (None, None, 4)) == ("batch", f"{name}_axis_1", 4)
 
 
-def test_partial_samples_give_their_size_to_the_others():
+def test_samples_of_one_input_set_the_axes_of_others():
     position, x = integers("position", None), sequence()
-    of_samples = cases_of(
-        keras.Model([position, x], x + ops.one_hot(position, 4)), {"position": np.array([[0, 1, 2, 3, 0]])}
-    )
-    assert of_samples.axes["x"] == ("batch", "position_length", 4)
+    model = keras.Model([position, x], x + ops.one_hot(position, 4))
+    assert cases_of(model, {"position": np.array([[0, 1, 2, 3, 0]])}).axes["x"] == ("batch", "position_length", 4)
 
 
 @pytest.mark.slow
@@ -62,7 +61,7 @@ def test_sizes_and_lengths_are_swept(found):
 
 
 @pytest.mark.slow
-def test_sizes_that_keras_refuses_are_reported_not_hidden():
+def test_sizes_that_keras_refuses_are_reported():
     x = sequence()
     needs_four_steps = cases_of(keras.Model(x, layers.Conv1D(2, 4)(x)))
     assert list(needs_four_steps.refused) == ["x_length 1"]
@@ -75,7 +74,7 @@ def test_sizes_that_keras_refuses_are_reported_not_hidden():
     assert len(of_lengths.cases) > 10
 
 
-def test_what_needs_long_inputs_gets_them():
+def test_models_of_long_inputs_have_long_cases():
     x = sequence(size=2)
     assert {case.inputs["x"].shape[1] for case in cases_of(keras.Model(x, layers.Cropping1D(500)(x))).cases} >= {1024}
 
@@ -87,25 +86,23 @@ class Broken(layers.Layer):
         return x
 
 
-def test_a_model_that_runs_on_nothing_says_why():
+def test_model_that_never_runs_is_refused_with_its_error():
     a, b = keras.Input((3,), name="a"), sequence("b")
     with pytest.raises(InputError, match=r"Keras itself cannot run.*`a` \(3, 3\), [^:]*: never on real tensors"):
         cases_of(keras.Model([a, b], [Broken()(a), b]))
 
 
-def test_a_model_that_gives_nan_asks_for_samples():
+def test_model_with_nan_outputs_asks_for_samples():
     q, k = sequence("q"), sequence("k")
     model = keras.Model([q, k], AdditiveAttention(4)(q, ops.log(k), k))
-    with pytest.raises(
-        InputError,
-        match=r"Keras gives NaN or nothing on inputs of shapes `q` .* pass what it runs on as `sample_inputs`",
-    ):
+    message = r"Keras gives NaN or nothing on inputs of shapes `q` .* pass what it runs on as `sample_inputs`"
+    with pytest.raises(InputError, match=message):
         cases_of(model)
     samples = {"q": np.ones((2, 4, 4)), "k": np.ones((2, 5, 4))}
     assert cases_of(model, samples).axes["k"] == ("batch", "k_length", 4)
 
 
-def test_samples_that_keras_cannot_run_are_an_error():
+def test_samples_that_keras_cannot_run_are_refused():
     ids = integers("ids", None)
     samples = {"ids": np.r_[np.ones((9, 4), int), np.full((1, 4), 99)]}
     with pytest.raises(InputError, match="Keras itself cannot run the model on `sample_inputs`"):
@@ -113,7 +110,7 @@ def test_samples_that_keras_cannot_run_are_an_error():
 
 
 @pytest.mark.slow
-def test_integers_for_an_embedding_and_lengths_at_once():
+def test_integers_may_be_ids_and_lengths_at_once():
     ids, lens = integers("ids", None), integers("lens")
     embedded = layers.Embedding(9, 4)(ids) + ops.expand_dims(layers.Embedding(3, 4)(lens), 1)
     both = cases_of(keras.Model([ids, lens], AdditiveAttention(4)(embedded, embedded, embedded, lens)))
@@ -121,16 +118,7 @@ def test_integers_for_an_embedding_and_lengths_at_once():
 
 
 @pytest.mark.slow
-def test_what_a_length_counts_is_told(found):
-    of_queries = cases_of(per_query_lengths())
-    assert of_queries.axes["valid_lens"] == ("batch", "queries_length")
-    assert found.lengths == of_queries.lengths == {"valid_lens": "keys_length"}
-    q, k, v, _ = qkvl()
-    assert cases_of(keras.Model([q, k, v], AdditiveAttention(4)(q, k, v))).lengths == {}
-
-
-@pytest.mark.slow
-def test_padding_is_poisoned_and_values_are_large(found):
+def test_padding_is_poisoned_and_one_case_has_large_values(found):
     cases = {case.name: case for case in found.cases}
     poisoned = cases["poisoned padding"].inputs
     assert np.isnan(poisoned["keys"]).any()
@@ -142,7 +130,7 @@ def test_padding_is_poisoned_and_values_are_large(found):
     assert np.abs(cases["large values"].inputs["keys"]).max() > 200
 
 
-def test_lengths_and_padding_behind_casts_are_such_and_half_precision_is_poisoned_without_a_warning():
+def test_padding_behind_casts_is_poisoned_in_half_precision():
     q, k, lens = sequence("q"), keras.Input((None, 4), name="k", dtype="float16"), integers("lens", dtype="uint8")
     attended = DotProductAttention()(q, ops.cast(k, "float32"), k, ops.cast(lens, "int32"))
     half = {name: inputs["k"] for name, inputs, *_ in cases_of(keras.Model([q, k, lens], attended)).cases}
@@ -153,18 +141,11 @@ def test_lengths_and_padding_behind_casts_are_such_and_half_precision_is_poisone
 
 
 @pytest.mark.slow
-def test_a_model_that_reads_its_padding_is_not_poisoned():
+def test_model_that_reads_its_padding_has_no_poisoned_case():
     q, k, v, lens = qkvl(values=8)
     out = AdditiveAttention(4)(q, k, v, lens)
     reading = cases_of(keras.Model([q, k, v, lens], {"out": out, "mean": ops.mean(k, axis=1)}))
     assert "poisoned padding" not in {case.name for case in reading.cases} | set(reading.refused)
-
-
-@pytest.mark.parametrize(("length", "largest"), [(16, 7), (512, 3)])
-def test_large_samples_are_not_swept_to_larger_batches(length, largest):
-    apart = {"batch": 3, "queries": length, "keys": length + 1}
-    axes = Axes(shapes={}, base={}, apart=apart, multiples={}, static={}, fixed={})
-    assert max(sizes["batch"] for _, sizes, _ in _sweep(axes, True) if sizes) == largest
 
 
 @pytest.fixture
@@ -203,7 +184,7 @@ def few_positions():
         (few_positions, {"ids_length": 11}),
     ],
 )
-def test_sequences_are_long_enough_for_the_form_of_attention_for_large_sizes(build, sizes):
+def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
     long = cases_of(build())
     at = [case.name for case in long.cases].index(LONG)
     assert long.sizes[at] == {"batch": 2, **sizes}
@@ -212,15 +193,7 @@ def test_sequences_are_long_enough_for_the_form_of_attention_for_large_sizes(bui
 
 
 @pytest.mark.usefixtures("low_thresholds")
-def test_images_have_no_long_case():
-    image = keras.Input((None, None, 4), name="image")
-    pixels = layers.Reshape((-1, 4))(layers.Conv2D(4, 1)(image))
-    cases = cases_of(keras.Model(image, layers.Attention()([pixels, pixels])))
-    assert LONG not in {case.name for case in cases.cases} | set(cases.refused)
-
-
-@pytest.mark.usefixtures("low_thresholds")
-def test_a_long_case_that_is_too_much_for_a_bundle_is_left_out_and_said(monkeypatch):
+def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
     monkeypatch.setattr(golden_cases_module, "NUMBERS", 2 * 13 * 8 - 1)
     cases = cases_of(additive())
     assert LONG not in {case.name for case in cases.cases}
@@ -229,7 +202,7 @@ def test_a_long_case_that_is_too_much_for_a_bundle_is_left_out_and_said(monkeypa
 
 @pytest.mark.usefixtures("low_thresholds")
 @pytest.mark.parametrize("how", ["lengths", "mask", "ids"])
-def test_some_long_cases_leave_no_key_out(how):
+def test_two_long_cases_have_no_masked_keys(how):
     other = integers(how) if how == "lengths" else integers(how, None, dtype="bool" if how == "mask" else "int32")
     x = layers.Embedding(9, 4, mask_zero=True)(other) if how == "ids" else sequence()
     given = {"lengths": {"valid_lens": other}, "mask": {"keys_mask": other}, "ids": {}}[how]

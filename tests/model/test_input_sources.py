@@ -9,14 +9,12 @@ from golden import cases_of, integers, sequence, usual
 from keras import layers, ops
 from test_rounding import rounding
 
-from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
+from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention
 from keras_attn_export import InputError
-from keras_attn_export._model.draws import Deck, Ids
 from keras_attn_export._model.input_sources import LENGTHS, Source, flat_samples, sources
-from keras_attn_export._model.more_cases import rows_to_choose_in, with_close_choices
+from keras_attn_export._model.more_cases import with_close_choices
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._model.trial_runs import Drawer
-from keras_attn_export._standalone.verify import Case
 
 
 def ids_and(outputs, **options):
@@ -40,12 +38,7 @@ def qkvl_shapes(batch, queries, keys):
     return {"queries": (batch, queries), "keys": (batch, keys), "values": (batch, keys), "valid_lens": (batch,)}
 
 
-def test_training_is_no_argument_of_a_layer_without_it():
-    drawer = drawer_of(ids_and(lambda ids: layers.Embedding(5, 2)(ids, training=False)))
-    assert {*drawn_by(drawer, ids=(5, 20))["ids"].flat} == set(range(5))
-
-
-def test_floats_are_normal():
+def test_floats_are_drawn_from_a_normal_distribution():
     drawn = drawn_by(drawer_of(additive()), **qkvl_shapes(50, 20, 30))
     assert drawn["keys"].dtype == np.float32
     assert abs(drawn["keys"].mean()) < 0.02
@@ -53,39 +46,32 @@ def test_floats_are_normal():
 
 
 @pytest.mark.parametrize("build", [additive, nested_model])
-def test_lengths_follow_the_number_of_keys(build):
+def test_lengths_are_drawn_up_to_the_number_of_keys(build):
     drawer = drawer_of(build())
     for pattern, lengths in LENGTHS.items():
         drawn = drawn_by(drawer, pattern, **qkvl_shapes(7, 3, 11))
         np.testing.assert_array_equal(drawn["valid_lens"], np.resize(lengths(11), 7))
 
 
-def test_lengths_count_the_keys_the_layer_sees():
-    ids, lens = integers("ids", None), integers("lens")
-    halved = layers.MaxPooling1D(2)(layers.Embedding(9, 4)(ids))
-    drawer = drawer_of(keras.Model([ids, lens], AdditiveAttention(3)(halved, halved, halved, lens)))
-    np.testing.assert_array_equal(drawn_by(drawer, "full", ids=(2, 10), lens=(2,))["lens"], [5, 5])
-
-
 class Block(layers.Layer):
-    """A block of a user's own, with attention inside."""
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.attention = AdditiveAttention(3)
+    """A layer of a user, with attention inside."""
 
     def call(self, things, valid_lens):
-        return self.attention(things, things, things, valid_lens)
+        return DotProductAttention()(things, things, things, valid_lens)
 
 
 @pytest.mark.slow
-def test_lengths_of_a_block_count_its_first_tensor():
+def test_lengths_count_the_keys_that_the_layer_reads():
+    ids, lens = integers("ids", None), integers("lens")
+    halved = layers.MaxPooling1D(2)(layers.Embedding(9, 4)(ids))
+    drawer = drawer_of(keras.Model([ids, lens], DotProductAttention()(halved, halved, halved, lens)))
+    np.testing.assert_array_equal(drawn_by(drawer, "full", ids=(2, 10), lens=(2,))["lens"], [5, 5])
     x, other, lens = sequence("x", 3), sequence("other", 3), integers("lens")
     drawer = drawer_of(keras.Model([x, other, lens], [Block()(x, valid_lens=lens), other]))
     np.testing.assert_array_equal(drawn_by(drawer, "full", x=(2, 5), other=(2, 9), lens=(2,))["lens"], [5, 5])
 
 
-def test_lengths_of_a_memory_and_of_inputs_are_told_apart():
+def test_lengths_of_memory_and_inputs_count_their_own_steps():
     inputs, memory = sequence("inputs", 3), sequence("memory", 5)
     seen, read = integers("seen"), integers("read")
     decode = AttentionRNN(AttentionCell(layers.GRUCell(4), AdditiveAttention(4)))
@@ -98,19 +84,13 @@ def test_lengths_of_a_memory_and_of_inputs_are_told_apart():
     assert np.isnan(poisoned["inputs"]).any()
 
 
-def test_integers_that_are_called_lengths_are_drawn_as_such():
+def test_integers_named_valid_lens_are_drawn_as_lengths():
     ids, lens = integers("ids", None), integers("valid_lens")
     seen = ops.cumsum(ops.ones_like(ids), axis=1) <= ops.expand_dims(lens, 1)
     model = keras.Model([ids, lens], layers.GRU(3)(layers.Embedding(9, 4)(ids), mask=seen))
     for given, expected in ((None, [10, 10]), ({"valid_lens": np.array([3, 4])}, [3, 4])):
         drawn = drawn_by(drawer_of(model, given), "full", ids=(2, 10), valid_lens=(2,))
         assert drawn["valid_lens"].tolist() == expected
-
-
-def test_booleans_take_both_values():
-    mask = integers("mask", None, None, dtype="bool")
-    drawn = drawn_by(drawer_of(keras.Model(mask, ops.cast(mask, "float32"))), mask=(3, 9, 9))
-    assert 0.3 < drawn["mask"].mean() < 0.7
 
 
 class Lookup(layers.Layer):
@@ -151,7 +131,7 @@ def ids_of(model, name="ids"):
 
 
 LOOKUPS = {
-    "as it is": (Lookup(), 0, 10),
+    "unchanged": (Lookup(), 0, 10),
     "cast": (Lookup(lambda x: ops.cast(x, "int64")), 0, 10),
     "sliced": (Lookup(lambda x: ops.reshape(x[:, 1:], (-1, 5))), 0, 10),
     "shifted": (Lookup(lambda x: x + 3), -3, 7),
@@ -160,44 +140,42 @@ LOOKUPS = {
     "remainder": (Lookup(lambda x: x % 11), 0, 10),
     "two tables": (lambda x: layers.Embedding(20, 4)(x) + Lookup(rows=5)(x), 0, 4),
     "nested": (lambda x: keras.Sequential([layers.Embedding(9, 3), layers.Dense(4)])(x), 0, 8),
+    "an argument that the layer lacks": (lambda x: layers.Embedding(5, 2)(x, training=False), 0, 4),
     "also the last product": (and_last_product, 0, 12),
     "not watched": (InAGraph(6), 0, 5),
 }
 
 
 @pytest.mark.parametrize(("outputs", "low", "high"), LOOKUPS.values(), ids=LOOKUPS)
-def test_a_lookup_is_found(outputs, low, high):
+def test_ids_are_drawn_within_the_rows_of_the_table(outputs, low, high):
     found = ids_of(ids_and(outputs))
     assert (found.low, found.high) == (low, high)
     if isinstance(outputs, Lookup):
-        assert "call" not in vars(outputs.table)  # it is left as it was
+        assert "call" not in vars(outputs.table)  # the layer is unchanged
 
 
-def test_two_tables_that_cannot_be_watched_bound_nothing():
+def test_two_tables_in_a_graph_ask_for_samples():
     with pytest.raises(InputError, match="which integers may be in `ids`"):
         ids_of(ids_and(InAGraph(6, 8)))
 
 
 @pytest.mark.parametrize("layer", [layers.Embedding(7, 3), Lookup(rows=7)])
-def test_floats_that_are_looked_up_are_ids(layer):
-    drawn = drawn_by(drawer_of(ids_and(layer, dtype="float32")), ids=(40, 10))["ids"]
+def test_floats_that_are_looked_up_are_ids_without_rounding(layer):
+    model = ids_and(lambda ids: {"out": layer(ids)}, dtype="float32")
+    drawn = drawn_by(drawer_of(model), ids=(40, 10))["ids"]
     assert drawn.dtype == np.float32
     assert set(np.unique(drawn)) == set(range(7))
-
-
-def test_rounding_does_not_turn_an_id_into_another():
-    model = ids_and(lambda ids: {"out": layers.Embedding(7, 3)(ids)}, dtype="float32")
     limits, _ = rounding(model, {"ids": np.arange(7, dtype="float32").reshape(1, 7)})
     assert limits.max() < 1e-6
 
 
-def test_floats_that_become_the_number_of_a_bucket_are_none():
+def test_floats_that_become_bucket_numbers_are_not_ids():
     x = keras.Input((3,), name="x")
     bucket = layers.Discretization([-2.0, -1.0, 0.0, 1.0, 2.0])(x)
     assert ids_of(keras.Model(x, layers.Embedding(7, 2)(bucket)), "x") is None
 
 
-def test_positions_that_start_at_an_input_stay_within_longer_inputs():
+def test_positions_that_start_at_an_input_stay_within_the_table():
     start, x = integers("start"), keras.Input((None, 4), name="x")
 
     class Positions(layers.Layer):
@@ -211,7 +189,7 @@ def test_positions_that_start_at_an_input_stay_within_longer_inputs():
     assert not cases_of(keras.Model([x, start], Positions()(x, start))).refused
 
 
-def test_masks_and_segments_are_zeros_and_ones():
+def test_masks_and_segments_are_drawn_as_zeros_and_ones():
     names = ("ids", "padding_mask", "segment_ids")
     ids, mask, segments = (integers(name, None) for name in names)
     hidden = Lookup()(ids * mask) * ops.cast(mask, "float32")[..., None]
@@ -225,7 +203,7 @@ def test_masks_and_segments_are_zeros_and_ones():
     assert max(drawn["ids"].ravel()) == 10
 
 
-def test_a_mask_of_floats_is_one_however_large_the_other_floats_are():
+def test_float_masks_stay_zeros_and_ones_in_all_cases():
     x, mask = keras.Input((None, 3), name="x"), keras.Input((None,), name="attention_mask")
     image = keras.Input((None, 3), name="masked_image")
     scores = ops.sum(x + image, -1) + (1 - mask) * -1e9  # which anything but 0 and 1 would decide alone
@@ -236,7 +214,7 @@ def test_a_mask_of_floats_is_one_however_large_the_other_floats_are():
     assert np.abs(drawn["large values"]["masked_image"]).max() > 100
 
 
-def test_an_integer_is_a_mask_by_the_argument_it_is_passed_as():
+def test_integers_passed_as_attention_mask_are_drawn_as_a_mask():
     x, seen = keras.Input((None, 4), name="x"), integers("seen", None, None)
     heads = layers.MultiHeadAttention(2, 3)(x, x, attention_mask=seen)
     drawn = drawn_by(drawer_of(keras.Model([x, seen], heads)), x=(2, 9), seen=(2, 9, 9))["seen"]
@@ -244,7 +222,7 @@ def test_an_integer_is_a_mask_by_the_argument_it_is_passed_as():
     assert drawn[..., 0].all()  # nowhere is nothing seen
 
 
-def test_steps_that_are_skipped_stand_at_the_end_and_once_elsewhere():
+def test_masked_steps_are_last_and_elsewhere_in_one_case():
     x, ids = keras.Input((None, 3), name="x"), integers("ids", None)
     mean = layers.GlobalAveragePooling1D()
     masked = mean(layers.Masking(-1.0)(x)) + mean(layers.Embedding(5, 3, mask_zero=True)(ids))
@@ -257,37 +235,21 @@ def test_steps_that_are_skipped_stand_at_the_end_and_once_elsewhere():
     assert all((np.diff(steps.astype(int), axis=1) < 0).any() for steps in skipped["padding elsewhere"])
 
 
-def test_ids_are_dealt_before_any_is_dealt_again():
-    deck, rng = Deck(Ids(2, 21)), np.random.default_rng(0)
-    drawn = np.concatenate([deck.draw((size,), rng) for size in (3, 8, 9, 45)])
-    assert [sorted(each) for each in np.split(drawn[:60], 3)] == [list(range(2, 22))] * 3
-    assert len({each.tobytes() for each in np.split(drawn[:60], 3)}) == 3
-
-
-def test_a_case_has_every_id_that_no_other_has():
+def test_every_id_is_drawn_and_unmasked():
     found = cases_of(ids_and(Lookup(rows=700)))
     *others, last = (case.inputs["ids"] for case in usual(found))
     assert usual(found)[-1].name == "every id"
     before = np.concatenate([array.ravel() for array in others])
     assert len(set(before)) == len(before)
     assert set(before) | set(last.ravel()) == set(range(700))
+    ids, mask = integers("ids", None), integers("padding_mask", None)
+    hidden = Lookup()(ids) * ops.cast(mask, "float32")[..., None]
+    last = usual(cases_of(keras.Model([ids, mask], hidden)))[-1].inputs
+    assert last["padding_mask"].all()
+    assert set(last["ids"].ravel()) == set(range(11))
 
 
-def test_the_case_of_every_id_is_bounded_by_its_outputs(monkeypatch):
-    monkeypatch.setattr("keras_attn_export._model.more_cases.NUMBERS", 4000)
-    *_, last = usual(cases_of(ids_and(lambda ids: layers.Dense(30)(layers.Embedding(2000, 4)(ids)))))
-    assert last.name == "every id"
-    (output,) = last.outputs.values()
-    assert 3000 < output.size <= 4000
-
-
-@pytest.mark.parametrize(("shape", "rows"), [((2, 3), 4096 // 3), ((2,), 4096), ((), 0)])
-def test_choices_are_made_in_as_many_rows_as_show_a_wrong_one(shape, rows):
-    found = rows_to_choose_in(Case("base", {"x": np.zeros((2, 5))}, {"best": np.zeros(shape, int)}), 1)
-    assert (found, type(found)) == (rows, int)
-
-
-def test_rows_to_choose_in_are_those_in_which_a_choice_is_close():
+def test_cases_of_choices_have_rows_with_close_scores():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(6, 4))
 
@@ -305,33 +267,13 @@ def test_rows_to_choose_in_are_those_in_which_a_choice_is_close():
     assert shown(close) > 2 * shown(draw(2**15))
 
 
-def test_rows_stay_as_drawn_where_a_model_takes_no_others():
-    def probabilities(inputs):
-        if inputs["x"].max() > 1:
-            raise ValueError("at most 1")
-        return {"label": inputs["x"].argmax(-1)}
-
-    found = with_close_choices({"x": Source(draw=None)}, 8, lambda rows: {"x": np.ones((rows, 3))}, probabilities)
-    np.testing.assert_array_equal(found["x"], np.ones((8, 3)))
-
-
-def test_every_id_is_seen_where_no_mask_hides_it():
-    ids, mask = integers("ids", None), integers("padding_mask", None)
-    hidden = Lookup()(ids) * ops.cast(mask, "float32")[..., None]
-    found = cases_of(keras.Model([ids, mask], hidden))
-    last = usual(found)[-1].inputs
-    assert usual(found)[-1].name == "every id"
-    assert last["padding_mask"].all()
-    assert set(last["ids"].ravel()) == set(range(11))
-
-
-def test_a_static_model_has_more_than_one_case():
+def test_static_model_has_several_cases():
     x = keras.Input(batch_shape=(2, 3), name="x")
     found = cases_of(keras.Model(x, layers.Dense(2)(x)))
     assert len({case.inputs["x"].tobytes() for case in found.cases}) >= 5
 
 
-def test_other_integers_ask_for_samples_at_once_and_say_what_is_known():
+def test_unknown_integers_ask_for_samples_by_name():
     digit, place = integers("digit"), integers("place", None, dtype="int64")
     outputs = [ops.one_hot(digit, 5), ops.one_hot(place, 3)]
     with pytest.raises(InputError) as caught:
@@ -342,13 +284,14 @@ def test_other_integers_ask_for_samples_at_once_and_say_what_is_known():
     assert "sample_inputs={'digit': ..., 'place': ...}" in said
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_bytes_are_all_numbers_of_their_dtype(dtype):
+@pytest.mark.parametrize(("dtype", "numbers"), [("uint8", range(256)), ("int8", range(-128, 128)), ("bool", range(2))])
+def test_bytes_and_booleans_take_all_values(dtype, numbers):
     drawn = drawn_by(drawer_of(keras.Model(x := integers("x", None, dtype=dtype), ops.cast(x, "float32"))), x=(20, 400))
-    assert np.unique(drawn["x"]).tolist() == [*range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)]
+    assert np.unique(drawn["x"]).tolist() == [*numbers]
+    assert dtype != "bool" or 0.3 < drawn["x"].mean() < 0.7
 
 
-def test_samples_are_cropped_and_repeated():
+def test_samples_are_cropped_and_repeated_to_the_batch():
     digit = integers("digit")
     drawer = drawer_of(keras.Model(digit, ops.one_hot(digit, 5)), {"digit": np.array([4, 1, 3])})
     np.testing.assert_array_equal(drawn_by(drawer, digit=(5,))["digit"], [4, 1, 3, 4, 1])
@@ -363,13 +306,13 @@ SAMPLES = {
 }
 
 
-def test_samples_take_the_models_dtypes():
+def test_samples_are_cast_to_the_dtypes_of_the_model():
     flat = flat_samples(model_signature(dict_inputs_and_outputs(), SAMPLES))
     dtypes = {**dict.fromkeys(("queries", "keys", "values"), "float32"), "valid_lens": "int32"}
     assert {name: str(array.dtype) for name, array in flat.items()} == dtypes
 
 
-def test_samples_go_by_position_and_by_the_name_that_a_model_shows():
+def test_samples_are_matched_by_position_or_name():
     x = keras.Input((2,))
     model, array = keras.Model(x, layers.Dense(3)(x)), np.ones((4, 2), "float32")
     (name,) = (spec.name for spec in model_signature(model).inputs)
@@ -382,10 +325,7 @@ def test_samples_go_by_position_and_by_the_name_that_a_model_shows():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"key": np.ones((2, 5, 6))},
-            r"names \['key'\], which .* not take. It takes \['keys', 'queries'",
-        ),
+        ({"key": np.ones((2, 5, 6))}, r"names \['key'\], which .* not take. It takes \['keys', 'queries'"),
         ({"valid_lens": np.array([1.0, 2.0])}, "`valid_lens` must be of dtype int32. Received: float64"),
         ({"keys": np.ones((2, 5, 7))}, r"`keys` must have shape .* Received: \(2, 5, 7\)"),
         ({"keys": np.ones((2, 5))}, "`keys` must have shape"),
@@ -394,7 +334,7 @@ def test_samples_go_by_position_and_by_the_name_that_a_model_shows():
         ({"valid_lens": np.array([1, 2**40])}, "`valid_lens` holds integers that do not fit int32"),
     ],
 )
-def test_samples_that_do_not_fit(changed, message):
+def test_samples_of_wrong_names_shapes_or_dtypes_are_refused(changed, message):
     signature = model_signature(dict_inputs_and_outputs(), SAMPLES | changed)
     with pytest.raises(InputError, match=message):
         flat_samples(signature)

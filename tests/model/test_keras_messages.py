@@ -21,7 +21,7 @@ UNKNOWN = f"it does not know the class `Changed` of module `{__name__}`. Import 
 
 
 @pytest.mark.parametrize(("objects", "said"), [({}, UNKNOWN), ({"Changed": Changed}, "gone")])
-def test_a_file_that_cannot_be_loaded(objects, said, tmp_path):
+def test_load_error_is_shortened_to_its_cause(objects, said, tmp_path):
     x = keras.Input((4,), name="x")
     keras.Model(x, Changed()(layers.Dense(4)(x))).save(tmp_path / "model.keras")
     with pytest.raises((TypeError, ValueError)) as caught:
@@ -39,12 +39,11 @@ def test_a_file_that_cannot_be_loaded(objects, said, tmp_path):
     [
         (ValueError(), "ValueError"),
         (ValueError("one\ntwo"), "one"),
-        (ValueError("Could not locate class 'Foo'. Full object config: {'module': '__main__'}"), "(`--import MODULE`)"),
         (ValueError("Could not locate class 'Foo'. Full object config: {'module': '; rm -r'}"), "(`--import MODULE`)"),
         (ValueError("word " * 9999), "word "),
     ],
 )
-def test_other_messages(error, said):
+def test_message_is_one_short_line(error, said):
     line = first_line(error)
     assert said in line
     assert len(line) < 420

@@ -23,21 +23,15 @@ def widened(model):
 
 
 @pytest.mark.slow
-def test_normalization_over_one_feature_rounds_as_it_is_fused():
+def test_normalization_over_one_feature_widens_limits_near_them_alone():
     x = sequence(size=1)
-    assert widened(keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))) > 3
-
-
-def test_cases_that_are_not_near_a_limit_stay():
-    x = sequence(size=1)
-    signature = model_signature(keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x)))
-    given = [Case(name, {"x": array}, signature.run({"x": array})) for name, array in NEAR_AND_FAR.items()]
+    model = keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))
+    assert widened(model) > 3
+    signature, array = model_signature(model), np.ones((2, 3, 1), "float32")
+    given = [Case(name, {"x": array}, signature.run({"x": array})) for name in ("near", "far")]
     near, far = with_reordering(signature, given, {"near"})
     assert near.rounding
     assert far is given[1]
-
-
-NEAR_AND_FAR = dict.fromkeys(("near", "far"), np.ones((2, 3, 1), "float32"))
 
 
 @pytest.mark.slow
@@ -51,7 +45,7 @@ NEAR_AND_FAR = dict.fromkeys(("near", "far"), np.ones((2, 3, 1), "float32"))
     ],
     ids=["dense", "normalization", "gru", "attention"],
 )
-def test_other_limits_stay(build):
+def test_limits_of_other_layers_stay(build):
     keras.utils.set_random_seed(0)
     x = sequence(size=6)
     assert widened(keras.Model(x, build(x))) < 2
@@ -63,18 +57,13 @@ class GatedInFunction(layers.Layer):
         return ops.glu(x - 300)
 
 
-def summed_in_float64(x):
-    return (x / 10).mean((1, 2), "float64")
-
-
 def with_tenths(x):
     powers = np.exp((tenths := x * np.float32(0.1)) - tenths.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
 
 def with_another_softplus(x):
-    x = x / 10
-    return np.logaddexp(np.float32(0), x) - np.maximum(x, 0)
+    return np.logaddexp(np.float32(0), x / 10) - np.maximum(x / 10, 0)
 
 
 def with_an_open_gate(x):
@@ -86,7 +75,7 @@ def with_an_open_gate(x):
 @pytest.mark.parametrize(
     ("build", "other", "shape"),
     [
-        (lambda x: ops.mean(x / 10, (1, 2)), summed_in_float64, (40, 40, 3)),
+        (lambda x: ops.mean(x / 10, (1, 2)), lambda x: (x / 10).mean((1, 2), "float64"), (40, 40, 3)),
         (lambda x: ops.softmax(x / 10), with_tenths, (24,)),
         (lambda x: ops.softplus(x / 10) - ops.relu(x / 10), with_another_softplus, (2,)),
         (lambda x: ops.glu(x - 300), with_an_open_gate, (2,)),
@@ -100,7 +89,7 @@ def with_an_open_gate(x):
         "within a tf.function",
     ],
 )
-def test_what_may_stand_in_its_place_is_within_limits(build, other, shape):
+def test_equivalent_computations_are_within_limits(build, other, shape):
     """Of whole numbers, which stay while rounding is measured."""
     x = keras.Input(shape, name="x")
     signature = model_signature(keras.Model(x, build(x)))

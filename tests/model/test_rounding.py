@@ -8,7 +8,7 @@ from keras import layers, ops
 
 from keras_attn_export._model import moved_runs
 from keras_attn_export._model.golden_cases import LARGE
-from keras_attn_export._model.rounding import _usual_share, with_rounding
+from keras_attn_export._model.rounding import with_rounding
 from keras_attn_export._model.signature import model_signature
 from keras_attn_export._standalone.verify import Case
 
@@ -21,7 +21,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(moved_runs, "_as_graph", lambda *given: graphs.append(as_graph(*given)) or graphs[-1])
     yield
     # what is left of lost digits is another in a graph
-    lost_digits = "cancel" in request.node.name and "traced" not in request.node.name
+    lost_digits = "cancel" in request.node.name and "Traced" not in request.node.name
     assert None not in graphs or lost_digits, "a model ran one by one that could be a graph"
 
 
@@ -47,10 +47,9 @@ def dense(units=4, activation=None):
     return keras.Model(x, {"out": layers.Dense(units, activation, bias_initializer="normal")(x)})
 
 
-@pytest.mark.parametrize("value", [0.3, 0.8 / 417])
-def test_a_sum_of_numbers_that_are_alike_may_round_the_same_way_each_time(value):
+def test_sums_of_equal_numbers_may_round_in_one_direction():
     """As the values behind a length of 1: summed one after the other, none of the roundings undoes another."""
-    given = np.full((1, 447, 1), value, "float32")
+    given = np.full((1, 447, 1), 0.8 / 417, "float32")
     limit, _ = rounding_of(lambda x: ops.sum(x, 1), given)
     in_order = np.cumsum(given[0, :, 0], dtype="float32")[-1]
     exact = given.astype("float64").sum()
@@ -59,7 +58,7 @@ def test_a_sum_of_numbers_that_are_alike_may_round_the_same_way_each_time(value)
     assert limit.max() < 2e-5 * exact
 
 
-def test_sums_of_numbers_that_are_alike_may_then_cancel():
+def test_sums_of_equal_numbers_may_cancel():
     """As in a projection behind such attention: what is left is as far off as both sums, and much smaller."""
     ids = keras.Input((None,), dtype="int32", name="ids")
     project = layers.Dense(1, use_bias=False)
@@ -76,7 +75,7 @@ def test_sums_of_numbers_that_are_alike_may_then_cancel():
 
 
 @pytest.mark.parametrize(("precision", "behind"), [("float16", 30.5), ("int8", 100.5)])
-def test_where_scores_are_large_a_coarse_precision_decides_which_key_is_seen(precision, behind):
+def test_large_scores_have_wide_limits_in_coarse_precisions(precision, behind):
     """Moved by a unit the first of two stays the larger one; a file may round further, in each term of a product."""
     x = keras.Input((2,), name="x")
     signature = model_signature(keras.Model(x, {"out": ops.softmax(x)}))
@@ -92,7 +91,7 @@ def test_where_scores_are_large_a_coarse_precision_decides_which_key_is_seen(pre
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
-def test_sums_give_room_where_positions_are_many_and_as_float32_rounds(precision):
+def test_sums_over_many_positions_widen_float32_limits_alone(precision):
     def share(*shape):
         rows = (-1, int(np.prod(shape[1:-1])), shape[-1])
         given = 2 + numbers(*shape) % 1
@@ -105,7 +104,7 @@ def test_sums_give_room_where_positions_are_many_and_as_float32_rounds(precision
     assert share(4, 512, 3) < (8 if precision == "float32" else 1.5) * few
 
 
-def test_cancellation_gives_room():
+def test_cancellation_widens_limits():
     given = 300 + numbers(5, 4, 9)
     limit, expected = rounding_of(lambda x: ops.mean(x * x, -1) - ops.mean(x, -1) ** 2, given)
     error = np.abs(expected - given.astype("float64").var(-1))
@@ -114,29 +113,22 @@ def test_cancellation_gives_room():
     assert limit.max() < 2
 
 
-class LessTheirMean(layers.Layer):
+class LessTheirMean(layers.Embedding):
     """Rows of a table less their mean."""
 
-    def __init__(self, traced):
-        super().__init__()
-        self.table = layers.Embedding(7, 5)
-        self.rows = tf.function(self.of) if traced else self.of
-
-    def build(self, shape):
-        self.table.build(shape)
-
-    def of(self, ids):
-        rows = self.table(ids)
+    def call(self, ids):
+        rows = super().call(ids)
         return rows - ops.mean(rows, -1, keepdims=True)
 
-    def call(self, ids):
-        return self.rows(ids)
+
+class TracedLessTheirMean(LessTheirMean):
+    call = tf.function(LessTheirMean.call)
 
 
-@pytest.mark.parametrize("traced", [False, True], ids=["", "that TensorFlow has traced"])
-def test_weights_that_cancel_give_room_without_a_float_input_and_are_put_back(traced):
+@pytest.mark.parametrize("layer", [LessTheirMean, TracedLessTheirMean])
+def test_weights_that_cancel_widen_limits_and_are_restored(layer):
     ids = keras.Input((), dtype="int32", name="ids")
-    model = keras.Model(ids, {"out": LessTheirMean(traced)(ids)})
+    model = keras.Model(ids, {"out": layer(7, 5)(ids)})
     model.set_weights([1000 + numbers(7, 5)])
     limit, expected = rounding(model, {"ids": np.arange(7)})
     assert np.abs(expected).max() < 5
@@ -145,18 +137,14 @@ def test_weights_that_cancel_give_room_without_a_float_input_and_are_put_back(tr
     np.testing.assert_array_equal(model(np.arange(7))["out"], expected)
 
 
-def test_a_wide_column_gives_the_others_no_room():
-    x = keras.Input((6,), name="x")
+def test_wide_columns_and_fills_leave_other_limits_narrow():
+    x, seen = keras.Input((6,), name="x"), keras.Input((6,), dtype="bool", name="seen")
     both = ops.concatenate([layers.Dense(1)(x) * 1e6, layers.Dense(2)(x)], axis=-1)
     limit, expected = rounding(keras.Model(x, {"out": both}), {"x": numbers(5, 6)})
     assert np.abs(expected[:, 0]).max() > 1e5
     assert limit[:, 1:].max() < 1e-4
-
-
-def test_fills_give_the_scores_no_room():
-    x, seen = keras.Input((6,), name="x"), keras.Input((6,), dtype="bool", name="seen")
-    model = keras.Model([x, seen], {"out": ops.where(seen, x * 0.3, -1e9)})
-    limit, expected = rounding(model, {"x": numbers(5, 6), "seen": numbers(5, 6) > 0})
+    filled = keras.Model([x, seen], {"out": ops.where(seen, x * 0.3, -1e9)})
+    limit, expected = rounding(filled, {"x": numbers(5, 6), "seen": numbers(5, 6) > 0})
     assert limit[expected > -1e8].max() < 1e-4
 
 
@@ -172,7 +160,7 @@ def test_small_outputs_have_small_limits_and_tails_do_not():
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "silu", "gelu"])
-def test_a_closed_gate_lets_through_what_onnxruntime_makes_of_its_zero(activation):
+def test_closed_gates_allow_the_sigmoid_of_onnxruntime(activation):
     gate, state = keras.Input((3,), name="gate"), keras.Input((3,), name="state")
     out = keras.activations.get(activation)(gate) * state + ops.tanh(state)  # in which the state is not seen
     inputs = {"gate": np.full((4, 3), -20, "float32"), "state": 1e4 * numbers(4, 3)}
@@ -184,20 +172,17 @@ def test_a_closed_gate_lets_through_what_onnxruntime_makes_of_its_zero(activatio
 
 
 @pytest.mark.parametrize("gate_of_all", [-30, 30])
-def test_gates_of_two_keys_do_not_move_alike(gate_of_all):
-    """Or the weights of a softmax would seem to stay, and one that onnxruntime moves would be called wrong."""
+def test_limits_cover_gates_that_err_alike_or_apart(gate_of_all):
+    """Otherwise weights of a softmax would seem to stay, and weights that onnxruntime moves would be refused."""
     given = np.full((4, 8), gate_of_all, "float32")
     limit, expected = rounding_of(lambda gate: ops.softmax(1e4 * keras.activations.sigmoid(gate)), given)
     assert np.all(limit > 1.7e-7 * 1e4 * expected)
-
-
-def test_many_gates_may_all_be_off_by_the_same():
     given = np.full((4, 4096), -30, "float32")
     limit, _ = rounding_of(lambda gate: ops.sum(1e4 * keras.activations.sigmoid(gate), -1, keepdims=True), given)
     assert np.all(limit > 1.7e-7 * 1e4 * 4096)
 
 
-def test_the_score_of_a_sure_choice_is_as_far_off_as_a_sum_rounds_near_one():
+def test_log_probability_near_zero_rounds_as_a_sum_near_one():
     """Where all others have 1e-5 of the probability together, its logarithm is known to 1e-7 and no better."""
     given = np.where(np.arange(9) == 4, 14, numbers(5, 9))
     given[:, 0] = -np.inf
@@ -208,7 +193,7 @@ def test_the_score_of_a_sure_choice_is_as_far_off_as_a_sum_rounds_near_one():
     assert np.all(limit[:, 1:] < 1e-4)
 
 
-def test_choices_between_equals_are_marked():
+def test_choices_between_equal_scores_are_ties():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, {"out": ops.argmax(x * 0.1 + x * 0.2, -1), "any": ops.any(x > 0.5, -1)})
     x = np.array([[1, 1, 0], [1, 0.5, 0], [0.2, 0.9, 0.9], [0.1, 0, 0.4]], "float32")
@@ -217,14 +202,14 @@ def test_choices_between_equals_are_marked():
     assert rounding(model, {"x": near}, name="any")[0].tolist() == [True, False]
 
 
-def test_scores_far_apart_for_float32_may_be_equal_in_float16():
+def test_scores_apart_in_float32_may_be_ties_in_float16():
     dense = layers.Dense(2, use_bias=False, kernel_initializer="identity")
     for precision, ties in {"float32": [False, False], "float16": [True, False]}.items():
         given = np.array([[1, 1.001], [1, 1.5]], "float32")
         assert rounding_of(lambda x: ops.argmax(dense(x), -1), given, precision)[0].tolist() == ties
 
 
-def test_coarser_precisions_have_wider_limits_that_come_out_alike_twice_and_weights_stay():
+def test_coarser_precisions_have_wider_limits_which_are_deterministic():
     model, inputs = dense(), {"x": numbers(5, 6)}
     before = model.get_weights()
     each = [rounding(model, inputs, precision)[0] for precision in ("float32", "float32", "float16", "int8")]
@@ -235,7 +220,7 @@ def test_coarser_precisions_have_wider_limits_that_come_out_alike_twice_and_weig
         np.testing.assert_array_equal(weight, kept)
 
 
-def test_a_convolution_of_images_is_not_in_int8_and_a_scalar_has_a_limit():
+def test_image_convolutions_have_no_int8_limit_and_scalars_have_limits():
     x = keras.Input((6, 6, 2), name="x")
     conv = keras.Model(x, {"out": layers.Conv2D(3, 3)(x), "mean": ops.mean(x)})
     inputs = {"x": numbers(2, 6, 6, 2)}
@@ -247,15 +232,7 @@ def test_a_convolution_of_images_is_not_in_int8_and_a_scalar_has_a_limit():
     assert 0 < limit < 1e-5
 
 
-def test_zeros_do_not_hide_what_moves():
-    seen = np.array([0, 0, 0, 0, 0, 0, 0, 2e-6, 1e-6, 4e-6])[:, np.newaxis]  # as of a ReLU, or where luck left them
-    assert np.all(_usual_share(seen, np.full((10, 1), 0.5)) == 4e-6)
-    assert np.all(_usual_share(np.zeros((10, 1)), np.ones((10, 1))) == 0)
-    channels = np.broadcast_to([1e-6, 1e-3], (4, 3, 2))
-    np.testing.assert_allclose(_usual_share(channels, np.ones((4, 3, 2))), channels)
-
-
-def test_an_output_of_as_many_rows_as_there_are_numbers():
+def test_outputs_may_have_as_many_rows_as_inputs_have_numbers():
     positive = layers.Lambda(lambda x: tf.boolean_mask(x, x > 0))
     limit, expected = rounding_of(positive, np.array([[1, -1, 1e-45, -1e-45, 2, 3]], "float32") + 0.1)
     assert limit.shape == expected.shape

@@ -29,7 +29,7 @@ def named_model(*names, **options):
     return keras.Model(inputs, keras.ops.concatenate(inputs) if len(inputs) > 1 else layers.Identity()(inputs[0]))
 
 
-def test_functional_names_dtypes_and_shapes():
+def test_functional_models_have_names_dtypes_and_shapes():
     signature = model_signature(dict_inputs_and_outputs(), None)
     assert set(signature.inputs) == {
         InputSpec("queries", "float32", (None, None, 6)),
@@ -39,6 +39,8 @@ def test_functional_names_dtypes_and_shapes():
     }
     assert set(signature.outputs) == {"context", "weights"}
     assert signature.is_functional
+    past = ["past_key_values.0.key", "past_key_values.0.value", "Input-Token"]
+    assert names(model_signature(named_model(*past), None)) == past
 
 
 @pytest.mark.parametrize(
@@ -48,11 +50,11 @@ def test_functional_names_dtypes_and_shapes():
         (input_passed_through, {"x_output", "doubled"}),  # never by an input's name
     ],
 )
-def test_outputs_without_keys(build, outputs):
+def test_outputs_without_keys_are_named_by_layers(build, outputs):
     assert set(model_signature(build(), None).outputs) == outputs
 
 
-def test_nested_structures():
+def test_nested_structures_have_joined_names():
     a, b = keras.Input((3,), name="a"), keras.Input((3,), name="b")
     model = keras.Model({"pair": [a, b]}, {"nested": {"sum": a + b, "more": [a - b]}})
     signature = model_signature(model, None)
@@ -62,7 +64,7 @@ def test_nested_structures():
     np.testing.assert_array_equal(outputs["nested_more_0"], -2 * ONES)
 
 
-def test_subclass_inputs_are_calls_arguments_or_the_keys_of_its_one_mapping():
+def test_subclass_inputs_are_arguments_or_keys_of_one_mapping():
     signature = model_signature(TwoArguments(), two_argument_samples())
     dtypes = {"q": "float32", "kv": "float32", "valid_lens": "int64"}
     assert {spec.name: spec.dtype for spec in signature.inputs} == dtypes
@@ -73,7 +75,7 @@ def test_subclass_inputs_are_calls_arguments_or_the_keys_of_its_one_mapping():
     assert signature.outputs == ("output_0", "output_1")
 
 
-def test_a_sequential_without_input_is_built_from_the_sample():
+def test_sequential_without_input_is_built_from_samples():
     model = keras.Sequential([layers.Dense(2, name="out")], name="plain")
     built = with_input(model, {"x": np.ones((4, 3), "float32")})
     signature = model_signature(built, None)
@@ -83,8 +85,8 @@ def test_a_sequential_without_input_is_built_from_the_sample():
     assert model_signature(model, {"x": np.ones((4, 3), "float32")}).inputs == signature.inputs
 
 
-@pytest.mark.parametrize("samples", [None, {}, {"x": np.ones((1, 3)), "y": np.ones((1, 3))}, np.ones((1, 3))])
-def test_a_sequential_without_input_asks_for_one_sample(samples):
+@pytest.mark.parametrize("samples", [None, {"x": np.ones((1, 3)), "y": np.ones((1, 3))}, np.ones((1, 3))])
+def test_sequential_without_input_asks_for_one_sample(samples):
     model = keras.Sequential([layers.Dense(2)], name="plain")
     with pytest.raises(InputError, match=r"`plain` is a Sequential without an Input.*sample_inputs="):
         with_input(model, samples)
@@ -103,14 +105,9 @@ SAMPLE = np.ones((1, 2, 3))
     ],
     ids=["none", "unknown", "without the first", "that Keras cannot run"],
 )
-def test_samples_that_a_subclass_refuses(samples, said):
+def test_samples_that_do_not_fit_a_subclass_are_refused(samples, said):
     with pytest.raises(InputError, match=said):
         model_signature(TwoArguments(), samples)
-
-
-def test_names_with_dots_and_hyphens():
-    past = ["past_key_values.0.key", "past_key_values.0.value", "Input-Token"]
-    assert names(model_signature(named_model(*past), None)) == past
 
 
 @pytest.mark.parametrize(
@@ -118,18 +115,15 @@ def test_names_with_dots_and_hyphens():
     [
         (lambda: named_model("my input"), "my input.*name='my_input'"),
         (lambda: named_model("2nd"), "`2nd` .* name='input_2nd'"),
-        (lambda: named_model("_x"), "`_x` .* name='x'"),
         (lambda: named_model("class"), "`class` .* name='input_class'"),
-        (lambda: named_model("self"), "`self` .* name='input_self'"),
         (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
         (lambda: named_model("past.0.key", "past_0-key"), "Inputs `past.0.key` and `past_0-key` have one name"),
-        (lambda: named_model(".0"), r"`\.0` .* name='input_\.0'"),
         (lambda: named_model("x", ragged=True), "`x` is ragged"),
         (lambda: named_model("x", sparse=True), "`x` is sparse"),
         (lambda: named_model("x", dtype="bfloat16"), "`x` is bfloat16, which NumPy does not have"),
     ],
 )
-def test_refused_by_name(build, message):
+def test_inputs_that_no_file_can_have_are_refused_by_name(build, message):
     model = build()
     with pytest.raises(UnsupportedModelError, match=message):
         model_signature(model, None)
@@ -153,7 +147,7 @@ class OptionalArgument(keras.Model):
         return {"doubled": x * 2, "y": y, "pair": [None, x]}
 
 
-def test_none_among_arguments_and_outputs_of_a_subclass_is_left_out():
+def test_none_in_arguments_and_outputs_is_left_out():
     signature = model_signature(OptionalArgument(), {"x": ONES, "y": None})
     assert names(signature) == ["x"]
     assert list(signature.run({"x": ONES})) == ["doubled", "pair_1"]

@@ -33,7 +33,7 @@ def test_each_input_is_read_by_its_own_layers():
     assert (words_of(found["colour"]).known, words_of(found["colour"]).in_sentences) == (tuple(COLOURS), False)
 
 
-def test_one_that_refuses_words_hides_no_other():
+def test_closed_vocabulary_of_one_input_leaves_others_open():
     first, second = (keras.Input((1,), dtype="string", name=name) for name in "ab")
     closed = layers.StringLookup(vocabulary=["x"], num_oov_indices=0, name="closed")
     model = keras.Model([first, second], [closed(first), layers.StringLookup(vocabulary=["y"], name="open")(second)])
@@ -43,44 +43,41 @@ def test_one_that_refuses_words_hides_no_other():
     assert {*words_of(found["a"]).draw((50,), RNG)} == {"x"} == {*words_of(found["a"]).every}
 
 
-def test_words_come_in_turn_with_odd_ones():
+def test_words_are_drawn_with_odd_strings_cases_and_spaces():
     words = Words(tuple("abcdefgh"), in_sentences=False)
     drawn = words.draw((4, 3), RNG)
     assert (drawn.shape, drawn.dtype) == ((4, 3), object)
     assert {*"abcdefgh", *ODD[:4]} == {*drawn.flat}
     assert {*ODD, *"abcdefgh", "A", "a "} <= {*words.every}
+    sentences = Words(tuple(WORDS), in_sentences=True).draw((200,), RNG)
+    assert any("GRÜN" in text for text in sentences)
+    assert any("\t" in text for text in sentences)
 
 
-def test_sentences_hold_words_in_other_case_and_between_other_spaces():
-    texts = Words(tuple(WORDS), in_sentences=True).draw((200,), RNG)
-    assert any("GRÜN" in text for text in texts)
-    assert any("\t" in text for text in texts)
-
-
-def test_floats_lie_around_the_limits_of_buckets():
+def test_floats_are_drawn_around_bucket_limits():
     drawn = source(layers.Discretization(bin_boundaries=[100.0, 200.0, 300.0]), 1).draw((400, 1), RNG)
     assert {100.0, 200.0, 300.0} <= {*drawn.flat}
     assert len(np.unique(np.digitize(drawn, [100.0, 200.0, 300.0]))) == 4
 
 
-def test_floats_are_scaled_as_those_that_are_normalized():
+def test_floats_are_drawn_with_the_scale_of_a_normalization():
     drawn = source(layers.Normalization(mean=[1e6, -5.0], variance=[1e8, 4.0]), 2).draw((500, 2), RNG)
     np.testing.assert_allclose((drawn.mean(0) - [1e6, -5]) / [1e4, 2], 0, atol=0.2)
     np.testing.assert_allclose(drawn.std(0), [1e4, 2], rtol=0.1)
 
 
 @pytest.mark.parametrize("unknown", [0, 1])
-def test_whole_numbers_are_those_of_a_vocabulary(unknown):
+def test_integers_are_drawn_from_the_vocabulary(unknown):
     lookup = layers.IntegerLookup(vocabulary=[5, 70], num_oov_indices=unknown)
     drawn = {*source(lookup, 1, dtype="int64").draw((300,), RNG)}
     assert drawn == {5, 70} | ({71, 1070, -1, 0} if unknown else set())
 
 
-def test_whole_numbers_are_classes():
+def test_integers_of_a_category_encoding_are_classes():
     assert source(layers.CategoryEncoding(7, output_mode="one_hot"), 1, dtype="int64").ids == Ids(0, 6)
 
 
-def test_cases_of_samples_try_odd_strings_too():
+def test_golden_cases_with_samples_try_odd_strings():
     x = keras.Input((1,), dtype="string", name="x")
     model = keras.Model(x, layers.StringLookup(vocabulary=["a", "b"])(x))
     given = {"x": np.array([["b"], ["a"]], object)}

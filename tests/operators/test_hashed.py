@@ -24,7 +24,7 @@ def fast(x, count=2**63 - 1):
     return tf.strings.to_hash_bucket_fast(x, count)
 
 
-def test_every_length():
+def test_hashes_of_texts_of_every_length_equal_tensorflow():
     converted = Converted(fast, x=texts(*WORDS))
     converted.assert_same()
     converted.assert_same(x=drawn(CHARACTERS[:127], range(201)))
@@ -34,14 +34,14 @@ def test_every_length():
 
 
 @pytest.mark.slow
-def test_every_character():
+def test_hashes_of_every_character_equal_tensorflow():
     together = ["".join(CHARACTERS[at : at + 200]) for at in range(0, len(CHARACTERS), 200)]
     converted = Converted(fast, x=texts(*together[:600]))
     for at in range(0, len(together), 600):
         converted.assert_same(x=texts(*together[at : at + 600]))
 
 
-def test_the_zero_character_and_what_is_no_text():
+def test_zero_characters_are_hashed_and_invalid_utf8_refused():
     converted = Converted(fast, x=texts("a\0b", "\0", "\0\0\0\0"))
     converted.assert_same()
     with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument, match="invalid utf8"):
@@ -49,7 +49,7 @@ def test_the_zero_character_and_what_is_no_text():
 
 
 @pytest.mark.parametrize("count", [1, 7, 2**40 + 1])
-def test_any_shape_and_count(count):
+def test_hashes_of_any_shape_and_bucket_count_equal_tensorflow(count):
     converted = Converted(lambda x: fast(x, count), x=texts(WORDS[:3], WORDS[3:6]))
     for rows in (0, 1, 2):
         converted.assert_same(x=np.full((rows, 2), "", object))
@@ -57,19 +57,19 @@ def test_any_shape_and_count(count):
     converted.assert_same()
 
 
-def test_what_was_put_together_from_characters():
+def test_hashes_of_edited_texts_equal_tensorflow():
     def lowered(x):
         return fast(tf.strings.strip(tf.strings.regex_replace(tf.strings.lower(x), "[.,]", "")))
 
     Converted(lowered, x=texts(" Hello, World. ", "...", "ÄÖÜ abc,")).assert_same()
 
 
-def test_numbers_as_texts():
+def test_hashes_of_numbers_as_texts_equal_tensorflow():
     Converted(lambda x: fast(tf.as_string(x)), x=NUMBERS).assert_same()
 
 
 @pytest.mark.parametrize("key", [(0, 0), (3, 2**62 + 5), (-7, 1)])
-def test_with_a_key(key):
+def test_hashes_with_a_key_equal_tensorflow(key):
     converted = Converted(lambda x: tf.strings.to_hash_bucket_strong(x, 2**63 - 1, key), x=texts(*WORDS))
     converted.assert_same()
     converted.assert_same(x=drawn(CHARACTERS[:127], range(70)))
@@ -85,7 +85,7 @@ CROSSED = {
 
 
 @pytest.mark.parametrize(("columns", "options"), CROSSED.values(), ids=CROSSED)
-def test_crossed(columns, options):
+def test_crossed_columns_equal_tensorflow(columns, options):
     def crossed(**given):
         found = tf.sparse.cross_hashed(list(given.values()), **options)
         return tf.concat([found.values, tf.reshape(found.indices, [-1]), found.dense_shape], 0)

@@ -25,7 +25,7 @@ def assert_as_keras(model, given, folder):
 @pytest.mark.parametrize("mode", ["int", "multi_hot", "count", "tf_idf"])
 @pytest.mark.parametrize("mask", [None, "[MASK]"])
 @pytest.mark.parametrize("unknown", [0, 1])
-def test_every_mode_of_a_string_lookup(mode, mask, unknown, tmp_path):
+def test_string_lookup_equals_keras_in_every_mode(mode, mask, unknown, tmp_path):
     options = {"output_mode": mode, "mask_token": mask, "num_oov_indices": unknown, **WEIGHTS.get(mode, {})}
     model = of_one_word(**options)
     given = STRINGS if unknown else np.append(KNOWN, [[mask or "red"] * 3], axis=0)
@@ -33,14 +33,14 @@ def test_every_mode_of_a_string_lookup(mode, mask, unknown, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_oov_indices": 0}, {"mask_token": "", "oov_token": "?"}])
-def test_numbers_become_words_again(options, tmp_path):
+def test_inverted_string_lookup_equals_keras(options, tmp_path):
     number = keras.Input((None,), dtype="int64", name="number")
     model = keras.Model(number, {"word": layers.StringLookup(vocabulary=COLOURS, invert=True, **options)(number)})
     found = assert_as_keras(model, {"number": np.array([[0, 1, 2, 3, 4, 99, -1]])}, tmp_path)
     assert {"red", "blue"} <= {*found["word"].flat}
 
 
-def test_numbers_of_words_become_numbers_again(tmp_path):
+def test_inverted_integer_lookup_equals_keras(tmp_path):
     """What has no word is -1, as where words are refused."""
     number = keras.Input((None,), dtype="int64", name="number")
     model = keras.Model(number, {"found": layers.IntegerLookup(vocabulary=[5, 7], invert=True)(number)})
@@ -48,7 +48,7 @@ def test_numbers_of_words_become_numbers_again(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["int", "one_hot", "multi_hot"])
-def test_numbers_are_looked_up_among_three_for_the_unknown(mode, tmp_path):
+def test_integer_lookup_with_three_unknown_indices_equals_keras(mode, tmp_path):
     """The shape of what is looked up is known, or that of the mask would be taken for it."""
     number = keras.Input((1,), dtype="int64", name="number")
     lookup = layers.IntegerLookup(vocabulary=[5, -7, 100], num_oov_indices=3, mask_token=0, output_mode=mode)
@@ -57,7 +57,7 @@ def test_numbers_are_looked_up_among_three_for_the_unknown(mode, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["int", "multi_hot"])
-def test_a_word_that_keras_refuses_is_refused(mode, tmp_path):
+def test_unknown_word_without_an_index_is_refused(mode, tmp_path):
     model = of_one_word(num_oov_indices=0, mask_token="[MASK]", output_mode=mode)
     with pytest.raises(Exception, match="indices element out of data bounds"):
         onnx_outputs(model, {"word": STRINGS}, tmp_path)

@@ -10,10 +10,11 @@ from traced_functions import Converted
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._model.texts import ODD
+from keras_attn_export._operators import alphabets
 
-TEXTS = np.array(
-    [*ODD, "", "a,,b", ",", "<br />x<br /><br />", " . a", "aXbXX", "a http://x.y/é?z b", "12345.67"], object
-)
+SCRIPTS = ["no\u00a0break e\u0301 ạ́", "你好, 世界!", "\U00020000a\U0002f800", "क्ष ।"]
+EDITED = ["", "a,,b", ",", "<br />x<br /><br />", " . a", "aXbXX", "a http://x.y/é?z b", "12345.67"]
+TEXTS = np.array([*ODD, *SCRIPTS, *EDITED], object)
 
 CHANGES = {
     "lower": lambda x: tf.strings.lower(x),
@@ -33,13 +34,15 @@ CHANGES = {
     "addresses": lambda x: tf.strings.regex_replace(x, r"https?://\S+|<[^>]*>", "@"),
     "some digits": lambda x: tf.strings.regex_replace(x, r"\d{2,3}[.]?", "#"),
     "letters of any script": lambda x: tf.strings.regex_replace(x, r"[\p{Lu}]|ß", "-"),
+    "marks": lambda x: tf.strings.regex_replace(x, r"\p{Mn}|\p{P}", ""),
+    "ideographs": lambda x: tf.strings.regex_replace(x, r"[\x{4E00}-\x{9FFF}]", r" \0 "),
     "a text": lambda x: tf.strings.regex_replace(tf.strings.lower(x), "<br />", " - "),
     "after a text": lambda x: tf.strings.regex_replace(tf.strings.regex_replace(x, "<br />", "A!"), "[!]", ""),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_texts_become_what_tensorflow_makes_of_them(change):
+def test_text_operations_equal_tensorflow(change):
     converted = Converted(CHANGES[change], x=TEXTS)
     found = converted.assert_same()
     assert (found != TEXTS).any()
@@ -48,14 +51,14 @@ def test_texts_become_what_tensorflow_makes_of_them(change):
 
 
 @pytest.mark.parametrize("first", ["", "a"])
-def test_texts_in_a_branch(first):
+def test_texts_in_a_branch_equal_tensorflow(first):
     def either(x):
         return tf.cond(x[0] == "", lambda: tf.strings.lower(x), lambda: tf.strings.join([x, "b"]))
 
     Converted(either, x=TEXTS).assert_same(x=np.array([first, "Ä."], object))
 
 
-def test_texts_of_an_axis_of_nothing():
+def test_texts_of_an_empty_axis_equal_tensorflow():
     converted = Converted(lambda x: tf.strings.lower(x), x=TEXTS[None])
     converted.assert_same(x=np.empty((2, 0), object))
 
@@ -77,7 +80,7 @@ SPLITS = {
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_texts_are_split_where_tensorflow_splits_them(split):
+def test_splits_equal_tensorflow(split):
     converted = Converted(SPLITS[split], x=TEXTS)
     converted.assert_same()
     converted.assert_same(x=np.array(["a b"], object))
@@ -95,12 +98,12 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("take", TAKEN)
-def test_what_is_taken_of_strings_is_whole(take):
+def test_gathered_strings_equal_tensorflow(take):
     Converted(TAKEN[take], x=np.array([*"abcdefghijkl"], object).reshape(2, 3, 2)).assert_same()
 
 
 @pytest.mark.parametrize("same", [tf.equal, tf.not_equal])
-def test_strings_are_compared(same):
+def test_comparisons_of_strings_equal_tensorflow(same):
     Converted(lambda x: same(x, [["a"]]), x=np.array(["a", "b"], object)).assert_same()
     words = np.array([["ab", "a"], ["", "abc"]], object)
     for function, others in ((lambda x: same(x, "ab"), {}), (same, {"y": np.array(["ab", "abc"], object)})):
@@ -108,19 +111,7 @@ def test_strings_are_compared(same):
 
 
 # of which the first match may be shorter than the longest, or empty, or that Python reads otherwise than RE2
-ODD_PATTERNS = (
-    "a|ab",
-    "a?ab",
-    "[ab]*b",
-    "a*?b",
-    "(ab)?a",
-    "a*",
-    "^a",
-    r"\ba",
-    "(?i)a",
-    "[[:punct:]]",
-    "[a-ÿ]+",
-)
+ODD_PATTERNS = ("a|ab", "[ab]*b", "a*?b", "(ab)?a", "a*", "^a", r"\ba", "(?i)a", "[[:punct:]]", "[a-ÿ]+")
 
 
 @pytest.mark.parametrize(
@@ -141,6 +132,58 @@ ODD_PATTERNS = (
         (lambda x: tf.strings.unicode_decode(x, "UTF-16-BE").to_tensor(), "UnicodeDecode"),
     ],
 )
-def test_what_no_operator_does_is_refused(function, op):
+def test_string_operation_without_an_operator_is_refused(function, op):
     with pytest.raises(UnsupportedModelError, match=op):
         Converted(function, x=TEXTS)
+
+
+OF_ONE = ["a", "[a-z]", r"[\[-`]", r"\p{Mn}|\p{P}", r"(\s|[\x{4E00}-\x{9FFF}])", r"\.", r"[^\p{L}]"]
+
+
+@pytest.mark.parametrize("pattern", OF_ONE)
+def test_expression_of_a_set_matches_the_same_characters(pattern):
+    assert alphabets.is_of_one(pattern)
+    members = alphabets.matching(pattern)
+    assert 0 < members.sum() < len(members)
+    for each in (members, ~members):
+        np.testing.assert_array_equal(alphabets.matching(alphabets.expression(each)), each)
+
+
+def test_expression_of_the_empty_set_matches_nothing():
+    none = np.zeros(len(alphabets.everyone()), bool)
+    assert not alphabets.matching(alphabets.expression(none)).any()
+
+
+# the first and the last character of one, two, three and four bytes, and others on their sides
+ENDS = ["\x01", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
+ALL_LENGTHS = np.array(["", "plain", "".join(ENDS), "Straße 你好 שלום नमस्ते 👩\u200d👧", " \t\n", "e\u0301"], object)
+
+
+def code_points(x):
+    return tf.strings.unicode_decode(x, "UTF-8").to_tensor(shape=[None, None])
+
+
+def byte_values(x):
+    found = tf.ragged.map_flat_values(tf.io.decode_raw, tf.strings.bytes_split(x), tf.uint8)
+    return tf.cast(tf.squeeze(found, -1), tf.int32).to_tensor(shape=[None, None])
+
+
+@pytest.mark.parametrize("function", [code_points, byte_values])
+def test_code_points_and_bytes_equal_tensorflow(function):
+    converted = Converted(function, x=ALL_LENGTHS)
+    converted.assert_same()
+    converted.assert_same(x=ALL_LENGTHS[1:2])
+    rng = np.random.default_rng(0)
+    codes = rng.choice([*range(1, 0xD800), *range(0xE000, 0x110000)], (100, 50))
+    converted.assert_same(x=np.array(["".join(map(chr, row)) for row in codes], object))
+
+
+def test_empty_texts_have_no_code_points():
+    converted = Converted(code_points, x=ALL_LENGTHS)
+    for none in ([], [""]):
+        assert converted.assert_same(x=np.array(none, object)).size == 0
+
+
+def test_bytes_as_strings_are_refused():
+    with pytest.raises(UnsupportedModelError, match="`StringSplit`"):
+        Converted(lambda x: tf.strings.bytes_split(x).to_tensor(shape=[None, None]), x=ALL_LENGTHS)

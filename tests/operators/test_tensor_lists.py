@@ -1,8 +1,9 @@
-"""A `TensorArray` that a loop writes holds in ONNX what it does in TensorFlow: elements in their places, else zeros."""
+"""`TensorArray` in ONNX: elements in their places and zeros elsewhere, also without a loop and in `keras.ops.scan`."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 from traced_functions import Converted
 
 from keras_attn_export import UnsupportedModelError
@@ -32,7 +33,7 @@ def at_the_step(made, i, value):
     return made.write(i, value)
 
 
-def test_a_loop_that_ends_early_leaves_zeros():
+def test_loop_that_ends_early_leaves_zeros():
     converted = of_steps(lambda x, steps: written(x, steps, at_the_step))
     for steps in (1, 3, 5):
         found = converted.assert_same(steps=np.array(steps, "int32"))
@@ -42,7 +43,7 @@ def test_a_loop_that_ends_early_leaves_zeros():
 
 
 @pytest.mark.slow
-def test_zeros_of_other_dtypes():
+def test_elements_of_other_dtypes_have_zeros():
     def all_dtypes(x, steps):
         dtypes = (tf.int32, tf.int64, tf.bool, tf.float64)
         return tf.stack([tf.cast(written(x, steps, at_the_step, dtype=dtype), tf.float64) for dtype in dtypes])
@@ -51,7 +52,7 @@ def test_zeros_of_other_dtypes():
 
 
 @pytest.mark.slow
-def test_elements_are_where_their_index_says():
+def test_elements_are_written_at_their_index():
     """From the last to the first, every other, not from the first on, and the same again and again: the last counts."""
 
     def all_ways(x, steps):
@@ -64,7 +65,7 @@ def test_elements_are_where_their_index_says():
     converted.assert_same(steps=np.array(1, "int32"))
 
 
-def test_several_elements_in_one_step():
+def test_loop_may_write_several_elements_in_a_step():
     def write(made, i, value):
         return made.write(2 * i, value).write(2 * i + 1, -value)
 
@@ -73,7 +74,7 @@ def test_several_elements_in_one_step():
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_one_that_grows_is_as_long_as_it_is_written(step):
+def test_dynamic_array_has_the_length_that_is_written(step):
     converted = of_steps(lambda x, steps: written(x, steps, at_the_step, size=0, step=step, dynamic_size=True))
     assert converted.assert_same().shape == (1 + 2 * step, 2, 3)
     assert step > 1 or converted.model.graph.node[-1].op_type == "Loop"  # which writes all
@@ -88,26 +89,26 @@ def written_while(goes_on, x, end, moves=0):
     return tf.while_loop(lambda i, end, value, _: goes_on(i, end, value), body, (0, end, x, array(end)))[-1].stack()
 
 
-def test_nothing_is_added_where_the_loop_writes_all():
+def test_loop_that_writes_all_needs_no_padding():
     converted = Converted(lambda x: written_while(lambda i, end, _: i < end, x, tf.shape(x)[0]), x=X)
     converted.assert_same()
     assert converted.model.graph.node[-1].op_type == "Loop"
 
 
-def test_a_loop_that_may_end_before_its_last_step_is_not_taken_for_one_that_writes_all():
+def test_loop_with_another_condition_leaves_zeros():
     goes_on = lambda i, end, value: (i < end) & (tf.reduce_max(value) < 20)  # noqa: E731
     converted = Converted(lambda x: written_while(goes_on, x, 5), x=X)
     assert not converted.assert_same()[2:].any()
     assert converted.assert_same(x=X / 10)[4].all()
 
 
-def test_an_end_that_the_loop_moves_is_not_taken_for_the_length():
+def test_loop_with_a_moving_end_leaves_zeros():
     converted = Converted(lambda x: written_while(lambda i, end, _: i < end, x, 4, moves=1), x=X)
     assert not converted.assert_same()[2:].any()
 
 
 @pytest.mark.slow
-def test_a_loop_in_a_loop_writes_its_own():
+def test_nested_loops_write_their_own_arrays():
     def nested(x, steps):
         made = tf.TensorArray(tf.float32, 4, element_shape=(5, None, 3))
 
@@ -132,9 +133,34 @@ NO_FORM = {
 
 
 @pytest.mark.parametrize(("made", "write"), NO_FORM.values(), ids=NO_FORM)
-def test_what_has_no_form_is_refused(made, write):
+def test_array_read_or_written_conditionally_is_refused(made, write):
     def function(x, steps):
         return tf.while_loop(lambda i, _: i < steps, lambda i, to: (i + 1, write(to, i, x)), (0, made(x)))[-1].stack()
 
     with pytest.raises(UnsupportedModelError, match="writes a `TensorArray` in a way that has no form in ONNX"):
         of_steps(function)
+
+
+def in_a_line(*tensors):
+    return tf.concat([tf.reshape(tf.cast(each, tf.float32), [-1]) for each in tensors], 0)
+
+
+@pytest.mark.slow
+def test_scans_of_several_tensors_none_and_booleans_equal_keras():
+    def scanned(x):
+        both = ops.scan(lambda c, row: ((c[0] + row["k"], ~c[1]), {"a": c[0], "b": c[1]}), (x[0], True), {"k": x})
+        alone = ops.scan(lambda c, _: (c * 2 + 1, c), x[0], None, length=3)
+        silent = ops.scan(lambda c, row: (c + row, None), x[0], x)
+        return in_a_line(*tf.nest.flatten(both), *alone, silent[0])
+
+    Converted(scanned, x=X).assert_same()
+
+
+def test_array_written_before_and_in_a_loop_keeps_both():
+    def made_of(x):
+        made = tf.TensorArray(tf.float32, 6, element_shape=(3,), clear_after_read=False).write(0, x[0])
+        go_on = lambda i, made: (i + 1, made.write(i + 1, made.read(i) * 2))  # noqa: E731
+        made = tf.while_loop(lambda i, _: i < 4, go_on, (0, made))[1]
+        return in_a_line(made.stack(), made.gather([3, 0]), made.size())
+
+    assert Converted(made_of, x=X).assert_same()[12:15].tolist() == (X[0] * 16).tolist()

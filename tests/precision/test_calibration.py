@@ -7,7 +7,7 @@ import pytest
 
 from keras_attn_export import ExportError, InputError
 from keras_attn_export._options import checked_options
-from keras_attn_export._precision.calibration import ROWS, calibration_batches, first_rows, rows_of
+from keras_attn_export._precision.calibration import ROWS, calibration_batches, rows_of
 from keras_attn_export._standalone.verify import Spec
 
 X, LENS = Spec("x", "float32", ("batch", "length", 2)), Spec("lens", "int32", ("batch",))
@@ -29,30 +29,27 @@ def write_table(file, **columns):
     [ARRAYS, list(ARRAYS.values()), {"x": ROWS_OF_X.tolist(), "lens": [3, 1]}],
     ids=["by name", "in order", "lists"],
 )
-def test_arrays(given):
+def test_arrays_are_taken_by_name_or_order(given):
     (batch,) = batches_of(given)
     assert {name: array.dtype.name for name, array in batch.items()} == {"x": "float32", "lens": "int32"}
     np.testing.assert_array_equal(batch["x"], ROWS_OF_X)
 
 
-def test_one_array_alone_in_batches():
+def test_one_array_is_split_into_batches_unless_the_batch_is_fixed():
     found = batches_of(np.zeros((2 * ROWS + 1, 4, 2)), (X,))
     assert [rows_of(each) for each in found] == [ROWS, ROWS, 1]
-
-
-def test_a_batch_of_fixed_size_stays_whole():
     whole = np.zeros((2 * ROWS, 3), "float32")
     assert [rows_of(each) for each in batches_of(whole, (Spec("x", "float32", (2 * ROWS, 3)),))] == [2 * ROWS]
 
 
-def test_an_npz_file(tmp_path):
+def test_npz_files_are_read(tmp_path):
     np.savez(tmp_path / "x.npz", **ARRAYS)
     for path in (tmp_path / "x.npz", str(tmp_path / "x.npz")):
         (batch,) = batches_of(path)
         np.testing.assert_array_equal(batch["lens"], [3, 1])
 
 
-def test_rows_of_parquet_go_with_those_of_their_length(tmp_path):
+def test_parquet_rows_are_batched_by_length(tmp_path):
     """A column that counts may be absent, as for `predict`."""
     rows = [np.full((length, 2), row, "float32").tolist() for row, length in enumerate([3, 1, 3])]
     found = batches_of(write_table(tmp_path / "rows.parquet", x=rows, other=["a", "b", "c"]))
@@ -71,13 +68,12 @@ def test_rows_of_parquet_go_with_those_of_their_length(tmp_path):
         ({**ARRAYS, "lens": np.array([3])}, r"`batch` is 2 in input `x`. Received: \(1,\)"),
         ({"x": ROWS_OF_X[:0], "lens": np.zeros(0, "int32")}, "`calibration` holds no rows"),
         ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.nan, ROWS_OF_X)}, "holds NaN or infinity in `x`"),
-        ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.inf, ROWS_OF_X)}, "holds NaN or infinity in `x`"),
         ("nowhere.npz", "`calibration` cannot be read from nowhere.npz: No such file"),
         ("nowhere.parquet", "There is no file or folder nowhere.parquet"),
     ],
-    ids=["a name", "order", "shape", "dtype", "rows", "none", "NaN", "infinity", "no npz", "no table"],
+    ids=["a name", "order", "shape", "dtype", "rows", "none", "NaN", "no npz", "no table"],
 )
-def test_what_does_not_fit_is_said(given, said, tmp_path, monkeypatch):
+def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=said):
         batches_of(given)
@@ -86,6 +82,7 @@ def test_what_does_not_fit_is_said(given, said, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
+        ({"x": [1.0]}, "column `x` must hold lists"),
         ({"lens": [1]}, "has no column `x`, an input of the model"),
         ({"x": [["a"]]}, "column `x` must hold lists of float32, nested 2 deep"),
         ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"row 1: `x` must have shape .*; it has 1 for 2"),
@@ -93,23 +90,9 @@ def test_what_does_not_fit_is_said(given, said, tmp_path, monkeypatch):
         ({"x": [[[1.0, float("nan")]]]}, "holds NaN or infinity in `x`"),
     ],
 )
-def test_tables_that_do_not_fit_are_said(columns, said, tmp_path):
+def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
     with pytest.raises(InputError, match=said):
         batches_of(write_table(tmp_path / "rows.parquet", **columns))
-
-
-def test_files_that_are_no_table_are_said(tmp_path):
-    (file := tmp_path / "rows.parquet").write_bytes(b"no Parquet")
-    with pytest.raises(InputError, match=r"`calibration` cannot be taken from .*rows.parquet: cannot be read: "):
-        batches_of(file)
-    with pytest.raises(InputError, match="whose rows are examples"):
-        batches_of(write_table(tmp_path / "one.parquet", x=[1.0]), (Spec("x", "float32", (4,)),))
-
-
-def test_rows_are_taken_from_all_over():
-    batches = [{"x": np.full((2, 1), number)} for number in range(10)]
-    assert [int(each["x"][0, 0]) for each in first_rows(batches, 8)] == [0, 2, 5, 7]
-    assert first_rows(batches, 100) == batches
 
 
 @pytest.mark.parametrize(
@@ -121,11 +104,10 @@ def test_rows_are_taken_from_all_over():
         ({"limit": 0.1, "precision": "int8"}, "`limit` is measured on `calibration`"),
         (
             {"limit": 0.0, "calibration": ROWS_OF_X, "precision": "int8"},
-            r"`limit` must be a number above 0. Received: 0",
+            "`limit` must be a number above 0",
         ),
-        ({"limit": "5%", "calibration": ROWS_OF_X, "precision": "int8"}, "`limit` must be a number above 0"),
     ],
 )
-def test_options_that_do_not_go_together(options, said):
+def test_calibration_options_that_conflict_are_refused(options, said):
     with pytest.raises(ExportError, match=said):
         checked_options(tolerance=None, static_axes=None, **options)

@@ -51,7 +51,7 @@ def measured(folder, model, **runs):
     ],
     ids=["graph", "loop", "branch", "other branch", "gelu"],
 )
-def test_tensor_beyond_float16_stays_float32(model, wide, tmp_path):
+def test_tensors_beyond_float16_stay_float32(model, wide, tmp_path):
     converted, ranges = measured(tmp_path, model, usual=X)
     assert ranges["float32_layers"] == wide
     (expected,), (actual,) = (ReferenceEvaluator(graph).run(None, {"x": X}) for graph in (model, converted.model))

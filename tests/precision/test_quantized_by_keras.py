@@ -83,7 +83,7 @@ MODELS = {
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 @pytest.mark.parametrize("made", MODELS.values(), ids=MODELS)
-def test_what_keras_made_of_a_model_is_exported_and_matches(made, tmp_path):
+def test_model_quantized_by_keras_is_exported_with_equal_outputs(made, tmp_path):
     model = made()
     bundle = export_model(model, tmp_path / "bundle")
     (spec,) = bundle.manifest["inputs"]

@@ -1,17 +1,30 @@
-"""A SavedModel is the same in each process: its variables are in the order of the model, and nothing in it is drawn."""
+"""A SavedModel is the same in each process, and the fresh process that runs one reports errors and outlives nobody."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
 from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 
+from keras_attn_export import ExportError
 from keras_attn_export._model.signature import model_signature
+from keras_attn_export._standalone import saved_model_in_c, verify
+from keras_attn_export._standalone.verify import Case
+from keras_attn_export._tracing.fresh_process import SavedModelRun, task
 from keras_attn_export._tracing.saved_model import write_saved_model
 
 
 @pytest.mark.slow
-def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
+def test_saved_model_is_the_same_in_each_process(tmp_path):
     sizes = [*range(2, 10)]
     model = keras.Sequential([keras.Input((1,)), *(layers.Dense(size, use_bias=False) for size in sizes)])
     write_saved_model(model_signature(model), tmp_path)
@@ -24,9 +37,103 @@ def test_it_holds_no_order_of_addresses_and_no_random_number(tmp_path):
     assert getattr(fingerprint, "uuid", str(fingerprint.saved_model_checksum)) == str(fingerprint.saved_model_checksum)
 
 
-def test_a_hyphen_in_a_name_is_an_underscore_in_it(tmp_path):
+def test_hyphens_in_names_become_underscores(tmp_path):
     x = keras.Input((2,), name="Input-Token")
     write_saved_model(model_signature(keras.Model(x, layers.Dense(1, name="out-1")(x))), tmp_path)
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     assert [*serve.structured_input_signature[1]] == ["Input_Token"]
     assert serve(Input_Token=tf.ones((3, 2)))["out-1"].shape == (3, 1)
+
+
+# starts a run, tells of it, and waits to be killed
+PARENT = """
+import sys, time
+from pathlib import Path
+from keras_attn_export._tracing.fresh_process import SavedModelRun
+run = SavedModelRun()
+run.begin(*map(Path, sys.argv[1:]))
+print(run._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+TOLD = ("model", "cases.npz", "results.npz")
+
+
+def is_running(pid):
+    with contextlib.suppress(OSError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def reads(pipe):
+    with contextlib.suppress(OSError):  # there is no reader yet
+        os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # and stays open: what reads it waits on
+        return True
+    return False
+
+
+def waited_for(condition):
+    end = time.monotonic() + 60
+    while not (met := condition()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return met
+
+
+def save(folder, function, inputs):
+    """Write a function of arrays like these as a SavedModel."""
+    specs = {name: tf.TensorSpec([None, *array.shape[1:]], array.dtype, name=name) for name, array in inputs.items()}
+    concrete = tf.function(function).get_concrete_function(**specs)
+    tf.saved_model.save(tf.Module(), str(folder / "model"), {"serving_default": concrete})
+
+
+@pytest.mark.slow
+def test_failed_run_is_an_error_and_the_process_ends_with_the_block(tmp_path):
+    with SavedModelRun() as run:
+        run.begin(tmp_path / "absent", *(tmp_path / name for name in TOLD[1:]))
+        with pytest.raises(ExportError, match=r"does not run in a fresh process: .*absent"):
+            run.outputs()
+    with SavedModelRun() as run:
+        process = run._process
+    assert process.returncode is not None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
+def test_busy_process_ends_with_its_killed_parent(tmp_path):
+    save(tmp_path, lambda x: {"y": 2 * x}, {"x": np.ones(3)})
+    told = [str(tmp_path / name) for name in TOLD]
+    os.mkfifo(told[1])  # nobody writes to it: who reads it waits
+    with subprocess.Popen([sys.executable, "-c", PARENT, *told], stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        assert waited_for(lambda: reads(told[1]))
+        parent.send_signal(signal.SIGKILL)
+    assert waited_for(lambda: not is_running(pid))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the package has no library of its own there; CI runs Linux")
+def test_c_interface_returns_arrays_unchanged(tmp_path):
+    given = {dtype: np.arange(6).reshape(3, 2)[:, ::-1].astype(dtype) for dtype in saved_model_in_c.DTYPES}
+    save(tmp_path, lambda **x: {f"{name}_again": tf.identity(tensor) for name, tensor in x.items()}, given)
+    told = json.loads(task(*(tmp_path / name for name in TOLD)))[3:]
+    model = saved_model_in_c.SavedModel(tmp_path / "model", *told)
+    for arrays in (given, {name: array[:0] for name, array in given.items()}):
+        found = model.run(arrays)
+        assert sorted(found) == sorted(f"{name}_again" for name in given)
+        for name, array in arrays.items():
+            assert found[f"{name}_again"].dtype == array.dtype
+            np.testing.assert_array_equal(found[f"{name}_again"], array)
+    with pytest.raises(RuntimeError, match="float but int32 is provided"):
+        model.run(given | {"float32": given["int32"]})
+    model.close()
+
+
+@pytest.mark.slow
+def test_dtypes_unknown_to_the_c_interface_run_in_python(tmp_path):
+    save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, given := {"x": np.array([[1, 2]], "float32")})
+    verify.save_cases(tmp_path / "cases.npz", [Case("one", given, {})])
+    with SavedModelRun() as run:
+        run.begin(*(tmp_path / name for name in TOLD))
+        (found,) = run.outputs()
+    assert found["y"].tolist() == [[1 + 2j, 2 + 4j]]

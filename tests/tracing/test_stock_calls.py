@@ -30,7 +30,6 @@ LAYERS = {  # and whether their weights are asked for
     "additive": (lambda: keras.layers.AdditiveAttention(dropout=0.1), False),
     "additive without scale": (lambda: keras.layers.AdditiveAttention(False), True),
 }
-IN_TURN = ("heads", "scaled products with scores", "additive")
 # which sequences have a mask, which mask of pairs there is, and whether keys have an order: for all layers, and
 # for those with heads beside
 KINDS = [*product(("", "q", "k", "qk"), [None], (False, True))]
@@ -107,11 +106,8 @@ def traced(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lowering", ["portable", "fused", "adaptive"])
-@pytest.mark.parametrize(
-    "name",
-    [name if name in IN_TURN else pytest.param(name, marks=pytest.mark.slow) for name in LAYERS],
-)
-def test_numbers(name, lowering, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", LAYERS)
+def test_stock_attention_equals_keras_under_every_mask(name, lowering, tmp_path, monkeypatch):
     for kind in LARGE:
         monkeypatch.setitem(LARGE, kind, From(0, 20))
     found = traced(name)
@@ -128,7 +124,7 @@ def test_numbers(name, lowering, tmp_path, monkeypatch):
             assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))
 
 
-def test_a_layer_in_plain_operators_has_the_one_reason_for_it(tmp_path):
+def test_layer_in_plain_operators_has_its_reason_in_the_manifest(tmp_path):
     x, derived = keras.Input((3, SIZE), name="x"), type("Derived", (heads,), {})(2, 4)
     derived.uncalled = heads(2, 4)
     outputs = {

@@ -24,7 +24,7 @@ def frames(*sizes, layer):
         pytest.param((7, 3), lambda: layers.LSTM(4), marks=pytest.mark.slow),
     ],
 )
-def test_any_number_of_steps(sizes, layer, tmp_path):
+def test_time_distributed_layers_are_exported_without_a_loop(sizes, layer, tmp_path):
     model = frames(*sizes, layer=layer())
     bundle = export_model(model, tmp_path / "bundle")
     shape = bundle.manifest["inputs"][0]["shape"]
@@ -34,7 +34,7 @@ def test_any_number_of_steps(sizes, layer, tmp_path):
     np.testing.assert_allclose(bundle.run({"x": x})["y"], model(x)["y"], rtol=1e-5, atol=1e-6)
 
 
-def test_the_mask_of_each_step_goes_with_it_and_the_layers_are_as_they_were_afterwards():
+def test_steps_keep_their_masks_and_layers_stay_unchanged():
     x = keras.Input((None, 5, 3), name="x")
     masked = layers.TimeDistributed(layers.Masking())(x)
     model = keras.Model(x, layers.TimeDistributed(layers.GlobalAveragePooling1D())(masked, mask=ops.any(x != 0, -1)))
@@ -49,7 +49,7 @@ def test_the_mask_of_each_step_goes_with_it_and_the_layers_are_as_they_were_afte
 
 
 @pytest.mark.slow
-def test_a_layer_that_looks_at_its_batch_is_not_exported(tmp_path):
+def test_time_distributed_layer_that_mixes_its_batch_fails_parity(tmp_path):
     model = frames(4, layer=layers.Lambda(lambda x: x - x[:1], output_shape=(4,)))
     with pytest.raises(ParityError):
         export_model(model, tmp_path / "bundle")

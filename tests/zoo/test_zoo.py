@@ -6,13 +6,17 @@
 import re
 from pathlib import Path
 
+import keras
+import numpy as np
 import onnx
 import pytest
+from proof_models import perturbed
 from variables_kept import variables_kept
 
 from keras_attn_export import ExportError, export_model
 
 from . import ZOO
+from .applications import DOCUMENTED, SMALL
 from .table import page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -33,7 +37,7 @@ LOWERED = {"bert": "MultiHeadAttention", "gpt2": "CachedMultiHeadAttention"}  # 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # what Keras thinks of how keras_hub builds T5 and Swin
 @pytest.mark.parametrize(("each", "precision"), EXPORTS)
-def test_is_exported(each, precision, tmp_path):
+def test_zoo_model_is_exported_or_refused_as_listed(each, precision, tmp_path):
     model, options = each.model(), {"sample_inputs": each.sample_inputs(), "precision": precision}
     if each.refused:
         with pytest.raises(ExportError, match=each.refused):
@@ -64,8 +68,10 @@ def test_every_backbone_of_keras_hub_is_in_the_zoo():
     assert backbones - exported == {models.Backbone, models.FeaturePyramidBackbone}  # which are base classes
 
 
-def test_page_keeps_lines_of_models_without_results():
+def test_page_has_every_model_and_keeps_lines_without_results():
     present = PAGE.read_text(encoding="utf-8")
+    named = re.findall(r"^\| ([a-z\d ]+) \|", present, flags=re.MULTILINE)
+    assert sorted({*named} - {"architecture"}) == sorted(name.replace("_", " ") for name in ZOO)
     assert page({"bert": {"float32": {}}}, present) == present  # whose other precisions have no results
     results = {"weights": 1, "inputs": ["x (?)"], "of_limit": 0.5, "max_rel": 0.125}
     lines = zip(present.splitlines(), page({"gpt2": {"float32": results}}, present).splitlines(), strict=True)
@@ -74,12 +80,22 @@ def test_page_keeps_lines_of_models_without_results():
     assert len(changed) <= 3  # with the counts
 
 
-def test_every_model_is_in_the_table():
-    named = re.findall(r"^\| ([a-z\d ]+) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert sorted({*named} - {"architecture"}) == sorted(name.replace("_", " ") for name in ZOO)
+HEIGHT, WIDTH = 96, 128
 
 
-def test_enough_of_everything():
-    kinds = [each.kind for each in ZOO.values()]
-    assert len(kinds) - kinds.count("applications") - sum(kind.startswith("hub") for kind in kinds) >= 60
-    assert sum(bool(each.precisions) for each in ZOO.values()) >= len(ZOO) / 10
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error::UserWarning:keras_attn_export")
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.nightly) for name in DOCUMENTED)])
+def test_model_runs_at_other_sizes_and_stays_unchanged(name, tmp_path):
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(0)
+    model = perturbed((SMALL | DOCUMENTED)[name](), 0)
+    with variables_kept(model):
+        bundle = export_model(model, tmp_path / "bundle")
+    (spec,) = bundle.manifest["inputs"]
+    assert [isinstance(size, str) for size in spec["shape"]] == [size is None for size in model.inputs[0].shape]
+    shape = [size or other for size, other in zip(model.inputs[0].shape, (2, HEIGHT, WIDTH, 3), strict=True)]
+    images = np.random.default_rng(1).uniform(0, 255, shape).astype("float32")
+    (output,) = bundle.run({spec["name"]: images}).values()
+    expected = model.predict(images, verbose=0)
+    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())

@@ -1,0 +1,163 @@
+"""Slices, paddings, complex tensors and equations in ONNX against TensorFlow."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from traced_functions import Converted
+
+X, PART = np.arange(24, dtype="float32").reshape(2, 3, 4), -np.ones((2, 1, 2), "float32")
+
+
+def updated(x, part, at):
+    return keras.ops.slice_update(x, at, part)
+
+
+@pytest.mark.parametrize("at", [(0, 0, 0), (0, 2, 1), (0, 9, 3), (-1, 1, 0)])
+def test_update_beyond_the_end_is_moved_to_fit(at):
+    converted = Converted(updated, x=X, part=PART, at=np.zeros(3, "int32"))
+    found = converted.assert_same(at=np.array(at, "int32"))
+    assert (found == -1).sum() == PART.size
+
+
+@pytest.mark.parametrize(
+    "x",
+    [*map(X.astype, ("int32", "int64", "float64")), np.where(X > 20, np.inf, np.where(X < 3, np.nan, X)).astype("f")],
+    ids=["int32", "int64", "float64", "infinities"],
+)
+def test_update_keeps_other_numbers_of_every_dtype(x):
+    Converted(updated, x=x, part=PART.astype(x.dtype), at=np.array([0, 1, 1], "int64")).assert_same()
+
+
+def test_reshape_to_a_size_of_zero_is_empty():
+    converted = Converted(lambda x: keras.ops.reshape(x[..., :0], (keras.ops.shape(x)[0], 0, 7)), x=X)
+    assert converted.assert_same().shape == (2, 0, 7)
+
+
+AROUND = [[0, 0], [1, 2], [0, 1], [0, 0]]
+IMAGES = np.random.default_rng(0).integers(-9, 9, (2, 7, 6, 4))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stride", "channels", "pads"),
+    [("float32", 1, 4, 0), ("float32", 2, 2, 0), ("int32", 1, 4, 1)],  # of 2 channels: in two groups
+)
+def test_float_padding_becomes_part_of_the_convolution(dtype, stride, channels, pads):
+    kernel = np.random.default_rng(1).integers(-3, 4, (3, 2, channels, 6)).astype(dtype)
+    converted = Converted(
+        lambda x: tf.nn.conv2d(tf.pad(tf.ensure_shape(x, (None, None, None, 4)), AROUND), kernel, stride, "VALID"),
+        x=IMAGES.astype(dtype),
+    )
+    converted.assert_same()
+    assert [node.op_type for node in converted.model.graph.node].count("Pad") == pads
+
+
+A, B = np.random.default_rng(0).standard_normal((2, 2, 3, 4)).astype("float32")
+FACTOR = tf.constant(2 + 3j, tf.complex64)
+FORMS = (
+    lambda z: tf.transpose(z, [0, 2, 1]),
+    lambda z: tf.expand_dims(z, 1)[..., None],
+    lambda z: tf.reshape(z, [-1, tf.shape(z)[2]]),
+    lambda z: z[:, 1:, ::-2],
+    lambda z: tf.concat([z, z], -1),
+    lambda z: tf.stack(tf.unstack(z, 3, 1), 2),
+    lambda z: tf.gather(z, [2, 0], axis=1),
+    lambda z: tf.pad(z, [[0, 0], [1, 0], [0, 2]]),
+    lambda z: tf.reduce_sum(z, 1) - tf.reduce_mean(z, 1),
+    lambda z: z * FACTOR + tf.math.conj(z),
+    lambda z: z / FACTOR + 1.0 / (z + 3.0),
+    lambda z: tf.matmul(z, z, adjoint_b=True),
+    lambda z: tf.matmul(tf.linalg.adjoint(z), z),
+    lambda z: tf.einsum("bij,bkj->bik", z, z),
+    lambda z: tf.exp(z) + tf.math.log(z) + tf.square(z),
+    lambda z: tf.where(tf.math.real(z) > 0, z, -z),
+    lambda z: tf.cast(tf.abs(z), tf.complex64) * tf.complex(tf.cast(z, tf.float32), 1.0),
+    lambda z: tf.complex(tf.math.angle(z), tf.reshape(tf.math.imag(z), tf.shape(z))),
+)
+
+
+def in_a_line(tensors):
+    return tf.concat([tf.reshape(part, [-1]) for z in tensors for part in (tf.math.real(z), tf.math.imag(z))], 0)
+
+
+@pytest.mark.slow
+def test_operations_between_complex_tensors_equal_tensorflow():
+    converted = Converted(lambda a, b: in_a_line(form(tf.complex(a, b)) for form in FORMS), a=A, b=B)
+    converted.assert_same()
+    converted.assert_same(a=B[:1], b=A[:1])
+
+
+def test_magnitudes_neither_overflow_nor_underflow():
+    converted = Converted(lambda a, b: tf.abs(tf.complex(a, b)), a=A, b=B)
+    assert np.isfinite(converted.assert_same(a=A * 1e30, b=B * 1e30)).all()
+    assert converted.assert_same(a=A * 1e-25, b=B * 1e-25).all()
+
+
+SIZES = {"b": 2, "t": 5, "s": 3, "g": 2, "k": 2, "m": 4, "h": 3, "u": 2}
+
+
+def numbers(letters, seed):
+    return np.random.default_rng(seed).standard_normal([SIZES[each] for each in letters]).astype("float32")
+
+
+def ops_of(model):
+    return [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize(
+    ("equation", "reshapes"),
+    [
+        ("btm,muh->btuh", 1),  # projections to heads, and back
+        ("btuh,uhm->btm", 1),
+        ("bthu,uhm->btm", 1),
+        ("uhm,btuh->btm", 1),
+        ("btm,hm->bth", 0),
+        ("btm,muh->bthu", 1),
+        ("m,mh->h", 0),
+        ("btm,m->bt", 1),
+    ],
+)
+def test_einsum_with_a_kernel_is_one_product(equation, reshapes):
+    terms = equation.partition("->")[0].split(",")
+    place = 0 if terms[0] == "uhm" else 1
+    kernel, other = numbers(terms[place], 0), terms[1 - place]
+
+    def function(x):
+        return tf.einsum(equation, *((kernel, x) if place == 0 else (x, kernel)))
+
+    converted = Converted(function, x=numbers(other, 1))
+    converted.assert_same()
+    ops = ops_of(converted.model)
+    assert (ops.count("MatMul"), ops.count("Shape"), ops.count("Einsum")) == (1, 0, 0)
+    assert ops.count("Reshape") <= reshapes
+    if "b" in other:
+        converted.assert_same(x=numbers(other, 2)[:1])
+        converted.assert_same(x=numbers(other, 2)[:0])
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "btuh,bsuh->buts",  # scores, with the keys first too, and what they weigh
+        "bsuh,btuh->buts",
+        "buts,bsuh->btuh",
+        "btkgh,bskh->bkgts",  # heads in groups
+        "bkgts,bskh->btkgh",
+        "bskh,btkgh->bkgts",
+        "ts,sh->th",
+        "ts,sh->ht",
+    ],
+)
+def test_einsum_of_two_tensors_is_a_product_and_transposes(equation):
+    terms = equation.partition("->")[0].split(",")
+    converted = Converted(lambda x, y: tf.einsum(equation, x, y), x=numbers(terms[0], 0), y=numbers(terms[1], 1))
+    converted.assert_same()
+    assert {*ops_of(converted.model)} <= {"MatMul", "Transpose", "Unsqueeze"}
+
+
+@pytest.mark.parametrize("equation", ["th,sk->ts", "ts,ts->ts", "ts,ts->", "tt,ts->ts", "bts,bsm->bm", "...s,sh->...h"])
+def test_other_equations_equal_tensorflow(equation):
+    terms = equation.replace("...", "b").partition("->")[0].split(",")
+    size = {**SIZES, "s": 5} if equation.startswith("tt") else SIZES
+    x, y = (np.random.default_rng(0).standard_normal([size[each] for each in term]).astype("float32") for term in terms)
+    Converted(lambda x, y: tf.einsum(equation, x, y), x=x, y=y).assert_same()
