@@ -26,7 +26,7 @@ sys.exit(code)
 @pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs Linux's /proc; CI runs Linux")
 @pytest.mark.parametrize("files", [1, 100])
-def test_a_million_rows_in_flat_memory(exported, tmp_path, files):
+def test_a_million_rows_need_no_more_memory_than_fewer(exported, tmp_path, files):
     peaks = []
     for rows in (FEWER, ROWS):
         source, target, each = tmp_path / f"in-{rows}", tmp_path / f"out-{rows}", rows // files
