@@ -10,12 +10,11 @@ import pytest
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("keras-attn in", {"inspect "}),
         ("keras-attn export --lowering ", {"adaptive", "portable", "fused"}),
         ("keras-attn inspect b", {"bundle/"}),
     ],
 )
-def test_a_line_is_completed(line, answer, tmp_path):
+def test_shells_complete_options_and_paths(line, answer, tmp_path):
     pytest.importorskip("argcomplete", reason="completes lines in shells; it is in `keras-attn[test]`")
     (tmp_path / "bundle").mkdir()
     asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "|", "_ARGCOMPLETE_STDOUT_FILENAME": "answer"}
