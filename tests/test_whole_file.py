@@ -81,20 +81,6 @@ def test_files_with_other_names_and_links_stay(tmp_path):
     assert (tmp_path / "elsewhere").read_text() == "mine"
 
 
-def test_file_that_another_process_sweeps_is_made_again(tmp_path, monkeypatch):
-    flock, swept = fcntl.flock, []
-
-    def sweep_first(file, how):
-        if not swept:
-            swept.append(file.name)
-            os.unlink(file.name)
-        flock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", sweep_first)
-    write(tmp_path / "out")
-    assert (names(tmp_path), len(swept)) == (["out"], 1)
-
-
 def test_file_of_writers_at_once_is_whole_at_any_moment(tmp_path):
     contents = [bytes([number]) * 100_000 for number in range(4)]
     seen, target = set(), tmp_path / "out"
@@ -157,12 +143,3 @@ def test_lock_is_held_until_it_is_closed(tmp_path):
     with locked(tmp_path / "lock"):
         assert locked(tmp_path / "lock") is None
     locked(tmp_path / "lock").close()
-
-
-def test_files_are_written_to_folders_that_cannot_be_listed(tmp_path, monkeypatch):
-    def refused(*_):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(os, "scandir", refused)
-    write(tmp_path / "out")
-    assert (tmp_path / "out").read_bytes() == b"new"

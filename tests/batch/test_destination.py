@@ -1,7 +1,6 @@
 """A destination belongs to one run of one bundle over one source: other runs are refused."""
 
 import json
-import os
 import shutil
 import sys
 
@@ -126,13 +125,3 @@ def test_destination_may_not_be_a_file(exported, kept, tmp_path):
     for target, match in (("file", "file is a file. Outputs go"), ("file/out", "file is a file, so .* cannot be made")):
         with pytest.raises(InputError, match=match):
             predict(exported, kept / "in", tmp_path / target, progress=False)
-
-
-def test_lock_that_is_a_link_or_a_pipe_is_not_opened(exported, begun, tmp_path):
-    mine, lock = tmp_path / "mine", begun[1] / "_predict" / "lock"
-    mine.write_text("mine")
-    for make in (lambda: lock.symlink_to(mine), lambda: os.mkfifo(lock)):
-        lock.unlink()
-        make()
-        refused("^Cannot write .*out: ", exported, *begun, kind=ExportError)
-        assert mine.read_text() == "mine"

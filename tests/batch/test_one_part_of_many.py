@@ -15,9 +15,7 @@ from batch_tables import floats, own_files, read_errors
 from bundles import finished
 
 from keras_attn_export import InputError, predict
-from keras_attn_export._batch import errors as table_of_errors
-from keras_attn_export._batch import results, run_parts
-from keras_attn_export._batch.errors import Errors, first_errors
+from keras_attn_export._batch import run_parts
 
 ROWS = 1000  # of two numbers each, so that a footer can tell of rows and of numbers apart
 CHANGED_FILES = 300
@@ -143,13 +141,11 @@ def test_rows_beyond_the_limit_of_memory_are_not_read(sums, folder, tmp_path, mo
     assert sum(size > 6 * 2**20 for size in read) == 1, "the row of c.parquet"
 
 
-@pytest.mark.parametrize("where", [(run_parts, "read_window"), (results.Results, "columns")])
-def test_part_fails_alone_when_memory_runs_out(sums, folder, tmp_path, monkeypatch, where):
+def test_part_fails_alone_when_memory_runs_out(sums, folder, tmp_path, monkeypatch):
     """Of a part whose rows are partly written, one line among the errors remains."""
     write(folder / "a.parquet", [[1.0, 1.0]] * 40)
     monkeypatch.setattr(run_parts, "WINDOW_ROWS", 20)
-    place, name = where
-    honest, calls = getattr(place, name), []
+    honest, calls = run_parts.read_window, []
 
     def short_of_memory(*given):
         calls.append(given)
@@ -157,7 +153,7 @@ def test_part_fails_alone_when_memory_runs_out(sums, folder, tmp_path, monkeypat
             raise MemoryError
         return honest(*given)
 
-    monkeypatch.setattr(place, name, short_of_memory)
+    monkeypatch.setattr(run_parts, "read_window", short_of_memory)
     progress, told = [], []
     for _ in range(2):
         calls.clear()
@@ -202,35 +198,6 @@ def test_damaged_parts_fail_alone_on_both_engines(sums, folder, engine, tmp_path
         sums, folder, tmp_path / "out", ROWS + 3, ROWS, engine=engine, workers=WORKERS, limit_memory="6M"
     )
     assert [each["part"] for each in found] == ["a.parquet", "b.parquet", "\\udcff.parquet"]
-
-
-def test_errors_of_a_part_are_capped(monkeypatch):
-    monkeypatch.setattr(table_of_errors, "MOST", 3)
-    monkeypatch.setattr(table_of_errors, "ALONE", 2)
-    errors = Errors()
-    errors.add(0, "a", "first")
-    errors.add_rows(range(1, 3), "both")
-    for row in (4, 7, 9):
-        errors.add(row, "key", f"reason {row}")
-    errors.add_rows(range(10, 2**62), "unread")
-    assert errors.lines() == [
-        (0, "a", "first"),
-        (1, None, "both"),
-        (2, None, "both"),
-        (10, None, f"rows 10 to {2**62 - 1}: unread"),
-        (4, None, "3 rows of 4 to 9: reason 4"),
-    ]
-
-
-def test_first_errors_name_one_of_each_of_three_parts(sums, folder, tmp_path):
-    for name in "abcd":
-        (folder / f"{name}\n\x1b[2J\u202e.parquet").write_bytes(b"no Parquet")
-    write(folder / "A.parquet", [[1.0, 1.0], None, None])
-    done = predict(sums, folder, tmp_path / "out", progress=False)
-    first, second, third = first_errors(done.errors_file)
-    assert first == "A.parquet: row 1: `x` is null, or holds one"
-    assert second.startswith("a\n\x1b[2J\u202e.parquet: cannot be read: ")  # escaped where all is printed
-    assert third.startswith("b")
 
 
 # In a process of its own, since pyarrow may end it.

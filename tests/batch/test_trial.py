@@ -23,12 +23,6 @@ LONG = """
     sizes = Shape (x)
     long = Gather <axis = 0> (sizes, one)
 """
-WHOLE_NUMBERS = f"""{LONG}
-    same = Cast <to = 7> (x)
-    nothing = Sub (same, same)
-    lengths = Add (nothing, long)
-    y = ReduceMax <axes = [1], keepdims = 0> (lengths)
-"""
 SMALL_BESIDE_LARGE = """
     mean = ReduceMean <axes = [1], keepdims = 1> (x)
     none = Sub (mean, mean)
@@ -48,14 +42,6 @@ NEGATIVE_LAST = [[float(1 + n % 5)] * (1 + n % 7) for n in range(400)] + [[-3.0,
 
 PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, relative tolerance
     "sum": (f"{SUM}\n y = Identity (sums)", A_NUMBER, (), np.sum, ROWS, 1e-6),
-    "backwards": (  # zeros at the end add nothing
-        "one = Constant <value = int64 {1}> ()\n y = CumSum <reverse = 1> (x, one)",
-        LIKE_X,
-        (),
-        lambda x: np.cumsum(x[::-1])[::-1],
-        ROWS,
-        1e-6,
-    ),
     "nothing": (EMPTY, A_NUMBER, (), np.sum, [[], [1.0, 2.0], [], [3.0]] * 40, 0),
     "mean": (MEAN, A_NUMBER, ("time",), np.mean, ROWS, 1e-6),
     "last": (  # as an encoder's last state
@@ -66,7 +52,6 @@ PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, r
         ROWS,
         0,
     ),
-    "whole numbers": (WHOLE_NUMBERS, ("int64", ["batch"]), ("time",), len, ROWS, 0),
     "largest": ("y = ReduceMax <axes = [1], keepdims = 0> (x)", A_NUMBER, ("time",), np.max, NEGATIVE_LAST, 0),
     "a small output beside a large one": (
         SMALL_BESIDE_LARGE,
@@ -113,17 +98,6 @@ def test_axes_are_judged_one_by_one(tmp_path):
     np.testing.assert_allclose(found["y"], [row.sum(1).mean() for row in rows], rtol=1e-5, atol=1e-6)
 
 
-def test_rows_that_cannot_run_are_no_sample_of_padding(tmp_path):
-    nodes = """
-        numbers = Constant <value = float[3] {10, 20, 30}> ()
-        found = Gather <axis = 0> (numbers, ids)
-        y = ReduceMean <axes = [1], keepdims = 0> (found)
-    """
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["batch", "time"])}, {"y": A_NUMBER})
-    done, found, errors = run_table(bundle, pa.table({"ids": [[9], [9], [9, 9], [0, 1], [2]]}), tmp_path)
-    assert (done.exact_axes, found["y"], len(errors)) == (("time",), [15, 30], 3)
-
-
 def test_null_rows_are_no_sample_of_padding(sums, tmp_path):
     (tmp_path / "in").mkdir()
     for name, rows in {"a": [None] * 300, "b": [None] * 300, "c": [[1.0], [2.0, 3.0]], "d": [None]}.items():
@@ -156,12 +130,6 @@ SEEN = {  # nodes, input, rows, what each gives alone
     ),
     "sum of whole numbers": (SUM_SO_FAR, ("int64", ["batch", "time"]), [[1, 2], [3, 4], [5]], [[1, 2], [3, 4], [5]]),
     "less than the most": (f"{TOP} Sub (most, x)", ("int32", ["batch"]), NUMBERS, [0] * 5),
-    "share of the largest size": (
-        f"size = Abs (x)\n {TOP.replace('(x)', '(size)')} Div (x, most)",
-        ("float32", ["batch"]),
-        NUMBERS,
-        [1.0] * 5,
-    ),
 }
 
 

@@ -4,6 +4,8 @@ The service and its clients run in an environment of their own; without that env
 """
 
 import contextlib
+import http.client
+import json
 import os
 import re
 import shutil
@@ -13,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from keras_attn_export._standalone import verify
@@ -22,6 +25,12 @@ SERVICE = ROOT / "examples" / "serve_bundle.py"
 SERVING = Path(pytest.__file__).parents[5] / ".nox" / "serving"  # beside the environment of pytest
 ENDING = ("--timeout-graceful-shutdown", "1")
 OPTIONS = ("--host", "127.0.0.1", "--port", "0", "--limit-concurrency", "1000", *ENDING)  # 0: any free port
+GOOD = {  # inputs of the small bundle: two examples, three queries, two keys
+    "queries": np.ones((2, 3, 4)).tolist(),
+    "keys": np.ones((2, 2, 6)).tolist(),
+    "values": np.ones((2, 2, 5)).tolist(),
+    "valid_lens": [1, 2],
+}
 LIMITS = "SECONDS, MOST_COMING, MOST_BEGUN = 10, 256, 128"
 
 
@@ -33,14 +42,19 @@ def serving_python():
 
 @dataclass(frozen=True)
 class Server:
-    """A running service: its process, which leads a group, and its port."""
+    """A running service: its process, which leads a group, its port, and its bundle."""
 
     process: subprocess.Popen[bytes]
     port: int
+    bundle: Path
 
-    @property
-    def address(self):
-        return f"127.0.0.1:{self.port}"
+    def connection(self):
+        return contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60))
+
+    def ask(self, body):
+        """Return the status and the content of the answer to a request on a connection of its own."""
+        with self.connection() as connection:
+            return answer(connection, body)
 
     def memory(self, kind):
         """Return the bytes of memory that the process holds now (VmRSS) or held at most (VmHWM)."""
@@ -53,6 +67,13 @@ class Server:
         lines = [line.split() for table in tables for line in table.splitlines()]
         found = (line[1].split(":") for line in lines if line[3] == "0A")
         return {address for address, port in found if port == f"{self.port:04X}"}
+
+
+def answer(connection, body):
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    connection.request("POST", "/predict", content, {"Content-Type": "application/json"})
+    came = connection.getresponse()
+    return came.status, came.read()
 
 
 def start(folder, bundle, limits=None):
@@ -75,7 +96,7 @@ def running(folder, bundle, limits=None):
     """Start the service, wait until it listens, and end it; its log may hold no traceback, its group no process."""
     process = start(folder, bundle, limits)
     try:
-        yield Server(process, _port(process, folder / "log.txt"))
+        yield Server(process, _port(process, folder / "log.txt"), bundle)
     finally:
         process.terminate()
         try:

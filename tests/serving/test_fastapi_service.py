@@ -3,8 +3,6 @@
 It runs where neither TensorFlow nor Keras nor this package is installed; this process is its client, and judges.
 """
 
-import contextlib
-import http.client
 import json
 import random
 import re
@@ -13,13 +11,13 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from bundle_service import ROOT, Server, running, start
+from bundle_service import GOOD, ROOT, answer, running, start
 from bundles import assert_one_line, flip_byte, read_manifest
 from text_models import of_texts
 
@@ -36,32 +34,10 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 MOST_GROWTH = 4 * 2**20  # bytes of memory that two thirds of the requests may add; none was seen
 
 
-class Service(NamedTuple):
-    """A running service, and the bundle that it serves."""
-
-    server: Server
-    bundle: Path
-
-    def connection(self) -> contextlib.closing[http.client.HTTPConnection]:
-        return contextlib.closing(http.client.HTTPConnection(self.server.address, timeout=60))
-
-    def ask(self, body: Any) -> tuple[int, bytes]:
-        """Return the status and the body of the answer to a request on a connection of its own."""
-        with self.connection() as connection:
-            return answer(connection, body)
-
-
-def answer(connection: http.client.HTTPConnection, body: Any) -> tuple[int, bytes]:
-    content = body if isinstance(body, bytes) else json.dumps(body)
-    connection.request("POST", "/predict", content, {"Content-Type": "application/json"})
-    came = connection.getresponse()
-    return came.status, came.read()
-
-
 @pytest.fixture(scope="module")
 def service(exported, tmp_path_factory):
     with running(tmp_path_factory.mktemp("service"), exported) as server:
-        yield Service(server, exported)
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +54,7 @@ def tokens(tmp_path_factory):
         warnings.simplefilter("ignore")  # of a softmax over one key
         bundle = export_model(model, tmp_path_factory.mktemp("tokens") / "bundle").path
     with running(tmp_path_factory.mktemp("service"), bundle) as server:
-        yield Service(server, bundle)
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +62,7 @@ def texts(tmp_path_factory):
     """Return a service of a model that takes strings, and gives some."""
     bundle = export_model(of_texts(), tmp_path_factory.mktemp("texts") / "bundle").path
     with running(tmp_path_factory.mktemp("service"), bundle) as server:
-        yield Service(server, bundle)
+        yield server
 
 
 def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
@@ -107,7 +83,7 @@ def body_of(case: verify.Case) -> bytes:
     return json.dumps({name: array.tolist() for name, array in case.inputs.items()}).encode()
 
 
-def mismatches(service: Service, case: verify.Case, content: bytes) -> list[str]:
+def mismatches(service, case: verify.Case, content: bytes) -> list[str]:
     """Compare an answer with what Keras gave, within the limits of `verify`."""
     manifest = read_manifest(service.bundle)
     dtypes = {spec["name"]: spec["dtype"] for spec in manifest["outputs"]}
@@ -116,12 +92,6 @@ def mismatches(service: Service, case: verify.Case, content: bytes) -> list[str]
     return [f"{row['case']}, {row['name']}: {row['problem']}" for row in rows if not row["passed"]]
 
 
-GOOD: dict[str, Any] = {  # two examples, queries of three, keys of two
-    "queries": np.ones((2, 3, 4)).tolist(),
-    "keys": np.ones((2, 2, 6)).tolist(),
-    "values": np.ones((2, 2, 5)).tolist(),
-    "valid_lens": [1, 2],
-}
 FLOATS, INTEGERS = "finite numbers that fit float32", "finite numbers that fit int32"
 # Changes of a good request or other bodies, and messages of the answers.
 CHANGED: dict[str, tuple[dict[str, Any], str]] = {
@@ -176,8 +146,7 @@ def test_service_gives_the_rows_that_predict_writes(tmp_path, monkeypatch):
         r"--json '(\{.*?\})'", (ROOT / "docs/howto/text-and-tables.md").read_text("utf-8"), re.DOTALL
     )
     with running(tmp_path / "service", tmp_path / "bundle") as server:
-        service = Service(server, tmp_path / "bundle")
-        (status, content), shown = service.ask(request), service.ask(of_page.encode())
+        (status, content), shown = server.ask(request), server.ask(of_page.encode())
     assert (shown[0], json.loads(shown[1])["species"]) == (200, ["Gentoo"])
     assert (status, json.loads(content)["species"]) == (200, named["species"])
     assert len({*named["species"]}) > 1
@@ -191,7 +160,7 @@ def test_health_names_the_bundle_and_only_this_machine_is_served(service):
     manifest = read_manifest(service.bundle)
     assert came.status == 200
     assert health == {key: manifest[key] for key in ("model", "manifest_sha256", "inputs", "outputs")}
-    assert service.server.listening() in [{address} for address in LOOPBACK]
+    assert service.listening() in [{address} for address in LOOPBACK]
 
 
 @pytest.mark.parametrize(("body", "said"), BAD.values(), ids=BAD)
@@ -218,13 +187,13 @@ def test_errors_of_the_model_are_answers(tokens, change, said):
 
 def test_body_that_is_too_large_is_not_kept(service):
     """In pieces, so that no header holds the length."""
-    before = service.server.memory("VmRSS")
+    before = service.memory("VmRSS")
     with service.connection() as connection:
         connection.request("POST", "/predict", (b" " * 2**20 for _ in range(128)))
         came = connection.getresponse()
         said = json.loads(came.read())["detail"]
     assert (came.status, said) == (413, "A request may have 8388608 bytes. Send fewer rows at once.")
-    assert service.server.memory("VmRSS") - before < 64 * 2**20
+    assert service.memory("VmRSS") - before < 64 * 2**20
     assert service.ask(GOOD)[0] == 200
 
 
@@ -244,28 +213,26 @@ def test_clients_at_once_get_their_own_answers(service, request):
             count = request.config.getoption("--requests") // CLIENTS // 3
             asked = [draw.choices(bodies, k=count) for _ in range(CLIENTS)]
             assert [*pool.map(client, asked)] == [[alone[body] for body in each] for each in asked]
-            sizes.append(service.server.memory("VmRSS"))
+            sizes.append(service.memory("VmRSS"))
     assert sizes[2] - sizes[0] < MOST_GROWTH
 
 
 def test_service_stops_within_a_second_and_answers_begun_requests(exported, tmp_path):
     body = json.dumps(GOOD).encode()
-    with running(tmp_path, exported) as server:
-        service = Service(server, exported)
-        with service.connection() as idle, service.connection() as begun:
-            whole = answer(idle, body)
-            begun.putrequest("POST", "/predict")
-            begun.putheader("Content-Length", str(len(body)))
-            begun.endheaders(body[:10])
-            time.sleep(0.2)  # until it has come
-            server.process.terminate()
-            time.sleep(0.2)
-            begun.send(body[10:])
-            came = begun.getresponse()
-            assert (came.status, came.read()) == whole
-            server.process.wait(1)
-            with pytest.raises(ConnectionRefusedError):
-                service.ask(body)
+    with running(tmp_path, exported) as server, server.connection() as idle, server.connection() as begun:
+        whole = answer(idle, body)
+        begun.putrequest("POST", "/predict")
+        begun.putheader("Content-Length", str(len(body)))
+        begun.endheaders(body[:10])
+        time.sleep(0.2)  # until it has come
+        server.process.terminate()
+        time.sleep(0.2)
+        begun.send(body[10:])
+        came = begun.getresponse()
+        assert (came.status, came.read()) == whole
+        server.process.wait(1)
+        with pytest.raises(ConnectionRefusedError):
+            server.ask(body)
 
 
 def test_altered_bundle_is_not_served(bundle, tmp_path):

@@ -8,6 +8,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import bundle_service
 import numpy as np
 import pytest
 from bundle_service import running
@@ -17,14 +18,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
 
 CLIENTS = 8
-GOOD = json.dumps(
-    {
-        "queries": np.ones((2, 3, 4)).tolist(),
-        "keys": np.ones((2, 2, 6)).tolist(),
-        "values": np.ones((2, 2, 5)).tolist(),
-        "valid_lens": [1, 2],
-    }
-).encode()
+GOOD = json.dumps(bundle_service.GOOD).encode()
 
 
 def with_lens(lens):
@@ -50,14 +44,6 @@ COSTLY = {  # bodies, and messages of the answers
 }
 
 
-def ask(address, body):
-    """Return the answer to a request on a connection of its own: status, headers and content."""
-    with contextlib.closing(http.client.HTTPConnection(address, timeout=60)) as connection:
-        connection.request("POST", "/predict", body)
-        came = connection.getresponse()
-        return came.status, dict(came.getheaders()), came.read()
-
-
 def half_sent(server):
     """Begin a request whose end never comes."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
@@ -69,14 +55,14 @@ def half_sent(server):
 @pytest.fixture(scope="module")
 def server(exported, tmp_path_factory):
     with running(tmp_path_factory.mktemp("service"), exported) as server:
-        assert ask(server.address, GOOD)[0] == 200
+        assert server.ask(GOOD)[0] == 200
         yield server
 
 
 @pytest.mark.parametrize(("body", "said"), COSTLY.values(), ids=COSTLY)
 def test_refused_requests_cost_little_memory(server, body, said):
     before, at = server.memory("VmHWM"), time.monotonic()
-    status, _, content = ask(server.address, body)
+    status, content = server.ask(body)
     assert time.monotonic() - at > 0.4, "who is told at once sends the next at once"
     assert (status, said in content.decode()) == (422, True), content[:300]
     assert server.memory("VmHWM") - before < 10 * len(body) + 16 * MIB
@@ -85,14 +71,14 @@ def test_refused_requests_cost_little_memory(server, body, said):
 def test_request_for_a_long_answer_is_refused(server):
     sizes = {"queries": (1, 2000, 4), "keys": (1, 2000, 6), "values": (1, 2000, 5)}
     body = {name: np.ones(size, int).tolist() for name, size in sizes.items()} | {"valid_lens": [2000]}
-    status, _, content = ask(server.address, json.dumps(body).encode())
+    status, content = server.ask(body)
     assert (status, "An answer may hold 1048576 numbers" in content.decode()) == (422, True), content[:300]
 
 
 def test_clients_with_half_a_request_are_cut_off(exported, tmp_path):
     with running(tmp_path, exported, limits=(2, 20, 128)) as server, contextlib.ExitStack() as held:
         begun = [held.enter_context(half_sent(server)) for _ in range(60)]
-        assert [ask(server.address, GOOD)[0] for _ in range(3)] == [200] * 3
+        assert [server.ask(GOOD)[0] for _ in range(3)] == [200] * 3
         first = begun[0].recv(4096)
         assert first.startswith(b"HTTP/1.1 408 "), "the slowest of more than 20 makes room"
         at = time.monotonic()
@@ -117,7 +103,7 @@ def test_service_ends_while_a_model_computes_for_ever(tmp_path):
     bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     (tmp_path / "service").mkdir()
     with ThreadPoolExecutor() as pool, running(tmp_path / "service", bundle) as server:
-        asked = pool.submit(ask, server.address, json.dumps({"x": [ENDLESS]}).encode())
+        asked = pool.submit(server.ask, {"x": [ENDLESS]})
         time.sleep(0.5)  # until it computes
         server.process.send_signal(signal.SIGINT)  # by which it would wait for the thread of the model
         server.process.wait(10)
@@ -125,10 +111,14 @@ def test_service_ends_while_a_model_computes_for_ever(tmp_path):
 
 
 def test_requests_beyond_the_limit_are_refused_at_once(exported, tmp_path):
+    def asked(_):
+        with server.connection() as connection:
+            connection.request("POST", "/predict", GOOD)
+            came = connection.getresponse()
+            return came.status, came.getheader("retry-after")
+
     with running(tmp_path, exported, limits=(10, 256, 1)) as server, ThreadPoolExecutor(CLIENTS) as pool:
-        answers = [*pool.map(lambda _: ask(server.address, GOOD), range(200))]
-    assert {status for status, *_ in answers} == {200, 503}
-    assert {headers.get("retry-after") for status, headers, _ in answers if status == 503} == {"1"}
+        assert {*pool.map(asked, range(200))} == {(200, None), (503, "1")}
 
 
 def test_unsigned_integers_and_empty_lists_are_inputs(tmp_path):
@@ -137,6 +127,6 @@ def test_unsigned_integers_and_empty_lists_are_inputs(tmp_path):
     (tmp_path / "service").mkdir()
     with running(tmp_path / "service", bundle) as server:
         for numbers, status in (([1, 255], 200), ([], 200), ([256], 422), ([-1], 422), ([1.0], 422)):
-            told, _, content = ask(server.address, json.dumps({"x": numbers}).encode())
+            told, content = server.ask({"x": numbers})
             assert told == status, (numbers, content)
             assert status != 200 or json.loads(content) == {"y": numbers}

@@ -29,7 +29,7 @@ def bundle(tmp_path_factory):
 def test_client_of_the_page_prints_what_the_page_shows(bundle, tmp_path):
     ((client, shown),) = (block for block in PYTHON if ADDRESS in block[0])
     with running(tmp_path, bundle) as server:
-        (tmp_path / "client.py").write_text(client.replace(ADDRESS, server.address), encoding="utf-8")
+        (tmp_path / "client.py").write_text(client.replace(ADDRESS, f"127.0.0.1:{server.port}"), encoding="utf-8")
         command = [serving_python(), "client.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout + done.stderr == shown != ""
