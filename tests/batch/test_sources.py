@@ -1,8 +1,5 @@
 """Sources: folders, links, patterns, and those that are refused."""
 
-import errno
-import os
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,11 +28,10 @@ def test_linked_folders_are_read_once(sums, tmp_path):
     assert rows_of(tmp_path / "out") == [1, 2]
 
 
-@pytest.mark.parametrize("pattern", ["year=*", "**/**/*.parquet"])
-def test_files_that_a_pattern_matches_twice_are_read_once(sums, tmp_path, pattern):
+def test_files_that_a_pattern_matches_twice_are_read_once(sums, tmp_path):
     write(tmp_path / "in" / "year=1" / "a.parquet", [1.0])
     write(tmp_path / "in" / "year=2" / "b.parquet", [2.0])
-    done = predict(sums, f"{tmp_path}/in/{pattern}", tmp_path / "out", progress=False)
+    done = predict(sums, f"{tmp_path}/in/**/**/*.parquet", tmp_path / "out", progress=False)
     assert (done.parts, rows_of(tmp_path / "out")) == (2, [1, 2])
 
 
@@ -44,20 +40,11 @@ def test_files_that_a_pattern_matches_twice_are_read_once(sums, tmp_path, patter
     [
         ("in/**/*.parquet", "in/out", "is where .* looks for files"),  # which would find what is written
         ("in/_x.parquet", "out", r"_x.parquet begins with `_` or `\.`"),  # which readers leave out
-        ("shut", "out", "Cannot read .*locked: Permission denied"),
     ],
 )
-def test_unsuitable_sources_are_refused(sums, tmp_path, source, target, said, monkeypatch):
-    def scandir(path, honest=os.scandir):  # root may read any folder
-        if str(path).endswith("locked"):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return honest(path)
-
+def test_unsuitable_sources_are_refused(sums, tmp_path, source, target, said):
     write(tmp_path / "in" / "a.parquet", [1.0])
     write(tmp_path / "in" / "_x.parquet", [1.0])
-    write(tmp_path / "shut" / "a.parquet", [1.0])
-    (tmp_path / "shut" / "locked").mkdir()
-    monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(InputError, match=said):
         predict(sums, f"{tmp_path}/{source}", tmp_path / target, progress=False)
 

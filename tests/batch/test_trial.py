@@ -44,14 +44,6 @@ PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, r
     "sum": (f"{SUM}\n y = Identity (sums)", A_NUMBER, (), np.sum, ROWS, 1e-6),
     "nothing": (EMPTY, A_NUMBER, (), np.sum, [[], [1.0, 2.0], [], [3.0]] * 40, 0),
     "mean": (MEAN, A_NUMBER, ("time",), np.mean, ROWS, 1e-6),
-    "last": (  # as an encoder's last state
-        "last = Constant <value = int64 {-1}> ()\n y = Gather <axis = 1> (x, last)",
-        A_NUMBER,
-        ("time",),
-        lambda x: x[-1],
-        ROWS,
-        0,
-    ),
     "largest": ("y = ReduceMax <axes = [1], keepdims = 0> (x)", A_NUMBER, ("time",), np.max, NEGATIVE_LAST, 0),
     "a small output beside a large one": (
         SMALL_BESIDE_LARGE,
@@ -59,14 +51,6 @@ PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, r
         ("time",),
         lambda x: [250_000, x.mean()],
         [[float(n)] * (1 + n % 9) for n in range(1, 60)],
-        1e-6,
-    ),
-    "small in every row": (
-        f"{MEAN.replace('y', 'mean')}\n few = Constant <value = float {{1e-9}}> ()\n y = Mul (mean, few)",
-        A_NUMBER,
-        ("time",),
-        lambda x: 1e-9 * x.mean(),
-        ROWS,
         1e-6,
     ),
 }

@@ -4,7 +4,6 @@ import ctypes
 import errno
 import json
 import os
-import resource
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -89,16 +88,6 @@ def test_bundle_appears_whole_in_parents_that_are_made(tmp_path, monkeypatch):
     assert target.stat().st_mode & 0o777 == 0o777 & ~umask  # others may read it
 
 
-def test_old_bundle_is_restored_after_a_kill_between_the_two_renames(target):
-    left = target.parent / ".bundle.abcdefgh.partial"
-    leave(left)
-    (left / "replaced").mkdir()
-    fill(left / "replaced", "old")
-    with pytest.raises(RuntimeError, match="midway"):
-        stage(target, raising(RuntimeError("midway")), overwrite=True)
-    only(target, OLD)
-
-
 @pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
 def test_stopped_export_leaves_nothing_and_keeps_the_old_bundle(old, stop):
     for target, overwrite in (old.parent / "made" / "bundle", False), (old, True):
@@ -111,23 +100,6 @@ def test_bundle_that_appears_meanwhile_is_not_replaced(target):
     with pytest.raises(BundleError, match="already exists"):
         stage(target, lambda: stage(target, text="theirs"))
     only(target, THEIRS)
-
-
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_bundle_that_appears_at_the_last_moment_is_kept_unless_overwrite(target, monkeypatch, overwrite):
-    rename = Path.rename
-
-    def too_late(self, to):
-        monkeypatch.undo()
-        stage(target, text="theirs")
-        return rename(self, to)
-
-    monkeypatch.setattr(Path, "rename", too_late)
-    if overwrite:
-        stage(target, overwrite=True)
-    else:
-        refused(target, "another export put a bundle there meanwhile")
-    only(target, NEW if overwrite else THEIRS)
 
 
 def test_working_folder_may_be_overwritten(old, monkeypatch):
@@ -212,16 +184,6 @@ def test_full_disk_is_named_behind_errors_of_tensorflow(target):
         stage(target, full_disk)
 
 
-def test_export_without_room_keeps_the_old_bundle(old):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2, limits[1]))
-    try:
-        refused(old, r"Cannot write .*: File too large\.", overwrite=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    only(old, OLD)
-
-
 # ----------------------------------------------------------- processes that die
 
 
@@ -248,46 +210,15 @@ def test_staging_folders_are_not_removed_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic_folder.fcntl, "flock", no_locks)
     stage(tmp_path / "bundle")
     assert names(tmp_path) == [left, "bundle"]
-    monkeypatch.setattr(atomic_folder, "fcntl", None)  # as on Windows
-    stage(tmp_path / "bundle", overwrite=True)
-    assert names(tmp_path) == [left, "bundle"]
 
 
-# ------------------------------------------------- systems that cannot exchange
-
-
-def failing(number):
-    """A C library whose `renameat2` and `renamex_np` fail with an error number."""
-
+def test_bundle_is_overwritten_without_exchange(old, monkeypatch):
     def fail(*_):
-        ctypes.set_errno(number)
+        ctypes.set_errno(errno.EINVAL)
         return -1
 
-    return lambda *_, **__: SimpleNamespace(renameat2=fail, renamex_np=fail)
-
-
-@pytest.fixture(params=[lambda *_, **__: object(), failing(errno.EINVAL)], ids=["no call", "not on this filesystem"])
-def no_exchange(request, monkeypatch):
-    monkeypatch.setattr(atomic_folder.ctypes, "CDLL", request.param)
-
-
-@pytest.mark.usefixtures("no_exchange")
-def test_bundle_is_overwritten_without_exchange(old):
-    stage(old, overwrite=True)
-    only(old, NEW)
-
-
-@pytest.mark.usefixtures("no_exchange")
-def test_failure_between_the_two_renames_keeps_the_old_bundle(old, monkeypatch):
-    rename, moved = Path.rename, []
-
-    def second_fails(self, to):
-        moved.append(self.name)
-        if len(moved) == 2:
-            raise OSError(errno.EIO, "Input/output error")
-        return rename(self, to)
-
-    monkeypatch.setattr(Path, "rename", second_fails)
-    refused(old, "Input/output error", overwrite=True)
-    assert moved == ["bundle", "bundle", "replaced"]
-    only(old, OLD)
+    library = SimpleNamespace(renameat2=fail, renamex_np=fail)
+    for other in (object(), library):  # no such call; a filesystem that refuses it
+        monkeypatch.setattr(atomic_folder.ctypes, "CDLL", lambda *_, other=other, **__: other)
+        stage(old, overwrite=True)
+        only(old, NEW)

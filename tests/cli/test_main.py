@@ -154,37 +154,6 @@ def test_signal_while_a_module_is_imported_ends_the_command(model_file, call, he
     assert call("export", model_file, "bundle", "--import", "told_to_end") == (128 + signal.SIGTERM, "", "")
 
 
-LOST = """
-import os, signal, sys, time
-from types import SimpleNamespace
-from keras_attn_export._cli import main
-
-class Fragile:
-    def __del__(self):
-        os.kill(os.getpid(), signal.{name})
-        time.sleep(0)  # the handler runs here, where Python drops what it raises
-
-def dropped():
-    fragile = Fragile()
-    del fragile
-
-def caught():
-    try:
-        os.kill(os.getpid(), signal.{name})
-        time.sleep(0)
-    except:
-        pass
-
-def work(arguments):
-    {how}()
-    time.sleep(30)
-
-arguments = SimpleNamespace(run=work, debug=False)
-main._parser = lambda: SimpleNamespace(parse_args=lambda argv: arguments)
-sys.exit(main.main([]))
-"""
-
-
 @pytest.mark.parametrize("given", [None, "false"])
 def test_tensorflow_does_not_reserve_all_memory_of_a_gpu(given, monkeypatch):
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
@@ -194,7 +163,35 @@ def test_tensorflow_does_not_reserve_all_memory_of_a_gpu(given, monkeypatch):
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == (given or "true")
 
 
-@pytest.mark.parametrize(("how", "name", "code"), [("dropped", "SIGTERM", 143), ("caught", "SIGINT", 130)])
+LOST = """
+import os, signal, sys, time
+from types import SimpleNamespace
+from keras_attn_export._cli import main
+
+def stop():
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(0)  # the handler runs here
+
+class Dropped:
+    def __del__(self):
+        stop()
+
+def caught():
+    try:
+        stop()
+    except:
+        pass
+
+def work(arguments):
+    {how}()
+    time.sleep(30)
+
+main._parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=work, debug=False))
+sys.exit(main.main([]))
+"""
+
+
+@pytest.mark.parametrize(("how", "name", "code"), [("Dropped", "SIGTERM", 143), ("caught", "SIGINT", 130)])
 def test_signal_whose_exception_is_lost_ends_the_command(how, name, code):
     """Python drops an exception in `__del__`, and tf2onnx catches all exceptions in places."""
     with heeding_interrupts():

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import zipfile
 
 import numpy as np
 import pytest
@@ -48,24 +47,16 @@ def here(made, tmp_path, monkeypatch):
     return tmp_path / "here"
 
 
-def zipped(place, name):
-    with zipfile.ZipFile(place, "w") as archive:
-        archive.writestr(name, "content")
-
-
 NOT_TO_BE_REPLACED = {
     "a link": lambda place: place.symlink_to("x.npz"),
     "a pipe": os.mkfifo,
     "text": lambda place: place.write_text("text"),
-    "a model of Keras": lambda place: zipped(place, "metadata.json"),
     "a page": lambda place: place.write_text(f"<!doctype html>\n{4096 * ' '}{GENERATOR}"),
 }
 
 
 def content_of(place):
-    return (
-        os.readlink(place) if place.is_symlink() else place.read_bytes() if place.is_file() else place.lstat().st_mode
-    )
+    return os.readlink(place) if place.is_symlink() else place.read_bytes() if place.is_file() else "a pipe"
 
 
 def refused(here, fails, command, place, said):
