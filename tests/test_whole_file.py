@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from keras_attn_export import ExportError
-from keras_attn_export._whole_file import locked, whole_file
+from keras_attn_export._whole_file import whole_file
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -137,9 +137,3 @@ def test_files_are_written_but_not_removed_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", no_locks)
     write(tmp_path / "out")
     assert names(tmp_path) == [left.name, "out"]
-
-
-def test_lock_is_held_until_it_is_closed(tmp_path):
-    with locked(tmp_path / "lock"):
-        assert locked(tmp_path / "lock") is None
-    locked(tmp_path / "lock").close()

@@ -127,7 +127,7 @@ def test_trace_reads_external_weights(bundle):
     assert (found.first.layer, found.first.tensor.rpartition("/")[2]) == ("attention/W_k", "Tensordot:0")
 
 
-@pytest.mark.parametrize("fill", [-np.inf, -3.4e38, -1e9])
+@pytest.mark.parametrize("fill", [-np.inf, -1e9])
 def test_scores_beside_fills_of_a_mask_are_compared(fill):
     theirs, ours = np.array([1, 2, fill], "float32"), np.array([1, 2.1, fill], "float32")
     assert _closest("base", "scores", theirs, [theirs], TOLERANCE)["passed"]
@@ -149,8 +149,8 @@ def test_tensor_with_permuted_axes_is_equal():
     assert len(list(_layouts(np.zeros((3, 3)), (3, 3)))) == 2
 
 
-@pytest.mark.parametrize("second", ["norm/Rsqrt.Reciprocal", "norm/Rsqrt__12:0"], ids=["now", "before"])
-def test_several_nodes_of_one_name_are_versions_of_a_tensor(tmp_path, second):
+def test_several_nodes_of_one_name_are_versions_of_a_tensor(tmp_path):
+    second = "norm/Rsqrt.Reciprocal"
     way = [("Sqrt", "x", "norm/Rsqrt:0"), ("Reciprocal", "norm/Rsqrt:0", second)]
     way.append(("Neg", second, "y"))
     nodes = [helper.make_node(operator, [given], [made]) for operator, given, made in way]

@@ -1,13 +1,11 @@
 """Runs over tables and workers of Ray that are killed: no row is lost, none comes twice."""
 
-import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -65,30 +63,16 @@ def test_run_killed_before_any_rename_or_removal_is_completed_by_the_next(export
     assert_whole(tmp_path / "runs" / "whole", oracle, failing)
 
 
-@contextlib.contextmanager
-def killing_one_worker():
-    """Kill one of Ray's workers below this process, as soon as it works."""
-    killed, over = [], threading.Event()
-
-    def kill():
-        while not killed and not over.wait(0.02):
-            for pid in workers([os.getpid()])[:1]:
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        over.set()
-        thread.join()
-
-
 def test_killed_ray_worker_costs_no_row(exported, tmp_path, ray_address):
     source, oracle, failing = tables(exported, tmp_path / "in", 6, 200)
-    with killing_one_worker() as killed:
-        done = predict(exported, source, tmp_path / "out", engine="ray", key="id", batch_size=1, progress=False)
+    killed = []
+
+    def kill_one(done, rows):
+        if not killed and (at_work := workers([os.getpid()])):
+            os.kill(at_work[0], signal.SIGKILL)
+            killed.append(at_work[0])
+
+    done = predict(exported, source, tmp_path / "out", engine="ray", key="id", batch_size=1, progress=kill_one)
     assert len(killed) == 1
     assert (done.rows, done.errors, done.resumed) == (200 * 6 - 1, 2, 0)
     assert_whole(tmp_path / "out", oracle, failing)

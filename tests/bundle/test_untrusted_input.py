@@ -206,7 +206,7 @@ def test_external_data_in_a_listed_file_is_read(bundle):
 
 
 @pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f"])
-def test_a_model_that_is_no_protobuf_is_refused(bundle, content):
+def test_model_that_is_no_protobuf_is_refused(bundle, content):
     (bundle / MODEL).write_bytes(content)
     reseal(bundle, MODEL)
     refused(bundle, r"model\.onnx is not an ONNX file: ")

@@ -58,6 +58,22 @@ def test_command_and_module_start_alike(tmp_path):
         assert_one_line(done.stderr, "error: No bundle at nowhere")
 
 
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("keras-attn export --lowering ", {"adaptive", "portable", "fused"}),
+        ("keras-attn inspect b", {"bundle/"}),
+    ],
+)
+def test_shells_complete_options_and_paths(line, answer, tmp_path):
+    pytest.importorskip("argcomplete", reason="completes lines in shells; it is in `keras-attn[test]`")
+    (tmp_path / "bundle").mkdir()
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "|", "_ARGCOMPLETE_STDOUT_FILENAME": "answer"}
+    environment = {**os.environ, **asked, "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
+    finished(sys.executable, "-m", "keras_attn_export", cwd=tmp_path, env=environment)
+    assert set((tmp_path / "answer").read_text().split("|")) == answer
+
+
 def test_commands_but_export_import_neither_tensorflow_nor_keras(exported, samples, tmp_path):
     heavy = ("tensorflow", "keras", "keras_attn", "tf2onnx", "rich")
     code = f"""

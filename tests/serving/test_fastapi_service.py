@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from bundle_service import GOOD, ROOT, answer, running, start
 from bundles import assert_one_line, flip_byte, read_manifest
-from text_models import of_texts
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model
@@ -57,14 +56,6 @@ def tokens(tmp_path_factory):
         yield server
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """Return a service of a model that takes strings, and gives some."""
-    bundle = export_model(of_texts(), tmp_path_factory.mktemp("texts") / "bundle").path
-    with running(tmp_path_factory.mktemp("service"), bundle) as server:
-        yield server
-
-
 def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
     """Return the golden cases that JSON has words for, and the others: NaN or infinity goes in or comes out."""
     split: tuple[list[verify.Case], list[verify.Case]] = [], []
@@ -76,7 +67,7 @@ def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
 
 
 # By service, those whose padding is NaN, and those in which an exponential overflows.
-BEYOND_JSON = {"service": ["poisoned padding"], "tokens": ["large values"], "texts": []}
+BEYOND_JSON = {"service": ["poisoned padding"], "tokens": ["large values"]}
 
 
 def body_of(case: verify.Case) -> bytes:
@@ -121,7 +112,7 @@ def told(answered: tuple[int, bytes]) -> str:
     return json.loads(content)["detail"]
 
 
-@pytest.mark.parametrize("which", ["service", "tokens", "texts"])
+@pytest.mark.parametrize("which", ["service", "tokens"])
 def test_golden_cases_match_over_http(which, request):
     service = request.getfixturevalue(which)
     cases, beyond_json = cases_of(service.bundle)

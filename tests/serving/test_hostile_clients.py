@@ -88,16 +88,6 @@ def test_clients_with_half_a_request_are_cut_off(exported, tmp_path):
         assert time.monotonic() - at < 10
 
 
-def test_service_ends_beside_half_sent_requests(exported, tmp_path):
-    with running(tmp_path, exported) as server, contextlib.ExitStack() as held:
-        for _ in range(63):
-            held.enter_context(half_sent(server))
-        held.enter_context(socket.create_connection(("127.0.0.1", server.port))).sendall(b"POST /pre")
-        time.sleep(0.5)  # until they have come
-        server.process.terminate()
-        server.process.wait(10)  # 2 seconds on a machine that has nothing else to do
-
-
 def test_service_ends_while_a_model_computes_for_ever(tmp_path):
     numbers = {"x": ("float32", ["batch"])}
     bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
