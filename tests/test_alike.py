@@ -1,4 +1,4 @@
-"""What passes for the same, and what does not."""
+"""Comparison of arrays within limits."""
 
 import ml_dtypes
 import numpy as np
@@ -26,6 +26,6 @@ COLUMNS = np.array([0.0, 0.1])  # limits of two channels
         ([], [], "float32", {}, True),
     ],
 )
-def test_alike(one, other, dtype, limits, same):
+def test_arrays_are_alike_within_the_limits(one, other, dtype, limits, same):
     """In float16 a difference of 120,000 would be infinite."""
     assert alike(np.array(one, dtype), np.array(other, dtype), **limits) is same

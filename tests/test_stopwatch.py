@@ -1,11 +1,11 @@
-"""How fairly sessions share the time, and how long they are run."""
+"""Turns and durations of timed sessions."""
 
 from types import SimpleNamespace
 
 from keras_attn_export._stopwatch import timed_in_turns
 
 
-def test_turns_alternate_and_time_is_bounded():
+def test_sessions_take_turns_within_bounds_of_time_and_runs():
     order = []
     sessions = [
         SimpleNamespace(get_outputs=lambda: [], run=lambda *_, name=name: order.append(name) or []) for name in "ab"

@@ -1,10 +1,9 @@
-"""A file that appears whole or not at all: beside other writers, after a kill, and where something else is."""
+"""Files that appear whole or not at all: beside other writers, after a kill, in the place of other things."""
 
 import contextlib
 import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from keras_attn_export import ExportError
-from keras_attn_export._whole_file import locked, whole_file
+from keras_attn_export._whole_file import whole_file
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -49,7 +48,7 @@ def names(folder):
     return sorted(each.name for each in folder.iterdir())
 
 
-def test_what_a_killed_process_left_goes_at_the_next_write(tmp_path):
+def test_file_of_a_killed_process_is_removed_by_the_next_write(tmp_path):
     (tmp_path / "out").write_text("earlier")
     with writer(tmp_path / "out") as process:
         process.send_signal(signal.SIGKILL)
@@ -60,7 +59,7 @@ def test_what_a_killed_process_left_goes_at_the_next_write(tmp_path):
     assert names(tmp_path) == ["another", "out"]
 
 
-def test_what_a_living_process_writes_stays(tmp_path):
+def test_file_of_a_running_process_stays(tmp_path):
     with writer(tmp_path / "out") as process:
         write(tmp_path / "out")
         write(tmp_path / "another")
@@ -71,38 +70,18 @@ def test_what_a_living_process_writes_stays(tmp_path):
     assert (tmp_path / "out").read_bytes() == b"half of it, and the other half"
 
 
-def test_only_files_of_ours_are_swept(tmp_path):
-    name = f".{32 * 'a'}.partial"
-    other = tmp_path / "elsewhere"
-    other.write_text("mine")
-    kept = {"partial", ".mine.partial", f"{name}2", f".{32 * 'b'}.partial", f".{32 * 'c'}.partial", "elsewhere"}
-    for each in kept - {"elsewhere"}:
-        (tmp_path / each).symlink_to(other) if "b" in each else (tmp_path / each).write_text("mine")
-    (tmp_path / f".{32 * 'c'}.partial").unlink()
-    os.mkfifo(tmp_path / f".{32 * 'c'}.partial")
-    (tmp_path / name).write_text("left")
+def test_files_with_other_names_and_links_stay(tmp_path):
+    (tmp_path / "elsewhere").write_text("mine")
+    kept = {"partial", ".mine.partial", f".{32 * 'a'}.partial2", f".{32 * 'b'}.partial", "elsewhere"}
+    for name in kept - {"elsewhere"}:
+        (tmp_path / name).symlink_to("elsewhere") if "b" in name else (tmp_path / name).write_text("mine")
+    (tmp_path / f".{32 * 'a'}.partial").write_text("left")
     write(tmp_path / "out")
     assert set(names(tmp_path)) == kept | {"out"}
-    assert other.read_text() == "mine"
+    assert (tmp_path / "elsewhere").read_text() == "mine"
 
 
-def test_a_sweep_before_the_lock_is_held_costs_another_name(tmp_path, monkeypatch):
-    flock, swept = fcntl.flock, []
-
-    def sweep_first(file, how):
-        if not swept:
-            swept.append(file.name)
-            os.unlink(file.name)
-        flock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", sweep_first)
-    write(tmp_path / "out")
-    assert names(tmp_path) == ["out"]
-    assert len(swept) == 1
-
-
-def test_writers_at_once(tmp_path):
-    """Whatever the turns, the file is one of theirs, whole, at any moment."""
+def test_file_of_writers_at_once_is_whole_at_any_moment(tmp_path):
     contents = [bytes([number]) * 100_000 for number in range(4)]
     seen, target = set(), tmp_path / "out"
     write(target, contents[0])
@@ -115,7 +94,7 @@ def test_writers_at_once(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
-def test_the_file_is_on_the_disk_before_its_name_and_then_the_folder(tmp_path, monkeypatch):
+def test_file_is_synchronized_before_its_rename_and_the_folder_after(tmp_path, monkeypatch):
     told, fsync, replace = [], os.fsync, Path.replace
 
     def renamed(partial, target):
@@ -128,23 +107,11 @@ def test_the_file_is_on_the_disk_before_its_name_and_then_the_folder(tmp_path, m
     assert told == [(tmp_path / "out").stat().st_ino, "renamed", tmp_path.stat().st_ino]
 
 
-def make_socket(place):
-    with socket.socket(socket.AF_UNIX) as made:
-        os.chdir(place.parent)  # since a socket's path is short
-        made.bind(place.name)
-
-
-THINGS = {
-    "link": lambda place: place.symlink_to("other"),
-    "link to nowhere": lambda place: place.symlink_to("nowhere"),
-    "pipe": os.mkfifo,
-    "folder": Path.mkdir,
-    "socket": make_socket,
-}
+THINGS = {"link": lambda place: place.symlink_to("other"), "pipe": os.mkfifo, "folder": Path.mkdir}
 
 
 @pytest.mark.parametrize("make", THINGS.values(), ids=THINGS)
-def test_what_is_no_file_stays_even_if_it_appears_meanwhile(tmp_path, monkeypatch, make):
+def test_links_pipes_and_folders_are_not_replaced(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").write_text("other")
     target = tmp_path / "out"
@@ -156,12 +123,12 @@ def test_what_is_no_file_stays_even_if_it_appears_meanwhile(tmp_path, monkeypatc
     assert (tmp_path / "other").read_text() == "other"
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_missing_folder_is_an_error(tmp_path):
     with pytest.raises(ExportError, match=r"^Cannot write .*out: No such file or directory\.$"):
         write(tmp_path / "nowhere" / "out")
 
 
-def test_a_filesystem_without_locks(tmp_path, monkeypatch):
+def test_files_are_written_but_not_removed_without_locks(tmp_path, monkeypatch):
     def no_locks(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -170,18 +137,3 @@ def test_a_filesystem_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", no_locks)
     write(tmp_path / "out")
     assert names(tmp_path) == [left.name, "out"]
-
-
-def test_a_lock_is_held_until_it_is_closed(tmp_path):
-    with locked(tmp_path / "lock"):
-        assert locked(tmp_path / "lock") is None
-    locked(tmp_path / "lock").close()
-
-
-def test_a_folder_that_may_not_be_listed_may_be_written_to(tmp_path, monkeypatch):
-    def refused(*_):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(os, "scandir", refused)
-    write(tmp_path / "out")
-    assert (tmp_path / "out").read_bytes() == b"new"

@@ -56,16 +56,6 @@ def with_nulls(table, *rows):
     return table.set_column(index, "keys", pa.array(keys, table.schema.field("keys").type))
 
 
-# What every two numbers of a row give: n numbers take n * n.
-EVERY_TWO = """
-    one = Constant <value = int64[1] {1}> ()
-    two = Constant <value = int64[1] {2}> ()
-    across = Unsqueeze (x, one)
-    down = Unsqueeze (x, two)
-    products = Mul (across, down)
-"""
-
-
 def floats(rows):
     return pa.array(rows, pa.list_(pa.float32()))
 
@@ -156,3 +146,13 @@ def read_errors(destination):
     """Return the rows of the table of errors; none where there is no such table."""
     file = destination / "_predict" / "errors.parquet"
     return _rows(file) if file.is_file() else []
+
+
+def files_of(destination):
+    """Return the inode and the time of writing of each table in a destination, by name."""
+    found = (file for file in destination.rglob("*") if file.is_file() and "_predict" not in file.parts)
+    return {file.relative_to(destination).as_posix(): (file.stat().st_ino, file.stat().st_mtime_ns) for file in found}
+
+
+def leftovers(destination):
+    return sorted(file.relative_to(destination).as_posix() for file in destination.rglob("*.partial"))

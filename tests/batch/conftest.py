@@ -1,10 +1,11 @@
-"""A plugin of pytest: Ray, started once for all tests of a process, since that takes five to twenty seconds."""
+"""Fixtures of the tests of `predict`: Ray, started once since that takes 5 to 20 seconds, and a small bundle."""
 
 import os
 import signal
 
 import pytest
 from batch_processes import WORKERS, ended, family
+from onnx_bundles import onnx_bundle
 
 from keras_attn_export._batch.on_ray import check_ray
 
@@ -32,3 +33,18 @@ def ray_address():
     ray.shutdown()
     signal.signal(signal.SIGTERM, heeds)
     assert ended(started) == {}
+
+
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.needs("ray"))])
+def engine(request):
+    if request.param == "ray":
+        request.getfixturevalue("ray_address")
+    return request.param
+
+
+@pytest.fixture
+def sums(tmp_path):
+    """Return a bundle that adds up each row."""
+    nodes = "last = Constant <value = int64[1] {1}> ()\n y = ReduceSum <keepdims = 0> (x, last)"
+    inputs, outputs = {"x": ("float32", ["batch", "time"])}, {"y": ("float32", ["batch"])}
+    return onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)

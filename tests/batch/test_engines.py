@@ -1,4 +1,4 @@
-"""Both engines give what a plain loop gives, row by row: each row once, in order, without padding."""
+"""Both engines write the rows of a plain loop: each row once, in order, without padding."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,13 +21,6 @@ def cases(exported, tmp_path_factory):
     return [(folder, plain_loop(exported, folder)) for folder in folders]
 
 
-@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.needs("ray"))])
-def engine(request):
-    if request.param == "ray":
-        request.getfixturevalue("ray_address")
-    return request.param
-
-
 def run(bundle, source, folder, engine, **options):
     """Run all of a source, and return what was written."""
     options = {"workers": WORKERS, "progress": False, **options}
@@ -48,7 +41,7 @@ ASKED = {  # what of the source, options, which files are written and of which t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("which", "options", "files"), ASKED.values(), ids=ASKED)
-def test_what_is_asked_for(exported, cases, engine, tmp_path, which, options, files):
+def test_engines_write_the_rows_of_a_plain_loop(exported, cases, engine, tmp_path, which, options, files):
     source, oracle = cases[engine == "ray"]
     done = run(exported, f"{source}{which}", tmp_path, engine, **options)
     wanted = {name: oracle[of] for name, of in files.items()}
@@ -62,7 +55,7 @@ def test_what_is_asked_for(exported, cases, engine, tmp_path, which, options, fi
 
 
 @pytest.mark.slow
-def test_row_groups_make_one_part_or_several(exported, cases, engine, tmp_path, monkeypatch):
+def test_files_are_cut_into_parts_at_row_groups(exported, cases, engine, tmp_path, monkeypatch):
     """Row groups of 40 rows, of which two or three make a part: ends of groups, of parts and of windows."""
     source, oracle = cases[0]
     table = pq.read_table(source / "a.parquet")
@@ -77,10 +70,8 @@ def test_row_groups_make_one_part_or_several(exported, cases, engine, tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lens", [0, 1], ids=["lengths filled in", "lengths given"])
-def test_windows_of_a_few_rows(exported, cases, lens, tmp_path, monkeypatch):
-    """What is read, run and written at once is as good as nothing: borders everywhere."""
-    source, oracle = cases[lens]
+def test_rows_are_right_at_borders_of_windows(exported, cases, tmp_path, monkeypatch):
+    source, oracle = cases[1]
     monkeypatch.setattr("keras_attn_export._batch.run_parts.WINDOW_ROWS", 7)
     monkeypatch.setattr("keras_attn_export._batch.windows.WINDOW_BYTES", 3 * 4 * LONGEST)
     run(exported, source, tmp_path, "local", batch_size=3)
@@ -88,7 +79,7 @@ def test_windows_of_a_few_rows(exported, cases, lens, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_both_engines_write_the_same_bytes(exported, cases, tmp_path, ray_address):
+def test_engines_write_equal_bytes(exported, cases, tmp_path, ray_address):
     """One core or many, another process: the rows run in the same batches, so the numbers are the same too."""
     written = []
     for engine in ("local", "ray"):
@@ -99,8 +90,7 @@ def test_both_engines_write_the_same_bytes(exported, cases, tmp_path, ray_addres
     assert written[0] == written[1]
 
 
-def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path, monkeypatch):
-    """Those of a file that is cut are named by their place in it."""
+def test_failed_rows_keep_their_numbers_in_a_file_of_several_parts(exported, engine, tmp_path, monkeypatch):
     table = make_table(200, seed=3)
     keys = table.column("keys").to_pylist()
     keys[101] = keys[101][:-1] or [[0.0] * 6] * 2
@@ -122,7 +112,7 @@ def test_rows_that_cannot_be_run_are_the_same_on_both(exported, engine, tmp_path
 
 
 @pytest.mark.slow
-def test_one_engine_goes_on_where_the_other_stopped(exported, cases, tmp_path, ray_address):
+def test_engines_resume_runs_of_each_other(exported, cases, tmp_path, ray_address):
     source, oracle = cases[0]
     run(exported, source, tmp_path, "local")
     for name in ("a.parquet", "e.parquet"):
@@ -132,9 +122,8 @@ def test_one_engine_goes_on_where_the_other_stopped(exported, cases, tmp_path, r
     same_rows(tmp_path / "out", oracle)
 
 
-@pytest.mark.parametrize("name", ["a-00001.parquet", "a/part-00001.parquet", "a.parquet.parquet", "a/a.parquet"])
-def test_names_of_cut_files_are_not_those_of_others(exported, tmp_path, monkeypatch, name):
-    """What becomes of `a.parquet` in two parts must not be called as another file is."""
+@pytest.mark.parametrize("name", ["a-00001.parquet", "a/part-00001.parquet", "a.parquet.parquet"])
+def test_parts_of_a_file_get_names_that_no_other_file_has(exported, tmp_path, monkeypatch, name):
     (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(make_table(80, seed=1), tmp_path / "in" / "a.parquet", row_group_size=40)
     pq.write_table(make_table(10, seed=2, first_id=80), tmp_path / "in" / name)

@@ -1,4 +1,4 @@
-"""Rows of a table through a bundle: each on its own, whatever stands beside it, and its own fault if it cannot run."""
+"""Outputs and errors of single rows, independent of the other rows of the table."""
 
 import numpy as np
 import pyarrow as pa
@@ -54,12 +54,12 @@ TABLES = {
 
 
 @pytest.mark.parametrize(("columns", "wanted"), TABLES.values(), ids=TABLES)
-def test_each_row_gives_its_own(counted, tmp_path, columns, wanted):
+def test_each_row_gives_its_own_outputs(counted, tmp_path, columns, wanted):
     _, found, errors = run_table(counted, pa.table(columns), tmp_path)
     assert (found, errors) == (wanted, [])
 
 
-def test_a_model_without_other_dynamic_axes(tmp_path):
+def test_model_with_a_dynamic_batch_axis_only_runs(tmp_path):
     tensors = {"x": ("float32", ["batch", 2, 3]), "on": ("bool", ["batch"])}
     nodes = "a = Add (x, x)\n flag = Identity (on)"
     bundle = onnx_bundle(tmp_path / "bundle", nodes, tensors, {"a": tensors["x"], "flag": tensors["on"]})
@@ -69,8 +69,8 @@ def test_a_model_without_other_dynamic_axes(tmp_path):
     assert (found, errors) == ({"a": (2 * x).tolist(), "flag": on}, [])
 
 
-def test_an_output_axis_that_only_the_model_knows(tmp_path):
-    """As for the ids of a whole answer: as long as they come out, and not cut to anything."""
+def test_output_axis_that_is_no_input_axis_is_not_cut(tmp_path):
+    """As for the ids of a whole answer."""
     nodes, outputs = "y = Concat <axis = 1> (x, x)", {"y": ("int64", ["batch", "answer"])}
     bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": ("int64", SHAPE)}, outputs)
     rows = [[1, 2], [3], [4, 5, 6], [7, 8]]
@@ -79,7 +79,7 @@ def test_an_output_axis_that_only_the_model_knows(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_row_that_cannot_run_takes_no_other_along(tmp_path, workers):
+def test_row_that_cannot_run_fails_alone(tmp_path, workers):
     nodes = "numbers = Constant <value = float[3] {10, 20, 30}> ()\n y = Gather <axis = 0> (numbers, ids)"
     embedding = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int32", SHAPE)}, {"y": ("float32", SHAPE)})
     rows = [[0, 1], [2], [1, 2, 0], [7], [0], [1, 1], [2, -9], [0]]
@@ -111,7 +111,7 @@ TWO = """
         ([[1, 1]] * 3, [1] * 3, "`time` must be a multiple of 2; it is 3"),
     ],
 )
-def test_a_row_of_wrong_sizes_says_which(tmp_path, x, y, reason):
+def test_error_names_the_wrong_size_of_a_row(tmp_path, x, y, reason):
     inputs = {"x": ("float32", [*SHAPE, 2]), "y": ("float32", SHAPE)}
     two = onnx_bundle(tmp_path / "bundle", TWO, inputs, {"z": ("float32", SHAPE)}, multiples={"time": 2})
     good = [[1, 2], [3, 4]]
@@ -119,3 +119,54 @@ def test_a_row_of_wrong_sizes_says_which(tmp_path, x, y, reason):
     _, found, errors = run_table(two, table, tmp_path)
     assert found["z"] == [[5, 9], [7, 11, 7, 11]]
     assert [(each["row"], each["reason"]) for each in errors] == [(1, reason)]
+
+
+def test_length_that_is_no_multiple_is_padded_to_the_next(tmp_path):
+    nodes = "last = Constant <value = int64[1] {1}> ()\n y = ReduceSum <keepdims = 0> (x, last)"
+    inputs, outputs = {"x": ("float32", SHAPE)}, {"y": ("float32", ["batch"])}
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, multiples={"time": 4})
+    done, found, errors = run_table(bundle, pa.table({"x": floats([[1.0] * n for n in (3, 5, 7, 1)])}), tmp_path)
+    assert (errors, done.exact_axes, found["y"]) == ([], (), [3, 5, 7, 1])
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        (pa.array([1, 2, 3], pa.timestamp("ns")), "1970-01-01 00:00:00.000000002"),
+        (pa.array([1, None, 3]), None),
+        (pa.array([[1], [2], [3]]), "[2]"),
+        (pa.array(["a", "b", "c"]).dictionary_encode(), "b"),
+        (pa.array([b"a", b"a\xff", b"c"]).view(pa.string()), "a\\xff"),  # no UTF-8, as a careless writer may leave it
+    ],
+    ids=["timestamp", "null", "list", "dictionary", "bytes that are no text"],
+)
+def test_errors_name_keys_of_any_type(sums, tmp_path, keys, text):
+    table = pa.table({"x": floats([[1.0], None, [3.0]]), "key": keys})
+    _, found, (error,) = run_table(sums, table, tmp_path, columns=["y"], key="key")
+    assert (found, error["key"]) == ({"y": [1, 3]}, text)
+
+
+def test_columns_of_any_type_are_passed_on(sums, tmp_path):
+    columns = {
+        "view": pa.array(["a", "b", "c"], pa.string_view()),
+        "bytes": pa.array([b"a", None, b"\xff"], pa.binary_view()),
+        "struct": pa.array([{"a": 1}, {"a": None}, None]),
+        "word": pa.array(["x", "y", "x"]).dictionary_encode(),
+    }
+    _, found, errors = run_table(sums, pa.table({"x": floats([[1.0], None, [3.0]]), **columns}), tmp_path)
+    assert len(errors) == 1
+    assert {name: found[name] for name in columns} == {
+        name: [column[0].as_py(), column[2].as_py()] for name, column in columns.items()
+    }
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_strings_pass_through_the_model(tmp_path, kind):
+    nodes = "same = Identity (words)\n first = Identity (name)\n size = Shape <start = 1> (words)"
+    inputs = {"words": ("string", SHAPE), "name": ("string", ["batch", 1])}
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, dict(zip(["same", "first"], inputs.values(), strict=True)))
+    words = [["a", "grün"], [], ["世界"], None, ["x", None]]
+    table = {"words": pa.array(words, pa.list_(kind)), "name": pa.array(list("abcde"), kind), "row": [*range(5)]}
+    done, found, errors = run_table(bundle, pa.table(table), tmp_path)
+    assert (done.rows, len(errors)) == (3, 2)
+    assert found == {"row": [0, 1, 2], "same": words[:3], "first": [["a"], ["b"], ["c"]]}

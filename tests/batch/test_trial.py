@@ -1,4 +1,4 @@
-"""Only axes are padded along which padding changes nothing, and rows run together only if that does: rows tell."""
+"""Trials with rows of the table: axes whose padding changes outputs, and rows that affect each other."""
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,6 @@ LONG = """
     sizes = Shape (x)
     long = Gather <axis = 0> (sizes, one)
 """
-WHOLE_NUMBERS = f"""{LONG}
-    same = Cast <to = 7> (x)
-    nothing = Sub (same, same)
-    lengths = Add (nothing, long)
-    y = ReduceMax <axes = [1], keepdims = 0> (lengths)
-"""
 SMALL_BESIDE_LARGE = """
     mean = ReduceMean <axes = [1], keepdims = 1> (x)
     none = Sub (mean, mean)
@@ -47,29 +41,9 @@ EMPTY = f"""{LONG} {SUM}
 NEGATIVE_LAST = [[float(1 + n % 5)] * (1 + n % 7) for n in range(400)] + [[-3.0, -4.0], [-5.0], [-1.0, -2.0, -3.0]]
 
 PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, relative tolerance
-    "each number": ("y = Add (x, x)", LIKE_X, (), lambda x: 2 * x, ROWS, 0),
     "sum": (f"{SUM}\n y = Identity (sums)", A_NUMBER, (), np.sum, ROWS, 1e-6),
-    "forwards": ("one = Constant <value = int64 {1}> ()\n y = CumSum (x, one)", LIKE_X, (), np.cumsum, ROWS, 1e-6),
-    "backwards": (  # zeros at the end add nothing
-        "one = Constant <value = int64 {1}> ()\n y = CumSum <reverse = 1> (x, one)",
-        LIKE_X,
-        (),
-        lambda x: np.cumsum(x[::-1])[::-1],
-        ROWS,
-        1e-6,
-    ),
     "nothing": (EMPTY, A_NUMBER, (), np.sum, [[], [1.0, 2.0], [], [3.0]] * 40, 0),
     "mean": (MEAN, A_NUMBER, ("time",), np.mean, ROWS, 1e-6),
-    "last": (  # as an encoder's last state
-        "last = Constant <value = int64 {-1}> ()\n y = Gather <axis = 1> (x, last)",
-        A_NUMBER,
-        ("time",),
-        lambda x: x[-1],
-        ROWS,
-        0,
-    ),
-    "softmax": ("y = Softmax <axis = 1> (x)", LIKE_X, ("time",), lambda x: np.exp(x) / np.exp(x).sum(), ROWS, 1e-6),
-    "whole numbers": (WHOLE_NUMBERS, ("int64", ["batch"]), ("time",), len, ROWS, 0),
     "largest": ("y = ReduceMax <axes = [1], keepdims = 0> (x)", A_NUMBER, ("time",), np.max, NEGATIVE_LAST, 0),
     "a small output beside a large one": (
         SMALL_BESIDE_LARGE,
@@ -79,19 +53,11 @@ PADDED = {  # nodes, output, axes that are not padded, what a row gives, rows, r
         [[float(n)] * (1 + n % 9) for n in range(1, 60)],
         1e-6,
     ),
-    "small in every row": (
-        f"{MEAN.replace('y', 'mean')}\n few = Constant <value = float {{1e-9}}> ()\n y = Mul (mean, few)",
-        A_NUMBER,
-        ("time",),
-        lambda x: 1e-9 * x.mean(),
-        ROWS,
-        1e-6,
-    ),
 }
 
 
 @pytest.mark.parametrize(("nodes", "output", "exact", "of_row", "rows", "rtol"), PADDED.values(), ids=PADDED)
-def test_what_padding_changes_is_not_padded(tmp_path, nodes, output, exact, of_row, rows, rtol):
+def test_axes_whose_padding_changes_outputs_are_not_padded(tmp_path, nodes, output, exact, of_row, rows, rtol):
     bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": output})
     done, found, errors = run_table(bundle, pa.table({"x": floats(rows)}), tmp_path)
     assert (done.exact_axes, errors) == (exact, [])
@@ -99,7 +65,7 @@ def test_what_padding_changes_is_not_padded(tmp_path, nodes, output, exact, of_r
         np.testing.assert_allclose(y, of_row(np.array(row, "float32")), rtol=rtol)
 
 
-def test_each_axis_is_judged_apart(tmp_path):
+def test_axes_are_judged_one_by_one(tmp_path):
     """A mean over the queries, a sum over the keys: rows of different numbers of keys run together."""
     nodes = """
         keys = Constant <value = int64[1] {2}> ()
@@ -116,18 +82,15 @@ def test_each_axis_is_judged_apart(tmp_path):
     np.testing.assert_allclose(found["y"], [row.sum(1).mean() for row in rows], rtol=1e-5, atol=1e-6)
 
 
-def test_rows_that_cannot_run_say_nothing_of_padding(tmp_path):
-    nodes = """
-        numbers = Constant <value = float[3] {10, 20, 30}> ()
-        found = Gather <axis = 0> (numbers, ids)
-        y = ReduceMean <axes = [1], keepdims = 0> (found)
-    """
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["batch", "time"])}, {"y": A_NUMBER})
-    done, found, errors = run_table(bundle, pa.table({"ids": [[9], [9], [9, 9], [0, 1], [2]]}), tmp_path)
-    assert (done.exact_axes, found["y"], len(errors)) == (("time",), [15, 30], 3)
+def test_null_rows_are_no_sample_of_padding(sums, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, rows in {"a": [None] * 300, "b": [None] * 300, "c": [[1.0], [2.0, 3.0]], "d": [None]}.items():
+        pq.write_table(pa.table({"x": floats(rows)}), tmp_path / "in" / f"{name}.parquet")
+    done = predict(sums, tmp_path / "in", tmp_path / "out", progress=False)
+    assert (done.rows, done.errors, done.one_by_one, done.exact_axes) == (2, 601, False, ())
 
 
-def test_a_run_that_goes_on_pads_as_it_was_begun(tmp_path):
+def test_resumed_run_pads_the_axes_of_the_first_run(tmp_path):
     bundle, source, target = onnx_bundle(tmp_path / "b", MEAN, ONE, {"y": A_NUMBER}), tmp_path / "in", tmp_path / "out"
     source.mkdir()
     for name in ("a", "b"):
@@ -141,7 +104,7 @@ def test_a_run_that_goes_on_pads_as_it_was_begun(tmp_path):
 
 PAIRS, NUMBERS = [[1.0, 2.0], [3.0, 5.0], [4.0, 0.0]], [4, 8, 1, 6, 2]
 SUM_SO_FAR = "zero = Constant <value = int64 {0}> ()\n y = CumSum (x, zero)"  # of those before in the batch
-TOP, LOW = (f"most = Reduce{which} <axes = [0], keepdims = 1> (x)\n y = " for which in ("Max", "Min"))
+TOP = "most = ReduceMax <axes = [0], keepdims = 1> (x)\n y = "
 SEEN = {  # nodes, input, rows, what each gives alone
     "mean": (
         "middle = ReduceMean <axes = [0], keepdims = 1> (x)\n y = Sub (x, middle)",
@@ -149,22 +112,13 @@ SEEN = {  # nodes, input, rows, what each gives alone
         PAIRS,
         [[0.0, 0.0]] * 3,
     ),
-    "sum so far": (SUM_SO_FAR, ("float32", ["batch", 2]), PAIRS, PAIRS),
     "sum of whole numbers": (SUM_SO_FAR, ("int64", ["batch", "time"]), [[1, 2], [3, 4], [5]], [[1, 2], [3, 4], [5]]),
     "less than the most": (f"{TOP} Sub (most, x)", ("int32", ["batch"]), NUMBERS, [0] * 5),
-    "share of the most": (f"{TOP} Div (x, most)", ("float32", ["batch"]), NUMBERS, [1.0] * 5),
-    "share of the largest size": (
-        f"size = Abs (x)\n {TOP.replace('(x)', '(size)')} Div (x, most)",
-        ("float32", ["batch"]),
-        NUMBERS,
-        [1.0] * 5,
-    ),
-    "more than the least": (f"{LOW} Sub (x, most)", ("float32", ["batch"]), NUMBERS, [0] * 5),
 }
 
 
 @pytest.mark.parametrize(("nodes", "x", "rows", "alone"), SEEN.values(), ids=SEEN)
-def test_rows_that_see_each_other_run_one_by_one(tmp_path, nodes, x, rows, alone):
+def test_rows_that_affect_each_other_run_one_by_one(tmp_path, nodes, x, rows, alone):
     bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": x}, {"y": x})
     column = np.array(rows, x[0]) if len(x[1]) == 1 else rows
     done, found, errors = run_table(bundle, pa.table({"x": column}), tmp_path)
@@ -182,8 +136,8 @@ LATE = f"""{LONG} {SUM}
 """
 
 
-def test_padding_that_matters_for_rows_that_were_not_tried(tmp_path, monkeypatch):
-    """No row that is tried is long enough to show it; of each window, one is run again by itself."""
+def test_padding_that_changes_untried_rows_stops_the_run(tmp_path, monkeypatch):
+    """No tried row is long enough to show it; one row of each window runs again by itself."""
     monkeypatch.setattr(run_parts, "WINDOW_ROWS", 256)
     bundle = onnx_bundle(tmp_path / "bundle", LATE, ONE, {"y": A_NUMBER})
     rng = np.random.default_rng(0)

@@ -4,8 +4,6 @@ import ctypes
 import errno
 import json
 import os
-import resource
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,14 +68,14 @@ FILES = ("manifest.json", "model.onnx", "parity/cases.npz")
 OLD, NEW, THEIRS = (dict.fromkeys(FILES, text) for text in ("old", "new", "theirs"))
 
 
-@pytest.mark.parametrize("name", ["x" * 200, "x" * 255, "長" * 85], ids=["200", "255", "255 bytes"])
-def test_names_as_long_as_they_may_be(tmp_path, name):
+@pytest.mark.parametrize("name", ["x" * 255, "長" * 85], ids=["255", "255 bytes"])
+def test_longest_names_may_be_overwritten(tmp_path, name):
     for text in "old", "new":
         stage(tmp_path / name, overwrite=True, text=text)
     only(tmp_path / name, NEW)
 
 
-def test_appears_whole_in_parents_that_are_made(tmp_path, monkeypatch):
+def test_bundle_appears_whole_in_parents_that_are_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     target = tmp_path / "a" / "b" / "bundle"
     with staged_folder(Path("a/b/bundle"), overwrite=False) as folder:
@@ -90,58 +88,21 @@ def test_appears_whole_in_parents_that_are_made(tmp_path, monkeypatch):
     assert target.stat().st_mode & 0o777 == 0o777 & ~umask  # others may read it
 
 
-def test_killed_between_the_two_renames_the_next_export_restores(target):
-    left = target.parent / ".bundle.abcdefgh.partial"
-    leave(left)
-    (left / "replaced").mkdir()
-    fill(left / "replaced", "old")
-    with pytest.raises(RuntimeError, match="midway"):
-        stage(target, raising(RuntimeError("midway")), overwrite=True)
-    only(target, OLD)
-
-
-@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_being_stopped_leaves_nothing_and_keeps_the_old_bundle(old, stop):
+@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
+def test_stopped_export_leaves_nothing_and_keeps_the_old_bundle(old, stop):
     for target, overwrite in (old.parent / "made" / "bundle", False), (old, True):
         with pytest.raises(stop):
             stage(target, raising(stop()), overwrite=overwrite)
         only(old, OLD)
 
 
-def test_parents_that_someone_uses_meanwhile_are_kept(tmp_path):
-    def fail():
-        (tmp_path / "a" / "other").write_text("mine")
-        raise RuntimeError("midway")
-
-    with pytest.raises(RuntimeError, match="midway"):
-        stage(tmp_path / "a" / "bundle", fail)
-    assert names(tmp_path / "a") == ["other"]
-
-
-def test_a_bundle_that_appears_meanwhile_is_not_replaced(target):
+def test_bundle_that_appears_meanwhile_is_not_replaced(target):
     with pytest.raises(BundleError, match="already exists"):
         stage(target, lambda: stage(target, text="theirs"))
     only(target, THEIRS)
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_a_bundle_that_comes_at_the_last_moment(target, monkeypatch, overwrite):
-    rename = Path.rename
-
-    def too_late(self, to):
-        monkeypatch.undo()
-        stage(target, text="theirs")
-        return rename(self, to)
-
-    monkeypatch.setattr(Path, "rename", too_late)
-    if overwrite:
-        stage(target, overwrite=True)
-    else:
-        refused(target, "another export put a bundle there meanwhile")
-    only(target, NEW if overwrite else THEIRS)
-
-
-def test_overwriting_the_working_folder_itself(old, monkeypatch):
+def test_working_folder_may_be_overwritten(old, monkeypatch):
     monkeypatch.chdir(old)
     (old / "leftover").write_text("of the old bundle")
     with staged_folder(Path("."), overwrite=True) as folder:
@@ -150,15 +111,7 @@ def test_overwriting_the_working_folder_itself(old, monkeypatch):
     only(old, NEW)
 
 
-def test_an_empty_folder_may_be_overwritten(target):
-    target.mkdir()
-    refused(target, "already exists")
-    stage(target, overwrite=True)
-    only(target, NEW)
-
-
 WEB_APP = json.dumps({"name": "Shop", "start_url": "/", "icons": []})
-OTHER_HASHES = json.dumps({"schema_version": 2, "sha256": {"index.html": "00"}})
 EXISTS, NO_BUNDLE = (
     r"bundle already exists\. Pass overwrite=True \(--overwrite\)",
     "bundle is a folder that holds no bundle",
@@ -167,24 +120,17 @@ FILE = {"": "mine"}  # in the place of the folder
 TAKEN = {  # what is there, by name; the target; what is said, and what with overwrite=True
     "a bundle": (OLD, "bundle", EXISTS, None),
     "no manifest": ({"thesis.tex": "mine"}, "bundle", EXISTS, NO_BUNDLE),
-    "a web app": ({"manifest.json": WEB_APP, "index.html": "shop"}, "bundle", EXISTS, NO_BUNDLE),
     "a web app with a model": ({**OLD, "manifest.json": WEB_APP}, "bundle", EXISTS, NO_BUNDLE),
     "a list": ({"manifest.json": "[]", "photo.jpg": "mine"}, "bundle", EXISTS, NO_BUNDLE),
-    "hashes of other files": ({"manifest.json": OTHER_HASHES}, "bundle", EXISTS, NO_BUNDLE),
-    "no JSON": ({"manifest.json": "Main-Class: Shop", "model.onnx": "theirs"}, "bundle", EXISTS, NO_BUNDLE),
     "a file": (FILE, "bundle", *[r"bundle is a file\. A bundle is a folder"] * 2),
     "a file as a parent": (FILE, "bundle/inner/deeper", *[r"bundle is a file, so .*inner.deeper cannot be made"] * 2),
     "a long name": ({}, f"made/{'x' * 256}", *[r"Cannot write beside .*: File name too long"] * 2),
-    **{  # where nobody can make a folder, on Linux
-        place: ({}, place, *[rf"Cannot write beside {place}: \w"] * 2)
-        for place in ("/proc/bundle", "/proc/made/bundle", "/sys/bundle", "/sys/made/bundle")
-        if Path("/proc/self").exists()
-    },
+    "no folder can be made": ({}, "/proc/made/bundle", *[r"Cannot write beside /proc/made/bundle: \w"] * 2),
 }
 
 
 @pytest.mark.parametrize(("files", "place", "said", "overwriting"), TAKEN.values(), ids=TAKEN)
-def test_what_is_there_is_not_replaced(tmp_path, files, place, said, overwriting):
+def test_folders_that_are_no_bundles_are_not_replaced(tmp_path, files, place, said, overwriting):
     for name, text in files.items():
         file = tmp_path / "bundle" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -197,30 +143,22 @@ def test_what_is_there_is_not_replaced(tmp_path, files, place, said, overwriting
     assert names(tmp_path) == (["bundle"] if files else [])
 
 
-@pytest.mark.parametrize("lost", ["model.onnx", "parity/cases.npz", "both"])
-def test_a_bundle_that_lost_files_or_is_of_another_version_may_be_overwritten(old, lost):
+@pytest.mark.parametrize("lost", ["model.onnx", "parity/cases.npz"])
+def test_bundle_that_lost_files_may_be_overwritten(old, lost):
     hashes = {"model.onnx": "00", "parity/cases.npz": "00"}
     (old / "manifest.json").write_text(json.dumps({"schema_version": 1, "sha256": hashes}))
-    for name in hashes if lost == "both" else [lost]:
-        (old / name).unlink()
+    (old / lost).unlink()
     stage(old, overwrite=True)
     assert contents(old) == NEW
 
 
-def test_a_folder_that_becomes_someone_elses_meanwhile(old):
-    with pytest.raises(BundleError, match="holds no bundle"):
-        stage(old, (old / "manifest.json").unlink, overwrite=True)
-    assert contents(old) == {name: "old" for name in FILES[1:]}
-
-
-def test_a_link_that_leads_nowhere(target):
+def test_link_that_leads_nowhere_is_not_replaced(target):
     target.symlink_to("nowhere")
-    for overwrite in (False, True):
-        refused(target, r"bundle is a symbolic link that leads nowhere", overwrite=overwrite)
+    refused(target, r"bundle is a symbolic link that leads nowhere", overwrite=True)
     assert os.readlink(target) == "nowhere"
 
 
-def test_a_link_to_a_bundle_is_replaced_and_what_it_leads_to_stays(tmp_path):
+def test_link_to_a_bundle_is_replaced_and_its_target_stays(tmp_path):
     (linked := tmp_path / "linked").mkdir()
     fill(linked, "old")
     (target := tmp_path / "elsewhere" / "bundle").parent.mkdir()
@@ -241,36 +179,9 @@ def full_disk():
         raise ValueError("the model cannot be traced") from error
 
 
-def test_an_error_with_a_full_disk_behind_it(target):
+def test_full_disk_is_named_behind_errors_of_tensorflow(target):
     with pytest.raises(BundleError, match=r"Cannot write .*bundle: No space left on device\."):
         stage(target, full_disk)
-
-
-def test_files_that_may_not_grow(old):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2, limits[1]))
-    try:
-        refused(old, r"Cannot write .*: File too large\.", overwrite=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    only(old, OLD)
-
-
-def test_other_errors_are_left_alone(target):
-    with pytest.raises(FileNotFoundError):
-        stage(target, (target.parent / "nowhere" / "file").touch)
-    assert names(target.parent) == []
-
-
-def test_a_staging_folder_that_someone_removes(target):
-    def remove():
-        (staging,) = target.parent.iterdir()
-        shutil.rmtree(staging)
-        (staging / "bundle" / "more").touch()
-
-    with pytest.raises(BundleError, match="the folder in which it was being made has been removed"):
-        stage(target, remove)
-    assert names(target.parent) == []
 
 
 # ----------------------------------------------------------- processes that die
@@ -283,8 +194,8 @@ def leave(folder):
     return folder.name
 
 
-@pytest.mark.parametrize(("name", "other"), [("bundle", "bundle.v2"), ("bundle", "bundle2"), ("b*", "bundle[1]")])
-def test_what_another_target_left_or_a_user_made_is_not_swept(tmp_path, name, other):
+@pytest.mark.parametrize(("name", "other"), [("bundle", "bundle.v2"), ("b*", "bundle[1]")])
+def test_staging_folders_of_other_targets_are_not_removed(tmp_path, name, other):
     left, users = leave(tmp_path / f".{other}.abcdefgh.partial"), tmp_path / f".{name}.mine.partial"
     users.mkdir()
     stage(tmp_path / name)
@@ -293,61 +204,21 @@ def test_what_another_target_left_or_a_user_made_is_not_swept(tmp_path, name, ot
     assert names(tmp_path) == sorted([users.name, name, other])
 
 
-def test_without_locks_nothing_is_swept_and_nothing_fails(tmp_path, monkeypatch):
+def test_staging_folders_are_not_removed_without_locks(tmp_path, monkeypatch):
     left = leave(tmp_path / ".bundle.abcdefgh.partial")
     no_locks = raising(OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)))
     monkeypatch.setattr(atomic_folder.fcntl, "flock", no_locks)
     stage(tmp_path / "bundle")
     assert names(tmp_path) == [left, "bundle"]
-    monkeypatch.setattr(atomic_folder, "fcntl", None)  # as on Windows
-    stage(tmp_path / "bundle", overwrite=True)
-    assert names(tmp_path) == [left, "bundle"]
 
 
-# ------------------------------------------------- systems that cannot exchange
-
-
-def failing(number):
-    """A C library whose `renameat2` and `renamex_np` fail with an error number."""
-
+def test_bundle_is_overwritten_without_exchange(old, monkeypatch):
     def fail(*_):
-        ctypes.set_errno(number)
+        ctypes.set_errno(errno.EINVAL)
         return -1
 
-    return lambda *_, **__: SimpleNamespace(renameat2=fail, renamex_np=fail)
-
-
-SYSTEMS = {"no such call": lambda *_, **__: object(), "not on this filesystem": failing(errno.EINVAL)}
-
-
-@pytest.fixture(params=SYSTEMS)
-def no_exchange(request, monkeypatch):
-    monkeypatch.setattr(atomic_folder.ctypes, "CDLL", SYSTEMS[request.param])
-
-
-@pytest.mark.usefixtures("no_exchange")
-def test_overwriting_without_exchange(old):
-    stage(old, overwrite=True)
-    only(old, NEW)
-
-
-@pytest.mark.usefixtures("no_exchange")
-def test_a_failure_between_the_two_renames_keeps_the_old_bundle(old, monkeypatch):
-    rename, moved = Path.rename, []
-
-    def second_fails(self, to):
-        moved.append(self.name)
-        if len(moved) == 2:
-            raise OSError(errno.EIO, "Input/output error")
-        return rename(self, to)
-
-    monkeypatch.setattr(Path, "rename", second_fails)
-    refused(old, "Input/output error", overwrite=True)
-    assert moved == ["bundle", "bundle", "replaced"]
-    only(old, OLD)
-
-
-def test_an_exchange_that_is_refused(old, monkeypatch):
-    monkeypatch.setattr(atomic_folder.ctypes, "CDLL", failing(errno.EACCES))
-    refused(old, r"Cannot put the bundle in place at .*: Permission denied", overwrite=True)
-    only(old, OLD)
+    library = SimpleNamespace(renameat2=fail, renamex_np=fail)
+    for other in (object(), library):  # no such call; a filesystem that refuses it
+        monkeypatch.setattr(atomic_folder.ctypes, "CDLL", lambda *_, other=other, **__: other)
+        stage(old, overwrite=True)
+        only(old, NEW)

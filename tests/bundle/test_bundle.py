@@ -42,7 +42,7 @@ def checked(dtype, value, shape=("n",)):
 # -------------------------------------------------------------------- loading
 
 
-def test_load_bundle(exported, loaded):
+def test_load_bundle_reads_manifest_and_report(exported, loaded):
     assert loaded == load_bundle(str(exported))
     assert loaded.path == exported
     assert loaded.manifest == read_manifest(exported)
@@ -51,7 +51,7 @@ def test_load_bundle(exported, loaded):
     assert loaded.report.saved_model_rows
 
 
-def test_the_file_says_what_it_holds(exported):
+def test_onnx_file_holds_its_own_description(exported):
     model = onnx.load(exported / MODEL)
     assert (model.producer_name, model.producer_version) == ("keras-attn", keras_attn.__version__)
     assert (model.domain, model.graph.name) == (DOMAIN, "small")
@@ -72,8 +72,8 @@ def test_the_file_says_what_it_holds(exported):
 
 
 @pytest.mark.slow
-def test_a_bundle_of_before(bundle, loaded):
-    """Calls of attention had another domain, names had numbers of tf2onnx, and nothing said what the file holds."""
+def test_bundle_of_an_earlier_release_is_read(bundle, loaded):
+    """Calls of attention had another domain, names had numbers of tf2onnx, and the file had no metadata."""
     model = onnx.load(bundle / MODEL)
     nodes = [*all_nodes(model.graph), *(node for each in model.functions for node in all_nodes(each))]
     imports = [model.opset_import, *(each.opset_import for each in model.functions)]
@@ -98,26 +98,18 @@ def test_a_bundle_of_before(bundle, loaded):
     assert first_difference(before, ["base"], {"relative": 0, "absolute": 0}).first is None
 
 
-@pytest.mark.parametrize("open_it", [load_bundle, verify_bundle])
-def test_a_decoder_in_steps_is_no_longer_read(bundle, open_it):
+def test_bundle_of_a_decoder_in_steps_is_refused(bundle):
     hashes = {f"{part}/{name}": "0" for part in ("encoder", "step") for name in ("manifest.json", MODEL)}
     alter_manifest(bundle, kind="decoder in steps", sha256=hashes)
     with pytest.raises(BundleError, match=r"is a decoder in steps, .* Load .*encoder and .*step; docs/whole-answers"):
-        open_it(bundle)
+        load_bundle(bundle)
 
 
-def test_a_report_that_cannot_be_read(bundle):
+def test_damaged_report_is_refused(bundle):
     file = bundle / "parity" / "report.json"
-    told = json.loads(file.read_text())
-    senseless = ([], {}, {"cases": 9}, {"cases": 9, "refused": 0, "axes": [], "inputs": 1, "outputs": {}})
-    texts = (
-        "{",
-        "[]",
-        "{}",
-        '{"rows": [{}], "saved_model_rows": []}',
-        *(json.dumps(told | {"coverage": each}) for each in senseless),
-    )
-    for text in texts:
+    odd = {"cases": 9, "refused": 0, "axes": [], "inputs": 1, "outputs": {}}
+    coverages = [json.dumps(json.loads(file.read_text()) | {"coverage": each}) for each in ({}, odd)]
+    for text in ("{", "{}", '{"rows": [{}], "saved_model_rows": []}', *coverages):
         file.write_text(text)
         reseal(bundle, "parity/report.json")
         with pytest.raises(BundleError, match=r"report\.json is not a parity report: (it|`\w+|Expecting)"):
@@ -131,7 +123,7 @@ def test_a_report_that_cannot_be_read(bundle):
 # -------------------------------------------------------------------- running
 
 
-def test_run_takes_other_widths_and_lists(loaded):
+def test_run_converts_widths_lists_and_orders(loaded):
     inputs = small_inputs()
     wanted = loaded.run(inputs)
     wide = {name: array.astype("int64" if name == "valid_lens" else "float64") for name, array in inputs.items()}
@@ -145,7 +137,6 @@ def test_run_takes_other_widths_and_lists(loaded):
 TAKES = "The model takes ['queries', 'keys', 'values', 'valid_lens']."
 WRONG_INPUTS = {  # what is changed (`...` removes an input), and what is said
     "one is missing": ({"keys": ...}, f"Inputs ['keys'] are missing. {TAKES}"),
-    "two are missing": ({"queries": ..., "valid_lens": ...}, f"Inputs ['queries', 'valid_lens'] are missing. {TAKES}"),
     "unknown": ({"mask": [True], "lens": [1.0]}, f"Inputs ['mask', 'lens'] are unknown. {TAKES}"),
     "rank": ({"valid_lens": [[1], [2]]}, "Input `valid_lens` must have shape ('batch',). Received: (2, 1)."),
     "size": (
@@ -154,12 +145,11 @@ WRONG_INPUTS = {  # what is changed (`...` removes an input), and what is said
     ),
     "keys and values": ({"values": np.ones((2, 8, 5))}, "`keys_length` is 7 in input `keys`. Received: (2, 8, 5)"),
     "batches": ({"keys": np.ones((3, 7, Dk))}, "where `batch` is 2 in input `queries`. Received: (3, 7, 6)"),
-    "batch of lengths": ({"valid_lens": [1]}, "where `batch` is 2 in input `queries`. Received: (1,)"),
 }
 
 
 @pytest.mark.parametrize(("changed", "said"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
-def test_wrong_inputs(loaded, changed, said):
+def test_run_refuses_wrong_inputs(loaded, changed, said):
     loaded.run(small_inputs())  # whose like are taken as they are from then on
     inputs = {name: value for name, value in (small_inputs() | changed).items() if value is not ...}
     with pytest.raises(InputError, match=re.escape(said)):
@@ -170,17 +160,14 @@ def test_wrong_inputs(loaded, changed, said):
     ("dtype", "value"),
     [
         ("int32", np.array([1, -5], "int64")),
-        ("int32", np.array([1], "uint8")),
-        ("int64", np.array([7], "uint64")),
         ("float32", np.array([1, 2**24], "int64")),
         ("float32", np.array([1.5, np.nan, np.inf, -np.inf])),
         ("float16", np.array([65504.0])),
-        ("float64", np.array([1.5], "float32")),
         ("bool", np.array([True, False])),
         ("float32", np.array([1.5], ">f8")),
     ],
 )
-def test_conversions_that_keep_the_values(dtype, value):
+def test_inputs_are_converted_if_values_stay(dtype, value):
     converted = checked(dtype, value)
     assert converted.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(converted, value)
@@ -191,37 +178,28 @@ def test_conversions_that_keep_the_values(dtype, value):
     ("dtype", "value", "said"),
     [
         ("int32", np.array([2**31]), "holds integers that do not fit int32"),
-        ("int32", np.array([-(2**31) - 1]), "holds integers that do not fit int32"),
-        ("int8", np.array([1, 200]), "holds integers that do not fit int8"),
         ("int64", np.array([2**64 - 1], "uint64"), "holds integers that do not fit int64"),
         ("float32", np.array([2**24 + 1]), "holds integers that do not fit float32"),
         ("float32", np.array([1.0, 1e300]), "holds numbers that are infinite in float32"),
-        ("float16", np.array([-70000.0], "float32"), "holds numbers that are infinite in float16"),
         ("bool", [0, 1], "must be of dtype bool"),
         ("int32", [1.0], "must be of dtype int32"),
-        ("uint8", [-1], "must be of dtype uint8"),
         ("float32", [1j], "must be of dtype float32"),
     ],
 )
-def test_conversions_that_would_change_values(dtype, value, said):
+def test_inputs_are_refused_if_conversion_changes_values(dtype, value, said):
     with pytest.raises(InputError, match=f"Input `x` {said}"):
         checked(dtype, value)
 
 
-def test_one_name_twice_in_one_input_and_the_order_of_the_manifest():
+def test_axis_named_twice_has_one_size_and_inputs_keep_the_order_of_the_manifest():
     assert checked("float32", np.zeros((3, 3)), ("n", "n")).shape == (3, 3)
     with pytest.raises(InputError, match="`n` is 3 in input `x`"):
         checked("float32", np.zeros((3, 4)), ("n", "n"))
     shuffled = dict(reversed(small_inputs().items()))
-    assert list(checked_inputs(manifest_of(map(Spec.of, SPECS)), shuffled)) == [
-        "queries",
-        "keys",
-        "values",
-        "valid_lens",
-    ]
+    assert list(checked_inputs(manifest_of(map(Spec.of, SPECS)), shuffled)) == list(small_inputs())
 
 
-def test_a_session_is_opened_once_for_its_options(exported, loaded):
+def test_session_is_opened_once_for_equal_options(exported, loaded):
     assert loaded.session() is loaded.session("cpu")
     assert loaded.session() is not load_bundle(exported).session()
     assert loaded.session().get_providers() == ["CPUExecutionProvider"]
@@ -234,9 +212,7 @@ def test_a_session_is_opened_once_for_its_options(exported, loaded):
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert options.log_severity_level == 4
     assert session is loaded.session(config=entry, enable_cpu_mem_arena=False, threads=1)
-    assert session is not loaded.session(threads=1, enable_cpu_mem_arena=False)
     assert session is not loaded.session()
-    assert loaded.session(log_severity_level=3).get_session_options().log_severity_level == 3
     for actual, expected in zip(session.run(None, inputs), loaded.session().run(None, inputs), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
@@ -245,14 +221,12 @@ def test_a_session_is_opened_once_for_its_options(exported, loaded):
     ("asked", "match"),
     [
         ({"thread": 1}, r"\['thread'\] are unknown.*'intra_op_num_threads'"),
-        ({"add_session_config_entry": 1}, "are unknown"),
         ({"threads": "two"}, "`intra_op_num_threads` does not take 'two'"),
         ({"config": {"session.intra_op.allow_spinning": 0}}, "strings to strings"),
         ({"config": ["session.intra_op.allow_spinning"]}, "must be a mapping"),
-        ({"config": {"k" * 2000: "0"}}, "does not take"),
     ],
 )
-def test_options_that_sessions_have_not(loaded, asked, match):
+def test_unknown_session_options_are_refused(loaded, asked, match):
     with pytest.raises(InputError, match=match):
         loaded.session(**asked)
 
@@ -260,7 +234,7 @@ def test_options_that_sessions_have_not(loaded, asked, match):
 # ------------------------------------------------------------------ verifying
 
 
-def test_verify_bundle(exported, loaded):
+def test_verify_bundle_repeats_the_comparisons_of_the_export(exported, loaded):
     report = verify_bundle(exported)
     assert report.passed
     assert report.warnings == loaded.report.warnings == ()

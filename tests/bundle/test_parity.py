@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from keras_attn_export import ParityError, ParityReport
-from keras_attn_export._bundle.parity import ParityRow, compared, rows_of
-from keras_attn_export._standalone.verify import Case, compare
+from keras_attn_export._bundle.parity import ParityRow, compared
+from keras_attn_export._standalone.verify import Case
 
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, 0.5, 0, TOLERANCE, passed=True)
@@ -36,7 +36,7 @@ COVERED = {"inputs": {"x": {"moves": []}, "y": {"moves": None}}, "outputs": FLAT
     ],
     ids=["passed", "failed", "empty", "warned"],
 )
-def test_json_round_trip(report):
+def test_report_is_equal_after_a_round_trip_through_json(report):
     text = report.to_json()
     content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert content["passed"] == report.passed
@@ -45,7 +45,7 @@ def test_json_round_trip(report):
     assert repr(read) == repr(report)  # since NaN is not equal to itself
 
 
-def test_an_error_is_pickled_with_its_report():
+def test_parity_error_is_pickled_with_its_report():
     error = pickle.loads(pickle.dumps(ParityError("Outputs differ.", ParityReport("cpu", (BAD,)))))
     assert (type(error), str(error), error.report) == (ParityError, "Outputs differ.", ParityReport("cpu", (BAD,)))
 
@@ -54,9 +54,7 @@ def test_an_error_is_pickled_with_its_report():
     ("rows", "saved_model_rows", "said"),
     [
         ((GOOD,), (), None),
-        ((GOOD, GOOD), (GOOD,), None),
         ((), (), "Nothing was compared"),
-        ((), (GOOD,), "Nothing was compared"),
         (
             (GOOD, BAD),
             (GOOD,),
@@ -67,7 +65,7 @@ def test_an_error_is_pickled_with_its_report():
         (tuple(replace(BAD, name=f"out{index}") for index in range(5)), (), "; and 2 more in the error's `report`."),
     ],
 )
-def test_passed(rows, saved_model_rows, said):
+def test_report_raises_unless_all_comparisons_passed(rows, saved_model_rows, said):
     report = ParityReport("cpu", rows, saved_model_rows)
     assert report.passed is (said is None)
     if said is None:
@@ -79,7 +77,7 @@ def test_passed(rows, saved_model_rows, said):
     assert "out3" not in str(caught.value), "three failures are shown"
 
 
-def test_summary():
+def test_summary_counts_comparisons_and_cases():
     match = ParityReport("cpu", (GOOD, replace(GOOD, case="b", max_rel=3e-6)), (replace(GOOD, max_abs=5e-7),))
     verdict = "all 3 comparisons match over 2 cases"
     assert match.summary() == f"{verdict}; largest difference 5.0e-07 absolute, 3.0e-06 relative, 0.5 of its limit"
@@ -104,27 +102,21 @@ COMPLETE = {
         ({}, None),
         ({"cases": 4}, "Only 4 cases could be compared."),
         ({"cases": 1, "refused": 8}, "Only 1 case could be compared; Keras itself cannot run 8 more."),
-        ({"refused": 8}, None),
         ({"axes": {"batch": [1, 2], "W": [8]}}, "Axis `W` is called dynamic, but only size 8 was compared."),
-        ({"axes": {}}, None),
-        ({"small_only": []}, None),
         ({"small_only": ["attend"]}, "No case is long enough for the form that layer `attend` takes"),
         ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
         ({"inputs": {"x": {"moves": None}}}, "Input `x` has one value in all cases"),
         ({"outputs": FLAT, "inputs": {"x": {"moves": []}}}, "Output `a` is the same for all inputs"),
         ({"outputs": {"a": {"varies": True, "rounding": 0.034}}}, "Rounding alone may move output `a` by 3%"),
-        ({"outputs": {"a": {"varies": True, "rounding": 0.009}}}, None),
         ({"outputs": {"a": {"varies": True, "ties": 0.34}}}, "Rounding alone decides 34% of output `a`"),
-        ({"outputs": {"a": {"varies": True, "ties": 0.004}}}, None),
         ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79, "seen_in_precision": 0.004}}}, None),
         (
             {"outputs": {"a": {"varies": True, "seen_in_precision": 0.115, "seen_in_case": "base"}}},
             "Precision moved output `a` by up to 0.12 of the scale of its numbers, in case `base`.",
         ),
-        ({"outputs": {"a": {"varies": True, "rounding": None}}}, None),
     ],
 )
-def test_a_report_warns_of_what_a_match_leaves_open(changed, said):
+def test_report_warns_of_inputs_and_axes_that_were_not_tested(changed, said):
     report = ParityReport("cpu", (GOOD,), coverage=COMPLETE | changed)
     assert report.passed
     if said is None:
@@ -138,7 +130,7 @@ def test_a_report_warns_of_what_a_match_leaves_open(changed, said):
     assert caught.value.report is report
 
 
-def test_a_report_warns_of_a_precision_that_is_slower():
+def test_report_warns_of_a_precision_that_is_slower():
     about = {"name": "int8", "size_ratio": 0.3, "time_ratio": 1.04, "timed_case": "base"}
     report = ParityReport("cpu", (GOOD,), coverage=COMPLETE, precision=about)
     assert report.warnings == ()
@@ -148,20 +140,12 @@ def test_a_report_warns_of_a_precision_that_is_slower():
     assert not replace(report, precision=report.precision | {"float32_milliseconds": 0.09}).warnings
 
 
-def test_compared_keeps_the_order_of_cases():
+def test_compared_keeps_the_order_of_cases_and_refuses_a_missing_one():
     zero, one = np.zeros((2, 1), "float32"), np.ones((2, 1), "float32")
     cases = [Case("first", {}, {"a": zero, "b": zero}), Case("second", {}, {"a": one})]
     rows = compared(cases, [{"a": zero, "b": one}, {"a": one}], TOLERANCE)
-    assert [(row.case, row.name, row.passed) for row in rows] == [
-        ("first", "a", True),
-        ("first", "b", False),
-        ("second", "a", True),
-    ]
+    passed = [("first", "a", True), ("first", "b", False), ("second", "a", True)]
+    assert [(row.case, row.name, row.passed) for row in rows] == passed
     assert rows[0].shape == (2, 1)
-    assert rows_of(compare(cases[1], {"a": one}, TOLERANCE)) == rows[2:]
-
-
-def test_compared_refuses_a_case_without_outputs():
-    cases = [Case("first", {}, {}), Case("second", {}, {})]
     with pytest.raises(ValueError, match="shorter"):
         compared(cases, [{}], TOLERANCE)

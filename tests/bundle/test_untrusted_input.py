@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 import zipfile
 
@@ -53,11 +54,8 @@ def large(file):
 
 
 FILES = {
-    **{f"link {name}": (linked(name), "a symbolic link") for name in (MODEL, MANIFEST, CASES, "saved_model")},
-    "link to nowhere": (lambda bundle: (bundle / "link").symlink_to("nowhere"), "link is a symbolic link"),
+    **{f"link {name}": (linked(name), "a symbolic link") for name in (MODEL, "saved_model")},
     "pipe": (replaced(MODEL, os.mkfifo), r"model\.onnx is not a regular file"),
-    "pipe for JSON": (replaced(MANIFEST, os.mkfifo), r"manifest\.json is not a regular file"),
-    "large manifest": (replaced(MANIFEST, large), r"manifest\.json has 16777217 bytes"),
     "large report": (replaced(REPORT, large), r"report\.json has 16777217 bytes"),
 }
 
@@ -68,7 +66,7 @@ def test_links_pipes_and_large_json_are_refused_unread(bundle, alter, said):
     refused(bundle, said)
 
 
-@pytest.mark.parametrize("name", ["../outside", "{absolute}", "./model.onnx", "saved_model/../model.onnx"])
+@pytest.mark.parametrize("name", ["../outside", "{absolute}", "./model.onnx"])
 def test_listed_names_that_leave_the_folder_are_refused(bundle, name):
     outside = bundle.with_name("outside")
     outside.touch()
@@ -77,7 +75,7 @@ def test_listed_names_that_leave_the_folder_are_refused(bundle, name):
     refused(bundle, "incomplete: .* is missing")
 
 
-def test_deep_json_is_invalid_json(bundle):
+def test_deeply_nested_json_is_refused(bundle):
     (bundle / REPORT).write_text("[" * 10**5)
     reseal(bundle, REPORT)
     with pytest.raises(BundleError, match="is not a parity report: its values are nested too deeply"):
@@ -107,21 +105,13 @@ def npy(array):
 MEMBERS = {  # members of the archive that replace others or are added
     "pickle": ("0/inputs/queries", header((1,), "|O") + bytes(8), "contains pickled objects"),
     "shape": ("0/inputs/queries", header((2**40, 2), "<f4"), "with input `queries` in float32 of shape"),
-    "last axis": ("0/inputs/queries", header((1, 1, 2**40), "<f4"), "with input `queries` in float32 of shape"),
     "dtype": ("0/inputs/queries", header((1, 1, 4), "<f8"), "with input `queries` in float64 of shape"),
     "output": ("0/outputs/context", header((2**40,), "<f4"), "with output `context` in float32 of shape"),
     "rounding": ("0/rounding/context", header((2**40,), "<i2"), "rounding `context` does not fit"),
-    "rounding of nothing": ("0/rounding/other", header((1,), "<i2"), "rounding `other` does not fit"),
     "another input": ("0/inputs/other", header((2**40,), "<f4"), "and the manifest says"),
-    "another kind": ("0/other/queries", header((2**40,), "<f4"), "which are not part of any golden case"),
     "another case": ("99/inputs/queries", header((2**40,), "<f4"), "cases, and has arrays of"),
-    "name of a case": ("cases//x", header((2**40,), "<f4"), "cases, and has arrays of"),
-    "nameless case": ("cases/", header((2**40,), "<f4"), "cases, and has arrays of"),
-    "many names": ("cases", header((2**40,), "<U4"), "cases, and has arrays of"),
     "long names": ("cases", header((1,), "<U1001"), "names of at most 1000 characters"),
-    "names of no text": ("cases", header((1,), "<i8"), "`cases` must be a list of names"),
     "version": ("0/inputs/queries", b"\x93NUMPY\x03\x00" + bytes(64), r"has version \(3, 0\)"),
-    "no array": ("0/inputs/queries", b"text", "is not an .npz file of plain arrays"),
 }
 
 
@@ -144,10 +134,10 @@ def test_arrays_that_do_not_fit_the_manifest_are_refused_unread(bundle, name, co
     refused(bundle, rf"cases\.npz.* {said}", CASE_READERS)
 
 
-@pytest.mark.parametrize("name", ["0/inputs/queries", "0/inputs/queries.npy"])
-def test_an_array_that_is_there_twice_is_refused(bundle, name):
-    with zipfile.ZipFile(bundle / CASES, "a") as archive, pytest.warns() if name.endswith("y") else open(os.devnull):
-        archive.writestr(name, header((2**40,), "<f4"))
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_archive_with_an_array_twice_is_refused(bundle):
+    with zipfile.ZipFile(bundle / CASES, "a") as archive:
+        archive.writestr("0/inputs/queries.npy", header((2**40,), "<f4"))
     reseal(bundle, CASES)
     refused(bundle, "its names must be different, and end in .npy", CASE_READERS)
 
@@ -171,49 +161,36 @@ def in_graph(location):
 
 PLACES = {
     "initializer": lambda model, at: model.graph.initializer.append(outside(at)),
-    "later entry": lambda model, at: model.graph.initializer.append(twice(outside("model.onnx"), at)),
-    "attribute": lambda model, at: model.graph.node.append(as_attribute("value", outside(at))),
     "subgraph": lambda model, at: model.graph.node.append(as_attribute("body", in_graph(at))),
     "sparse": lambda model, at: model.graph.sparse_initializer.add().values.CopyFrom(outside(at)),
-    "indices": lambda model, at: model.graph.sparse_initializer.add().indices.CopyFrom(outside(at)),
     "function": lambda model, at: model.functions.add(name="f").node.append(as_attribute("body", in_graph(at))),
     "training": lambda model, at: model.training_info.add().algorithm.CopyFrom(in_graph(at)),
 }
 
 
-def twice(tensor, location):
-    tensor.external_data.add(key="location", value=location)
-    return tensor
-
-
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_external_data_outside_the_listed_files_is_refused(bundle, place):
-    model = onnx.load(bundle / MODEL)
-    place(model, "../outside")
-    onnx.save(model, bundle / MODEL)
-    reseal(bundle, MODEL)
-    refused(bundle, r"model\.onnx stores external data in `\.\./outside`, which the manifest does not list")
-
-
 @pytest.mark.parametrize(
-    "location", ["*/_ORT_MEM_ADDR_/*", "./model.onnx", "/etc/passwd", "saved_model/../verify.py", ""]
+    ("place", "location"),
+    [
+        *((place, "../outside") for place in PLACES.values()),
+        *((PLACES["initializer"], location) for location in ("*/_ORT_MEM_ADDR_/*", "saved_model/../verify.py", "")),
+    ],
 )
-def test_locations_that_the_manifest_does_not_list_are_refused(bundle, location):
+def test_external_data_outside_the_listed_files_is_refused(bundle, place, location):
     model = onnx.load(bundle / MODEL)
-    model.graph.initializer.append(outside(location))
+    place(model, location)
     onnx.save(model, bundle / MODEL)
     reseal(bundle, MODEL)
-    refused(bundle, "which the manifest does not list")
+    refused(bundle, rf"stores external data in `{re.escape(location)}`, which the manifest does not list")
 
 
-def test_a_listed_name_that_onnxruntime_takes_for_an_address_is_refused(tmp_path):
+def test_memory_address_is_refused_although_the_manifest_lists_it(tmp_path):
     model = helper.make_model(in_graph("*/_ORT_MEM_ADDR_/*"))
     onnx.save(model, tmp_path / MODEL)
     with pytest.raises(BundleError, match="which the manifest does not list"):
         untrusted_input.check_external_data(tmp_path / MODEL, {"*/_ORT_MEM_ADDR_/*"})
 
 
-def test_external_data_inside_is_read_and_listed(bundle):
+def test_external_data_in_a_listed_file_is_read(bundle):
     model = onnx.load(bundle / MODEL)
     expected = load_bundle(bundle).run(small_inputs())
     for tensor in model.graph.initializer:
@@ -228,8 +205,8 @@ def test_external_data_inside_is_read_and_listed(bundle):
         np.testing.assert_array_equal(output, expected[name])
 
 
-@pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f", b"\xff" * 20, b"\x3a"])
-def test_a_model_that_is_no_protobuf_is_refused(bundle, content):
+@pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f"])
+def test_model_that_is_no_protobuf_is_refused(bundle, content):
     (bundle / MODEL).write_bytes(content)
     reseal(bundle, MODEL)
     refused(bundle, r"model\.onnx is not an ONNX file: ")

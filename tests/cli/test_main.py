@@ -20,51 +20,28 @@ COMMANDS = ("export", "verify", "run", "predict", "inspect", "report", "bench", 
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        "",
-        "bundle",
-        *COMMANDS[:-1],
-        "doctor bundle",
-        "export model.keras",
-        "export model.keras bundle --opset high",
-        "export model.keras bundle --lowering magic",
-        "export model.keras bundle --precision float8",
-        "verify bundle --provider tpu",
-        "verify bundle other",
-        "run bundle --inputs x.npz",
-        "run bundle --outputs y.npz",
-        "inspect bundle --provider cpu",
-        "inspect bundle --trace",
-        "bench bundle --threads all",
-        "bench bundle other.onnx",
-    ],
+    ["", "bundle", "verify", "verify bundle --provider tpu", "verify bundle other", "run bundle --inputs x.npz"],
 )
-def test_wrong_usage(arguments, wrong_usage):
+def test_wrong_usage_exits_with_2(arguments, wrong_usage):
     wrong_usage(*arguments.split())
 
 
 @pytest.mark.parametrize(
     ("arguments", "replacement"),
     [
-        ("convert bundle model.tflite --to litert", "Keras's own `model.export("),
-        ("layout bundle models --target triton", "the example service, or the Triton"),
-        ("sign bundle --key key.pem", "`model_signing sign key` on the folder"),
+        ("convert bundle model.tflite --to litert", "`convert` was removed: use Keras's own `model.export("),
+        ("layout bundle models", "`layout` was removed: use the example service, or the Triton"),
+        ("sign bundle --key key.pem", "`sign` was removed: use `model_signing sign key` on the folder"),
+        ("verify bundle --public-key file", "`verify --public-key` was removed: use `model_signing verify key`"),
+        ("verify bundle --signature=file", "`verify --signature` was removed: use `model_signing verify key`"),
     ],
 )
-def test_a_removed_command_names_its_replacement(arguments, replacement, wrong_usage):
-    command, *_ = words = arguments.split()
-    assert f"`{command}` was removed: use {replacement}" in wrong_usage(*words)
-
-
-@pytest.mark.parametrize("option", ["--public-key", "--signature"])
-def test_a_removed_option_names_its_replacement(option, wrong_usage):
-    for words in ((option, "file"), (f"{option}=file",)):
-        said = wrong_usage("verify", "bundle", *words)
-        assert f"`verify {option}` was removed: use `model_signing verify key` on the folder" in said
+def test_removed_commands_and_options_name_their_replacement(arguments, replacement, wrong_usage):
+    assert replacement in wrong_usage(*arguments.split())
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=" ".join)
-def test_help(command, capsys):
+def test_help_lists_options_and_exits_with_0(command, capsys):
     with pytest.raises(SystemExit) as caught:
         main([*command, "--help"])
     out, err = capsys.readouterr()
@@ -74,14 +51,30 @@ def test_help(command, capsys):
         assert expected in out
 
 
-def test_both_ways_to_start_it(tmp_path):
+def test_command_and_module_start_alike(tmp_path):
     for start in ([sys.executable, "-m", "keras_attn_export"], [Path(sys.executable).with_name("keras-attn")]):
         done = finished(*start, "inspect", "nowhere", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert_one_line(done.stderr, "error: No bundle at nowhere")
 
 
-def test_only_export_loads_tensorflow_and_keras(exported, samples, tmp_path):
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("keras-attn export --lowering ", {"adaptive", "portable", "fused"}),
+        ("keras-attn inspect b", {"bundle/"}),
+    ],
+)
+def test_shells_complete_options_and_paths(line, answer, tmp_path):
+    pytest.importorskip("argcomplete", reason="completes lines in shells; it is in `keras-attn[test]`")
+    (tmp_path / "bundle").mkdir()
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "|", "_ARGCOMPLETE_STDOUT_FILENAME": "answer"}
+    environment = {**os.environ, **asked, "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
+    finished(sys.executable, "-m", "keras_attn_export", cwd=tmp_path, env=environment)
+    assert set((tmp_path / "answer").read_text().split("|")) == answer
+
+
+def test_commands_but_export_import_neither_tensorflow_nor_keras(exported, samples, tmp_path):
     heavy = ("tensorflow", "keras", "keras_attn", "tf2onnx", "rich")
     code = f"""
 import sys
@@ -102,7 +95,7 @@ for command in map(str.split, commands.split("|")):
     assert done.stderr == ""
 
 
-def test_a_bundle_that_cannot_be_read(bundle, fails):
+def test_commands_refuse_a_changed_bundle(bundle, fails):
     flip_byte(bundle / "model.onnx")
     for command in (["verify"], ["inspect", "--json"], ["run", "--inputs", "x.npz", "--outputs", "y.npz"], ["bench"]):
         fails(*command, bundle, said=f"error: {bundle / 'model.onnx'} is not the file that was exported")
@@ -112,28 +105,18 @@ def test_a_bundle_that_cannot_be_read(bundle, fails):
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
     reason="shows what an onnxruntime without CUDA says; .ci/run installs [runtime]",
 )
-def test_a_provider_that_is_absent(exported, model_file, samples, tmp_path, fails):
-    for command in (
-        ["verify", exported],
-        ["run", exported, "--inputs", samples, "--outputs", tmp_path / "out.npz"],
-        ["export", model_file, tmp_path / "new"],
-    ):
+def test_commands_name_the_extra_of_an_absent_provider(exported, model_file, tmp_path, fails):
+    for command in (["verify", exported], ["export", model_file, tmp_path / "new"]):
         fails(*command, "--provider", "cuda", said="keras-attn[gpu]")
-    assert names(tmp_path) == ["samples.npz"]
+    assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ["verify nowhere", "run nowhere --inputs x.npz --outputs y.npz", "export nowhere.keras bundle"],
-)
-def test_debug_shows_the_traceback(arguments, call, fails, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    err = fails(*arguments.split(), said="nowhere")
-    code, out, debug = call(*arguments.split(), "--debug")
+def test_debug_shows_the_traceback(call, fails):
+    err = fails("verify", "nowhere", said="nowhere")
+    code, out, debug = call("verify", "nowhere", "--debug")
     assert (code, out) == (1, "")
     assert "Traceback (most recent call last):" in debug
     assert err.removeprefix("error: ") in debug
-    assert names(tmp_path) == []
 
 
 def raising(error):
@@ -143,7 +126,7 @@ def raising(error):
     return fail
 
 
-def test_errors_that_nobody_foresaw(exported, call, fails, monkeypatch):
+def test_unexpected_errors_are_one_line(exported, call, fails, monkeypatch):
     for error, said in (
         (RuntimeError("first line\n  second line"), "unexpected RuntimeError: first line second line (run again with"),
         (SystemExit(0), "code that was run called `sys.exit(0)`"),  # which would pass for success
@@ -154,12 +137,12 @@ def test_errors_that_nobody_foresaw(exported, call, fails, monkeypatch):
     assert "Traceback" in call("inspect", exported, "--debug")[2]
 
 
-def test_ctrl_c(exported, call, monkeypatch):
+def test_ctrl_c_exits_with_130(exported, call, monkeypatch):
     monkeypatch.setattr(inspect, "load_bundle", raising(KeyboardInterrupt()))
     assert call("inspect", exported) == (130, "", "interrupted: nothing was written\n")
 
 
-def test_the_callers_signal_handler_is_kept(exported, succeeds):
+def test_signal_handler_of_the_caller_is_kept(exported, succeeds):
     before = signal.signal(signal.SIGTERM, ours := raising(AssertionError("called")))
     try:
         succeeds("inspect", exported)
@@ -170,57 +153,25 @@ def test_the_callers_signal_handler_is_kept(exported, succeeds):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Return the working folder, which is empty, and where modules are found that a test writes."""
+    """Return the working folder, which is empty; modules in it can be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path
 
 
-@pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "raise SystemExit('usage: no such file')"])
-def test_a_module_that_ends_python_when_it_is_imported(text, model_file, fails, here):
-    (here / "a_script.py").write_text(text)
+def test_module_that_calls_exit_is_an_error(model_file, fails, here):
+    (here / "a_script.py").write_text("import sys; sys.exit(0)")
     fails("export", model_file, "bundle", "--import", "a_script", said="error: Cannot import `a_script` (SystemExit: ")
     assert not (here / "bundle").exists()
 
 
-def test_a_signal_while_a_module_is_imported_ends_the_command(model_file, call, here):
+def test_signal_while_a_module_is_imported_ends_the_command(model_file, call, here):
     (here / "told_to_end.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)")
     assert call("export", model_file, "bundle", "--import", "told_to_end") == (128 + signal.SIGTERM, "", "")
 
 
-LOST = """
-import os, signal, sys, time
-from types import SimpleNamespace
-from keras_attn_export._cli import main
-
-class Fragile:
-    def __del__(self):
-        os.kill(os.getpid(), signal.{name})
-        time.sleep(0)  # the handler runs here, where Python drops what it raises
-
-def dropped():
-    fragile = Fragile()
-    del fragile
-
-def caught():
-    try:
-        os.kill(os.getpid(), signal.{name})
-        time.sleep(0)
-    except:
-        pass
-
-def work(arguments):
-    {how}()
-    time.sleep(30)
-
-arguments = SimpleNamespace(run=work, debug=False)
-main._parser = lambda: SimpleNamespace(parse_args=lambda argv: arguments)
-sys.exit(main.main([]))
-"""
-
-
 @pytest.mark.parametrize("given", [None, "false"])
-def test_tensorflow_leaves_memory_of_a_gpu_to_others(given, monkeypatch):
+def test_tensorflow_does_not_reserve_all_memory_of_a_gpu(given, monkeypatch):
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     if given is not None:
         monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", given)
@@ -228,10 +179,37 @@ def test_tensorflow_leaves_memory_of_a_gpu_to_others(given, monkeypatch):
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == (given or "true")
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
-@pytest.mark.parametrize("how", ["dropped", "caught"])
-def test_a_signal_that_is_lost_is_heeded_all_the_same(name, code, how):
-    """Python drops one, and tf2onnx catches all that is raised in places."""
+LOST = """
+import os, signal, sys, time
+from types import SimpleNamespace
+from keras_attn_export._cli import main
+
+def stop():
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(0)  # the handler runs here
+
+class Dropped:
+    def __del__(self):
+        stop()
+
+def caught():
+    try:
+        stop()
+    except:
+        pass
+
+def work(arguments):
+    {how}()
+    time.sleep(30)
+
+main._parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=work, debug=False))
+sys.exit(main.main([]))
+"""
+
+
+@pytest.mark.parametrize(("how", "name", "code"), [("Dropped", "SIGTERM", 143), ("caught", "SIGINT", 130)])
+def test_signal_whose_exception_is_lost_ends_the_command(how, name, code):
+    """Python drops an exception in `__del__`, and tf2onnx catches all exceptions in places."""
     with heeding_interrupts():
         done = finished(sys.executable, "-c", LOST.format(name=name, how=how), timeout=20)
     assert done.returncode == code

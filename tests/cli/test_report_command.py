@@ -7,7 +7,7 @@ import pytest
 from bundles import names, python, small_inputs
 
 
-def test_it_writes_a_page_without_tensorflow(bundle, tmp_path):
+def test_report_needs_neither_tensorflow_nor_keras(bundle, tmp_path):
     blocked = ("tensorflow", "keras", "keras_attn", "tf2onnx")
     done = python("-m", "keras_attn_export", "report", bundle.name, cwd=tmp_path, blocked=blocked)
     assert done.returncode == 0, done.stderr
@@ -16,7 +16,7 @@ def test_it_writes_a_page_without_tensorflow(bundle, tmp_path):
 
 
 @pytest.mark.slow
-def test_inputs_labels_and_a_place_of_ones_own(exported, tmp_path, succeeds):
+def test_report_takes_inputs_labels_and_output(exported, tmp_path, succeeds):
     inputs, labels, page = tmp_path / "x.npz", tmp_path / "labels.json", tmp_path / "page.html"
     np.savez(inputs, **small_inputs(B=1))
     labels.write_text(json.dumps({"valid_lens": ["none", "one", "two"]}), encoding="utf-8")
@@ -31,11 +31,10 @@ def test_inputs_labels_and_a_place_of_ones_own(exported, tmp_path, succeeds):
     [
         ("nothing", "No bundle at nothing"),
         ("bundle --inputs nothing.npz", "There is no file nothing.npz"),
-        ("bundle --labels nothing.json", "Cannot read nothing.json"),
         ("bundle --labels bundle/model.onnx", "is not JSON in UTF-8"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(bundle, tmp_path, fails, arguments, said, monkeypatch):
+def test_report_refuses_bad_arguments_and_writes_nothing(bundle, tmp_path, fails, arguments, said, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fails("report", *arguments.split(), said=said)
     assert names(tmp_path) == ["bundle"]

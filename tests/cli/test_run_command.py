@@ -1,6 +1,5 @@
-"""`keras-attn run`: which files it takes, what it writes, and what it leaves as it was."""
+"""`keras-attn run`: files of inputs, files of outputs, and refusals that leave files unchanged."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,12 @@ from keras_attn_export import load_bundle
 from keras_attn_export._cli import run
 
 
-@pytest.mark.parametrize("name", ["outputs.npz", "outputs"])
-def test_run_writes_what_bundle_run_gives_in_place_of_earlier_outputs(exported, samples, tmp_path, succeeds, name):
-    target = tmp_path / name
+def test_run_replaces_earlier_outputs_by_those_of_bundle_run(exported, samples, tmp_path, succeeds):
+    target = tmp_path / "outputs"
     run.write_arrays(target, {"earlier": np.ones(2)})
     out = succeeds("run", exported, "--inputs", samples, "--outputs", target)
     assert out == f"{target}: context float32[2, 3, 5], weights float32[2, 3, 7]\n"
-    assert names(tmp_path) == sorted([name, "samples.npz"])
+    assert names(tmp_path) == ["outputs", "samples.npz"]
     wanted = load_bundle(exported).run(small_inputs())
     with np.load(target) as written:
         assert written.files == list(wanted)
@@ -47,50 +45,30 @@ def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fail
     assert names(tmp_path) == ["bundle", "inputs.npz", "outputs.npz", "samples.npz"]
 
 
-def test_run_needs_a_place_for_its_outputs(exported, samples, tmp_path, fails):
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for place, said in (
-        ("folder", "is there and is not a file"),
-        ("pipe", "is there and is not a file"),
-        ("nowhere/out.npz", "There is no folder"),
-        ("samples.npz/out.npz", "There is no folder"),
-    ):
-        err = fails("run", exported, "--inputs", samples, "--outputs", tmp_path / place, said=said)
-        assert str((tmp_path / place).parent) in err
-    assert names(tmp_path) == ["folder", "pipe", "samples.npz"]
-    assert (tmp_path / "pipe").is_fifo()
-
-
-def test_outputs_of_any_name_are_written(tmp_path):
-    arrays = {"file": np.ones(2, "float32"), "allow_pickle": np.array(3), "a/b": np.zeros((0, 2), bool)}
-    run.write_arrays(tmp_path / "out.npz", arrays)
-    with np.load(tmp_path / "out.npz") as written:
-        assert written.files == list(arrays)
-        for name, array in arrays.items():
-            assert_identical(written[name], array)
+def test_run_refuses_outputs_in_a_missing_folder(exported, samples, tmp_path, fails):
+    err = fails(
+        "run", exported, "--inputs", samples, "--outputs", tmp_path / "nowhere/y.npz", said="There is no folder"
+    )
+    assert str(tmp_path / "nowhere") in err
+    assert names(tmp_path) == ["samples.npz"]
 
 
 class Bomb:
-    """What runs code when it is unpickled."""
+    """An object that runs code when it is unpickled."""
 
     def __reduce__(self):
         return (Path.touch, (Path("ran"),))
 
 
-def _save_objects(path):
-    np.savez(path, queries=np.array([Bomb()], object))
-
-
-FILES = {  # what else verify.py does not read is in tests/standalone/test_verify.py
+FILES = {  # other files that verify.py does not read are in tests/standalone/test_verify.py
     "missing": (lambda path: None, "There is no file"),
     "folder": (lambda path: path.mkdir(), "Is a directory"),
-    "objects": (_save_objects, "Object arrays cannot be loaded"),
+    "objects": (lambda path: np.savez(path, queries=np.array([Bomb()], object)), "Object arrays cannot be loaded"),
 }
 
 
 @pytest.mark.parametrize(("make", "said"), FILES.values(), ids=FILES)
-def test_files_that_hold_no_inputs(exported, tmp_path, fails, monkeypatch, make, said):
+def test_run_refuses_files_that_hold_no_inputs(exported, tmp_path, fails, monkeypatch, make, said):
     monkeypatch.chdir(tmp_path)
     make(Path("inputs.npz"))
     before = names(tmp_path)

@@ -20,7 +20,7 @@ def test_verify_prints_a_table_or_json(exported, succeeds):
     assert ParityReport.from_json(succeeds("verify", exported, "--json")).passed
 
 
-def test_warnings_are_shown(bundle, succeeds):
+def test_verify_and_inspect_show_warnings(bundle, succeeds):
     file = bundle / "parity" / "report.json"
     report = json.loads(file.read_text())
     file.write_text(
@@ -48,6 +48,6 @@ def test_verify_shows_a_mismatch(bundle, call):
 
 
 @pytest.mark.parametrize("option", [["--import", "own_layers"], ["--unsafe"]], ids=" ".join)
-def test_what_is_for_a_model_needs_one(exported, samples, fails, option):
+def test_verify_refuses_options_of_a_model_without_model(exported, samples, fails, option):
     for more in ([], ["--samples", samples]):
         fails("verify", exported, *option, *more, said=f"error: `{option[0]}` needs `--model`: ")

@@ -1,43 +1,112 @@
-"""`examples/serve_bundle.py` as a process of its own, laid out and started as docs/serving.md says."""
+"""`examples/serve_bundle.py` as a process of its own, laid out and started as docs/serving.md says.
+
+The service and its clients run in an environment of their own; without that environment, a test fails.
+"""
 
 import contextlib
+import http.client
+import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from serving import Server, end, serving_python, spawned
+import numpy as np
+import pytest
 
 from keras_attn_export._standalone import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = ROOT / "examples" / "serve_bundle.py"
+SERVING = Path(pytest.__file__).parents[5] / ".nox" / "serving"  # beside the environment of pytest
 ENDING = ("--timeout-graceful-shutdown", "1")
 OPTIONS = ("--host", "127.0.0.1", "--port", "0", "--limit-concurrency", "1000", *ENDING)  # 0: any free port
-LOG = "log.txt"
+GOOD = {  # inputs of the small bundle: two examples, three queries, two keys
+    "queries": np.ones((2, 3, 4)).tolist(),
+    "keys": np.ones((2, 2, 6)).tolist(),
+    "values": np.ones((2, 2, 5)).tolist(),
+    "valid_lens": [1, 2],
+}
 LIMITS = "SECONDS, MOST_COMING, MOST_BEGUN = 10, 256, 128"
 
 
+def serving_python():
+    if not (SERVING / "bin" / "uvicorn").is_file():
+        pytest.fail("Tests marked `serving` need an environment of their own: run nox -s serving.", pytrace=False)
+    return SERVING / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running service: its process, which leads a group, its port, and its bundle."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    bundle: Path
+
+    def connection(self):
+        return contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60))
+
+    def ask(self, body):
+        """Return the status and the content of the answer to a request on a connection of its own."""
+        with self.connection() as connection:
+            return answer(connection, body)
+
+    def memory(self, kind):
+        """Return the bytes of memory that the process holds now (VmRSS) or held at most (VmHWM)."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition(f"{kind}:")[2].split()[0]) * 1024
+
+    def listening(self):
+        """Return the addresses that the port is open on, as /proc/net writes them."""
+        tables = [Path(f"/proc/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
+        lines = [line.split() for table in tables for line in table.splitlines()]
+        found = (line[1].split(":") for line in lines if line[3] == "0A")
+        return {address for address, port in found if port == f"{self.port:04X}"}
+
+
+def answer(connection, body):
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    connection.request("POST", "/predict", content, {"Content-Type": "application/json"})
+    came = connection.getresponse()
+    return came.status, came.read()
+
+
 def start(folder, bundle, limits=None):
-    """Start the service; `limits` stand for `SECONDS`, `MOST_COMING` and `MOST_BEGUN` in the place of its own."""
+    """Start the service in a group of its own; `limits` replace `SECONDS`, `MOST_COMING` and `MOST_BEGUN`."""
     content = SERVICE.read_text(encoding="utf-8")
     assert LIMITS in content
     content = content if limits is None else content.replace(LIMITS, f"{LIMITS.partition('=')[0]}= {limits}")
     (folder / SERVICE.name).write_text(content, encoding="utf-8")
     shutil.copy(verify.__file__, folder / "verify.py")
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     command = [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS]
-    return spawned(command, folder, folder / LOG, BUNDLE=str(bundle))
+    with (folder / "log.txt").open("wb") as log:
+        return subprocess.Popen(
+            command, cwd=folder, env={**clean, "BUNDLE": str(bundle)}, stdout=log, stderr=log, start_new_session=True
+        )
 
 
 @contextlib.contextmanager
 def running(folder, bundle, limits=None):
-    """Start the service, wait until it says where it listens, and end it. Nothing may have surprised it."""
+    """Start the service, wait until it listens, and end it; its log may hold no traceback, its group no process."""
     process = start(folder, bundle, limits)
     try:
-        yield Server(process, _port(process, folder / LOG), folder / LOG)
+        yield Server(process, _port(process, folder / "log.txt"), bundle)
     finally:
-        end(process)
-    assert "Traceback" not in (folder / LOG).read_text(encoding="utf-8")
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise AssertionError("the server left processes behind, or did not end when it was told to")
+    assert "Traceback" not in (folder / "log.txt").read_text(encoding="utf-8")
 
 
 def _port(process, log):

@@ -6,8 +6,7 @@ import subprocess
 import warnings
 
 import pytest
-from bundle_service import OPTIONS, ROOT, running
-from serving import serving_python
+from bundle_service import OPTIONS, ROOT, running, serving_python
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
@@ -27,15 +26,15 @@ def bundle(tmp_path_factory):
     return folder / "bundle"
 
 
-def test_the_client_of_the_service(bundle, tmp_path):
+def test_client_of_the_page_prints_what_the_page_shows(bundle, tmp_path):
     ((client, shown),) = (block for block in PYTHON if ADDRESS in block[0])
     with running(tmp_path, bundle) as server:
-        (tmp_path / "client.py").write_text(client.replace(ADDRESS, server.address), encoding="utf-8")
+        (tmp_path / "client.py").write_text(client.replace(ADDRESS, f"127.0.0.1:{server.port}"), encoding="utf-8")
         command = [serving_python(), "client.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout + done.stderr == shown != ""
 
 
-def test_the_command_of_the_page_is_that_of_the_tests():
+def test_page_starts_the_service_as_the_tests_do():
     options = " ".join(OPTIONS).replace("--port 0", "--port 8000")
     assert f"\nBUNDLE=bundle uvicorn serve_bundle:app {options}\n" in PAGE.replace(" \\\n  ", " ")

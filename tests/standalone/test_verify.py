@@ -44,7 +44,7 @@ def one_more_in_front(array):
     return other
 
 
-def test_a_row_says_what_was_compared():
+def test_row_describes_one_comparison():
     (row,) = compare("keys 17", {"out": floats([2, 4, -8])}, {"out": floats([2, 4.5, -8])}, TOLERANCE)
     assert row == {
         "name": "out",
@@ -61,7 +61,7 @@ def test_a_row_says_what_was_compared():
     }
 
 
-def test_every_failure_is_collected():
+def test_all_problems_of_a_case_are_rows():
     expected = {"gone": floats(1), "shape": floats(1, 2), "dtype": floats(1), "value": floats(1), "good": floats(1)}
     actual = {
         "extra": np.array([1]),
@@ -89,29 +89,22 @@ JUDGED = [  # expected, actual, tolerance, what is said
         for r, a, said in ((1e-3, 1e-2, None), (1e-3, 1e-4, None), (1e-5, 1e-2, None), (1e-5, 1e-4, OUTSIDE))
     ),
     (floats(1), floats(1.5), {"relative": 0.5, "absolute": 0}, None),  # exactly the tolerance
-    (floats(0), floats(0.5), {"relative": 0, "absolute": 0.5}, None),
-    (floats(1), floats(1), {"relative": 0, "absolute": 0}, None),
-    (floats(0, 0), floats(0, 1e-7), TOLERANCE, None),  # zeros are compared absolutely
     (floats(0, 0), floats(0, 1e-3), TOLERANCE, OUTSIDE),
     *((floats(1, odd, 2), floats(1, odd, 2), TOLERANCE, None) for odd in ODD),
-    *((floats(odd), floats(odd), TOLERANCE, None) for odd in ODD),
     *((floats(1, odd, 2), floats(1, odd, 3), TOLERANCE, OUTSIDE) for odd in ODD),
     *(
         (floats(1, one), floats(1, other), TOLERANCE, ELSEWHERE)
         for one, other in itertools.permutations((1.0, *ODD), 2)
     ),
-    *((floats(odd, 1), floats(1, odd), TOLERANCE, ELSEWHERE) for odd in ODD),
     *((expected, expected.copy(), WIDE, None) for expected in INTEGERS),
     # two places, each within the tolerances that floats would have
     *((expected, one_more_in_front(expected), WIDE, "differs in 2 of 4 places") for expected in INTEGERS),
     (np.zeros((0, 3), "float32"), np.zeros((0, 3), "float32"), TOLERANCE, None),
-    (np.zeros((0, 3), "float32"), np.zeros((0, 4), "float32"), TOLERANCE, "has shape (0, 4), expected (0, 3)"),
-    (np.float32(2), np.float32(2), TOLERANCE, None),
     (np.float32(2), np.float32(3), TOLERANCE, OUTSIDE),
 ]
 
 
-def test_outputs_are_judged():
+def test_outputs_pass_within_either_tolerance():
     for expected, actual, tolerance, said in JUDGED:
         (row,) = compare("base", {"out": expected}, {"out": actual}, tolerance)
         assert (row["problem"], row["passed"]) == (said, said is None), (expected, actual)
@@ -145,18 +138,18 @@ SCALES = [  # an array, and the scale of each of its numbers; `...` where that o
 
 
 @pytest.mark.parametrize(("array", "scale"), SCALES)
-def test_the_scale_of_each_number(array, scale):
+def test_scale_of_a_number_is_the_smaller_of_row_and_channel(array, scale):
     found = verify.scale_of(np.array(array))
     wanted = np.array(scale, object)
     assert found[wanted != ...].tolist() == wanted[wanted != ...].tolist()
 
 
-def test_large_results_are_no_fills():
+def test_large_results_are_not_taken_for_fills():
     for results in np.array([[3e4, 5e4], [1e5, 2e4]]), np.array([100.0, 100.0, 100.0]):
         assert verify.without_fills(results).tolist() == results.tolist()
 
 
-def test_rounding_allows_what_it_is_and_no_more_and_on_cuda_four_times_that():
+def test_rounding_widens_the_limit_and_cuda_does_by_four():
     expected, rounding = floats([1, 1, 1]), {"out": np.array([[1e-3, 0, 1e-3]])}
     none = {"relative": 0.0, "absolute": 0.0}
     for actual, passed in ([1.0009, 1, 1], True), ([1, 1.0009, 1], False), ([1, 1, 1.002], False):
@@ -179,7 +172,7 @@ def test_integers_may_differ_where_rounding_decides():
     assert row["problem"] == "differs in 1 of 3 places"
 
 
-def test_rounding_round_trip(tmp_path):
+def test_rounding_is_saved_without_loss_of_its_bound(tmp_path):
     sizes = np.array([[0, 1e-31, 1e-7], [3e-5, 0.5, 700.0]])
     outputs = {"out": np.ones((2, 3), "float32"), "top": np.ones(2, int)}
     rounding = {"out": sizes, "top": np.array([True, False])}
@@ -191,15 +184,7 @@ def test_rounding_round_trip(tmp_path):
     assert read.rounding["top"].tolist() == [True, False]
 
 
-def test_table_of_rows():
-    rows = compare("lengths zero", {"a": np.float32(1), "longer": floats([1, 2])}, {"a": np.float32(1)}, TOLERANCE)
-    header, first, second = verify.format_rows(rows)
-    assert first.split() == ["lengths", "zero", "a", "scalar", "0.0e+00", "0.0e+00", "0", "ok"]
-    assert second.split() == ["lengths", "zero", "longer", "1x2", "inf", "inf", "inf", "FAILED:", "is", "missing"]
-    assert header.index("shape") == first.index("scalar") == second.index("1x2")
-
-
-def test_cases_round_trip(tmp_path):
+def test_golden_cases_are_equal_after_saving_and_loading(tmp_path):
     inputs = {
         "flag": np.array([True, False]),
         "long": np.array(2**62),
@@ -221,37 +206,33 @@ def test_cases_round_trip(tmp_path):
                 np.testing.assert_array_equal(have[name], array, strict=True)
 
 
-NO_FILE = r"cases\.npz is not a file of golden cases"
 NO_CASES = {
     "none": (lambda file: verify.save_cases(file, []), "holds no golden case"),
     "rounding": (
         lambda file: verify.save_cases(file, [Case("base", {}, {"out": np.ones((2, 3))}, {"out": np.ones(3)})]),
         "its rounding does not fit the outputs",
     ),
-    "other": (lambda file: np.savez(file, x=floats(1)), NO_FILE),
-    "pickled": (lambda file: np.savez(file, cases=np.array([{}], object)), NO_FILE),
-    "single": (lambda file: np.lib.format.open_memmap(file, "w+", shape=(1,)).flush(), "it is no zip archive"),
-    "text": (lambda file: file.write_bytes(b"text"), rf"{NO_FILE} .*it is no zip archive"),
+    "pickled": (lambda file: np.savez(file, cases=np.array([{}], object)), "is not a file of golden cases"),
+    "text": (lambda file: file.write_bytes(b"text"), "is not a file of golden cases .*it is no zip archive"),
 }
 
 
 @pytest.mark.parametrize(("make", "said"), NO_CASES.values(), ids=NO_CASES)
-def test_what_is_no_file_of_cases(tmp_path, make, said):
+def test_other_files_than_golden_cases_are_refused(tmp_path, make, said):
     make(tmp_path / "cases.npz")
     with pytest.raises(BundleError, match=said):
         verify.load_cases(tmp_path / "cases.npz")
 
 
 @needs_no_cuda
-def test_providers():
+def test_absent_providers_are_refused_with_the_package_to_install():
     assert verify.check_provider("cpu") is onnxruntime
     here = ", ".join(onnxruntime.get_available_providers())
-    for unknown in "tpu", "TpuExecutionProvider", None:
-        with pytest.raises(ProviderError) as error:
-            verify.check_provider(unknown)
-        said = str(error.value)
-        assert said.startswith("`provider` must be one of cpu, cuda, openvino, tensorrt, directml, coreml, webgpu, ")
-        assert said.endswith(f"Received: {unknown!r}. The onnxruntime that is installed has {here}.")
+    with pytest.raises(ProviderError) as error:
+        verify.check_provider("tpu")
+    said = str(error.value)
+    assert said.startswith("`provider` must be one of cpu, cuda, openvino, tensorrt, directml, coreml, webgpu, ")
+    assert said.endswith(f"Received: 'tpu'. The onnxruntime that is installed has {here}.")
     with pytest.raises(
         ProviderError, match=r"has no CUDAExecutionProvider, only .*CPU.* and install another: .*keras-attn\[gpu\]"
     ):
@@ -260,7 +241,7 @@ def test_providers():
         verify.check_provider("DmlExecutionProvider")
 
 
-def test_each_provider_of_onnxruntime_has_a_name():
+def test_every_provider_of_onnxruntime_has_a_short_name():
     """Azure's computes nothing: it asks a service. The others left out are gone from later releases than 1.19."""
     known = {each.name: name for name, each in verify.PROVIDERS.items()}
     left_out = {f"{name}ExecutionProvider" for name in ("Azure", "ROCM", "ArmNN", "ACL", "Tvm")}
@@ -269,7 +250,7 @@ def test_each_provider_of_onnxruntime_has_a_name():
     assert [name for name, each in verify.PROVIDERS.items() if each.seen] == ["cpu", "cuda", "openvino"]
 
 
-def test_what_a_session_is_told_for_a_provider(exported, monkeypatch):
+def test_session_gets_the_options_of_its_provider(exported, monkeypatch):
     told = {}
 
     def session(file, options, **more):
@@ -288,30 +269,42 @@ def test_what_a_session_is_told_for_a_provider(exported, monkeypatch):
         assert told["providers"] == [verify.provider_of(name).name]
 
 
-@pytest.mark.parametrize(
-    ("said", "remedy"),
-    [
-        (
-            "/ov.cc:28 auto f(A&&) [OpenVINO-EP] Reading network:\n Tanh_4 node not found in graph cache\n",
-            "loads no `Loop`",
-        ),
-        ("No Op registered for X", r"Was it exported with `provider='openvino'`\?"),
-    ],
-)
-def test_a_file_that_a_provider_does_not_load(said, remedy, exported, monkeypatch):
+NO_DEVICE = "CUDA failure 100: no CUDA-capable device is detected"
+FAILURES = {  # provider, error of onnxruntime, error of the package
+    "loop": (
+        "openvino",
+        "/ov.cc:28 auto f(A&&) [OpenVINO-EP] Reading network:\n Tanh_4 node not found in graph cache\n",
+        (BundleError, r"cannot load \S+: [^/]*loads no `Loop`"),
+    ),
+    "operator": (
+        "openvino",
+        "No Op registered for X",
+        (BundleError, r"cannot load \S+: [^/]*Was it exported with `provider='openvino'`\?"),
+    ),
+    "no device": (
+        "cuda",
+        f"/src/cuda_call.cc:154 CudaCall(ERRTYPE) [with int] {NO_DEVICE} ; GPU=-1 ; hostname=mine\nmore",
+        (ProviderError, rf"onnxruntime [\d.]+ cannot use CPU\w+: {re.escape(NO_DEVICE)}$"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("provider", "said", "expected"), FAILURES.values(), ids=FAILURES)
+def test_session_that_fails_names_the_remedy_of_its_provider(provider, said, expected, exported, monkeypatch):
     def session(*arguments, **options):
         raise RuntimeError(said)
 
-    as_cpu = verify.PROVIDERS["openvino"]._replace(name="CPUExecutionProvider")
-    monkeypatch.setitem(verify.PROVIDERS, "openvino", as_cpu)
+    error, match = expected
+    as_cpu = verify.PROVIDERS[provider]._replace(name="CPUExecutionProvider")  # which is there
+    monkeypatch.setitem(verify.PROVIDERS, provider, as_cpu)
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
-    with pytest.raises(BundleError, match=rf"cannot load \S+: [^/]*{remedy}"):
-        verify.open_session(exported / MODEL, "openvino")
+    with pytest.raises(error, match=match):
+        verify.open_session(exported / MODEL, provider)
     with pytest.raises(BundleError, match=r"cannot load \S+: [^?`]*$"):
         verify.open_session(exported / MODEL, "cpu")
 
 
-def test_onnxruntime_is_not_installed_or_half_uninstalled(monkeypatch):
+def test_missing_or_broken_onnxruntime_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ProviderError, match=r"^onnxruntime cannot be imported \(.*\[runtime\].*\[gpu\]"):
         verify.check_provider("cpu")
@@ -320,8 +313,7 @@ def test_onnxruntime_is_not_installed_or_half_uninstalled(monkeypatch):
         verify.check_provider("cpu")
 
 
-@pytest.mark.parametrize("printed", ["Failed to load libcudnn.so.9\nand more", ""])
-def test_a_session_that_falls_back(printed, monkeypatch, exported, capsys):
+def test_session_that_falls_back_to_the_cpu_is_an_error(monkeypatch, exported, capsys):
     class Fallback(types.ModuleType):
         SessionOptions = onnxruntime.SessionOptions
         cuda_version = "13.0"
@@ -330,24 +322,17 @@ def test_a_session_that_falls_back(printed, monkeypatch, exported, capsys):
             return ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
         def preload_dlls(self):
-            print(printed)
+            print("Failed to load libcudnn.so.9\nand more")
 
-        def InferenceSession(  # noqa: N802 - onnxruntime's name
-            self, model, options, *, providers, provider_options, enable_fallback
-        ):
-            assert not enable_fallback
-            assert providers == ["CUDAExecutionProvider"]
-            assert provider_options == [{"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}]
+        def InferenceSession(self, model, options, **given):  # noqa: N802 - onnxruntime's name
+            cuda = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+            wanted = {"providers": ["CUDAExecutionProvider"], "provider_options": [cuda], "enable_fallback": False}
+            assert given == wanted
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
-    module = Fallback("onnxruntime")
-    module.__file__ = str(exported / "verify.py")  # beside which no library for CUDA is, so that none can be loaded
-    monkeypatch.setitem(sys.modules, "onnxruntime", module)
-    told = (
-        "Failed to load libcudnn" if printed else r"\S+providers_cuda\.so: cannot open shared object file: No such file"
-    )
-    said = r"fell back to CPU\w+ although CUDA\w+ was asked for\. It is built for CUDA 13\.0\. "
-    with pytest.raises(ProviderError, match=said + told):
+    monkeypatch.setitem(sys.modules, "onnxruntime", Fallback("onnxruntime"))
+    said = r"fell back to CPU\w+ although CUDA\w+ was asked for\. It is built for CUDA 13\.0\. Failed to load libcudnn"
+    with pytest.raises(ProviderError, match=said):
         verify.open_session(exported / MODEL, "cuda")
     assert capsys.readouterr().out == ""
 
@@ -360,8 +345,7 @@ def test_placement_is_read_from_a_profile(exported, tmp_path):
     with pytest.raises(ProviderError, match=r"No node ran on CUDA\w+: onnxruntime placed them on \['CPU\w+'\]"):
         verify.check_placement(profile, "cuda")
     found = verify.attention_nodes(json.loads(profile.read_text()))
-    assert {each.layer for each in found} == {read_manifest(exported)["layers"][0]["name"]}
-    assert {each.provider for each in found} == {"CPUExecutionProvider"}
+    assert {(each.layer, each.provider) for each in found} == {("attention", "CPUExecutionProvider")}
     assert {"MatMul", "Softmax"} <= {each.node.partition("_")[0] for each in found}
 
 
@@ -385,7 +369,7 @@ def placed(tmp_path, *events):
     return file
 
 
-def test_attention_on_the_cpu_is_named(tmp_path):
+def test_placement_check_names_attention_on_the_cpu(tmp_path):
     """Of two layers, one partly, in a name that onnxruntime or onnx has changed."""
     file = placed(
         tmp_path,
@@ -409,41 +393,17 @@ def test_attention_on_the_cpu_is_named(tmp_path):
     [
         node(f"{ATTENTION}/Concat_3", "CPU", [(3,)], takes=[(1,), (1,)], kind="int64"),
         node(f"{ATTENTION}/LessOrEqual_9", "CPU", [(5, 5)], takes=[(5, 1), (5,)], kind="int64"),
-        node(f"{ATTENTION}/Where_9", "CPU", [(1, 1, 5, 5)], takes=[(), ()]),
-        node(f"{ATTENTION}/Shape_9", "CPU", [(3,)], takes=[(2, 5, 4)]),
         node("dense/MatMul", "CPU", [(2, 5, 4)]),
         node(f"{ATTENTION}/MatMul_9", "CPU", [(2, 5, 4)], cat="Session"),
     ],
     ids=lambda event: event["name"],
 )
-def test_what_may_be_on_the_cpu(event, tmp_path):
-    """Sizes, masks made of them, and what is no attention: onnxruntime puts there what follows from sizes alone."""
+def test_placement_check_allows_sizes_and_other_layers_on_the_cpu(event, tmp_path):
+    """onnxruntime places nodes on the CPU that depend on sizes alone, also masks made of sizes."""
     verify.check_placement(placed(tmp_path, node(f"{ATTENTION}/MatMul_1", "CUDA", [(2, 5, 5)]), event), "cuda")
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "CUDA failure 100: no CUDA-capable device is detected",
-        "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
-        "CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED",
-        "Invalid device ID: 3",
-    ],
-)
-def test_no_device(said, exported, monkeypatch):
-    def no_device(*arguments, **options):
-        raise RuntimeError(f"/src/cuda_call.cc:154 CudaCall(ERRTYPE) [with int] {said} ; GPU=-1 ; hostname=mine\nmore")
-
-    as_cpu = verify.PROVIDERS["cuda"]._replace(name="CPUExecutionProvider")  # which is there
-    monkeypatch.setitem(verify.PROVIDERS, "cuda", as_cpu)
-    monkeypatch.setattr(onnxruntime, "InferenceSession", no_device)
-    with pytest.raises(ProviderError, match=rf"onnxruntime [\d.]+ cannot use CPU\w+: {re.escape(said)}$"):
-        verify.open_session(exported / MODEL, "cuda")
-    with pytest.raises(BundleError, match="cannot load"):
-        verify.open_session(exported / MODEL, "cpu")
-
-
-def test_an_operator_that_cuda_lacks_is_said_with_a_remedy():
+def test_operator_that_cuda_lacks_is_named_with_a_remedy():
     def run(names, inputs, options):
         raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code: Mode: 3")
 
@@ -455,7 +415,7 @@ def test_an_operator_that_cuda_lacks_is_said_with_a_remedy():
         verify.run_session(session, {})
 
 
-def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):
+def test_error_of_onnxruntime_names_the_inputs(tmp_path, capfd):
     nodes = "table = Constant <value = float[2] {0, 1}> ()\n rows = Gather <axis = 0> (table, ids)"
     bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["n"])}, {"rows": ("float32", ["n"])})
     session = verify.open_session(bundle / MODEL)
@@ -465,12 +425,7 @@ def test_inputs_on_which_onnxruntime_fails(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")  # onnxruntime would print the error as well
 
 
-def test_no_temporary_folder_is_needed_on_a_cpu(exported, monkeypatch):
-    monkeypatch.setattr(verify.tempfile, "TemporaryDirectory", None)
-    assert all(row["passed"] for row in verify.replay(exported, read_manifest(exported)))
-
-
-def test_verify_script_matches(bundle):
+def test_verify_script_passes_without_the_package(bundle):
     before = sorted(bundle.rglob("*"))
     assert (bundle / "verify.py").read_bytes() == Path(verify.__file__).read_bytes()
     done = python(bundle / "verify.py", cwd=bundle.parent, blocked=PACKAGES)
@@ -486,8 +441,7 @@ def test_verify_script_matches(bundle):
 
 
 @needs_no_cuda
-def test_verify_script_fails_by_its_table_or_in_one_line(bundle, monkeypatch, capsys):
-    """In this process, as if it lay in the bundle."""
+def test_verify_script_fails_with_its_table_or_in_one_line(bundle, monkeypatch, capsys):
     monkeypatch.setattr(verify, "__file__", str(bundle / "verify.py"))
     alter_golden_outputs(bundle)
     assert verify.main([]) == 1
@@ -509,7 +463,7 @@ def test_verify_script_fails_by_its_table_or_in_one_line(bundle, monkeypatch, ca
         assert said in err
 
 
-def test_verify_script_where_nobody_reads_what_it_prints(bundle, monkeypatch, capsys):
+def test_verify_script_fails_when_its_output_is_closed(bundle, monkeypatch, capsys):
     def closed(_):
         raise BrokenPipeError
 
@@ -519,7 +473,7 @@ def test_verify_script_where_nobody_reads_what_it_prints(bundle, monkeypatch, ca
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_signals_are_let_be_beside_the_main_thread():
+def test_signal_handlers_stay_outside_the_main_thread():
     def heeded():
         with verify.heeding_signals() as signals:
             return signals
