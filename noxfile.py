@@ -120,16 +120,16 @@ def lowest(session: nox.Session) -> None:
         session.install("--quiet", "--no-deps", "--target", str(apart), f"onnxruntime=={fused.split()[-1]}.0")
 
     (export,), (command,), (lower,) = files("export_model"), files("export_command"), files("lower")
-    written = f"{lower}::test_what_is_written"
+    written = f"{lower}::test_layer_is_written_in_its_lowering_with_equal_outputs"
     # Opset 24 is too new for the lowest onnxruntime, and `fused` needs it. XLA is tried on one layer: compiling takes
     # minutes. Of the contract what asks the libraries for most; the rest is arithmetic.
     run_tests(
         session,
         *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle"),
         *files("verify", "untrusted_input", "integrity", "parity", "lower_precision", "bodies"),
-        f"{export}::test_what_a_bundle_holds",
-        f"{command}::test_export_with_options_prints_only_json",
-        f"{export}::test_tolerance_decides_and_a_mismatch_leaves_nothing",
+        f"{export}::test_bundle_has_its_files_and_manifest",
+        f"{command}::test_export_with_options_prints_json_only",
+        f"{export}::test_tolerance_decides_and_mismatch_leaves_nothing",
         *(f"{written}[{name}]" for name in ("two calls", "arguments that are constants")),
         # onnx 1.19 hands on what it has read of a file that it cannot read whole: nothing to compare with.
         *("-k", "(not fused or refused or confused) and not 24 and (not xla or dot_product) and not changed_files"),
@@ -138,7 +138,7 @@ def lowest(session: nox.Session) -> None:
         session,
         *files("bodies"),
         *(f"{written}[{name}]" for name in ("at the lowest opset", "by an operator", "each its own")),
-        f"{lower}::test_an_onnxruntime_too_old_for_fused",
+        f"{lower}::test_old_onnxruntime_refuses_fused",
         PYTHONPATH=str(apart.resolve()),
     )
 
@@ -147,7 +147,7 @@ def lowest(session: nox.Session) -> None:
 def python(session: nox.Session) -> None:
     """A few tests of everything on another Python, with the newest versions it can have."""
     install(session)
-    chosen = "dot_product or public_api or test_what_a_bundle_holds or prints_only_json or wrong_usage or help"
+    chosen = "dot_product or public_api or bundle_has_its_files or prints_json_only or wrong_usage or help"
     run_tests(session, *files("contract*", "public_api", "export_model", "export_command", "main"), "-k", chosen)
 
 
