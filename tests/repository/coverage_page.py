@@ -144,5 +144,6 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    sys.path.append(str(ROOT / "tests"))  # of the package `zoo`
+    # of the package `zoo` and of what it imports
+    sys.path += [str(ROOT / "tests"), *map(str, (ROOT / "tests" / "support").iterdir())]
     PAGE.write_text(page(), encoding="utf-8")
