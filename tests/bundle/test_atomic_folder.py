@@ -169,9 +169,6 @@ def test_link_to_a_bundle_is_replaced_and_its_target_stays(tmp_path):
     assert contents(linked) == OLD
 
 
-# ------------------------------------------------------------------- failures
-
-
 def full_disk():
     try:
         raise RuntimeError("file.tmp; No space left on device")  # as TensorFlow puts it
@@ -182,9 +179,6 @@ def full_disk():
 def test_full_disk_is_named_behind_errors_of_tensorflow(target):
     with pytest.raises(BundleError, match=r"Cannot write .*bundle: No space left on device\."):
         stage(target, full_disk)
-
-
-# ----------------------------------------------------------- processes that die
 
 
 def leave(folder):
