@@ -112,10 +112,3 @@ def test_second_run_to_a_destination_is_refused_meanwhile(exported, begun):
     done = predict(exported, source, target, progress=meanwhile)
     assert (done.errors, done.resumed, seen) == (0, 1, [60])
     same_rows(target, plain_loop(exported, source))
-
-
-def test_destination_may_not_be_a_file(exported, kept, tmp_path):
-    (tmp_path / "file").write_text("a file")
-    for target, match in (("file", "file is a file. Outputs go"), ("file/out", "file is a file, so .* cannot be made")):
-        with pytest.raises(InputError, match=match):
-            predict(exported, kept / "in", tmp_path / target, progress=False)

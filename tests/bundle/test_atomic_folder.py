@@ -198,14 +198,6 @@ def test_staging_folders_of_other_targets_are_not_removed(tmp_path, name, other)
     assert names(tmp_path) == sorted([users.name, name, other])
 
 
-def test_staging_folders_are_not_removed_without_locks(tmp_path, monkeypatch):
-    left = leave(tmp_path / ".bundle.abcdefgh.partial")
-    no_locks = raising(OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)))
-    monkeypatch.setattr(atomic_folder.fcntl, "flock", no_locks)
-    stage(tmp_path / "bundle")
-    assert names(tmp_path) == [left, "bundle"]
-
-
 def test_bundle_is_overwritten_without_exchange(old, monkeypatch):
     def fail(*_):
         ctypes.set_errno(errno.EINVAL)

@@ -161,6 +161,7 @@ REFUSED = [  # what is done to a bundle, and what is said of it
     ),
     (entries(outputs=[]), "`outputs` must not be empty"),
     (entries(layers=[{"name": "x"}]), r"`layers\[0\]\.class` is missing"),
+    (entries(precision=7), f"{NO_MANIFEST}: `precision"),
     *(
         (entries(parity={"tolerance": each}), rf"`parity\.tolerance\.relative` {said}")
         for each, said in (({}, "is missing"), ({"relative": -1, "absolute": 0}, "must be a number of 0 or more"))
