@@ -5,8 +5,6 @@ import re
 
 from bundles import alter_manifest, names, read_manifest, reseal
 
-from keras_attn_export._report.encoding import bytes_text
-
 
 def test_inspect_describes_a_bundle(exported, succeeds):
     out, manifest = succeeds("inspect", exported), read_manifest(exported)
@@ -40,8 +38,3 @@ def test_commands_never_run_the_script_of_a_bundle(bundle, samples, tmp_path, su
         out = succeeds(*command, bundle)
     assert re.search(r"^verify\.py +not the one of the installed keras-attn", out, flags=re.MULTILINE)
     assert names(tmp_path) == ["bundle", "out.npz", "samples.npz"]
-
-
-def test_sizes_have_decimal_units():
-    sizes = [bytes_text(count) for count in (999, 1_000, 2_500_000, 10**10)]
-    assert sizes == ["999 bytes", "1.0 kB", "2.5 MB", "10.0 GB"]
