@@ -15,17 +15,11 @@ def test_missing_package_is_named_with_the_command_that_installs_it():
         import no_such  # noqa: F401
 
 
-def test_export_names_missing_packages_and_their_extra(monkeypatch):
-    for name in ("tensorflow", "onnxruntime"):
+@pytest.mark.parametrize(("missing", "extra"), [("tf2onnx", "convert"), ("tensorflow, onnxruntime", "export")])
+def test_export_names_missing_packages_and_an_extra_that_replaces_no_onnxruntime(missing, extra, monkeypatch):
+    for name in missing.split(", "):
         monkeypatch.setitem(sys.modules, name, None)
-    said = 'needs tensorflow, onnxruntime. Install what is missing: pip install "keras-attn[export]"'
-    with pytest.raises(ExportError, match=re.escape(said)):
-        _packages.check_export_packages()
-
-
-def test_export_names_an_extra_that_replaces_no_onnxruntime(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    said = 'needs tf2onnx. Install what is missing: pip install "keras-attn[convert]"'
+    said = f'needs {missing}. Install what is missing: pip install "keras-attn[{extra}]"'
     with pytest.raises(ExportError, match=re.escape(said)):
         _packages.check_export_packages()
 

@@ -123,11 +123,6 @@ def test_links_pipes_and_folders_are_not_replaced(tmp_path, monkeypatch, make):
     assert (tmp_path / "other").read_text() == "other"
 
 
-def test_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(ExportError, match=r"^Cannot write .*out: No such file or directory\.$"):
-        write(tmp_path / "nowhere" / "out")
-
-
 def test_files_are_written_but_not_removed_without_locks(tmp_path, monkeypatch):
     def no_locks(*_):
         raise OSError(errno.ENOLCK, "No locks available")

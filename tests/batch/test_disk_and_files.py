@@ -54,15 +54,9 @@ def other_columns(file):
     pq.write_table(table.rename_columns([name.replace("keys", "clefs") for name in table.column_names]), file)
 
 
-def gone(file):
-    file.unlink()
-    file.symlink_to("nowhere")
-
-
 DAMAGES = {
     "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-100]), "cannot be read: "),
     "other columns": (other_columns, "has no column `keys`, an input of the model"),
-    "gone": (gone, "cannot be read: .*No such file"),
 }
 
 

@@ -35,7 +35,6 @@ ASKED = {  # what of the source, options, which files are written and of which t
     "a folder": ("", {}, EVERY),
     "some outputs": ("", {"outputs": ["weights"], "key": "id", "batch_size": 5}, EVERY),
     "a file": ("/sub/c.parquet", {"batch_size": 1}, {"c.parquet": "sub/c.parquet"}),
-    "a pattern": ("/**/[cde].parquet", {}, {name: name for name in FILES if name[-9] in "cde"}),
 }
 
 

@@ -6,8 +6,10 @@ import pytest
 from batch_tables import floats, run_table
 from onnx_bundles import onnx_bundle
 
+from keras_attn_export import load_bundle
 from keras_attn_export._batch import memory, run_parts, windows
 from keras_attn_export._batch.memory import memory_limit
+from keras_attn_export._batch.session import LimitedSession
 
 # The products of every two numbers of a row: n numbers take n * n.
 PRODUCTS = """
@@ -51,6 +53,13 @@ def test_row_too_large_by_itself_fails_alone(pairs, tmp_path, workers):
     assert found == [1, 4, 16, 25, 36]
     (error,) = errors
     assert (error["row"], error["reason"]) == (2, "needs more than the 40 MiB that the model may take")
+
+
+def test_single_row_gets_memory_that_earlier_runs_fragmented(pairs):
+    """2,000 numbers are 16 MB of products, which the arena keeps; 2,600 are 27 of the 32 that are allowed."""
+    session = LimitedSession(load_bundle(pairs), "cpu", 32 * 2**20, threads=2)
+    for run, size in ((session.run, 2000), (session.run_alone, 2600)):
+        assert run(["y"], {"x": np.ones((1, size), "float32")}) == [1]
 
 
 def test_output_beyond_the_limit_fails_its_row(tmp_path, monkeypatch):

@@ -2,9 +2,7 @@
 
 import os
 import random
-import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +12,7 @@ from batch_processes import WORKERS
 from batch_tables import floats, own_files, read_errors
 from bundles import finished
 
-from keras_attn_export import InputError, predict
+from keras_attn_export import predict
 from keras_attn_export._batch import run_parts
 
 ROWS = 1000  # of two numbers each: rows and values of a column have different numbers in the footer
@@ -100,20 +98,6 @@ def test_part_fails_alone_when_memory_runs_out(sums, folder, tmp_path, monkeypat
     assert not (tmp_path / "out" / "a.parquet").exists()
     monkeypatch.undo()
     assert predict(sums, folder, tmp_path / "out", progress=False).rows == 40
-
-
-def test_file_names_may_be_other_than_utf8(sums, folder, tmp_path):
-    name = os.fsdecode(b"caf\xe9.parquet")
-    try:
-        shutil.copy(folder / "z.parquet", folder / name)
-    except OSError:
-        pytest.skip("this file system takes text alone")
-    Path(folder, os.fsdecode(b"\xff.parquet")).write_bytes(b"no Parquet")
-    found = stays_apart(sums, folder, tmp_path / "out", 6)
-    assert [(each["part"], each["row"]) for each in found] == [("\\udcff.parquet", None)]
-    assert len(pq.ParquetFile(pa.OSFile(os.fsencode(tmp_path / "out" / name))).read()) == 3
-    with pytest.raises(InputError, match=r"\\udcff is no text in UTF-8"):
-        predict(sums, folder, tmp_path / os.fsdecode(b"\xff"), progress=False)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes by name here; CI runs Linux")

@@ -109,9 +109,12 @@ TWO = """
         ([[1, 1, 1]] * 2, [1, 1], "`x` must have shape ('batch', 'time', 2); it has 3 for 2"),
         ([[1, 1]] * 2, [1] * 4, "`y` is 4 long and `x` 2; both are `time`"),
         ([[1, 1]] * 3, [1] * 3, "`time` must be a multiple of 2; it is 3"),
+        (None, [1, 1], "`x` is null, or holds one"),
+        ([[1, None], [1, 1]], [1, 1], "`x` is null, or holds one"),
+        ([[1e300, 1], [1, 1]], [1, 1], "`x` holds numbers that are infinite in float32"),
     ],
 )
-def test_error_names_the_wrong_size_of_a_row(tmp_path, x, y, reason):
+def test_error_names_the_wrong_size_or_value_of_a_row(tmp_path, x, y, reason):
     inputs = {"x": ("float32", [*SHAPE, 2]), "y": ("float32", SHAPE)}
     two = onnx_bundle(tmp_path / "bundle", TWO, inputs, {"z": ("float32", SHAPE)}, multiples={"time": 2})
     good = [[1, 2], [3, 4]]
@@ -119,6 +122,13 @@ def test_error_names_the_wrong_size_of_a_row(tmp_path, x, y, reason):
     _, found, errors = run_table(two, table, tmp_path)
     assert found["z"] == [[5, 9], [7, 11, 7, 11]]
     assert [(each["row"], each["reason"]) for each in errors] == [(1, reason)]
+
+
+def test_numbers_behind_a_null_list_are_ignored(sums, tmp_path):
+    values, starts = pa.array([1.0, 2.0, 8.0, 9.0, 3.0], pa.float32()), pa.array([0, 2, 4, 5], pa.int32())
+    lists = pa.ListArray.from_arrays(starts, values, mask=pa.array([False, True, False]))
+    _, found, (error,) = run_table(sums, pa.table({"x": lists}), tmp_path)
+    assert (found, error["row"]) == ({"y": [3, 3]}, 1)
 
 
 def test_length_that_is_no_multiple_is_padded_to_the_next(tmp_path):

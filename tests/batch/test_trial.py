@@ -11,7 +11,6 @@ from keras_attn_export import ExportError, predict
 from keras_attn_export._batch import run_parts
 
 ONE = {"x": ("float32", ["batch", "time"])}
-LIKE_X = ("float32", ["batch", "time"])
 A_NUMBER = ("float32", ["batch"])
 ROWS = [[1.0, -2.0, 3.0], [5.0], [4.0, 4.0], [0.5, 0.25, 2.0, 1.0], [7.0]]
 

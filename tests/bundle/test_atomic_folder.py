@@ -169,9 +169,6 @@ def test_link_to_a_bundle_is_replaced_and_its_target_stays(tmp_path):
     assert contents(linked) == OLD
 
 
-# ------------------------------------------------------------------- failures
-
-
 def full_disk():
     try:
         raise RuntimeError("file.tmp; No space left on device")  # as TensorFlow puts it
@@ -182,9 +179,6 @@ def full_disk():
 def test_full_disk_is_named_behind_errors_of_tensorflow(target):
     with pytest.raises(BundleError, match=r"Cannot write .*bundle: No space left on device\."):
         stage(target, full_disk)
-
-
-# ----------------------------------------------------------- processes that die
 
 
 def leave(folder):
@@ -202,14 +196,6 @@ def test_staging_folders_of_other_targets_are_not_removed(tmp_path, name, other)
     assert names(tmp_path) == sorted([left, users.name, name])
     stage(tmp_path / other)
     assert names(tmp_path) == sorted([users.name, name, other])
-
-
-def test_staging_folders_are_not_removed_without_locks(tmp_path, monkeypatch):
-    left = leave(tmp_path / ".bundle.abcdefgh.partial")
-    no_locks = raising(OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)))
-    monkeypatch.setattr(atomic_folder.fcntl, "flock", no_locks)
-    stage(tmp_path / "bundle")
-    assert names(tmp_path) == [left, "bundle"]
 
 
 def test_bundle_is_overwritten_without_exchange(old, monkeypatch):

@@ -39,9 +39,6 @@ def checked(dtype, value, shape=("n",)):
     return checked_inputs(manifest_of([Spec("x", dtype, shape)]), {"x": value})["x"]
 
 
-# -------------------------------------------------------------------- loading
-
-
 def test_load_bundle_reads_manifest_and_report(exported, loaded):
     assert loaded == load_bundle(str(exported))
     assert loaded.path == exported
@@ -118,9 +115,6 @@ def test_damaged_report_is_refused(bundle):
     file.unlink()
     with pytest.raises(BundleError, match=r"Cannot read .*report\.json: No such file"):
         loaded.report  # noqa: B018 - reading it is what fails
-
-
-# -------------------------------------------------------------------- running
 
 
 def test_run_converts_widths_lists_and_orders(loaded):
@@ -229,9 +223,6 @@ def test_session_is_opened_once_for_equal_options(exported, loaded):
 def test_unknown_session_options_are_refused(loaded, asked, match):
     with pytest.raises(InputError, match=match):
         loaded.session(**asked)
-
-
-# ------------------------------------------------------------------ verifying
 
 
 def test_verify_bundle_repeats_the_comparisons_of_the_export(exported, loaded):

@@ -32,9 +32,6 @@ def rng(random_seed):
     return random.Random(random_seed)
 
 
-# ---------------------------------------------------------------- changed bytes
-
-
 def assert_found(bundle: Path, file: Path, content: bytes, what: str) -> None:
     """Check that a bundle with other bytes in one file is refused, and put the right ones back."""
     original = file.read_bytes()
@@ -86,9 +83,6 @@ def test_truncated_grown_and_missing_files_are_found(bundle, rng):
 def test_manifest_in_another_form_is_refused(bundle, other):
     (bundle / MANIFEST).write_bytes(other(read_manifest(bundle)).encode())
     refused(bundle, "does not match its own `manifest_sha256`")
-
-
-# ---------------------------------------------------------------- other files
 
 
 def test_moves_empty_folders_and_files_of_file_managers_are_no_damage(bundle, tmp_path):
@@ -167,6 +161,7 @@ REFUSED = [  # what is done to a bundle, and what is said of it
     ),
     (entries(outputs=[]), "`outputs` must not be empty"),
     (entries(layers=[{"name": "x"}]), r"`layers\[0\]\.class` is missing"),
+    (entries(precision=7), f"{NO_MANIFEST}: `precision"),
     *(
         (entries(parity={"tolerance": each}), rf"`parity\.tolerance\.relative` {said}")
         for each, said in (({}, "is missing"), ({"relative": -1, "absolute": 0}, "must be a number of 0 or more"))
@@ -194,9 +189,6 @@ def test_copies_open_sessions_of_their_own(exported):
         assert other == bundle
         assert other.session() is not bundle.session()
         np.testing.assert_array_equal(other.run(small_inputs())["context"], wanted["context"])
-
-
-# ------------------------------------------------------------- onnxruntime
 
 
 @pytest.mark.parametrize(
