@@ -104,9 +104,10 @@ def test_loop_refuses_bad_inputs(name, arguments, message, as_given):
 
 def refuses(layer, positional, as_given, message, arguments):
     given = as_given({"memory": memory} | arguments)
+    tensors = [given.pop(name) for name in positional]
     message = message if " " in message or "\\" in message else sentence(message)
     with pytest.raises((TypeError, ValueError), match=message):
-        layer(*(given.pop(name) for name in positional), **given)
+        layer(*tensors, **given)
 
 
 def cell_of(cell=None, attention=None, **options):

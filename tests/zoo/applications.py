@@ -50,7 +50,7 @@ member("conv_next", "Liu et al., 2022: A ConvNet for the 2020s.", K.ConvNeXtTiny
 
 
 # Below are the models as documentation shows them: with default arguments, as bodies for images of any size, and under
-# new classes. `test_applications` exports them; the table of docs/models.md has the members only. Keras runs NASNet at
+# new classes. `test_zoo` exports them; the table of docs/models.md has the members only. Keras runs NASNet at
 # 224 x 224 pixels only.
 BODY = {"weights": None, "include_top": False}
 

@@ -3,6 +3,8 @@
 `ODD` and the names of the world's languages in themselves are what they are tried on.
 """
 
+import io
+
 import keras
 import numpy as np
 import onnxruntime as ort
@@ -56,7 +58,7 @@ def model_of(tokenizer, size):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ids_are_those_of_tensorflow(name):
+def test_token_ids_equal_tensorflow(name):
     tokenizer = tokenizers()[name]
     converted = Converted(lambda x: tokenizer(x), x=np.array(TEXTS, object))
     found = converted.assert_same()
@@ -66,7 +68,7 @@ def test_ids_are_those_of_tensorflow(name):
 
 
 @pytest.mark.parametrize("name", ["plain", "bytes"])
-def test_a_model_with_one_is_exported(name, tmp_path):
+def test_model_with_a_tokenizer_is_exported(name, tmp_path):
     bundle = export_model(model_of(tokenizers()[name], 1000), tmp_path / "bundle")
     assert bundle.report.passed
     assert "every text" in {row.case for row in bundle.report.rows}
@@ -79,8 +81,12 @@ def test_a_model_with_one_is_exported(name, tmp_path):
 def refused():
     hub, names = pytest.importorskip("keras_hub").tokenizers, ["[UNK]", "[SEP]", "a"]
     pieces = {each: number for number, each in enumerate(["a", "b", "ab", "c"])}
+    trained = io.BytesIO()
+    sentences = pytest.importorskip("sentencepiece").SentencePieceTrainer
+    sentences.train(sentence_iterator=iter(["a b c"]), model_writer=trained, vocab_size=6, model_type="word")
     return {
         "BytePairTokenizer": hub.BytePairTokenizer(pieces, ["a b"], sequence_length=4),
+        "SentencePieceTokenizer": hub.SentencePieceTokenizer(trained.getvalue(), sequence_length=4),
         "special_tokens_in_strings": hub.WordPieceTokenizer(
             names, sequence_length=4, special_tokens=names[:2], special_tokens_in_strings=True
         ),
@@ -88,7 +94,9 @@ def refused():
     }
 
 
-@pytest.mark.parametrize("said", ["BytePairTokenizer", "special_tokens_in_strings", "sequence_length"])
-def test_others_are_refused_by_name(said, tmp_path):
+@pytest.mark.parametrize(
+    "said", ["BytePairTokenizer", "SentencePieceTokenizer", "special_tokens_in_strings", "sequence_length"]
+)
+def test_other_tokenizers_are_refused_by_name(said, tmp_path):
     with pytest.raises(UnsupportedModelError, match=rf"^Layer `\w+` .*{said}"):
         export_model(model_of(refused()[said], 8), tmp_path / "bundle")
