@@ -39,7 +39,7 @@ def test_added_mask_excludes_masked_keys(tmp_path):
 
 
 @pytest.mark.slow
-def test_added_mask_is_exact_in_float16(tmp_path):
+def test_added_mask_in_float16_matches_keras(tmp_path):
     model, inputs = heads_with_a_bias(), padded_on_the_left()
     bundle = export_model(model, tmp_path / "bundle", precision="float16")
     found = bundle.run(inputs)["output"]

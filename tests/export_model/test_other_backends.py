@@ -1,5 +1,6 @@
 """Models that live on JAX or torch: traced in a process with TensorFlow, and compared with their own backend."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -42,16 +43,15 @@ def start(backend, what, folder, stderr=subprocess.PIPE):
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
     """By backend, where a process exports everything, and the process: both at once, as each takes minutes."""
-    found = {name: started(name, tmp_path_factory.mktemp(name)) for name in BACKENDS if importlib.util.find_spec(name)}
+    found = {}
+    for name in filter(importlib.util.find_spec, BACKENDS):
+        folder = tmp_path_factory.mktemp(name)
+        with folder.with_suffix(".txt").open("w") as said:
+            found[name] = folder, start(name, "everything", folder, said)
     yield found
     for _, process in found.values():
         process.kill()  # does nothing to one that has ended
         process.wait()
-
-
-def started(backend, folder):
-    with folder.with_suffix(".txt").open("w") as said:
-        return folder, start(backend, "everything", folder, said)
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.needs(name)) for name in BACKENDS])
@@ -173,17 +173,25 @@ def test_command_exports_a_file_on_another_backend(tmp_path):
     assert_close(outputs["weights"], keras.ops.convert_to_numpy(expected["weights"]), "float32", tolerance=ACROSS)
 
 
-def living(group):
-    """Return the processes of a group that still run; one that has ended may not have been reaped yet."""
+def running(field, value):
+    """Return the processes that run, sorted, of which a field of /proc/PID/stat has a value; zombies have ended."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with contextlib.suppress(OSError):  # if the process has ended meanwhile
             fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        if int(fields[2]) == group and fields[0] not in "ZX":
-            found.append(int(status.parent.name))
-    return found
+            if int(fields[field]) == value and fields[0] not in "ZX":
+                found.append(int(status.parent.name))
+    return sorted(found)
+
+
+def wait_for(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+PARENT, GROUP = 1, 2  # fields of /proc/PID/stat behind the name
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc; CI runs Linux")
@@ -196,20 +204,14 @@ def living(group):
 )
 def test_stopped_export_ends_its_tensorflow_process(backend, number, tmp_path):
     process = start(backend, "hang", tmp_path)
-    found, end = tmp_path / "found.json", time.monotonic() + 100
-    while not (found.exists() and found.read_text()) and time.monotonic() < end:
-        time.sleep(0.1)
-    *_, group = json.loads(found.read_text())
-    assert living(group)
+    wait_for((tmp_path / "hangs").exists, 100)
+    *_, group = running(PARENT, process.pid)
     process.send_signal(number)
     _, errors = process.communicate(timeout=100)
     if number == signal.SIGINT:
         assert errors.rstrip().endswith("KeyboardInterrupt"), errors
         assert not list((tmp_path / "stopped").iterdir())
-    end = time.monotonic() + 10
-    while living(group) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not living(group)
+    wait_for(lambda: not running(GROUP, group), 10)
 
 
 def test_class_that_the_process_cannot_import_is_refused():

@@ -2,7 +2,6 @@
 
 import datetime
 import importlib
-import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from babel.dates import format_date
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-date_data, date_model, date_noise = map(importlib.import_module, ("date_data", "date_model", "date_noise"))
+date_data, date_model = map(importlib.import_module, ("date_data", "date_model"))
 date_normaliser = importlib.import_module("date_normaliser")
 
 SEED = 7
@@ -20,16 +19,8 @@ SOME_DAYS = [datetime.date.fromisoformat(day) for day in ("1970-01-01", "2000-02
 
 
 @pytest.fixture(scope="module")
-def pairs():
-    """The same dates without and with noise."""
-    days, _ = date_data.split_days(SEED)
-    clean, noisy = (date_data.make_rows(days, 60, seed=SEED, noise=noise) for noise in (0.0, 1.0))
-    return list(zip(clean, noisy, strict=True))
-
-
-@pytest.fixture(scope="module")
-def noisy_rows(pairs):
-    return [noisy for _, noisy in pairs]
+def noisy_rows():
+    return date_data.make_rows(date_data.split_days(SEED)[0], 60, seed=SEED, noise=1.0)
 
 
 vocabulary = cache(date_data.make_vocabulary)
@@ -58,20 +49,6 @@ def test_no_held_out_day_is_trained_on():
     rows = {row.iso for row in date_data.make_rows(held_out_days, 20, seed=1, noise=0.5)}
     assert rows <= {day.isoformat() for day in held_out_days}
     assert date_data.split_days(SEED) == (training_days, held_out_days) != date_data.split_days(SEED + 1)
-
-
-def test_noise_changes_most_texts_and_no_date_or_number(pairs):
-    for clean, noisy in pairs:
-        assert clean.iso == noisy.iso
-        assert [int(each) for each in re.findall(r"\d+", clean.text)] == [
-            int(each) for each in re.findall(r"\d+", noisy.text)
-        ]
-    assert 0.6 < sum(clean.text != noisy.text for clean, noisy in pairs) / len(pairs) < 0.9
-
-
-def test_answers_are_decoded_as_they_were_encoded(noisy_rows):
-    assert date_data.decode_iso(date_data.encode_iso(noisy_rows)) == [row.iso for row in noisy_rows]
-    assert {character for row in noisy_rows for character in row.text} <= set(vocabulary())
 
 
 @pytest.mark.slow
