@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,8 +70,7 @@ class LimitedSession:
     def run(self, outputs: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return outputs, while other threads may run too."""
         with self._places:
-            found: list[np.ndarray] = self._session.run(outputs, dict(feeds), self._options)
-            return found
+            return self._run(outputs, feeds, self._options)
 
     def run_alone(self, outputs: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return outputs, while no other thread runs, of all the memory that there is."""
@@ -80,8 +80,20 @@ class LimitedSession:
             # gives back what is held in pieces; a run that fails gives back nothing
             with contextlib.suppress(Exception):
                 self._session.run(outputs, {name: array[:0] for name, array in feeds.items()}, self._shrinking)
-            found: list[np.ndarray] = self._session.run(outputs, dict(feeds), self._shrinking)
-            return found
+            return self._run(outputs, feeds, self._shrinking)
+
+    def _run(self, outputs: list[str], feeds: Mapping[str, np.ndarray], options: Any) -> list[np.ndarray]:
+        """Run the session. Where a signal ended the run in the main thread, wait until it raises there as well.
+
+        Otherwise the caller would take onnxruntime's error for one of the rows.
+        """
+        try:
+            found: list[np.ndarray] = self._session.run(outputs, dict(feeds), options)
+        except Exception:
+            if options.terminate and threading.current_thread() is threading.main_thread():
+                time.sleep(1)
+            raise
+        return found
 
 
 _limits: list[int] = []  # the one that onnxruntime has in this process

@@ -1,5 +1,6 @@
 """Every body of every lowering gives what the contract says, for every kind of mask, and reads nothing it must not."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -301,3 +302,22 @@ def test_layer_with_two_lowerings_names_both():
     calls = [Plan(weights=weights).call() for weights in (False, True)]
     lowered = Lowered(None, {call: bodies.lowering_of(call, "fused", "cuda") for call in calls}, "cuda")
     assert lowered.layers(24)[0]["lowering"] == "fused and portable"
+
+
+def test_size_of_a_window_decides_its_form(monkeypatch):
+    for kind in LARGE:
+        monkeypatch.setitem(LARGE, kind, From(0, 2**16))
+    monkeypatch.setitem(LARGE, "weights", From(0, 2**18))
+    forms = {reach: bodies.form_of(Plan(band=(reach, reach)).call(), "adaptive", 18) for reach in (32, 96, 256, 257)}
+    pairs = {32: 2**14, 96: 2**16, 256: 2**18, 257: 2**16}  # 256 have 331,776, which golden cases do not; 257 no blocks
+    for reach, form in forms.items():
+        keys = math.isqrt(pairs[reach])
+        told = {257: f"{pairs[reach]:,}"}.get(reach, f"{64 * keys:,} or keys < {keys:,}")  # of a block of 64 queries
+        assert form == f"plain operators while queries * keys < {told}, else ragged"
+
+
+def test_number_of_units_decides_the_form_of_additive_scores(monkeypatch):
+    monkeypatch.setitem(LARGE, "additive", From(2, 100))
+    for size, heads, pairs in [(4, None, 25), (3, None, 34), (4, (2, 1), 13), (200, None, 1)]:
+        told = bodies.form_of(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
+        assert told == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"
