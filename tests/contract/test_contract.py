@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import MODES, precision_of, x64
-from contract_cases import CASES, COVERED, VARIANTS, B, Tk, Tq, every_case, expected, gradients, in_turn, outputs
+from backends import COMPILED_MODES, MODES, precision_of, x64
+from contract_cases import CASES, COVERED, VARIANTS, B, Dv, Tk, Tq, every_case, expected, gradients, in_turn, outputs
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -215,3 +215,41 @@ def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
     dirty_gradients = gradients(layer, dirty_inputs, masks, upstream=upstream)
     for name, gradient in clean_gradients.items():
         assert_identical(dirty_gradients[name], gradient)
+
+
+@in_turn("masks", EMPTY_ROWS)
+def test_row_without_keys_adds_nothing_to_the_gradient_of_the_weights(case, masks):
+    layer, inputs = case.layer(), case.inputs()
+    computed = gradients(layer, inputs, masks)
+    second = {name: array[1:] for name, array in inputs.items()}
+    upstream = np.arange(1.0, B * Tq * Dv + 1).reshape(B, Tq, Dv)[1:]
+    alone = gradients(layer, second, {name: mask[1:] for name, mask in masks.items()}, upstream=upstream)
+    # By the inputs too, so that layers without weights are held to something.
+    assert_close(computed["values"][1:], alone["values"], tolerance=1e-5)  # sums over queries of numbers up to 36
+    if layer.trainable_variables:
+        # In units of the largest: the gradient by a bias of keys, which moves all scores of a row, is only rounding.
+        scale = max(np.abs(alone[variable.path]).max() for variable in layer.trainable_variables)
+        assert np.isfinite(scale)
+    for variable in layer.trainable_variables:
+        assert_close(computed[variable.path] / scale, alone[variable.path] / scale)
+
+
+@pytest.mark.slow
+@in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
+def test_poison_changes_no_gradient_when_compiled(case, mode):
+    layer, inputs, masks = case.layer(), case.inputs(), PADDING["valid_lens"]
+    clean = gradients(layer, inputs, masks, mode=mode)
+    dirty = gradients(layer, poisoned(inputs, ("keys", "values"), np.nan), masks, mode=mode)
+    for name, gradient in clean.items():
+        assert_identical(dirty[name], gradient)
+
+
+@every_case
+def test_worked_example_gives_the_numbers_worked_out_by_hand(case):
+    """Equal keys give uniform weights: over rows 4j + (0, 1, 2, 3) of values, the mean of j is 0.5 and 2.5."""
+    queries = np.random.default_rng(0).normal(size=(2, 1, 2 if case.Dq == case.Dk else 20)).astype("float32")
+    inputs = {"queries": queries, "keys": np.ones((2, 10, 2), "float32")}
+    inputs["values"] = np.repeat(np.arange(40, dtype="float32").reshape(1, 10, 4), 2, axis=0)
+    output, weights = outputs(case.make(dropout=0.1), inputs, {"valid_lens": np.array([2, 6])})
+    assert_close(output, np.float32([[[2, 3, 4, 5]], [[10, 11, 12, 13]]]))
+    assert_close(weights, np.float32([[[1 / 2] * 2 + [0] * 8], [[1 / 6] * 6 + [0] * 4]]))

@@ -7,7 +7,7 @@ between backticks, the rule, and what was received.
 import keras
 import numpy as np
 import pytest
-from contract_cases import B, Dv, Tk, Tq, call, in_turn, sentence
+from contract_cases import B, Dv, Tk, Tq, call, every_case, in_turn, sentence
 
 from keras_attn import (
     AdditiveAttention,
@@ -120,3 +120,19 @@ def test_sizes_other_than_the_built_ones_are_refused(case, name):
 def test_bad_options_are_refused(make, name):
     with pytest.raises((TypeError, ValueError), match=sentence(name)):
         make()
+
+
+@every_case
+def test_good_input_is_taken_where_bad_input_is_refused(case):
+    """The same call without the fault, so that the tests above fail for their fault alone."""
+    shapes = {"attention": (B, Tq, Tk), "queries": (B, Tq), "keys": (B, Tk), "values": (B, Tk)}
+    masks = {f"{name}_mask": ones(*shape, dtype="bool") for name, shape in shapes.items()}
+    segments = tuple(ones(*shapes[name], dtype="int32") for name in ("queries", "keys"))
+    output = case.make()(**case.inputs(), valid_lens=ones(B, Tq, dtype="int32"), segment_ids=segments, **masks)
+    assert tuple(output.shape) == (B, Tq, Dv)
+
+
+def test_base_layer_names_the_missing_score():
+    layer = AttentionPooling()
+    with pytest.raises(NotImplementedError, match="`score"):
+        layer(ones(B, Tq, 4), ones(B, Tk, 4), ones(B, Tk, Dv))

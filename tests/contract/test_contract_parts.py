@@ -121,3 +121,19 @@ def test_half_precision_neither_leaks_nor_overflows(name, policy):
     np.testing.assert_allclose(large[1], 1, atol=0.02)  # of up to five weights, each rounded
     np.testing.assert_allclose(large[0, ..., 0], 1, atol=0.02)
     assert not np.any(large[2])
+
+
+@pytest.mark.slow
+@every_part
+def test_memory_without_keys_gives_what_a_masked_one_gives(make):
+    layer, (queries, memory) = make(), inputs_of()
+    assert LENGTHS[2] == 0
+    other = np.concatenate([memory[:2], 1 - memory[2:]])
+    program = program_of(layer)
+    (output, weights, *found), (another, *_) = program(queries, memory), program(queries, other)
+    assert_identical(another, output)
+    assert not np.any(weights[2])
+    by_memory = found[-1 - len(layer.trainable_variables)]
+    assert not np.any(by_memory[2])
+    assert np.all(np.isfinite(output))
+    assert np.all(output[2, :3] == 0) == isinstance(layer, Biased)  # a cell goes on without what it would have read

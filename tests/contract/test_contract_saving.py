@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import recurrent_cases
-from contract_cases import CASES, Dv, as_numpy, every_case, in_turn, randomise, reloaded
+from contract_cases import CASES, B, Dv, Tq, as_numpy, every_case, gradients, in_turn, randomise, reloaded
 from decoding_models import attending, ids_of
 from tolerances import assert_identical
 
@@ -126,3 +126,38 @@ def test_regularizers_and_constraints_apply_to_kernels(case):
         total = sum(0.01 * np.sum(np.square(as_numpy(variable))) for variable in kernels)
         assert as_numpy(sum(layer.losses)) == pytest.approx(total, rel=1e-5)  # "l2" is 0.01 times the sum of squares
     assert all((variable.constraint is not None) == (constraint is not None) for variable in kernels)
+
+
+@every_case
+def test_cloned_models_have_layers_of_their_own(case):
+    model = functional(case.make(), case)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    assert_identical(as_numpy(clone(arguments(case))["output"]), as_numpy(model(arguments(case))["output"]))
+    ours = {id(variable) for variable in model.variables}
+    assert ours.isdisjoint(id(variable) for variable in clone.variables)
+
+
+@every_case
+def test_frozen_layer_has_gradients_for_its_inputs_only(case):
+    layer = case.layer()
+    layer.trainable = False
+    assert layer.trainable_variables == []
+    assert set(gradients(layer, case.inputs())) == {"queries", "keys", "values"}
+
+
+@pytest.mark.slow
+def test_training_is_reproducible():
+    case = CASES[1]
+
+    def trained() -> list[np.ndarray]:
+        keras.utils.set_random_seed(2)
+        layer = case.make(dropout=0.5, seed=7)
+        model = functional(layer, case)
+        model = keras.Model(model.input, keras.layers.Dense(1)(model.output["output"]))
+        model.compile("adam", "mse")
+        model.fit(arguments(case), np.ones((B, Tq, 1)), epochs=3, batch_size=B, verbose=0)
+        return model.get_weights()
+
+    for first, second in zip(trained(), trained(), strict=True):
+        assert_identical(second, first)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import COMPILED_MODES, compiled, only_on
+from backends import COMPILED_MODES, compiled, only_on, x64
 from contract_cases import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close
 
@@ -144,3 +144,16 @@ def test_one_program_takes_every_size(case, mode):
         result = program(*map(keras.ops.convert_to_tensor, (*inputs.values(), lengths)))
         for tensor, oracle in zip(result, expected(case, layer, inputs, {"valid_lens": lengths}), strict=True):
             assert_close(as_numpy(tensor), oracle, "float32")
+
+
+POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=x64), "mixed": "mixed_bfloat16"}
+
+
+@in_turn("policy", POLICIES, more=1)
+def test_symbolic_dtype_under_a_policy(case, policy):
+    layer = case.make(dtype=policy)
+    symbolic_inputs = {name: keras.Input(array.shape[1:], dtype="float32") for name, array in case.inputs().items()}
+    symbolic = layer(**symbolic_inputs, return_attention_scores=True)
+    real = call(layer, case.inputs(), return_attention_scores=True)
+    for tensor, result in zip(symbolic, real, strict=True):
+        assert tensor.dtype == keras.backend.standardize_dtype(result.dtype) == layer.compute_dtype

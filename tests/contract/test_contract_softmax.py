@@ -12,6 +12,8 @@ from keras import ops
 from tolerances import assert_close, assert_identical
 
 import keras_attn
+from keras_attn._maths.masks import combine_masks
+from keras_attn._tensors import Masks, Pairs
 
 B, Tq, Tk = 2, 3, 5
 LENGTHS = {
@@ -187,3 +189,26 @@ def test_bad_input_is_refused(arguments, name):
 def test_bad_scores_are_refused(scores):
     with pytest.raises((TypeError, ValueError), match=sentence("scores")):
         keras_attn.masked_softmax(scores)
+
+
+@both_forms
+def test_softmax_layer_is_saved_and_loaded(softmax, tmp_path):
+    scores, lengths = keras.Input((None, Tk), name="scores"), keras.Input((), dtype="int32", name="lengths")
+    symbolic = softmax(scores, lengths)
+    assert symbolic.shape == (None, None, Tk)
+    assert symbolic.dtype == "float32"
+    model, inputs = keras.Model([scores, lengths], symbolic), [random_scores(), np.array([3, 0], "int32")]
+    model.save(tmp_path / "softmax.keras")
+    reloaded = keras.saving.load_model(tmp_path / "softmax.keras")
+    assert_close(as_numpy(model(inputs)), reference.masked_softmax(*inputs), "float32")
+    assert_identical(as_numpy(reloaded(inputs)), as_numpy(model(inputs)))
+
+
+NO_MASKS, ALL_PAIRS = Masks(None, None, None, None, None), Pairs()
+
+
+def test_masks_of_keys_alone_are_not_spread_over_the_queries():
+    keys_mask = ops.ones((2, 5), "bool")
+    masks = NO_MASKS._replace(valid_lens=ops.convert_to_tensor([1, 2]), keys_mask=keys_mask, values_mask=keys_mask)
+    assert combine_masks(masks, ALL_PAIRS, 3, 5, 3).shape == (2, 1, 5)
+    assert combine_masks(NO_MASKS, ALL_PAIRS, 3, 5, 3) is None
