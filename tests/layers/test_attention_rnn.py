@@ -324,3 +324,33 @@ def test_cell_dropout_is_equal_at_each_step_and_differs_between_calls(mode):
     assert_close(first, np.repeat(first[:, :1], 6, axis=1), "float32")
     assert np.any(first != second)
     assert cell._dropout_mask is None  # nothing of a call is left
+
+
+@every_cell
+def test_half_precision_is_close_to_float32(name):
+    inputs, memory = inputs_of()
+    full, half = made(name), made(name, dtype="mixed_float16")
+    expected, _, _ = run(full, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
+    found, weights, _ = run(half, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
+    assert found.dtype == weights.dtype == "float16"
+    np.testing.assert_allclose(found, expected, atol=2e-2)
+
+
+def test_dropout_of_the_loop_equals_that_of_its_steps_one_by_one():
+    def made_anew():
+        attention = DotProductAttention(0.5, seed=1)
+        rnn = AttentionRNN(AttentionCell(layers.SimpleRNNCell(3), attention, when="after", activation=None))
+        rnn.build((None, None, 1), (None, None, 3))
+        randomise(rnn)
+        return rnn
+
+    inputs, memory = np.ones((2, 4, 1), "float32"), np.ones((2, 40, 3), "float32")
+    looped = arrays(made_anew()(inputs, memory, training=True))
+    cell = made_anew().cell
+    states, outputs = cell.get_initial_state(memory=memory), []
+    if keras.backend.backend() != "jax":  # Keras's loop takes the first step once more, to see what it gives
+        cell(inputs[:, 0], states, memory, training=True)
+    for step in range(4):
+        output, states = cell(inputs[:, step], states, memory, training=True)
+        outputs.append(arrays(output))
+    assert_close(looped, np.stack(outputs, 1), "float32")

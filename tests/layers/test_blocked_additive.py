@@ -12,7 +12,7 @@ import reference
 from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, only_on, precision_of, x64
 from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
 from keras import ops
-from tolerances import TOLERANCES, assert_close
+from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, masked_softmax
 from keras_attn._maths import blocked_additive, compiled_additive
@@ -399,3 +399,27 @@ def test_failed_compilation_warns_once_and_falls_back(kernels, monkeypatch):
     assert_close(as_numpy(output), as_numpy(call(layer_of(None), inputs)))
     again = gradients(layer_of(3), inputs)  # without a warning
     assert_gradients_close(again, gradients(layer_of(None), inputs))
+
+
+DTYPES = ["mixed_float16", "bfloat16", "float64", "mixed_bfloat16", "float16"]
+
+
+@x64
+@pytest.mark.parametrize(("dtype", "mode"), [(dtype, MODES[n % len(MODES)]) for n, dtype in enumerate(DTYPES)])
+def test_blocks_equal_the_plain_form_in_other_precisions(dtype, mode):
+    inputs, masks = arrays(), {"valid_lens": np.array([3, 5])}
+    blocked, plain, exact = layer_of(2, dtype=dtype), layer_of(None, dtype=dtype), layer_of(None, dtype="float64")
+    for layer in (blocked, plain, exact):
+        for variable in layer.trainable_variables:
+            variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
+    compute = dtype.removeprefix("mixed_")
+    outputs = [as_numpy(call(layer, inputs, masks)) for layer in (blocked, plain)]
+    if BACKEND == "jax" and compute == "float64":  # its features are float32, and a loop may round them another way
+        assert_close(*outputs, tolerance=1e-6)
+    else:
+        assert_identical(*outputs)
+    upstream = np.random.default_rng(1).normal(size=(B, Tq, Dv))
+    exact_inputs = {name: array.astype("float64") for name, array in inputs.items()}
+    expected = gradients(exact, exact_inputs, masks, upstream=upstream)
+    given = exact_inputs if compute == "float64" else inputs
+    assert_gradients_close(gradients(blocked, given, masks, upstream=upstream, mode=mode), expected, compute)
