@@ -11,7 +11,6 @@ import pytest
 from text_models import NAMES, of_one_word, of_texts
 
 from keras_attn_export import (
-    BundleError,
     ExportError,
     InputError,
     ParityError,
@@ -105,14 +104,6 @@ def test_different_string_output_is_found(bundle, tmp_path):
 def test_inputs_without_valid_strings_are_refused(bundle, text, said):
     with pytest.raises(InputError, match=f"Input `text` (holds a string with )?{said}"):
         bundle.run(GIVEN | {"text": text})
-
-
-@pytest.mark.slow
-def test_case_with_an_invalid_character_is_refused(bundle, tmp_path):
-    codes = np.array([[0x110000]], np.uint32).view("U1")[:, 0]
-    np.savez(tmp_path / "cases.npz", **{"cases": np.array(["a"]), "0/inputs/text": codes})
-    with pytest.raises(BundleError, match="no character"):
-        verify.load_cases(tmp_path / "cases.npz")
 
 
 def test_texts_that_give_nan_are_omitted_with_a_warning(tmp_path):

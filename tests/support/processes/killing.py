@@ -11,7 +11,6 @@ import random
 import shutil
 import signal
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
@@ -24,7 +23,6 @@ from keras_attn_export._bundle.atomic_folder import staged_folder
 from keras_attn_export._bundle.folder import seal
 from keras_attn_export._standalone.verify import Spec
 
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SYSTEMS = {"exchanges": atomic_folder.ctypes.CDLL, "renames twice": lambda *_, **__: object()}
 
 
@@ -76,23 +74,6 @@ def command(*arguments):
         sys.exit(main([*map(str, arguments)]))
 
     return run
-
-
-def stop(pid, deed):
-    """Send a signal and return the exit code.
-
-    Python drops the exception of a handler that runs while an object is being deleted: such a process goes on, and is
-    killed after a minute.
-    """
-    os.kill(pid, deed)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def run_watched(run, files, seen, number=-1, deed=None):
