@@ -75,6 +75,7 @@ def test_notebook_shows_where_a_slow_export_stopped(took, said, monkeypatch):
     assert notebook.getvalue() == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["pass", "raise ValueError('wrong')"])
 def test_terminal_shows_the_step_and_then_the_seconds(ends, tmp_path):
     script = (

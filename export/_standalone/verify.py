@@ -558,7 +558,7 @@ def load_cases(path: Path) -> list[Case]:
         arrays = read_arrays(path)
         names = arrays.pop("cases").tolist()
         arrays = {key: _with_strings(array) for key, array in arrays.items()}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SystemError) as error:  # the last of codes that are no characters
         reason = f"{type(error).__name__}: {error.__cause__ or error}"
         raise BundleError(f"{path} is not a file of golden cases ({reason}).") from error
     if not names:

@@ -73,6 +73,7 @@ def test_memory_of_the_model_excludes_this_process(tmp_path):
     assert measured["model"] < measured["process"] < held.nbytes
 
 
+@pytest.mark.slow
 def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_path, exported):
     large = small_inputs(B=9)
     zeros = {name: np.zeros_like(array) for name, array in large.items()}

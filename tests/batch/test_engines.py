@@ -89,6 +89,7 @@ def test_engines_write_equal_bytes(exported, cases, tmp_path, ray_address):
     assert written[0] == written[1]
 
 
+@pytest.mark.slow
 def test_failed_rows_keep_their_numbers_in_a_file_of_several_parts(exported, engine, tmp_path, monkeypatch):
     table = make_table(200, seed=3)
     keys = table.column("keys").to_pylist()

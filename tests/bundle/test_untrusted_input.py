@@ -198,3 +198,10 @@ def test_model_that_is_no_protobuf_is_refused(bundle, content):
     (bundle / MODEL).write_bytes(content)
     reseal(bundle, MODEL)
     refused(bundle, r"model\.onnx is not an ONNX file: ")
+
+
+def test_case_with_a_code_beyond_unicode_is_refused(tmp_path):
+    codes = np.array([[0x110000]], np.uint32).view("U1")[:, 0]
+    np.savez(tmp_path / "cases.npz", **{"cases": np.array(["a"]), "0/inputs/text": codes})
+    with pytest.raises(BundleError, match="is not a file of golden cases"):
+        verify.load_cases(tmp_path / "cases.npz")

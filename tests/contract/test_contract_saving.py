@@ -81,6 +81,7 @@ def test_layer_is_saved_and_loaded(case, with_options, tmp_path):
         assert_identical(as_numpy(new), as_numpy(old))
 
 
+@pytest.mark.slow
 def test_fresh_process_loads_files_with_keras_and_keras_attn_alone(tmp_path):
     models = {case.name: (functional(case.make(**case.options), case), arguments(case)) for case in CASES}
     models = {case.name: models[case.name] for case in CASES if not case.own_class}

@@ -91,7 +91,7 @@ def test_folded_and_tied_weights_pass(tmp_path):
     assert weights["variables"] / 2 <= weights["unchanged"] < weights["variables"]
 
 
-@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
 def test_lstm_gates_in_the_order_of_onnx_pass(precision, tmp_path):
     x = keras.Input((None, 40), name="x")
     model = keras.Model(x, layers.LSTM(40)(x))  # kernels below 4 KiB are not compared, those in float16 have 13

@@ -48,6 +48,7 @@ def greedy(tmp_path_factory):
     return model, export_model(model, path, sample_inputs=samples_of(model), lowering="adaptive")
 
 
+@pytest.mark.slow
 def test_decoder_keeps_its_layer_in_its_loop(greedy):
     _, bundle = greedy
     proto = file_of(bundle)

@@ -106,6 +106,7 @@ def test_inputs_without_valid_strings_are_refused(bundle, text, said):
         bundle.run(GIVEN | {"text": text})
 
 
+@pytest.mark.slow
 def test_texts_that_give_nan_are_omitted_with_a_warning(tmp_path):
     """Keras's mean over a fully masked text is NaN."""
     text = keras.Input((), dtype="string", name="text")

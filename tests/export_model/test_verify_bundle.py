@@ -80,6 +80,7 @@ def test_samples_that_give_only_nan_are_refused():
         case_of("samples", model, Options(samples={"x": some[:1]}))
 
 
+@pytest.mark.slow
 def test_verify_command_takes_samples_and_model(checked, other_model, tmp_path, call, succeeds, fails):
     _, file, bundle = checked
     np.savez(tmp_path / "samples.npz", **LARGE)

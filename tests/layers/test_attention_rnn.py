@@ -279,6 +279,7 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
         assert np.any(as_numpy(variable) != old), variable.path
 
 
+@pytest.mark.slow
 @in_turn("location", "bahdanau", "heads")
 def test_fit_without_masks_changes_weights(name, jit_compile):
     """XLA takes the gradient of a projection in the loop."""

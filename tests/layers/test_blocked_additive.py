@@ -404,6 +404,7 @@ def test_failed_compilation_warns_once_and_falls_back(kernels, monkeypatch):
 DTYPES = ["mixed_float16", "bfloat16", "float64", "mixed_bfloat16", "float16"]
 
 
+@pytest.mark.slow
 @x64
 @pytest.mark.parametrize(("dtype", "mode"), [(dtype, MODES[n % len(MODES)]) for n, dtype in enumerate(DTYPES)])
 def test_blocks_equal_the_plain_form_in_other_precisions(dtype, mode):

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from keras import layers
 from test_rounding import rounding
@@ -62,6 +63,7 @@ def test_limits_are_wide_after_a_tie_alone():
     assert limits[2, 2:].max(-1).min() > 0.1
 
 
+@pytest.mark.slow
 def test_export_passes_with_either_choice_of_a_tie(monkeypatch, tmp_path):
     """A file in which equal scores give the last of them, where Keras takes the first."""
     from keras_attn_export._export import contents

@@ -45,6 +45,7 @@ def test_lengths_leave_room_for_appended_steps(appends, positions):
     assert found["base"] <= set(range(full + 1))
 
 
+@pytest.mark.slow
 def test_lengths_leave_room_for_any_number_of_positions():
     golden = cases_of(step(positions=None))
     lengths = {case.name: case.inputs for case in golden.cases if case.name in ("base", "x_length 1", "lengths full")}
@@ -53,6 +54,7 @@ def test_lengths_leave_room_for_any_number_of_positions():
     assert all(golden.inputs[name]["moves"] for name in ("projected_keys", "projected_values"))
 
 
+@pytest.mark.slow
 def test_samples_bound_the_lengths_of_a_state():
     model = step(positions=3)
     shapes = {tensor.name: (2, *tensor.shape[1:]) for tensor in model.inputs}

@@ -154,7 +154,14 @@ def test_layers_import_no_tensorflow_outside_the_listed_files():
 @pytest.mark.parametrize(
     ("statement", "loaded", "others"),
     [  # None: as if it were not installed
-        ("sys.modules['matplotlib'] = None; import keras_attn", "keras", "keras_attn_export tf2onnx onnx onnxruntime"),
+        pytest.param(
+            *(
+                "sys.modules['matplotlib'] = None; import keras_attn",
+                "keras",
+                "keras_attn_export tf2onnx onnx onnxruntime",
+            ),
+            marks=pytest.mark.slow,
+        ),
         ("import keras_attn_export", "keras_attn_export", "numpy keras_attn"),
         ("import keras_attn_export._cli.main", "numpy", "tensorflow keras keras_attn tf2onnx"),
     ],

@@ -124,6 +124,7 @@ def test_stock_attention_equals_keras_under_every_mask(name, lowering, tmp_path,
             assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))
 
 
+@pytest.mark.slow
 def test_layer_in_plain_operators_has_its_reason_in_the_manifest(tmp_path):
     x, derived = keras.Input((3, SIZE), name="x"), type("Derived", (heads,), {})(2, 4)
     derived.uncalled = heads(2, 4)
