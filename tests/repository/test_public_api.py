@@ -155,11 +155,9 @@ def test_layers_import_no_tensorflow_outside_the_listed_files():
     ("statement", "loaded", "others"),
     [  # None: as if it were not installed
         pytest.param(
-            *(
-                "sys.modules['matplotlib'] = None; import keras_attn",
-                "keras",
-                "keras_attn_export tf2onnx onnx onnxruntime",
-            ),
+            "sys.modules['matplotlib'] = None; import keras_attn",
+            "keras",
+            "keras_attn_export tf2onnx onnx onnxruntime",
             marks=pytest.mark.slow,
         ),
         ("import keras_attn_export", "keras_attn_export", "numpy keras_attn"),
