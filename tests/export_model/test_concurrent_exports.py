@@ -64,7 +64,7 @@ def test_concurrent_overwriting_leaves_whole_bundles(target, sources):
     seen = []
 
     def read():
-        with contextlib.suppress(BundleError):  # of two bundles, if one replaced the other during the read
+        with contextlib.suppress(BundleError):  # a bundle that was replaced during the read
             seen.append(whole(target, set("abcd")))
         time.sleep(0.001)
 
@@ -72,6 +72,7 @@ def test_concurrent_overwriting_leaves_whole_bundles(target, sources):
     assert results == [[60, []]] * 4
     assert len(seen) > 20
     assert len(set(seen)) > 1
+    assert whole(target, set("abcd"))
     assert os.listdir(target.parent) == ["bundle"]
 
 

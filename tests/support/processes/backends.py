@@ -84,7 +84,7 @@ def _gradients_by_torch(loss, watched, others, variables):
     return list(torch.autograd.grad(loss(*watched, *others), by, create_graph=nested))
 
 
-COMPILED_MODES = MODES[1:] or MODES  # torch: the only mode there is
+COMPILED_MODES = MODES[1:] or MODES  # torch has no compiled mode here: its tests run eagerly, so that some run
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
 x64 = pytest.mark.x64

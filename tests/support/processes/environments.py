@@ -8,6 +8,7 @@ FOLDERS = ("models", "oracles", "files", "processes")
 
 
 def with_support(**variables):
-    """Return the environment of this process with the folders of tests/support on Python's path."""
-    path = os.pathsep.join(str(SUPPORT / folder) for folder in FOLDERS)
+    """Return the environment of this process, with the folders of tests/support added to `PYTHONPATH`."""
+    given = filter(None, [os.environ.get("PYTHONPATH")])
+    path = os.pathsep.join([*(str(SUPPORT / folder) for folder in FOLDERS), *given])
     return os.environ | {"PYTHONPATH": path} | variables

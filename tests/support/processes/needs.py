@@ -1,7 +1,7 @@
 """Skips tests whose mark `needs` names something that is not installed: `pytest.mark.needs("ray")`.
 
-A pytest plugin. A name is that of a Python module, or one of `PROGRAMS`. The reason of the skip names the command that
-installs what is missing and runs the test.
+A pytest plugin. A name is that of a Python module, or one of `OTHER_NEEDS`. The reason of the skip names a command that
+installs what is missing.
 """
 
 import importlib.util
@@ -12,28 +12,27 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PROGRAMS = {
+OTHER_NEEDS = {
     "node": lambda: shutil.which("node") and (ROOT / "web/node_modules/.complete").is_file(),
     "runtimes": lambda: any((ROOT / ".nox/runtimes").glob("onnxruntime-*")),
     "serving": (ROOT / ".nox/serving/bin/uvicorn").is_file,
 }
-SESSIONS = {
-    "interop": {"flax", "jax", "paddle", "torch"},
-    "runtimes": {"runtimes"},
-    "serving": {"serving"},
-    "web": {"node"},
-    "zoo": {"keras_hub", "tensorflow_text"},
+COMMANDS = {
+    ".venv/bin/nox -s interop": {"flax", "jax", "paddle", "torch"},
+    ".venv/bin/nox -s runtimes": {"runtimes"},
+    ".venv/bin/nox -s serving": {"serving"},
+    ".venv/bin/nox -s web": {"node"},
+    "scripts/setup zoo": {"keras_hub", "tensorflow_text"},
 }
 
 
 @cache
 def is_missing(name):
-    return not PROGRAMS[name]() if name in PROGRAMS else importlib.util.find_spec(name) is None
+    return not OTHER_NEEDS[name]() if name in OTHER_NEEDS else importlib.util.find_spec(name) is None
 
 
 def command_for(name):
-    session = next((session for session, names in SESSIONS.items() if name in names), None)
-    return f".venv/bin/nox -s {session}" if session else "scripts/setup dev"
+    return next((command for command, names in COMMANDS.items() if name in names), "scripts/setup dev")
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures that import what is missing

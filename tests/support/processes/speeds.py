@@ -1,4 +1,4 @@
-"""Selects the unmarked tests where neither a path nor `-m` is given. A pytest plugin."""
+"""Deselects slow and nightly tests, unless a path or `-m` is given. A pytest plugin."""
 
 import pytest
 
