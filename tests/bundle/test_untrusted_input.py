@@ -16,7 +16,7 @@ from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._bundle import untrusted_input
 from keras_attn_export._bundle.untrusted_input import REPORT
 from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import CASES, MODEL
+from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
 
 
 def refused(bundle, said, uses=(load_bundle, verify_bundle)):
@@ -50,8 +50,11 @@ def large(file):
 
 
 FILES = {
-    **{f"link {name}": (linked(name), "a symbolic link") for name in (MODEL, "saved_model")},
+    **{f"link {name}": (linked(name), "a symbolic link") for name in (MANIFEST, MODEL, "saved_model")},
+    "link to nowhere": (lambda bundle: (bundle / "link").symlink_to("nowhere"), "link is a symbolic link"),
     "pipe": (replaced(MODEL, os.mkfifo), r"model\.onnx is not a regular file"),
+    "pipe for JSON": (replaced(MANIFEST, os.mkfifo), r"manifest\.json is not a regular file"),
+    "large manifest": (replaced(MANIFEST, large), r"manifest\.json has 16777217 bytes"),
     "large report": (replaced(REPORT, large), r"report\.json has 16777217 bytes"),
 }
 

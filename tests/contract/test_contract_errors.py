@@ -40,6 +40,7 @@ BAD = {  # overrides of arguments; None stands for Dq or Dk
     "padding_mask_without_its_query_axis": ({"attention_mask": ones(B, Tk, dtype="bool")}, "attention_mask"),
     "mask_of_rank_4": ({"attention_mask": ones(1, B, Tq, Tk, dtype="bool")}, "attention_mask"),
     "additive_float_mask": ({"attention_mask": ones(B, Tq, Tk)}, "attention_mask"),
+    "integer_mask": ({"attention_mask": ones(B, Tq, Tk, dtype="int32")}, "attention_mask"),
     "keys_mask_of_the_queries": ({"keys_mask": ones(B, Tq, dtype="bool")}, "keys_mask"),
     "queries_mask_of_the_keys": ({"queries_mask": ones(B, Tk, dtype="bool")}, "queries_mask"),
     "float_segments": ({"segment_ids": (ones(B, Tq), ones(B, Tk))}, "segment_ids"),

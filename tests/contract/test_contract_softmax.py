@@ -170,6 +170,7 @@ BAD = [
     ("lengths_with_a_loose_axis", {"valid_lens": np.array([[1], [2]])}, "valid_lens"),
     ("mask_that_does_not_broadcast", {"mask": np.ones((B, Tq, Tk + 1), bool)}, "mask"),
     ("transposed_mask", {"mask": np.ones((Tk, Tq), bool)}, "mask"),
+    ("integer_mask", {"mask": np.ones((Tq, Tk), int)}, "mask"),
     ("float_mask", {"mask": np.ones((B, Tq, Tk), "float32")}, "mask"),
 ]
 

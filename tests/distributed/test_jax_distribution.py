@@ -8,14 +8,16 @@ from backends import only_on
 from distributed_models import (
     BATCH,
     BRANCHES,
+    DROPPED,
     as_trained,
     assert_same_training,
     block_with,
+    gaps,
     rule_of,
     rules,
     trained_alone,
 )
-from distributed_processes import Trained, devices_of_jax, run, trained
+from distributed_processes import Trained, devices_of_jax, processes_of_jax, run, trained
 
 pytestmark = only_on("jax", reason="keras.distribution acts on JAX; nox -s jax runs this file there")
 
@@ -56,3 +58,13 @@ def test_example_of_the_page_runs(tmp_path):
     script.write_text("\n".join(("import keras", *blocks, ODD_HEAD, "print(model.count_params())")))
     (told,) = run([[str(script)]], tmp_path, devices_of_jax(4))
     assert int(told.split()[-1]) > 0
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_device(tmp_path, alone):
+    branches = ("lengths", "mask", DROPPED)
+    workers = trained("processes", tmp_path, branches, processes_of_jax(2))
+    of_these = Trained({path: alone.weights[path] for path in workers[0].weights}, alone.losses, {})
+    assert_same_training(of_these, workers[0], "DataParallel over two processes")
+    assert {worker.found["replicas"] for worker in workers} == {2}
+    assert max(gaps(*workers).values()) == 0

@@ -1,6 +1,7 @@
 """Models drawn at random are exported, and match Keras on inputs the export has not seen.
 
-Run with `scripts/test -m fuzz --dist load`; `--fuzz N` for another number of models, `--random-seed N` for others.
+`scripts/test tests/export_model/test_fuzz.py --dist load` runs them; `--fuzz N` sets the number of models, and
+`--random-seed N` draws others.
 """
 
 import tempfile

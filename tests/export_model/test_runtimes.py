@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import runtime_models as models
+from keras import layers
 from onnx.reference import ReferenceEvaluator
 
 from keras_attn_export import ExportError, export_model, verify_bundle
@@ -86,3 +87,11 @@ def test_nonstandard_operators_are_refused(tmp_path):
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     with pytest.raises(ExportError, match=r"would have com\.microsoft\.Gelu, own\.f, the function f\. Leave out"):
         check_standard(tmp_path / "model.onnx")
+
+
+@pytest.mark.slow
+def test_reference_evaluator_lacks_loops_that_collect(tmp_path):
+    """onnx 1.23.2 joins what the steps of a `Loop` give along its first axis, where ONNX makes a new one of them."""
+    bundle = export_model(models.recurrent(layers.GRU), tmp_path / "bundle", target="standard")
+    with pytest.raises(RuntimeError, match="Inconsistent permutation"):
+        by_reference(bundle.path)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backends import compiled, every_compiled_mode, only_on
+from backends import compiled, every_compiled_mode, gradients_of, only_on
 from contract_cases import as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
@@ -145,3 +145,18 @@ def test_subclassed_model_with_ids_is_loaded(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Packing": Packing})
     assert_identical(as_numpy(loaded(inputs)), expected)
+
+
+@every_layer
+def test_no_gradient_goes_to_another_text(name):
+    layer, x = built(name), packed()
+
+    def loss(queries, keys, values):
+        output = layer(queries, keys, values, segment_ids=(IDS[None, :3], IDS[None]))
+        return ops.sum(output * output)
+
+    take = gradients_of(loss, 3, layer.trainable_variables)
+    _, by_keys, by_values, *_ = map(as_numpy, take(*map(ops.convert_to_tensor, (x[:, :3], x, x))))
+    assert not np.any(by_keys[:, 3:])
+    assert not np.any(by_values[:, 3:])
+    assert np.any(by_values[:, :3])

@@ -54,6 +54,17 @@ class Attending(keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
+class OfDict(Attending):
+    """All inputs in one dict: Keras writes the shapes of all."""
+
+    def call(self, inputs):
+        return super().call(inputs["queries"], inputs["keys"], inputs["mask"])
+
+    def get_build_config(self):
+        return keras.Model.get_build_config(self)
+
+
+@keras.saving.register_keras_serializable(package="keras_attn_tests")
 class Weighing(keras.Model):
     """Both forms of the softmax on inputs in a dict, and a layer that is built after the first."""
 
@@ -93,3 +104,11 @@ def test_float_lengths_through_another_layer_are_refused_when_the_model_runs():
     model = keras.Model(inputs, Attending("dot product", "valid_lens")(*inputs))
     with pytest.raises(TypeError, match=r"`valid_lens` must be integers.*dtype float32"):
         model([*vectors(), np.array([2.0, 3.0], "float32")])
+
+
+@pytest.mark.parametrize("name", ["valid_lens", "attention_mask"])
+def test_inputs_in_a_dict_keep_their_weights(name, tmp_path):
+    queries, keys = vectors()
+    model, inputs = OfDict("additive", name), {"queries": queries, "keys": keys, "mask": MASKS[name]}
+    expected = as_numpy(model(inputs))
+    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)

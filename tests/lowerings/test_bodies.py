@@ -26,7 +26,7 @@ FORMS = {
     "float16": ("portable", 18, None, "float16"),  # which holds neither the lowest float32 nor 1e30
     "blocks18": (IN_BLOCKS, 18),
 }
-# Each form with every third plan, and another third than the form before; an eighth of them in turn.
+# Each form with every third plan, and another third than the form before; an eighth of them unmarked.
 NUMBERS = [
     pytest.param(plan, form, id=f"{name}-{plan}", marks=SLOW if (number + turn) % 24 else ())
     for turn, (name, form) in enumerate(FORMS.items())

@@ -246,3 +246,18 @@ def test_live_page_refuses_a_large_model(exported, web, tmp_path, monkeypatch):
     monkeypatch.setattr(write_report, "MOST_LIVE", 100)
     with pytest.raises(ExportError, match="Leave `live` out"):
         load_bundle(exported).write_report(tmp_path / "page.html", live=True)
+
+
+def test_full_disk_leaves_the_page_that_was_there(exported, tmp_path, monkeypatch):
+    opened = load_bundle(exported)
+    page = opened.write_report(tmp_path / "page.html")
+    before = page.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(write_report.Path, "replace", full)
+    with pytest.raises(ExportError, match=r"Cannot write .*page.html: No space left on device"):
+        opened.write_report(page)
+    assert page.read_bytes() == before
+    assert os.listdir(tmp_path) == ["page.html"]

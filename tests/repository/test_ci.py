@@ -1,4 +1,4 @@
-"""A release needs a tag, a changelog, a citation and pages that agree with the version of the package."""
+"""Releases need files that agree on the version, and every step of `.ci/run` a nightly job."""
 
 import re
 import runpy
@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,3 +44,10 @@ def test_release_check_refuses_files_that_disagree_with_the_tag(released, file, 
     path = released / file
     path.write_text(path.read_text().replace(old, new))
     assert re.search(said, "\n".join(problems(released, "v1.2.0")))
+
+
+def test_nightly_workflow_has_a_job_for_every_step():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    steps = re.findall(r'^(?:step|in_turn|at_night) "(.+?)" ', script, flags=re.MULTILINE)
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    assert {"set-up", *workflow["jobs"]["night"]["strategy"]["matrix"]["step"]} == {*steps}

@@ -4,6 +4,8 @@ import contextlib
 import importlib
 import io
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import command_line_page
 import coverage_page
 import pytest
+import tf2onnx
 import yaml
 
 from keras_attn_export._options import OPSETS
@@ -138,3 +141,30 @@ def test_command_line_page_equals_the_parser_and_service_page_the_example():
 def test_coverage_page_counts_the_recorded_rows():
     shown = coverage_page.PAGE.read_text(encoding="utf-8")
     assert shown == coverage_page.page(), "write it anew: python tests/repository/coverage_page.py"
+
+
+def test_patches_apply_to_the_installed_tf2onnx(tmp_path):
+    """One that no longer does has been taken over, or must be made anew; see docs/upstream.md."""
+    shutil.copytree(Path(tf2onnx.__file__).parent, tmp_path / "tf2onnx", ignore=shutil.ignore_patterns("__pycache__"))
+    patches = sorted((DOCS / "upstream").glob("*.patch"))
+    named = [DOCS / target for target in targets((DOCS / "upstream.md").read_text(encoding="utf-8"))]
+    assert patches == sorted(path for path in named if path.suffix == ".patch")
+    for patch in patches:
+        done = subprocess.run(
+            ["git", "apply", "--check", str(patch)], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_pages_of_unstable_subjects_say_so_as_the_table_of_grades_does():
+    listed = {}
+    for row in (DOCS / "stability.md").read_text(encoding="utf-8").splitlines():
+        if found := re.match(r"\|[^|]+\| (evolving|experimental) \|", row):
+            for page in targets(row):
+                listed.setdefault(page, set()).add(found[1])
+    said = {}
+    for path in DOCS.rglob("*.md"):
+        note = re.match(r"# .+\n\n((?:.+\n)+)", path.read_text(encoding="utf-8"))
+        if grades := set(re.findall(r"\*\*(Evolving|Experimental)\*\*", note[1] if note else "")):
+            said[path.relative_to(DOCS).as_posix()] = {grade.lower() for grade in grades}
+    assert said == listed

@@ -36,7 +36,7 @@ LIMITS = "SECONDS, MOST_COMING, MOST_BEGUN = 10, 256, 128"
 
 def serving_python():
     if not (SERVING / "bin" / "uvicorn").is_file():
-        pytest.fail("Tests marked `serving` need an environment of their own: run nox -s serving.", pytrace=False)
+        pytest.fail("Tests of the service need an environment of their own: run nox -s serving.", pytrace=False)
     return SERVING / "bin" / "python"
 
 

@@ -104,9 +104,10 @@ def unvaried(kind, name):
     return [title for title in missing if not any(re.fullmatch(pattern, title) for pattern in NOT_VARIED)]
 
 
-@pytest.mark.parametrize(
-    "package", ["keras.layers", "keras_attn", pytest.param("keras_hub.layers", marks=pytest.mark.needs("keras_hub"))]
-)
+OF_HUB = pytest.param("keras_hub.layers", marks=[pytest.mark.slow, pytest.mark.needs("keras_hub")])
+
+
+@pytest.mark.parametrize("package", ["keras.layers", "keras_attn", OF_HUB])
 def test_every_option_of_every_layer_is_in_the_table(package):
     layers = public_layers(import_module(package))
     public = {*layers, *public_layers(keras.layers)}
