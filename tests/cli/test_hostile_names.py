@@ -2,6 +2,7 @@
 
 import io
 import os
+import warnings
 from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_bundles import manifest_of
 
-from keras_attn_export import ExportError
+from keras_attn_export import ExportError, load_bundle
 from keras_attn_export._bundle.folder import seal
 from keras_attn_export._bundle.parity import ParityReport, rows_of
 from keras_attn_export._bundle.untrusted_input import REPORT
-from keras_attn_export._cli import inspect
+from keras_attn_export._cli import export, inspect
 from keras_attn_export._cli.main import main
 from keras_attn_export._standalone import verify
 from keras_attn_export._standalone.verify import Spec
@@ -100,6 +101,17 @@ def test_names_in_a_bundle_are_escaped_by_all_commands(hostile, printed, tmp_pat
     printed("run", hostile, "--inputs", "good.npz", "--outputs", FILE)
     printed("run", hostile, "--inputs", "bad.npz", "--outputs", "new", code=1)
     printed("report", hostile, "--output", f"{FILE}.html")
+
+
+def test_names_and_warnings_of_an_export_are_escaped(hostile, printed, monkeypatch):
+    def exported(*_, **__):
+        warnings.warn(LONE, export.StaticAxisWarning, stacklevel=1)
+        return load_bundle(hostile)
+
+    monkeypatch.setattr(export, "export_model", exported)
+    printed("export", FILE, FILE, "--report")
+    printed("export", FILE, FILE, "--json")
+    printed("export", FILE, FILE, "--import", "no\x1bmodule", code=1)
 
 
 @pytest.mark.parametrize(("kind", "debug"), [(ExportError, ()), (RuntimeError, ("--debug",))])
