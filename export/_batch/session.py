@@ -12,7 +12,7 @@ import numpy as np
 
 from .._errors import InputError
 from .._loaded_bundle import Bundle
-from .._standalone.verify import stopping
+from .._standalone.verify import PATIENCE, stopping
 
 _NO_MEMORY = (
     "available memory of",
@@ -83,17 +83,18 @@ class LimitedSession:
             return self._run(outputs, feeds, self._shrinking)
 
     def _run(self, outputs: list[str], feeds: Mapping[str, np.ndarray], options: Any) -> list[np.ndarray]:
-        """Run the session. Where a signal ended the run in the main thread, wait until it raises there as well.
+        """Run the session and return its outputs.
 
-        Otherwise the caller would take onnxruntime's error for one of the rows.
+        If a signal ended the run in the main thread, wait until the signal raises there. Otherwise the caller would
+        take onnxruntime's error for an error of the rows.
         """
         try:
-            found: list[np.ndarray] = self._session.run(outputs, dict(feeds), options)
+            arrays: list[np.ndarray] = self._session.run(outputs, dict(feeds), options)
         except Exception:
             if options.terminate and threading.current_thread() is threading.main_thread():
-                time.sleep(1)
+                time.sleep(2 * PATIENCE)  # a signal whose exception was lost is sent again after PATIENCE
             raise
-        return found
+        return arrays
 
 
 _limits: list[int] = []  # the one that onnxruntime has in this process
