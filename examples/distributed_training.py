@@ -172,6 +172,10 @@ def with_torch() -> Engine:
         return float(mean)
 
     def leave() -> None:
+        nonlocal called
+        # DistributedDataParallel has to go before the group. Freed last, it joins a thread of gloo, GIL held,
+        # while that thread may wait for the GIL: pytorch issue 56297.
+        called = model
         if several:
             distributed.barrier()
             distributed.destroy_process_group()
