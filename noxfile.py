@@ -46,7 +46,7 @@ def run_tests(session: nox.Session, *arguments: str, **environment: str) -> None
     command = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
     keep = {"PYTHONDONTWRITEBYTECODE": ""}  # or each process compiles TensorFlow anew, for seconds
     codes = [0, 5] if session.posargs else [0]
-    has_path = any(each.startswith("tests") for each in (*arguments, *session.posargs))
+    has_path = any(argument.startswith("tests") for argument in (*arguments, *session.posargs))
     tests = () if has_path else ("tests",)  # a path selects slow tests as well
     session.run(*command, *tests, *arguments, *session.posargs, env=keep | environment, success_codes=codes)
 

@@ -173,8 +173,8 @@ def with_torch() -> Engine:
 
     def leave() -> None:
         nonlocal called
-        # DistributedDataParallel has to go before the group. Freed last, it joins a thread of gloo, GIL held,
-        # while that thread may wait for the GIL: pytorch issue 56297.
+        # Free DistributedDataParallel first. Otherwise its destructor destroys the group: it holds the GIL and joins a
+        # gloo thread that waits for the GIL (pytorch issue 56297).
         called = model
         if several:
             distributed.barrier()

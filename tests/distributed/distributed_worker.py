@@ -115,7 +115,7 @@ def ddp():
         means = torch.stack([loss.detach() for loss in losses.values()]) / size
         distributed.all_reduce(means)
         rows.append({f"{name}_loss": float(mean) for name, mean in zip(losses, means, strict=True)})
-    del shares  # before the group: freed last, it can deadlock with gloo's thread, pytorch issue 56297
+    del shares  # before the group, or its destructor can deadlock with a gloo thread: pytorch issue 56297
     distributed.barrier()  # the first process holds the store that the others still ask
     distributed.destroy_process_group()
     return model, models.means_so_far(rows), {"replicas": size, "rank": rank}
