@@ -8,9 +8,8 @@ import sys
 
 def main() -> int:
     """Run the command line, and return its exit code."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(_signal, name, None)  # not all are on Windows
-        if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
+    for number in (_signal.SIGINT, _signal.SIGTERM):
+        if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, lambda number, _: os._exit(128 + number))
     from ._cli.main import main
 

@@ -33,13 +33,16 @@ def timed_in_turns(
     for _ in range(warm_up):
         outputs = [verify.run_session(session, inputs) for session in sessions]
     taken: list[list[float]] = [[] for _ in sessions]
-    options = verify.run_options()
     pairs = list(zip(sessions, taken, strict=True))
-    end = time.perf_counter() + seconds
-    while len(taken[0]) < fewest or (time.perf_counter() < end and len(taken[0]) < most):
-        for session, times in pairs:
-            start = time.perf_counter()
-            session.run(None, inputs, options)
-            times.append(time.perf_counter() - start)
-        pairs.reverse()
+
+    def run_in_turns(options: Any) -> None:
+        end = time.perf_counter() + seconds
+        while len(taken[0]) < fewest or (time.perf_counter() < end and len(taken[0]) < most):
+            for session, times in pairs:
+                start = time.perf_counter()
+                session.run(None, inputs, options)
+                times.append(time.perf_counter() - start)
+            pairs.reverse()
+
+    verify.interruptible(run_in_turns)
     return outputs, taken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -227,8 +228,8 @@ def _timing(model: Path, rows: int, load: float, latencies: list[float], memory:
 
 def _peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> dict[str, int]:
     script = Path(peak_memory.__file__)
-    with verify.scratch_folder() as scratch:
-        file = scratch / "inputs.npz"
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "inputs.npz")
         verify.save_cases(file, [verify.Case("bench", inputs, {}, {})])
         command = [sys.executable, "-P", str(script), str(model), str(file), provider, str(threads)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,9 +120,9 @@ def first_difference(
     weights = ours.weights(shared)
     worst: dict[str, dict[str, Any]] = {}  # rows by tensor
     replayed: list[dict[str, Any]] = []  # the SavedModel against the golden outputs
-    with verify.scratch_folder() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         step(f"Comparing {len(shared)} tensors in {len(golden)} cases")
-        session = ours.session(itertools.chain.from_iterable(versions.values()), provider, scratch)
+        session = ours.session(itertools.chain.from_iterable(versions.values()), provider, Path(scratch))
         for case in golden:
             reference = saved.run(case.inputs, {*shared, *case.outputs})
             replayed += verify.compare(case, {name: reference[name] for name in case.outputs}, tolerance)

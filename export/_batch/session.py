@@ -12,7 +12,8 @@ import numpy as np
 
 from .._errors import InputError
 from .._loaded_bundle import Bundle
-from .._standalone.verify import PATIENCE, stopping
+
+PATIENCE, stopping = 0.5, lambda options: options
 
 _NO_MEMORY = (
     "available memory of",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import signal
 import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from .._errors import ExportError
 from .._standalone import verify as standalone
@@ -60,7 +61,8 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     code = 1
     with (
         _plain_warnings(),
-        standalone.heeding_signals() as signals,
+        contextlib.suppress(KeyboardInterrupt, SystemExit),
+        standalone.stopping_at_signals() as signals,
         _temporary_files() if is_process else contextlib.nullcontext(),
     ):
         code = _carried_out(arguments, signals)
@@ -72,7 +74,7 @@ def _temporary_files() -> Iterator[None]:
     """Let all temporary files be in one folder, so that none stays: libraries leave theirs to the end of Python."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # there is no place for any: what needs one will say so
-            tempfile.tempdir = str(stack.enter_context(standalone.scratch_folder()))
+            tempfile.tempdir = str(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         try:
             yield
         finally:
@@ -80,24 +82,32 @@ def _temporary_files() -> Iterator[None]:
 
 
 def _carried_out(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
-    """Carry out a subcommand and return its exit code; what a signal raised, or a library made of it, goes on."""
+    """Carry out a subcommand and return its exit code; after a signal, the caller knows a better one."""
     try:
         arguments.run(arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt as stop:
         say(str(stop) or "interrupted: nothing was written", file=sys.stderr)
         return 128 + signal.SIGINT
     except SystemExit as end:
         if signals:
-            raise
+            return 1
         # a layer, say, that calls `sys.exit(0)`, which would pass for success
         say(f"error: code that was run called `sys.exit({end.code!r})`; nothing came of it", file=sys.stderr)
         return 1
-    except Exception as error:
-        if signals:
-            raise
-        _print_error(error, debug=arguments.debug)
+    except Exception as error:  # noqa: BLE001 - whatever the code of a model raises
+        if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
+            return 141  # as SIGPIPE ends other programs whose output nobody reads any more
+        if not signals:
+            _print_error(error, debug=arguments.debug)
         return 1
     return 0
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    poll = select.poll()
+    poll.register(stream, 0)  # errors alone
+    return bool(poll.poll(0))
 
 
 def _print_error(error: Exception, *, debug: bool) -> None:

@@ -8,38 +8,26 @@ a copy of it as `verify.py`, so that whoever receives the folder can check it wi
 It must therefore import nothing of the package.
 """
 
-import os
-
-if __name__ == "__main__":  # until `main` heeds signals: the imports below take a while, and leave nothing behind
-    import _signal  # what `signal` is made of, which takes a while itself
-
-    for number in (getattr(_signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")):
-        if number is not None and _signal.getsignal(number) != _signal.SIG_IGN:
-            _signal.signal(number, lambda number, _: os._exit(128 + number))
-
 import argparse
 import contextlib
 import ctypes
-import functools
 import hashlib
 import io
 import json
 import math
+import os
 import re
-import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
-import time
-import weakref
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 import numpy as np
 
@@ -614,188 +602,55 @@ def check_arrays(said: str, kind: str, arrays: Arrays, specs: Iterable[Spec]) ->
             )
 
 
-# ------------------------------------------------------------------ being ended
+# ------------------------------------------------------------------- stopping
 
-ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # not on Windows
-GRACE = 1.5  # seconds that a process has to put things in order, once it was told to end
-PATIENCE = 0.5  # seconds until it is told again: a library may have caught what the signal raised
-TWICE = 0.2  # seconds in which the same signal is the same request: `timeout` sends it to a process and to its group
-
-
-class _Interrupt(KeyboardInterrupt):
-    """What Ctrl-C raises: of a class of its own, so that it can be seen to be lost."""
-
-
-class _End(SystemExit):
-    """What other signals raise."""
-
-
-class _Ending:
-    """How a process ends that is told to.
-
-    Attributes:
-        signals: Those that came.
-        left: What removes that which must not stay behind.
-        may_raise: Whether signals raise; around that, they are noted alone.
-    """
-
-    def __init__(self) -> None:
-        self.signals: list[int] = []
-        self.left: list[Callable[[], object]] = []
-        self.may_raise = False
-        self._runs: list[Any] = []
-        self._raised: weakref.ref[BaseException] | None = None
-        self._repeats = 0  # signals on their way that this process has sent to itself
-
-    @functools.cached_property
-    def run_options(self) -> Any:
-        import onnxruntime as ort
-
-        return self.stopping(ort.RunOptions())
-
-    def stopping(self, options: Any) -> Any:
-        """Let runs with these `onnxruntime.RunOptions` end with the process."""
-        self._runs.append(options)
-        options.terminate = bool(self.signals)
-        return options
-
-    def heed(self, number: int, _: object) -> None:
-        """Raise in the main thread, as a handler of a signal, unless what one raised is still on its way."""
-        self.signals.append(number)
-        if self.may_raise and not self._is_raised():
-            raise self._error(number)  # under no name here: its traceback would keep this frame, and this frame it
-
-    def _is_raised(self) -> bool:
-        return self._raised is not None and self._raised() is not None
-
-    def _error(self, number: int) -> BaseException:
-        error = _Interrupt() if number == signal.SIGINT else _End(128 + number)
-        self._raised = weakref.ref(error)
-        return error
-
-    def watch(self, came: socket.socket) -> None:
-        """Wait for a signal, in a thread; see that the process ends."""
-        number = _received(came, None)
-        if number is None:
-            return
-        self.signals.append(number)
-        for options in self._runs:
-            options.terminate = True
-        begun = time.monotonic()
-        while (left := begun + GRACE - time.monotonic()) > 0:
-            try:
-                again = _received(came, min(left, PATIENCE))
-            except TimeoutError:
-                if not self._is_raised():
-                    self._repeats += 1
-                    os.kill(os.getpid(), number)
-                continue
-            if again is None:
-                return
-            if self._repeats and again == number:
-                self._repeats -= 1
-            elif time.monotonic() > begun + TWICE:
-                os._exit(128 + again)
-        self.remove_all()
-        os._exit(128 + number)
-
-    def remove_all(self) -> None:
-        """Remove what must not stay behind, the latest first."""
-        for remove in reversed(self.left):
-            with contextlib.suppress(Exception):
-                remove()
-
-
-def _received(came: socket.socket, seconds: float | None) -> int | None:
-    """Return the next signal to end; `None` where the other end of the socket is closed."""
-    came.settimeout(seconds)
-    while found := came.recv(1):
-        if found[0] in ENDING:
-            return found[0]
-    return None
-
-
-_ending: _Ending | None = None  # of the command that runs
+GRACE = 1.5  # seconds until a command ends although something catches or delays what a signal raises
+_heeding = False  # whether `stopping_at_signals` is active
 
 
 @contextlib.contextmanager
-def heeding_signals() -> Iterator[list[int]]:
-    """Let `finally` clauses run when the process is told to end, and see that it ends soon.
+def stopping_at_signals() -> Iterator[list[int]]:
+    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield the signals that came."""
+    global _heeding
+    signals: list[int] = []
 
-    A handler can only raise, and does it when C++ comes back; what it raises may be lost: Python drops it inside a
-    `__del__`, of which TensorFlow has many, and tf2onnx has clauses that catch everything. So a thread reads what
-    Python's own C code writes when a signal comes. It ends the runs of onnxruntime that have `run_options`, and sends
-    the signal once more where what it raised is gone. After `GRACE`, or at a second signal, it ends the process.
+    def stop(number: int, _: object) -> NoReturn:
+        signals.append(number)
+        for each in handlers:  # it may come twice: `timeout` sends it to the process and to its group
+            signal.signal(each, signal.SIG_IGN)
+        timer.start()
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    Yields the signals that came. What they raised does not leave the block. Outside of the main thread Python has no
-    handlers, so there it does nothing.
-    """
-    global _ending
-    if threading.current_thread() is not threading.main_thread():
-        yield []
-        return
-    ending, before = _Ending(), _ending
-
-    def dropped(failed: Any) -> None:
-        if not ending.signals:
-            sys.__unraisablehook__(failed)  # what is half made when the process ends may complain that it is
-
-    heeded = [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]  # as of `nohup`
-    came, written = socket.socketpair()
-    written.setblocking(False)
-    watch = threading.Thread(target=ending.watch, args=[came], daemon=True)
-    watch.start()
-    descriptor = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
-    handlers = {number: signal.signal(number, ending.heed) for number in heeded}
-    hook, sys.unraisablehook = sys.unraisablehook, dropped
-    _ending = ending
+    timer = threading.Timer(GRACE, lambda: os._exit(128 + signals[0]))
+    timer.daemon = True
+    before, _heeding = _heeding, threading.current_thread() is threading.main_thread()  # others get no signals
+    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if _heeding and signal.getsignal(each) != signal.SIG_IGN]
+    handlers = {each: signal.signal(each, stop) for each in caught}
     try:
-        ending.may_raise = True
-        yield ending.signals
-    except BaseException:
-        if not ending.signals:
-            raise
+        yield signals
     finally:
-        ending.may_raise, _ending = False, before
-        ending.remove_all()  # what a signal kept a block from removing
-        signal.set_wakeup_fd(descriptor)
-        written.close()
-        watch.join()
-        came.close()
+        timer.cancel()
+        _heeding = before
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if not ending.signals:  # what is half made may complain until the process has ended
-            sys.unraisablehook = hook
 
 
-def stopping(options: Any) -> Any:
-    """Return `onnxruntime.RunOptions` whose runs end when a command is told to end."""
-    return options if _ending is None else _ending.stopping(options)
+def interruptible(compute: Callable[[Any], Any]) -> Any:
+    """Call a function with `onnxruntime.RunOptions` whose runs end at a signal; outside of a command, with `None`."""
+    if not _heeding or threading.current_thread() is not threading.main_thread():
+        return compute(None)
+    import onnxruntime as ort
 
-
-def run_options() -> Any:
-    """Return the options of runs that end when a command is told to end; `None` outside of commands."""
-    return None if _ending is None else _ending.run_options
-
-
-@contextlib.contextmanager
-def removed(remove: Callable[[], object]) -> Iterator[None]:
-    """Call `remove` after the block, and where a command has to be ended within it."""
-    left = [] if _ending is None else _ending.left
-    left.append(remove)
+    # Python handles no signal while its main thread is in onnxruntime.
+    options, thread = ort.RunOptions(), ThreadPoolExecutor(1)
+    future = thread.submit(compute, options)
     try:
-        yield
+        while not future.done():
+            wait([future], timeout=0.1)  # Windows handles no signal during a longer wait
+        return future.result()
     finally:
-        remove()
-        left.remove(remove)
-
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Yield a temporary folder."""
-    folder = tempfile.mkdtemp()
-    with removed(lambda: shutil.rmtree(folder, ignore_errors=True)):
-        yield Path(folder)
+        options.terminate = True
+        thread.shutdown(wait=False)
 
 
 # ------------------------------------------------------------------- running
@@ -904,12 +759,14 @@ def open_session(
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
-        session = ort.InferenceSession(
-            str(model),
-            options,
-            providers=[wanted],
-            provider_options=[dict(known.options)],
-            enable_fallback=0,  # else a failure, here or in a run, is printed and the CPU takes over
+        session = interruptible(
+            lambda _: ort.InferenceSession(
+                str(model),
+                options,
+                providers=[wanted],
+                provider_options=[dict(known.options)],
+                enable_fallback=0,  # else a failure, here or in a run, is printed and the CPU takes over
+            )
         )
     except Exception as error:
         if known is not PROVIDERS["cpu"] and (found := _NO_DEVICE.search(str(error))):
@@ -971,7 +828,7 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = N
     """
     names = [output.name for output in session.get_outputs()]
     try:
-        outputs = session.run(names, dict(inputs), options or run_options())
+        outputs = interruptible(lambda stoppable: session.run(names, dict(inputs), options or stoppable))
     except Exception as error:
         shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
         failed = f"onnxruntime cannot run the model on inputs {shapes}: {_first_line(error)}"
@@ -1164,8 +1021,8 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list
     if short_name(provider) == "cpu":
         session = open_session(model)
         return [run_session(session, case.inputs) for case in cases]
-    with scratch_folder() as scratch:
-        session = open_session(model, provider, profile_prefix=str(scratch / "profile"))
+    with tempfile.TemporaryDirectory() as scratch:
+        session = open_session(model, provider, profile_prefix=str(Path(scratch, "profile")))
         outputs = [run_session(session, case.inputs) for case in cases]
         check_placement(Path(session.end_profiling()), provider)
     return outputs
@@ -1256,20 +1113,19 @@ def main(argv: list[str] | None = None) -> int:
     provider = parser.parse_args(argv).provider
     folder = Path(__file__).resolve().parent
     code = 1
-    with heeding_signals() as signals:
-        code = _verified(folder, provider, signals)
+    with contextlib.suppress(KeyboardInterrupt, SystemExit), stopping_at_signals() as signals:
+        code = _verified(folder, provider)
     return 128 + signals[0] if signals else code
 
 
-def _verified(folder: Path, provider: str, signals: Sequence[int]) -> int:
+def _verified(folder: Path, provider: str) -> int:
     try:
         rows = replay(folder, read_manifest(folder), provider)
         failed = sum(not row["passed"] for row in rows)
-        say(*format_rows(rows), f"{len(rows) - failed} of {len(rows)} outputs match on {PROVIDERS[provider].name}.")
+        verdict = f"{failed} of {len(rows)} outputs differ" if failed else f"all {len(rows)} outputs match"
+        say(*format_rows(rows), f"{verdict} on {PROVIDERS[provider].name}.")
         sys.stdout.flush()
     except (ExportError, OSError) as error:
-        if signals:
-            raise  # what the end of a run was taken for
         with contextlib.suppress(OSError):
             say(f"error: {in_one_line(error)}", file=sys.stderr)
         return 1

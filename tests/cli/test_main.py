@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -213,4 +214,10 @@ def test_signal_whose_exception_is_lost_ends_the_command(how, name, code):
     with heeding_interrupts():
         done = finished(sys.executable, "-c", LOST.format(name=name, how=how), timeout=20)
     assert done.returncode == code
-    assert "Exception ignored" not in done.stderr
+
+
+def test_command_whose_reader_has_gone_ends_quietly(exported):
+    command = [sys.executable, "-m", "keras_attn_export", "inspect", "--json", exported]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 141)
