@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ._bundle.arrays import checked_inputs
-from ._bundle.folder import read_manifest
+from ._bundle.folder import read_manifest, restore_bundle
 from ._bundle.parity import ParityReport
 from ._bundle.session_options import checked_config, session_options
 from ._bundle.untrusted_input import REPORT, read_json
@@ -190,6 +190,8 @@ class Bundle:
 def load_bundle(path: str | Path) -> Bundle:
     """Open a bundle after checking its manifest and the hash of every file.
 
+    If an export was killed while it replaced the bundle, the old one is put back first, with a warning.
+
     Args:
         path: The folder.
 
@@ -200,4 +202,6 @@ def load_bundle(path: str | Path) -> Bundle:
         BundleError: The folder is missing, incomplete or altered, is not a bundle, is of an unknown schema version, or
             needs a newer onnxruntime than is installed.
     """
-    return Bundle(Path(path), read_manifest(Path(path)))
+    folder = Path(path)
+    restore_bundle(folder)
+    return Bundle(folder, read_manifest(folder))

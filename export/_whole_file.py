@@ -13,12 +13,20 @@ from typing import TextIO
 
 from ._errors import ExportError
 from ._places import Refusal, check_place, unless_a_file
-from ._standalone.verify import removed
 
 try:
     import fcntl
 except ImportError:  # Windows: what a killed process leaves is then left for the user to remove
     fcntl = None  # type: ignore[assignment]
+
+
+@contextlib.contextmanager
+def removed(remove):
+    try:
+        yield
+    finally:
+        remove()
+
 
 _PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial")
 _TRIES = 100

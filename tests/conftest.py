@@ -36,7 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("randomized tests")
     group.addoption("--fuzz", type=int, default=320, metavar="N", help="models to draw, export and compare")
     group.addoption("--flips", type=int, default=2000, metavar="N", help="bytes to change in a bundle")
-    group.addoption("--kills", type=int, default=20, metavar="N", help="lines at which an export is stopped")
     group.addoption("--requests", type=int, default=600, metavar="N", help="requests to a server from 16 clients")
     group.addoption("--random-seed", type=int, default=SEED, metavar="N", help="the seed of randomized tests")
 

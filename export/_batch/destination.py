@@ -13,8 +13,7 @@ from typing import Any
 
 from .._errors import ExportError, InputError
 from .._places import check_place, unless_a_folder
-from .._standalone.verify import removed
-from .._whole_file import reason_of, whole_file
+from .._whole_file import reason_of, removed, whole_file
 from .parquet import UNREAD, as_text, open_parquet
 from .source import Part
 

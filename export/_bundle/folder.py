@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from .._atomic_writes import old_name, restore_folder
 from .._errors import BundleError
+from .._places import unless_a_folder, unless_overwriting
 from .._standalone import verify
 from .._standalone.verify import Manifest
 from .untrusted_input import check_external_data, check_files, read_json
@@ -51,6 +56,25 @@ def _is_in_steps(folder: Path) -> bool:
         return verify.opened_manifest(folder).get("kind") == "decoder in steps"
     except (BundleError, OSError):
         return False  # what is wrong with it has been said
+
+
+def unless_replaceable(there: Path, *, overwrite: bool) -> str | None:
+    """Return what is said against replacing something by a bundle."""
+    said = unless_a_folder(there, "A bundle is a folder") or unless_overwriting(there, overwrite=overwrite)
+    if said is None and not is_bundle(there) and any(there.iterdir()):
+        return f"{there} is a folder that holds no bundle; it will not be replaced. Choose another place."
+    return said
+
+
+def restore_bundle(folder: Path) -> None:
+    """Put back a bundle that an export had renamed to `NAME.old` when it was killed."""
+    old = old_name(folder)
+    if os.path.lexists(folder) or not is_bundle(old):
+        return
+    with contextlib.suppress(OSError):  # a folder that may only be read: the caller finds no bundle
+        if not restore_folder(folder):
+            old.rename(folder)
+        warnings.warn(f"{folder} was restored from {old}: an export that was replacing it was ended.", stacklevel=3)
 
 
 def is_bundle(folder: Path) -> bool:

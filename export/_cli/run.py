@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from .._atomic_writes import atomic_file
 from .._loaded_bundle import load_bundle
 from .._places import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
 from .._standalone.verify import dtype_name, say, without_objects
-from .._whole_file import whole_file
 from .shared import add_provider, new_parser, read_arrays
 
 
@@ -49,7 +49,7 @@ def _is_npz(content: bytes) -> bool:
 
 def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: Refusal = unless_a_file) -> None:
     """Write an `.npz` file that appears whole or not at all; `np.savez` would not take an array called `file`."""
-    with whole_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:
+    with atomic_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, without_objects(array), allow_pickle=False)

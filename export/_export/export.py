@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import threading
 import warnings
@@ -10,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._bundle.atomic_folder import staged_folder
+from .._atomic_writes import atomic_folder
+from .._bundle.folder import unless_replaceable
 from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
 from .._loaded_bundle import Bundle, load_bundle
 from .._options import ADAPTIVE, Options, checked_options
@@ -20,6 +22,7 @@ from .._report.write_report import beside, check_page
 from .._standalone import verify
 from .._tracing.fresh_process import SavedModelRun
 from .model_file import check_model, loaded_model
+from .storage_errors import storage_errors
 
 if TYPE_CHECKING:
     import keras
@@ -164,8 +167,10 @@ def export_model(
         _check_name(place)
         if report:
             check_page(beside(place), in_a_folder=False)  # an export makes what is above it
-        with staged_folder(place, overwrite=overwrite) as folder:
-            _write_bundle(folder, model, options, step)
+        refusal = functools.partial(unless_replaceable, overwrite=overwrite)
+        with atomic_folder(place, refusal) as folder:
+            with storage_errors(place, folder):
+                _write_bundle(folder, model, options, step)
             _check_readable(folder)
             step("Putting the bundle in place")
         bundle = load_bundle(place)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .._atomic_writes import atomic_file
 from .._errors import ExportError
 from .._places import check_place, unless_of_kind
 from .._standalone import verify
-from .._whole_file import whole_file
 from .content import Content
 from .page import GENERATOR, rendered
 from .runtime import WebRuntime, web_runtime
@@ -49,7 +49,7 @@ def write_page(page: Path, content: Content, *, live: bool) -> Path:
         ExportError: Something else is in its place, it cannot be written, or what a live page needs is missing.
     """
     text = rendered(content, _runtime(content) if live else None)
-    with whole_file(page, _unless_a_report) as partial:
+    with atomic_file(page, _unless_a_report) as partial:
         partial.write_bytes(text.encode("utf-8", "replace"))  # a name that is no Unicode is shown with a question mark
     return page
 

@@ -1,9 +1,13 @@
-"""Processes that are stopped at every line by which a bundle is put in place."""
+"""Exports that are killed: the old bundle or the new one is at its place, or is put back by the next load."""
 
 import json
 import os
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import killing
@@ -11,6 +15,10 @@ import pytest
 from bundles import finished
 from environments import with_support
 from interrupts import heeding_interrupts
+
+from keras_attn_export import load_bundle
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI runs Linux")
 
 
 @pytest.fixture
@@ -21,17 +29,57 @@ def place():
         yield Path(folder)
 
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI runs Linux")
-
-
 @pytest.mark.slow
-def test_bundle_is_whole_after_a_stop_at_any_line(place, random_seed, pytestconfig):
-    points = pytestconfig.getoption("--kills")
+def test_bundle_is_complete_after_a_stop_at_any_line(place):
     with heeding_interrupts():
-        done = finished(sys.executable, killing.__file__, place, random_seed, points, timeout=600, env=with_support())
+        done = finished(sys.executable, killing.__file__, place, timeout=600, env=with_support())
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert not found["problems"], found
-    assert found["points"] > 1000
-    assert {"a bundle, exchanges: a", "a bundle, exchanges: b", "nothing, exchanges: absent"} <= set(found["found"])
-    assert "a bundle, exchanges: absent" not in found["found"]
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert not result["problems"], result
+    assert result["stopped"] > 400
+
+
+EXPORT = """
+import os, signal, sys
+from pathlib import Path
+import keras
+from keras_attn_export import export_model
+
+moment, count = int(sys.argv[2]), 0
+
+def pass_moment(*_):
+    global count
+    count += 1
+    if count == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def rename_slowly(path, target, rename=Path.rename):
+    pass_moment()
+    rename(path, target)
+    pass_moment()
+
+Path.rename = rename_slowly
+inputs = keras.Input((2,))
+model = keras.Model(inputs, keras.layers.Dense(1)(inputs), name="new")
+export_model(model, sys.argv[1], overwrite=True, progress=pass_moment)
+print(count)
+"""
+
+
+def export_and_kill(place, moment):
+    """Replace a bundle, and kill the export when it begins a step, or before or after a rename."""
+    return subprocess.run([sys.executable, "-c", EXPORT, place, str(moment)], capture_output=True, check=False)
+
+
+@pytest.mark.nightly  # eleven exports in processes of their own
+def test_killed_export_leaves_a_complete_bundle(bundle):
+    old, found = load_bundle(bundle).manifest["model"], []
+    steps = int(export_and_kill(shutil.copytree(bundle, bundle.with_name("other")), 0).stdout) - 6
+    moments = [1, steps // 2, *range(steps - 1, steps + 7)]  # three renames at the end
+    for moment in moments:
+        assert export_and_kill(bundle, moment).returncode == -signal.SIGKILL
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a bundle that is restored
+            found.append(load_bundle(bundle).manifest["model"])
+    assert len(moments) == 10
+    assert found == [old] * 7 + ["new"] * 3

@@ -45,7 +45,7 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
     "golden cases and rounding limits": ("export/_model/", "tests/model/"),
     "float16 and int8 files": ("export/_precision/", "tests/precision/"),
     "bundle: verification, `verify.py`, replacement of folders": (
-        "export/_bundle/ export/_standalone/ export/_loaded_bundle.py export/_whole_file.py",
+        "export/_bundle/ export/_standalone/ export/_loaded_bundle.py export/_atomic_writes.py",
         "tests/bundle/ tests/standalone/",
     ),
     "first difference, timing of a bundle": ("export/_analysis/", "tests/analysis/"),

@@ -1,29 +1,26 @@
-"""Kill processes that put bundles in place, and look at what is left: a script, started by test_kill.py.
+"""Kill processes that write bundles, and look at what is left: a script, started by test_kill.py.
 
-`python killing.py FOLDER SEED POINTS` prints JSON. It is a process of its own since it forks: from
-a process with few threads, in which everything slow is imported once.
+`python killing.py FOLDER` prints JSON. It is a process of its own since it forks: from one with few threads, in which
+everything slow is imported once.
 """
 
 import contextlib
+import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import sys
-from collections import Counter
+import warnings
+from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 from onnx_bundles import manifest_of
 
-from keras_attn_export import BundleError, load_bundle
-from keras_attn_export._bundle import atomic_folder
-from keras_attn_export._bundle.atomic_folder import staged_folder
-from keras_attn_export._bundle.folder import seal
+from keras_attn_export import BundleError, _atomic_writes, load_bundle
+from keras_attn_export._atomic_writes import atomic_folder, old_name
+from keras_attn_export._bundle.folder import seal, unless_replaceable
 from keras_attn_export._standalone.verify import Spec
-
-SYSTEMS = {"exchanges": atomic_folder.ctypes.CDLL, "renames twice": lambda *_, **__: object()}
 
 
 def make_bundle(folder, name):
@@ -37,16 +34,19 @@ def make_bundle(folder, name):
 
 
 def stage(source, target, *, overwrite=True):
-    with staged_folder(target, overwrite=overwrite) as folder:
-        for path in sorted(source.rglob("*")):  # not by shutil, whose lines are counted where it removes
-            copy = folder / path.relative_to(source)
-            copy.mkdir() if path.is_dir() else copy.write_bytes(path.read_bytes())
+    with atomic_folder(target, partial(unless_replaceable, overwrite=overwrite)) as folder:
+        shutil.copytree(source, folder, dirs_exist_ok=True)
 
 
-def forked(child):
-    """Run a function in a forked process, told to end as the command line is, and return the process's number."""
+def fail_to_export(target):
+    with contextlib.suppress(BundleError), atomic_folder(target, partial(unless_replaceable, overwrite=True)):
+        raise BundleError("the model cannot be exported")
+
+
+def ended(child):
+    """Run a function in a forked process, told to end as the command line is, and return the exit code."""
     if pid := os.fork():
-        return pid
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     code = 1
     try:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -60,37 +60,18 @@ def forked(child):
         os._exit(code)
 
 
-def ended(child):
-    return os.waitstatus_to_exitcode(os.waitpid(forked(child), 0)[1])
-
-
-def command(*arguments):
-    def run():
-        from keras_attn_export._cli.main import main
-
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        sys.exit(main([*map(str, arguments)]))
-
-    return run
-
-
-def run_watched(run, files, seen, number=-1, deed=None):
-    """Run a function, and do a deed at one of its lines in some files: a signal to this process, or Ctrl-C with `None`.
-
-    `seen` gets the file of each such line.
-    """
+def run_traced(run, number=0, deed=None):
+    """Run a function, do a deed at one of the lines of `_atomic_writes.py` that it comes to, and return their count."""
+    count = 0
 
     def trace(frame, event, _):
-        if frame.f_code.co_filename not in files:
+        nonlocal count
+        if frame.f_code.co_filename != _atomic_writes.__file__:
             return None
         if event == "line":
-            seen.append(frame.f_code.co_filename)
-            if len(seen) == number:
-                if deed is None:
-                    raise KeyboardInterrupt
-                os.kill(os.getpid(), deed)
+            count += 1
+            if count == number:
+                deed()
         return trace
 
     sys.settrace(trace)
@@ -98,65 +79,59 @@ def run_watched(run, files, seen, number=-1, deed=None):
         run()
     finally:
         sys.settrace(None)
+    return count
 
 
-def whole(target, names):
-    """Return which bundle is in place; raises `BundleError` unless one is, and whole."""
-    name = load_bundle(target).manifest["model"]
-    assert name in names, name
-    return str(name)
+def interrupt():
+    raise KeyboardInterrupt
 
 
-def lines(folder, rng, points):
-    """Stop a process at every line of `atomic_folder.py` that it runs, and at some of `shutil.py`."""
+def name_of(target):
+    """Return which bundle is in place, after checking all of its files, or the error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a bundle that is restored
+            return str(load_bundle(target).manifest["model"])
+    except BundleError as error:
+        return str(error) if target.exists() else "absent"
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_at_each_line(folder):
+    """Return how many processes were stopped, and what was wrong afterwards."""
     a, b, c = (make_bundle(folder / name, name) for name in "abc")
-    files = {atomic_folder.__file__, shutil.__file__}
-    found: Counter[str] = Counter()
-    problems = []
-    for before in ("a bundle", "nothing"):
-        for system, library in SYSTEMS.items():
-            with patch.object(atomic_folder.ctypes, "CDLL", library):
-                target = fresh(folder, a, before)
-                run_watched(lambda: stage(b, target), files, seen := [])  # noqa: B023 - it runs at once
-                ours = [number for number, file in enumerate(seen, 1) if file == atomic_folder.__file__]
-                others = sorted(set(range(1, len(seen) + 1)) - set(ours))
-                for deed in (signal.SIGKILL, None):
-                    for number in ours + rng.sample(others, min(points, len(others))):
-                        target = fresh(folder, a, before)
-                        ended(lambda: run_watched(lambda: stage(b, target), files, [], number, deed))  # noqa: B023
-                        left = left_behind(target, c, before, may_be_absent=system == "renames twice")
-                        found[f"{before}, {system}: {left}"] += 1
-                        if "!" in left:
-                            problems.append(f"{before}, {system}, deed {deed}, line {number}: {left}")
-    return {"points": sum(found.values()), "found": found, "problems": problems}
+    stopped, problems = 0, []
+    for before, allowed in ((a, "ab"), (None, ("absent", "b"))):
+        lines = run_traced(partial(stage, b, fresh(folder, before)))
+        for number, stop, restore in itertools.product(
+            range(1, lines + 1), (kill, interrupt), (name_of, fail_to_export)
+        ):
+            target = fresh(folder, before)
+            ended(partial(run_traced, partial(stage, b, target), number, stop))
+            restore(target)
+            found = name_of(target) if target.exists() else "absent"
+            stage(c, target)
+            after = name_of(target), old_name(target).exists()
+            stopped += 1
+            if found not in allowed or after != ("c", False):
+                problems.append(
+                    f"{stop.__name__} at line {number} before {before}, {restore.__name__}: {found}, {after}"
+                )
+    return {"stopped": stopped, "problems": problems}
 
 
-def fresh(folder, old, before):
+def fresh(folder, old):
     place = folder / "place"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    if before == "a bundle":
+    if old is not None:
         shutil.copytree(old, place / "bundle")
     return place / "bundle"
 
 
-def left_behind(target, third, before, *, may_be_absent):
-    """Return what a stopped process left, with `!` if it should not be so; then export once more and look again."""
-    try:
-        left = whole(target, {"a", "b"})
-    except BundleError as error:
-        left = "absent" if not target.exists() else f"half! {error}"
-        if before == "a bundle" and left == "absent":
-            with contextlib.suppress(BundleError), staged_folder(target, overwrite=True):
-                raise BundleError("midway") from None  # an export that fails still puts the old one back
-            left = f"{left}, then {whole(target, {'a', 'b'})}" if may_be_absent else "absent!"
-    stage(third, target)
-    if whole(target, {"c"}) != "c" or os.listdir(target.parent) != ["bundle"]:
-        left += f" and {sorted(os.listdir(target.parent))}!"
-    return left
-
-
 if __name__ == "__main__":
     sys.modules["onnxruntime"] = None  # type: ignore[assignment]  # a smaller process forks faster
-    where, seed, count = sys.argv[1:]
-    print(json.dumps(lines(Path(where), random.Random(int(seed)), int(count))))
+    print(json.dumps(stop_at_each_line(Path(sys.argv[1]))))
