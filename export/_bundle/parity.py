@@ -221,17 +221,20 @@ class ParityReport:
         rows = (*self.rows, *self.saved_model_rows)
         if not self.rows:
             return "nothing was compared"
-        failed = sum(not row.passed for row in rows)
+        failed = sum(not row.passed for row in self.rows)
+        count = len(self.rows)
+        verdict = f"{failed} of {count} outputs differ" if failed else f"all {count} outputs match"
+        saved = sum(not row.passed for row in self.saved_model_rows)
+        also = f"; of the SavedModel, {saved} of {len(self.saved_model_rows)} outputs differ" if saved else ""
         worst_abs = max((row.max_abs for row in rows), default=0.0)
         worst_rel = max((row.max_rel for row in rows), default=0.0)
-        verdict = f"{failed} of {len(rows)} comparisons FAILED" if failed else f"all {len(rows)} comparisons match"
         cases = len({row.case for row in rows})
         left_out = f" ({len(self.refused)} more that Keras itself cannot run)" if self.refused else ""
         worst = max((row.of_limit for row in rows), default=0.0)
         ties = sum(row.ties for row in rows)
         largest = f"largest difference {worst_abs:.1e} absolute, {worst_rel:.1e} relative, {worst:.2g} of its limit"
         largest += f"; {ties} integers differ where rounding decides" if ties else ""
-        return f"{verdict} over {cases} cases{left_out}; {largest}"
+        return f"{verdict} over {cases} cases{left_out}{also}; {largest}"
 
     def raise_if_failed(self) -> None:
         """Raise a `ParityError` that names what failed, unless everything passed."""

@@ -13,7 +13,7 @@ from .._report.encoding import bytes_text
 from .._standalone import verify
 from .._standalone.verify import Manifest, printable
 
-WIDTH, INDENT = 80, 12
+WIDTH, INDENT = 80, 14  # of the widest title and a space
 Line = tuple[str, str]
 
 

@@ -64,7 +64,7 @@ def test_parity_error_is_pickled_with_its_report():
         (tuple(replace(BAD, name=f"out{index}") for index in range(5)), (), "; and 2 more in the error's `report`."),
     ],
 )
-def test_report_raises_unless_all_comparisons_passed(rows, saved_model_rows, said):
+def test_report_raises_unless_all_outputs_match(rows, saved_model_rows, said):
     report = ParityReport("cpu", rows, saved_model_rows)
     assert report.passed is (said is None)
     if said is None:
@@ -76,11 +76,12 @@ def test_report_raises_unless_all_comparisons_passed(rows, saved_model_rows, sai
     assert "out3" not in str(caught.value), "three failures are shown"
 
 
-def test_summary_counts_comparisons_and_cases():
+def test_summary_counts_outputs_and_cases():
     match = ParityReport("cpu", (GOOD, replace(GOOD, case="b", max_rel=3e-6)), (replace(GOOD, max_abs=5e-7),))
-    verdict = "all 3 comparisons match over 2 cases"
+    verdict = "all 2 outputs match over 2 cases"
     assert match.summary() == f"{verdict}; largest difference 5.0e-07 absolute, 3.0e-06 relative, 0.5 of its limit"
-    assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary().startswith("2 of 3 comparisons FAILED over 2 cases; ")
+    differ = "1 of 2 outputs differ over 2 cases; of the SavedModel, 1 of 1 outputs differ; "
+    assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary().startswith(differ)
     assert ParityReport("cpu", ()).summary() == "nothing was compared"
     left_out = ParityReport("cpu", (GOOD,), refused={"x_length 1": "too short"}).summary()
     assert " over 1 cases (1 more that Keras itself cannot run); " in left_out

@@ -94,7 +94,7 @@ def test_names_in_a_bundle_are_escaped_by_all_commands(hostile, printed, tmp_pat
     assert err.startswith("error: 1 of 1 outputs differ")
     printed("verify", tmp_path / FILE, code=1)
     out, _ = printed("inspect", hostile)
-    assert "model       x\\n" in out
+    assert "model         x\\n" in out
     printed("inspect", hostile, "--json")
     np.savez(tmp_path / "good.npz", **{f"in{HOSTILE}": np.ones(2, "float32")})
     np.savez(tmp_path / "bad.npz", **{HOSTILE: np.ones(2, "float32")})

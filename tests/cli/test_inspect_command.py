@@ -15,7 +15,7 @@ def test_inspect_describes_a_bundle(exported, succeeds):
         r"attention +attention \(AdditiveAttention\): adaptive, float32: plain operators",
         rf"opset +18, needs onnxruntime {manifest['lowest_onnxruntime']} or newer",
         rf"made with +keras-attn {manifest['versions']['keras-attn']}, tensorflow .*",
-        r"parity +all \d+ comparisons match over \d+ cases",
+        r"parity +all \d+ outputs match over \d+ cases",
         r"verify\.py +the one of the installed keras-attn",
     ):
         assert re.search(f"^{line}$", out, flags=re.MULTILINE), f"{line} is not in {out}"
@@ -38,3 +38,10 @@ def test_commands_never_run_the_script_of_a_bundle(bundle, samples, tmp_path, su
         out = succeeds(*command, bundle)
     assert re.search(r"^verify\.py +not the one of the installed keras-attn", out, flags=re.MULTILINE)
     assert names(tmp_path) == ["bundle", "out.npz", "samples.npz"]
+
+
+def test_inspect_separates_the_longest_title_from_its_text(bundle, succeeds):
+    file = bundle / "parity" / "report.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"refused": {"every text": "it is too short"}}))
+    reseal(bundle, "parity/report.json")
+    assert "\nnot compared  case every text, which Keras cannot run: it is too short\n" in succeeds("inspect", bundle)

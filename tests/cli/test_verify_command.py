@@ -15,7 +15,7 @@ def test_verify_prints_a_table_or_json(exported, succeeds):
     count = 2 * read_manifest(exported)["parity"]["cases"]
     assert len(rows) == count
     assert all(row.endswith(" ok") for row in rows)
-    assert last == f"all {count} comparisons match over {count // 2} cases on CPUExecutionProvider"
+    assert last == f"all {count} outputs match over {count // 2} cases on CPUExecutionProvider"
     assert largest.startswith("largest difference ")
     assert ParityReport.from_json(succeeds("verify", exported, "--json")).passed
 

@@ -36,7 +36,7 @@ def alone(tmp_path_factory) -> tuple[Path, str]:
 def test_example_alone_trains_saves_and_exports(alone):
     folder, text = alone
     assert TOLD.search(text).groups()[:2] == ("1", "1")
-    assert "comparisons match" in text
+    assert "outputs match" in text
     assert (folder / "0" / "bundle" / "model.onnx").is_file()
     layers = keras.models.load_model(folder / "0" / "model.keras").layers
     assert [layer.name for layer in layers if isinstance(layer, MultiHeadAttention)] == ["attend"]

@@ -166,7 +166,7 @@ def test_command_exports_a_file_on_another_backend(tmp_path):
     command = [sys.executable, "-m", "keras_attn_export", "export", str(file), str(tmp_path / "bundle")]
     done = subprocess.run(command, env=environment("jax"), capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^parity +all \d+ comparisons match", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^parity +all \d+ outputs match", done.stdout, flags=re.MULTILINE)
     assert re.search(r"^ +with the outputs of Keras on jax$", done.stdout, flags=re.MULTILINE)
     outputs = load_bundle(tmp_path / "bundle").run(inputs := inputs_of_trained())
     expected = model(list(inputs.values()), training=False)

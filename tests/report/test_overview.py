@@ -46,7 +46,7 @@ def test_overview_shows_result_specs_layers_and_file(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"x" * 1200)
     (tmp_path / "model.onnx.data").write_bytes(b"x" * 300)
     html, text = shown(tmp_path, layers=[LAYER, {**LAYER, "name": "again", "form": "in blocks"}], opset=24)
-    assert "drawn , checked against Keras on openvino: all 1 comparisons match over 1 cases" in text
+    assert "drawn , checked against Keras on openvino: all 1 outputs match over 1 cases" in text
     assert "0.25 of its limit" in text
     for line in (
         "inputs x float32 [batch, 3]",
@@ -63,7 +63,7 @@ def test_overview_shows_result_specs_layers_and_file(tmp_path):
 
 def test_overview_shows_failure_and_warnings(tmp_path):
     html, text = shown(tmp_path, passed=False)
-    assert "does not match Keras on openvino: 1 of 1 comparisons FAILED" in text
+    assert "does not match Keras on openvino: 1 of 1 outputs differ" in text
     assert "#d9453b" in html
     few = {"cases": 1, "refused": 0, "axes": {}, "inputs": {}, "outputs": {}, "small_only": ["attend"]}
     html, text = shown(tmp_path, coverage=few)
