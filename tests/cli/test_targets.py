@@ -95,7 +95,6 @@ def test_input_file_is_no_target(here, fails):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_earlier_output_is_replaced(here, succeeds, command):
     OF_ITS_KIND[command](here / "out")
-    (here / f".{32 * '0'}.partial").write_text("left by a killed process")
     before = content_of(here / "out")
     succeeds(*COMMANDS[command].split(), "out")
     assert content_of(here / "out") != before
