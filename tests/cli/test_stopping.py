@@ -164,6 +164,35 @@ def test_onnx_is_imported_before_signals_raise():
     subprocess.run([sys.executable, "-c", IMPORTED], check=True)
 
 
+EXPORT = """
+import sys
+from pathlib import Path
+import numpy as np
+from keras_attn_export import _command
+from keras_attn_export._standalone import verify
+
+def compute_without_end(*_):
+    session = verify.open_session(Path(bundle, "model.onnx"))
+    Path("computes").touch()
+    verify.run_session(session, {"x": np.full(1, 2.0**62, np.float32)})
+
+bundle = sys.argv.pop()
+verify.run_cases = compute_without_end
+sys.exit(_command.main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGINT, NOTHING), (signal.SIGTERM, "")], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_signal_ends_an_export_while_onnxruntime_computes(number, said, folder, model_file, tmp_path):
+    process = started("-c", EXPORT, "export", model_file, "made/bundle", folder / "bundle", cwd=tmp_path)
+    wait_for((tmp_path / "computes").exists, process)
+    assert ended(process, number)[:3] == (128 + number, "", said)
+    assert left(tmp_path) == ["computes"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "send", "there", "said"),
