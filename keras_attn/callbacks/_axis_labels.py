@@ -1,0 +1,36 @@
+"""Look up tokens for the axes of attention weights."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+Vocabulary = Sequence[str] | Mapping[int, str]
+Tokens = list[list[str]]  # one list per example
+MAX_TOKENS = 48  # the most that are legible on the axis of a map
+MAX_CHARACTERS = 12
+
+
+def tokens_of_inputs(model: Any, inputs: Any, labels: Mapping[str, Vocabulary]) -> list[Tokens]:
+    """Return the tokens of each input that has a vocabulary. An id that the vocabulary lacks becomes a number."""
+    if not isinstance(inputs, Mapping):
+        names = [tensor.name for tensor in keras.tree.flatten(getattr(model, "inputs", None) or [])]
+        inputs = dict(zip(names or ["inputs"], keras.tree.flatten(inputs), strict=False))
+    tokens = []
+    for name, vocabulary in labels.items():
+        array = next(iter(inputs.values())) if len(inputs) == 1 else inputs.get(name)
+        if array is None or len(array.shape) != 2:
+            shapes = {key: tuple(value.shape) for key, value in inputs.items()}
+            raise ValueError(f"`labels` must name inputs of ids (B, T). Received: {name!r}. The inputs are: {shapes}.")
+        known = vocabulary if isinstance(vocabulary, Mapping) else dict(enumerate(vocabulary))
+        ids = ops.convert_to_numpy(array).astype(int).tolist()
+        # Two plain dollars would begin a formula.
+        tokens.append([[str(known.get(i, i))[:MAX_CHARACTERS].replace("$", r"\$") for i in row] for row in ids])
+    return tokens
+
+
+def axis_tokens(inputs: list[Tokens], num_examples: int, size: int) -> Tokens | None:
+    """Return the tokens of the only input that has one for each position of an axis, if the axis has room for them."""
+    matches = [tokens for tokens in inputs if len(tokens) == num_examples and len(tokens[0]) == size]
+    return matches[0] if len(matches) == 1 and size <= MAX_TOKENS else None

@@ -1,0 +1,95 @@
+"""Capture attention weights of layers inside a model by wrapping their `call`."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from .._keras.private import children_of
+
+SCORES_ARGUMENT = "return_attention_scores"
+
+
+def choose_layers(model: Any, choices: Iterable[Any] | None) -> dict[str, Any]:
+    """Return the attention layers of a model, by path: those that match a name, a path or a layer, or all for None."""
+    layers: dict[str, Any] = {}
+    _add_attention_layers(model, "", layers)
+    matches = [
+        {path for path, layer in layers.items() if choice in (layer, layer.name) or f"/{path}".endswith(f"/{choice}")}
+        for choice in choices or ()
+    ]
+    chosen = {path: layer for path, layer in layers.items() if choices is None or path in set().union(*matches)}
+    if not chosen or not all(matches):
+        raise ValueError(
+            "`layers` must match layers whose `call` takes `return_attention_scores`, outside of a `keras.layers.RNN` "
+            f"without `unroll=True`. Received: layers={choices}. Model {model.name!r} has {list(layers) or 'none'}."
+        )
+    return chosen
+
+
+def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str, Any]:
+    """Call a built model in inference mode, leave its variables as they are, and return weights in float32 by path.
+
+    Further calls of a layer have paths `path/1`, `path/2`. Calls with a single query each become rows of one array.
+    """
+    calls: dict[str, list[Any]] = {path: [] for path in layers}
+    own_calls = {path: vars(layer).get("call") for path, layer in layers.items()}
+    try:
+        for path, layer in layers.items():  # past the `__setattr__` of Keras, which would track the function
+            vars(layer)["call"] = _recording_call(layer.call, calls[path])
+        with keras.StatelessScope():  # discards updates of variables, such as the states of seeds
+            model(inputs, training=False)
+    except Exception as error:
+        raise ValueError(
+            "`inputs` must be what the model takes, and attention layers must run eagerly, outside of a "
+            f"`tf.function` for example. Model {model.name!r} failed with: {str(error).strip() or repr(error)}"
+        ) from error
+    finally:
+        for path, layer in layers.items():
+            vars(layer).pop("call", None)
+            if own_calls[path] is not None:
+                vars(layer)["call"] = own_calls[path]
+    if not any(calls.values()):
+        raise ValueError(f"Model {model.name!r} must call one of the attention layers {', '.join(layers)}.")
+    weights: dict[str, Any] = {}
+    for path, arrays in calls.items():
+        if len({array.shape for array in arrays}) == 1 and arrays[0].shape[-2] == 1:
+            arrays = [np.concatenate(arrays, axis=-2)]
+        for number, array in enumerate(arrays):
+            weights[f"{path}/{number}" if number else path] = array
+    return weights
+
+
+def _add_attention_layers(parent: Any, prefix: str, layers: dict[str, Any]) -> None:
+    """Add the attention layers inside a layer, at any depth, by unique paths that are safe as names of files."""
+    for layer in children_of(parent):
+        if layer in layers.values():
+            continue
+        path = prefix + re.sub(r"[^\w-]", "_", layer.name)
+        if SCORES_ARGUMENT in inspect.signature(layer.call).parameters:
+            while layers.setdefault(path, layer) is not layer:
+                path += "_1"
+        elif not isinstance(layer, keras.layers.RNN) or layer.unroll:  # a loop may be compiled
+            _add_attention_layers(layer, f"{path}/", layers)
+
+
+def _recording_call(call: Callable[..., Any], recorded: list[Any]) -> Callable[..., Any]:
+    """Return the `call` of a layer with the same results, which also appends the weights to a list."""
+    signature = inspect.signature(call)
+
+    def recording_call(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        returns_weights = bound.arguments.get(SCORES_ARGUMENT)
+        bound.arguments[SCORES_ARGUMENT] = True
+        result = call(*bound.args, **bound.kwargs)
+        if not isinstance(result, tuple):  # the state that `precompute` returns
+            return result
+        weights = np.asarray(ops.convert_to_numpy(ops.cast(result[1], "float32")))
+        recorded.append(weights[:, None] if weights.ndim == 2 else weights)  # (B, Tk) from `AttentionCell`
+        return result if returns_weights else result[0]
+
+    return recording_call
