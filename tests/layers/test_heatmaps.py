@@ -1,17 +1,19 @@
-"""Heat maps: the grid of a figure, the look of masked keys, the tokens on the axes, and refused arguments."""
+"""Heat maps of `show_heatmaps` and of `AttentionLogger`: grids, masked keys, tokens, and refused arguments."""
 
 import io
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 from matplotlib import image, pyplot
+from matplotlib.figure import Figure
 
 from keras_attn import show_heatmaps
-from keras_attn.callbacks._inputs import axis_tokens, tokens_of
-from keras_attn.callbacks._pictures import TOKENS, picture, weights_figure
+from keras_attn.callbacks._axis_labels import axis_tokens, tokens_of_inputs
+from keras_attn.callbacks._heatmap_grid import draw_heatmaps
 
 MATRICES = np.arange(2 * 3 * 4 * 5, dtype="float32").reshape(2, 3, 4, 5)
 
@@ -69,71 +71,50 @@ def test_pyplot_does_not_hold_the_figure():
     assert pyplot.get_fignums() == before
 
 
-OPTIONS = {"max_examples": 4, "max_heads": 8, "queries": None, "keys": None}
+@pytest.mark.slow
+def test_masked_keys_are_striped_and_nan_is_black():
+    def shares(weight):
+        """Draw the weights 0.5 and `weight`, and return the parts of the image that are grey, stripes and black."""
+        png = draw_heatmaps(np.float32([[[[0.5, weight]]]]), "", None, None)
+        pixels = image.imread(io.BytesIO(png))[..., :3, None]
+        return (abs(pixels - np.array([0.88, 0.72, 0])) < 0.01).all(axis=2).mean(axis=(0, 1))
+
+    plain = shares(1e-9)
+    assert (shares(0) - plain > [0.1, 0.02, -0.01]).all()
+    assert shares(np.nan)[2] - plain[2] > 0.2
 
 
-def test_masked_keys_are_grey_and_others_are_red():
-    weights = np.full((1, 2, 3, 4), 1 / 3, "float32")
-    weights[..., 3] = 0
-    weights[0, 1, 0, 0] = np.nan
-    pixels = image.imread(io.BytesIO(picture(weights, "", **OPTIONS)))
-    first, second, _ = weights_figure(weights, "", **OPTIONS).axes
-    cells = pixels_of(first, pixels)
-    width = cells.shape[1]
-    masked, taken = cells[:, -width // 4 + 3 :], cells[:, : 3 * width // 4 - 3]
-    assert (np.ptp(masked, axis=-1) < 0.01).all()
-    assert len(np.unique(masked.round(1))) > 1, "no stripes"
-    assert (taken == taken[0, 0]).all()
-    assert taken[0, 0, 0] > taken[0, 0, 1] + 0.2, "not red"
-    assert (pixels_of(second, pixels)[5, 5] == 0).all(), "NaN is black"
-
-
-def pixels_of(axis, pixels):
-    """Return the part of a picture within the axes."""
-    box = axis.get_window_extent()
-    height = pixels.shape[0]
-    return pixels[round(height - box.y1) + 2 : round(height - box.y0) - 2, round(box.x0) + 2 : round(box.x1) - 2, :3]
-
-
-def test_figure_is_a_grid_of_examples_and_heads_with_tokens():
-    weights = np.random.default_rng(3).random((5, 3, 2, 4)).astype("float32")
-    queries = [[f"q{index}{step}" for step in range(2)] for index in range(5)]
-    keys = [[rf"k{index}$\{step}$" for step in range(4)] for index in range(5)]
-    figure = weights_figure(weights, "a/b", max_examples=2, max_heads=2, queries=queries, keys=keys)
-    *maps, _ = figure.axes
-    assert [axis.get_title() for axis in maps] == [f"example {e}, head {h}" for e in range(2) for h in range(2)]
+def test_images_have_a_grid_of_examples_and_heads_with_tokens(monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    weights = np.random.default_rng(3).random((2, 3, 2, 4)).astype("float32")
+    queries, keys = ([[f"{example}{n}" for n in range(size)] for example in range(2)] for size in (2, 4))
+    draw_heatmaps(weights, "a/b", queries, keys)
+    draw_heatmaps(weights[:, :1], "one head", None, None)
+    (*maps, _), (*row, _) = (figure.axes for figure in figures)
+    assert [axis.get_title() for axis in maps] == [f"example {e}, head {h}" for e in range(2) for h in range(3)]
+    assert [axis.get_title() for axis in row] == ["example 0", "example 1"]
+    assert row[0].get_subplotspec().get_geometry()[:2] == (1, 2)
     for number, axis in enumerate(maps):
-        example, head = divmod(number, 2)
-        np.testing.assert_array_equal(axis.images[0].get_array(), weights[example, head])
-        assert axis.images[0].get_clim() == (0, weights[:2].max())  # of what is shown
-        assert [text.get_text() for text in axis.get_xticklabels()] == keys[example]
-        assert [text.get_text() for text in axis.get_yticklabels()] == (queries[example] if head == 0 else [])
-    above, below = (maps[number].get_position() for number in (0, 2))
-    assert 0 < below.y0 < below.y1 < above.y0 - TOKENS / figure.get_size_inches()[1]  # with room for the keys
-    assert picture(weights, "", **(OPTIONS | {"queries": queries, "keys": keys}))  # dollars begin no formula
+        np.testing.assert_array_equal(axis.images[0].get_array(), weights.reshape(6, 2, 4)[number])
+        assert axis.images[0].get_clim() == (0, weights.max())
+        assert [text.get_text() for text in axis.get_xticklabels()] == keys[number // 3]
+        assert [text.get_text() for text in axis.get_yticklabels()] == queries[number // 3]
 
 
-def test_zeros_and_long_sequences_are_drawn():
-    assert picture(np.zeros((1, 3, 3), "float32"), "", **OPTIONS)
-    long = [[str(step) for step in range(300)]]
-    figure = weights_figure(np.ones((1, 2, 300)), "", **(OPTIONS | {"keys": long}))
-    assert len(figure.axes[0].get_xticks()) <= 8
-
-
-def test_tokens_are_looked_up_and_shortened():
-    ids = ops.convert_to_tensor([[1, 2, 7], [3, 0, 0]])
-    vocabulary = ["", "the", "a\nb", "unpronounceable"]
-    expected = [["the", "a\\nb", "7"], ["unpronounce…", "", ""]]
-    assert tokens_of({"words": ids}, {"words": vocabulary}) == {"words": expected}
-    assert tokens_of({"0": ids}, {"any": dict(enumerate(vocabulary))}) == {"any": expected}
-    with pytest.raises(ValueError, match=r"Received: 'word'. There are: 'words', 'lengths'"):
-        tokens_of({"words": ids, "lengths": ids}, {"word": vocabulary})
-
-
-def test_axis_gets_tokens_of_the_only_input_of_its_length():
-    tokens = {"source": [["a", "b"]], "target": [["x", "y"]], "long": [["p", "q", "r"]]}
-    assert axis_tokens(1, 3, None, tokens) == [["p", "q", "r"]]
-    assert axis_tokens(1, 2, None, tokens) is None  # either
-    assert axis_tokens(1, 2, "target", tokens) == [["x", "y"]]
-    assert axis_tokens(1, 3, "target", tokens) is None
-    assert axis_tokens(2, 3, None, tokens) is None  # as many examples as weights
+def test_ids_become_tokens_of_axes_with_one_matching_input():
+    words = keras.Input((3,), dtype="int32", name="words")
+    model = keras.Model(words, keras.layers.Embedding(9, 2)(words))
+    ids = np.array([[1, 2, 7], [3, 0, 4]])
+    vocabulary = ["", "the", "$$", "unpronounceable"]
+    for labels in ({"words": vocabulary}, {"any": dict(enumerate(vocabulary))}):
+        (tokens,) = tokens_of_inputs(model, ids, labels)
+        assert tokens == [["the", r"\$\$", "7"], ["unpronouncea", "", "4"]]
+    assert axis_tokens([tokens, [["a"]] * 2], 2, 3) == tokens
+    assert axis_tokens([tokens, tokens], 2, 3) is None
+    assert axis_tokens([tokens], 4, 3) is None
+    assert axis_tokens([[["a"] * 49]], 1, 49) is None
+    inputs = {"words": ids, "lengths": ids[0]}
+    for name in ("word", "lengths"):
+        with pytest.raises(ValueError, match=rf"Received: '{name}'. The inputs are: .*'words': \(2, 3\)"):
+            tokens_of_inputs(model, inputs, {name: vocabulary})
