@@ -119,7 +119,7 @@ class AttentionLogger(keras.callbacks.Callback):
     def _log(self, moment: str, step: int) -> None:
         self._prepare()
         for path, weights in capture_weights(self.model, self.inputs, self._attention_layers).items():
-            maps = weights.reshape(len(weights), -1, *weights.shape[-2:])[: self.max_examples, : self.max_heads]
+            maps = weights.reshape(len(weights), -1, *weights.shape[-2:])[:, : self.max_heads]
             queries, keys = (axis_tokens(self._tokens, len(maps), size) for size in maps.shape[-2:])
             self._write(path, step, draw_heatmaps(maps, f"{path}, {moment}", queries, keys))
 
