@@ -37,7 +37,7 @@ class AttentionLogger(keras.callbacks.Callback):
         every: `"epoch"`, or a number of batches.
         max_examples: Largest number of examples to use. A model with a fixed batch size needs that number.
         max_heads: Largest number of heads to draw of each example.
-        labels: Tokens for the axes, as a dict from the name of an input of ids, `(B, T)`, to a list of tokens in the
+        labels: Tokens for the axes, as a dict from the name of an integer input, `(B, T)`, to a list of tokens in the
             order of their ids, or a dict from id to token. An axis gets the tokens of the only input of its length.
         format: `"tensorboard"`, `"png"`, or None: TensorBoard if Keras runs on TensorFlow, PNG files if not.
 
@@ -109,11 +109,11 @@ class AttentionLogger(keras.callbacks.Callback):
             self._log(f"epoch {epoch}", epoch)
 
     def _prepare(self) -> None:
-        """Choose layers, look up tokens, and call the model once, so that errors come early."""
+        """Choose layers, call the model once, so that errors come early, and look up tokens."""
         if self.model.built and not self._attention_layers:
             layers = choose_layers(self.model, self.layers)
-            self._tokens = tokens_of_inputs(self.model, self.inputs, self.labels)
             capture_weights(self.model, self.inputs, layers)
+            self._tokens = tokens_of_inputs(self.model, self.inputs, self.labels)
             self._attention_layers = layers
 
     def _log(self, moment: str, step: int) -> None:

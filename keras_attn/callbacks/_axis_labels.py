@@ -15,14 +15,14 @@ MAX_CHARACTERS = 12
 def tokens_of_inputs(model: Any, inputs: Any, labels: Mapping[str, Vocabulary]) -> list[Tokens]:
     """Return the tokens of each input that has a vocabulary. An id that the vocabulary lacks becomes a number."""
     if not isinstance(inputs, Mapping):
-        names = [tensor.name for tensor in keras.tree.flatten(getattr(model, "inputs", None) or [])]
-        inputs = dict(zip(names or ["inputs"], keras.tree.flatten(inputs), strict=False))
+        declared = keras.tree.flatten(getattr(model, "inputs", None) or [])
+        inputs = {declared[i].name if declared else i: array for i, array in enumerate(keras.tree.flatten(inputs))}
     tokens = []
     for name, vocabulary in labels.items():
         array = next(iter(inputs.values())) if len(inputs) == 1 else inputs.get(name)
-        if array is None or len(array.shape) != 2:
+        if array is None or len(array.shape) != 2 or "int" not in str(array.dtype):
             shapes = {key: tuple(value.shape) for key, value in inputs.items()}
-            raise ValueError(f"`labels` must name inputs of ids (B, T). Received: {name!r}. The inputs are: {shapes}.")
+            raise ValueError(f"`labels` must name integer inputs (B, T). Received: {name!r}. The inputs are: {shapes}.")
         known = vocabulary if isinstance(vocabulary, Mapping) else dict(enumerate(vocabulary))
         ids = ops.convert_to_numpy(array).astype(int).tolist()
         # Two plain dollars would begin a formula.

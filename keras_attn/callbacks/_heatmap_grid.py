@@ -21,7 +21,7 @@ def draw_heatmaps(weights: Any, title: str, queries: Tokens | None, keys: Tokens
     rows, columns = (num_examples, num_heads) if num_heads > 1 else (1, num_examples)
     size = (columns * _inches(num_keys, keys) + 1, rows * _inches(num_queries, queries) + 0.5)
     figure = matplotlib_figure("AttentionLogger")(figsize=size, layout="constrained")
-    figure.suptitle(title, fontsize=9)
+    figure.suptitle(title, fontsize=9, wrap=True)
     axes = figure.subplots(rows, columns, squeeze=False)
     finite = np.isfinite(weights)
     high = float(weights[finite].max(initial=0.0)) or 1.0

@@ -232,7 +232,7 @@ def test_images_are_drawn_of_first_examples_and_heads_with_tokens(tmp_path, monk
         ({"layers": {"heads": ("words", "others")}}, TypeError, "`layers` must be names.*pad one"),
         ({"layers": ["head"]}, ValueError, r"Received: layers=\['head'\].*has \['heads'\]"),
         ({"labels": ["a"]}, TypeError, "`labels` must be a dict"),
-        ({"labels": {"words": ["a"]}}, ValueError, r"`labels` must name inputs of ids.*\(4, 5, 4\)"),
+        ({"labels": {"words": ["a"]}}, ValueError, r"`labels` must name integer inputs.*\(4, 5, 4\)"),
         ({"inputs": [WORDS, LENGTHS[:3]]}, ValueError, r"same number of examples.*\(8, 6\), \(3,\)"),
         ({"inputs": SEQUENCES[:0]}, ValueError, r"at least one.*\(0, 5, 4\)"),
         ({"inputs": SEQUENCES[:, :, :3]}, ValueError, "`inputs` must be what the model takes"),

@@ -114,7 +114,9 @@ def test_ids_become_tokens_of_axes_with_one_matching_input():
     assert axis_tokens([tokens, tokens], 2, 3) is None
     assert axis_tokens([tokens], 4, 3) is None
     assert axis_tokens([[["a"] * 49]], 1, 49) is None
-    inputs = {"words": ids, "lengths": ids[0]}
-    for name in ("word", "lengths"):
+    inputs = {"words": ids, "lengths": ids[0], "floats": ids.astype("float32")}
+    for name in ("word", "lengths", "floats"):
         with pytest.raises(ValueError, match=rf"Received: '{name}'. The inputs are: .*'words': \(2, 3\)"):
             tokens_of_inputs(model, inputs, {name: vocabulary})
+    with pytest.raises(ValueError, match=r"Received: 'words'. The inputs are: {0: \(2, 3\), 1: \(3,\)}"):
+        tokens_of_inputs(keras.layers.Layer(), [ids, ids[0]], {"words": vocabulary})  # without declared inputs

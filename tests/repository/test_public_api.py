@@ -136,7 +136,7 @@ def test_modules_except_entry_points_are_private_and_packages_are_typed():
 # On TensorFlow alone one asks for loops one step at a time, which Keras cannot, one for loops in which rows leave, one
 # which replica it is, and one how a program is traced; one writes for TensorBoard.
 WITH_TENSORFLOW = {f"decoding/_{name}.py" for name in ("ops", "tensorflow")}
-WITH_TENSORFLOW |= {"_maths/blocked_additive.py", "_keras/private.py", "_keras/seeds.py", "callbacks/_writers.py"}
+WITH_TENSORFLOW |= {"_maths/blocked_additive.py", "_keras/private.py", "_keras/seeds.py", "callbacks/_image_writers.py"}
 
 
 @pytest.mark.slow
