@@ -34,7 +34,7 @@ def choose_layers(model: Any, choices: Iterable[Any] | None) -> dict[str, Any]:
 def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str, Any]:
     """Call a built model in inference mode, leave its variables as they are, and return weights in float32 by path.
 
-    Further calls of a layer have paths `path/1`, `path/2`. Calls with a single query each become rows of one array.
+    Further calls of a layer have paths `path/1`, `path/2`. Calls with a single query become the rows of one array.
     """
     calls: dict[str, list[Any]] = {path: [] for path in layers}
     own_calls = {path: vars(layer).get("call") for path, layer in layers.items()}
