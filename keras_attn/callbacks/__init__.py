@@ -1,6 +1,7 @@
 """Callbacks for `keras.Model.fit`."""
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -22,13 +23,13 @@ class AttentionLogger(keras.callbacks.Callback):
     After each epoch, or after a number of batches, the logger calls the model in inference mode and captures the
     weights of its attention layers. The model need not return them, and the training does not change.
 
-    An attention layer is a layer at any depth whose `call` takes `return_attention_scores`, of this package, of Keras
-    or of your own. Its path, such as `encoder/attention`, names its images. The second call of a layer in a model has
-    the path `encoder/attention/1`. Calls with a single query, as in a decoder's loop, become the rows of one map.
+    An attention layer is any layer, at any depth, whose `call` takes `return_attention_scores`. Its path, such as
+    `encoder/attention`, names its images; a second call of it in a model has the path `encoder/attention/1`. Calls
+    with a single query, as in a decoder's loop, become the rows of one map.
 
-    An image has one map for each example and head, with queries down and keys across, on one colour scale from 0 to
-    the largest weight. Weights of zero, such as those of masked keys, are striped grey; NaN and infinity are black.
-    The step of an image is the number of the epoch, from 0, or of the batches trained with this logger.
+    An image has a map for each example and head, with queries down and keys across, and colours from 0 to the largest
+    weight. Weights of zero, as of masked keys, are striped grey; NaN and infinity are black. Its step is the number of
+    the epoch, from 0, or of the batches trained with this logger. A failed write is a `RuntimeWarning`.
 
     Args:
         log_dir: Folder. The images are in the TensorBoard run `attention`, or in files `attention/PATH/STEP.png`.
@@ -111,25 +112,26 @@ class AttentionLogger(keras.callbacks.Callback):
     def _prepare(self) -> None:
         """Choose layers, call the model once, so that errors come early, and look up tokens."""
         if self.model.built and not self._attention_layers:
-            layers = choose_layers(self.model, self.layers)
-            capture_weights(self.model, self.inputs, layers)
+            self._attention_layers = choose_layers(self.model, self.layers)
+            capture_weights(self.model, self.inputs, self._attention_layers)
             self._tokens = tokens_of_inputs(self.model, self.inputs, self.labels)
-            self._attention_layers = layers
 
     def _log(self, moment: str, step: int) -> None:
         self._prepare()
         for path, weights in capture_weights(self.model, self.inputs, self._attention_layers).items():
             maps = weights.reshape(len(weights), -1, *weights.shape[-2:])[:, : self.max_heads]
             queries, keys = (axis_tokens(self._tokens, len(maps), size) for size in maps.shape[-2:])
-            self._write(path, step, draw_heatmaps(maps, f"{path}, {moment}", queries, keys))
+            try:
+                self._write(path, step, draw_heatmaps(maps, f"{path}, {moment}", queries, keys))
+            except Exception as error:  # noqa: BLE001 - of the system or of TensorFlow, such as a full disk
+                warnings.warn(
+                    f"The attention of {path} at {moment} was not logged: {error}", RuntimeWarning, stacklevel=2
+                )
 
 
 def _first_examples(inputs: Any, count: int) -> Any:
     shapes = [tuple(getattr(array, "shape", ())) for array in keras.tree.flatten(inputs)]
     counts = {shape[0] if shape else 0 for shape in shapes}
     if len(counts) != 1 or 0 in counts:
-        raise ValueError(
-            "`inputs` must be an array, or a list, tuple or dict of arrays, with the same number of examples on the "
-            f"first axis, at least one. Received: shapes {shapes}."
-        )
+        raise ValueError(f"`inputs` must be arrays with the same number of examples, at least one. Received: {shapes}.")
     return keras.tree.map_structure(lambda array: array[:count], inputs)

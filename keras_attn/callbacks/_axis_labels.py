@@ -8,8 +8,7 @@ from keras import ops
 
 Vocabulary = Sequence[str] | Mapping[int, str]
 Tokens = list[list[str]]  # one list per example
-MAX_TOKENS = 48  # the most that are legible on the axis of a map
-MAX_CHARACTERS = 12
+MAX_TOKENS, MAX_CHARACTERS = 48, 12  # the most that are legible on the axis of a map
 
 
 def tokens_of_inputs(model: Any, inputs: Any, labels: Mapping[str, Vocabulary]) -> list[Tokens]:

@@ -59,8 +59,7 @@ def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str
     for path, arrays in calls.items():
         if len({array.shape for array in arrays}) == 1 and arrays[0].shape[-2] == 1:
             arrays = [np.concatenate(arrays, axis=-2)]
-        for number, array in enumerate(arrays):
-            weights[f"{path}/{number}" if number else path] = array
+        weights |= {f"{path}/{number}" if number else path: array for number, array in enumerate(arrays)}
     return weights
 
 

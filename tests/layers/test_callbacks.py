@@ -256,3 +256,15 @@ def test_subclassed_model_is_checked_when_it_is_built(tmp_path):
     with pytest.raises(ValueError, match="Model 'subclassed' must call one of the attention layers unused"):
         logger.on_train_batch_begin(1)
     assert [*captured(model, SEQUENCES)] == ["encoder/block0", "encoder/block1", "last"]
+
+
+def test_failed_write_is_a_warning(tmp_path):
+    def fill_the_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    logger = AttentionLogger(tmp_path, SEQUENCES, format="png")
+    logger.set_model(sequence_model(AdditiveAttention(3, name="attention")))
+    logger.on_train_begin()
+    logger._write = fill_the_disk
+    with pytest.warns(RuntimeWarning, match=r"attention of attention at epoch 0 was not logged: .*No space left"):
+        logger.on_epoch_end(0)
