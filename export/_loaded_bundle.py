@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from ._bundle.arrays import checked_inputs
 from ._bundle.folder import read_manifest, restore_bundle
+from ._bundle.notebook_view import notebook_view
 from ._bundle.parity import ParityReport
 from ._bundle.session_options import checked_config, session_options
 from ._bundle.untrusted_input import REPORT, read_json
 from ._errors import BundleError
-from ._report.content import content_of
-from ._report.overview import overview_of
-from ._report.write_report import beside, check_page, write_page
+from ._report.page_content import USER_CASE, page_content
+from ._report.write_report import check_report_path, default_report_path, write_page
 from ._standalone import verify
 from ._standalone.verify import Manifest
 
@@ -54,7 +54,7 @@ class Bundle:
     def _repr_html_(self) -> str | None:
         """Show in a notebook what it takes and gives, what the check found, and how to run it."""
         try:
-            return overview_of(self.path, self.entries, self.report)
+            return notebook_view(self.path, self.entries, self.report)
         except (BundleError, OSError):  # its files are gone: a notebook then shows the line
             return None
 
@@ -157,17 +157,19 @@ class Bundle:
         labels: Mapping[str, Sequence[str]] | None = None,
         provider: str = "cpu",
     ) -> Path:
-        """Write one HTML file that shows the model, its comparison with Keras and its attention, and loads nothing.
+        """Write one HTML file with examples, attention, the signature and the comparison with Keras; it loads nothing.
 
         Args:
             path: The file to write; `None` for a file beside the bundle, with its name. An earlier report is replaced,
                 any other file is not.
-            inputs: Arrays by input name whose attention is shown before that of the golden cases.
+            inputs: Arrays by input name, whose predictions and attention are shown; `None` for the samples of the
+                export, or generated inputs.
             live: Whether the page contains the model and onnxruntime-web, about 6 MB. It then replays the golden cases
                 in its reader's browser, and has a form that runs the model. onnxruntime-web must be installed by npm,
                 in this folder or one above it.
             labels: The names of ids, by the input or output that holds the ids: a string for each id, such as a
-                vocabulary. Class scores with as many classes as labels are labelled with the class of the highest.
+                vocabulary. For an output of class scores with as many classes as labels, the best classes are shown
+                with their probabilities or scores.
             provider: Where `inputs` run, as in `export_model`.
 
         Returns:
@@ -179,12 +181,18 @@ class Bundle:
             ExportError: The file cannot be written, a file of another kind is in its place, or a live page lacks what
                 it needs.
         """
-        page = beside(self.path) if path is None else Path(path)
-        check_page(page)
-        given = None if inputs is None else checked_inputs(self.entries, inputs)
-        run = partial(self.run, provider=provider)
-        content = content_of(self.path, self.entries, self.report, run, inputs=given, live=live, labels=labels)
+        page = default_report_path(self.path) if path is None else Path(path)
+        check_report_path(page)
+        case = None if inputs is None else self._user_case(inputs, provider)
+        content = page_content(self.path, self.entries, self.report, case, labels=labels, live=live)
         return write_page(page, content, live=live)
+
+    def _user_case(self, inputs: Mapping[str, Any], provider: str) -> verify.Case:
+        """Return a user's inputs with the outputs of the ONNX model."""
+        checked = checked_inputs(self.entries, inputs)
+        outputs = self.run(checked, provider=provider)
+        verify.check_arrays(f"{self.path / verify.MODEL} answers", "output", outputs, self.entries.outputs)
+        return verify.Case(USER_CASE, {name: np.asarray(array) for name, array in checked.items()}, outputs)
 
 
 def load_bundle(path: str | Path) -> Bundle:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .._analysis.bench_bundle import SECONDS, Bench, Timing, bench_bundle
+from .._formatting import bytes_text
 from .._progress import shown_progress
-from .._report.encoding import bytes_text
 from .._standalone.verify import say
 from .shared import add_json, add_provider, new_parser, read_arrays
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .._bundle.calibration_text import calibration_lines
 from .._bundle.folder import SAVED_MODEL, VERIFY
+from .._formatting import bytes_text
 from .._loaded_bundle import Bundle
-from .._report.encoding import bytes_text
 from .._standalone import verify
 from .._standalone.verify import Manifest, printable
 

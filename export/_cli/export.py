@@ -11,7 +11,7 @@ from typing import Any
 
 from .._export.export import IN_STEPS_REFUSED, StaticAxisWarning, export_model
 from .._options import LOWERINGS, OPSETS, PRECISIONS, Options, instead
-from .._report.write_report import beside
+from .._report.write_report import default_report_path
 from .._standalone.verify import in_one_line, say
 from .describe import describe
 from .shared import (
@@ -159,5 +159,5 @@ def main(arguments: argparse.Namespace) -> None:
     else:
         say(*describe(bundle))
         if arguments.report:
-            say("", f"Report: {beside(bundle.path)}")
+            say("", f"Report: {default_report_path(bundle.path)}")
         say("", f"Exported to {bundle.path}: it matches Keras.")

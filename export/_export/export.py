@@ -18,7 +18,7 @@ from .._loaded_bundle import Bundle, load_bundle
 from .._options import ADAPTIVE, Options, checked_options
 from .._packages import check_export_packages
 from .._progress import Progress, shown_progress
-from .._report.write_report import beside, check_page
+from .._report.write_report import check_report_path, default_report_path
 from .._standalone import verify
 from .._tracing.fresh_process import SavedModelRun
 from .model_file import check_model, loaded_model
@@ -166,7 +166,7 @@ def export_model(
         verify.check_provider(options.provider)
         _check_name(place)
         if report:
-            check_page(beside(place), in_a_folder=False)  # an export makes what is above it
+            check_report_path(default_report_path(place), in_a_folder=False)  # an export makes what is above it
         refusal = functools.partial(unless_replaceable, overwrite=overwrite)
         with atomic_folder(place, refusal) as folder:
             with storage_errors(place, folder):

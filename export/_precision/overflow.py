@@ -26,11 +26,11 @@ from onnx import helper
 from .._bundle.session_options import session_options
 from .._errors import ExportError
 from .._graphs.collected_rows import with_rows
+from .._graphs.node_scopes import layer_path, node_paths
 from .._graphs.onnx_file import write
 from .._graphs.traced import DOMAIN, Traced
 from .._graphs.walk import all_nodes
 from .._model.golden_cases import LARGE, POISONED
-from .._report.scopes import node_paths, shown
 from .._standalone import verify
 from .._standalone.verify import Arrays, Case
 from .float16 import to_float16
@@ -155,6 +155,6 @@ def _layers(traced: Traced) -> dict[str, str]:
     graph = traced.model.graph
     nodes = [*all_nodes(graph)]
     paths = node_paths(nodes, {*traced.weights, *(each.name for each in graph.initializer if len(each.dims) > 1)})
-    pairs = [(node, shown(*path)) for node, path in zip(nodes, paths, strict=True) if path]
+    pairs = [(node, layer_path(*path)) for node, path in zip(nodes, paths, strict=True) if path]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
     return layers | {name: layer for node, layer in pairs for name in node.output}

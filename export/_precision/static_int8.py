@@ -22,12 +22,12 @@ from onnx import helper
 
 from .._errors import UnsupportedModelError
 from .._graphs.edits import refill
+from .._graphs.node_scopes import layer_path, node_paths
 from .._graphs.onnx_file import write
 from .._graphs.order import put_in_order
 from .._graphs.patterns import inferred
 from .._graphs.traced import Traced
 from .._graphs.walk import all_nodes, names_read_by_value
-from .._report.scopes import node_paths, shown
 from .._standalone.verify import Arrays
 from .convolutions import fold_into_convolutions
 from .embeddings import constants_of, is_lookup, quantize_tables
@@ -173,7 +173,7 @@ def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
     for node, path in zip(nodes, paths, strict=True):
         weight = weights.get(node.name, "")
         if 0 < int8_reads[weight] == reads[weight]:
-            layer = owners.setdefault(weight, shown(*path) if path else node.name)
+            layer = owners.setdefault(weight, layer_path(*path) if path else node.name)
             found[layer] = (*found.get(layer, ()), node.name)
     return found
 

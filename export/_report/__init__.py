@@ -1,1 +1,1 @@
-"""A bundle as one page: what it is made of, how it compares with Keras, where its time goes, what it attends to."""
+"""Report of a bundle: one HTML page with its examples, attention weights, signature and comparison with Keras."""

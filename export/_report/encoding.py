@@ -1,31 +1,51 @@
-"""Numbers and bytes as a page has them."""
+"""Text forms of numbers, tensors and bytes in a report."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import math
+from collections.abc import Iterable
 from typing import Any
 
-
-def bytes_text(count: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
+import numpy as np
 
 
-def count_text(count: int) -> str:
-    """Return a whole number with its thousands apart."""
-    return f"{count:,}"
+def shape_text(shape: Iterable[int | str]) -> str:
+    """Return a shape as text."""
+    return " \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "a single number"
 
 
-def number(value: Any) -> str:
-    """Return a small number as it is read; reports hold what is not finite as text."""
-    return f"{value:.1e}" if isinstance(value, int | float) and math.isfinite(value) else str(value)
+def difference_text(value: float) -> str:
+    """Return a difference with two digits."""
+    return f"{value:.1e}" if math.isfinite(value) else number_text(value)
 
 
-def packed(raw: bytes) -> str:
-    """Return bytes, compressed, as text; a browser has what it takes to unpack them."""
-    return base64.b64encode(gzip.compress(raw, 9, mtime=0)).decode("ascii")
+def number_text(value: Any, digits: int | None = None) -> str:
+    """Return an element of an array as JavaScript writes it: NaN, Infinity, true.
+
+    Args:
+        value: The element.
+        digits: The significant digits of a float; `None` for all that tell the float from its neighbours.
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, float | np.floating):
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"{value:.{digits}g}" if digits else str(value).removesuffix(".0")
+    return str(value)
+
+
+def json_value(value: Any) -> Any:
+    """Return nested lists in which each float that JSON does not have is a string."""
+    if isinstance(value, list):
+        return [json_value(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return number_text(value)
+    return value
+
+
+def gzip_base64(content: bytes) -> str:
+    """Return bytes, compressed, as text that a browser can decode by itself."""
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode("ascii")

@@ -1,4 +1,4 @@
-"""The page: a template, its style and scripts, and what they show, in one text that loads nothing."""
+"""Rendering of a report: template, style, scripts and data in one HTML file that loads nothing."""
 
 from __future__ import annotations
 
@@ -7,50 +7,52 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .._packages import needing
 from .._standalone import verify
-from .content import Content
-from .encoding import number, packed
-from .runtime import WebRuntime
+from .encoding import difference_text, gzip_base64
+from .page_content import PageContent
+from .web_runtime import WebRuntime
 
 ASSETS = Path(__file__).parent / "assets"
 GENERATOR = "keras-attn report"
-MOST_ROWS = 40  # comparisons that are shown at once
+MAX_OPEN_ROWS = 40  # comparisons that are not folded away
 
 
-def rendered(content: Content, web: WebRuntime | None = None) -> str:
-    """Return the page; with `web`, one that runs the model."""
-    style = _asset("style.css")
-    script = _script(live=web is not None)
-    data = content.data if web is None else content.data | {"live": _live(content.folder, web)}
-    environment = _environment()
+def render_page(content: PageContent, web: WebRuntime | None = None) -> str:
+    """Return the page.
+
+    Args:
+        content: The content.
+        web: onnxruntime-web, for a live page.
+    """
+    style, script = _asset("style.css"), _script(live=web is not None)
+    data = content.data if web is None else content.data | {"live": _live_files(content.folder, web)}
     return str(
-        environment.get_template("page.html").render(
-            **content.shown,
-            data=data,
-            live=web,
+        _environment()
+        .get_template("page.html")
+        .render(
+            **content.context,
+            web_version=None if web is None else web.version,
             policy=_policy(style, script, live=web is not None),
             generator=GENERATOR,
-            style=_markup(style),
-            script=_markup(script),
-            json=_markup(json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
-            most=MOST_ROWS,
+            style=style,
+            script=script,
+            data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+            max_open_rows=MAX_OPEN_ROWS,
         )
     )
 
 
 def _policy(style: str, script: str, *, live: bool) -> str:
-    """Return the content security policy: what is in the page may run, by its hash, and nothing is loaded.
+    """Return the content security policy: scripts and styles of the page by their hashes, and no requests.
 
-    The module of onnxruntime-web is imported from a blob that the page makes, and compiles WebAssembly.
+    The module of onnxruntime-web is imported from a blob that the page creates, and compiles WebAssembly.
     """
-    runs = f"{_hash(script)} blob: 'wasm-unsafe-eval'" if live else _hash(script)
-    # the style of an element is set by our script only, which a policy does not count as inline
-    return f"default-src 'none'; style-src {_hash(style)}; script-src {runs}; base-uri 'none'; form-action 'none'"
+    scripts = f"{_hash(script)} blob: 'wasm-unsafe-eval'" if live else _hash(script)
+    return f"default-src 'none'; style-src {_hash(style)}; script-src {scripts}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:
@@ -59,17 +61,13 @@ def _hash(text: str) -> str:
 
 
 def _script(*, live: bool) -> str:
-    """Return the scripts as one module, without their imports of each other."""
-    files = ["maps.mjs", "page.mjs", *(["replay.mjs", "live.mjs"] if live else [])]
-    script = "\n".join(_bare(_asset(name)) for name in files)
+    """Return the scripts as one module, without imports and exports."""
+    names = ["heatmaps.mjs", "examples.mjs", *(["live.mjs"] if live else [])]
+    script = re.sub(r"^import .*\n|^export ", "", "\n".join(map(_asset, names)), flags=re.MULTILINE)
     # a comment that opens in a script element would change how a browser finds its end
     assert "<!--" not in script
     assert "</script" not in script.lower()
     return script
-
-
-def _bare(text: str) -> str:
-    return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)
 
 
 @functools.cache
@@ -85,21 +83,12 @@ def _environment() -> Any:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        undefined=jinja2.ChainableUndefined,
+        undefined=jinja2.StrictUndefined,
     )
-    environment.globals["number"] = number
+    environment.filters["difference"] = difference_text
     return environment
 
 
-def _markup(text: str) -> Any:
-    import markupsafe
-
-    return markupsafe.Markup(text)
-
-
-def _live(folder: Path, web: WebRuntime) -> Mapping[str, Any]:
-    files = {"module": web.module, "binary": web.binary}
-    files |= {"model": (folder / verify.MODEL).read_bytes(), "cases": (folder / verify.CASES).read_bytes()}
-    taken = {name: packed(raw) for name, raw in files.items()}
-    manifest = json.loads((folder / verify.MANIFEST).read_text(encoding="utf-8"))
-    return {"version": web.version, "manifest": manifest, **taken}
+def _live_files(folder: Path, web: WebRuntime) -> dict[str, str]:
+    files = {"module": web.module, "binary": web.binary, "model": (folder / verify.MODEL).read_bytes()}
+    return {"version": web.version} | {name: gzip_base64(content) for name, content in files.items()}

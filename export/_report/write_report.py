@@ -1,4 +1,4 @@
-"""Write a report: one HTML file, whole or not at all, which replaces nothing but an earlier report."""
+"""Writing of a report: one HTML file, complete or not at all, that replaces an earlier report and no other file."""
 
 from __future__ import annotations
 
@@ -8,58 +8,65 @@ from .._atomic_writes import atomic_file
 from .._errors import ExportError
 from .._places import check_place, unless_of_kind
 from .._standalone import verify
-from .content import Content
-from .page import GENERATOR, rendered
-from .runtime import WebRuntime, web_runtime
+from .page import GENERATOR, render_page
+from .page_content import PageContent
+from .web_runtime import WebRuntime, web_runtime
 
-MOST_LIVE = 64 * 2**20  # bytes of a model and its cases that a page takes along
+MAX_LIVE_BYTES = 64 * 2**20  # of the model and its cases in a live page
+_HEAD_BYTES = 4096  # which contain the generator of a page
 
 
-def beside(bundle: Path) -> Path:
-    """Return where the report of a bundle is, if nothing else is said: beside it, with its name."""
+def default_report_path(bundle: Path) -> Path:
+    """Return the path of a bundle's report: beside the bundle, with its name."""
     folder = bundle.resolve()
     return folder.with_name(f"{folder.name}.html")
 
 
-def check_page(page: Path, *, in_a_folder: bool = True) -> None:
-    """Check that the report of a bundle may be written somewhere.
+def check_report_path(page: Path, *, in_a_folder: bool = True) -> None:
+    """Check that a report may be written to a path.
 
     Args:
-        page: The place.
-        in_a_folder: Whether the folder must be there yet.
+        page: The path.
+        in_a_folder: Whether the folder of the path must exist.
 
     Raises:
-        ExportError: Something else than a report is there, the folder is not, or it is a bundle.
+        ExportError: The path is a file other than a report, is in a bundle, or its folder does not exist.
     """
-    check_place(page, _unless_a_report, in_a_folder=in_a_folder)
+    check_place(page, _refusal, in_a_folder=in_a_folder)
 
 
-def _unless_a_report(there: Path) -> str | None:
-    return unless_of_kind(there, "report", _is_report)
+def _refusal(path: Path) -> str | None:
+    return unless_of_kind(path, "report", _is_report)
 
 
 def _is_report(content: bytes) -> bool:
-    return f'<meta name="generator" content="{GENERATOR}">'.encode() in content[:4096]
+    return f'<meta name="generator" content="{GENERATOR}">'.encode() in content[:_HEAD_BYTES]
 
 
-def write_page(page: Path, content: Content, *, live: bool) -> Path:
-    """Write the page of a bundle's content; with `live`, one that runs the model.
+def write_page(page: Path, content: PageContent, *, live: bool) -> Path:
+    """Write a page.
+
+    Args:
+        page: The file.
+        content: The content.
+        live: Whether the page runs the model.
 
     Raises:
-        ExportError: Something else is in its place, it cannot be written, or what a live page needs is missing.
+        ExportError: The file cannot be written, or onnxruntime-web is missing or the model too large for a live page.
     """
-    text = rendered(content, _runtime(content) if live else None)
-    with atomic_file(page, _unless_a_report) as partial:
-        partial.write_bytes(text.encode("utf-8", "replace"))  # a name that is no Unicode is shown with a question mark
+    text = render_page(content, _runtime(content) if live else None)
+    with atomic_file(page, _refusal) as partial:
+        partial.write_bytes(text.encode("utf-8", "replace"))  # lone surrogates in a name become question marks
     return page
 
 
-def _runtime(content: Content) -> WebRuntime:
-    files = [name for name in content.shown["manifest"].sha256 if name.startswith(verify.MODEL)]
+def _runtime(content: PageContent) -> WebRuntime:
+    files = [name for name in content.manifest.sha256 if name.startswith(verify.MODEL)]
     size = sum((content.folder / name).stat().st_size for name in (*files, verify.CASES))
-    if files != [verify.MODEL] or size > MOST_LIVE:
+    if files != [verify.MODEL] or size > MAX_LIVE_BYTES:
         raise ExportError(
-            f"A live page takes a model in one file and its cases along, up to {MOST_LIVE >> 20} MiB in all. Received: "
-            f"{size / 2**20:.0f} MiB, the model in {len(files)} file{'s' if len(files) > 1 else ''}. Leave `live` out."
+            "A live page contains the model, which must be one file, and its cases, at most "
+            f"{MAX_LIVE_BYTES >> 20} MiB in all. Received: {size / 2**20:.0f} MiB, the model in {len(files)} "
+            f"file{'s' if len(files) > 1 else ''}. Leave `live` out."
         )
-    return web_runtime(content.shown["manifest"].lowest_onnxruntime)
+    return web_runtime(content.manifest.lowest_onnxruntime)

@@ -1,300 +1,380 @@
-// The model in the page: a replay of its golden cases by onnxruntime-web, and a form that runs it.
-import { exampleView, make, mapOf, unpacked } from './maps.mjs'
-import { page } from './page.mjs'
-import { fromTensor, numbers, openSession, readCases, replay, sha256, toTensor, TYPED_ARRAYS } from './replay.mjs'
+// The live part of a page: replay the golden cases in onnxruntime-web, and run the model on the inputs of a form.
+//
+// A tensor is {name, dtype, shape, data}: the name of NumPy's dtype, a list of sizes, and a typed array in row order,
+// or a list of strings. Tensors are in lists or Maps, never in objects: an input may be named `constructor`.
+import { page } from './examples.mjs'
+import { heatmaps, make, numberText, scrolling, unpacked } from './heatmaps.mjs'
 
-/** Replay the golden cases and show the verdict; return the session and what the form reads, or null on a failure. */
-async function replayHere({ manifest, ...live }, place) {
-  const say = (text, verdict = '') => {
-    place.textContent = text
-    place.className = `verdict ${verdict}`
-    document.documentElement.dataset.live = verdict === 'good' ? 'passed' : verdict === 'bad' ? 'failed' : 'running'
-  }
-  try {
-    for (const spec of manifest.inputs) spec.counts = manifest.counts?.[spec.name]
-    for (const spec of manifest.outputs) spec.weights_of = manifest.weights_of?.[spec.name]
-    const [model, cases] = (await Promise.all([live.model, live.cases].map(unpacked))).map((buffer) => new Uint8Array(buffer))
-    const isHashed = Boolean(crypto.subtle) // a page that came by plain http does not have it
-    for (const [name, bytes] of [['model.onnx', model], ['parity/cases.npz', cases]]) {
-      if (isHashed && await sha256(bytes) !== manifest.sha256[name]) throw new Error(`${name} in this page is not the file of the manifest`)
-    }
-    say('This page replays the same cases here, in your browser: starting onnxruntime-web …')
-    const { ort, session } = await openSession(await unpacked(live.module), await unpacked(live.binary), model)
-    const golden = await readCases(cases)
-    const begun = performance.now()
-    const onCase = (done) => {
-      say(`This page replays the same cases here, in your browser: ${done} of ${golden.length} …`)
-      return new Promise((resolve) => setTimeout(resolve)) // so that the page shows it
-    }
-    const rows = await replay(ort, session, golden, manifest.parity.tolerance, onCase)
-    const failed = rows.filter((row) => row.problem)
-    const worst = Math.max(0, ...rows.map((row) => row.of_limit))
-    const matched = `${rows.length - failed.length} of ${rows.length} outputs over ${golden.length} cases match here, in your browser`
-    say(failed.length
-      ? `Replayed: ${matched}. Not ${failed.map((row) => `${row.name} in case ${row.case}: ${row.problem}`).join('; ')}.`
-      : `Replayed: ${matched} (onnxruntime-web ${live.version}, ${Math.round(performance.now() - begun)} ms; ` +
-        `largest difference ${worst.toFixed(2)} of its limit).${isHashed ? ' The hashes of model and cases are those of the manifest.' : ''}`,
-    failed.length ? 'bad' : 'good')
-    return failed.length ? null : { ort, session, manifest, golden }
-  } catch (error) {
-    say(`The replay failed: ${error.message ?? error}`, 'bad')
-    return null
+const TYPED_ARRAYS = {
+  bool: Uint8Array, uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
+  int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
+  float16: globalThis.Float16Array, float32: Float32Array, float64: Float64Array,
+}
+const NOT_FINITE = ['NaN', 'Infinity', '-Infinity'] // strings, since JSON has no such numbers
+const MAX_NUMBERS = 60 // limits of examples.py
+const MAX_SCORED_POSITIONS = 64
+const BEST = 5
+const BEST_OF_SEQUENCE = 3
+
+function arrayType(dtype) {
+  if (!TYPED_ARRAYS[dtype]) throw new Error(`This browser has no arrays of ${dtype}; a newer one has.`)
+  return TYPED_ARRAYS[dtype]
+}
+
+async function decoded(tensor) {
+  if (tensor.dtype === 'string') return tensor
+  return { ...tensor, data: new (arrayType(tensor.dtype))((await unpacked(tensor.data)).buffer) }
+}
+
+// ------------------------------------------------------------- onnxruntime
+
+/** Return a function that runs the model: a list of tensors to a Map of tensors by output name. */
+async function openModel({ module, binary, model }) {
+  const source = new Blob([await unpacked(module)], { type: 'text/javascript' })
+  const ort = await import(URL.createObjectURL(source))
+  ort.env.wasm.numThreads = 1 // threads need SharedArrayBuffer, which a page from a file does not have
+  ort.env.wasm.wasmBinary = await unpacked(binary)
+  ort.env.logLevel = 'error'
+  const session = await ort.InferenceSession.create(await unpacked(model), { executionProviders: ['wasm'] })
+  let last = Promise.resolve() // a session runs one request at a time
+  return (tensors) => {
+    const feeds = tensors.map(({ name, dtype, shape, data }) => [name, new ort.Tensor(dtype, data, shape)])
+    const run = last.then(() => session.run(Object.fromEntries(feeds)))
+    last = run.catch(() => {})
+    return run.then((results) => new Map(Object.entries(results).map(([name, { type, dims, data }]) =>
+      [name, { name, dtype: type, shape: [...dims], data }])))
   }
 }
 
-const isWhole = (dtype) => /int/.test(dtype)
-const isSpecial = (label) => /^[<[].*[>\]]$/.test(label)
-const oneLetterEach = (labels) => labels.every((label) => [...label].length <= 1 || isSpecial(label))
-const isSequence = (spec) => spec.shape.length === 2 && isWhole(spec.dtype)
-const isPadding = (label) => label === '' || /^[<[]?pad[>\]]?$/i.test(label)
-
-/** The form: text for labelled sequences, a list for labelled ids, numbers else; what lengths count is filled in. */
-function showForm(running, form, answer) {
-  const { manifest } = running
-  const fields = new Map()
-  for (const spec of manifest.inputs) {
-    const field = fieldOf(spec, running.golden[0])
-    fields.set(spec.name, field)
-    if (!field.hidden) form.append(field.element)
-  }
-  const button = make('button', { type: 'submit', textContent: 'Run' })
-  form.append(button)
-  let turn = 0
-  const run = async () => {
-    const mine = ++turn
-    try {
-      const arrays = readForm(manifest, fields)
-      const feeds = Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, toTensor(running.ort, array)]))
-      const before = running.last ?? Promise.resolve()
-      running.last = before.catch(() => {}).then(() => mine === turn ? running.session.run(feeds) : null)
-      const outputs = await running.last
-      if (mine === turn) answer.replaceChildren(...answersOf(manifest, arrays, outputs))
-    } catch (error) {
-      if (mine === turn) answer.replaceChildren(make('p', { className: 'error', textContent: String(error.message ?? error) }))
-    }
-    answer.dataset.turn = String(mine)
-  }
-  form.addEventListener('submit', (event) => { event.preventDefault(); run() })
-  form.addEventListener('input', run)
-  return run()
+/** Return an error as a sentence; that of onnxruntime without its codes. */
+function sentence(error) {
+  const text = String(error?.message ?? error)
+  const [, reason] = /ERROR_MESSAGE: (.*)/s.exec(text) ?? []
+  return reason ? `onnxruntime cannot run these inputs: ${reason.trim()}` : text
 }
 
-function fieldOf(spec, golden) {
-  const labels = page.labels[spec.name], first = page.first[spec.name]
-  const labelled = (control, wide = false) => make('label', { textContent: spec.name, className: wide ? 'wide' : '' }, control)
-  if (labels && spec.shape.length === 1) {
+// ------------------------------------------------------------------ replay
+
+/** Compare an output with the expected one: {difference, share, problem}, `problem` null for a match. */
+function compare(expected, limits, actual) {
+  const infinite = { difference: Infinity, share: Infinity }
+  if (!actual) return { ...infinite, problem: 'is missing' }
+  const [type, expectedType] = [actual, expected].map(({ dtype, shape }) => `${dtype} of shape (${shape.join(', ')})`)
+  if (type !== expectedType) return { ...infinite, problem: `is ${type}, expected ${expectedType}` }
+  if (expected.dtype.startsWith('float')) return compareFloats(expected.data, limits.data, actual.data)
+  const wrong = expected.data.reduce((sum, value, at) => sum + (value !== actual.data[at] && !limits.data[at]), 0)
+  return wrong
+    ? { difference: 1, share: 1, problem: `differs in ${wrong} of ${expected.data.length} places` }
+    : { difference: 0, share: 0, problem: null }
+}
+
+function compareFloats(expected, limits, actual) {
+  let [difference, share] = [0, 0]
+  for (let index = 0; index < expected.length; index++) {
+    if (Object.is(expected[index], actual[index])) continue
+    const distance = Math.abs(expected[index] - actual[index])
+    if (!Number.isFinite(distance)) {
+      return { difference: Infinity, share: Infinity, problem: 'has NaN or infinity in other places than expected' }
+    }
+    difference = Math.max(difference, distance)
+    if (distance > 0) share = Math.max(share, distance / limits[index]) // infinite for a limit of 0
+  }
+  return { difference, share, problem: share <= 1 ? null : 'is outside the tolerance' }
+}
+
+/** Run a golden case and return its outputs' comparisons. */
+async function replayCase(run, { name, inputs, outputs }) {
+  const results = await run(await Promise.all(inputs.map(decoded))).catch((error) => {
+    throw new Error(`case ${name}: ${sentence(error)}`)
+  })
+  return Promise.all(outputs.map(async (output) => {
+    const [expected, limits] = await Promise.all([decoded(output), decoded(output.limits)])
+    return { name: output.name, ...compare(expected, limits, results.get(output.name)) }
+  }))
+}
+
+/** Replay the golden cases and show a verdict for each of them; return whether all match. */
+async function replay(run) {
+  const table = document.getElementById('replay-rows')
+  let [count, failures, worst] = [0, 0, 0]
+  const begin = performance.now()
+  for (const [index, golden] of page.cases.entries()) {
+    showVerdict(`Replaying the golden cases in your browser: ${index} of ${page.cases.length} …`)
+    await new Promise((resolve) => setTimeout(resolve)) // the browser draws the verdict
+    const outputs = await replayCase(run, golden)
+    const problems = outputs.filter(({ problem }) => problem)
+    const largest = (key) => outputs.reduce((most, output) => Math.max(most, output[key]), 0)
+    table.append(make('tr', {}, make('th', { scope: 'row', textContent: golden.name }),
+      make('td', {
+        className: problems.length ? 'bad' : 'good',
+        textContent: problems.map(({ name, problem }) => `${name} ${problem}`).join('; ') || 'matches',
+      }),
+      make('td', { className: 'number', textContent: differenceText(largest('difference')) }),
+      make('td', { className: 'number', textContent: largest('share').toPrecision(2) })))
+    count += outputs.length
+    failures += problems.length
+    worst = Math.max(worst, largest('share'))
+  }
+  document.getElementById('replayed').hidden = false
+  const matches = `${count - failures} of ${count} outputs over ${page.cases.length} cases match here, in your browser`
+  showVerdict(failures
+    ? `Replayed: ${matches}. The table of replayed cases names the others.`
+    : `Replayed: ${matches} (onnxruntime-web ${page.live.version}, ${Math.round(performance.now() - begin)} ms; ` +
+      `largest difference ${worst.toFixed(2)} of its limit).`, failures ? 'bad' : 'good')
+  return failures === 0
+}
+
+const differenceText = (value) => Number.isFinite(value) ? value.toExponential(1) : String(value)
+
+function showVerdict(text, verdict = '') {
+  const element = document.getElementById('replay')
+  element.textContent = text
+  element.className = `verdict ${verdict}`
+  document.documentElement.dataset.live = { good: 'passed', bad: 'failed' }[verdict] ?? 'running'
+}
+
+// -------------------------------------------------------------------- form
+
+const isPadding = (label) => /^[<[]?(pad)?[>\]]?$/i.test(label)
+const isUnknown = (label) => /^[<[]?unk(nown)?[>\]]?$/i.test(label)
+const haveCharacters = (labels) => labels.every((label) => [...label].length <= 1 || /^[<[].*[>\]]$/.test(label))
+const nested = (value, { shape }) => shape.reduce((inner) => [inner], value) // one element
+
+/** Return the field of an input: an element, and `read`, which returns nested lists; null for a length that is full. */
+function fieldOf(spec) {
+  const { name, text, fixed, first, labels, dtype } = spec
+  if (fixed) return { spec }
+  const values = first === null ? [] : [first].flat(Infinity)
+  const isOne = first === null || values.length === 1
+  const field = (tag, properties, read, isWide = false) => {
+    const control = make(tag, { name, spellcheck: false, autocomplete: 'off', ...properties })
+    const label = make('label', { textContent: name, className: isWide ? 'wide' : '' }, control)
+    return { spec, element: label, read: () => read(control) }
+  }
+  if (spec.counts && /int/.test(dtype) && isOne) {
+    const properties = { type: 'number', step: '1', min: '0', placeholder: 'all', value: values[0] ?? '' }
+    return field('input', properties, ({ value }) => value === '' ? null : Number(value))
+  }
+  if (labels && spec.shape.length === 1 && isOne) {
+    const select = field('select', {}, ({ value }) => nested(Number(value), spec))
     const order = labels.map((label, id) => [label, id]).sort(([a], [b]) => a.localeCompare(b))
-    const select = make('select', { name: spec.name }, ...order.map(([label, id]) => make('option', { value: String(id), textContent: label })))
-    select.value = String([first].flat()[0])
-    return { element: labelled(select), read: () => [Number(select.value)] }
+    const control = select.element.querySelector('select')
+    control.append(...order.map(([label, id]) => make('option', { value: String(id), textContent: label })))
+    control.value = String(values[0])
+    return select
   }
-  const written = labels && isSequence(spec) && first ? textOf(first[0], labels, page.lengths[spec.name]) : null
-  if (written !== null) {
-    const text = make('input', { name: spec.name, type: 'text', autocomplete: 'off', spellcheck: false, value: written })
-    return { element: labelled(text, true), read: () => [padded(idsOf(text.value, labels, spec.name), spec, labels)] }
+  if (text !== undefined) {
+    const read = ({ value }) => [padded(idsOf(value, labels, name), spec)]
+    return field('input', { type: 'text', value: text }, read, true)
   }
-  if (spec.counts) return { hidden: true }
-  if (first === null) return { hidden: true, given: firstOf(golden.inputs.get(spec.name)) } // too many numbers to type
-  if (spec.dtype === 'string' && [first].flat(Infinity).length === 1) {
-    const text = make('input', { name: spec.name, type: 'text', autocomplete: 'off', spellcheck: false, value: [first].flat(Infinity)[0] })
-    return { element: labelled(text, true), read: () => spec.shape.slice(1).reduce((inner) => [inner], [text.value]) }
+  if (isOne && dtype === 'string') {
+    return field('input', { type: 'text', value: values[0] }, ({ value }) => nested(value, spec), true)
   }
-  if (spec.shape.length <= 1) {
-    const isBool = spec.dtype === 'bool'
-    const number = make('input', { name: spec.name, type: isBool ? 'checkbox' : 'number', step: isWhole(spec.dtype) ? '1' : 'any' })
-    const value = [first].flat()[0]
-    if (isBool) number.checked = Boolean(value)
-    else number.value = String(value)
-    return { element: labelled(number), read: () => [isBool ? number.checked : number.value === '' ? NaN : Number(number.value)] }
+  if (isOne && dtype === 'bool') {
+    return field('input', { type: 'checkbox', checked: values[0] }, ({ checked }) => nested(checked, spec))
   }
-  const area = make('textarea', { name: spec.name, spellcheck: false, value: JSON.stringify(first) })
-  return { element: labelled(area, true), read: () => {
+  if (isOne && spec.shape.length <= 1 && !NOT_FINITE.includes(values[0])) {
+    const properties = { type: 'number', step: /int/.test(dtype) ? '1' : 'any', value: values[0], placeholder: 'NaN' }
+    return field('input', properties, ({ value }) => nested(value === '' ? NaN : Number(value), spec))
+  }
+  return field('textarea', { value: JSON.stringify(first) }, ({ value }) => {
     try {
-      return JSON.parse(area.value)
+      return JSON.parse(value)
     } catch {
-      throw new Error(`${spec.name} must be nested lists of ${spec.dtype === 'string' ? 'strings' : 'numbers'}, as in JSON`)
+      throw new Error(`${name} must be nested lists of ${dtype === 'string' ? 'strings' : 'numbers'}, as in JSON`)
     }
-  } }
+  }, true)
 }
 
-/** The first example of an array. */
-function firstOf({ dtype, shape, data }) {
-  return { dtype, shape: [1, ...shape.slice(1)], data: data.slice(0, data.length / (shape[0] || 1)) }
-}
-
-/** A text that stands for these ids and no others, or null where labels have none. */
-function textOf(ids, labels, length) {
-  const shown = ids.slice(0, length ?? ids.length)
-  while (length === undefined && shown.length > 1 && isPadding(labels[shown.at(-1)] ?? '-')) shown.pop()
-  const text = shown.map((id) => labels[id] ?? '').join(oneLetterEach(labels) ? '' : ' ')
-  try {
-    return String(idsOf(text, labels, '')) === String(shown) ? text : null
-  } catch {
-    return null
-  }
-}
-
-/** The ids of a text: at each place of the longest label that stands there, or of the unknown one. */
+/** Return the ids of a text: of its characters and of labels in brackets such as <s>, or of its words. */
 function idsOf(text, labels, name) {
-  const letters = oneLetterEach(labels), ids = new Map(), found = []
-  labels.forEach((label, id) => { if (label && !ids.has(label)) ids.set(label, id) })
-  const longest = Math.max(...labels.map((label) => label.length))
-  const unknown = labels.findIndex((label) => /^[<[]?unk(nown)?[>\]]?$/i.test(label))
-  const ends = (at) => letters || at >= text.length || text[at] === ' '
-  for (let at = 0; at < text.length;) {
-    if (!letters && text[at] === ' ') {
-      at++
-      continue
-    }
-    let size = Math.min(longest, text.length - at)
-    while (size > 0 && !(ids.has(text.slice(at, at + size)) && ends(at + size))) size--
-    if (size === 0) {
-      const word = letters ? String.fromCodePoint(text.codePointAt(at)) : text.slice(at).split(' ')[0]
-      if (unknown < 0) throw new Error(`${name}: “${word}” is not among its labels`)
-      size = word.length
-      found.push(unknown)
-    } else {
-      found.push(ids.get(text.slice(at, at + size)))
-    }
-    at += size
-  }
-  if (!found.length) throw new Error(`${name} is empty`)
-  return found
+  const ids = new Map(labels.map((label, id) => [label, id]).reverse()) // of equal labels the first
+  const brackets = haveCharacters(labels) ? text.match(/[<[][^>\]]*[>\]]|[^]/gu) ?? [] : []
+  const words = haveCharacters(labels)
+    ? brackets.flatMap((part) => ids.has(part) ? [part] : [...part])
+    : text.split(/ +/).filter(Boolean)
+  if (!words.length) throw new Error(`${name} is empty`)
+  const unknown = labels.findIndex(isUnknown)
+  return words.map((word) => {
+    const id = ids.get(word) ?? unknown
+    if (id < 0) throw new Error(`${name}: “${word}” is not among its labels`)
+    return id
+  })
 }
 
-/** Ids of a sequence, with padding where the model has but one length. */
-function padded(ids, spec, labels) {
-  const size = spec.shape[1]
-  if (typeof size === 'string') return ids
-  if (ids.length > size) throw new Error(`${spec.name} takes ${size} at most; it has ${ids.length}`)
+/** Return ids with padding behind them if the model takes a single length. */
+function padded(ids, { name, shape, labels }) {
+  const size = typeof shape[1] === 'number' ? shape[1] : ids.length
+  if (ids.length > size) throw new Error(`${name} takes ${size} at most; it has ${ids.length}`)
   return [...ids, ...Array(size - ids.length).fill(Math.max(0, labels.findIndex(isPadding)))]
 }
 
-/** Arrays of one example by input name, checked against the manifest; repeated where the batch is fixed. */
-function readForm(manifest, fields) {
-  const sizes = {}, arrays = {}
-  const fit = (spec, shape) => {
-    const wanted = `${spec.name} must have shape ${spec.shape.join(' × ') || '()'}`
-    if (shape.length !== spec.shape.length) throw new Error(`${wanted}; it has ${shape.length} axes`)
-    spec.shape.forEach((size, axis) => {
-      const known = typeof size === 'string' ? (sizes[size] ??= shape[axis]) : size
-      const where = typeof size === 'string' ? `, where ${size} is ${known}` : ''
-      if (known !== shape[axis]) throw new Error(`${wanted}${where}; it has ${shape.join(' × ')}`)
-    })
+/** Return the tensors of the form; lengths come last, since an empty one is the size of the axis that it counts. */
+async function readForm(fields) {
+  const values = fields.map(({ spec, read }) => ({ spec, value: spec.fixed ? undefined : read() }))
+  const isLength = ({ spec, value }) => value === null || (spec.counts && typeof value === 'number')
+  const sizes = new Map()
+  const tensors = []
+  for (const { spec, value } of values.filter((entry) => !isLength(entry))) {
+    const tensor = spec.fixed
+      ? await decoded({ name: spec.name, ...spec.fixed })
+      : tensorOf(spec, shapeOf(value, spec), value)
+    tensor.shape.forEach((size, axis) => sizes.set(spec.shape[axis], size))
+    tensors.push(tensor)
   }
-  const batchOf = (spec) => typeof spec.shape[0] === 'number' ? spec.shape[0] : 1
-  for (const spec of manifest.inputs) {
-    const { given } = fields.get(spec.name)
-    if (!given) continue
-    arrays[spec.name] = repeated(given, batchOf(spec))
-    fit(spec, arrays[spec.name].shape)
+  for (const { spec, value } of values.filter(isLength)) {
+    const length = value ?? sizes.get(spec.counts)
+    if (length === undefined) throw new Error(`${spec.name} is empty`)
+    const shape = spec.shape.map((size) => typeof size === 'string' ? sizes.get(size) ?? 1 : size)
+    tensors.push(tensorOf(spec, shape, Array(shape.reduce((product, size) => product * size, 1)).fill(length)))
   }
-  for (const spec of manifest.inputs) {
-    const field = fields.get(spec.name)
-    if (field.hidden) continue
-    const value = field.read()
-    const isScalar = spec.shape.length === 0
-    const array = arrayOf(spec, isScalar ? [] : shapeOf(value, spec.name), [value].flat(Infinity))
-    arrays[spec.name] = isScalar || array.shape[0] !== 1 ? array : repeated(array, batchOf(spec))
-    fit(spec, arrays[spec.name].shape)
-  }
-  for (const spec of manifest.inputs) {
-    if (arrays[spec.name]) continue // else a length, full
-    const shape = spec.shape.map((size) => typeof size === 'string' ? sizes[size] ?? 1 : size)
-    arrays[spec.name] = arrayOf(spec, shape, Array(shape.reduce((a, b) => a * b, 1)).fill(sizes[spec.counts]))
-  }
-  return arrays
+  return tensors
 }
 
-function repeated(array, times) {
-  if (times === 1 || array.shape[0] !== 1) return array
-  if (array.dtype === 'string') return { ...array, shape: [times, ...array.shape.slice(1)], data: Array(times).fill(array.data).flat() }
-  const data = new array.data.constructor(array.data.length * times)
-  for (let i = 0; i < times; i++) data.set(array.data, i * array.data.length)
-  return { ...array, shape: [times, ...array.shape.slice(1)], data }
-}
-
-function shapeOf(value, name) {
+function shapeOf(value, { name }) {
   if (!Array.isArray(value)) return []
-  const inner = value.map((each) => shapeOf(each, name))
-  if (inner.some((shape) => String(shape) !== String(inner[0]))) throw new Error(`${name}: its lists differ in length`)
-  return [value.length, ...(inner[0] ?? [])]
+  const shapes = value.map((item) => shapeOf(item, { name }))
+  if (new Set(shapes.map(String)).size > 1) throw new Error(`${name}: its lists differ in length`)
+  return [value.length, ...(shapes[0] ?? [])]
 }
 
-const NOT_FINITE = ['NaN', 'Infinity', '-Infinity'] // JSON has them as text only
-
-function arrayOf(spec, shape, given) {
-  for (const value of given) {
-    if (!fits(value, spec.dtype)) throw new Error(`${spec.name} must hold ${spec.dtype}; ${JSON.stringify(value)} is none`)
+function tensorOf({ name, dtype }, shape, value) {
+  const values = [value].flat(Infinity)
+  const refuse = (item) => { throw new Error(`${name} must hold ${dtype}; ${JSON.stringify(item)} is none`) }
+  if (dtype === 'string') {
+    values.filter((item) => typeof item !== 'string').forEach(refuse)
+    return { name, dtype, shape, data: values }
   }
-  if (spec.dtype === 'string') return { dtype: spec.dtype, shape, data: given }
-  if (spec.dtype === 'float16') {
-    if (!globalThis.Float16Array) throw new Error(`${spec.name} is float16, which this browser does not have`)
-    return { dtype: spec.dtype, shape, data: new Uint16Array(globalThis.Float16Array.from(given, Number).buffer) }
-  }
-  const isWide = /int64/.test(spec.dtype)
-  return { dtype: spec.dtype, shape, data: TYPED_ARRAYS[spec.dtype].from(isWide ? given.map(BigInt) : given.map(Number)) }
+  const isFloat = dtype.startsWith('float')
+  const isAllowed = (item) => ['number', 'boolean'].includes(typeof item) || (isFloat && NOT_FINITE.includes(item))
+  values.filter((item) => !isAllowed(item)).forEach(refuse)
+  const converted = /int64/.test(dtype)
+    ? (item) => BigInt(Number.isSafeInteger(Number(item)) ? Number(item) : 0)
+    : (item) => dtype === 'bool' ? Number(Boolean(item)) : Number(item)
+  const data = arrayType(dtype).from(values, converted)
+  if (!isFloat) values.filter((item, index) => Number(data[index]) !== Number(item)).forEach(refuse)
+  return { name, dtype, shape, data }
 }
 
-function fits(value, dtype) {
-  if (dtype === 'string') return typeof value === 'string'
-  if (dtype === 'bool') return [true, false, 0, 1].includes(value)
-  if (!isWhole(dtype)) return Number.isFinite(value) || NOT_FINITE.includes(value)
-  const bits = Number(dtype.match(/\d+/)[0]), signed = !dtype.startsWith('u')
-  const [low, high] = signed ? [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1] : [0, 2 ** bits - 1]
-  return Number.isSafeInteger(value) && value >= low && value <= high
+// ----------------------------------------------------------------- answers
+
+/** Return the elements that show the outputs of a run: predictions first, then attention maps. */
+function answersOf(inputs, outputs) {
+  const tensors = new Map([...inputs.map((tensor) => [tensor.name, tensor]), ...outputs])
+  const sequences = [...page.inputs, ...page.outputs].flatMap((spec) => {
+    const words = hasPositions(spec) ? wordsOf(spec, tensors.get(spec.name)) : null
+    return words ? [{ axis: spec.shape[1], words }] : []
+  })
+  const labelsAlong = (axis) => {
+    const matches = sequences.filter((sequence) => sequence.axis === axis)
+    return matches.length && (typeof axis === 'string' || matches.length === 1) ? matches[0].words : null
+  }
+  const maps = page.outputs.filter(({ layer }) => layer).map((spec) => {
+    const { shape, data } = firstRow(tensors.get(spec.name))
+    const [queries, keys] = [shape.length > 1 ? spec.shape.at(-2) : null, spec.shape.at(-1)]
+    const of = [shape.slice(0, -2).reduce((product, size) => product * size, 1), shape.at(-2) ?? 1, shape.at(-1)]
+    const labels = { queries: queries === null ? null : labelsAlong(queries), keys: labelsAlong(keys) }
+    return heatmaps({ output: spec.name, layer: spec.layer, shape: of, of, weights: data, ...labels })
+  })
+  const predictions = page.outputs.filter(({ layer }) => !layer)
+  return [...predictions.map((spec) => predictionOf(spec, tensors.get(spec.name))), ...maps]
 }
 
-/** What a run gave: text for labelled outputs, maps of attention, and the first numbers of the rest. */
-function answersOf(manifest, arrays, outputs) {
-  const words = {} // of the first example
-  for (const spec of [...manifest.inputs, ...manifest.outputs]) {
-    const labels = page.labels[spec.name]
-    if (!labels) continue
-    const array = withNumbers(firstOf(arrays[spec.name] ?? fromTensor(outputs[spec.name])))
-    const isScores = /float/.test(spec.dtype)
-    const ids = isScores ? largest(array) : Array.from(array.data, Number)
-    const axes = isScores ? spec.shape.length - 1 : spec.shape.length
-    words[spec.name] = { axes, axis: spec.shape[1], each: ids.map((id) => labels[id] ?? String(id)) }
-  }
-  const along = (axis) => {
-    const found = Object.values(words).filter((one) => one.axes === 2 && one.axis === axis)
-    return found.length === 1 || (found.length && typeof axis === 'string') ? [found[0].each] : null
-  }
-  const parts = []
-  for (const spec of manifest.outputs) {
-    const array = withNumbers(firstOf(fromTensor(outputs[spec.name])))
-    if (words[spec.name]) {
-      const joined = words[spec.name].each.join(oneLetterEach(page.labels[spec.name]) ? '' : ' ')
-      parts.unshift(make('p', { className: 'note', textContent: spec.name }), make('p', { className: 'answer', textContent: joined }))
-    } else if (spec.weights_of) {
-      const size = spec.shape.length
-      const map = mapOf(spec, array.data, array.shape, size > 2 ? along(spec.shape[size - 2]) : null, along(spec.shape[size - 1]))
-      parts.push(make('section', {}, make('h3', { textContent: `${spec.name}: weights of ${spec.weights_of}` }), exampleView(map, 0)))
-    } else {
-      const write = /float/.test(spec.dtype) ? (x) => Number(x).toPrecision(6) : spec.dtype === 'bool' ? (x) => String(Boolean(x)) : String
-      const shown = Array.from(array.data.slice(0, 60), write)
-      const more = array.data.length > 60 ? ` … (${array.data.length} numbers)` : ''
-      parts.push(make('p', {}, make('b', { textContent: `${spec.name} ` }), make('code', { textContent: shown.join(' ') + more })))
-    }
-  }
-  return parts
+/** Return the first example of a tensor. */
+function firstRow({ dtype, shape, data }) {
+  if (!shape.length) return { dtype, shape, data }
+  return { dtype, shape: shape.slice(1), data: data.slice(0, data.length / (shape[0] || 1)) }
 }
 
-/** float16 lies in its bits. */
-const withNumbers = (array) => array.dtype === 'float16' ? { ...array, data: numbers(array) } : array
+const isScores = ({ dtype }) => dtype.startsWith('float')
+const hasPositions = (spec) => spec.shape.length === (isScores(spec) ? 3 : 2)
 
-function largest(array) {
-  const size = array.shape.at(-1), found = []
-  for (let from = 0; from < array.data.length; from += size) {
-    let best = 0
-    for (let i = 1; i < size; i++) if (array.data[from + i] > array.data[from + best]) best = i
-    found.push(best)
-  }
-  return found
+/** Return the word of each position of the first example: a string, or the label of an id or of the best class. */
+function wordsOf(spec, tensor) {
+  const { labels, dtype } = spec
+  const { data } = firstRow(tensor)
+  if (dtype === 'string') return [...data]
+  if (!labels || !(hasPositions(spec) || spec.shape.length === (isScores(spec) ? 2 : 1))) return null
+  if (isScores(spec)) return scoreRows(data, labels).map((row) => bestOf(row, labels, 1)[0]?.label ?? 'NaN')
+  return Array.from(data, (id) => labels[Number(id)] ?? String(id))
 }
 
-const running = await replayHere(page.live, document.getElementById('replay'))
+function scoreRows(data, labels) {
+  const size = labels.length
+  const starts = Array.from({ length: data.length / size }, (_, row) => row * size)
+  return starts.map((start) => Array.from(data.slice(start, start + size), Number))
+}
+
+/** Return the classes with the highest scores; none if a score is NaN. */
+function bestOf(scores, labels, count) {
+  if (scores.some(Number.isNaN)) return []
+  const classes = scores.map((score, id) => ({ label: labels[id], score }))
+  return classes.sort((a, b) => a.score === b.score ? 0 : b.score - a.score).slice(0, count)
+}
+
+/** Return the element of an output as `prediction` of page.html writes it. */
+function predictionOf(spec, tensor) {
+  const words = wordsOf(spec, tensor)
+  const joint = !spec.labels ? ', ' : haveCharacters(spec.labels) ? '' : ' '
+  const parts = words
+    ? [make('p', { className: 'answer', textContent: words.join(joint).trimEnd() })]
+    : [make('p', {}, make('code', { textContent: numbersText(firstRow(tensor)) }))]
+  const hasScores = words && spec.labels && isScores(spec)
+  if (hasScores) parts.push(scoreTable(spec, scoreRows(firstRow(tensor).data, spec.labels)))
+  return make('div', { className: 'prediction' }, make('h4', { textContent: spec.name }), ...parts)
+}
+
+/** Return the table of the best classes: a row for each of them, or for each position of a sequence. */
+function scoreTable(spec, rows) {
+  const best = (scores, count) =>
+    bestOf(scores, spec.labels, count).map(({ label, score }) => [label, numberText(score, 4)])
+  const positionLine = (scores, position) => [position, ...best(scores, BEST_OF_SEQUENCE).flat()]
+  const lines = hasPositions(spec) ? rows.slice(0, MAX_SCORED_POSITIONS).map(positionLine) : best(rows[0], BEST)
+  const hasMeter = spec.has_probabilities && !hasPositions(spec)
+  const body = lines.map(([heading, ...cells]) => make('tr', {}, make('th', { scope: 'row', textContent: heading }),
+    ...(cells.length ? cells : ['NaN']).map((text) => make('td', { textContent: text })),
+    ...hasMeter ? [make('td', {}, make('meter', { value: Number(cells[0]), ariaHidden: 'true' }))] : []))
+  const caption = make('caption', { textContent: spec.has_probabilities ? 'probability' : 'score' })
+  const table = make('table', { className: 'best' }, caption, make('tbody', {}, ...body))
+  return lines.length ? scrolling(table, `Classes of ${spec.name}`) : ''
+}
+
+function numbersText({ dtype, shape, data }) {
+  const text = (value) => dtype === 'bool' ? Boolean(value) : isScores({ dtype }) ? numberText(value, 6) : value
+  const numbers = Array.from(data.slice(0, MAX_NUMBERS), text).join(' ')
+  const more = data.length > MAX_NUMBERS ? ` … (${data.length} numbers)` : ''
+  return `${shape.length > 1 ? `${shape.join(' × ')}: ` : ''}${numbers}${more}`
+}
+
+// -------------------------------------------------------------------- page
+
+/** Show the form, and the answers to its inputs whenever they change. */
+function showForm(run, form, answer) {
+  const fields = page.inputs.map(fieldOf)
+  let turn = 0
+  const answerForm = async () => {
+    const mine = ++turn
+    const parts = await readForm(fields)
+      .then(async (tensors) => answersOf(tensors, await run(tensors)))
+      .catch((error) => [make('p', { className: 'error', textContent: sentence(error) })])
+    if (mine !== turn) return // the inputs have changed meanwhile
+    answer.replaceChildren(...parts)
+    answer.dataset.turn = String(mine)
+  }
+  form.addEventListener('submit', (event) => { event.preventDefault(); answerForm() })
+  form.addEventListener('input', answerForm)
+  const elements = fields.filter(({ element }) => element).map(({ element }) => element)
+  form.append(...elements, make('button', { textContent: 'Run' })) // an input may hide a method of the form from now on
+  return answerForm()
+}
+
 const form = document.getElementById('form')
-if (running) await showForm(running, form, document.getElementById('answer'))
-else form.replaceChildren(make('p', { className: 'error', textContent: 'The model is not run here, since its replay failed.' }))
+try {
+  const run = await openModel(page.live)
+  if (await replay(run)) await showForm(run, form, document.getElementById('answer'))
+} catch (error) {
+  showVerdict(`The replay failed: ${sentence(error)}`, 'bad')
+}
+if (document.documentElement.dataset.live === 'failed') {
+  form.append(make('p', { className: 'error', textContent: 'The model is not run here, since its replay failed.' }))
+}

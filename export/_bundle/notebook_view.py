@@ -1,4 +1,4 @@
-"""A bundle in a notebook: what it takes and gives, what the check found, and how to run it."""
+"""HTML view of a bundle in notebooks: result of the parity check, inputs, outputs, attention layers and a call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from .._bundle.parity import ParityReport
+from .._formatting import bytes_text
 from .._standalone import verify
 from .._standalone.verify import Manifest, Spec, printable
-from .encoding import bytes_text
+from .parity import ParityReport
 
-MOST = 12  # lines of a row; a model can have hundreds of inputs
-LONGEST = 500  # characters of a text
+MAX_LINES = 12  # of a row; a model can have hundreds of inputs
+MAX_CHARACTERS = 500  # of a text
 
 # Colours of the notebook, in its light and its dark theme, but for the border.
 _GOOD, _BAD, _WARNING = "#2e9e4f", "#d9453b", "#d98a1f"
@@ -21,8 +21,8 @@ _TABLE = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"
 _CELL = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;white-space:{space}"
 
 
-def overview_of(folder: Path, manifest: Manifest, report: ParityReport) -> str:
-    """Return HTML that stands alone, without scripts or classes; all names in it are a stranger's."""
+def notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str:
+    """Return HTML with inline styles and without scripts; names of the bundle are escaped."""
     colour = (_WARNING if report.warnings else _GOOD) if report.passed else _BAD
     rows = "".join(
         f"<tr>{_cell('th', title)}{_cell('td', '<br>'.join(lines))}</tr>"
@@ -55,8 +55,8 @@ def _layer(layer: dict[str, str]) -> str:
 
 
 def _call(folder: Path, inputs: Sequence[Spec]) -> str:
-    names = [f"{spec.name!r}: ..." for spec in inputs[:MOST]]
-    return f"load_bundle({str(folder)!r}).run({{{', '.join(names)}{', ...' * (len(inputs) > MOST)}}})"
+    names = [f"{spec.name!r}: ..." for spec in inputs[:MAX_LINES]]
+    return f"load_bundle({str(folder)!r}).run({{{', '.join(names)}{', ...' * (len(inputs) > MAX_LINES)}}})"
 
 
 def _kind(spec: Spec) -> str:
@@ -69,14 +69,14 @@ def _size(folder: Path) -> int:
 
 def _some(lines: Iterable[str]) -> list[str]:
     shown = list(lines)
-    return [*shown[:MOST], *([f"and {len(shown) - MOST} more"] if len(shown) > MOST else [])]
+    return [*shown[:MAX_LINES], *([f"and {len(shown) - MAX_LINES} more"] if len(shown) > MAX_LINES else [])]
 
 
 def _cell(tag: str, content: str) -> str:
-    """Return a cell; a title is not broken."""
+    """Return a table cell; a title stays on one line."""
     return f'<{tag} style="{_CELL.format(space="nowrap" if tag == "th" else "normal")}">{content}</{tag}>'
 
 
 def _text(text: str) -> str:
-    """Return a text in which nothing is markup, and nothing changes the direction of what follows."""
-    return escape(printable(text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."))
+    """Return a text without markup, and without characters that change the direction of the text behind them."""
+    return escape(printable(text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} ..."))

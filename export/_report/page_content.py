@@ -1,0 +1,101 @@
+"""Content of a report: the values that the template shows, and the data that its scripts read."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._bundle.parity import ParityReport
+from .._bundle.untrusted_input import golden_cases
+from .._standalone.verify import Case, Manifest
+from . import model_facts
+from .attention_maps import attention_maps
+from .examples import example_of, probability_outputs
+from .labels import checked_labels
+from .live_data import form_data, outputs_data, replay_data
+
+USER_CASE, SAMPLES = "your inputs", "samples"
+MAX_EXAMPLES = {USER_CASE: 16, SAMPLES: 16}
+MAX_GENERATED_EXAMPLES = 4  # of a golden case with generated inputs
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """The content of a page.
+
+    Attributes:
+        folder: The bundle.
+        manifest: Its manifest.
+        context: The names that the template reads. Their values are records and lists: in Jinja, the lookup of a
+            missing key in a mapping returns the mapping's method of that name, as for an input named `keys`.
+        data: The data that the scripts read, as JSON.
+    """
+
+    folder: Path
+    manifest: Manifest
+    context: dict[str, Any]
+    data: dict[str, Any]
+
+
+def page_content(
+    folder: Path,
+    manifest: Manifest,
+    report: ParityReport,
+    user_case: Case | None = None,
+    *,
+    labels: Mapping[str, Any] | None = None,
+    live: bool = False,
+) -> PageContent:
+    """Collect the content of a page.
+
+    Args:
+        folder: The bundle, whose files were checked.
+        manifest: Its manifest.
+        report: Its parity report.
+        user_case: A user's inputs, with the outputs of the ONNX model, shown as the examples; `None` for the samples of
+            the export, or generated inputs.
+        labels: Labels of ids and classes, by the name of an input or output.
+        live: Whether the page replays the golden cases and runs the model.
+
+    Raises:
+        InputError: `labels` do not fit the model.
+        BundleError: A file of the bundle is damaged.
+    """
+    checked = checked_labels(manifest, labels)
+    cases = golden_cases(folder, manifest)
+    shown = user_case or next((case for case in cases if case.name == SAMPLES), cases[0])
+    probabilities = probability_outputs(manifest, checked, cases)
+    batch = max((len(shown.outputs[spec.name]) for spec in manifest.outputs if spec.shape), default=1)
+    count = min(batch, MAX_EXAMPLES.get(shown.name, MAX_GENERATED_EXAMPLES))
+    examples = [example_of(index, shown, manifest, checked, probabilities) for index in range(count)]
+    maps = attention_maps(shown, manifest, examples)
+    data: dict[str, Any] = {"maps": maps}
+    if live:
+        texts = dict(examples[0].inputs) if examples else {spec.name: "" for spec in manifest.inputs}
+        data["inputs"] = form_data(manifest, checked, shown, texts)
+        data["outputs"] = outputs_data(manifest, checked, probabilities)
+        data["cases"] = replay_data(cases, manifest.parity["tolerance"])
+    context = {
+        "model": manifest.model,
+        "folder": shlex.quote(folder.resolve().name),
+        "version": manifest.versions.get("keras-attn", ""),
+        "report": report,
+        "summary": report.summary(),
+        "source": shown.name,
+        "is_user_case": user_case is not None,
+        "examples": examples,
+        "batch": batch,
+        "mapped": len(maps),
+        "ports": model_facts.ports(manifest),
+        "facts": model_facts.facts(folder, manifest, report),
+        "layers": model_facts.attention_layers(manifest),
+        "case_count": len(cases),
+        "proof": model_facts.proof(manifest, report),
+        "comparisons": model_facts.comparisons(report),
+        "refused": list(report.refused.items()),
+        "hashes": [*manifest.sha256.items(), ("manifest.json, without its last entry", manifest.manifest_sha256)],
+    }
+    return PageContent(folder, manifest, context, data)

@@ -1,0 +1,63 @@
+"""The installed onnxruntime-web, which a live page contains."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .._errors import ExportError
+
+PACKAGE = "onnxruntime-web"
+MODULE, BINARY = "dist/ort.wasm.bundle.min.mjs", "dist/ort-wasm-simd-threaded.wasm"
+INSTALL = f"npm install --ignore-scripts {PACKAGE}"
+
+
+class WebRuntime(NamedTuple):
+    """The files of onnxruntime-web: a module with its glue code, and the WebAssembly that it runs."""
+
+    version: str
+    module: bytes
+    binary: bytes
+
+
+def web_runtime(lowest: str) -> WebRuntime:
+    """Return the onnxruntime-web that Node would import: from `node_modules` here or in a folder above.
+
+    Args:
+        lowest: The lowest onnxruntime that runs the model.
+
+    Raises:
+        ExportError: onnxruntime-web is not installed, is incomplete, or is older.
+    """
+    folder = next((folder for folder in _folders() if (folder / "package.json").is_file()), None)
+    if folder is None:
+        raise ExportError(
+            f"A live page contains {PACKAGE}, which is not installed here. Run `{INSTALL}` in this folder, or in one "
+            "above it."
+        )
+    try:
+        version = str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
+        is_older = _numbers(version) < _numbers(lowest)
+        runtime = WebRuntime(version, (folder / MODULE).read_bytes(), (folder / BINARY).read_bytes())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExportError(f"{folder} is not a complete {PACKAGE} ({error}). Run `{INSTALL}` again.") from error
+    if is_older:
+        raise ExportError(
+            f"The model needs onnxruntime {lowest} or newer, and {folder} is {version}. Run `{INSTALL}@latest`."
+        )
+    return runtime
+
+
+def _folders() -> Iterator[Path]:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        yield folder / "node_modules" / PACKAGE
+    for path in filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)):
+        yield Path(path) / PACKAGE
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("-")[0].split(".")[:2])
