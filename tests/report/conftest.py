@@ -1,4 +1,4 @@
-"""A headless Chromium, with what it complains of and a person's keys."""
+"""A headless Chromium, its console and the violations that axe reports; the bundle of a small speller."""
 
 import shutil
 import time
@@ -14,7 +14,8 @@ class Browser:
         self.driver = driver
 
     def open(self, page, *, size=(1200, 900), scheme="light"):
-        self.driver.set_window_size(*size)
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # a window has at least 500 pixels
         # without motion, or a pointer would meet the page while it still scrolls
         preferences = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
         media = {"features": [{"name": name, "value": value} for name, value in preferences.items()]}
@@ -27,10 +28,10 @@ class Browser:
 
     def wait(self, script, timeout=60):
         end = time.monotonic() + timeout
-        while not (found := self.run(f"return {script}")):
+        while not (value := self.run(f"return {script}")):
             assert time.monotonic() < end, f"not within {timeout} s: {script}"
             time.sleep(0.05)
-        return found
+        return value
 
     def find(self, selector):
         return self.driver.find_element("css selector", selector)
@@ -39,21 +40,21 @@ class Browser:
         return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
 
     def violations(self):
-        """Return what axe finds that keeps people out: serious and critical ones, each with where it is."""
+        """Return the serious and critical violations of accessibility, with their elements."""
         self.run(AXE.read_text(encoding="utf-8"))
-        found = self.driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")
+        result = self.driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")
         return [
-            f"{each['id']}: {node['target']} {node['failureSummary']}"
-            for each in found["violations"]
-            if each["impact"] in ("serious", "critical")
-            for node in each["nodes"]
+            f"{violation['id']}: {node['target']} {node['failureSummary']}"
+            for violation in result["violations"]
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"]
         ]
 
-    def keys(self, *names):
-        from selenium.webdriver.common.action_chains import ActionChains
-        from selenium.webdriver.common.keys import Keys
-
-        ActionChains(self.driver).send_keys(*(getattr(Keys, name) for name in names)).perform()
+    def overflow(self):
+        """Return by how many pixels the page is wider than the window, with all its details open."""
+        self.run("for (const details of document.querySelectorAll('details')) details.open = true")
+        self.run("for (const details of document.querySelectorAll('details')) details.open = true")  # those inside maps
+        return self.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +77,11 @@ def browser():
     driver.set_script_timeout(60)
     yield Browser(driver)
     driver.quit()
+
+
+@pytest.fixture(scope="session")
+def speller_bundle(tmp_path_factory):
+    """The bundle of the speller, with samples."""
+    from speller import export_speller
+
+    return export_speller(tmp_path_factory.mktemp("speller") / "bundle")

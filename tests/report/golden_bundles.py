@@ -1,0 +1,21 @@
+"""Bundles of hand-written graphs with golden cases, which take milliseconds to write."""
+
+from bundles import reseal
+from onnx_bundles import onnx_bundle
+
+from keras_attn_export import load_bundle
+from keras_attn_export._bundle.parity import ParityReport
+from keras_attn_export._standalone import verify
+
+
+def golden_bundle(folder, nodes, inputs, outputs, cases, **entries):
+    """Return the bundle of a graph in ONNX's text format.
+
+    Inputs and outputs are dtypes and shapes by name; cases are `verify.Case`s.
+    """
+    onnx_bundle(folder, nodes, inputs, outputs, **entries)
+    verify.save_cases(folder / verify.CASES, cases)
+    reseal(folder, verify.CASES)
+    bundle = load_bundle(folder)
+    bundle.__dict__["report"] = ParityReport("cpu", ())
+    return bundle

@@ -1,0 +1,135 @@
+"""Examples of a report: texts of inputs and predictions."""
+
+import numpy as np
+import pytest
+from onnx_bundles import manifest_of
+
+from keras_attn_export._report.encoding import number_text
+from keras_attn_export._report.examples import MAX_NUMBERS, example_of, numbers_text, probability_outputs
+from keras_attn_export._standalone.verify import Case, Spec
+
+VOCABULARY = ["", "the", "cat", "sat"]
+SPECIES = ["setosa", "versicolor", "virginica"]
+
+
+def example(inputs, outputs, labels, *, index=0, probabilities=("scores",), **entries):
+    """Return an example of arrays by name; their first axis is the batch and the second, of inputs, "time"."""
+
+    def specs(arrays):
+        sizes = {
+            name: ("batch", *(("time",) if array.ndim == 2 else ()), *array.shape[2:]) for name, array in arrays.items()
+        }
+        return [Spec(name, str(array.dtype), sizes[name][: array.ndim]) for name, array in arrays.items()]
+
+    manifest = manifest_of(specs(inputs), specs(outputs), **entries)
+    return example_of(index, Case("base", inputs, outputs), manifest, labels, probabilities)
+
+
+def prediction(scores, labels=SPECIES, **options):
+    (prediction,) = example({}, {"scores": np.asarray(scores, "float32")}, {"scores": labels}, **options).predictions
+    return prediction
+
+
+def test_inputs_are_texts_with_all_their_digits():
+    inputs = {
+        "x": np.array([[5.1, -2, np.nan, np.inf]], "float32"),
+        "flag": np.array([True]),
+        "text": np.array(["the <b>cat</b>"], object),
+        "image": np.arange(6, dtype="uint8").reshape(1, 2, 3),
+    }
+    assert dict(example(inputs, {}, {}).inputs) == {
+        "x": "5.1 -2 NaN Infinity",
+        "flag": "true",
+        "text": "the <b>cat</b>",
+        "image": "2 \N{MULTIPLICATION SIGN} 3: 0 1 2 3 4 5",
+    }
+
+
+def test_texts_of_ids_are_cut_at_their_length():
+    inputs = {"tokens": np.array([[1, 2, 3, 3], [2, 7, 1, -1]]), "lens": np.array([2, 9])}
+    options = {"labels": {"tokens": VOCABULARY}, "counts": {"lens": "time"}}
+    outputs = {"y": np.zeros((2, 1), "float32")}
+    first, second = (example(inputs, outputs, index=index, **options) for index in range(2))
+    assert first.inputs == (("tokens", "the cat"), ("lens", "2"))
+    assert second.inputs[0] == ("tokens", "cat 7 the -1")  # ids without a label
+    assert first.words == (("time", ["the", "cat", "sat", "sat"]),)
+
+
+def test_best_classes_have_their_probabilities():
+    best = prediction([[0.1, 0.65, 0.25]])
+    assert (best.text, best.is_text, best.has_probabilities, best.is_sequence) == ("versicolor", True, True, False)
+    assert best.rows == (("versicolor", "0.65"), ("virginica", "0.25"), ("setosa", "0.1"))
+
+
+def test_logits_are_no_probabilities():
+    best = prediction([[-3, 0.123456, 20]], probabilities=())
+    assert (best.text, best.has_probabilities) == ("virginica", False)
+    assert best.rows == (("virginica", "20"), ("versicolor", "0.1235"), ("setosa", "-3"))
+
+
+@pytest.mark.parametrize("scores", [[np.nan, 1, 0], [1, 0, np.nan], [np.nan] * 3])
+def test_nan_has_no_label(scores):
+    best = prediction([scores])
+    assert (best.text, best.rows) == ("NaN", ())
+
+
+def test_sequence_has_the_best_classes_of_each_position():
+    best = prediction([[[0.5, 0.3, 0.2], [np.nan, 1, 0], [0, 0, 1]]])
+    assert (best.text, best.is_sequence) == ("setosa NaN virginica", True)
+    assert best.rows == (
+        ("0", "setosa", "0.5", "versicolor", "0.3", "virginica", "0.2"),
+        ("1", "NaN"),
+        ("2", "virginica", "1", "setosa", "0", "versicolor", "0"),
+    )
+
+
+def test_outputs_of_ids_strings_and_numbers_are_predictions():
+    outputs = {
+        "tokens": np.array([[1, 2, 0]]),
+        "class": np.array(["dog"], object),
+        "y": np.array([[1 / 3, np.nan]], "float32"),
+        "weights": np.ones((1, 2), "float32"),
+    }
+    labels, weights_of = {"tokens": VOCABULARY}, {"weights": "attend"}
+    predictions = example({}, outputs, labels, weights_of=weights_of).predictions
+    assert [(output.name, output.text, output.is_text) for output in predictions] == [
+        ("tokens", "the cat", True),
+        ("class", "dog", True),
+        ("y", "0.333333 NaN", False),
+    ]
+
+
+def test_array_without_batch_axis_is_shown_entirely():
+    manifest = manifest_of([Spec("table", "float32", (2, 2))], [Spec("y", "float32", ("batch", 1))])
+    case = Case("base", {"table": np.eye(2, dtype="float32")}, {"y": np.zeros((3, 1), "float32")})
+    assert example_of(1, case, manifest, {}, ()).inputs == (("table", "2 \N{MULTIPLICATION SIGN} 2: 1 0 0 1"),)
+
+
+@pytest.mark.parametrize(
+    ("values", "are_probabilities"),
+    [
+        ([[[0.2, 0.8]], [[1, 0]]], True),
+        ([[[0.2, np.nan]], [[1.0005, 0]]], True),  # a float16 softmax, and NaN
+        ([[[0.2, 0.8]], [[1.2, 0]]], False),
+        ([[[0.2, 0.8]], [[-0.1, 0]]], False),
+        ([[[0, 0]], [[0, 0]]], False),  # logits before training
+        ([[[np.nan, np.nan]]], False),
+    ],
+)
+def test_values_of_all_cases_decide_on_probabilities(values, are_probabilities):
+    manifest = manifest_of([], [Spec("y", "float32", ("batch", 2)), Spec("unlabelled", "float32", ("batch", 2))])
+    cases = [Case("", {}, {"y": np.array(array, "float32")}) for array in values]
+    assert probability_outputs(manifest, {"y": ["no", "yes"]}, cases) == ["y"] * are_probabilities
+
+
+def test_many_numbers_are_cut():
+    text = numbers_text(np.arange(100))
+    assert text.startswith("0 1 2 ")
+    assert text.endswith(f" {MAX_NUMBERS - 1} … (100 numbers)")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(np.float32(0.1), "0.1"), (np.float64(2.0), "2"), (-np.inf, "-Infinity"), (np.int64(-7), "-7")]
+)
+def test_numbers_are_written_as_in_javascript(value, text):
+    assert number_text(value) == text

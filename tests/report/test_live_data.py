@@ -1,0 +1,151 @@
+"""Data and requirements of a live page: the limits of the replay, the fields of the form, onnxruntime-web."""
+
+import base64
+import gzip
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+from bundles import small_inputs
+from onnx_bundles import manifest_of
+
+from keras_attn_export import ExportError, load_bundle
+from keras_attn_export._report import live_data, write_report
+from keras_attn_export._report.live_data import form_data, replay_data
+from keras_attn_export._report.web_runtime import web_runtime
+from keras_attn_export._standalone import verify
+from keras_attn_export._standalone.verify import Case, Spec
+
+
+@pytest.fixture
+def no_web(monkeypatch, tmp_path):
+    """A working directory without packages of npm."""
+    monkeypatch.delenv("NODE_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def web(no_web, tmp_path):
+    """Files with the names of those of onnxruntime-web; the real ones run in test_live_page.py."""
+    folder = tmp_path / "node_modules" / "onnxruntime-web"
+    (folder / "dist").mkdir(parents=True)
+    (folder / "package.json").write_text('{"version": "1.99.0"}')
+    (folder / "dist" / "ort.wasm.bundle.min.mjs").write_text("export const env = {}")
+    (folder / "dist" / "ort-wasm-simd-threaded.wasm").write_bytes(b"\0asm")
+    return folder
+
+
+def array_of(tensor):
+    content = gzip.decompress(base64.b64decode(tensor["data"]))
+    return np.frombuffer(content, tensor["dtype"]).reshape(tensor["shape"])
+
+
+@pytest.mark.parametrize("tolerance", [{"relative": 1e-5, "absolute": 1e-6}, {"relative": 0, "absolute": 0.0}], ids=str)
+@pytest.mark.parametrize("has_rounding", [False, True])
+def test_differences_at_the_limit_match_and_above_it_do_not(tolerance, has_rounding):
+    expected = np.array([[1e6, 0.5, 0.001], [-1e9, -1e9, 1e-3]])
+    rounding = {"y": np.array([[1, 1e-9, 1e-9], [0, 4, 0]])} if has_rounding else {}
+    case = Case("base", {}, {"y": expected}, rounding)
+    ((output,),) = [data["outputs"] for data in replay_data([case], tolerance)]
+    limits = array_of(output["limits"])
+    for factor, matches in ((0.99, True), (1.01, not limits.any())):
+        (row,) = verify.compare(case, {"y": expected + factor * limits}, tolerance)
+        assert row["passed"] is matches
+
+
+def test_rounding_decides_integers():
+    outputs = {"y": np.array([1, 2, 3]), "z": np.array([1, 2])}
+    (data,) = replay_data([Case("base", {}, outputs, {"y": np.array([False, True, True])})], {})
+    y, z = data["outputs"]
+    assert array_of(y["limits"]).tolist() == [False, True, True]
+    assert array_of(z["limits"]).tolist() == [False, False]
+
+
+SPECS = [
+    Spec("tokens", "int32", ("batch", "time")),
+    Spec("lens", "int32", ("batch",)),
+    Spec("x", "float32", ("batch", 2)),
+    Spec("table", "float32", (2, 2)),
+]
+
+
+def fields(labels):
+    inputs = {
+        "tokens": np.array([[1, 2, 0], [2, 2, 2]], "int32"),
+        "lens": np.array([2, 3], "int32"),
+        "x": np.array([[0.1, np.nan], [np.inf, 1]], "float32"),
+        "table": np.ones((2, 2), "float32"),
+    }
+    manifest = manifest_of(SPECS, [], counts={"lens": "time"})
+    records = form_data(manifest, labels, Case("base", inputs, {}), {"tokens": "the cat"})
+    return {record["name"]: record for record in records}
+
+
+def test_fields_begin_with_the_first_example():
+    without_labels = fields({})
+    assert without_labels["tokens"]["first"] == [[1, 2, 0]]
+    assert (without_labels["lens"]["first"], without_labels["lens"]["counts"]) == ([2], "time")
+    assert without_labels["x"]["first"] == [[0.1, "NaN"]]
+    assert without_labels["table"]["first"] == [[1, 1], [1, 1]]
+    with_labels = fields({"tokens": ["", "the", "cat"]})
+    assert with_labels["tokens"]["text"] == "the cat"
+    assert with_labels["lens"]["first"] is None  # the length of the text
+
+
+def test_large_arrays_are_fixed(monkeypatch):
+    monkeypatch.setattr(live_data, "MAX_TYPED", 2)
+    records = fields({})
+    assert [name for name, record in records.items() if "fixed" in record] == ["tokens", "table"]
+    np.testing.assert_array_equal(array_of(records["tokens"]["fixed"]), [[1, 2, 0]])
+
+
+@pytest.mark.slow
+def test_live_page_embeds_model_and_cases(exported, web, tmp_path):
+    page = load_bundle(exported).write_report(tmp_path / "page.html", inputs=small_inputs(B=1), live=True)
+    text = page.read_text("utf-8")
+    data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text)[1])
+    assert data["live"]["version"] == "1.99.0"
+    assert gzip.decompress(base64.b64decode(data["live"]["model"])) == (exported / "model.onnx").read_bytes()
+    cases = verify.load_cases(exported / verify.CASES)
+    assert [case["name"] for case in data["cases"]] == [case.name for case in cases]
+    for case, stored in zip(data["cases"], cases, strict=True):
+        for side, arrays in (("inputs", stored.inputs), ("outputs", stored.outputs)):
+            for tensor in case[side]:
+                np.testing.assert_array_equal(array_of(tensor), arrays[tensor["name"]])
+    assert re.search(r"script-src &#39;sha256-[\w+/=]+&#39; blob: &#39;wasm-unsafe-eval&#39;;", text)
+
+
+def test_missing_runtime_is_refused(exported, no_web, tmp_path):
+    with pytest.raises(ExportError, match="`npm install --ignore-scripts onnxruntime-web` in this folder"):
+        load_bundle(exported).write_report(tmp_path / "page.html", live=True)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        ('{"version": "1.2.0"}', r"needs onnxruntime 1\.\d+ or newer, and .*onnxruntime-web is 1.2.0"),
+        ("{", "is not a complete onnxruntime-web"),
+    ],
+)
+def test_incomplete_or_old_runtime_is_refused(web, package, message):
+    (web / "package.json").write_text(package)
+    with pytest.raises(ExportError, match=message):
+        web_runtime("1.19")
+
+
+def test_runtime_in_parent_folders_and_node_path_is_used(web, tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    assert web_runtime("1.19").version == "1.99.0"
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("NODE_PATH", os.pathsep.join(["/nowhere", str(tmp_path / "node_modules")]))
+    assert web_runtime("1.19").version == "1.99.0"
+
+
+def test_live_page_refuses_a_large_model(exported, web, tmp_path, monkeypatch):
+    monkeypatch.setattr(write_report, "MAX_LIVE_BYTES", 100)
+    with pytest.raises(ExportError, match="Leave `live` out"):
+        load_bundle(exported).write_report(tmp_path / "page.html", live=True)

@@ -1,0 +1,223 @@
+"""Live page in a browser: the replay of the golden cases, the form, and the answers of the model."""
+
+import re
+
+import numpy as np
+import pytest
+from golden_bundles import golden_bundle
+from node import WEB
+from speller import LABELS, VOCABULARY, export_speller
+
+from keras_attn_export._standalone import verify
+from keras_attn_export._standalone.verify import Case
+
+pytestmark = [pytest.mark.nightly, pytest.mark.needs("node", "selenium")]
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.fixture(autouse=True)
+def web_packages(monkeypatch):
+    monkeypatch.setenv("NODE_PATH", str(WEB / "node_modules"))
+
+
+def open_live(browser, bundle, **options):
+    """Open the live page of a bundle, and return the verdict of its replay."""
+    page = bundle.path.with_name("live.html")
+    browser.open(bundle.write_report(page, live=True, **options.pop("report", {})), **options)
+    browser.wait("['passed', 'failed'].includes(document.documentElement.dataset.live)")
+    if browser.run("return document.documentElement.dataset.live") == "passed":
+        browser.wait("document.querySelector('#answer').dataset.turn")
+    return browser.find("#replay").text
+
+
+def enter(browser, name, value):
+    """Put a value into a field, and return the text of the answer."""
+    turn = browser.run("return document.querySelector('#answer').dataset.turn")
+    script = """
+        const field = [...document.querySelectorAll('#form [name]')].find(({ name }) => name === arguments[0])
+        field[field.type === 'checkbox' ? 'checked' : 'value'] = arguments[1]
+        field.dispatchEvent(new Event('input', { bubbles: true }))
+    """
+    browser.run(script, name, value)
+    browser.wait(f"document.querySelector('#answer').dataset.turn !== '{turn}'")
+    return answer(browser)
+
+
+def answer(browser):
+    return " ".join(browser.find("#answer").text.split())
+
+
+# The replay.
+
+
+@pytest.mark.parametrize(("size", "scheme"), [((1280, 900), "light"), ((390, 900), "dark")], ids=["desk", "phone"])
+def test_live_page_replays_its_cases(browser, speller_bundle, size, scheme):
+    verdict = open_live(browser, speller_bundle, size=size, scheme=scheme, report={"labels": LABELS})
+    count, cases = len(speller_bundle.report.rows), speller_bundle.manifest["parity"]["cases"]
+    assert f"{count} of {count} outputs over {cases} cases match here" in verdict
+    rows = browser.run("return [...document.querySelectorAll('#replay-rows tr')].map((row) => row.innerText)")
+    assert len(rows) == cases
+    assert all("\tmatches\t" in row for row in rows)
+    assert browser.overflow() <= 0
+    assert browser.complaints() == []
+    assert browser.violations() == []
+
+
+@pytest.mark.parametrize("options", [{"lowering": "fused", "precision": "float16"}, {"precision": "int8"}], ids=str)
+def test_lower_precisions_match_in_a_browser(browser, options, tmp_path):
+    verdict = open_live(browser, export_speller(tmp_path / "bundle", **options))
+    assert verdict.startswith("Replayed: "), verdict
+    assert "Not" not in verdict
+    assert browser.run("return document.documentElement.dataset.live") == "passed"
+
+
+KINDS = {"f": "float32", "d": "float64", "h": "float16", "i": "int64", "b": "bool", "s": "string"}
+EQUAL = {"f": [1, NAN, INF], "d": [1e300, 0, -INF], "h": [60000, 1e-7, 1], "i": [2**62, 0, -1], "b": [1, 0, 1]}
+EQUAL["s"] = ["a", "長さ", ""]
+# Outputs of the model in place of the golden ones.
+CHANGES = {
+    "equal": {},
+    "within the limit": {"f": [1.000009, NAN, INF]},
+    "beyond the limit": {"f": [1.00002, NAN, INF], "d": [1e300, -1e-5, -INF]},
+    "number for NaN": {"f": [1, 1, INF]},
+    "other infinity": {"d": [1e300, 0, INF]},
+    "half": {"h": [-60000, 0, 1]},
+    "minus zero": {"d": [1e300, -0.0, -INF]},
+    "wide integer": {"i": [2**62 + 1, 0, -1]},
+    "tie": {"i": [2**62, 0, 5]},
+    "boolean": {"b": [1, 1, 1]},
+    "string": {"s": ["a", "長い", "𝄞"]},
+}
+
+
+def arrays_of(values):
+    return {name: np.array(values[name], object if kind == "string" else kind) for name, kind in KINDS.items()}
+
+
+def test_verdicts_equal_those_of_verify(browser, tmp_path):
+    """The graph returns its inputs, so that each case chooses the outputs of the model."""
+    nodes = " ".join(f"{name}_out = Identity({name})" for name in KINDS)
+    ports = [{name + suffix: (kind, [3]) for name, kind in KINDS.items()} for suffix in ("", "_out")]
+    golden = {f"{name}_out": array for name, array in arrays_of(EQUAL).items()}
+    rounding = {"i_out": np.array([False, False, True])}
+    cases = [Case(name, arrays_of({**EQUAL, **change}), golden, rounding) for name, change in CHANGES.items()]
+    tolerance = {"relative": 0.0, "absolute": 1e-5}
+    bundle = golden_bundle(tmp_path / "b", nodes, *ports, cases, parity={"tolerance": tolerance, "cases": len(cases)})
+    open_live(browser, bundle)
+    shown = browser.run(
+        "return [...document.querySelectorAll('#replay-rows tr')]"
+        ".map((row) => [...row.children].map((cell) => cell.textContent))"
+    )
+    for case, (name, verdict, difference, share) in zip(cases, shown, strict=True):
+        rows = verify.compare(case, {f"{key}_out": array for key, array in case.inputs.items()}, tolerance)
+        problems = "; ".join(f"{row['name']} {row['problem']}" for row in rows if row["problem"])
+        assert (name, verdict) == (case.name, problems or "matches")
+        assert float(difference) == pytest.approx(max(row["max_abs"] for row in rows), rel=0.06), name
+        assert float(share) == pytest.approx(max(row["of_limit"] for row in rows), rel=0.06), name
+    assert "The model is not run here" in browser.find("#form").text
+
+
+# The form.
+
+
+def test_form_runs_the_model_on_typed_text(browser, speller_bundle):
+    open_live(browser, speller_bundle, report={"labels": LABELS})
+    assert browser.find("#form [name=letters]").get_attribute("value") == "abcd"  # the first sample without padding
+    for lens in ("", "2"):
+        enter(browser, "lens", lens)
+        enter(browser, "letters", "gab?")
+        inputs = {"letters": np.array([[8, 2, 3, 1]], "int32"), "lens": np.array([int(lens or 4)], "int32")}
+        outputs = speller_bundle.run(inputs)
+        best = np.argsort(-outputs["spelt"][0], axis=-1)[:, 0]
+        assert browser.find("#answer .answer").text == "".join(VOCABULARY[id_] for id_ in best)
+        assert browser.run("return document.querySelectorAll('#answer canvas').length") == 3
+    browser.run("document.querySelectorAll('#answer details')[0].open = true")
+    browser.wait("document.querySelectorAll('#answer .map-section td').length")
+    assert "exactly 0" in browser.find("#answer .map-section").text  # behind the typed length
+    assert enter(browser, "letters", "") == "letters is empty"
+    assert browser.complaints() == []
+
+
+def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
+    """The names are those of properties, which must not hide methods of the form or of mappings."""
+    inputs = {
+        "constructor": ("uint8", ["batch"]),
+        "append": ("bool", ["batch"]),
+        "keys": ("int32", ["batch"]),
+        "values": ("float32", ["batch", 2]),
+        "addEventListener": ("string", ["batch"]),
+        "__proto__": ("int64", [1]),
+    }
+    outputs = {f"{name}_out": spec for name, spec in inputs.items()}
+    values = {"constructor": [7], "append": [True], "keys": [2], "values": [[0.1, NAN]], "addEventListener": ["a b"]}
+    arrays = {
+        name: np.array(value, object if name == "addEventListener" else inputs[name][0])
+        for name, value in values.items()
+    }
+    arrays["__proto__"] = np.array([2**40])
+    nodes = " ".join(f"{name}_out = Identity({name})" for name in inputs)
+    case = Case("base", arrays, {f"{name}_out": array for name, array in arrays.items()})
+    bundle = golden_bundle(tmp_path / "b", nodes, inputs, outputs, [case])
+    open_live(browser, bundle, report={"labels": {"keys": ["low", "mid", "high"], "keys_out": ["low", "mid", "high"]}})
+    shown = answer(browser)
+    for text in (
+        "constructor_out 7",
+        "append_out true",
+        "keys_out high",
+        "values_out 0.1 NaN",
+        "addEventListener_out a b",
+    ):
+        assert text in shown
+    assert f"__proto___out {2**40}" in shown
+    assert "constructor_out 255" in enter(browser, "constructor", "255")
+    for wrong in ("256", "-1", "1.5", ""):
+        assert "constructor must hold uint8" in enter(browser, "constructor", wrong)
+    enter(browser, "constructor", "1")
+    assert "append_out false" in enter(browser, "append", False)
+    assert "keys_out low" in enter(browser, "keys", "0")
+    assert "addEventListener_out <b>漢字</b>" in enter(browser, "addEventListener", "<b>漢字</b>")
+    assert "values_out -Infinity 2" in enter(browser, "values", '[["-Infinity", 2]]')
+    assert browser.complaints() == []
+
+
+SPECIES = ["setosa", "versicolor", "virginica"]
+
+
+def test_predictions_have_probabilities_and_nan_has_no_label(browser, tmp_path):
+    ports = {"x": ("float32", ["batch", 3])}, dict.fromkeys(("p", "logits"), ("float32", ["batch", 3]))
+    golden = {"p": np.array([[0.2, 0.3, 0.5]], "float32"), "logits": np.array([[-1, 0, 3]], "float32")}
+    case = Case("base", {"x": np.log(golden["p"])}, {"p": golden["p"], "logits": np.log(golden["p"])})
+    nodes = "p = Softmax(x) logits = Identity(x)"
+    parity = {"tolerance": {"relative": 0.0, "absolute": 1e-5}, "cases": 1}
+    bundle = golden_bundle(tmp_path / "b", nodes, *ports, [case], parity=parity)
+    labels = dict.fromkeys(("p", "logits"), SPECIES)
+    open_live(browser, bundle, report={"labels": labels})
+    assert answer(browser).startswith("p virginica probability virginica 0.5 versicolor 0.3 setosa 0.2 logits")
+    shown = enter(browser, "x", "[[3.25, 0, 1]]")
+    assert shown.startswith(
+        "p setosa probability setosa 0.874 virginica 0.09212 versicolor 0.03389 logits setosa score"
+    )
+    assert shown.endswith("setosa 3.25 virginica 1 versicolor 0")
+    assert enter(browser, "x", '[["NaN", 0, 1]]') == "p NaN logits NaN"
+
+
+WRONG = {
+    "[[0, 9]]": "onnxruntime cannot run these inputs: Non-zero status code.*indices element out of data bounds",
+    "[0]": "onnxruntime cannot run these inputs: Invalid rank for input: ids",
+    "[[0], [0, 1]]": "^ids: its lists differ in length$",
+    "[[0.5]]": "^ids must hold int64; 0.5 is none$",
+    "[[": "^ids must be nested lists of numbers, as in JSON$",
+}
+
+
+def test_wrong_inputs_are_answered_with_a_sentence(browser, tmp_path):
+    ports = {"ids": ("int64", ["batch", "time"])}, {"y": ("float32", ["batch", "time"])}
+    nodes = "table = Constant <value = float[3] {1, 2, 3}> () y = Gather(table, ids)"
+    case = Case("base", {"ids": np.array([[0, 1]])}, {"y": np.array([[1, 2]], "float32")})
+    open_live(browser, golden_bundle(tmp_path / "b", nodes, *ports, [case]))
+    for value, message in WRONG.items():
+        error = enter(browser, "ids", value)
+        assert re.search(message, error), error
+        assert browser.find("#answer .error")
+        assert enter(browser, "ids", "[[2, 0]]") == "y 3 1"
