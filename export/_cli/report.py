@@ -1,4 +1,4 @@
-"""`keras-attn report BUNDLE`."""
+"""The command `keras-attn report BUNDLE`."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from .shared import add_provider, new_parser, read_arrays
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
-    text = "write a page that shows a bundle: the model, its comparison with Keras, its attention"
+    text = "write a page that shows a bundle: examples with predictions and attention, and its comparison with Keras"
     parser = new_parser(commands, "report", main, text)
     parser.add_argument("bundle", metavar="BUNDLE", help="the folder to show")
     parser.add_argument(
         "--output", metavar="PAGE.html", help="the file to write (default BUNDLE.html, beside the bundle)"
     )
-    parser.add_argument("--inputs", metavar="X.npz", help="input arrays by name, whose attention is shown first")
+    parser.add_argument("--inputs", metavar="X.npz", help="input arrays by name, whose predictions are shown")
     add_provider(parser)
     parser.add_argument(
         "--labels",
         metavar="LABELS.json",
-        help="what ids are called: an object with a list of strings, or a string of characters, for an input or output",
+        help="labels of ids and classes: an object with a list of strings, or a string of characters, for an input or "
+        "output",
     )
     parser.add_argument(
         "--live",
         action="store_true",
-        help="take the model and onnxruntime-web along (npm install --ignore-scripts onnxruntime-web, in this folder "
-        "or above): the page replays the golden cases in the reader's browser and runs the model",
+        help="include the model and onnxruntime-web (npm install --ignore-scripts onnxruntime-web, in this folder or "
+        "above): the page replays the golden cases in the reader's browser and runs the model",
     )
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write the page, and say where it is and how large."""
+    """Write the page, and print its path and size."""
     bundle = load_bundle(arguments.bundle)
     inputs = None if arguments.inputs is None else read_arrays(arguments.inputs)
     labels = None if arguments.labels is None else _read_labels(Path(arguments.labels))

@@ -32,8 +32,8 @@ def node_paths(nodes: Sequence[onnx.NodeProto], weights: Collection[str]) -> lis
         nodes: The nodes of a graph.
         weights: Names of matrices and kernels; large ones are named as in Keras: `encoder/dense/kernel`.
     """
-    made = {name.partition(":")[0] for node in nodes for name in (node.name, *node.output)}
-    full = [_longest(_scopes(name, made) for name in (*_kernels(node), node.name, *node.output)) for node in nodes]
+    operators = {name.partition(":")[0] for node in nodes for name in (node.name, *node.output)}
+    full = [_longest(_scopes(name, operators) for name in (*_kernels(node), node.name, *node.output)) for node in nodes]
     roots = Counter(path[0] for path in full if path)
     root = next((name for name, _ in roots.most_common(1)), None)
     paths = [path[1:] if path[:1] == (root,) else None for path in full]
@@ -42,7 +42,7 @@ def node_paths(nodes: Sequence[onnx.NodeProto], weights: Collection[str]) -> lis
         for depth in range(1, len(path) + 1):
             first.setdefault(layer_path(*path[:depth]), path[:depth])
     return [
-        path if path is not None else _by_weights(node, weights, made, first)
+        path if path is not None else _by_weights(node, weights, operators, first)
         for path, node in zip(paths, nodes, strict=True)
     ]
 
@@ -58,14 +58,14 @@ def _kernels(node: onnx.NodeProto) -> list[str]:
 
 
 def _by_weights(
-    node: onnx.NodeProto, weights: Collection[str], made: Collection[str], first: dict[str, ScopePath]
+    node: onnx.NodeProto, weights: Collection[str], operators: Collection[str], first: dict[str, ScopePath]
 ) -> ScopePath | None:
     for name in node.input:
         if name in weights:
             scopes = name.split("/")[:-1]
             prefixes = ("/".join(scopes[start:end]) for end in range(len(scopes), 0, -1) for start in (0, 1))
             path = next((first[prefix] for prefix in prefixes if prefix in first), None)
-            if path := path or _scopes(name, made)[1:]:
+            if path := path or _scopes(name, operators)[1:]:
                 return path
     return None
 
@@ -74,12 +74,12 @@ def _longest(paths: Iterable[ScopePath]) -> ScopePath:
     return max(paths, key=len, default=MODEL)  # the first of the longest
 
 
-def _scopes(name: str, made: Collection[str]) -> ScopePath:
+def _scopes(name: str, operators: Collection[str]) -> ScopePath:
     """Return the scopes of layers that a name begins with.
 
     Args:
         name: The name of a node, output or weight.
-        made: Names of operators, which their inner nodes have as scopes.
+        operators: Names of operators, which their inner nodes have as scopes.
     """
     scopes: list[str] = []
     prefix = ""
@@ -87,7 +87,7 @@ def _scopes(name: str, made: Collection[str]) -> ScopePath:
         prefix = f"{prefix}/{part}" if prefix else part
         if _FUNCTION_CALLS.search(part):
             continue
-        if ":" in part or prefix in made or not _is_numbered(part) or _FUNCTIONS.fullmatch(layer_path(part)):
+        if ":" in part or prefix in operators or not _is_numbered(part) or _FUNCTIONS.fullmatch(layer_path(part)):
             break
         scopes.append(part)
     return tuple(scopes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ class Example:
 
     Attributes:
         inputs: Name and text of each input.
-        predictions: Those outputs that are not attention weights.
+        predictions: Those outputs that are not attention weights, texts first.
         words: The words of each labelled sequence.
     """
 
@@ -107,9 +108,10 @@ def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, proba
         best = _sequence_rows(cut(spec, row), labels[spec.name]) if is_sequence else _best(row, labels[spec.name], BEST)
         return Prediction(spec.name, text(spec), is_text, spec.name in probabilities, is_sequence, best)
 
+    predictions = (prediction(spec) for spec in manifest.outputs if spec.name not in manifest.weights_of)
     return Example(
         inputs=tuple((spec.name, text(spec)) for spec in manifest.inputs),
-        predictions=tuple(prediction(spec) for spec in manifest.outputs if spec.name not in manifest.weights_of),
+        predictions=tuple(sorted(predictions, key=lambda output: not output.is_text)),
         words=tuple(
             (spec.shape[1], sequence)
             for spec in manifest.specs
@@ -119,15 +121,32 @@ def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, proba
 
 
 def _rows(index: int, case: Case, manifest: Manifest) -> Arrays:
-    """Return one row of each array; all of an array whose first axis is static and not the batch of the outputs."""
-    batch = {spec.shape[0] for spec in manifest.outputs if spec.shape}
+    """Return one row of each array with a batch axis, and the others entirely."""
     arrays = {**case.inputs, **case.outputs}
     rows = {}
     for spec in manifest.specs:
         array = np.asarray(arrays[spec.name])
-        has_rows = array.ndim and (isinstance(spec.shape[0], str) or spec.shape[0] in batch)
-        rows[spec.name] = np.asarray(array[index]) if has_rows and index < len(array) else array
+        has_row = has_batch(spec, manifest) and index < len(array)
+        rows[spec.name] = np.asarray(array[index]) if has_row else array
     return rows
+
+
+def has_batch(spec: Spec, manifest: Manifest) -> bool:
+    """Return whether the first axis of an array is the batch: any dynamic axis, or the most common static one."""
+    return bool(spec.shape) and (isinstance(spec.shape[0], str) or spec.shape[0] == _batch_axis(manifest))
+
+
+def batch_size(case: Case, manifest: Manifest) -> int:
+    """Return the number of examples in a case."""
+    arrays = {**case.inputs, **case.outputs}
+    axis = _batch_axis(manifest)
+    return next((len(arrays[spec.name]) for spec in manifest.specs if spec.shape and spec.shape[0] == axis), 1)
+
+
+def _batch_axis(manifest: Manifest) -> int | str | None:
+    specs = *manifest.outputs, *manifest.inputs  # of axes that are equally common, that of an output
+    axes = Counter(spec.shape[0] for spec in specs if spec.shape)
+    return axes.most_common(1)[0][0] if axes else None
 
 
 def _has_positions(row: np.ndarray) -> bool:

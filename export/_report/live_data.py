@@ -10,6 +10,7 @@ import numpy as np
 from .._standalone import verify
 from .._standalone.verify import Case, Manifest, Spec, dtype_name
 from .encoding import gzip_base64, json_value
+from .examples import has_batch
 from .labels import Labels
 
 MAX_TYPED = 5000  # elements of an array that can be edited in the form
@@ -65,7 +66,7 @@ def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str
         texts: The texts of this example by input name.
 
     Returns:
-        Name, dtype, shape and labels of each input, the axis whose positions it counts, and one of: `text`, the labels
+        The entries of `port_data`, `counts`, the axis whose positions an input counts, and one of: `text`, the labels
         of a sequence; `first`, nested lists, or `None` for the length of a text; `fixed`, a tensor that is too large to
         be edited.
     """
@@ -75,7 +76,7 @@ def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str
         counts = manifest.counts.get(spec.name)
         array = np.asarray(case.inputs[spec.name])
         first = array[:1] if array.ndim and isinstance(spec.shape[0], str) else array
-        record = {**port_data(spec, labels), "counts": counts}
+        record = {**port_data(spec, labels, manifest), "counts": counts}
         if _is_text(spec, labels):
             record["text"] = texts[spec.name]
         elif first.size > MAX_TYPED:
@@ -98,10 +99,10 @@ def _shortest(array: np.ndarray) -> np.ndarray:
 
 
 def outputs_data(manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> list[Record]:
-    """Return name, dtype, shape and labels of each output, its attention layer, and whether it is a probability."""
+    """Return the entries of `port_data`, the attention layer, and whether the output holds probabilities."""
     return [
         {
-            **port_data(spec, labels),
+            **port_data(spec, labels, manifest),
             "layer": manifest.weights_of.get(spec.name),
             "has_probabilities": spec.name in probabilities,
         }
@@ -109,6 +110,7 @@ def outputs_data(manifest: Manifest, labels: Labels, probabilities: Collection[s
     ]
 
 
-def port_data(spec: Spec, labels: Labels) -> Record:
-    """Return name, dtype, shape and labels of an input or output."""
-    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "labels": labels.get(spec.name)}
+def port_data(spec: Spec, labels: Labels, manifest: Manifest) -> Record:
+    """Return name, dtype, shape and labels of an input or output, and whether its first axis is the batch."""
+    record = {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "labels": labels.get(spec.name)}
+    return {**record, "has_batch": has_batch(spec, manifest)}

@@ -13,13 +13,12 @@ from .._bundle.untrusted_input import golden_cases
 from .._standalone.verify import Case, Manifest
 from . import model_facts
 from .attention_maps import attention_maps
-from .examples import example_of, probability_outputs
+from .examples import batch_size, example_of, probability_outputs
 from .labels import checked_labels
 from .live_data import form_data, outputs_data, replay_data
 
 USER_CASE, SAMPLES = "your inputs", "samples"
-MAX_EXAMPLES = {USER_CASE: 16, SAMPLES: 16}
-MAX_GENERATED_EXAMPLES = 4  # of a golden case with generated inputs
+MAX_EXAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,9 @@ def page_content(
     cases = golden_cases(folder, manifest)
     shown = user_case or next((case for case in cases if case.name == SAMPLES), cases[0])
     probabilities = probability_outputs(manifest, checked, cases)
-    batch = max((len(shown.outputs[spec.name]) for spec in manifest.outputs if spec.shape), default=1)
-    count = min(batch, MAX_EXAMPLES.get(shown.name, MAX_GENERATED_EXAMPLES))
-    examples = [example_of(index, shown, manifest, checked, probabilities) for index in range(count)]
+    batch = batch_size(shown, manifest)
+    indices = range(min(batch, MAX_EXAMPLES))
+    examples = [example_of(index, shown, manifest, checked, probabilities) for index in indices]
     maps = attention_maps(shown, manifest, examples)
     data: dict[str, Any] = {"maps": maps}
     if live:

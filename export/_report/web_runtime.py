@@ -52,9 +52,9 @@ def web_runtime(lowest: str) -> WebRuntime:
 
 
 def _folders() -> Iterator[Path]:
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        yield folder / "node_modules" / PACKAGE
+    folder = Path.cwd()
+    for parent in (folder, *folder.parents):
+        yield parent / "node_modules" / PACKAGE
     for path in filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)):
         yield Path(path) / PACKAGE
 

@@ -60,23 +60,14 @@ def test_examples_and_positions_fit_the_limit_of_weights(monkeypatch, limit, sha
 
 
 def test_labels_are_those_of_the_sequence_with_the_axis():
-    weights = np.ones((1, 2, 3), "float32")
-    sequences = ("keys", ["a", "b", "c"]), ("queries", ["x", "y"]), ("keys", ["d", "e", "f"])
-    ((drawn,),) = maps_of(weights, *sequences, shape=("batch", "queries", "keys"))
-    assert (drawn["queries"], drawn["keys"]) == (["x", "y"], ["a", "b", "c"])
-    ((drawn,),) = maps_of(weights, *sequences, shape=("batch", "others", 3))
-    assert (drawn["queries"], drawn["keys"]) == (None, None)
-
-
-def test_static_axis_has_no_labels_if_two_sequences_have_its_size():
-    weights, labels = np.ones((1, 2, 3), "float32"), ["a", "b", "c"]
-    ((drawn,),) = maps_of(weights, (3, labels), shape=("batch", 2, 3))
-    assert drawn["keys"] == labels
-    ((drawn,),) = maps_of(weights, (3, labels), (3, labels), shape=("batch", 2, 3))
-    assert drawn["keys"] is None
-
-
-def test_model_without_weights_has_no_maps():
-    outputs = [Spec("weights", "float32", ("b", "q", "k"))]
-    case = Case("base", {}, {"weights": np.ones((1, 2, 3))})
-    assert attention_maps.attention_maps(case, manifest_of((), outputs), [Example((), (), ())]) == []
+    letters = ["a", "b", "c"]
+    sequences = ("keys", letters), ("queries", ["x", "y"]), ("keys", ["d", "e", "f"]), (3, letters), (2, ["z", "z"])
+    for queries, keys, expected in (
+        ("queries", "keys", (["x", "y"], letters)),
+        (2, "others", (["z", "z"], None)),
+        ("others", 3, (None, letters)),
+    ):
+        ((drawn,),) = maps_of(np.ones((1, 2, 3), "float32"), *sequences, shape=("batch", queries, keys))
+        assert (drawn["queries"], drawn["keys"]) == expected
+    ((drawn,),) = maps_of(np.ones((1, 2, 3), "float32"), (3, letters), (3, letters), shape=("batch", 2, 3))
+    assert drawn["keys"] is None  # two axes may have one static size by chance

@@ -13,7 +13,6 @@ from bundles import alter_manifest, names, reseal, small_inputs
 from golden_bundles import golden_bundle
 
 from keras_attn_export import Bundle, ExportError, InputError, load_bundle
-from keras_attn_export._report import write_report
 from keras_attn_export._report.page import GENERATOR
 from keras_attn_export._standalone import verify
 
@@ -217,18 +216,3 @@ def test_wrong_inputs_and_labels_are_refused(exported, tmp_path, options, messag
     with pytest.raises(InputError, match=message):
         load_bundle(exported).write_report(tmp_path / "page.html", **options)
     assert os.listdir(tmp_path) == []
-
-
-def test_full_disk_leaves_the_page_that_was_there(exported, tmp_path, monkeypatch):
-    opened = load_bundle(exported)
-    page = opened.write_report(tmp_path / "page.html")
-    before = page.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(write_report.Path, "replace", full)
-    with pytest.raises(ExportError, match=r"Cannot write .*page.html: No space left on device"):
-        opened.write_report(page)
-    assert page.read_bytes() == before
-    assert os.listdir(tmp_path) == ["page.html"]

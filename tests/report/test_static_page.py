@@ -82,16 +82,6 @@ def test_pointer_shows_the_weight_of_a_cell(browser, page, speller_bundle):
     assert readout == expected
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_masked_cells_differ_from_small_weights(browser, page, scheme):
-    browser.open(page, scheme=scheme)
-    browser.wait(MAPS)
-    pixel = "arguments[0].getContext('2d').getImageData(arguments[1], 0, 1, 1).data[3]"
-    canvas = browser.run(SECTION, "looks:").find_element("css selector", "canvas")
-    assert browser.run(f"return {pixel}", canvas, 4) == 0  # the pattern behind the canvas
-    assert browser.run(f"return {pixel}", canvas, 0) == 255
-
-
 def test_names_are_escaped(browser, tmp_path, speller_bundle):
     manifest = json.loads(json.dumps(speller_bundle.manifest))
     manifest["model"] = HOSTILE

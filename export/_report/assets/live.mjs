@@ -270,19 +270,21 @@ function answersOf(inputs, outputs) {
     return matches.length && (typeof axis === 'string' || matches.length === 1) ? matches[0].words : null
   }
   const maps = page.outputs.filter(({ layer }) => layer).map((spec) => {
-    const { shape, data } = firstRow(tensors.get(spec.name))
+    const { shape, data } = firstRow(spec, tensors.get(spec.name))
     const [queries, keys] = [shape.length > 1 ? spec.shape.at(-2) : null, spec.shape.at(-1)]
     const of = [shape.slice(0, -2).reduce((product, size) => product * size, 1), shape.at(-2) ?? 1, shape.at(-1)]
     const labels = { queries: queries === null ? null : labelsAlong(queries), keys: labelsAlong(keys) }
     return heatmaps({ output: spec.name, layer: spec.layer, shape: of, of, weights: data, ...labels })
   })
-  const predictions = page.outputs.filter(({ layer }) => !layer)
-  return [...predictions.map((spec) => predictionOf(spec, tensors.get(spec.name))), ...maps]
+  const predictions = page.outputs.filter(({ layer }) => !layer).map((spec) => [spec, tensors.get(spec.name)])
+  const isText = ([spec, tensor]) => wordsOf(spec, tensor) !== null
+  const sorted = [...predictions.filter(isText), ...predictions.filter((entry) => !isText(entry))]
+  return [...sorted.map(([spec, tensor]) => predictionOf(spec, tensor)), ...maps]
 }
 
 /** Return the first example of a tensor. */
-function firstRow({ dtype, shape, data }) {
-  if (!shape.length) return { dtype, shape, data }
+function firstRow({ has_batch: hasBatch }, { dtype, shape, data }) {
+  if (!hasBatch) return { dtype, shape, data }
   return { dtype, shape: shape.slice(1), data: data.slice(0, data.length / (shape[0] || 1)) }
 }
 
@@ -292,7 +294,7 @@ const hasPositions = (spec) => spec.shape.length === (isScores(spec) ? 3 : 2)
 /** Return the word of each position of the first example: a string, or the label of an id or of the best class. */
 function wordsOf(spec, tensor) {
   const { labels, dtype } = spec
-  const { data } = firstRow(tensor)
+  const { data } = firstRow(spec, tensor)
   if (dtype === 'string') return [...data]
   if (!labels || !(hasPositions(spec) || spec.shape.length === (isScores(spec) ? 2 : 1))) return null
   if (isScores(spec)) return scoreRows(data, labels).map((row) => bestOf(row, labels, 1)[0]?.label ?? 'NaN')
@@ -318,9 +320,9 @@ function predictionOf(spec, tensor) {
   const joint = !spec.labels ? ', ' : haveCharacters(spec.labels) ? '' : ' '
   const parts = words
     ? [make('p', { className: 'answer', textContent: words.join(joint).trimEnd() })]
-    : [make('p', {}, make('code', { textContent: numbersText(firstRow(tensor)) }))]
+    : [make('p', {}, make('code', { textContent: numbersText(firstRow(spec, tensor)) }))]
   const hasScores = words && spec.labels && isScores(spec)
-  if (hasScores) parts.push(scoreTable(spec, scoreRows(firstRow(tensor).data, spec.labels)))
+  if (hasScores) parts.push(scoreTable(spec, scoreRows(firstRow(spec, tensor).data, spec.labels)))
   return make('div', { className: 'prediction' }, make('h4', { textContent: spec.name }), ...parts)
 }
 
