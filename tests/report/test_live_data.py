@@ -44,15 +44,16 @@ def array_of(tensor):
 
 @pytest.mark.parametrize("tolerance", [{"relative": 1e-5, "absolute": 1e-6}, {"relative": 0, "absolute": 0.0}], ids=str)
 @pytest.mark.parametrize("has_rounding", [False, True])
-def test_differences_at_the_limit_match_and_above_it_do_not(tolerance, has_rounding):
+def test_limit_of_each_element_is_that_of_verify(tolerance, has_rounding):
     expected = np.array([[1e6, 0.5, 0.001], [-1e9, -1e9, 1e-3]])
-    rounding = {"y": np.array([[1, 1e-9, 1e-9], [0, 4, 0]])} if has_rounding else {}
+    rounding = {"y": np.array([[100, 1e-9, 1e-9], [0, 4, 0]])} if has_rounding else {}
     case = Case("base", {}, {"y": expected}, rounding)
     ((output,),) = [data["outputs"] for data in replay_data([case], tolerance)]
-    limits = array_of(output["limits"])
-    for factor, matches in ((0.99, True), (1.01, not limits.any())):
-        (row,) = verify.compare(case, {"y": expected + factor * limits}, tolerance)
-        assert row["passed"] is matches
+    for index, limit in np.ndenumerate(array_of(output["limits"])):
+        actual = expected.copy()
+        actual[index] += 0.9 * limit or 1e-6
+        (row,) = verify.compare(case, {"y": actual}, tolerance)
+        assert row["of_limit"] == pytest.approx(0.9 if limit else np.inf, rel=1e-4)
 
 
 def test_rounding_decides_integers():

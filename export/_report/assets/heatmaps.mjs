@@ -88,10 +88,12 @@ function mapOf(head, show) {
   canvas.style.width = `${columns * cell}px`
   canvas.style.height = `${rows * cell}px`
   draw(canvas, head)
-  canvas.addEventListener('pointermove', ({ offsetX, offsetY }) => {
+  const showCell = ({ offsetX, offsetY }) => {
     const [row, column] = [Math.floor(offsetY / cell), Math.floor(offsetX / cell)]
     if (row >= 0 && column >= 0 && row < rows && column < columns) show(row, column)
-  })
+  }
+  canvas.addEventListener('pointermove', showCell)
+  canvas.addEventListener('pointerdown', showCell) // a finger does not move
   const hasLabels = cell >= CELL.labelled
   const keys = labelsOf(hasLabels ? head.keys?.slice(0, columns) : null, 'keys', cell)
   const queries = labelsOf(hasLabels ? head.queries?.slice(0, rows) : null, 'queries', cell)
