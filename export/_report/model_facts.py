@@ -43,7 +43,7 @@ def facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[tuple[
     rows = [
         ("ONNX", f"{size(verify.MODEL + '*')}, opset {manifest.opset}"),
         ("runs on", f"onnxruntime {manifest.lowest_onnxruntime} or newer"),
-        ("SavedModel", size("saved_model/**/*")),
+        *([("SavedModel", size("saved_model/**/*"))] if report.saved_model_rows else []),
         ("precision", manifest.precision),
         ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
         ("Keras's backend", manifest.backend),
@@ -64,9 +64,12 @@ def proof(manifest: Manifest, report: ParityReport) -> str:
     """Return the sentences about the runtimes and limits of the comparison."""
     limits = manifest.parity["tolerance"]
     more = f", or {limits['relative']:g} relative, {limits['absolute']:g} absolute" if any(limits.values()) else ""
+    onnx = f"The ONNX model in onnxruntime ({report.provider})"
+    compared = (
+        f"{onnx} and the SavedModel in a process without Keras were" if report.saved_model_rows else f"{onnx} was"
+    )
     return (
-        f"The ONNX model in onnxruntime ({report.provider}) and the SavedModel in a process without Keras were "
-        f"compared with these outputs. The limit is what rounding does to this model, as measured{more}. "
+        f"{compared} compared with these outputs. The limit is what rounding does to this model, as measured{more}. "
         "Other inputs were not compared."
     )
 

@@ -104,7 +104,8 @@ def test_verdicts_equal_those_of_verify(browser, tmp_path):
     cases = [Case(name, arrays_of({**EQUAL, **change}), golden, rounding) for name, change in CHANGES.items()]
     tolerance = {"relative": 0.0, "absolute": 1e-5}
     bundle = golden_bundle(tmp_path / "b", nodes, *ports, cases, parity={"tolerance": tolerance, "cases": len(cases)})
-    open_live(browser, bundle)
+    verdict = open_live(browser, bundle)
+    assert verdict.endswith("f_out in case beyond the limit is outside the tolerance, and 6 more.")
     shown = browser.run(
         "return [...document.querySelectorAll('#replay-rows tr')]"
         ".map((row) => [...row.children].map((cell) => cell.textContent))"

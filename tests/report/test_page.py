@@ -104,6 +104,7 @@ def test_logits_are_called_scores_and_nan_has_no_label(tmp_path):
     text = classifier_text(tmp_path, [[0.25, 2, 1], [np.nan, 2, 1]], "species = Identity(x)", golden=(-1, 0, 3))
     assert "species versicolor score versicolor 2 virginica 1 setosa 0.25" in text
     assert "probability" not in text
+    assert "SavedModel" not in text  # the bundle has none
     assert "x NaN 2 1 species NaN The model" in text
 
 

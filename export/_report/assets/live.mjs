@@ -96,7 +96,7 @@ async function replayCase(run, { name, inputs, outputs }) {
 /** Replay the golden cases and show a verdict for each of them; return whether all match. */
 async function replay(run) {
   const table = document.getElementById('replay-rows')
-  let [count, failures, worst] = [0, 0, 0]
+  let [count, failures, worst, first] = [0, 0, 0, '']
   const begin = performance.now()
   for (const [index, golden] of page.cases.entries()) {
     showVerdict(`Replaying the golden cases in your browser: ${index} of ${page.cases.length} …`)
@@ -113,12 +113,13 @@ async function replay(run) {
       make('td', { className: 'number', textContent: largest('share').toPrecision(2) })))
     count += outputs.length
     failures += problems.length
+    if (problems.length) first ||= `${problems[0].name} in case ${golden.name} ${problems[0].problem}`
     worst = Math.max(worst, largest('share'))
   }
   document.getElementById('replayed').hidden = false
   const matches = `${count - failures} of ${count} outputs over ${page.cases.length} cases match here, in your browser`
   showVerdict(failures
-    ? `Replayed: ${matches}. The table of replayed cases names the others.`
+    ? `Replayed: ${matches}. ${first}${failures > 1 ? `, and ${failures - 1} more` : ''}.`
     : `Replayed: ${matches} (onnxruntime-web ${page.live.version}, ${Math.round(performance.now() - begin)} ms; ` +
       `largest difference ${worst.toFixed(2)} of its limit).`, failures ? 'bad' : 'good')
   return failures === 0
