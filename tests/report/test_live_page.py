@@ -182,6 +182,21 @@ def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
     assert browser.complaints() == []
 
 
+def test_text_of_a_fixed_length_is_padded(browser, tmp_path):
+    ports = {"text": ("int32", ["batch", 4])}, {"copy": ("int32", ["batch", 4])}
+    labels = {name: ["<", "a", "<pad>", "<s>", "b"] for name in ("text", "copy")}
+    ids = np.array([[3, 1, 4, 2]], "int32")
+    bundle = golden_bundle(
+        tmp_path / "b", "copy = Identity(text)", *ports, [Case("base", {"text": ids}, {"copy": ids})]
+    )
+    open_live(browser, bundle, report={"labels": labels})
+    assert browser.find("#form [name=text]").get_attribute("value") == "<s>ab<pad>"
+    assert enter(browser, "text", "<s>a") == "copy <s>a<pad><pad>"
+    assert enter(browser, "text", "<a") == "copy <a<pad><pad>"
+    assert enter(browser, "text", "ababa") == "text takes 4 at most; it has 5"
+    assert enter(browser, "text", "a<t>") == "text: “t” is not among its labels"
+
+
 SPECIES = ["setosa", "versicolor", "virginica"]
 
 

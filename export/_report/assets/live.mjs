@@ -136,7 +136,7 @@ function showVerdict(text, verdict = '') {
 
 // -------------------------------------------------------------------- form
 
-const isPadding = (label) => /^[<[]?(pad)?[>\]]?$/i.test(label)
+const isPadding = (label) => /^([<[]?pad[>\]]?)?$/i.test(label)
 const isUnknown = (label) => /^[<[]?unk(nown)?[>\]]?$/i.test(label)
 const haveCharacters = (labels) => labels.every((label) => [...label].length <= 1 || /^[<[].*[>\]]$/.test(label))
 const nested = (value, { shape }) => shape.reduce((inner) => [inner], value) // one element
