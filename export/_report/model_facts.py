@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from .._bundle.calibration_text import calibration_lines
@@ -77,9 +76,5 @@ def proof(manifest: Manifest, report: ParityReport) -> str:
 def comparisons(report: ParityReport) -> list[tuple[ParityRow, str, str, float]]:
     """Return the rows of the comparison, the largest difference first: with shape, runtime and share of the limit."""
     rows = [(row, "onnxruntime") for row in report.rows] + [(row, "SavedModel") for row in report.saved_model_rows]
-    records = [(row, shape_text(row.shape), runtime, _finite(row.of_limit)) for row, runtime in rows]
+    records = [(row, shape_text(row.shape), runtime, min(row.of_limit, MAX_SHARE)) for row, runtime in rows]
     return sorted(records, key=lambda record: (record[0].passed, -record[3]))
-
-
-def _finite(share: float) -> float:
-    return share if math.isfinite(share) else MAX_SHARE

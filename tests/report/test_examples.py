@@ -13,13 +13,12 @@ SPECIES = ["setosa", "versicolor", "virginica"]
 
 
 def example(inputs, outputs, labels, *, index=0, probabilities=("scores",), **entries):
-    """Return an example of arrays by name; their first axis is the batch and the second, of inputs, "time"."""
+    """Return an example of arrays by name; their first axes are "batch" and "time"."""
 
     def specs(arrays):
-        sizes = {
-            name: ("batch", *(("time",) if array.ndim == 2 else ()), *array.shape[2:]) for name, array in arrays.items()
-        }
-        return [Spec(name, str(array.dtype), sizes[name][: array.ndim]) for name, array in arrays.items()]
+        sizes = {0: "batch", 1: "time"}
+        shapes = [tuple(sizes.get(axis, size) for axis, size in enumerate(array.shape)) for array in arrays.values()]
+        return [Spec(name, str(arrays[name].dtype), shape) for name, shape in zip(arrays, shapes, strict=True)]
 
     manifest = manifest_of(specs(inputs), specs(outputs), **entries)
     return example_of(index, Case("base", inputs, outputs), manifest, labels, probabilities)
@@ -59,12 +58,6 @@ def test_best_classes_have_their_probabilities():
     best = prediction([[0.1, 0.65, 0.25]])
     assert (best.text, best.is_text, best.has_probabilities, best.is_sequence) == ("versicolor", True, True, False)
     assert best.rows == (("versicolor", "0.65"), ("virginica", "0.25"), ("setosa", "0.1"))
-
-
-def test_logits_are_no_probabilities():
-    best = prediction([[-3, 0.123456, 20]], probabilities=())
-    assert (best.text, best.has_probabilities) == ("virginica", False)
-    assert best.rows == (("virginica", "20"), ("versicolor", "0.1235"), ("setosa", "-3"))
 
 
 @pytest.mark.parametrize("scores", [[np.nan, 1, 0], [1, 0, np.nan], [np.nan] * 3])

@@ -162,13 +162,6 @@ def test_warnings_are_above_the_content(bundle):
     assert 0 < text.index(warning) < text.index("<main>")
 
 
-def test_manifest_of_an_earlier_version_gives_a_page_without_maps(bundle):
-    alter_manifest(bundle, weights_of=..., counts=...)  # as those of earlier versions do
-    page = written(bundle)
-    assert 'class="maps"' not in page
-    assert 'id="proof"' in page
-
-
 # The file.
 
 
