@@ -85,7 +85,8 @@ def restore_folder(target: Path) -> bool:
 
 def old_name(target: Path) -> Path:
     """Return the name of a folder while another one takes its place."""
-    return target.with_name(f"{target.name}.old")
+    absolute = Path(os.path.abspath(target))  # "." has no name
+    return absolute.with_name(f"{absolute.name}.old")
 
 
 def reason_of(error: OSError) -> str:

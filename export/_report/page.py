@@ -85,8 +85,15 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["difference"] = difference_text
+    environment.filters |= {"difference": difference_text, "with_code": _with_code}
     return environment
+
+
+def _with_code(text: str) -> Any:
+    """Return a message as HTML, with names between backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _live_files(folder: Path, web: WebRuntime) -> dict[str, str]:

@@ -159,7 +159,7 @@ def test_warnings_are_above_the_content(bundle):
     reseal(bundle, "parity/report.json")
     (warning,) = load_bundle(bundle).report.warnings
     text = html.unescape(written(bundle))
-    assert 0 < text.index(warning) < text.index("<main>")
+    assert 0 < text.index(warning.replace("`context`", "<code>context</code>")) < text.index("<main>")
 
 
 # The file.

@@ -117,10 +117,10 @@ async function replay(run) {
     worst = Math.max(worst, largest('share'))
   }
   document.getElementById('replayed').hidden = false
-  const matches = `${count - failures} of ${count} outputs over ${page.cases.length} cases match here, in your browser`
+  const place = `over ${page.cases.length} cases in your browser`
   showVerdict(failures
-    ? `Replayed: ${matches}. ${first}${failures > 1 ? `, and ${failures - 1} more` : ''}.`
-    : `Replayed: ${matches} (onnxruntime-web ${page.live.version}, ${Math.round(performance.now() - begin)} ms; ` +
+    ? `Replayed: ${failures} of ${count} outputs differ ${place}. ${first}${failures > 1 ? `, and ${failures - 1} more` : ''}.`
+    : `Replayed: all ${count} outputs match ${place} (onnxruntime-web ${page.live.version}, ${Math.round(performance.now() - begin)} ms; ` +
       `largest difference ${worst.toFixed(2)} of its limit).`, failures ? 'bad' : 'good')
   return failures === 0
 }
