@@ -1,4 +1,4 @@
-"""Write files and folders under a temporary name, and rename them once they are complete and on the disk."""
+"""Atomic writes of files and folders: under a temporary name, renamed when complete and on the disk."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from ._errors import BundleError, ExportError
 from ._places import Refusal, check_place, unless_a_file
 
-_REPLACING = "replacing"  # in the temporary folder of a process that may have renamed the old folder
-_MOMENT = 0.1  # seconds; between its two renames a process needs far less
+_MARKER = "replacing"  # file in a temporary folder: the target that it names may have been renamed to NAME.old
+_RENAME_SECONDS = 0.1  # more than a running process needs between its two renames
 
 
 @contextlib.contextmanager
@@ -52,10 +52,10 @@ def atomic_folder(target: Path, refusal: Refusal) -> Iterator[Path]:
             _check_folder(target, refusal)
             target.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
-                old_name(target).lstat()  # fails now, and not after the work, if the name is too long
-            staging = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=".partial", dir=target.parent))
+                old_path(target).lstat()  # fails now, and not after the block, if the name is too long
+            staging = Path(tempfile.mkdtemp(prefix=f".{target.name[:40]}.", suffix=".partial", dir=target.parent))
             undo.callback(_clean_up, staging, target)
-            (content := staging / "bundle").mkdir()  # unlike `mkdtemp`, with the permissions that the user chose
+            (content := staging / "bundle").mkdir()  # with the user's umask: only its owner can read what mkdtemp makes
         except OSError as error:
             raise BundleError(f"Cannot write beside {target}: {reason_of(error)}.") from error
         yield content
@@ -63,28 +63,28 @@ def atomic_folder(target: Path, refusal: Refusal) -> Iterator[Path]:
             for path in content.rglob("*"):
                 if path.is_file():
                     _sync(path)
-            _check_folder(target, refusal)  # again: the work took long
+            _check_folder(target, refusal)  # again: something may have appeared during the block
             _put_in_place(content, target)
         except OSError as error:
             raise BundleError(f"Cannot write {target}: {reason_of(error)}.") from error
 
 
 def restore_folder(target: Path) -> bool:
-    """Rename `NAME.old` back to `target`, or remove it if `target` exists, where a killed process left it.
+    """Undo or finish the replacement of a folder by a process that was killed; return whether there was one.
 
-    Its temporary folder shows that; without one, `NAME.old` is the user's own.
+    `NAME.old` is renamed to `target`, or removed if `target` exists. Without a temporary folder that has the marker of
+    `target`, `NAME.old` is the user's own and stays.
     """
-    left = target.parent.iterdir() if old_name(target).is_dir() else ()
-    marked = [path for path in left if path.name.startswith(_prefix(target)) and (path / _REPLACING).exists()]
+    marked = [path for path in old_path(target).parent.glob(".*.partial") if _is_marked(path, target)]
     if marked:
-        time.sleep(_MOMENT)  # a living process may be between its renames
+        time.sleep(_RENAME_SECONDS)  # a process that still runs completes its second rename
     for staging in marked:
         _clean_up(staging, target)
     return bool(marked)
 
 
-def old_name(target: Path) -> Path:
-    """Return the name of a folder while another one takes its place."""
+def old_path(target: Path) -> Path:
+    """Return the path NAME.old, to which a folder is renamed while it is replaced."""
     absolute = Path(os.path.abspath(target))  # "." has no name
     return absolute.with_name(f"{absolute.name}.old")
 
@@ -94,34 +94,36 @@ def reason_of(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
 
 
-def _prefix(target: Path) -> str:
-    return f".{target.name[:40]}."  # a name may have 255 bytes
-
-
 def _check_folder(target: Path, refusal: Refusal) -> None:
     check_place(target, refusal, error=BundleError, in_a_folder=False)
-    old = old_name(target)
+    old = old_path(target)
     if os.path.lexists(target) and os.path.lexists(old):
         raise BundleError(f"{old} is in the way: {target} moves there while it is replaced. Rename or remove it.")
 
 
 def _put_in_place(content: Path, target: Path) -> None:
     if os.path.lexists(target):
-        content.with_name(_REPLACING).touch()
-        target.rename(old_name(target))
+        (content.parent / _MARKER).write_bytes(os.fsencode(target.name))
+        target.rename(old_path(target))
     content.rename(target)  # fails if another process has put its folder there
 
 
+def _is_marked(staging: Path, target: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return (staging / _MARKER).read_bytes() == os.fsencode(os.path.basename(os.path.abspath(target)))
+    return False
+
+
 def _clean_up(staging: Path, target: Path) -> None:
-    """Remove a temporary folder; before, put the old folder back, or into it if the new one is in place."""
-    if (staging / _REPLACING).exists():
+    """Rename NAME.old back, or into the temporary folder if `target` exists; then remove the temporary folder."""
+    if _is_marked(staging, target):
         with contextlib.suppress(FileNotFoundError):  # nothing was renamed, or another process has cleaned up
-            old_name(target).rename(staging / "replaced" if os.path.lexists(target) else target)
+            old_path(target).rename(staging / "replaced" if os.path.lexists(target) else target)
     shutil.rmtree(staging, ignore_errors=True)
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    with contextlib.suppress(OSError):  # of the first that holds something
+    with contextlib.suppress(OSError):  # of the first folder that is not empty
         for folder in folders:
             folder.rmdir()
 

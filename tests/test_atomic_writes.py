@@ -174,6 +174,15 @@ def test_folder_of_the_user_at_the_old_name_stays(old):
     assert (contents(old), contents(mine)) == (NEW, dict.fromkeys(FILES, "mine"))
 
 
+def test_folder_of_the_user_stays_beside_a_killed_export_of_another_name(old):
+    (mine := old.with_name("bundle.old")).mkdir()
+    (other := old.with_name(".bundle.v2.abcdefgh.partial")).mkdir()
+    (other / "replacing").write_text("bundle.v2")
+    check_refused(old, "is in the way", overwrite=True)
+    assert mine.exists()
+    assert other.exists()
+
+
 def test_load_restores_the_old_bundle_with_a_warning(bundle):
     bundle.rename(bundle.with_name("bundle.old"))
     with pytest.warns(UserWarning, match=r"bundle was restored from .*bundle\.old"):

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from .._atomic_writes import old_name, restore_folder
+from .._atomic_writes import old_path, restore_folder
 from .._errors import BundleError
 from .._places import unless_a_folder, unless_overwriting
 from .._standalone import verify
@@ -68,7 +68,7 @@ def unless_replaceable(there: Path, *, overwrite: bool) -> str | None:
 
 def restore_bundle(folder: Path) -> None:
     """Put back a bundle that an export had renamed to `NAME.old` when it was killed."""
-    old = old_name(folder)
+    old = old_path(folder)
     if os.path.lexists(folder) or not is_bundle(old):
         return
     with contextlib.suppress(OSError):  # a folder that may only be read: the caller finds no bundle

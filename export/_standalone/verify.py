@@ -604,53 +604,54 @@ def check_arrays(said: str, kind: str, arrays: Arrays, specs: Iterable[Spec]) ->
 
 # ------------------------------------------------------------------- stopping
 
-GRACE = 1.5  # seconds until a command ends although something catches or delays what a signal raises
-_heeding = False  # whether `stopping_at_signals` is active
+GRACE_SECONDS = 1.5  # from a signal to `os._exit`, if code catches the exception or a C call delays it
+_handles_signals = False  # whether `stopping_at_signals` is active in the main thread
 
 
 @contextlib.contextmanager
 def stopping_at_signals() -> Iterator[list[int]]:
     """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield the signals that came."""
-    global _heeding
+    global _handles_signals
     signals: list[int] = []
+    timer = threading.Timer(GRACE_SECONDS, lambda: os._exit(128 + signals[0]))
+    is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals  # others get no signals
+    # `nohup` and the `&` of a shell ignore signals
+    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(each) != signal.SIG_IGN]
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)
-        for each in handlers:  # it may come twice: `timeout` sends it to the process and to its group
-            signal.signal(each, signal.SIG_IGN)
+        for other in caught:  # a second one would interrupt the cleanup: `timeout` sends two
+            signal.signal(other, signal.SIG_IGN)
         timer.start()
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    timer = threading.Timer(GRACE, lambda: os._exit(128 + signals[0]))
-    timer.daemon = True
-    before, _heeding = _heeding, threading.current_thread() is threading.main_thread()  # others get no signals
-    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if _heeding and signal.getsignal(each) != signal.SIG_IGN]
-    handlers = {each: signal.signal(each, stop) for each in caught}
+    handlers = {number: signal.signal(number, stop) for number in caught}
+    _handles_signals = is_main
     try:
         yield signals
     finally:
         timer.cancel()
-        _heeding = before
+        _handles_signals = before
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def interruptible(compute: Callable[[Any], Any]) -> Any:
-    """Call a function with `onnxruntime.RunOptions` whose runs end at a signal; outside of a command, with `None`."""
-    if not _heeding or threading.current_thread() is not threading.main_thread():
+    """Call a function with `onnxruntime.RunOptions` that a signal terminates; outside of a command, with `None`."""
+    if not _handles_signals or threading.current_thread() is not threading.main_thread():
         return compute(None)
     import onnxruntime as ort
 
-    # Python handles no signal while its main thread is in onnxruntime.
-    options, thread = ort.RunOptions(), ThreadPoolExecutor(1)
-    future = thread.submit(compute, options)
+    # Python runs handlers of signals in the main thread only, and not while that is in onnxruntime.
+    options, executor = ort.RunOptions(), ThreadPoolExecutor(1)
+    future = executor.submit(compute, options)
     try:
         while not future.done():
             wait([future], timeout=0.1)  # Windows handles no signal during a longer wait
         return future.result()
     finally:
         options.terminate = True
-        thread.shutdown(wait=False)
+        executor.shutdown(wait=False)
 
 
 # ------------------------------------------------------------------- running

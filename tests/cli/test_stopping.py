@@ -149,7 +149,7 @@ def test_process_ends_although_a_library_catches_the_interrupt(tmp_path):
     time.sleep(2)
     code, out, _, seconds = ended(process, signal.SIGINT)
     assert (code, out) == (130, "caught\n")
-    assert seconds > verify.GRACE - 0.1
+    assert seconds > verify.GRACE_SECONDS - 0.1
 
 
 IMPORTED = """

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 from environments import with_support
-from killing import make_bundle, name_of, stage
+from killing import loaded_name, make_bundle, stage
 
 WRITER = """
 import json, sys
@@ -62,14 +62,14 @@ def test_concurrent_overwriting_leaves_a_complete_bundle(target, sources):
     read = Counter()
 
     def load():
-        read[name_of(target)] += 1  # or an error, of a bundle that is replaced during the read
+        read[loaded_name(target)] += 1  # or an error, of a bundle that is replaced during the read
         time.sleep(0.001)
 
     results = race(target, sources, overwrite=True, times=30, meanwhile=load)
     assert all(done + len(errors) == 30 for done, errors in results)
     assert sum(done for done, _ in results) > 30
     assert sum(read[name] for name in "abcd") > 20
-    assert name_of(target) in "abcd"
+    assert loaded_name(target) in "abcd"
     assert os.listdir(target.parent) == ["bundle"]
 
 
@@ -79,5 +79,5 @@ def test_concurrent_exports_without_overwriting_keep_the_first(target, sources):
     assert sorted(done for done, _ in results) == [0, 0, 0, 1]
     for done, errors in results:
         assert done or "already exists" in errors[0] or "Directory not empty" in errors[0]
-    assert name_of(target) in "abcd"
+    assert loaded_name(target) in "abcd"
     assert os.listdir(target.parent) == ["bundle"]

@@ -1,7 +1,7 @@
-"""Kill processes that write bundles, and look at what is left: a script, started by test_kill.py.
+"""Script: stop exports at every line of `_atomic_writes.py`, and check the bundle that is left.
 
-`python killing.py FOLDER` prints JSON. It is a process of its own since it forks: from one with few threads, in which
-everything slow is imported once.
+`python killing.py FOLDER` prints JSON. It is a process of its own since it forks for each line: a fork needs a process
+with few threads, in which slow imports are done.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 from onnx_bundles import manifest_of
 
 from keras_attn_export import BundleError, _atomic_writes, load_bundle
-from keras_attn_export._atomic_writes import atomic_folder, old_name
+from keras_attn_export._atomic_writes import atomic_folder, old_path
 from keras_attn_export._bundle.folder import seal, unless_replaceable
 from keras_attn_export._standalone.verify import Spec
 
@@ -43,25 +43,22 @@ def fail_to_export(target):
         raise BundleError("the model cannot be exported")
 
 
-def ended(child):
-    """Run a function in a forked process, told to end as the command line is, and return the exit code."""
+def exit_code_of_fork(function):
+    """Run a function in a forked process, and return its exit code: 130 for an interrupt, negative for a signal."""
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     code = 1
     try:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        child()
+        function()
         code = 0
     except KeyboardInterrupt:
         code = 130
-    except SystemExit as stop:
-        code = int(stop.code or 0)
     finally:
         os._exit(code)
 
 
-def run_traced(run, number=0, deed=None):
-    """Run a function, do a deed at one of the lines of `_atomic_writes.py` that it comes to, and return their count."""
+def run_traced(function, line=0, action=None):
+    """Run a function, call `action` at an executed line of `_atomic_writes.py`, and return the number of lines."""
     count = 0
 
     def trace(frame, event, _):
@@ -70,13 +67,13 @@ def run_traced(run, number=0, deed=None):
             return None
         if event == "line":
             count += 1
-            if count == number:
-                deed()
+            if count == line:
+                action()
         return trace
 
     sys.settrace(trace)
     try:
-        run()
+        function()
     finally:
         sys.settrace(None)
     return count
@@ -86,8 +83,12 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-def name_of(target):
-    """Return which bundle is in place, after checking all of its files, or the error."""
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def loaded_name(target):
+    """Load the bundle, which checks its files, and return its name, the error, or that it is absent."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a bundle that is restored
@@ -96,40 +97,35 @@ def name_of(target):
         return str(error) if target.exists() else "absent"
 
 
-def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def stop_at_each_line(folder):
-    """Return how many processes were stopped, and what was wrong afterwards."""
+    """Return the number of stopped processes, and descriptions of wrong results."""
     a, b, c = (make_bundle(folder / name, name) for name in "abc")
     stopped, problems = 0, []
-    for before, allowed in ((a, "ab"), (None, ("absent", "b"))):
-        lines = run_traced(partial(stage, b, fresh(folder, before)))
-        for number, stop, restore in itertools.product(
-            range(1, lines + 1), (kill, interrupt), (name_of, fail_to_export)
-        ):
-            target = fresh(folder, before)
-            ended(partial(run_traced, partial(stage, b, target), number, stop))
+    for before, allowed in ((a, ("a", "b")), (None, ("absent", "b"))):
+        lines = run_traced(partial(stage, b, make_target(folder, before)))
+        choices = itertools.product(range(1, lines + 1), (kill, interrupt), (loaded_name, fail_to_export))
+        for line, stop, restore in choices:
+            target = make_target(folder, before)
+            code = exit_code_of_fork(partial(run_traced, partial(stage, b, target), line, stop))
             restore(target)
-            found = name_of(target) if target.exists() else "absent"
+            # `loaded_name` alone would restore a bundle that `fail_to_export` should have restored
+            found = loaded_name(target) if target.exists() else "absent"
             stage(c, target)
-            after = name_of(target), old_name(target).exists()
+            after = loaded_name(target), old_path(target).exists()
             stopped += 1
-            if found not in allowed or after != ("c", False):
-                problems.append(
-                    f"{stop.__name__} at line {number} before {before}, {restore.__name__}: {found}, {after}"
-                )
+            if code not in (-signal.SIGKILL, 130) or found not in allowed or after != ("c", False):
+                problems.append(f"{stop.__name__} at line {line} before {before}, {restore.__name__}: {found}, {after}")
     return {"stopped": stopped, "problems": problems}
 
 
-def fresh(folder, old):
-    place = folder / "place"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
+def make_target(folder, old):
+    """Return the path of a bundle in an empty folder, with a copy of the old bundle if there is one."""
+    parent = folder / "place"
+    shutil.rmtree(parent, ignore_errors=True)
+    parent.mkdir()
     if old is not None:
-        shutil.copytree(old, place / "bundle")
-    return place / "bundle"
+        shutil.copytree(old, parent / "bundle")
+    return parent / "bundle"
 
 
 if __name__ == "__main__":
