@@ -88,7 +88,7 @@ def test_row_that_cannot_run_fails_alone(tmp_path, workers):
     good = [number for number in range(8) if number not in (3, 6)]
     assert found["id"] == [f"row {number}" for number in good]
     assert found["y"] == [[10.0 * (1 + each) for each in rows[number]] for number in good]
-    told = [(each["part"], each["row"], each["key"]) for each in errors]
+    told = [(each["file"], each["row"], each["key"]) for each in errors]
     assert told == [("x.parquet", number, f"row {number}") for number in (3, 6)]
     assert all("out of data bounds" in each["reason"] for each in errors)
 

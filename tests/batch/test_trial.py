@@ -8,7 +8,6 @@ from batch_tables import floats, run_table
 from onnx_bundles import onnx_bundle
 
 from keras_attn_export import ExportError, predict
-from keras_attn_export._batch import run_parts
 
 ONE = {"x": ("float32", ["batch", "time"])}
 A_NUMBER = ("float32", ["batch"])
@@ -124,28 +123,3 @@ def test_rows_that_affect_each_other_run_one_by_one(tmp_path, nodes, x, rows, al
     assert (done.one_by_one, found["y"], errors) == (True, alone, [])
 
 
-# The sum of a row, and of those longer than 64 steps what stands at their ends
-LATE = f"""{LONG} {SUM}
-    many = Constant <value = int64 {{64}}> ()
-    beyond = Greater (long, many)
-    at_end = Constant <value = int64 {{-1}}> ()
-    final = Gather <axis = 1> (x, at_end)
-    more = Add (sums, final)
-    y = Where (beyond, more, sums)
-"""
-
-
-def test_padding_that_changes_untried_rows_stops_the_run(tmp_path, monkeypatch):
-    """No tried row is long enough to show it; one row of each window runs again by itself."""
-    monkeypatch.setattr(run_parts, "WINDOW_ROWS", 256)
-    bundle = onnx_bundle(tmp_path / "bundle", LATE, ONE, {"y": A_NUMBER})
-    rng = np.random.default_rng(0)
-    short = [np.ones(rng.integers(1, 20), "float32") for _ in range(256)]
-    long = [np.ones(rng.integers(65, 120), "float32") for _ in range(2000)]
-    rows = [*short, *long, *short]
-    table = pa.table({"x": floats(rows)})
-    with pytest.raises(ExportError, match=r"^Row \d+ gives another `y` among other rows than by itself, .* of 1\.$"):
-        run_table(bundle, table, tmp_path)
-    assert not (tmp_path / "out" / "x.parquet").exists()
-    _, found, errors = run_table(bundle, table, tmp_path / "other", batch_size=1)
-    assert (found["y"], errors) == ([len(row) + (len(row) > 64) for row in rows], [])
