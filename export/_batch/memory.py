@@ -17,7 +17,7 @@ def memory_limit(requested: int | str | None) -> int:
     limit = int(float(match[1]) * UNITS[match[2]]) if match else 0
     if not 2**20 <= limit < 2**63:
         raise InputError(
-            f"`limit_memory` must be bytes or a text such as '2G', from 1 MiB on. Received: {requested!r}."
+            f"`limit_memory` must be bytes or a text such as '2G', of 1 MiB or more. Received: {requested}."
         )
     return limit
 

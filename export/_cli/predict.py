@@ -69,9 +69,8 @@ def main(arguments: argparse.Namespace) -> None:
             axes = ", ".join(f"`{axis}`" for axis in done.exact_axes)
             say(f"only rows of equal length share a batch along {axes}: padding changes outputs of the model")
     if done.errors_file is not None:
-        raise ExportError(
-            f"{done.errors:,} errors; the first: {_first_error(done.errors_file)}. See {done.errors_file}."
-        )
+        count = "1 row or file" if done.errors == 1 else f"{done.errors:,} rows or files"
+        raise ExportError(f"{count} failed; the first: {_first_error(done.errors_file)}. See {done.errors_file}.")
 
 
 def _first_error(file: Path) -> str:

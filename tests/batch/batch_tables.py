@@ -114,8 +114,8 @@ def assert_rows_equal(destination, oracle, *, without=()):
 
 
 def files_of(destination):
-    """Return the inode of each file in a destination outside `_predict`, by name."""
-    files = [file for file in destination.rglob("*") if file.is_file() and "_predict" not in file.parts]
+    """Return the inode of each file that readers of a destination see, by name."""
+    files = [file for file in destination.rglob("*.parquet") if "_predict" not in file.parts]
     return {file.relative_to(destination).as_posix(): file.stat().st_ino for file in files}
 
 
