@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import signal
@@ -17,37 +18,38 @@ from .._packages import needing
 from .._tables.parquet_files import first_line
 from .output_folder import OutputFolder
 from .run_file import run_file
-from .runner import Job, open_runner
+from .runner import Job, Runner
 
 MAX_RETRIES = 3  # of a file whose worker dies
 
 
-def run_on_ray(
-    files: Mapping[str, Path], job: Job, folder: OutputFolder, cores: int | None
-) -> Iterator[tuple[str, int]]:
+def run_on_ray(files: Mapping[str, Path], job: Job, folder: OutputFolder, cores: int | None) -> Iterator[Any]:
     """Run each file as a task of one core; yield its name and the number of rows written."""
     with _ray(cores) as ray:
         gpus = 1 if job.provider in ("cuda", "tensorrt", "migraphx") else 0
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=MAX_RETRIES)(_run_task)
-        one = replace(job, workers=1)
-        names = {task.remote(name, str(file), one, str(folder.folder)): name for name, file in files.items()}
-        left = list(names)
+        count = cores or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        one, waiting, running = replace(job, workers=1), list(files), dict[Any, str]()
         try:
-            while left:
-                (ready,), left = ray.wait(left)
-                yield names[ready], ray.get(ready)
+            while waiting or running:
+                for name in waiting[: count - len(running)]:
+                    running[task.remote(name, str(files[name]), one, str(folder.folder))] = waiting.pop(0)
+                (ready,), _ = ray.wait(list(running))
+                yield running.pop(ready), ray.get(ready)
         except ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, ExportError) else error from None
         except ray.exceptions.RayError as error:
             raise ExportError(f"Ray failed: {first_line(error)}. The same command continues the run.") from error
         finally:
-            for reference in left:
+            for reference in running:
                 ray.cancel(reference, force=True)
 
 
 def _run_task(name: str, file: str, job: Job, folder: str) -> int:
-    with open_runner(job) as runner:
-        return run_file(name, Path(file), runner, OutputFolder(folder), lambda rows: None)
+    return run_file(name, Path(file), _runner(job), OutputFolder(folder), lambda rows: None)
+
+
+_runner = functools.lru_cache(maxsize=1)(Runner)  # a worker keeps the session for its next file
 
 
 def check_ray() -> Any:

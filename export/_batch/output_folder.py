@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ except ImportError:  # Windows: two runs in one folder are not refused
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA_VERSION = 2
-Error = tuple[int | None, str | None, str]  # row, `None` for a file; key; reason
 
 
 class OutputFolder:
@@ -85,40 +84,29 @@ class OutputFolder:
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Write the manifest."""
         with whole_file(self.manifest) as file:
-            text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest}, indent=1)
-            file.write_text(text + "\n", encoding="utf-8")
+            file.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **manifest}, indent=1), encoding="utf-8")
 
-    def write_errors(self, name: str, errors: Sequence[Error]) -> None:
-        """Write the errors of a source file, or remove those of an earlier run."""
+    def write_errors(self, name: str, errors: Sequence[Mapping[str, Any]]) -> None:
+        """Write the errors of a source file, with the columns row (`None` for the file), key and reason."""
         import pyarrow as pa
         from pyarrow import parquet
 
+        types = {"file": pa.string(), "row": pa.int64(), "key": pa.string(), "reason": pa.string()}
+        table = pa.Table.from_pylist([{"file": name, **error} for error in errors], pa.schema(types))
         target = self.private / "errors" / name
-        if not errors:
-            target.unlink(missing_ok=True)
-            return
         target.parent.mkdir(parents=True, exist_ok=True)
-        columns = [[name] * len(errors), *map(list, zip(*errors, strict=True))]
         with whole_file(target) as file:
-            parquet.write_table(pa.table(columns, error_schema()), file)
+            parquet.write_table(table, file)
 
-    def merge_errors(self, names: Sequence[str]) -> int:
+    def merge_errors(self, names: Iterable[str]) -> int:
         """Write the errors of all source files as one table, and return its number of rows."""
-        from pyarrow import dataset, parquet
+        import pyarrow as pa
+        from pyarrow import parquet
 
-        files = [str(file) for name in names if (file := self.private / "errors" / name).is_file()]
-        if not files:
-            self.errors.unlink(missing_ok=True)
-            return 0
-        errors = dataset.dataset(files, error_schema(), format="parquet")
-        with whole_file(self.errors) as file, parquet.ParquetWriter(file, errors.schema) as writer:
-            for batch in errors.to_batches():
-                writer.write_batch(batch)
-        return int(errors.count_rows())
-
-
-def error_schema() -> Any:
-    """Return the `pyarrow.Schema` of the table of errors."""
-    import pyarrow as pa
-
-    return pa.schema([("file", pa.string()), ("row", pa.int64()), ("key", pa.string()), ("reason", pa.string())])
+        files = [file for name in names if (file := self.private / "errors" / name).is_file()]
+        errors = pa.concat_tables(parquet.read_table(file, partitioning=None) for file in files) if files else ()
+        self.errors.unlink(missing_ok=True)
+        if len(errors):
+            with whole_file(self.errors) as file:
+                parquet.write_table(errors, file)
+        return len(errors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from .._machine import usable_cpus
 from .._places import is_within
 from .._progress import shown_rows
 from .._standalone.verify import Manifest, check_provider, short_name
-from .._tables.parquet_files import UnreadableFileError, check_pyarrow, find_files, open_parquet
+from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet
 from .memory import memory_limit
 from .on_ray import check_ray, run_on_ray
 from .output_folder import OutputFolder
 from .padding_trial import try_batching
 from .run_file import run_file, table_error
-from .runner import Job, Runner, open_runner, results_of
+from .runner import Job, Runner, results_of
 
 ENGINES = ("local", "ray")
 BATCH_ROWS = 64  # larger batches are not faster on a core, see `scripts/bench batch`
@@ -71,39 +71,34 @@ def predict(
     """Run a bundle on every row of a table in Parquet, and write its outputs as Parquet.
 
     The source has a column for each input: lists with one level of nesting for each axis after the batch axis, of any
-    length along a dynamic axis. A missing column of lengths is computed. All other columns are copied. Outputs are
-    nested lists without padding. Each file of the source becomes one file of the destination, with the rows in the same
-    order; it appears when it is complete, and an interrupted run skips finished files.
+    length along a dynamic axis. Missing lengths are computed. Other columns are copied. Outputs are nested lists
+    without padding. Each file becomes one file, with rows in the same order. An interrupted run skips finished files.
 
     Args:
         bundle: A bundle, or its folder.
         source: A Parquet file, a folder of them, or a pattern such as `"data/*.parquet"`.
         destination: A folder: new, empty, or of an earlier run to be continued.
-        engine: `"local"`, or `"ray"` for one task per file, on this machine or on the cluster that the environment
-            variable `RAY_ADDRESS` names; needs `keras-attn[ray]`.
+        engine: `"local"`, or `"ray"` for one task per file, on this machine or the cluster of `RAY_ADDRESS`.
         batch_size: The largest number of rows in one run of the model; `None` for 64.
         workers: The number of concurrent runs; `None` for one per core.
         key: The column that identifies rows in the table of errors; it is copied to the output even if it is an input.
         provider: Where to run, as in `export_model`.
         outputs: The outputs to compute; `None` for all.
-        limit_memory: The memory for the model's tensors in a process, in bytes or as a string such as `"2G"`; `None`
-            for half of the available memory. Larger batches are split.
+        limit_memory: Bytes for the model's tensors in a process, or a string such as `"2G"`; `None` for half of the
+            available memory. Larger batches are split.
         resume: Whether to continue a run that the destination holds, instead of refusing it.
-        progress: A function that receives the number of finished rows and of all rows; `None` or `True` for a progress
-            bar on standard error if that is a terminal; `False` for none.
+        progress: A function that receives the numbers of finished rows and of all rows; `False` for no progress bar.
 
     Returns:
         Counts of rows. Rows that fail raise no error: `errors_file` lists them with the reason.
 
     Raises:
-        InputError: If an argument does not fit the model, no file of the source does, or the destination holds other
-            files, or the outputs of another bundle or source.
+        InputError: If an argument or the source does not fit the model, or the destination holds other files.
         BundleError: As for `load_bundle`; or if the batch axis of the model is static.
         ProviderError: If the provider is missing or fails.
         ExportError: If pyarrow or Ray is missing, the destination cannot be written, or another run writes to it.
     """
     begin = time.monotonic()
-    check_pyarrow()
     if engine == "ray":
         check_ray()
     elif engine != "local":
@@ -128,7 +123,7 @@ def predict(
     identity = {"bundle": digest, "outputs": list(names), "key": key}
     fingerprints = {name: f"{file.stat().st_size}-{file.stat().st_mtime_ns}" for name, file in files.items()}
     folder = OutputFolder(destination)
-    with folder.locked(resume=resume), open_runner(job, bundle) as runner:
+    with folder.locked(resume=resume), Runner(job, bundle) as runner:
         manifest = folder.read_manifest(identity, fingerprints)
         if not manifest:
             trial = runner.pool.submit(try_batching, runner, [*files.values()], axes)
@@ -141,25 +136,23 @@ def predict(
         written, done, total = 0, sum(counts[name] for name in files if name not in left), sum(counts.values())
         with shown_rows(progress) as show:
             show(done, total)
-            if engine == "ray":
-                results = run_on_ray(left, runner.job, folder, workers)
-            else:
-                results = _run_locally(left, runner, folder, lambda rows: show(done + rows, total))
-            for name, count in results:
+            on_ray = run_on_ray(left, runner.job, folder, workers)
+            locally = ((n, run_file(n, left[n], runner, folder, lambda rows: show(done + rows, total))) for n in left)
+            for name, count in on_ray if engine == "ray" else locally:
                 written, done = written + count, done + counts[name]
                 show(done, total)
         errors = folder.merge_errors([*files])
-    exact, resumed = tuple(axis for axis in axes if axis not in runner.job.paddable), len(files) - len(left)
-    table, seconds = folder.errors if errors else None, time.monotonic() - begin
-    alone = not manifest["together"]
-    return Predictions(folder.folder, table, written, errors, len(files), resumed, seconds, exact, alone)
-
-
-def _run_locally(
-    files: Mapping[str, Path], runner: Runner, folder: OutputFolder, report: Callable[[int], object]
-) -> Iterator[tuple[str, int]]:
-    for name, file in files.items():
-        yield name, run_file(name, file, runner, folder, report)
+    return Predictions(
+        destination=folder.folder,
+        errors_file=folder.errors if errors else None,
+        rows=written,
+        errors=errors,
+        parts=len(files),
+        resumed=len(files) - len(left),
+        seconds=time.monotonic() - begin,
+        exact_axes=tuple(axis for axis in axes if axis not in runner.job.paddable),
+        one_by_one=not manifest["together"],
+    )
 
 
 def _checked_outputs(manifest: Manifest, requested: Sequence[str] | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from .._tables.columns import to_lists
 from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
 from .._tables.rows import schema_error
 from .._whole_file import whole_file
-from .output_folder import Error, OutputFolder
+from .output_folder import OutputFolder
 from .runner import Chunk, Job, Runner, split_batch
 
 
@@ -26,7 +26,7 @@ def run_file(name: str, file: Path, runner: Runner, folder: OutputFolder, report
         folder: The folder.
         report: A function that receives the number of rows done.
     """
-    count, errors = 0, list[Error]()
+    count, errors = 0, list[dict[str, Any]]()
     try:
         with open_parquet(file) as opened:
             if reason := table_error(opened.schema_arrow, runner.manifest, runner.job):
@@ -36,13 +36,14 @@ def run_file(name: str, file: Path, runner: Runner, folder: OutputFolder, report
             with whole_file(target) as partial:
                 for chunk in _write_chunks(partial, opened, runner):
                     for row, reason in sorted(chunk.errors.items()):
-                        errors.append((count + row, _key_text(chunk.batch, row, runner.job.key), reason))
+                        key = _key_text(chunk.batch, row, runner.job.key)
+                        errors.append({"row": count + row, "key": key, "reason": reason})
                     count += chunk.batch.num_rows
                     report(count)
                 folder.write_errors(name, errors)  # before the output, which marks the file as finished
             return count - len(errors)
     except UnreadableFileError as error:
-        folder.write_errors(name, [(None, None, str(error))])
+        folder.write_errors(name, [{"reason": str(error)}])
         return 0
 
 

@@ -21,6 +21,7 @@ from .memory import is_out_of_memory
 
 DEVICE_FAILURES = ("cuda failure", "cudnn failure", "cublas failure", "cuda error")
 MAX_LIST_BYTES = 2**31 - 2**20  # offsets of Arrow lists have 32 bits
+TOO_LARGE = "needs more memory than `limit_memory`"
 POLL_SECONDS = 0.2  # on Windows a signal does not end a wait
 
 
@@ -67,10 +68,13 @@ def split_batch(batch: Any, manifest: Manifest, outputs: Sequence[Spec]) -> Iter
 class Runner:
     """A bundle opened for a job: one session, and a thread for each of its concurrent runs."""
 
-    def __init__(self, job: Job, bundle: Bundle) -> None:
+    def __init__(self, job: Job, bundle: Bundle | None = None) -> None:
         """Open the session."""
         import onnxruntime as ort
 
+        bundle = bundle or load_bundle(job.bundle)
+        if bundle.entries.manifest_sha256 != job.digest:
+            raise BundleError(f"{job.bundle} is another bundle on this machine. Share one folder between the machines.")
         self.job, self.manifest, self.pool = job, bundle.entries, ThreadPoolExecutor(job.workers)
         self.outputs = [spec for name in job.outputs for spec in self.manifest.outputs if spec.name == name]
         self.options = ort.RunOptions()
@@ -88,6 +92,15 @@ class Runner:
         # runs of one thread each scale better than several threads in one run
         self._session = fresh.session("cpu", threads=1, config={"session.use_env_allocators": "1"})
 
+    def __enter__(self) -> Runner:
+        """Return the runner."""
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """End the threads; after an error, such as that of a signal, also their runs."""
+        self.options.terminate = error is not None
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
     def run(self, inputs: Arrays) -> list[np.ndarray]:
         """Return the outputs of a batch."""
         outputs: list[np.ndarray] = self._session.run(list(self.job.outputs), inputs, self.options)
@@ -101,13 +114,9 @@ class Runner:
     def finish(self, chunk: Chunk) -> None:
         """Wait for a chunk, then run rows again, one at a time, that lacked memory beside others."""
         results_of(chunk.futures)
-        for row in [row for row, reason in chunk.errors.items() if reason == self._memory_error]:
+        for row in [row for row, reason in chunk.errors.items() if reason == TOO_LARGE]:
             del chunk.errors[row]
             results_of([self.pool.submit(self._run_rows, chunk, np.array([row]))])
-
-    @property
-    def _memory_error(self) -> str:
-        return f"needs more than the {self.job.memory_limit >> 20} MiB that the model may use"
 
     def _run_rows(self, chunk: Chunk, rows: np.ndarray) -> None:
         """Run rows as one batch; if the batch fails, run its halves, down to the rows that fail."""
@@ -127,7 +136,7 @@ class Runner:
             if not is_too_large and any(message in text.lower() for message in DEVICE_FAILURES):
                 raise ProviderError(f"onnxruntime failed on {self.job.provider}: {text}.") from error
             if len(rows) == 1:
-                chunk.errors[int(rows[0])] = self._memory_error if is_too_large else text
+                chunk.errors[int(rows[0])] = TOO_LARGE if is_too_large else text
                 return
             for half in np.array_split(rows, 2):
                 self._run_rows(chunk, half)
@@ -143,19 +152,3 @@ def results_of(futures: Iterable[Future[Any]]) -> list[Any]:
     while wait(futures, timeout=POLL_SECONDS).not_done:
         pass
     return [future.result() for future in futures]
-
-
-@contextlib.contextmanager
-def open_runner(job: Job, bundle: Bundle | None = None) -> Iterator[Runner]:
-    """Yield a runner; end its runs if an exception leaves the block, such as that of a signal."""
-    bundle = load_bundle(job.bundle) if bundle is None else bundle
-    if bundle.entries.manifest_sha256 != job.digest:
-        raise BundleError(f"{job.bundle} is another bundle on this machine. Share one folder between the machines.")
-    runner = Runner(job, bundle)
-    try:
-        yield runner
-    except BaseException:
-        runner.options.terminate = True
-        raise
-    finally:
-        runner.pool.shutdown(wait=False, cancel_futures=True)

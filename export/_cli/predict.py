@@ -17,23 +17,16 @@ OPTIONS = ("engine", "batch_size", "workers", "key", "provider", "limit_memory",
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
-    text = "run a bundle on every row of a table in Parquet; needs keras-attn[runtime]"
-    parser = new_parser(commands, "predict", main, text)
+    parser = new_parser(commands, "predict", main, "run a bundle on every row of Parquet; needs keras-attn[runtime]")
     parser.epilog = (
-        "The same command continues an interrupted run. DESTINATION/_predict/errors.parquet lists rows that failed; "
-        "the exit code is then 1."
+        "The same command continues an interrupted run. Failed rows are in DESTINATION/_predict/errors.parquet."
     )
     add = parser.add_argument
     add("bundle", metavar="BUNDLE", help="the folder to run")
     add("source", metavar="SOURCE", help="a Parquet file, a folder of them, or a pattern in quotes")
     add("destination", metavar="DESTINATION", help="the folder to write, one file for each file of the source")
-    add(
-        "--engine",
-        choices=ENGINES,
-        default=ENGINES[0],
-        help="this machine (default), or tasks on Ray, which needs keras-attn[ray]: on the cluster of RAY_ADDRESS, "
-        "without one on this machine",
-    )
+    engine = "this machine (default), or Ray on the cluster of RAY_ADDRESS or this machine; needs keras-attn[ray]"
+    add("--engine", choices=ENGINES, default="local", help=engine)
     add("--batch-size", metavar="N", type=int, help="the largest number of rows in one run of the model (default 64)")
     add("--workers", metavar="N", type=int, help="the number of concurrent runs (default one per core)")
     add("--key", metavar="NAME", help="the column that identifies rows in the table of errors")
@@ -69,8 +62,7 @@ def main(arguments: argparse.Namespace) -> None:
             axes = ", ".join(f"`{axis}`" for axis in done.exact_axes)
             say(f"only rows of equal length share a batch along {axes}: padding changes outputs of the model")
     if done.errors_file is not None:
-        count = "1 row or file" if done.errors == 1 else f"{done.errors:,} rows or files"
-        raise ExportError(f"{count} failed; the first: {_first_error(done.errors_file)}. See {done.errors_file}.")
+        raise ExportError(f"{done.errors:,} errors in {done.errors_file}; the first: {_first_error(done.errors_file)}.")
 
 
 def _first_error(file: Path) -> str:

@@ -12,7 +12,7 @@ from .._bundle.arrays import by_name, checked_inputs
 from .._errors import InputError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Manifest, Spec
-from .._tables.parquet_files import UnreadableFileError, check_pyarrow, find_files, open_parquet, record_batches
+from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet, record_batches
 from .._tables.rows import padded_lengths, plan_batches, read_rows, row_lengths, schema_error, stack_rows
 
 CALLED = "`calibration`"
@@ -91,7 +91,6 @@ def _of_arrays(given: Any, manifest: Manifest) -> list[Arrays]:
 
 
 def _of_tables(source: str, manifest: Manifest) -> Iterator[Arrays]:
-    check_pyarrow()
     if not all(spec.shape and isinstance(spec.shape[0], str) for spec in manifest.inputs):
         raise InputError(f"{CALLED} is a table, whose rows are examples, and the model takes no batches of any size.")
     for file in find_files(source).values():

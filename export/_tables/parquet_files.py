@@ -21,17 +21,13 @@ class UnreadableFileError(Exception):
     """A file that cannot run: damaged, or without the columns of the inputs."""
 
 
-def check_pyarrow() -> None:
-    """Raise an `ExportError` with the installing command if pyarrow is missing."""
-    with needing("runtime", "Reading and writing Parquet"):
-        import pyarrow.parquet  # noqa: F401
-
-
 def find_files(source: str | Path) -> dict[str, Path]:
     """Return the Parquet files of a file, a folder or a pattern, by name relative to their common folder.
 
     In folders, names that begin with `_` or `.` are ignored, as in Spark and Arrow, and links to folders not followed.
     """
+    with needing("runtime", "Reading and writing Parquet"):
+        import pyarrow.parquet  # noqa: F401
     path = Path(os.path.abspath(source))
     matches = [path] if path.exists() else map(Path, glob.glob(str(path), recursive=True))
     files = sorted({file for match in matches for file in (_in_folder(match) if match.is_dir() else [match])})
@@ -78,7 +74,7 @@ def record_batches(opened: Any, columns: list[str] | None = None) -> Iterator[An
 def _row_bytes(group: Any) -> float:
     """Return the mean bytes of a row in memory; repeated numbers have almost no bytes in the file."""
     values = sum(group.column(index).num_values for index in range(group.num_columns))
-    return max(1, 8 * values, group.total_byte_size) / max(1, group.num_rows)
+    return float(max(1, 8 * values, group.total_byte_size) / max(1, group.num_rows))
 
 
 def first_line(error: BaseException) -> str:

@@ -59,7 +59,7 @@ def test_row_too_large_alone_is_the_only_error(pairs, tmp_path, workers):
     options = {"limit_memory": 40 * 2**20, "workers": workers, "batch_size": 1}
     _, written, (error,) = run_table(pairs, pa.table({"x": floats(rows)}), tmp_path, **options)
     assert written["y"] == [1, 4, 16, 25, 36]
-    assert (error["row"], error["reason"]) == (2, "needs more than the 40 MiB that the model may use")
+    assert (error["row"], error["reason"]) == (2, "needs more memory than `limit_memory`")
 
 
 def test_output_beyond_the_limit_is_not_allocated(tmp_path):
@@ -68,7 +68,7 @@ def test_output_beyond_the_limit_is_not_allocated(tmp_path):
     table = pa.table({"x": floats([np.ones(n, "float32") for n in (2, 2_000_000, 1)])})
     _, written, (error,) = run_table(bundle, table, tmp_path, limit_memory="100M")
     assert [np.shape(y) for y in written["y"]] == [(2, 2), (1, 1)]
-    assert (error["row"], error["reason"]) == (1, "needs more than the 100 MiB that the model may use")
+    assert (error["row"], error["reason"]) == (1, "needs more memory than `limit_memory`")
 
 
 @pytest.mark.parametrize(("text", "limit"), [("2G", 2**31), ("512MiB", 2**29), ("1.5 gb", 3 * 2**29), (2**20, 2**20)])
