@@ -62,12 +62,7 @@ class OutputFolder:
             yield
 
     def read_manifest(self, identity: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
-        """Return the manifest of an earlier run, or an empty one.
-
-        Args:
-            identity: Arguments that change the outputs, by name; a run with others is refused.
-            files: Fingerprints of the source files, by name; a finished file that has changed is refused.
-        """
+        """Return the manifest of an earlier run, or an empty one; refuse another run and changed finished files."""
         if not self.manifest.is_file():
             return {}
         manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
@@ -87,15 +82,18 @@ class OutputFolder:
             file.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **manifest}, indent=1), encoding="utf-8")
 
     def write_errors(self, name: str, errors: Sequence[Mapping[str, Any]]) -> None:
-        """Write the errors of a source file, with the columns row (`None` for the file), key and reason."""
+        """Write the errors of a source file (row, key and reason), or remove those of an earlier run."""
         import pyarrow as pa
         from pyarrow import parquet
 
         types = {"file": pa.string(), "row": pa.int64(), "key": pa.string(), "reason": pa.string()}
-        table = pa.Table.from_pylist([{"file": name, **error} for error in errors], pa.schema(types))
         target = self.private / "errors" / name
+        if not errors:
+            target.unlink(missing_ok=True)
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(target) as file:
+            table = pa.Table.from_pylist([{"file": name, **error} for error in errors], pa.schema(types))
             parquet.write_table(table, file)
 
     def merge_errors(self, names: Iterable[str]) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-from .._standalone.verify import Manifest
+from .._standalone.verify import Manifest, Spec
 from .._tables.columns import to_lists
 from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
 from .._tables.rows import schema_error
@@ -17,15 +17,7 @@ from .runner import Chunk, Job, Runner, split_batch
 
 
 def run_file(name: str, file: Path, runner: Runner, folder: OutputFolder, report: Callable[[int], object]) -> int:
-    """Write outputs and errors of a source file, and return the number of rows written.
-
-    Args:
-        name: The name of the output in the folder.
-        file: The source file; if it is unreadable, that is the only error.
-        runner: The model.
-        folder: The folder.
-        report: A function that receives the number of rows done.
-    """
+    """Write outputs and errors of a source file, and return the number of rows written; `report` receives rows done."""
     count, errors = 0, list[dict[str, Any]]()
     try:
         with open_parquet(file) as opened:
@@ -84,17 +76,21 @@ def _write_chunks(partial: Path, opened: Any, runner: Runner) -> Iterator[Chunk]
             if chunk is not None:
                 runner.start(chunk)
             if previous is not None:
-                batch, bounds = (
-                    previous.batch.select(kept),
-                    pairwise([-1, *sorted(previous.errors), len(previous.sizes)]),
-                )
-                # slices, since pyarrow cannot filter columns of every type
-                good = pa.Table.from_batches([batch.slice(start + 1, stop - start - 1) for start, stop in bounds])
-                rows = [previous.outputs[row] for row in sorted(previous.outputs)]
-                outputs = [to_lists([row[index] for row in rows], spec) for index, spec in enumerate(runner.outputs)]
-                writer.write_table(pa.Table.from_arrays([*good.columns, *outputs], schema=schema))
+                writer.write_table(_output_table(previous, kept, runner.outputs, schema))
                 yield previous
             previous = chunk
+
+
+def _output_table(chunk: Chunk, kept: list[str], outputs: Sequence[Spec], schema: Any) -> Any:
+    """Return copied columns and outputs of the rows that ran."""
+    import pyarrow as pa
+
+    batch, bounds = chunk.batch.select(kept), pairwise([-1, *sorted(chunk.errors), chunk.batch.num_rows])
+    # slices, since pyarrow cannot filter columns of every type
+    good = pa.Table.from_batches([batch.slice(start + 1, stop - start - 1) for start, stop in bounds])
+    rows = [chunk.outputs[row] for row in sorted(chunk.outputs)]
+    lists = [to_lists([row[index] for row in rows], spec) for index, spec in enumerate(outputs)]
+    return pa.Table.from_arrays([*good.columns, *lists], schema=schema)
 
 
 def _key_text(batch: Any, row: int, key: str | None) -> str | None:

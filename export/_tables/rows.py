@@ -115,7 +115,7 @@ def stack_rows(rows: Rows, manifest: Manifest, lengths: Mapping[str, int]) -> Ar
     for spec in manifest.inputs:
         arrays = rows.inputs[spec.name]
         shape = [size if isinstance(size, int) else lengths[size] for size in spec.shape[1:]]
-        inputs[spec.name] = zeros_or_empty((len(arrays), *shape), spec.dtype)
+        padded = inputs[spec.name] = zeros_or_empty((len(arrays), *shape), spec.dtype)
         for index, array in enumerate(arrays):
-            inputs[spec.name][(index, *(slice(size) for size in array.shape))] = array
+            padded[(index, ...)][tuple(slice(size) for size in array.shape)] = array
     return inputs
