@@ -62,7 +62,8 @@ def main(arguments: argparse.Namespace) -> None:
             axes = ", ".join(f"`{axis}`" for axis in done.exact_axes)
             say(f"only rows of equal length share a batch along {axes}: padding changes outputs of the model")
     if done.errors_file is not None:
-        raise ExportError(f"{done.errors:,} errors in {done.errors_file}; the first: {_first_error(done.errors_file)}.")
+        first = _first_error(done.errors_file)
+        raise ExportError(f"failed rows or files: {done.errors:,}, in {done.errors_file}; the first: {first}.")
 
 
 def _first_error(file: Path) -> str:

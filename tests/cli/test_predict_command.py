@@ -60,7 +60,7 @@ def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_p
     out = tmp_path / "out"
     code, printed, err = call("predict", bundle, source, out, "--key", "id", "--outputs", "total")
     assert code == 1
-    assert_one_line(err, f"error: 1 errors in {out / '_predict' / 'errors.parquet'}; the first: c.parquet, row 0: [ONNX")
+    assert_one_line(err, f"error: failed rows or files: 1, in {out / '_predict' / 'errors.parquet'}; the first: c.parquet, row 0: [ONNX")
     assert printed.startswith(f"{out}: 4 rows in ")
     assert pq.read_table(out / "c.parquet").to_pydict() == {"id": ["good"], "total": [20]}
     (error,) = pq.read_table(out / "_predict" / "errors.parquet").to_pylist()
