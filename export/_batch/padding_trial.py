@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from .._alike import alike
 from .._errors import InputError
 from .._standalone.verify import Arrays, Spec
 from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
-from .._tables.rows import Rows, padded_lengths, read_rows, row_lengths, stack_rows
+from .._tables.rows import pad_rows, padded_lengths, row_lengths
 from .runner import Runner, strip_padding
 
 FILE_ROWS, TRIAL_ROWS = 6, 18
@@ -28,7 +29,9 @@ ROUNDING = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
 
 def try_batching(runner: Runner, files: Sequence[Path], axes: Sequence[str]) -> tuple[list[str], bool]:
     """Return the axes whose padding changes no output, and whether rows may share a batch."""
-    samples: list[Rows] = []
+    samples = list[Any]()  # record batches of one row
+    if not files:
+        return list(axes), True
     for file in dict.fromkeys([files[0], files[len(files) // 2], files[-1], *files]):
         if len(samples) < TRIAL_ROWS:
             samples += _sample_rows(runner, file)
@@ -36,7 +39,7 @@ def try_batching(runner: Runner, files: Sequence[Path], axes: Sequence[str]) -> 
     return paddable, _is_unchanged(runner, samples, partial(_between_rows, runner, samples))
 
 
-def _sample_rows(runner: Runner, file: Path) -> Iterator[Rows]:
+def _sample_rows(runner: Runner, file: Path) -> Iterator[Any]:
     """Yield rows of a file's first chunk, from the shortest to the longest."""
     with contextlib.suppress(UnreadableFileError, StopIteration), open_parquet(file) as opened:
         batch = next(record_batches(opened))
@@ -45,25 +48,26 @@ def _sample_rows(runner: Runner, file: Path) -> Iterator[Rows]:
         rows = rows[lengths.min(axis=0)[rows] > 0]
         for index in np.unique(np.linspace(0, len(rows) - 1, FILE_ROWS).astype(int)) if len(rows) else ():
             with contextlib.suppress(InputError):
-                yield read_rows(batch.slice(int(rows[index]), 1), runner.manifest)
+                _single_row(runner, row := batch.slice(int(rows[index]), 1))
+                yield row
 
 
-def _single_row(runner: Runner, row: Rows, longer: str | None = None) -> Arrays:
+def _single_row(runner: Runner, row: Any, longer: str | None = None) -> Arrays:
     """Return the inputs of one row, with more than twice the length along the axis `longer`."""
-    lengths = {axis: 2 * sizes + 1 if axis == longer else sizes for axis, sizes in row.lengths.items()}
-    padded = padded_lengths(lengths, runner.manifest, frozenset(runner.manifest.multiples))
-    return stack_rows(row, runner.manifest, padded)
+    lengths = row_lengths(row, runner.manifest)
+    sizes = {axis: 2 * length + 1 if axis == longer else length for axis, length in lengths.items()}
+    padded = padded_lengths(sizes, runner.manifest, frozenset(runner.manifest.multiples))
+    return pad_rows(row, runner.manifest, lengths, padded)
 
 
-def _between_rows(runner: Runner, samples: Sequence[Rows], row: Rows) -> Arrays:
+def _between_rows(runner: Runner, samples: Sequence[Any], row: Any) -> Arrays:
     """Return the inputs of a row between the values of two other rows."""
-    others = samples[0].inputs, samples[-1].inputs
-    alone = _single_row(runner, row)
-    pairs = {name: [np.resize(other[name][0], array.shape) for other in others] for name, array in alone.items()}
-    return {name: np.concatenate([pairs[name][0], array, pairs[name][1]]) for name, array in alone.items()}
+    before, alone, after = (_single_row(runner, sample) for sample in (samples[0], row, samples[-1]))
+    others = {name: [np.resize(other[name], array.shape) for other in (before, after)] for name, array in alone.items()}
+    return {name: np.concatenate([others[name][0], array, others[name][1]]) for name, array in alone.items()}
 
 
-def _is_unchanged(runner: Runner, samples: Sequence[Rows], variant: Callable[[Rows], Arrays]) -> bool:
+def _is_unchanged(runner: Runner, samples: Sequence[Any], variant: Callable[[Any], Arrays]) -> bool:
     """Return whether rows run, and give equal outputs in a variant of their batch."""
     count = 0
     for factor in FACTORS:
@@ -71,7 +75,7 @@ def _is_unchanged(runner: Runner, samples: Sequence[Rows], variant: Callable[[Ro
         for row in samples:
             with contextlib.suppress(Exception):  # a row that fails in the model is an error of the run itself
                 runs = [runner.run(_scaled(x, factor)) for x in (_single_row(runner, row), variant(row))]
-                own = {axis: int(sizes[0]) for axis, sizes in row.lengths.items()}
+                own = {axis: int(length[0]) for axis, length in row_lengths(row, runner.manifest).items()}
                 for spec, outputs, *both in zip(runner.outputs, pairs, *runs, strict=True):
                     outputs.append(tuple(strip_padding(x[len(x) // 2, ...], spec, own) for x in both))
         share = ROUNDING.get(runner.manifest.precision, 0.0)

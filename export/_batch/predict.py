@@ -126,8 +126,9 @@ def predict(
     with folder.locked(resume=resume), Runner(job, bundle) as runner:
         manifest = folder.read_manifest(identity, fingerprints)
         if not manifest:
-            trial = runner.pool.submit(try_batching, runner, [*files.values()], axes)
-            paddable, together = results_of([trial])[0] if any(counts.values()) else (axes, True)
+            usable = [file for name, file in files.items() if counts[name]]
+            trial = runner.pool.submit(try_batching, runner, usable, axes)
+            paddable, together = results_of([trial])[0]
             manifest = {"paddable": paddable, "together": together}
         folder.write_manifest({**manifest, **identity, "files": fingerprints})
         rows = job.batch_size if manifest["together"] else 1

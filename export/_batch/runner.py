@@ -16,7 +16,7 @@ from .._errors import BundleError, ProviderError
 from .._loaded_bundle import Bundle, load_bundle
 from .._standalone.verify import Arrays, Manifest, Spec, numpy_dtype
 from .._tables.parquet_files import CHUNK_BYTES, first_line
-from .._tables.rows import padded_lengths, plan_batches, read_rows, row_lengths, stack_rows
+from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths
 from .memory import is_out_of_memory
 
 DEVICE_FAILURES = ("cuda failure", "cudnn failure", "cublas failure", "cuda error")
@@ -123,12 +123,12 @@ class Runner:
         try:
             if chunk.sizes[rows].max() * len(rows) > min(self.job.memory_limit, MAX_LIST_BYTES):
                 raise MemoryError
-            inputs = [spec.name for spec in self.manifest.inputs if spec.name in chunk.batch.schema.names]
-            part = read_rows(chunk.batch.select(inputs).take(rows), self.manifest)
-            lengths = padded_lengths(part.lengths, self.manifest, self.job.paddable)
-            outputs = self.run(stack_rows(part, self.manifest, lengths))
+            names = [spec.name for spec in self.manifest.inputs if spec.name in chunk.batch.schema.names]
+            lengths = {axis: values[rows] for axis, values in chunk.lengths.items()}
+            padded = padded_lengths(lengths, self.manifest, self.job.paddable)
+            outputs = self.run(pad_rows(chunk.batch.select(names).take(rows), self.manifest, lengths, padded))
             for index, row in enumerate(rows.tolist()):
-                own = {axis: int(sizes[index]) for axis, sizes in part.lengths.items()}
+                own = {axis: int(values[index]) for axis, values in lengths.items()}
                 pairs = zip(outputs, self.outputs, strict=True)
                 chunk.outputs[row] = [strip_padding(output[index, ...], spec, own) for output, spec in pairs]
         except Exception as error:  # onnxruntime has no public classes of errors

@@ -13,7 +13,7 @@ from .._errors import InputError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Manifest, Spec
 from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet, record_batches
-from .._tables.rows import padded_lengths, plan_batches, read_rows, row_lengths, schema_error, stack_rows
+from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths, schema_error
 
 CALLED = "`calibration`"
 ROWS = 32  # of a batch
@@ -106,9 +106,10 @@ def _of_file(file: Path, manifest: Manifest) -> Iterator[Arrays]:
         if reason := schema_error(opened.schema_arrow, manifest):
             raise InputError(reason)
         for batch in record_batches(opened, [spec.name for spec in manifest.inputs if spec.name in names]):
-            for indices in plan_batches(row_lengths(batch, manifest), batch.num_rows, EXACT, ROWS):
-                rows = read_rows(batch.take(indices), manifest)
-                yield stack_rows(rows, manifest, padded_lengths(rows.lengths, manifest, EXACT))
+            lengths = row_lengths(batch, manifest)
+            for rows in plan_batches(lengths, batch.num_rows, EXACT, ROWS):
+                own = {axis: values[rows] for axis, values in lengths.items()}
+                yield pad_rows(batch.take(rows), manifest, own, padded_lengths(own, manifest, EXACT))
 
 
 def first_rows(batches: Sequence[Arrays], most: int) -> list[Arrays]:

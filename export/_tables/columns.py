@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,30 +42,34 @@ def list_lengths(column: Any) -> np.ndarray:
     """Return the length of each list, 0 for a null."""
     import pyarrow.compute as pc
 
-    return np.asarray(pc.list_value_length(column).fill_null(0))
+    lengths = pc.list_value_length(column)
+    return np.asarray(lengths.fill_null(0) if lengths.null_count else lengths)
 
 
-def read_column(column: Any, spec: Spec) -> list[np.ndarray]:
-    """Return each row of a `pyarrow.Array` as an array; raise an `InputError` if a row does not fit the input."""
-    rows = np.arange(len(column))
-    offsets = np.arange(len(column) + 1)  # of the rows in `column`, whose lists are opened axis by axis
-    sizes = np.ones((len(column), len(spec.shape) - 1), np.int64)
-    for axis, fixed in enumerate(spec.shape[1:] if is_list(column.type) else ()):
+def pad_column(column: Any, spec: Spec, lengths: Mapping[str, np.ndarray], padded: Mapping[Any, int]) -> np.ndarray:
+    """Return the rows of a `pyarrow.Array` as one array, padded with zeros or empty strings.
+
+    Args:
+        column: Nested lists, or one value per row.
+        spec: The input.
+        lengths: The length of each row by dynamic axis; lists of another length raise an `InputError`.
+        padded: The size of each dynamic axis in the array.
+    """
+    array = zeros_or_empty([len(column), *(padded.get(size, size) for size in spec.shape[1:])], spec.dtype)
+    coordinates = [np.arange(len(column))]  # of the elements, while lists are opened up to the last dynamic axis
+    for axis, size in enumerate(spec.shape[1:] if is_list(column.type) else (), 1):
         _check_nulls(column, spec)
-        lengths, owners = list_lengths(column), np.repeat(rows, np.diff(offsets))
-        sizes[:, axis] = fixed if isinstance(fixed, int) else 0
-        sizes[owners, axis] = lengths
-        if (lengths != sizes[owners, axis]).any():
-            raise InputError(f"`{spec.name}` has lists of different lengths side by side")
-        if isinstance(fixed, int) and (sizes[:, axis] != fixed).any():
-            size = sizes[sizes[:, axis] != fixed, axis][0]
-            raise InputError(f"`{spec.name}` must have shape {spec.shape}; it has {size} for {fixed}")
-        counts = np.bincount(owners, lengths, len(rows)).astype(np.int64)
-        offsets, column = np.concatenate([[0], np.cumsum(counts)]), column.flatten()
+        inner, expected = list_lengths(column), lengths[size][coordinates[0]] if isinstance(size, str) else size
+        for length, wanted in np.stack(np.broadcast_arrays(inner, expected), axis=1)[inner != expected]:
+            raise InputError(f"`{spec.name}` must have shape {spec.shape}; a list has {length} values, not {wanted}")
+        if any(isinstance(other, str) for other in spec.shape[axis:]):
+            positions = np.arange(inner.sum()) - np.repeat(np.cumsum(inner) - inner, inner)
+            coordinates = [*(np.repeat(before, inner) for before in coordinates), positions]
+        column = column.flatten()
     _check_nulls(column, spec)
     values = as_dtype(f"`{spec.name}`", column.to_numpy(zero_copy_only=False), spec.dtype)
-    bounds = zip(pairwise(offsets.tolist()), sizes.tolist(), strict=True)
-    return [values[start:stop].reshape(size) for (start, stop), size in bounds]
+    array[tuple(coordinates)] = values.reshape(-1, *array.shape[len(coordinates) :])
+    return array
 
 
 def _check_nulls(column: Any, spec: Spec) -> None:
@@ -74,7 +77,7 @@ def _check_nulls(column: Any, spec: Spec) -> None:
         raise InputError(f"`{spec.name}` is null, or holds one")
 
 
-def zeros_or_empty(shape: int | Sequence[int], dtype: str) -> np.ndarray:
+def zeros_or_empty(shape: int | Sequence[Any], dtype: str) -> np.ndarray:
     """Return zeros, or empty strings, in a dtype of the manifest."""
     return np.full(shape, "", object) if dtype == STRING else np.zeros(shape, dtype)
 

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .._errors import InputError
 from .._standalone.verify import Arrays, Manifest
-from .columns import is_list, list_lengths, read_column, type_error, zeros_or_empty
+from .columns import is_list, list_lengths, pad_column, type_error
 
 MAX_PADDING = 0.25  # share of a batch's own elements; more costs more than a further run of the model
 FREE_PADDING = 500  # elements that cost less than a run
 
-Lengths = Mapping[str, np.ndarray]  # the length of each row by dynamic axis
-
-
-class Rows(NamedTuple):
-    """Rows of equal or different lengths: the array of each row by input, and its lengths."""
-
-    inputs: dict[str, list[np.ndarray]]
-    lengths: dict[str, np.ndarray]
+Lengths = Mapping[str, np.ndarray]  # the length of each row by dynamic axis, the longest if its lists differ
 
 
 def schema_error(schema: Any, manifest: Manifest) -> str | None:
@@ -37,7 +30,7 @@ def schema_error(schema: Any, manifest: Manifest) -> str | None:
 
 
 def row_lengths(batch: Any, manifest: Manifest) -> dict[str, np.ndarray]:
-    """Return the length of each row along each dynamic axis, before rows are checked; 0 for a null."""
+    """Return the lengths of rows that may not fit the inputs; 0 for a null."""
     lengths = dict[str, np.ndarray]()
     for spec in manifest.inputs:
         if spec.name in batch.schema.names and is_list(batch.schema.field(spec.name).type):
@@ -74,29 +67,6 @@ def plan_batches(lengths: Lengths, count: int, paddable: frozenset[str], max_row
         start = stop
 
 
-def read_rows(batch: Any, manifest: Manifest) -> Rows:
-    """Return the rows of a `pyarrow.RecordBatch`; missing lengths are computed from the lists.
-
-    Raises:
-        InputError: If a row does not fit the inputs.
-    """
-    inputs, lengths = dict[str, list[np.ndarray]](), dict[str, np.ndarray]()
-    for spec in manifest.inputs:
-        if spec.name in batch.schema.names:
-            inputs[spec.name] = read_column(batch.column(spec.name), spec)
-            for axis, symbol in enumerate(spec.shape[1:]):
-                if isinstance(symbol, str):
-                    sizes = np.array([array.shape[axis] for array in inputs[spec.name]], np.int64)
-                    known = lengths.setdefault(symbol, sizes)
-                    for size, other in zip(sizes[known != sizes], known[known != sizes], strict=True):
-                        raise InputError(f"`{symbol}` is {size} in `{spec.name}`, and {other} in another input")
-    for spec in manifest.inputs:
-        if (symbol := manifest.counts.get(spec.name, "")) in lengths:  # larger lengths would include padding
-            own = lengths[symbol].astype(spec.dtype)
-            inputs[spec.name] = [np.minimum(*pair) for pair in zip(inputs.get(spec.name, own), own, strict=True)]
-    return Rows(inputs, lengths)
-
-
 def padded_lengths(lengths: Lengths, manifest: Manifest, paddable: frozenset[str]) -> dict[str, int]:
     """Return the common length of some rows by axis; along a paddable axis the next that the model accepts."""
     common = {axis: int(sizes.max(initial=0)) for axis, sizes in lengths.items()}
@@ -109,13 +79,19 @@ def padded_lengths(lengths: Lengths, manifest: Manifest, paddable: frozenset[str
     return common
 
 
-def stack_rows(rows: Rows, manifest: Manifest, lengths: Mapping[str, int]) -> Arrays:
-    """Return rows as one batch, padded with zeros or empty strings to common lengths by axis."""
-    inputs = {}
+def pad_rows(batch: Any, manifest: Manifest, lengths: Lengths, padded: Mapping[str, int]) -> Arrays:
+    """Return the rows of a record batch as inputs; missing lengths are those of the lists.
+
+    Raises:
+        InputError: If a row does not fit the inputs.
+    """
+    inputs = {
+        spec.name: pad_column(batch.column(spec.name), spec, lengths, padded)
+        for spec in manifest.inputs
+        if spec.name in batch.schema.names
+    }
     for spec in manifest.inputs:
-        arrays = rows.inputs[spec.name]
-        shape = [size if isinstance(size, int) else lengths[size] for size in spec.shape[1:]]
-        padded = inputs[spec.name] = zeros_or_empty((len(arrays), *shape), spec.dtype)
-        for index, array in enumerate(arrays):
-            padded[(index, ...)][tuple(slice(size) for size in array.shape)] = array
+        if (symbol := manifest.counts.get(spec.name, "")) in lengths:
+            own = lengths[symbol].astype(spec.dtype).reshape(-1, *[1] * (len(spec.shape) - 1))
+            inputs[spec.name] = np.minimum(inputs.get(spec.name, own), own)  # larger lengths would include padding
     return inputs

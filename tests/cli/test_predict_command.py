@@ -60,7 +60,10 @@ def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_p
     out = tmp_path / "out"
     code, printed, err = call("predict", bundle, source, out, "--key", "id", "--outputs", "total")
     assert code == 1
-    assert_one_line(err, f"error: failed rows or files: 1, in {out / '_predict' / 'errors.parquet'}; the first: c.parquet, row 0: [ONNX")
+    assert_one_line(
+        err,
+        f"error: failed rows or files: 1, in {out / '_predict' / 'errors.parquet'}; the first: c.parquet, row 0: [ONNX",
+    )
     assert printed.startswith(f"{out}: 4 rows in ")
     assert pq.read_table(out / "c.parquet").to_pydict() == {"id": ["good"], "total": [20]}
     (error,) = pq.read_table(out / "_predict" / "errors.parquet").to_pylist()
@@ -69,7 +72,9 @@ def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_p
 
 def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeeds, monkeypatch):
     jobs = []
-    monkeypatch.setattr(runner.Runner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest))
+    monkeypatch.setattr(
+        runner.Runner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest)
+    )
     more = ["--batch-size", 7, "--workers", 3, "--key", "id", "--limit-memory", "64M", "--outputs", "total,y", "--json"]
     printed = json.loads(succeeds("predict", bundle, source, tmp_path / "out", *more))
     options = {"batch_size": 7, "workers": 3, "key": "id", "memory_limit": 2**26, "outputs": ("total", "y")}
@@ -92,7 +97,10 @@ def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeed
     [
         ("bundle in out --batch-size 0", "`batch_size` must be an integer of 1 or more. Received: 0."),
         ("bundle in out --outputs z", "`outputs` must be a list of names among ['y', 'total']. Received: ['z']."),
-        ("bundle in out --limit-memory lots", "`limit_memory` must be bytes or a text such as '2G', of 1 MiB or more. Received: lots."),
+        (
+            "bundle in out --limit-memory lots",
+            "`limit_memory` must be bytes or a text such as '2G', of 1 MiB or more. Received: lots.",
+        ),
         ("bundle in out --key name", "a.parquet has no column `name`"),
         ("bundle in in/out", "overlap. Choose another destination."),
         ("bundle in bundle/out", "is in the bundle, which holds only what its manifest lists."),

@@ -85,7 +85,7 @@ def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
         ({"x": [1.0]}, "column `x` must hold lists"),
         ({"lens": [1]}, "has no column `x`, an input of the model"),
         ({"x": [["a"]]}, "column `x` must hold lists of float32, nested 2 deep"),
-        ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"`x` must have shape .*; it has 1 for 2"),
+        ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"`x` must have shape .*; a list has 1 values, not 2"),
         ({"x": [[[1.0, 2.0]], None]}, "`x` is null"),
         ({"x": [[[1.0, float("nan")]]]}, "holds NaN or infinity in `x`"),
     ],
