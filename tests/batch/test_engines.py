@@ -2,7 +2,7 @@
 
 import pyarrow.parquet as pq
 import pytest
-from batch_tables import assert_rows_equal, files_of, plain_loop, read_errors, with_nulls, write_source
+from batch_tables import assert_rows_equal, plain_loop, read_errors, with_nulls, write_source
 
 from keras_attn_export import predict
 from keras_attn_export._tables import parquet_files
@@ -45,19 +45,8 @@ def test_engines_write_equal_bytes(exported, cases, tmp_path, ray_address):
     assert written[0] == written[1]
 
 
-def test_engines_resume_runs_of_each_other(exported, cases, tmp_path, ray_address):
-    source, oracle = cases[0]
-    predict(exported, source, tmp_path / "out", progress=False)
-    for name in ("a.parquet", "e.parquet"):
-        (tmp_path / "out" / name).unlink()
-    before = files_of(tmp_path / "out")
-    done = predict(exported, source, tmp_path / "out", engine="ray", progress=False)
-    assert (done.resumed, done.rows) == (3, 390)
-    assert before.items() <= files_of(tmp_path / "out").items()
-    assert_rows_equal(tmp_path / "out", oracle)
-
-
-def test_engine_lists_failed_rows_and_files(exported, engine, tmp_path):
+def test_engine_lists_failed_rows_and_files(exported, engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_files, "CHUNK_ROWS", 7)
     source = write_source(tmp_path / "in", {"a.parquet": 40, "b.parquet": 3})
     oracle = plain_loop(exported, source)
     pq.write_table(with_nulls(pq.read_table(source / "a.parquet"), 17), source / "a.parquet")

@@ -8,9 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import assert_rows_equal, files_of, plain_loop, read_errors, with_nulls, write_source
+from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 
 from keras_attn_export import ExportError, predict
 
@@ -58,6 +60,28 @@ def test_killed_run_is_completed_by_the_next(exported, case, tmp_path, engine, r
     assert (done.resumed, done.rows, done.errors) == (2, 40, 2)
     assert before.items() <= files_of(target).items()
     assert_complete(target, oracle)
+
+
+INTERRUPTED = """
+import signal, sys, threading
+from keras_attn_export import predict
+
+threading.Timer(1, signal.raise_signal, [signal.SIGINT]).start()
+try:
+    predict(*sys.argv[1:], progress=False)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_interrupt_ends_the_runs_of_all_threads(tmp_path):
+    """Python waits for its threads at the end, which here run a loop without an end."""
+    numbers = {"x": ("float32", ["batch"])}
+    bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": numbers["x"]})
+    pq.write_table(pa.table({"x": pa.array([ENDLESS] * 9, pa.float32())}), tmp_path / "x.parquet")
+    command = [sys.executable, "-c", INTERRUPTED, bundle, tmp_path / "x.parquet", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, files_of(tmp_path / "out")) == ("interrupted\n", {})
 
 
 def test_killed_ray_worker_costs_no_row(exported, case, tmp_path, ray_address):

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import floats, run_table, write_source
-from onnx_bundles import onnx_bundle
+from onnx_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import _machine
+from keras_attn_export._batch import runner
 from keras_attn_export._batch.memory import memory_limit
+from keras_attn_export._standalone.verify import Spec
+from keras_attn_export._tables import parquet_files
 
 # The products of every two numbers of a row: n numbers take n * n.
 PRODUCTS = """
@@ -62,13 +65,33 @@ def test_row_too_large_alone_is_the_only_error(pairs, tmp_path, workers):
     assert (error["row"], error["reason"]) == (2, "needs more memory than `limit_memory`")
 
 
-def test_output_beyond_the_limit_is_not_allocated(tmp_path):
+def test_output_too_large_for_a_list_fails_its_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "MAX_LIST_BYTES", 2**20)
     nodes, shape = f"{PRODUCTS}\n y = Identity (products)", ["batch", "time", "time"]
     bundle = onnx_bundle(tmp_path / "b", nodes, {"x": ("float32", ["batch", "time"])}, {"y": ("float32", shape)})
-    table = pa.table({"x": floats([np.ones(n, "float32") for n in (2, 2_000_000, 1)])})
-    _, written, (error,) = run_table(bundle, table, tmp_path, limit_memory="100M")
+    table = pa.table({"x": floats([np.ones(n, "float32") for n in (2, 2000, 1)])})
+    _, written, (error,) = run_table(bundle, table, tmp_path)
     assert [np.shape(y) for y in written["y"]] == [(2, 2), (1, 1)]
     assert (error["row"], error["reason"]) == (1, "needs more memory than `limit_memory`")
+
+
+def test_record_batches_have_bounded_bytes(tmp_path, monkeypatch):
+    """Equal numbers have almost no bytes in the file."""
+    monkeypatch.setattr(parquet_files, "CHUNK_BYTES", 2**20)
+    pq.write_table(pa.table({"x": floats([np.zeros(10_000, "float32")] * 50)}), tmp_path / "x.parquet")
+    with parquet_files.open_parquet(tmp_path / "x.parquet") as opened:
+        rows = [batch.num_rows for batch in parquet_files.record_batches(opened)]
+    assert (sum(rows), max(rows)) == (50, 13)
+
+
+def test_chunks_have_bounded_bytes(monkeypatch):
+    """Rows of 3 and 100 floats, with as many outputs: 24 and 800 bytes."""
+    monkeypatch.setattr(runner, "CHUNK_BYTES", 1000)
+    x = Spec("x", "float32", ("batch", "time"))
+    table = pa.table({"x": floats([[1.0] * n for n in [3] * 50 + [100] * 3])})
+    chunks = list(runner.split_batch(table.to_batches()[0], manifest_of([x], [x]), [x]))
+    assert [len(chunk.sizes) for chunk in chunks] == [41, 9, 2, 1]
+    assert max(chunk.sizes.sum() for chunk in chunks) <= 1000 + 800  # one row more
 
 
 @pytest.mark.parametrize(("text", "limit"), [("2G", 2**31), ("512MiB", 2**29), ("1.5 gb", 3 * 2**29), (2**20, 2**20)])
