@@ -77,7 +77,8 @@ def _ray(cores: int | None) -> Iterator[Any]:
         ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
     except (OSError, RuntimeError, ValueError) as error:
         raise ExportError(f"Ray does not start at {address or 'this machine'}: {first_line(error)}.") from error
-    signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process before files are closed
+    with contextlib.suppress(ValueError):  # in another thread, where Ray sets no handler
+        signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process before files are closed
     try:
         yield ray
     finally:

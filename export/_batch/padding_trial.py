@@ -69,12 +69,12 @@ def _between_rows(runner: Runner, samples: Sequence[Any], row: Any) -> Arrays:
 
 def _is_unchanged(runner: Runner, samples: Sequence[Any], variant: Callable[[Any], Arrays]) -> bool:
     """Return whether rows run, and give equal outputs in a variant of their batch."""
-    count = 0
+    count, batches = 0, [(row, _single_row(runner, row), variant(row)) for row in samples]
     for factor in FACTORS:
         pairs: list[list[tuple[np.ndarray, ...]]] = [[] for _ in runner.outputs]
-        for row in samples:
+        for row, *inputs in batches:
             with contextlib.suppress(Exception):  # a row that fails in the model is an error of the run itself
-                runs = [runner.run(_scaled(x, factor)) for x in (_single_row(runner, row), variant(row))]
+                runs = [runner.run(_scaled(x, factor)) for x in inputs]
                 own = {axis: int(length[0]) for axis, length in row_lengths(row, runner.manifest).items()}
                 for spec, outputs, *both in zip(runner.outputs, pairs, *runs, strict=True):
                     outputs.append(tuple(strip_padding(x[len(x) // 2, ...], spec, own) for x in both))

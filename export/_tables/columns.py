@@ -60,7 +60,8 @@ def pad_column(column: Any, spec: Spec, lengths: Mapping[str, np.ndarray], padde
     for axis, size in enumerate(spec.shape[1:] if is_list(column.type) else (), 1):
         _check_nulls(column, spec)
         inner, expected = list_lengths(column), lengths[size][coordinates[0]] if isinstance(size, str) else size
-        for length, wanted in np.stack(np.broadcast_arrays(inner, expected), axis=1)[inner != expected]:
+        if (inner != expected).any():
+            length, wanted = np.stack(np.broadcast_arrays(inner, expected), axis=1)[inner != expected][0]
             raise InputError(f"`{spec.name}` must have shape {spec.shape}; a list has {length} values, not {wanted}")
         if any(isinstance(other, str) for other in spec.shape[axis:]):
             positions = np.arange(inner.sum()) - np.repeat(np.cumsum(inner) - inner, inner)
