@@ -169,8 +169,6 @@ def _checked_outputs(manifest: Manifest, requested: Sequence[str] | None) -> tup
                 "Rows share a batch along the first axis, which must be the same dynamic axis for every input and "
                 f"output. `{spec.name}` has shape {spec.shape}. Export the model with a dynamic batch."
             )
-        if spec.dtype.startswith("bfloat"):
-            raise BundleError(f"`{spec.name}` has dtype {spec.dtype}, which Parquet does not have.")
     return tuple(dict.fromkeys(names))
 
 

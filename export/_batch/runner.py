@@ -144,7 +144,7 @@ class Runner:
 
 def strip_padding(output: np.ndarray, spec: Spec, lengths: Mapping[Any, int]) -> np.ndarray:
     """Return the part of an output that belongs to a row; an axis that is not an axis of an input is kept."""
-    return output[tuple(slice(lengths.get(size)) for size in spec.shape[1:])]
+    return output[(*(slice(lengths.get(size)) for size in spec.shape[1:]), ...)]  # `...` keeps a string an array
 
 
 def results_of(futures: Iterable[Future[Any]]) -> list[Any]:

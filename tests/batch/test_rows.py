@@ -162,11 +162,13 @@ def test_columns_of_any_type_are_copied_in_order(sums, tmp_path):
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_strings_pass_through_the_model(tmp_path, kind):
-    nodes = "same = Identity (words)\n first = Identity (name)\n size = Shape <start = 1> (words)"
-    inputs = {"words": ("string", SHAPE), "name": ("string", ["batch", 1])}
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, dict(zip(["same", "first"], inputs.values(), strict=True)))
+    nodes = "same = Identity (words)\n first = Identity (name)\n label = Identity (tag)"
+    inputs = {"words": ("string", SHAPE), "name": ("string", ["batch", 1]), "tag": ("string", ["batch"])}
+    outputs = dict(zip(["same", "first", "label"], inputs.values(), strict=True))
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)
     words = [["a", "grün"], [], ["世界"], None, ["x", None]]
     table = {"words": pa.array(words, pa.list_(kind)), "name": pa.array(list("abcde"), kind), "row": [*range(5)]}
+    table["tag"] = pa.array(list("vwxyz"), kind)
     done, written, errors = run_table(bundle, pa.table(table), tmp_path)
     assert (done.rows, len(errors)) == (3, 2)
-    assert written == {"row": [0, 1, 2], "same": words[:3], "first": [["a"], ["b"], ["c"]]}
+    assert written == {"row": [0, 1, 2], "same": words[:3], "first": [["a"], ["b"], ["c"]], "label": ["v", "w", "x"]}
