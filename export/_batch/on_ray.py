@@ -20,14 +20,13 @@ from .output_folder import OutputFolder
 from .run_file import run_file
 from .runner import Job, Runner
 
-MAX_RETRIES = 3  # of a file whose worker dies
-
 
 def run_on_ray(files: Mapping[str, Path], job: Job, folder: OutputFolder, cores: int | None) -> Iterator[Any]:
     """Run each file as a task of one core; yield its name and the number of rows written."""
-    with _ray(cores) as ray:
-        gpus = 1 if job.provider in ("cuda", "tensorrt", "migraphx") else 0
-        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=MAX_RETRIES)(_run_task)
+    ray = check_ray()
+    with contextlib.nullcontext() if ray.is_initialized() else _started(ray, cores):
+        on_gpu = job.provider in ("cuda", "tensorrt", "migraphx")
+        task = ray.remote(num_cpus=1, num_gpus=int(on_gpu), max_retries=3)(_run_task)
         count = cores or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
         one, waiting, running = replace(job, workers=1), list(files), dict[Any, str]()
         try:
@@ -53,25 +52,20 @@ _runner = functools.lru_cache(maxsize=1)(Runner)  # a worker keeps the session f
 
 
 def check_ray() -> Any:
-    """Return the module `ray`, or raise an `ExportError` with the installing command.
-
-    A Ray that is started here accepts only clients with a random token: it listens on all addresses of the machine.
-    """
+    """Return the module `ray`, or raise an `ExportError` with the installing command."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if "ray" not in sys.modules and not {"RAY_ADDRESS", "RAY_AUTH_MODE"} & {*os.environ}:
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))  # read by the import
+        # a Ray that is started here listens on all addresses; its import reads the token that clients need
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     with needing("ray", "Ray"):
         import ray
     return ray
 
 
 @contextlib.contextmanager
-def _ray(cores: int | None) -> Iterator[Any]:
-    """Yield Ray, connected to the cluster of `RAY_ADDRESS`, or started for this process alone."""
-    ray, address, handler = check_ray(), os.environ.get("RAY_ADDRESS"), signal.getsignal(signal.SIGTERM)
-    if ray.is_initialized():
-        yield ray
-        return
+def _started(ray: Any, cores: int | None) -> Iterator[None]:
+    """Connect to the cluster of `RAY_ADDRESS`, or start Ray for this process alone."""
+    address, handler = os.environ.get("RAY_ADDRESS"), signal.getsignal(signal.SIGTERM)
     own = {} if address else {"num_cpus": cores, "include_dashboard": False}
     try:
         ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
@@ -80,6 +74,6 @@ def _ray(cores: int | None) -> Iterator[Any]:
     with contextlib.suppress(ValueError):  # in another thread, where Ray sets no handler
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process before files are closed
     try:
-        yield ray
+        yield
     finally:
         ray.shutdown()
