@@ -1,1 +1,1 @@
-"""Batch inference: tables in Parquet through a bundle, a part at a time, on one machine or on many."""
+"""Prediction over Parquet tables, on this machine or on Ray."""

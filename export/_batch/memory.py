@@ -1,63 +1,27 @@
-"""How much memory the tensors of a model may take."""
+"""Memory limits in bytes, and errors that report a lack of memory."""
 
-from __future__ import annotations
-
-import functools
 import re
-from pathlib import Path
 
 from .._errors import InputError
+from .._machine import available_memory
 
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-LEAST, MOST = 2**20, 2**50
+UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+MESSAGES = ("available memory of", "failed to allocate memory", "bad_alloc", "bad allocation", "out of memory")
 
 
-def memory_limit(asked: int | str | None) -> int:
-    """Return a limit in bytes.
-
-    Args:
-        asked: Bytes, or a text such as `"2G"`, `"512MiB"`; `None` for half of what is free.
-
-    Raises:
-        InputError: It is neither, or less than 1 MiB.
-    """
-    if asked is None:
-        return _default()
-    told = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?\s*", str(asked), flags=re.IGNORECASE)
-    if isinstance(asked, bool) or not isinstance(asked, int | str) or told is None:
+def memory_limit(requested: int | str | None) -> int:
+    """Return a limit in bytes from a number, a text such as "2G", or `None` for half of the available memory."""
+    if requested is None:
+        return max(2**20, available_memory() // 2)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmgt]?)(?:i?b)?", str(requested).strip().lower())
+    limit = int(float(match[1]) * UNITS[match[2]]) if match else 0
+    if not 2**20 <= limit < 2**63:
         raise InputError(
-            f"A limit of memory is a number of bytes, or a text such as '2G' or '512MiB'. Received: {asked!r}."
+            f"`limit_memory` must be bytes or a text such as '2G', of 1 MiB or more. Received: {requested}."
         )
-    limit = min(int(float(told[1]) * _UNITS[told[2].lower()]), MOST)
-    if limit < LEAST:
-        raise InputError(f"A limit of memory must be 1 MiB or more. Received: {asked!r}.")
     return limit
 
 
-@functools.cache
-def _default() -> int:
-    """Return half of what is free at first: what a run takes for later ones is not free then."""
-    return max(LEAST, free_memory() // 2)
-
-
-def free_memory() -> int:
-    """Return how many bytes this process may still take, by Linux and its control groups; elsewhere 4 GiB."""
-    try:
-        told = re.search(
-            r"^MemAvailable:\s+([0-9]+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE
-        )
-    except OSError:
-        told = None
-    free = int(told[1]) * 1024 if told else 4 * 2**30
-    for most, used in _CONTROL_GROUPS:
-        try:
-            free = min(free, int(Path(most).read_text(encoding="ascii")) - int(Path(used).read_text(encoding="ascii")))
-        except (OSError, ValueError):  # no such group, or one without a limit, which says `max`
-            continue
-    return max(free, 0)
-
-
-_CONTROL_GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error reports a lack of memory."""
+    return isinstance(error, MemoryError) or any(message in str(error).lower() for message in MESSAGES)

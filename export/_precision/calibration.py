@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .._batch.feeds import feeds_of, longest_of
-from .._batch.parquet import READ_ERRORS, check_pyarrow, open_parquet, said
-from .._batch.run_parts import inputs_problem
-from .._batch.source import Part, find_parts
-from .._batch.windows import Batches, read_window
 from .._bundle.arrays import by_name, checked_inputs
 from .._errors import InputError
 from .._standalone import verify
 from .._standalone.verify import Arrays, Manifest, Spec
+from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet, record_batches
+from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths, schema_error
 
 CALLED = "`calibration`"
 ROWS = 32  # of a batch
-ROW_BYTES = 2**30  # the most that a row of a table may take
 # What readers of rows do not ask of a manifest.
 _NO_MODEL: dict[str, Any] = {
     "model": "",
@@ -32,7 +28,7 @@ _NO_MODEL: dict[str, Any] = {
     "parity": {},
     "sha256": {},
 }
-EXACT: frozenset[str] = frozenset()  # the axes of a table's rows that may be padded
+EXACT: frozenset[str] = frozenset()  # no axis of a table's rows is padded: ranges would include the padding
 
 
 def calibration_batches(
@@ -95,37 +91,25 @@ def _of_arrays(given: Any, manifest: Manifest) -> list[Arrays]:
 
 
 def _of_tables(source: str, manifest: Manifest) -> Iterator[Arrays]:
-    check_pyarrow()
     if not all(spec.shape and isinstance(spec.shape[0], str) for spec in manifest.inputs):
         raise InputError(f"{CALLED} is a table, whose rows are examples, and the model takes no batches of any size.")
-    for part in find_parts(source, ROW_BYTES):
+    for file in find_files(source).values():
         try:
-            yield from _of_part(part, manifest)
-        except InputError as error:
-            raise InputError(f"{CALLED} cannot be taken from {part.path}: {error}") from error
-        except READ_ERRORS as error:
-            raise InputError(f"{CALLED} cannot be read from {part.path}: {said(error)}.") from error
+            yield from _of_file(file, manifest)
+        except (InputError, UnreadableFileError) as error:
+            raise InputError(f"{CALLED} cannot be read from {file}: {error}.") from error
 
 
-def _of_part(part: Part, manifest: Manifest) -> Iterator[Arrays]:
-    if part.problem:
-        raise InputError(f"{part.problem}.")
-    with open_parquet(part.path) as opened:
-        schema = opened.schema_arrow
-        if problem := inputs_problem(schema, manifest):
-            raise InputError(f"it {problem}." if problem.startswith("has") else f"{problem}.")
-        columns = [spec.name for spec in manifest.inputs if spec.name in schema.names]
-        for batch in opened.iter_batches(ROWS, row_groups=range(*part.groups), columns=columns, use_threads=False):
-            yield from _of_rows(batch, manifest)
-
-
-def _of_rows(batch: Any, manifest: Manifest) -> Iterator[Arrays]:
-    window = read_window(batch, manifest, 0, EXACT)
-    if window.problems:
-        row, why = min(window.problems.items())
-        raise InputError(f"of its next {batch.num_rows} rows, row {row}: {why}.")
-    for rows in Batches(ROWS, EXACT).of(window.lengths, np.arange(window.rows)):
-        yield feeds_of(manifest, window, rows, longest_of(manifest, window, rows, EXACT))
+def _of_file(file: Path, manifest: Manifest) -> Iterator[Arrays]:
+    with open_parquet(file) as opened:
+        names = opened.schema_arrow.names
+        if reason := schema_error(opened.schema_arrow, manifest):
+            raise InputError(reason)
+        for batch in record_batches(opened, [spec.name for spec in manifest.inputs if spec.name in names]):
+            lengths = row_lengths(batch, manifest)
+            for rows in plan_batches(lengths, batch.num_rows, EXACT, ROWS):
+                own = {axis: values[rows] for axis, values in lengths.items()}
+                yield pad_rows(batch.take(rows), manifest, own, padded_lengths(own, manifest, EXACT))
 
 
 def first_rows(batches: Sequence[Arrays], most: int) -> list[Arrays]:

@@ -10,7 +10,9 @@ import pytest
 from bundles import assert_one_line, names
 from onnx_bundles import onnx_bundle
 
-from keras_attn_export._batch.memory import memory_limit
+from keras_attn_export._batch import runner
+
+open_session = runner.Runner.__init__
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def test_predict_writes_rows_and_resumes(bundle, source, tmp_path, succeeds, fai
     out = tmp_path / "out"
     first, second = succeeds("predict", bundle, source, out).splitlines()
     assert re.fullmatch(rf"{re.escape(str(out))}: 3 rows in \d+\.\d s, [\d,]+ rows a second", first)
-    assert second == "only rows of one length ran together along `time`: padding changes what the model gives"
+    assert second == "only rows of equal length share a batch along `time`: padding changes outputs of the model"
     assert names(out) == ["_predict", "a.parquet", "b.parquet"]
     assert pq.read_table(out / "a.parquet").to_pydict() == {
         "id": ["a0", "a1"],
@@ -47,38 +49,38 @@ def test_predict_writes_rows_and_resumes(bundle, source, tmp_path, succeeds, fai
         "total": [10, 50],
     }
     (out / "b.parquet").unlink()
-    assert succeeds("predict", bundle, source, out).splitlines()[1] == "1 of 2 parts were done before"
+    assert succeeds("predict", bundle, source, out).splitlines()[1] == "1 of 2 files were finished before"
     assert pq.read_table(out / "b.parquet").column("total").to_pylist() == [90]
-    said = f"error: {out} holds a run already, and it is not to be resumed. Choose another place."
-    fails("predict", bundle, source, out, "--no-resume", said=said)
+    message = f"error: {out} holds a run, which is not to be resumed. Choose another destination."
+    fails("predict", bundle, source, out, "--no-resume", said=message)
 
 
 def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_path, call):
     pq.write_table(pa.table({"ids": [[9], [1]], "id": ["bad", "good"]}), source / "c.parquet")
     out = tmp_path / "out"
-    code, said, err = call("predict", bundle, source, out, "--key", "id", "--outputs", "total")
+    code, printed, err = call("predict", bundle, source, out, "--key", "id", "--outputs", "total")
     assert code == 1
-    place = out / "_predict" / "errors.parquet"
-    assert_one_line(err, f"error: 1 row or part failed; {place} says which and why. The first: c.parquet: row 0: [ONNX")
-    assert said.startswith(f"{out}: 4 rows in ")
+    assert_one_line(
+        err,
+        f"error: failed rows or files: 1, in {out / '_predict' / 'errors.parquet'}; the first: c.parquet, row 0: [ONNX",
+    )
+    assert printed.startswith(f"{out}: 4 rows in ")
     assert pq.read_table(out / "c.parquet").to_pydict() == {"id": ["good"], "total": [20]}
     (error,) = pq.read_table(out / "_predict" / "errors.parquet").to_pylist()
-    assert (error["part"], error["row"], error["key"]) == ("c.parquet", 0, "bad")
+    assert (error["file"], error["row"], error["key"]) == ("c.parquet", 0, "bad")
 
 
 def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeeds, monkeypatch):
-    from keras_attn_export._batch import predict as module
-
-    seen, honest = {}, module.run_parts
+    jobs = []
     monkeypatch.setattr(
-        module, "run_parts", lambda parts, job, *rest: seen.update(vars(job)) or honest(parts, job, *rest)
+        runner.Runner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest)
     )
     more = ["--batch-size", 7, "--workers", 3, "--key", "id", "--limit-memory", "64M", "--outputs", "total,y", "--json"]
-    told = json.loads(succeeds("predict", bundle, source, tmp_path / "out", *more))
-    wanted = {"batch_size": 7, "workers": 3, "key": "id", "limit": memory_limit("64M"), "outputs": ("total", "y")}
-    assert {name: seen[name] for name in wanted} == wanted
-    assert told.pop("seconds") > 0
-    assert told == {
+    printed = json.loads(succeeds("predict", bundle, source, tmp_path / "out", *more))
+    options = {"batch_size": 7, "workers": 3, "key": "id", "memory_limit": 2**26, "outputs": ("total", "y")}
+    assert {name: getattr(jobs[0], name) for name in options} == options
+    assert printed.pop("seconds") > 0
+    assert printed == {
         "destination": str(tmp_path / "out"),
         "errors_file": None,
         "rows": 3,
@@ -91,23 +93,26 @@ def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeed
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        ("bundle in out --batch-size 0", "`batch_size` must be a whole number of 1 or more. Received: 0."),
-        ("bundle in out --outputs z", "Outputs ['z'] are unknown. The model gives ['y', 'total']."),
-        ("bundle in out --limit-memory lots", "A limit of memory is a number of bytes, or a text such as '2G'"),
+        ("bundle in out --batch-size 0", "`batch_size` must be an integer of 1 or more. Received: 0."),
+        ("bundle in out --outputs z", "`outputs` must be a list of names among ['y', 'total']. Received: ['z']."),
+        (
+            "bundle in out --limit-memory lots",
+            "`limit_memory` must be bytes or a text such as '2G', of 1 MiB or more. Received: lots.",
+        ),
         ("bundle in out --key name", "a.parquet has no column `name`"),
-        ("bundle in in/out", "are one in the other"),
-        ("bundle in bundle/out", "is in the bundle. Choose another place."),
-        ("bundle nothing out", "There is no file or folder nothing."),
-        ("bundle empty out", "empty holds no Parquet: no file in it or below ends in .parquet, .parq, .pq."),
+        ("bundle in in/out", "overlap. Choose another destination."),
+        ("bundle in bundle/out", "is in the bundle, which holds only what its manifest lists."),
+        ("bundle nothing out", "There is no Parquet file at 'nothing'"),
+        ("bundle empty out", "There is no Parquet file at 'empty' (in a folder: .parquet, .parq, .pq)."),
         ("bundle wrong.pq out", "column `ids` must hold lists of int64, nested 1 deep"),
         ("bundle absent.pq out", "has no column `ids`, an input of the model; it has ['tokens']"),
-        ("bundle clash.pq out", "has a column `total`, and an output is called so: rename the column"),
-        ("one x.pq out", "error: Rows are put together along the first axis"),
+        ("bundle clash.pq out", "has a column `total`, which is also the name of an output: rename the column"),
+        ("one x.pq out", "error: Rows share a batch along the first axis"),
     ],
 )
-def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypatch, arguments, said):
+def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     onnx_bundle(tmp_path / "one", "y = Add (x, x)", {"x": ("float32", [2])}, {"y": ("float32", [2])})
     (tmp_path / "empty").mkdir()
@@ -119,19 +124,19 @@ def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypa
     }.items():
         pq.write_table(pa.table(columns), f"{name}.pq")
     before = names(tmp_path), names(source), names(bundle)
-    fails("predict", *arguments.split(), said=said)
+    fails("predict", *arguments.split(), said=message)
     assert (names(tmp_path), names(source), names(bundle)) == before
 
 
 @pytest.mark.parametrize(
-    ("module", "said", "extra"),
+    ("module", "message", "extra"),
     [
         ("pyarrow.parquet", "Reading and writing Parquet needs more packages (", "tools"),
         ("ray", "Ray needs more packages (", "ray"),
     ],
 )
-def test_predict_names_the_extra_of_a_package(bundle, source, tmp_path, fails, monkeypatch, module, said, extra):
+def test_predict_names_the_extra_of_a_package(bundle, source, tmp_path, fails, monkeypatch, module, message, extra):
     monkeypatch.setitem(sys.modules, module, None)
-    err = fails("predict", bundle, source, tmp_path / "out", "--engine", "ray", said=f"error: {said}")
+    err = fails("predict", bundle, source, tmp_path / "out", "--engine", "ray", said=f"error: {message}")
     assert err.endswith(f'Install them: pip install "keras-attn[{extra}]"\n')
     assert not (tmp_path / "out").exists()

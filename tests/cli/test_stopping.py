@@ -100,7 +100,7 @@ def left(cwd):
 
 
 NOTHING = "interrupted: nothing was written\n"
-RESUME = "interrupted: the parts that are done are in done; the same command goes on from there\n"
+RESUME = "interrupted: done holds the finished files; the same command continues the run\n"
 LOCK = ["done", "done/_predict", "done/_predict/lock"]
 MANIFEST = "done/_predict/manifest.json"
 VERIFY, PREDICT = "-m keras_attn_export verify {}/bundle", "-m keras_attn_export predict {0}/bundle {0}"

@@ -69,7 +69,7 @@ def test_parquet_rows_are_batched_by_length(tmp_path):
         ({"x": ROWS_OF_X[:0], "lens": np.zeros(0, "int32")}, "`calibration` holds no rows"),
         ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.nan, ROWS_OF_X)}, "holds NaN or infinity in `x`"),
         ("nowhere.npz", "`calibration` cannot be read from nowhere.npz: No such file"),
-        ("nowhere.parquet", "There is no file or folder nowhere.parquet"),
+        ("nowhere.parquet", "There is no Parquet file at 'nowhere.parquet'"),
     ],
     ids=["a name", "order", "shape", "dtype", "rows", "none", "NaN", "no npz", "no table"],
 )
@@ -85,8 +85,8 @@ def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
         ({"x": [1.0]}, "column `x` must hold lists"),
         ({"lens": [1]}, "has no column `x`, an input of the model"),
         ({"x": [["a"]]}, "column `x` must hold lists of float32, nested 2 deep"),
-        ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"row 1: `x` must have shape .*; it has 1 for 2"),
-        ({"x": [[[1.0, 2.0]], None]}, "row 1: `x` is null"),
+        ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"`x` must have shape .*; a list has 1 values, not 2"),
+        ({"x": [[[1.0, 2.0]], None]}, "`x` is null"),
         ({"x": [[[1.0, float("nan")]]]}, "holds NaN or infinity in `x`"),
     ],
 )

@@ -50,7 +50,7 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
     ),
     "first difference, timing of a bundle": ("export/_analysis/", "tests/analysis/"),
     "report with a live page": ("export/_report/", "tests/report/"),
-    "tables of rows of any length, locally or on Ray": ("export/_batch/", "tests/batch/"),
+    "tables of rows of any length, locally or on Ray": ("export/_batch/ export/_tables/", "tests/batch/"),
     "command line": ("export/_cli/ export/__main__.py", "tests/cli/"),
     "example service behind HTTP": ("examples/serve_bundle.py", "tests/serving/"),
     "examples, benchmarks, scripts": (

@@ -1,0 +1,110 @@
+"""Folder of a run: one output file per source file, and `_predict` with the manifest, the errors and a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._atomic_writes import atomic_file
+from .._errors import ExportError, InputError
+from .._places import check_place, unless_a_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows: two runs in one folder are not refused
+    fcntl = None  # type: ignore[assignment]
+
+SCHEMA_VERSION = 2
+
+
+class OutputFolder:
+    """Paths in the folder of a run. Readers of folders ignore names that begin with `_`, as in `_predict`."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Name the folder without creating it."""
+        self.folder = Path(os.path.abspath(folder))
+        self.private = self.folder / "_predict"
+        self.errors, self.manifest = self.private / "errors.parquet", self.private / "manifest.json"
+
+    def is_finished(self, name: str) -> bool:
+        """Return whether the output of a source file is complete: the file appears after its last row."""
+        return (self.folder / name).is_file()
+
+    @contextlib.contextmanager
+    def locked(self, *, resume: bool) -> Iterator[None]:
+        """Create the folder and hold its lock; refuse other files, another process, and a run if not to `resume`."""
+
+        def refusal(folder: Path) -> str | None:
+            names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+            if names - {self.private.name} and not self.manifest.is_file():
+                return f"{folder} holds other files and no run. Choose another destination."
+            if names and not resume:
+                return f"{folder} holds a run, which is not to be resumed. Choose another destination."
+            return unless_a_folder(folder, "Outputs are written to a folder")
+
+        check_place(self.folder, refusal, error=InputError, in_a_folder=False)
+        try:
+            self.private.mkdir(parents=True, exist_ok=True)
+            lock = (self.private / "lock").open("a")
+        except OSError as error:
+            raise ExportError(f"Cannot write {self.folder}: {error.strerror}.") from error
+        with lock:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if isinstance(error, BlockingIOError):  # a network file system without locks raises others
+                    raise ExportError(f"Another run writes to {self.folder}. Wait until it has ended.") from error
+            yield
+
+    def read_manifest(self, identity: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+        """Return the manifest of an earlier run, or an empty one; refuse another run and changed finished files."""
+        if not self.manifest.is_file():
+            return {}
+        manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
+        for name, value in {"schema_version": SCHEMA_VERSION, **identity}.items():
+            if manifest.get(name) != value:
+                held = f"{manifest.get(name)!r:.99}, not {value!r:.99}"
+                raise InputError(f"{self.folder} holds a run with another {name}: {held}. Choose another destination.")
+        for name, fingerprint in manifest["files"].items():
+            if files.get(name) != fingerprint and self.is_finished(name):
+                held = f"outputs of another source: `{name}` has changed"
+                raise InputError(f"{self.folder} holds {held}. Choose another destination.")
+        return manifest
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write the manifest."""
+        with atomic_file(self.manifest) as file:
+            file.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **manifest}, indent=1), encoding="utf-8")
+
+    def write_errors(self, name: str, errors: Sequence[Mapping[str, Any]]) -> None:
+        """Write the errors of a source file (row, key and reason), or remove those of an earlier run."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        types = {"file": pa.string(), "row": pa.int64(), "key": pa.string(), "reason": pa.string()}
+        target = self.private / "errors" / name
+        if not errors:
+            target.unlink(missing_ok=True)
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(target) as file:
+            table = pa.Table.from_pylist([{"file": name, **error} for error in errors], pa.schema(types))
+            parquet.write_table(table, file)
+
+    def merge_errors(self, names: Iterable[str]) -> int:
+        """Write the errors of all source files as one table, and return its number of rows."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        files = [file for name in names if (file := self.private / "errors" / name).is_file()]
+        errors = pa.concat_tables(parquet.read_table(file, partitioning=None) for file in files) if files else ()
+        self.errors.unlink(missing_ok=True)
+        if len(errors):
+            with atomic_file(self.errors) as file:
+                parquet.write_table(errors, file)
+        return len(errors)

@@ -1,0 +1,103 @@
+"""One source file: read in chunks, run, and written as one output file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+from .._atomic_writes import atomic_file
+from .._standalone.verify import Manifest, Spec
+from .._tables.columns import to_lists
+from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
+from .._tables.rows import schema_error
+from .output_folder import OutputFolder
+from .runner import Chunk, Job, Runner, split_batch
+
+
+def run_file(name: str, file: Path, runner: Runner, folder: OutputFolder, report: Callable[[int], object]) -> int:
+    """Write outputs and errors of a source file, and return the number of rows written; `report` receives rows done."""
+    count, errors = 0, list[dict[str, Any]]()
+    try:
+        with open_parquet(file) as opened:
+            if reason := table_error(opened.schema_arrow, runner.manifest, runner.job):
+                raise UnreadableFileError(reason)
+            target = folder.folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(target) as partial:
+                for chunk in _write_chunks(partial, opened, runner):
+                    for row, reason in sorted(chunk.errors.items()):
+                        key = _key_text(chunk.batch, row, runner.job.key)
+                        errors.append({"row": count + row, "key": key, "reason": reason})
+                    count += chunk.batch.num_rows
+                    report(count)
+                folder.write_errors(name, errors)  # before the output, which marks the file as finished
+            return count - len(errors)
+    except UnreadableFileError as error:
+        folder.write_errors(name, [{"reason": str(error)}])
+        return 0
+
+
+def table_error(schema: Any, manifest: Manifest, job: Job) -> str | None:
+    """Return the reason if a table with these columns cannot run."""
+    names = schema.names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return f"has a column twice: {twice}"
+    if job.key is not None and job.key not in names:
+        return f"has no column `{job.key}`, the key; it has {names}"
+    if clash := [name for name in kept_columns(schema, manifest, job) if name in job.outputs]:
+        return f"has a column `{clash[0]}`, which is also the name of an output: rename the column"
+    return schema_error(schema, manifest)
+
+
+def kept_columns(schema: Any, manifest: Manifest, job: Job) -> list[str]:
+    """Return the columns that are copied: the key, and all that are no inputs."""
+    inputs = {spec.name for spec in manifest.inputs}
+    return [name for name in schema.names if name not in inputs or name == job.key]
+
+
+def _write_chunks(partial: Path, opened: Any, runner: Runner) -> Iterator[Chunk]:
+    """Write and yield chunks: each is read while the previous one runs, and written while the next one runs."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kept = kept_columns(opened.schema_arrow, runner.manifest, runner.job)
+    fields = [opened.schema_arrow.field(name) for name in kept]
+    fields += [pa.field(spec.name, to_lists([], spec).type) for spec in runner.outputs]
+    schema, texts = pa.schema(fields), [field.name for field in fields if "string" in str(field.type)]
+    batches = (split_batch(batch, runner.manifest, runner.outputs) for batch in record_batches(opened))
+    previous = None
+    # dictionaries of numbers, which rarely repeat, would double the time of writing
+    with parquet.ParquetWriter(partial, schema, use_dictionary=texts, write_page_checksum=True) as writer:
+        for chunk in chain(chain.from_iterable(batches), [None]):
+            if previous is not None:
+                runner.finish(previous)
+            if chunk is not None:
+                runner.start(chunk)
+            if previous is not None:
+                writer.write_table(_output_table(previous, kept, runner.outputs, schema))
+                yield previous
+            previous = chunk
+
+
+def _output_table(chunk: Chunk, kept: list[str], outputs: Sequence[Spec], schema: Any) -> Any:
+    """Return copied columns and outputs of the rows that ran."""
+    import pyarrow as pa
+
+    batch, bounds = chunk.batch.select(kept), pairwise([-1, *sorted(chunk.errors), chunk.batch.num_rows])
+    # slices, since pyarrow cannot filter columns of every type
+    good = pa.Table.from_batches([batch.slice(start + 1, stop - start - 1) for start, stop in bounds])
+    rows = [chunk.outputs[row] for row in sorted(chunk.outputs)]
+    lists = [to_lists([row[index] for row in rows], spec) for index, spec in enumerate(outputs)]
+    return pa.Table.from_arrays([*good.columns, *lists], schema=schema)
+
+
+def _key_text(batch: Any, row: int, key: str | None) -> str | None:
+    """Return the key of a row as text; the column may hold any type, and strings that are not UTF-8."""
+    if key is None or not (value := batch.column(key)[row]).is_valid:
+        return None
+    try:
+        return str(value.cast("string").as_buffer().to_pybytes().decode("utf-8", "backslashreplace"))
+    except (ValueError, NotImplementedError):  # a nested type
+        return str(value)
