@@ -14,8 +14,8 @@ from pathlib import Path
 from ._errors import BundleError, ExportError
 from ._places import Refusal, check_place, unless_a_file
 
-_MARKER = "replacing"  # file in a temporary folder: the target that it names may have been renamed to NAME.old
-_RENAME_SECONDS = 0.1  # more than a running process needs between its two renames
+_MARKER = "replacing"  # file in a temporary folder that identifies the folder which its process renames to NAME.old
+_RENAME_SECONDS = 0.5  # more than a running process needs between its two renames
 
 
 @contextlib.contextmanager
@@ -70,23 +70,25 @@ def atomic_folder(target: Path, refusal: Refusal) -> Iterator[Path]:
 
 
 def restore_folder(target: Path) -> bool:
-    """Undo or finish the replacement of a folder by a process that was killed; return whether there was one.
+    """Undo or finish the replacement of a folder by a process that was killed; return whether `target` was restored.
 
-    `NAME.old` is renamed to `target`, or removed if `target` exists. Without a temporary folder that has the marker of
-    `target`, `NAME.old` is the user's own and stays.
+    `NAME.old` is renamed to `target`, or removed if `target` exists. A marker in a temporary folder identifies it: any
+    other `NAME.old` is the user's own and stays.
     """
-    marked = [path for path in old_path(target).parent.glob(".*.partial") if _is_marked(path, target)]
+    old = old_path(target)
+    marked = [path for path in old.parent.glob(".*.partial") if _has_renamed(path, old)]
     if marked:
         time.sleep(_RENAME_SECONDS)  # a process that still runs completes its second rename
+    missing = not os.path.lexists(target)
     for staging in marked:
         _clean_up(staging, target)
-    return bool(marked)
+    return bool(marked) and missing
 
 
 def old_path(target: Path) -> Path:
     """Return the path NAME.old, to which a folder is renamed while it is replaced."""
     absolute = Path(os.path.abspath(target))  # "." has no name
-    return absolute.with_name(f"{absolute.name}.old")
+    return absolute.parent / f"{absolute.name}.old"
 
 
 def reason_of(error: OSError) -> str:
@@ -103,22 +105,29 @@ def _check_folder(target: Path, refusal: Refusal) -> None:
 
 def _put_in_place(content: Path, target: Path) -> None:
     if os.path.lexists(target):
-        (content.parent / _MARKER).write_bytes(os.fsencode(target.name))
+        (content.parent / _MARKER).write_text(_identity(target), "utf-8")
         target.rename(old_path(target))
     content.rename(target)  # fails if another process has put its folder there
 
 
-def _is_marked(staging: Path, target: Path) -> bool:
+def _identity(folder: Path) -> str:
+    """Return what distinguishes a folder from any other; a rename does not change it."""
+    status = folder.lstat()
+    return f"{status.st_dev} {status.st_ino}"
+
+
+def _has_renamed(staging: Path, old: Path) -> bool:
+    """Return whether the process of a temporary folder has renamed a folder to `old`."""
     with contextlib.suppress(OSError):
-        return (staging / _MARKER).read_bytes() == os.fsencode(os.path.basename(os.path.abspath(target)))
+        return (staging / _MARKER).read_text("utf-8") == _identity(old)
     return False
 
 
 def _clean_up(staging: Path, target: Path) -> None:
     """Rename NAME.old back, or into the temporary folder if `target` exists; then remove the temporary folder."""
-    if _is_marked(staging, target):
-        with contextlib.suppress(FileNotFoundError):  # nothing was renamed, or another process has cleaned up
-            old_path(target).rename(staging / "replaced" if os.path.lexists(target) else target)
+    if _has_renamed(staging, old := old_path(target)):
+        with contextlib.suppress(FileNotFoundError):  # another process has cleaned up
+            old.rename(staging / uuid.uuid4().hex if os.path.lexists(target) else target)
     shutil.rmtree(staging, ignore_errors=True)
 
 

@@ -67,14 +67,16 @@ def unless_replaceable(there: Path, *, overwrite: bool) -> str | None:
 
 
 def restore_bundle(folder: Path) -> None:
-    """Put back a bundle that an export had renamed to `NAME.old` when it was killed."""
+    """Put back a bundle that an export had renamed to `NAME.old` when it was killed, also if nothing else shows that."""
     old = old_path(folder)
     if os.path.lexists(folder) or not is_bundle(old):
         return
     with contextlib.suppress(OSError):  # a folder that may only be read: the caller finds no bundle
         if not restore_folder(folder):
+            if os.path.lexists(folder):  # by an export that was between its renames
+                return
             old.rename(folder)
-        warnings.warn(f"{folder} was restored from {old}: an export that was replacing it was ended.", stacklevel=3)
+        warnings.warn(f"{folder} was missing and is restored: {old} was renamed to it.", stacklevel=3)
 
 
 def is_bundle(folder: Path) -> bool:

@@ -609,20 +609,21 @@ _handles_signals = False  # whether `stopping_at_signals` is active in the main 
 
 
 @contextlib.contextmanager
-def stopping_at_signals() -> Iterator[list[int]]:
-    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield the signals that came."""
+def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
+    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM, and end a process; yield the signals that came."""
     global _handles_signals
     signals: list[int] = []
     timer = threading.Timer(GRACE_SECONDS, lambda: os._exit(128 + signals[0]))
     is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals  # others get no signals
-    # `nohup` and the `&` of a shell ignore signals
-    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(each) != signal.SIG_IGN]
+    kept = (signal.SIG_IGN, None)  # by `nohup` and the `&` of a shell; by a C library
+    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(each) not in kept]
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)
         for other in caught:  # a second one would interrupt the cleanup: `timeout` sends two
             signal.signal(other, signal.SIG_IGN)
-        timer.start()
+        if is_process:
+            timer.start()
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     handlers = {number: signal.signal(number, stop) for number in caught}
@@ -1126,6 +1127,8 @@ def _verified(folder: Path, provider: str) -> int:
         verdict = f"{failed} of {len(rows)} outputs differ" if failed else f"all {len(rows)} outputs match"
         say(*format_rows(rows), f"{verdict} on {PROVIDERS[provider].name}.")
         sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads the output
+        return 141
     except (ExportError, OSError) as error:
         with contextlib.suppress(OSError):
             say(f"error: {in_one_line(error)}", file=sys.stderr)
@@ -1134,4 +1137,7 @@ def _verified(folder: Path, provider: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    if exit_code > 128:
+        os._exit(exit_code)  # without waiting for a thread that computes
+    sys.exit(exit_code)
