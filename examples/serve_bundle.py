@@ -176,10 +176,8 @@ def parse_input(
     )
     has_rank = len(received_shape) == len(shape)
     if not has_rank or received_shape != expected_shape or max(sizes.values(), default=0) > MAX_SIZE:
-        raise ValueError(
-            f"`{name}` must have shape {shape}, with dynamic axes of at most {MAX_SIZE}. "
-            f"Received: {received_shape}, with {sizes}."
-        )
+        message = f"`{name}` must have shape {shape}, {MAX_SIZE} at most."
+        raise ValueError(f"{message} Received: {received_shape}, with {sizes}.")
     if dtype == "string":
         if not {*map(type, flat)} <= {str} or any(len(text) > MAX_SIZE or "\0" in text for text in flat):
             raise ValueError(f"`{name}` must hold strings of at most {MAX_SIZE} characters, without null characters.")
