@@ -16,18 +16,24 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
 from verify import ExportError, open_session, printable, read_manifest, run_session
 
-MOST_BYTES, MOST_NUMBERS, MOST_LISTS, LONGEST = 8 * 2**20, 2**20, 2**17, 4096  # the last of an axis that may vary
-SECONDS, MOST_COMING, MOST_BEGUN = 10, 256, 128  # until a request is there; how many may come, and how many be there
-MOST_ALONE = 256  # rows of a request that run in halves, and those in halves, until the row is found that fails
-REFUSED = 0.5  # seconds until a refusal is told: who sends such requests, one after another, takes little from others
+MAX_BODY_BYTES = 8 * 2**20
+MAX_NUMBERS = 2**20  # of a request, and of an answer
+MAX_LISTS = 2**17  # brackets and strings of a request: each costs far more memory as a Python object
+MAX_SIZE = 4096  # of a dynamic axis, and of a string
+RECEIVE_SECONDS = 10  # until the whole body has arrived
+MAX_RECEIVING = 256  # requests whose bodies are arriving
+MAX_QUEUED = 128  # requests that are complete, and wait or run
+MAX_SPLIT_ROWS = 256  # a failed request with more rows is not halved to find the rows that fail
+REFUSAL_DELAY = 0.5  # seconds before a 422: limits the load of a client that repeats an invalid request
+
 try:
     bundle = Path(os.environ.get("BUNDLE", "bundle"))
     manifest = read_manifest(bundle)  # checks every hash
     session = open_session(bundle / "model.onnx", threads=1)  # one for all: a request runs on one core
 except ExportError as error:
     raise SystemExit(f"error: {printable(str(error))}") from None
-# Whether each row of a request has an answer of its own, so that one that fails does not spoil the others.
-BY_ROW = all(spec["shape"][:1] == ["batch"] for spec in manifest["inputs"] + manifest["outputs"])
+# Whether all inputs and outputs have a batch axis: then one invalid row does not fail the others.
+HAS_INDEPENDENT_ROWS = all(spec["shape"][:1] == ["batch"] for spec in manifest["inputs"] + manifest["outputs"])
 pool = ThreadPoolExecutor(os.cpu_count())  # as many requests at once as there are cores; the others wait
 options = ort.RunOptions()
 
@@ -38,7 +44,9 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     options.terminate = True  # of runs that still compute
 
 
-app, coming, begun = FastAPI(lifespan=lifespan), dict[asyncio.Timeout, None](), asyncio.Semaphore(MOST_BEGUN)
+app = FastAPI(lifespan=lifespan)
+receiving: dict[asyncio.Timeout, None] = {}  # timeouts of requests that are arriving, oldest first
+queue = asyncio.Semaphore(MAX_QUEUED)
 
 
 @app.get("/health")
@@ -48,116 +56,146 @@ def health() -> dict[str, Any]:
 
 @app.post("/predict")
 async def predict(request: Request) -> Response:
-    body = await whole(request)
-    if begun.locked():
-        raise HTTPException(503, "Too many requests wait already. Send it again later.", {"Retry-After": "1"})
-    async with begun:
+    body = await read_body(request)
+    if queue.locked():
+        raise HTTPException(503, "The queue is full. Send the request again later.", {"Retry-After": "1"})
+    async with queue:
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(pool, answer_to, body)
+            answer = await asyncio.get_running_loop().run_in_executor(pool, predict_json, body)
             return Response(answer, media_type="application/json")
         except (ExportError, MemoryError, RecursionError, ValueError) as error:
-            refused = str(error) or "too little memory"
+            message = str(error) or "too little memory"
         except asyncio.CancelledError as error:
-            raise HTTPException(503, "The service ends.") from error
+            raise HTTPException(503, "The service is shutting down.") from error
     del body
-    await asyncio.sleep(REFUSED)
-    raise HTTPException(422, refused)
+    await asyncio.sleep(REFUSAL_DELAY)
+    raise HTTPException(422, message)
 
 
-async def whole(request: Request) -> bytearray:
+async def read_body(request: Request) -> bytearray:
     try:
-        async with asyncio.timeout(SECONDS) as limit:
+        async with asyncio.timeout(RECEIVE_SECONDS) as timeout:
             body = bytearray()
-            if len(coming) >= MOST_COMING and not (slowest := next(iter(coming))).expired():
-                slowest.reschedule(0)  # so that those who only begin never hold the places of others
-            coming[limit] = None
+            if len(receiving) >= MAX_RECEIVING and not (oldest := next(iter(receiving))).expired():
+                # Cancel the oldest request, so that clients that send slowly cannot occupy all places.
+                oldest.reschedule(0)
+            receiving[timeout] = None
             async for piece in request.stream():
                 body += piece
-                if len(body) > MOST_BYTES:
-                    raise HTTPException(413, f"A request may have {MOST_BYTES} bytes. Send fewer rows at once.")
+                if len(body) > MAX_BODY_BYTES:
+                    raise HTTPException(413, f"A request may have {MAX_BODY_BYTES} bytes. Send fewer rows at once.")
             return body
     except (TimeoutError, ClientDisconnect, asyncio.CancelledError) as error:
         raise HTTPException(408, "The request did not come in time.", {"Connection": "close"}) from error
     finally:
-        coming.pop(limit, None)
+        receiving.pop(timeout, None)
 
 
-def answer_to(body: bytearray) -> str:
-    if body.count(b",") > MOST_NUMBERS or sum(map(body.count, (b"[", b"{", b'"'))) > MOST_LISTS:
-        raise ValueError(f"A request may hold {MOST_NUMBERS} numbers in {MOST_LISTS} lists. Send fewer rows at once.")
-    given, names, sizes, errors = json.loads(body), [spec["name"] for spec in manifest["inputs"]], {}, {}
-    if not isinstance(given, dict) or set(given) != set(names):
+def predict_json(body: bytearray) -> str:
+    if body.count(b",") > MAX_NUMBERS or sum(map(body.count, (b"[", b"{", b'"'))) > MAX_LISTS:
+        raise ValueError(f"A request may hold {MAX_NUMBERS} numbers in {MAX_LISTS} lists. Send fewer rows at once.")
+    request = json.loads(body)
+    names = [spec["name"] for spec in manifest["inputs"]]
+    if not isinstance(request, dict) or set(request) != set(names):
         raise ValueError(f"A request is a JSON object with the inputs {names} and nothing else.")
-    inputs = {spec["name"]: taken(spec, given, sizes, errors) for spec in manifest["inputs"]}
-    count = sizes["batch"] if BY_ROW else 1
+    sizes: dict[str, int] = {}
+    errors: dict[int, str] = {}
+    inputs = {spec["name"]: parse_input(spec, request, sizes, errors) for spec in manifest["inputs"]}
+    count = sizes["batch"] if HAS_INDEPENDENT_ROWS else 1
     answers = {spec["name"]: [None] * count for spec in manifest["outputs"]}
     run_rows(inputs, [row for row in range(count) if row not in errors], answers, errors)
     if errors and len(errors) == count:
         raise ValueError(errors[min(errors)])
     for row, values in product(errors, answers.values()):
         values[row] = None
-    if not BY_ROW:
+    if not HAS_INDEPENDENT_ROWS:
         answers = {name: values[0] for name, values in answers.items()}
     return json.dumps({"errors": errors, **answers} if errors else answers, allow_nan=False)
 
 
 def run_rows(inputs: dict[str, np.ndarray], rows: list[int], answers: dict[str, list], errors: dict[int, str]) -> None:
+    """Run rows and fill `answers`.
+
+    After a failure, run the two halves separately, so that only the rows that fail have errors.
+    """
     if not rows and errors:
-        return
+        return  # every row is invalid; a request of no rows still runs, for the shapes of its outputs
     try:
-        chosen = {name: array[rows] for name, array in inputs.items()} if BY_ROW else inputs
-        outputs = run_session(session, chosen, options)
+        selected = {name: array[rows] for name, array in inputs.items()} if HAS_INDEPENDENT_ROWS else inputs
+        outputs = run_session(session, selected, options)
     except ExportError as error:
-        if len(rows) > MOST_ALONE or not rows:
+        if len(rows) > MAX_SPLIT_ROWS or not rows:
             raise
         if len(rows) == 1:
-            errors[rows[0]] = reason_of(error, inputs)
+            errors[rows[0]] = failure_reason(error, inputs)
         else:
             for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
                 run_rows(inputs, half, answers, errors)
         return
-    if sum(array.size for array in outputs.values()) > MOST_NUMBERS:
-        raise ValueError(f"An answer may hold {MOST_NUMBERS} numbers. Send fewer rows at once.")
+    if sum(array.size for array in outputs.values()) > MAX_NUMBERS:
+        raise ValueError(f"An answer may hold {MAX_NUMBERS} numbers. Send fewer rows at once.")
     for name, array in outputs.items():
-        by_row = array if BY_ROW else array[None]
-        finite = np.isfinite(by_row) if array.dtype.kind == "f" else np.ones(by_row.shape, bool)
-        fine = finite.all(axis=tuple(range(1, by_row.ndim)))
-        for row, value, is_fine in zip(rows, by_row.tolist(), fine, strict=True):
-            if is_fine:
+        values = array if HAS_INDEPENDENT_ROWS else array[None]
+        finite = np.isfinite(values) if array.dtype.kind == "f" else np.ones(values.shape, bool)
+        finite_rows = finite.all(axis=tuple(range(1, values.ndim)))
+        for row, value, is_finite in zip(rows, values.tolist(), finite_rows, strict=True):
+            if is_finite:
                 answers[name][row] = value
             else:
                 errors[row] = f"Output `{name}` holds NaN or infinity, which JSON has no number for."
 
 
-def reason_of(error: ExportError, inputs: dict[str, np.ndarray]) -> str:
+def failure_reason(error: ExportError, inputs: dict[str, np.ndarray]) -> str:
     for name, array in inputs.items():
         if 0 in array.shape[1:]:
-            return f"`{name}` has shape {array.shape}: the model runs on no axis of size 0. Send at least one entry."
+            return (
+                f"`{name}` has shape {array.shape}: the model does not accept axes of size 0. Send at least one entry."
+            )
     return f"The model cannot run on this: {str(error).rpartition('Status Message: ')[2]}"
 
 
-def taken(spec: dict[str, Any], given: dict[str, Any], sizes: dict[str, int], errors: dict[int, str]) -> np.ndarray:
+def parse_input(
+    spec: dict[str, Any], request: dict[str, Any], sizes: dict[str, int], errors: dict[int, str]
+) -> np.ndarray:
+    """Return an input of a request as an array.
+
+    Adds the sizes of dynamic axes to `sizes`, and an error for each row with a number that does not fit to `errors`.
+
+    Raises:
+        ValueError: If the shape or the kind of the values is wrong.
+    """
     name, dtype, shape = spec["name"], spec["dtype"], spec["shape"]
-    flat, came = [given[name]], ()
-    while {*map(type, flat)} == {list} and len(came) <= len(shape):
+    flat, received_shape = [request[name]], ()
+    while {*map(type, flat)} == {list} and len(received_shape) <= len(shape):
         if len({*map(len, flat)}) > 1:
             raise ValueError(f"`{name}` has lists of different lengths. Pad them, and send lengths or a mask.")
-        flat, came = [*chain.from_iterable(flat)], (*came, len(flat[0]))
-    wanted = tuple(sizes.setdefault(a, n) if isinstance(a, str) else a for a, n in zip(shape, came, strict=False))
-    if len(came) != len(shape) or came != wanted or max(sizes.values(), default=0) > LONGEST:
-        raise ValueError(f"`{name}` must have shape {shape}, {LONGEST} at most. Received: {came}, with {sizes}.")
+        flat, received_shape = [*chain.from_iterable(flat)], (*received_shape, len(flat[0]))
+    expected_shape = tuple(
+        sizes.setdefault(axis, size) if isinstance(axis, str) else axis
+        for axis, size in zip(shape, received_shape, strict=False)
+    )
+    has_rank = len(received_shape) == len(shape)
+    if not has_rank or received_shape != expected_shape or max(sizes.values(), default=0) > MAX_SIZE:
+        message = f"`{name}` must have shape {shape}, {MAX_SIZE} at most."
+        raise ValueError(f"{message} Received: {received_shape}, with {sizes}.")
     if dtype == "string":
-        if not {*map(type, flat)} <= {str} or any(len(each) > LONGEST or "\0" in each for each in flat):
-            raise ValueError(f"`{name}` must hold strings of {LONGEST} letters at most, none of them zero.")
-        return np.array(flat, object).reshape(came)
-    found = np.array(flat if {*map(type, flat)} <= {bool, int, float} else None)  # not texts, which it pads to one size
-    kinds = {"b": "b", "i": "i", "u": "i", "f": "if"}  # what numbers may be given as: 1.5 never for an integer
-    wrong = f"`{name}` must hold finite numbers that fit {dtype}."
-    if found.size and found.dtype.kind not in kinds[np.dtype(dtype).kind]:
-        raise ValueError(f"{wrong} Received: {found.dtype}.")
+        if not {*map(type, flat)} <= {str} or any(len(text) > MAX_SIZE or "\0" in text for text in flat):
+            raise ValueError(f"`{name}` must hold strings of at most {MAX_SIZE} characters, without null characters.")
+        return np.array(flat, object).reshape(received_shape)
+    message = f"`{name}` must hold finite numbers that fit {dtype}."
+    if not {*map(type, flat)} <= {bool, int, float}:  # before np.array, which would pad strings to the longest
+        raise ValueError(f"{message} Received: {', '.join(sorted({type(value).__name__ for value in flat}))}.")
+    numbers = np.array(flat)
+    # dtype kinds of JSON numbers that each kind of input accepts: no float for an integer
+    accepted_kinds = {"b": "b", "i": "i", "u": "i", "f": "if"}
+    if numbers.size and numbers.dtype.kind not in accepted_kinds[np.dtype(dtype).kind]:
+        raise ValueError(f"{message} Received: {numbers.dtype}.")
     with np.errstate(all="ignore"):
-        array = found.astype(dtype)
-        fits = np.isfinite(found) & np.isclose(array, found, 0.01, 0.01)  # what does not fit is far off
-    for place in np.flatnonzero(~fits):
-        errors[int(place) * came[0] // found.size if BY_ROW else 0] = wrong
-    return np.where(fits, array, np.zeros((), dtype)).reshape(came)
+        array = numbers.astype(dtype)
+        # an overflow differs by more than the tolerance, rounding to float16 by less
+        fits = np.isfinite(numbers) & np.isclose(array, numbers, 0.01, 0.01)
+    for position in np.flatnonzero(~fits):
+        # elements are in row order
+        row = int(position) // (numbers.size // received_shape[0]) if HAS_INDEPENDENT_ROWS else 0
+        errors[row] = message
+    return np.where(fits, array, np.zeros((), dtype)).reshape(received_shape)

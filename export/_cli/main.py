@@ -1,4 +1,4 @@
-"""The `keras-attn` command: runs a subcommand, and turns what goes wrong into one line and an exit code."""
+"""The `keras-attn` command: runs a subcommand, and reports its errors in one line and by its exit code."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn, TextIO
 
 from .._errors import ExportError
-from .._standalone import verify as standalone
-from .._standalone.verify import in_one_line, printable, say
+from .._standalone.verify import in_one_line, printable, say, stopping_at_signals
 from . import bench, doctor, export, inspect, predict, report, run, verify
 
-# One module each: its parser and its main.
+# Modules with `add_parser`, which sets the main of the module as `run`.
 COMMANDS = (export, verify, run, predict, inspect, report, bench, doctor)
-REPLACEMENTS = {  # of removed commands and options
+REPLACEMENTS = {  # for removed commands and options
     "convert": 'Keras\'s own `model.export("model.tflite", format="litert")`',
     "layout": "the example service, or the Triton and TensorFlow Serving folders, of docs/serving.md",
     "sign": "`model_signing sign key` on the folder (docs/security.md)",
@@ -34,46 +33,51 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     """Run the command line.
 
     Args:
-        argv: The arguments; `None` for those of this process.
-        is_process: Whether this process does nothing else.
+        argv: The arguments, by default the arguments of the process.
+        is_process: Whether the process runs this command only: onnx is imported early, and temporary files go into one
+            folder.
 
     Returns:
         The exit code: 0 done and matched, 1 a mismatch or something that could not be done. Wrong usage exits with 2,
         a signal with 128 and its number, Ctrl-C with 130.
     """
     parser = _parser()
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may go on
+    if "_ARGCOMPLETE" in os.environ:  # set by the shell for completion
         with contextlib.suppress(ImportError):
             import argcomplete
 
             argcomplete.autocomplete(parser)
     argv = sys.argv[1:] if argv is None else argv
-    used = [argv[0], *(f"{argv[0]} {word.partition('=')[0]}" for word in argv[1:])] if argv else []
-    for name in used:
-        if name in REPLACEMENTS:
-            parser.error(f"`{name}` was removed: use {REPLACEMENTS[name]}")
+    command, *rest = argv or [""]
+    for name in (command, *(f"{command} {word.partition('=')[0]}" for word in rest)):
+        if replacement := REPLACEMENTS.get(name):
+            parser.error(f"`{name}` was removed: use {replacement}")
     arguments = parser.parse_args(argv)
     if is_process:
-        # Signals end the process until here. Below they raise, and an exception inside the initialization of a nanobind
-        # module, of which onnx has one, crashes Python.
-        with contextlib.suppress(ImportError):  # the command that needs onnx says how to install it
+        # Until here a signal ends the process (`_command.py`); below, it raises an exception. Import onnx now: Python
+        # crashes if an exception interrupts the initialization of its nanobind module.
+        with contextlib.suppress(ImportError):  # commands that need onnx report that it is missing
             import onnx  # noqa: F401
     code = 1
     with (
         _plain_warnings(),
+        # a signal may also raise before or after the try block of `_run_command`
         contextlib.suppress(KeyboardInterrupt, SystemExit),
-        standalone.stopping_at_signals() as signals,
-        _temporary_files() if is_process else contextlib.nullcontext(),
+        stopping_at_signals() as signals,
+        _temporary_folder() if is_process else contextlib.nullcontext(),
     ):
-        code = _carried_out(arguments, signals)
+        code = _run_command(arguments, signals)
     return 128 + signals[0] if signals else code
 
 
 @contextlib.contextmanager
-def _temporary_files() -> Iterator[None]:
-    """Let all temporary files be in one folder, so that none stays: libraries leave theirs to the end of Python."""
+def _temporary_folder() -> Iterator[None]:
+    """Put all temporary files into one folder and remove it at the end.
+
+    Libraries remove their own at exit, which `os._exit` skips.
+    """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # there is no place for any: what needs one will say so
+        with contextlib.suppress(OSError):  # no folder is writable: only code that needs a temporary file fails
             tempfile.tempdir = str(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         try:
             yield
@@ -81,8 +85,8 @@ def _temporary_files() -> Iterator[None]:
             tempfile.tempdir = None
 
 
-def _carried_out(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
-    """Carry out a subcommand and return its exit code; after a signal, the caller knows a better one."""
+def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
+    """Run a subcommand and return its exit code. After a signal, `main` replaces the code by 128 + number."""
     try:
         arguments.run(arguments)
         sys.stdout.flush()
@@ -92,12 +96,13 @@ def _carried_out(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
     except SystemExit as end:
         if signals:
             return 1
-        # a layer, say, that calls `sys.exit(0)`, which would pass for success
-        say(f"error: code that was run called `sys.exit({end.code!r})`; nothing came of it", file=sys.stderr)
+        # For example a layer that calls sys.exit(0): the command would end with the code of success.
+        message = f"error: code called by this command ran `sys.exit({end.code!r})`; the command did not finish"
+        say(message, file=sys.stderr)
         return 1
     except Exception as error:  # noqa: BLE001 - whatever the code of a model raises
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
-            return 141  # as SIGPIPE ends other programs whose output nobody reads any more
+            return 141  # 128 + SIGPIPE: the code of a program whose reader has gone
         if not signals:
             _print_error(error, debug=arguments.debug)
         return 1
@@ -105,8 +110,11 @@ def _carried_out(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
 
 
 def _has_no_reader(stream: TextIO) -> bool:
+    """Return whether the reader of a pipe has closed it; False on Windows, which has no `poll`."""
+    if not hasattr(select, "poll"):
+        return False
     poll = select.poll()
-    poll.register(stream, 0)  # errors alone
+    poll.register(stream, 0)  # no events: `poll` always reports errors
     return bool(poll.poll(0))
 
 
@@ -124,15 +132,15 @@ def _print_error(error: Exception, *, debug: bool) -> None:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Let each warning of Python be one line, in which nothing steers the terminal."""
+    """Print each Python warning in one line, with control characters escaped."""
     format_before = warnings.formatwarning
 
-    def in_a_line(
+    def format_warning(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
         return printable(f"{filename}:{lineno}: {category.__name__}: {in_one_line(message)}") + "\n"
 
-    warnings.formatwarning = in_a_line
+    warnings.formatwarning = format_warning
     try:
         yield
     finally:
@@ -140,7 +148,7 @@ def _plain_warnings() -> Iterator[None]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says what it was given as `say` does."""
+    """Argument parser that escapes control characters in its error messages."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

@@ -1,6 +1,7 @@
 """The `keras-attn` command as a whole: usage, help, exit codes, errors that all commands share, signals."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -130,12 +131,21 @@ def raising(error):
 def test_unexpected_errors_are_one_line(exported, call, fails, monkeypatch):
     for error, said in (
         (RuntimeError("first line\n  second line"), "unexpected RuntimeError: first line second line (run again with"),
-        (SystemExit(0), "code that was run called `sys.exit(0)`"),  # which would pass for success
+        (
+            SystemExit(0),
+            "code called by this command ran `sys.exit(0)`; the command did not finish",
+        ),  # which would pass for success
     ):
         monkeypatch.setattr(inspect, "load_bundle", raising(error))
         fails("inspect", exported, said=f"error: {said}")
     monkeypatch.setattr(inspect, "load_bundle", raising(RuntimeError()))
     assert "Traceback" in call("inspect", exported, "--debug")[2]
+
+
+def test_broken_pipe_is_an_error_on_windows(exported, fails, monkeypatch):
+    monkeypatch.delattr(select, "poll")  # as on Windows
+    monkeypatch.setattr(inspect, "load_bundle", raising(BrokenPipeError("the pipe is closed")))
+    fails("inspect", exported, said="error: the pipe is closed")
 
 
 def test_ctrl_c_exits_with_130(exported, call, monkeypatch):

@@ -155,7 +155,7 @@ def test_process_ends_although_a_library_catches_the_interrupt(tmp_path):
 IMPORTED = """
 import os, sys
 from keras_attn_export._cli import main
-main.standalone.stopping_at_signals = lambda: os._exit(0 if "onnx" in sys.modules else 1)
+main.stopping_at_signals = lambda: os._exit(0 if "onnx" in sys.modules else 1)
 main.main(["doctor"], is_process=True)
 """
 

@@ -31,7 +31,6 @@ GOOD = {  # inputs of the small bundle: two examples, three queries, two keys
     "values": np.ones((2, 2, 5)).tolist(),
     "valid_lens": [1, 2],
 }
-LIMITS = "SECONDS, MOST_COMING, MOST_BEGUN = 10, 256, 128"
 
 
 def serving_python():
@@ -76,11 +75,12 @@ def answer(connection, body):
     return came.status, came.read()
 
 
-def start(folder, bundle, limits=None):
-    """Start the service in a group of its own; `limits` replace `SECONDS`, `MOST_COMING` and `MOST_BEGUN`."""
+def start(folder, bundle, **limits):
+    """Start the service in a group of its own, with other values of constants, as `MAX_QUEUED=1`."""
     content = SERVICE.read_text(encoding="utf-8")
-    assert LIMITS in content
-    content = content if limits is None else content.replace(LIMITS, f"{LIMITS.partition('=')[0]}= {limits}")
+    for name, limit in limits.items():
+        content, count = re.subn(rf"^{name} = \d+", f"{name} = {limit}", content, flags=re.MULTILINE)
+        assert count == 1, name
     (folder / SERVICE.name).write_text(content, encoding="utf-8")
     shutil.copy(verify.__file__, folder / "verify.py")
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -92,9 +92,9 @@ def start(folder, bundle, limits=None):
 
 
 @contextlib.contextmanager
-def running(folder, bundle, limits=None):
+def running(folder, bundle, **limits):
     """Start the service, wait until it listens, and end it; its log may hold no traceback, its group no process."""
-    process = start(folder, bundle, limits)
+    process = start(folder, bundle, **limits)
     try:
         yield Server(process, _port(process, folder / "log.txt"), bundle)
     finally:

@@ -93,7 +93,7 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
     "rows of unequal lengths": ({"keys": [[[1.0] * 6], [[1.0] * 6] * 2]}, "Pad them"),
     "floats for integers": ({"valid_lens": [1.5, 2.0]}, INTEGERS),
     "integers that wrap round": ({"valid_lens": [2**32 + 1, 2**32]}, INTEGERS),
-    "null": ({"valid_lens": [None, 2]}, INTEGERS),
+    "null": ({"valid_lens": [None, 2]}, f"{INTEGERS}. Received: NoneType, int."),
     **{str(each): ({"queries": np.full((2, 3, 4), each).tolist()}, FLOATS) for each in (1e39, np.nan)},
 }
 BAD: dict[str, tuple[Any, str]] = {

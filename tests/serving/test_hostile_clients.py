@@ -76,11 +76,11 @@ def test_request_for_a_long_answer_is_refused(server):
 
 
 def test_clients_with_half_a_request_are_cut_off(exported, tmp_path):
-    with running(tmp_path, exported, limits=(2, 20, 128)) as server, contextlib.ExitStack() as held:
+    with running(tmp_path, exported, RECEIVE_SECONDS=2, MAX_RECEIVING=20) as server, contextlib.ExitStack() as held:
         begun = [held.enter_context(half_sent(server)) for _ in range(60)]
         assert [server.ask(GOOD)[0] for _ in range(3)] == [200] * 3
         first = begun[0].recv(4096)
-        assert first.startswith(b"HTTP/1.1 408 "), "the slowest of more than 20 makes room"
+        assert first.startswith(b"HTTP/1.1 408 "), "the oldest of more than 20 is cancelled"
         at = time.monotonic()
         for connection in begun[1:]:
             told = b"".join(iter(lambda: connection.recv(4096), b""))  # noqa: B023 - called at once
@@ -107,7 +107,7 @@ def test_requests_beyond_the_limit_are_refused_at_once(exported, tmp_path):
             came = connection.getresponse()
             return came.status, came.getheader("retry-after")
 
-    with running(tmp_path, exported, limits=(10, 256, 1)) as server, ThreadPoolExecutor(CLIENTS) as pool:
+    with running(tmp_path, exported, MAX_QUEUED=1) as server, ThreadPoolExecutor(CLIENTS) as pool:
         assert {*pool.map(asked, range(200))} == {(200, None), (503, "1")}
 
 
