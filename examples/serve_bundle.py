@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from itertools import chain, product
@@ -32,8 +32,12 @@ try:
     session = open_session(bundle / "model.onnx", threads=1)  # one for all: a request runs on one core
 except ExportError as error:
     raise SystemExit(f"error: {printable(str(error))}") from None
-# Whether all inputs and outputs have a batch axis: then one invalid row does not fail the others.
-HAS_INDEPENDENT_ROWS = all(spec["shape"][:1] == ["batch"] for spec in manifest["inputs"] + manifest["outputs"])
+if "errors" in [spec["name"] for spec in manifest["outputs"]]:
+    raise SystemExit("error: an output is called `errors`, as the reasons in an answer are. Rename the output.")
+specs = [*manifest["inputs"], *manifest["outputs"]]
+# Whether all of them have a batch axis of any size: then one invalid row does not fail the others.
+HAS_INDEPENDENT_ROWS = all(spec["shape"][:1] == ["batch"] for spec in specs)
+HAS_INDEPENDENT_ROWS &= "batch" not in manifest.get("multiples", {})
 pool = ThreadPoolExecutor(os.cpu_count())  # as many requests at once as there are cores; the others wait
 options = ort.RunOptions()
 
@@ -110,7 +114,7 @@ def predict_json(body: bytearray) -> str:
         values[row] = None
     if not HAS_INDEPENDENT_ROWS:
         answers = {name: values[0] for name, values in answers.items()}
-    return json.dumps({"errors": errors, **answers} if errors else answers, allow_nan=False)
+    return json.dumps(answers | {"errors": errors} if errors else answers, allow_nan=False)
 
 
 def run_rows(inputs: dict[str, np.ndarray], rows: list[int], answers: dict[str, list], errors: dict[int, str]) -> None:
@@ -125,7 +129,7 @@ def run_rows(inputs: dict[str, np.ndarray], rows: list[int], answers: dict[str, 
         outputs = run_session(session, selected, options)
     except ExportError as error:
         if len(rows) > MAX_SPLIT_ROWS or not rows:
-            raise
+            raise ValueError(failure_reason(error, inputs)) from error
         if len(rows) == 1:
             errors[rows[0]] = failure_reason(error, inputs)
         else:
@@ -159,10 +163,10 @@ def parse_input(
 ) -> np.ndarray:
     """Return an input of a request as an array.
 
-    Adds the sizes of dynamic axes to `sizes`, and an error for each row with a number that does not fit to `errors`.
+    Adds the sizes of dynamic axes to `sizes`, and an error for each row with a value that does not fit to `errors`.
 
     Raises:
-        ValueError: If the shape or the kind of the values is wrong.
+        ValueError: If the shape is wrong.
     """
     name, dtype, shape = spec["name"], spec["dtype"], spec["shape"]
     flat, received_shape = [request[name]], ()
@@ -178,24 +182,26 @@ def parse_input(
     if not has_rank or received_shape != expected_shape or max(sizes.values(), default=0) > MAX_SIZE:
         message = f"`{name}` must have shape {shape}, {MAX_SIZE} at most."
         raise ValueError(f"{message} Received: {received_shape}, with {sizes}.")
-    if dtype == "string":
-        if not {*map(type, flat)} <= {str} or any(len(text) > MAX_SIZE or "\0" in text for text in flat):
-            raise ValueError(f"`{name}` must hold strings of at most {MAX_SIZE} characters, without null characters.")
-        return np.array(flat, object).reshape(received_shape)
-    message = f"`{name}` must hold finite numbers that fit {dtype}."
-    if not {*map(type, flat)} <= {bool, int, float}:  # before np.array, which would pad strings to the longest
-        raise ValueError(f"{message} Received: {', '.join(sorted({type(value).__name__ for value in flat}))}.")
-    numbers = np.array(flat)
-    # dtype kinds of JSON numbers that each kind of input accepts: no float for an integer
-    accepted_kinds = {"b": "b", "i": "i", "u": "i", "f": "if"}
-    if numbers.size and numbers.dtype.kind not in accepted_kinds[np.dtype(dtype).kind]:
-        raise ValueError(f"{message} Received: {numbers.dtype}.")
-    with np.errstate(all="ignore"):
-        array = numbers.astype(dtype)
-        # an overflow differs by more than the tolerance, rounding to float16 by less
-        fits = np.isfinite(numbers) & np.isclose(array, numbers, 0.01, 0.01)
-    for position in np.flatnonzero(~fits):
+    is_valid = validator(dtype)
+    texts = f"strings of at most {MAX_SIZE} characters, without null characters"
+    wanted = texts if dtype == "string" else f"finite numbers that fit {dtype}"
+    valid = [is_valid(value) for value in flat]
+    for position in [position for position, ok in enumerate(valid) if not ok]:
         # elements are in row order
-        row = int(position) // (numbers.size // received_shape[0]) if HAS_INDEPENDENT_ROWS else 0
-        errors[row] = message
-    return np.where(fits, array, np.zeros((), dtype)).reshape(received_shape)
+        row = position // (len(flat) // received_shape[0]) if HAS_INDEPENDENT_ROWS else 0
+        errors.setdefault(row, f"`{name}` must hold {wanted}. Received: {flat[position]!r:.40}.")
+    values = [value if ok else ("" if dtype == "string" else 0) for value, ok in zip(flat, valid, strict=True)]
+    return np.array(values, object if dtype == "string" else dtype).reshape(received_shape)
+
+
+def validator(dtype: str) -> Callable[[Any], bool]:
+    """Return a function that tells whether a value of a request fits a dtype."""
+    if dtype == "string":
+        return lambda value: type(value) is str and len(value) <= MAX_SIZE and "\0" not in value
+    if dtype == "bool":
+        return lambda value: type(value) is bool
+    if np.dtype(dtype).kind == "f":
+        largest = float(np.finfo(dtype).max)
+        return lambda value: type(value) in (int, float) and abs(value) <= largest  # false for NaN
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    return lambda value: type(value) is int and low <= value <= high

@@ -69,26 +69,19 @@ def atomic_folder(target: Path, refusal: Refusal) -> Iterator[Path]:
             raise BundleError(f"Cannot write {target}: {reason_of(error)}.") from error
 
 
-def restore_folder(target: Path) -> bool:
-    """Undo or finish the replacement of a folder by a process that was killed; return whether `target` was restored.
-
-    `NAME.old` is renamed to `target`, or removed if `target` exists. A marker in a temporary folder identifies it: any
-    other `NAME.old` is the user's own and stays.
-    """
+def restore_folder(target: Path) -> None:
+    """Rename the `NAME.old` of a killed process to `target`, or remove it if `target` exists; keep that of a user."""
     old = old_path(target)
     marked = [path for path in old.parent.glob(".*.partial") if _has_renamed(path, old)]
     if marked:
         time.sleep(_RENAME_SECONDS)  # a process that still runs completes its second rename
-    missing = not os.path.lexists(target)
     for staging in marked:
         _clean_up(staging, target)
-    return bool(marked) and missing
 
 
 def old_path(target: Path) -> Path:
     """Return the path NAME.old, to which a folder is renamed while it is replaced."""
-    absolute = Path(os.path.abspath(target))  # "." has no name
-    return absolute.parent / f"{absolute.name}.old"
+    return Path(f"{os.path.abspath(target)}.old")
 
 
 def reason_of(error: OSError) -> str:
@@ -105,15 +98,16 @@ def _check_folder(target: Path, refusal: Refusal) -> None:
 
 def _put_in_place(content: Path, target: Path) -> None:
     if os.path.lexists(target):
-        (content.parent / _MARKER).write_text(_identity(target), "utf-8")
-        target.rename(old_path(target))
+        marker, old = content.parent / _MARKER, old_path(target)
+        marker.write_text(_identity(target), "utf-8")
+        target.rename(old)
+        marker.write_text(_identity(old), "utf-8")  # another process may have replaced the folder before the rename
     content.rename(target)  # fails if another process has put its folder there
 
 
 def _identity(folder: Path) -> str:
     """Return what distinguishes a folder from any other; a rename does not change it."""
-    status = folder.lstat()
-    return f"{status.st_dev} {status.st_ino}"
+    return f"{folder.lstat().st_dev} {folder.lstat().st_ino}"
 
 
 def _has_renamed(staging: Path, old: Path) -> bool:
@@ -125,10 +119,13 @@ def _has_renamed(staging: Path, old: Path) -> bool:
 
 def _clean_up(staging: Path, target: Path) -> None:
     """Rename NAME.old back, or into the temporary folder if `target` exists; then remove the temporary folder."""
-    if _has_renamed(staging, old := old_path(target)):
-        with contextlib.suppress(FileNotFoundError):  # another process has cleaned up
-            old.rename(staging / uuid.uuid4().hex if os.path.lexists(target) else target)
-    shutil.rmtree(staging, ignore_errors=True)
+    old = old_path(target)
+    for _ in range(3):  # another process may create `target` meanwhile
+        if _has_renamed(staging, old):
+            with contextlib.suppress(OSError):
+                old.rename(staging / uuid.uuid4().hex if os.path.lexists(target) else target)
+    if not _has_renamed(staging, old):  # else the next export tries again
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -177,7 +177,7 @@ def test_folder_of_the_user_at_the_old_name_stays(old):
 def test_folder_of_the_user_stays_beside_a_killed_export_of_another_name(old):
     (mine := old.with_name("bundle.old")).mkdir()
     (other := old.with_name(".bundle.v2.abcdefgh.partial")).mkdir()
-    (other / "replacing").write_text("bundle.v2")
+    (other / "replacing").write_text("1 2")  # the device and the number of a folder that is gone
     check_refused(old, "is in the way", overwrite=True)
     assert mine.exists()
     assert other.exists()
@@ -185,7 +185,7 @@ def test_folder_of_the_user_stays_beside_a_killed_export_of_another_name(old):
 
 def test_load_restores_the_old_bundle_with_a_warning(bundle):
     bundle.rename(bundle.with_name("bundle.old"))
-    with pytest.warns(UserWarning, match=r"bundle was restored from .*bundle\.old"):
+    with pytest.warns(UserWarning, match=r"bundle was missing and is restored: .*bundle\.old was renamed to it"):
         assert load_bundle(bundle).path == bundle
     assert not bundle.with_name("bundle.old").exists()
 

@@ -67,16 +67,17 @@ def unless_replaceable(there: Path, *, overwrite: bool) -> str | None:
 
 
 def restore_bundle(folder: Path) -> None:
-    """Put back a bundle that an export had renamed to `NAME.old` when it was killed, also if nothing else shows that."""
+    """Put back a bundle that a killed export had renamed to `NAME.old`, also if nothing else is left of the export."""
     old = old_path(folder)
     if os.path.lexists(folder) or not is_bundle(old):
         return
     with contextlib.suppress(OSError):  # a folder that may only be read: the caller finds no bundle
-        if not restore_folder(folder):
-            if os.path.lexists(folder):  # by an export that was between its renames
-                return
+        inode = old.lstat().st_ino
+        restore_folder(folder)  # which waits for an export that is between its renames
+        if not os.path.lexists(folder):
             old.rename(folder)
-        warnings.warn(f"{folder} was missing and is restored: {old} was renamed to it.", stacklevel=3)
+        if folder.lstat().st_ino == inode:
+            warnings.warn(f"{folder} was missing and is restored: {old} was renamed to it.", stacklevel=3)
 
 
 def is_bundle(folder: Path) -> bool:

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
         _plain_warnings(),
         # a signal may also raise before or after the try block of `_run_command`
         contextlib.suppress(KeyboardInterrupt, SystemExit),
-        stopping_at_signals() as signals,
+        stopping_at_signals(is_process=is_process) as signals,
         _temporary_folder() if is_process else contextlib.nullcontext(),
     ):
         code = _run_command(arguments, signals)
@@ -110,12 +110,12 @@ def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
 
 
 def _has_no_reader(stream: TextIO) -> bool:
-    """Return whether the reader of a pipe has closed it; False on Windows, which has no `poll`."""
-    if not hasattr(select, "poll"):
-        return False
-    poll = select.poll()
-    poll.register(stream, 0)  # no events: `poll` always reports errors
-    return bool(poll.poll(0))
+    """Return whether the reader of a pipe has closed it; False if that is unknown."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # Windows has no `poll`, a StringIO no file
+        poll = select.poll()
+        poll.register(stream, 0)  # no events: `poll` always reports errors
+        return bool(poll.poll(0))
+    return False
 
 
 def _print_error(error: Exception, *, debug: bool) -> None:

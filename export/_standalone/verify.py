@@ -610,7 +610,10 @@ _handles_signals = False  # whether `stopping_at_signals` is active in the main 
 
 @contextlib.contextmanager
 def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
-    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM, and end a process; yield the signals that came."""
+    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield the signals that came.
+
+    If `is_process`, the process ends after `GRACE_SECONDS`.
+    """
     global _handles_signals
     signals: list[int] = []
     timer = threading.Timer(GRACE_SECONDS, lambda: os._exit(128 + signals[0]))

@@ -130,6 +130,30 @@ def test_signal_ends_a_command_while_onnxruntime_computes(command, writes, numbe
     assert left(tmp_path) == files
 
 
+LONG_NODE = """
+n = Cast <to = 7> (x)
+size = Concat <axis = 0> (n, n)
+ones = ConstantOfShape <value = float[1] {1}> (size)
+product = MatMul (ones, ones)
+first = Constant <value = int64[1] {0}> ()
+row = Gather (product, first)
+y = ReduceMax <axes = [1], keepdims = 0> (row)
+"""
+
+
+@pytest.mark.slow
+def test_signal_ends_the_script_in_a_bundle_inside_one_operator(tmp_path):
+    """The `terminate` of onnxruntime takes effect between operators."""
+    size = np.array([9000], np.float32)
+    bundle = onnx_bundle(tmp_path / "b", LONG_NODE, {"x": ("float32", ["one"])}, {"y": ("float32", ["one"])})
+    manifest = load_bundle(bundle).entries
+    verify.save_cases(bundle / verify.CASES, [verify.Case("long", {"x": size}, {"y": size})])
+    (bundle / verify.MANIFEST).unlink()
+    seal(bundle, manifest)
+    (tmp_path / "here").mkdir()
+    assert ended(computing(bundle / "verify.py", cwd=tmp_path / "here"), signal.SIGTERM)[:3] == (143, "", "")
+
+
 STUCK = """
 import sys, time
 from keras_attn_export._standalone import verify
@@ -155,7 +179,7 @@ def test_process_ends_although_a_library_catches_the_interrupt(tmp_path):
 IMPORTED = """
 import os, sys
 from keras_attn_export._cli import main
-main.stopping_at_signals = lambda: os._exit(0 if "onnx" in sys.modules else 1)
+main.stopping_at_signals = lambda **_: os._exit(0 if "onnx" in sys.modules else 1)
 main.main(["doctor"], is_process=True)
 """
 

@@ -93,7 +93,7 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
     "rows of unequal lengths": ({"keys": [[[1.0] * 6], [[1.0] * 6] * 2]}, "Pad them"),
     "floats for integers": ({"valid_lens": [1.5, 2.0]}, INTEGERS),
     "integers that wrap round": ({"valid_lens": [2**32 + 1, 2**32]}, INTEGERS),
-    "null": ({"valid_lens": [None, 2]}, f"{INTEGERS}. Received: NoneType, int."),
+    "null": ({"valid_lens": [None, None]}, f"{INTEGERS}. Received: None."),
     **{str(each): ({"queries": np.full((2, 3, 4), each).tolist()}, FLOATS) for each in (1e39, np.nan)},
 }
 BAD: dict[str, tuple[Any, str]] = {
@@ -168,7 +168,7 @@ IDS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "gain": [1
     ("change", "said"),
     [
         ({"ids": [[1, 2, 11]]}, "The model cannot run on this: indices element out of data bounds, idx=11"),
-        ({"seen": np.ones((1, 3, 3)).tolist()}, "`seen` must hold finite numbers that fit bool. Received: float64."),
+        ({"seen": np.ones((1, 3, 3)).tolist()}, "`seen` must hold finite numbers that fit bool. Received: 1.0."),
         ({"gain": [1000]}, "Output `odds` holds NaN or infinity"),
     ],
     ids=["an id outside the embedding", "floats for a mask", "an answer that is infinite"],
@@ -196,12 +196,27 @@ def test_rows_that_fail_do_not_spoil_a_request(tokens):
     assert {values[row] for values in answers.values() for row in (1, 2)} == {None}
 
 
-def test_input_that_is_not_finite_fails_its_row_alone(service):
-    body = GOOD | {"queries": [[[float("nan")] * 4] * 3, [[1.0] * 4] * 3]}
-    status, content = service.ask(body)
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("queries", [[float("nan")] * 4] * 3, f"{FLOATS}. Received: nan."),
+        ("queries", [[1e39] * 4] * 3, f"{FLOATS}. Received: 1e+39."),
+        ("valid_lens", None, f"{INTEGERS}. Received: None."),
+        ("valid_lens", 1.5, f"{INTEGERS}. Received: 1.5."),
+        ("valid_lens", "2", f"{INTEGERS}. Received: '2'."),
+        ("valid_lens", 10**23, f"{INTEGERS}. Received: {10**23}."),
+    ],
+)
+def test_value_that_does_not_fit_fails_its_row_alone(service, name, value, expected):
+    status, content = service.ask(GOOD | {name: [value, GOOD[name][1]]})
     answers = json.loads(content)
-    assert (status, answers.pop("errors")) == (200, {"0": f"`queries` must hold {FLOATS}."})
+    assert (status, answers.pop("errors")) == (200, {"0": f"`{name}` must hold {expected}"})
     assert all(values[0] is None and values[1] is not None for values in answers.values())
+
+
+def test_reason_is_short_if_a_large_request_fails(tokens):
+    many = {name: values[:1] * 300 for name, values in FOUR.items()} | {"ids": [[1]] * 299 + [[11]]}
+    assert told(tokens.ask(many)).startswith("The model cannot run on this: indices element out of data bounds, idx=11")
 
 
 def test_empty_rows_are_refused_in_a_sentence(tokens):
