@@ -67,11 +67,10 @@ class Example:
 
 
 def probability_outputs(manifest: Manifest, labels: Labels, cases: Sequence[Case]) -> list[str]:
-    """Return the labelled outputs that hold probabilities.
+    """Return the labelled outputs that hold probabilities: finite values in [0, 1], not all equal, as in zero outputs.
 
-    All finite values are between 0 and 1 and are not all equal, as in an output of zeros. The values decide, since a
-    graph may compute a softmax or sigmoid by other operators. Logits of all cases are practically never within these
-    bounds.
+    The values decide, since a graph may compute a softmax or sigmoid by other operators. Logits of all cases are
+    practically never within these bounds.
     """
     names = [spec.name for spec in manifest.outputs if spec.name in labels and "float" in spec.dtype]
     return [name for name in names if _are_probabilities([case.outputs[name] for case in cases])]
@@ -97,21 +96,19 @@ def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, proba
     words = {name: _words_of_row(row, labels.get(name)) for name, row in rows.items()}
     axes: dict[str, Any] = {spec.name: _position_axis(spec, rows[spec.name]) for spec in manifest.specs}
     lengths = {axis: max(0, int(rows[name])) for axis, name in manifest.lengths.items() if rows[name].ndim == 0}
-
-    def without_padding(name: str, sequence: Any) -> Any:
-        """Return the positions within the length of an example."""
-        return sequence[: lengths.get(axes[name])]
+    without_padding = {name: slice(lengths.get(axis)) for name, axis in axes.items()}  # positions within a length
 
     def text(name: str, digits: int | None = None) -> str:
         sequence = words[name]
         if sequence is None:
             return numbers_text(rows[name], digits)
-        return joined(without_padding(name, sequence), labels.get(name))
+        return joined(sequence[without_padding[name]], labels.get(name))
 
     def prediction(name: str) -> Prediction:
-        row, is_text, is_sequence = rows[name], words[name] is not None, axes[name] is not None
+        row, is_text = rows[name], words[name] is not None
         has_classes = is_text and _is_scores(row)
-        classes = _class_rows(without_padding(name, row), labels[name]) if has_classes else ()
+        is_sequence = has_classes and axes[name] is not None
+        classes = _class_rows(row[without_padding[name]], labels[name]) if has_classes else ()
         return Prediction(name, text(name, NUMBER_DIGITS), is_text, name in probabilities, is_sequence, classes)
 
     predictions = [prediction(spec.name) for spec in manifest.outputs if spec.name not in manifest.weights_of]
@@ -129,12 +126,9 @@ def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, proba
 def _rows(index: int, case: Case, manifest: Manifest) -> Arrays:
     """Return one row of each array with a batch axis, and the others entirely."""
     arrays = {**case.inputs, **case.outputs}
-    rows = {}
-    for spec in manifest.specs:
-        array = np.asarray(arrays[spec.name])
-        has_row = has_batch(spec, manifest) and index < len(array)
-        rows[spec.name] = np.asarray(array[index]) if has_row else array
-    return rows
+    rows = {spec.name: np.asarray(arrays[spec.name]) for spec in manifest.specs}
+    batched = [spec.name for spec in manifest.specs if has_batch(spec, manifest) and index < len(rows[spec.name])]
+    return rows | {name: np.asarray(rows[name][index]) for name in batched}
 
 
 def has_batch(spec: Spec, manifest: Manifest) -> bool:

@@ -36,8 +36,7 @@ def web_runtime(lowest: str) -> WebRuntime:
     folder = next((folder for folder in _folders() if (folder / "package.json").is_file()), None)
     if folder is None:
         raise ExportError(
-            f"A live page contains {PACKAGE}, which is not installed here. Run `{INSTALL}` in this folder, or in one "
-            "above it."
+            f"A live page contains {PACKAGE}, which is not installed. Run `{INSTALL}` in this folder or one above it."
         )
     try:
         version = str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])

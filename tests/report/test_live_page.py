@@ -187,7 +187,7 @@ def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
     assert browser.find("#form [name=constructor]").get_attribute("placeholder") == ""
     enter(browser, "constructor", "1")
     unsafe = enter(browser, "__proto__", str(2**53))
-    assert unsafe == f"__proto__ must hold int64 below 2^53. Received: {2**53}."
+    assert unsafe == f"__proto__ must hold int64 of a magnitude below 2^53. Received: {2**53}."
     assert f"__proto___out {1 - 2**53}" in enter(browser, "__proto__", str(1 - 2**53))
     assert "append_out false" in enter(browser, "append", False)
     assert "keys_out low" in enter(browser, "keys", "0")
@@ -257,7 +257,7 @@ WRONG = {
     "[[0, 9]]": "onnxruntime cannot run these inputs: Non-zero status code.*indices element out of data bounds",
     "[0]": "onnxruntime cannot run these inputs: Invalid rank for input: ids",
     "[[0], [0, 1]]": "^ids: its lists differ in length$",
-    "[[0.5]]": r"^ids must hold int64 below 2\^53\. Received: 0\.5\.$",
+    "[[0.5]]": r"^ids must hold int64 of a magnitude below 2\^53\. Received: 0\.5\.$",
     "[[": "^ids must be nested lists of numbers, as in JSON$",
 }
 

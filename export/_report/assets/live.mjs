@@ -253,7 +253,7 @@ function shapeOf(value, { name }) {
 
 function tensorOf({ name, dtype }, shape, value) {
   const values = [value].flat(Infinity)
-  const range = /int64/.test(dtype) ? ' below 2^53' : ''
+  const range = /int64/.test(dtype) ? ' of a magnitude below 2^53' : ''
   const refuse = (item) => { throw new Error(`${name} must hold ${dtype}${range}. Received: ${JSON.stringify(item)}.`) }
   if (dtype === 'string') {
     values.filter((item) => typeof item !== 'string').forEach(refuse)
