@@ -11,7 +11,7 @@ import numpy as np
 
 from .._standalone.verify import Case, Manifest
 from .encoding import gzip_base64
-from .examples import Example, Words
+from .examples import Example, LabelledAxis
 
 MAX_POSITIONS = 128  # of queries, and of keys; heatmaps.mjs has the same limits
 MAX_HEADS = 16
@@ -49,8 +49,8 @@ def attention_maps(case: Case, manifest: Manifest, examples: Sequence[Example]) 
                 "output": name,
                 "layer": manifest.weights_of[name],
                 **_map(array[index], positions),
-                "queries": _labels(axes[name][-2], example.words) if len(axes[name]) > 2 else None,
-                "keys": _labels(axes[name][-1], example.words),
+                "queries": _labels(axes[name][-2], example.labelled_axes) if len(axes[name]) > 2 else None,
+                "keys": _labels(axes[name][-1], example.labelled_axes),
             }
             for name, array in weights.items()
             if index < len(array)
@@ -79,12 +79,12 @@ def _map(weights: np.ndarray, positions: int) -> Map:
     return {"shape": list(cut.shape), "of": list(weights.shape), "weights": gzip_base64(text)}
 
 
-def _labels(axis: int | str, sequences: Sequence[Words]) -> list[str] | None:
+def _labels(axis: int | str, labelled_axes: Sequence[LabelledAxis]) -> list[str] | None:
     """Return the words along an axis of weights: those of the first sequence with this axis.
 
-    Axes of one static size may differ in meaning, so several sequences of this size have no say.
+    A name is one axis; two axes may share a static size, so two sequences of one size label no axis.
     """
-    words = [sequence for other, sequence in sequences if other == axis]
+    words = [labelled.words for labelled in labelled_axes if labelled.axis == axis]
     if not words or (isinstance(axis, int) and len(words) > 1):
         return None
     return words[0][:MAX_POSITIONS]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +16,17 @@ from .labels import Labels, joined
 
 MAX_NUMBERS = 60  # elements of an array that are shown
 MAX_SCORED_POSITIONS = 64  # positions of a sequence whose scores are shown
-BEST = 5  # labels of one prediction
-BEST_OF_SEQUENCE = 3  # labels of each position of a sequence
-DIGITS = 6
+MAX_CLASSES = 5  # of one prediction
+MAX_CLASSES_OF_POSITION = 3  # in a sequence
+NUMBER_DIGITS = 6  # significant
 SCORE_DIGITS = 4
 
-Words = tuple[int | str, list[str]]  # the second axis of a sequence: its name or size, and a word for each position
+
+class LabelledAxis(NamedTuple):
+    """The words of a sequence: `axis`, its name or size, and `words`, one for each position."""
+
+    axis: int | str
+    words: list[str]
 
 
 @dataclass(frozen=True)
@@ -52,21 +58,20 @@ class Example:
     Attributes:
         inputs: Name and text of each input.
         predictions: Those outputs that are not attention weights, texts first.
-        words: The words of each labelled sequence.
+        labelled_axes: The words of each sequence of strings, labelled ids or labelled scores.
     """
 
     inputs: tuple[tuple[str, str], ...]
     predictions: tuple[Prediction, ...]
-    words: tuple[Words, ...]
+    labelled_axes: tuple[LabelledAxis, ...]
 
 
-def probability_outputs(manifest: Manifest, labels: Labels, cases: Iterable[Case]) -> list[str]:
-    """Return the labelled outputs that hold probabilities: all finite values are between 0 and 1, and they differ.
+def probability_outputs(manifest: Manifest, labels: Labels, cases: Sequence[Case]) -> list[str]:
+    """Return the labelled outputs that hold probabilities: finite values in [0, 1], not all equal, as in zero outputs.
 
     The values decide, since a graph may compute a softmax or sigmoid by other operators. Logits of all cases are
     practically never within these bounds.
     """
-    cases = list(cases)
     names = [spec.name for spec in manifest.outputs if spec.name in labels and "float" in spec.dtype]
     return [name for name in names if _are_probabilities([case.outputs[name] for case in cases])]
 
@@ -88,34 +93,32 @@ def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, proba
         probabilities: The outputs whose scores are probabilities (`probability_outputs`).
     """
     rows = _rows(index, case, manifest)
+    words = {name: _words_of_row(row, labels.get(name)) for name, row in rows.items()}
+    axes: dict[str, Any] = {spec.name: _position_axis(spec, rows[spec.name]) for spec in manifest.specs}
     lengths = {axis: max(0, int(rows[name])) for axis, name in manifest.lengths.items() if rows[name].ndim == 0}
-    words = {spec.name: _words(rows[spec.name], labels.get(spec.name)) for spec in manifest.specs}
+    without_padding = {name: slice(lengths.get(axis)) for name, axis in axes.items()}  # positions within a length
 
-    def cut(spec: Spec, sequence: Any) -> Any:
-        return sequence[: lengths.get(str(spec.shape[1]))] if len(spec.shape) > 1 else sequence
-
-    def text(spec: Spec, digits: int | None = None) -> str:
-        sequence = words[spec.name]
+    def text(name: str, digits: int | None = None) -> str:
+        sequence = words[name]
         if sequence is None:
-            return numbers_text(rows[spec.name], digits)
-        return joined(cut(spec, sequence), labels.get(spec.name))
+            return numbers_text(rows[name], digits)
+        return joined(sequence[without_padding[name]], labels.get(name))
 
-    def prediction(spec: Spec) -> Prediction:
-        row, is_text = rows[spec.name], words[spec.name] is not None
-        if row.dtype.kind != "f" or not is_text:
-            return Prediction(spec.name, text(spec, DIGITS), is_text)
-        is_sequence = _has_positions(row)
-        best = _sequence_rows(cut(spec, row), labels[spec.name]) if is_sequence else _best(row, labels[spec.name], BEST)
-        return Prediction(spec.name, text(spec), is_text, spec.name in probabilities, is_sequence, best)
+    def prediction(name: str) -> Prediction:
+        row, is_text = rows[name], words[name] is not None
+        has_classes = is_text and _is_scores(row)
+        is_sequence = has_classes and axes[name] is not None
+        classes = _class_rows(row[without_padding[name]], labels[name]) if has_classes else ()
+        return Prediction(name, text(name, NUMBER_DIGITS), is_text, name in probabilities, is_sequence, classes)
 
-    predictions = (prediction(spec) for spec in manifest.outputs if spec.name not in manifest.weights_of)
+    predictions = [prediction(spec.name) for spec in manifest.outputs if spec.name not in manifest.weights_of]
     return Example(
-        inputs=tuple((spec.name, text(spec)) for spec in manifest.inputs),
+        inputs=tuple((spec.name, text(spec.name)) for spec in manifest.inputs),
         predictions=tuple(sorted(predictions, key=lambda output: not output.is_text)),
-        words=tuple(
-            (spec.shape[1], sequence)
-            for spec in manifest.specs
-            if (sequence := words[spec.name]) is not None and _has_positions(rows[spec.name])
+        labelled_axes=tuple(
+            LabelledAxis(axis, labelled)
+            for name, axis in axes.items()
+            if axis is not None and (labelled := words[name]) is not None
         ),
     )
 
@@ -123,12 +126,9 @@ def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, proba
 def _rows(index: int, case: Case, manifest: Manifest) -> Arrays:
     """Return one row of each array with a batch axis, and the others entirely."""
     arrays = {**case.inputs, **case.outputs}
-    rows = {}
-    for spec in manifest.specs:
-        array = np.asarray(arrays[spec.name])
-        has_row = has_batch(spec, manifest) and index < len(array)
-        rows[spec.name] = np.asarray(array[index]) if has_row else array
-    return rows
+    rows = {spec.name: np.asarray(arrays[spec.name]) for spec in manifest.specs}
+    batched = [spec.name for spec in manifest.specs if has_batch(spec, manifest) and index < len(rows[spec.name])]
+    return rows | {name: np.asarray(rows[name][index]) for name in batched}
 
 
 def has_batch(spec: Spec, manifest: Manifest) -> bool:
@@ -144,39 +144,53 @@ def batch_size(case: Case, manifest: Manifest) -> int:
 
 
 def _batch_axis(manifest: Manifest) -> int | str | None:
-    specs = *manifest.outputs, *manifest.inputs  # of axes that are equally common, that of an output
+    specs = *manifest.outputs, *manifest.inputs  # outputs first: of equally common axes, most_common returns the first
     axes = Counter(spec.shape[0] for spec in specs if spec.shape)
     return axes.most_common(1)[0][0] if axes else None
 
 
-def _has_positions(row: np.ndarray) -> bool:
-    """Return whether a row has an axis of positions: one before the axis of classes, if the row holds scores."""
-    return row.ndim == (2 if row.dtype.kind == "f" else 1)
+def _is_scores(row: np.ndarray) -> bool:
+    return row.dtype.kind == "f"
 
 
-def _words(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | None:
+def _position_rank(row: np.ndarray) -> int:
+    """Return the rank of a row with an axis of positions: scores have an axis of classes behind it."""
+    return 2 if _is_scores(row) else 1
+
+
+def _position_axis(spec: Spec, row: np.ndarray) -> int | str | None:
+    """Return the axis of positions: the first one after the batch, if the array has one; `None` without positions."""
+    return spec.shape[-row.ndim] if row.ndim == _position_rank(row) else None
+
+
+def _words_of_row(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | None:
     """Return the word at each position: a string, the label of an id or of the best class; `None` if there is none."""
-    if row.dtype.kind in "OU":
-        return [str(text) for text in row.ravel()] if row.ndim <= 1 else None
-    if labels is None or row.ndim > (2 if row.dtype.kind == "f" else 1):
+    if row.ndim > _position_rank(row):
         return None
-    if row.dtype.kind == "f":
-        return [(_best(scores, labels, 1) or [("NaN",)])[0][0] for scores in np.atleast_2d(row)]
+    if row.dtype.kind in "OU":
+        return [str(text) for text in row.ravel()]
+    if labels is None:
+        return None
+    if _is_scores(row):
+        return [_best(scores, labels, 1)[0][0] for scores in np.atleast_2d(row)]
     return [labels[id_] if 0 <= id_ < len(labels) else str(id_) for id_ in np.atleast_1d(row).tolist()]
 
 
-def _best(scores: np.ndarray, labels: Sequence[str], count: int) -> tuple[tuple[str, str], ...]:
-    """Return label and score of the classes with the highest scores, best first; none if a score is NaN."""
+def _best(scores: np.ndarray, labels: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
+    """Return label and score of the classes with the highest scores, best first; only "NaN" if a score is NaN."""
     if np.isnan(scores).any():
-        return ()
+        return (("NaN",),)
     order = np.argsort(-scores.astype(np.float64), kind="stable")[:count].tolist()
     return tuple((labels[index], number_text(scores[index], SCORE_DIGITS)) for index in order)
 
 
-def _sequence_rows(positions: np.ndarray, labels: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    best = [_best(scores, labels, BEST_OF_SEQUENCE) for scores in positions[:MAX_SCORED_POSITIONS]]
+def _class_rows(scores: np.ndarray, labels: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the `rows` of a prediction; none for a single one that is NaN."""
+    if scores.ndim == 1:
+        return () if np.isnan(scores).any() else _best(scores, labels, MAX_CLASSES)
     return tuple(
-        (str(index), *(text for pair in pairs or [("NaN",)] for text in pair)) for index, pairs in enumerate(best)
+        (str(position), *chain.from_iterable(_best(row, labels, MAX_CLASSES_OF_POSITION)))
+        for position, row in enumerate(scores[:MAX_SCORED_POSITIONS])
     )
 
 

@@ -22,19 +22,23 @@ def checked_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dict
         labels: A sequence of strings by the name of an input or output; `None` for no labels.
 
     Raises:
-        InputError: `labels` is no mapping to sequences of strings, or a name or the number of labels does not fit.
+        InputError: If `labels` is no mapping to sequences of strings, or a name or the number of labels does not fit.
     """
     if labels is None:
         return {}
     specs = {spec.name: spec for spec in manifest.specs}
     if not isinstance(labels, Mapping):
-        raise InputError(f"`labels` must be a mapping from names to lists of strings. Received: {_kind(labels)}.")
+        raise InputError(
+            f"`labels` must be a mapping from names to lists of strings. Received: {type(labels).__name__}."
+        )
     checked = {}
     for name, strings in labels.items():
         if name not in specs:
             raise InputError(f"`labels` must name inputs or outputs of the model, {[*specs]}. Received: {name!r}.")
         if not isinstance(strings, Sequence) or not strings or not all(isinstance(label, str) for label in strings):
-            raise InputError(f"`labels[{name!r}]` must be strings, one for each id. Received: {_kind(strings)}.")
+            raise InputError(
+                f"`labels[{name!r}]` must be strings, one for each id. Received: {type(strings).__name__}."
+            )
         shape, dtype = specs[name].shape, specs[name].dtype
         has_scores = "float" in dtype and len(shape) > 1 and shape[-1] == len(strings)
         if not has_scores and ("int" not in dtype or not shape):
@@ -56,7 +60,3 @@ def joined(words: Sequence[str], labels: Sequence[str] | None) -> str:
         return ", ".join(words)
     has_characters = all(len(label) <= 1 or _SPECIAL.fullmatch(label) for label in labels)
     return ("" if has_characters else " ").join(words).rstrip()
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__

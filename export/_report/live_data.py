@@ -42,11 +42,7 @@ def replay_data(cases: Iterable[Case], tolerance: Mapping[str, float]) -> list[R
 
 
 def _limits(name: str, case: Case, tolerance: Mapping[str, float]) -> np.ndarray:
-    """Return the limits by which `verify.compare` compares an output.
-
-    Returns:
-        For floats, the largest permitted difference of each element; else whether rounding decides the element.
-    """
+    """Return the limits of `verify.compare`: the largest difference of each float; else whether rounding decides."""
     expected = case.outputs[name]
     if expected.dtype.kind != "f":
         return case.rounding.get(name, np.zeros(expected.shape, bool))
@@ -101,11 +97,8 @@ def _shortest(array: np.ndarray) -> np.ndarray:
 def outputs_data(manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> list[Record]:
     """Return the entries of `port_data`, the attention layer, and whether the output holds probabilities."""
     return [
-        {
-            **port_data(spec, labels, manifest),
-            "layer": manifest.weights_of.get(spec.name),
-            "has_probabilities": spec.name in probabilities,
-        }
+        port_data(spec, labels, manifest)
+        | {"layer": manifest.weights_of.get(spec.name), "has_probabilities": spec.name in probabilities}
         for spec in manifest.outputs
     ]
 

@@ -27,10 +27,8 @@ def ports(manifest: Manifest) -> list[tuple[str, ...]]:
 
 def attention_layers(manifest: Manifest) -> list[tuple[str, ...]]:
     """Return name, class, lowering, form and precision of each attention layer; empty if an old bundle lacks them."""
-    return [
-        tuple(layer.get(key, "") for key in ("name", "class", "lowering", "form", "precision"))
-        for layer in manifest.layers
-    ]
+    keys = "name", "class", "lowering", "form", "precision"
+    return [tuple(layer.get(key, "") for key in keys) for layer in manifest.layers]
 
 
 def facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[tuple[str, str]]:

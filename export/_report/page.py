@@ -30,20 +30,18 @@ def render_page(content: PageContent, web: WebRuntime | None = None) -> str:
     """
     style, script = _asset("style.css"), _script(live=web is not None)
     data = content.data if web is None else content.data | {"live": _live_files(content.folder, web)}
-    return str(
-        _environment()
-        .get_template("page.html")
-        .render(
-            **content.context,
-            web_version=None if web is None else web.version,
-            policy=_policy(style, script, live=web is not None),
-            generator=GENERATOR,
-            style=style,
-            script=script,
-            data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
-            max_open_rows=MAX_OPEN_ROWS,
-        )
+    template = _environment().get_template("page.html")
+    page: str = template.render(
+        **content.context,
+        web_version=None if web is None else web.version,
+        policy=_policy(style, script, live=web is not None),
+        generator=GENERATOR,
+        style=style,
+        script=script,
+        data=json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        max_open_rows=MAX_OPEN_ROWS,
     )
+    return page
 
 
 def _policy(style: str, script: str, *, live: bool) -> str:

@@ -60,19 +60,20 @@ def page_content(
         live: Whether the page replays the golden cases and runs the model.
 
     Raises:
-        InputError: `labels` do not fit the model.
-        BundleError: A file of the bundle is damaged.
+        InputError: If the labels do not fit the model.
+        BundleError: If a file of the bundle is damaged.
     """
     checked = checked_labels(manifest, labels)
     cases = golden_cases(folder, manifest)
     shown = user_case or next((case for case in cases if case.name == SAMPLES), cases[0])
     probabilities = probability_outputs(manifest, checked, cases)
-    batch = batch_size(shown, manifest)
-    indices = range(min(batch, MAX_EXAMPLES))
+    example_count = batch_size(shown, manifest)
+    indices = range(min(example_count, MAX_EXAMPLES))
     examples = [example_of(index, shown, manifest, checked, probabilities) for index in indices]
     maps = attention_maps(shown, manifest, examples)
     data: dict[str, Any] = {"maps": maps}
     if live:
+        # a case of no rows fills no field
         texts = dict(examples[0].inputs) if examples else {spec.name: "" for spec in manifest.inputs}
         data["inputs"] = form_data(manifest, checked, shown, texts)
         data["outputs"] = outputs_data(manifest, checked, probabilities)
@@ -83,18 +84,18 @@ def page_content(
         "version": manifest.versions.get("keras-attn", ""),
         "report": report,
         "summary": report.summary(),
-        "source": shown.name,
+        "case_name": shown.name,
         "is_user_case": user_case is not None,
         "examples": examples,
-        "batch": batch,
-        "mapped": len(maps),
+        "example_count": example_count,
+        "map_count": len(maps),
         "ports": model_facts.ports(manifest),
         "facts": model_facts.facts(folder, manifest, report),
         "layers": model_facts.attention_layers(manifest),
         "case_count": len(cases),
         "proof": model_facts.proof(manifest, report),
         "comparisons": model_facts.comparisons(report),
-        "refused": list(report.refused.items()),
+        "refused_cases": list(report.refused.items()),
         "hashes": [*manifest.sha256.items(), ("manifest.json, without its last entry", manifest.manifest_sha256)],
     }
     return PageContent(folder, manifest, context, data)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .._errors import ExportError
+from .._options import release_of
 
 PACKAGE = "onnxruntime-web"
 MODULE, BINARY = "dist/ort.wasm.bundle.min.mjs", "dist/ort-wasm-simd-threaded.wasm"
@@ -30,17 +31,16 @@ def web_runtime(lowest: str) -> WebRuntime:
         lowest: The lowest onnxruntime that runs the model.
 
     Raises:
-        ExportError: onnxruntime-web is not installed, is incomplete, or is older.
+        ExportError: If onnxruntime-web is not installed, is incomplete, or is older.
     """
     folder = next((folder for folder in _folders() if (folder / "package.json").is_file()), None)
     if folder is None:
         raise ExportError(
-            f"A live page contains {PACKAGE}, which is not installed here. Run `{INSTALL}` in this folder, or in one "
-            "above it."
+            f"A live page contains {PACKAGE}, which is not installed. Run `{INSTALL}` in this folder or one above it."
         )
     try:
         version = str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
-        is_older = _numbers(version) < _numbers(lowest)
+        is_older = release_of(version) < release_of(lowest)
         runtime = WebRuntime(version, (folder / MODULE).read_bytes(), (folder / BINARY).read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExportError(f"{folder} is not a complete {PACKAGE} ({error}). Run `{INSTALL}` again.") from error
@@ -57,7 +57,3 @@ def _folders() -> Iterator[Path]:
         yield parent / "node_modules" / PACKAGE
     for path in filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)):
         yield Path(path) / PACKAGE
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("-")[0].split(".")[:2])

@@ -30,7 +30,7 @@ def check_report_path(page: Path, *, in_a_folder: bool = True) -> None:
         in_a_folder: Whether the folder of the path must exist.
 
     Raises:
-        ExportError: The path is a file other than a report, is in a bundle, or its folder does not exist.
+        ExportError: If the path is a file other than a report, is in a bundle, or its folder does not exist.
     """
     check_place(page, _refusal, in_a_folder=in_a_folder)
 
@@ -52,7 +52,7 @@ def write_page(page: Path, content: PageContent, *, live: bool) -> Path:
         live: Whether the page runs the model.
 
     Raises:
-        ExportError: The file cannot be written, or onnxruntime-web is missing or the model too large for a live page.
+        ExportError: If the file cannot be written, onnxruntime-web is missing, or the model too large for a live page.
     """
     text = render_page(content, _runtime(content) if live else None)
     with atomic_file(page, _refusal) as partial:

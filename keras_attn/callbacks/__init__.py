@@ -29,7 +29,7 @@ class AttentionLogger(keras.callbacks.Callback):
 
     An image has a map for each example and head, with queries down and keys across, and colours from 0 to the largest
     weight. Weights of zero, as of masked keys, are striped grey; NaN and infinity are black. Its step is the number of
-    the epoch, from 0, or of the batches trained with this logger. A failed write is a `RuntimeWarning`.
+    the epoch, from 0, or of the batches trained with this logger. A failed write issues a `RuntimeWarning`.
 
     Args:
         log_dir: Folder. The images are in the TensorBoard run `attention`, or in files `attention/PATH/STEP.png`.
@@ -45,8 +45,8 @@ class AttentionLogger(keras.callbacks.Callback):
     Raises:
         ImportError: If matplotlib is not installed, or TensorFlow for `format="tensorboard"`.
         TypeError: If an argument has a wrong type.
-        ValueError: If an argument is out of range; when training begins (on TensorFlow, after the first batch of a
-            subclassed model that is not built), if no layer matches or the model does not accept the inputs.
+        ValueError: If an argument is out of range. Also if no layer matches or the model does not accept the inputs;
+            this is checked when training begins, or after the first batch if that batch builds the model.
 
     Example:
         >>> model.fit([x, lengths], y, callbacks=[AttentionLogger("logs", [x_val[:4], lengths_val[:4]])])
@@ -73,7 +73,7 @@ class AttentionLogger(keras.callbacks.Callback):
         if isinstance(every, str) and every != "epoch":
             raise ValueError(f'`every` must be "epoch" or a number of batches. Received: every={every!r}.')
         if isinstance(layers, Mapping):
-            raise TypeError("`layers` must be names, paths or layers. To label two inputs of equal length, pad one.")
+            raise TypeError(f"`layers` must be names, paths or layers; `labels` sets tokens. Received: {layers!r:.40}.")
         if not isinstance(labels, Mapping | None):
             raise TypeError(f"`labels` must be a dict from names of inputs to vocabularies. Received: {labels!r:.40}.")
         self.log_dir = os.fspath(log_dir)
@@ -83,7 +83,7 @@ class AttentionLogger(keras.callbacks.Callback):
         self.layers = [layers] if isinstance(layers, str | keras.layers.Layer) else layers and [*layers]
         self.labels, self.format = labels or {}, format
         self.inputs = _first_examples(inputs, self.max_examples)
-        self.async_safe = self.every == "epoch"  # Keras need not wait for the end of each batch
+        self.async_safe = self.every == "epoch"  # if True, Keras need not run on_train_batch_end before the next batch
         self._batches = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -94,7 +94,7 @@ class AttentionLogger(keras.callbacks.Callback):
         self._write = (png_writer if self.format == "png" else tensorboard_writer)(self.log_dir)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Check the inputs with a model that the first batch has built."""
+        """Check the inputs with a subclassed model, which on TensorFlow the first batch builds."""
         self._prepare()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -110,7 +110,7 @@ class AttentionLogger(keras.callbacks.Callback):
             self._log(f"epoch {epoch}", epoch)
 
     def _prepare(self) -> None:
-        """Choose layers, call the model once, so that errors come early, and look up tokens."""
+        """Choose layers, check the inputs by one call, and look up tokens, once the model is built."""
         if self.model.built and not self._attention_layers:
             self._attention_layers = choose_layers(self.model, self.layers)
             capture_weights(self.model, self.inputs, self._attention_layers)
@@ -119,14 +119,13 @@ class AttentionLogger(keras.callbacks.Callback):
     def _log(self, moment: str, step: int) -> None:
         self._prepare()
         for path, weights in capture_weights(self.model, self.inputs, self._attention_layers).items():
-            maps = weights.reshape(len(weights), -1, *weights.shape[-2:])[:, : self.max_heads]
+            maps = weights.reshape(len(weights), -1, *weights.shape[-2:])[:, : self.max_heads]  # (B, heads, Tq, Tk)
             queries, keys = (axis_tokens(self._tokens, len(maps), size) for size in maps.shape[-2:])
             try:
                 self._write(path, step, draw_heatmaps(maps, f"{path}, {moment}", queries, keys))
             except Exception as error:  # noqa: BLE001 - of the system or of TensorFlow, such as a full disk
-                warnings.warn(
-                    f"The attention of {path} at {moment} was not logged: {error}", RuntimeWarning, stacklevel=2
-                )
+                message = f"The attention of {path} at {moment} was not logged: {error}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _first_examples(inputs: Any, count: int) -> Any:

@@ -15,14 +15,14 @@ SCORES_ARGUMENT = "return_attention_scores"
 
 
 def choose_layers(model: Any, choices: Iterable[Any] | None) -> dict[str, Any]:
-    """Return the attention layers of a model, by path: those that match a name, a path or a layer, or all for None."""
+    """Return attention layers by path. A choice is a layer, its name, a path or the end of a path; None for all."""
     layers: dict[str, Any] = {}
     _add_attention_layers(model, "", layers)
     matches = [
         {path for path, layer in layers.items() if choice in (layer, layer.name) or f"/{path}".endswith(f"/{choice}")}
         for choice in choices or ()
     ]
-    chosen = {path: layer for path, layer in layers.items() if choices is None or path in set().union(*matches)}
+    chosen = {path: layers[path] for path in layers if choices is None or any(path in paths for paths in matches)}
     if not chosen or not all(matches):
         raise ValueError(
             "`layers` must match layers whose `call` takes `return_attention_scores`, outside of a `keras.layers.RNN` "
@@ -32,14 +32,15 @@ def choose_layers(model: Any, choices: Iterable[Any] | None) -> dict[str, Any]:
 
 
 def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str, Any]:
-    """Call a built model in inference mode, leave its variables as they are, and return weights in float32 by path.
+    """Return the attention weights of each call of the layers, in float32, by path.
 
-    Further calls of a layer have paths `path/1`, `path/2`. Calls with a single query become the rows of one array.
+    The model runs in inference mode, and changes of its variables are discarded. Further calls of a layer have paths
+    `path/1`, `path/2`. Calls with a single query become the rows of one array.
     """
     calls: dict[str, list[Any]] = {path: [] for path in layers}
-    own_calls = {path: vars(layer).get("call") for path, layer in layers.items()}
+    instance_calls = {path: vars(layer).get("call") for path, layer in layers.items()}  # of a user or another tool
     try:
-        for path, layer in layers.items():  # past the `__setattr__` of Keras, which would track the function
+        for path, layer in layers.items():  # not by setattr: Keras would track the function as part of the layer
             vars(layer)["call"] = _recording_call(layer.call, calls[path])
         with keras.StatelessScope():  # discards updates of variables, such as the states of seeds
             model(inputs, training=False)
@@ -51,8 +52,8 @@ def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str
     finally:
         for path, layer in layers.items():
             vars(layer).pop("call", None)
-            if own_calls[path] is not None:
-                vars(layer)["call"] = own_calls[path]
+            if instance_calls[path] is not None:
+                vars(layer)["call"] = instance_calls[path]
     if not any(calls.values()):
         raise ValueError(f"Model {model.name!r} must call one of the attention layers {', '.join(layers)}.")
     weights: dict[str, Any] = {}
@@ -72,7 +73,7 @@ def _add_attention_layers(parent: Any, prefix: str, layers: dict[str, Any]) -> N
         if SCORES_ARGUMENT in inspect.signature(layer.call).parameters:
             while layers.setdefault(path, layer) is not layer:
                 path += "_1"
-        elif not isinstance(layer, keras.layers.RNN) or layer.unroll:  # a loop may be compiled
+        elif not isinstance(layer, keras.layers.RNN) or layer.unroll:  # weights in a compiled loop are symbolic
             _add_attention_layers(layer, f"{path}/", layers)
 
 
@@ -82,13 +83,13 @@ def _recording_call(call: Callable[..., Any], recorded: list[Any]) -> Callable[.
 
     def recording_call(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
-        returns_weights = bound.arguments.get(SCORES_ARGUMENT)
+        caller_wants_weights = bound.arguments.get(SCORES_ARGUMENT)
         bound.arguments[SCORES_ARGUMENT] = True
         result = call(*bound.args, **bound.kwargs)
-        if not isinstance(result, tuple):  # the state that `precompute` returns
+        if not isinstance(result, tuple):  # a call by `precompute`: a dict of projected keys, without weights
             return result
         weights = np.asarray(ops.convert_to_numpy(ops.cast(result[1], "float32")))
-        recorded.append(weights[:, None] if weights.ndim == 2 else weights)  # (B, Tk) from `AttentionCell`
-        return result if returns_weights else result[0]
+        recorded.append(weights[:, None] if weights.ndim == 2 else weights)  # AttentionCell: (B, Tk), for one query
+        return result if caller_wants_weights else result[0]
 
     return recording_call

@@ -229,7 +229,7 @@ def test_images_are_drawn_of_first_examples_and_heads_with_tokens(tmp_path, monk
     [
         ({"every": "batch"}, ValueError, '`every` must be "epoch" or a number'),
         ({"format": "gif"}, ValueError, '`format` must be "tensorboard", "png" or None'),
-        ({"layers": {"heads": ("words", "others")}}, TypeError, "`layers` must be names.*pad one"),
+        ({"layers": {"heads": ("words", "others")}}, TypeError, "`layers` must be names.*`labels` sets tokens"),
         ({"layers": ["head"]}, ValueError, r"Received: layers=\['head'\].*has \['heads'\]"),
         ({"labels": ["a"]}, TypeError, "`labels` must be a dict"),
         ({"labels": {"words": ["a"]}}, ValueError, r"`labels` must name integer inputs.*\(4, 5, 4\)"),

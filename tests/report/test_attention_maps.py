@@ -10,16 +10,17 @@ from onnx_bundles import manifest_of
 
 from keras_attn_export._report import attention_maps
 from keras_attn_export._report.attention_maps import MAX_HEADS, MAX_POSITIONS
-from keras_attn_export._report.examples import Example
+from keras_attn_export._report.examples import Example, LabelledAxis
 from keras_attn_export._standalone.verify import Case, Spec
 
 
-def maps_of(weights, *words, shape=None, count=1):
-    """Return the maps of weights: for each example, a list of one map."""
+def maps_of(weights, *labelled, shape=None, count=1):
+    """Return the maps of weights: for each example, a list of one map. `labelled` are axes with their words."""
     outputs = Spec("other", "float32", ("batch", 2)), Spec("weights", "float32", shape or (*"abcdef"[: weights.ndim],))
     case = Case("base", {}, {"weights": weights, "other": np.zeros((len(weights), 2), "float32")})
     manifest = manifest_of((), outputs, weights_of={"weights": "attend"})
-    return attention_maps.attention_maps(case, manifest, count * [Example((), (), words)])
+    axes = tuple(LabelledAxis(*axis) for axis in labelled)
+    return attention_maps.attention_maps(case, manifest, count * [Example((), (), axes)])
 
 
 def weights_in(drawn):

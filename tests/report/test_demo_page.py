@@ -39,7 +39,7 @@ def test_date_in_each_language_has_the_answer_of_the_bundle(browser, tmp_path, m
     bundle = export_model(model, tmp_path / "dates", sample_inputs=samples)
     assert "to type dates" in date_normaliser.write_page(bundle, vocabulary, tmp_path / "dates.html")
     browser.open(tmp_path / "dates.html")
-    browser.wait("document.querySelector('#answer')?.dataset.turn")
+    browser.wait("document.querySelector('#answer')?.dataset.request")
     assert len({date_report.language(locale).split(",")[0] for locale in rows}) == 37
     for locale, row in rows.items():
         (expected,) = date_data.decode_iso(bundle.run(date_data.encode_rows([row], vocabulary))["tokens"])

@@ -51,7 +51,7 @@ def test_texts_of_ids_are_cut_at_their_length():
     first, second = (example(inputs, outputs, index=index, **options) for index in range(2))
     assert first.inputs == (("tokens", "the cat"), ("lens", "2"))
     assert second.inputs[0] == ("tokens", "cat 7 the -1")  # ids without a label
-    assert first.words == (("time", ["the", "cat", "sat", "sat"]),)
+    assert first.labelled_axes == (("time", ["the", "cat", "sat", "sat"]),)
 
 
 def test_best_classes_have_their_probabilities():
@@ -96,6 +96,18 @@ def test_array_without_batch_axis_is_shown_entirely():
     manifest = manifest_of([Spec("table", "float32", (2, 2))], [Spec("y", "float32", ("batch", 1))])
     case = Case("base", {"table": np.eye(2, dtype="float32")}, {"y": np.zeros((3, 1), "float32")})
     assert example_of(1, case, manifest, {}, ()).inputs == (("table", "2 \N{MULTIPLICATION SIGN} 2: 1 0 0 1"),)
+
+
+def test_positions_are_the_first_axis_of_arrays_without_batch():
+    inputs = Spec("ids", "int32", (3,)), Spec("x", "float32", ("batch", 2)), Spec("few", "int32", ("few",))
+    outputs = Spec("y", "float32", ("batch", 2)), Spec("scores", "float32", (2, 4))
+    arrays = {"ids": np.array([1, 2, 3]), "x": np.zeros((2, 2), "float32"), "few": np.array([2])}
+    results = {"y": np.zeros((2, 2), "float32"), "scores": np.eye(4, dtype="float32")[1:3]}
+    case, labels = Case("base", arrays, results), dict.fromkeys(("ids", "few", "scores"), VOCABULARY)
+    second = example_of(1, case, manifest_of(inputs, outputs), labels, ())
+    assert second.inputs == (("ids", "the cat sat"), ("x", "0 0"), ("few", "cat"))
+    assert second.labelled_axes == ((3, ["the", "cat", "sat"]), ("few", ["cat"]), (2, ["the", "cat"]))
+    assert [output.is_sequence for output in second.predictions if output.rows] == [True]
 
 
 @pytest.mark.parametrize(

@@ -27,20 +27,20 @@ def open_live(browser, bundle, **options):
     browser.open(bundle.write_report(page, live=True, **options.pop("report", {})), **options)
     browser.wait("['passed', 'failed'].includes(document.documentElement.dataset.live)")
     if browser.run("return document.documentElement.dataset.live") == "passed":
-        browser.wait("document.querySelector('#answer').dataset.turn")
+        browser.wait("document.querySelector('#answer').dataset.request")
     return browser.find("#replay").text
 
 
 def enter(browser, name, value):
     """Put a value into a field, and return the text of the answer."""
-    turn = browser.run("return document.querySelector('#answer').dataset.turn")
+    request = browser.run("return document.querySelector('#answer').dataset.request")
     script = """
         const field = [...document.querySelectorAll('#form [name]')].find(({ name }) => name === arguments[0])
         field[field.type === 'checkbox' ? 'checked' : 'value'] = arguments[1]
         field.dispatchEvent(new Event('input', { bubbles: true }))
     """
     browser.run(script, name, value)
-    browser.wait(f"document.querySelector('#answer').dataset.turn !== '{turn}'")
+    browser.wait(f"document.querySelector('#answer').dataset.request !== '{request}'")
     return answer(browser)
 
 
@@ -119,6 +119,15 @@ def test_verdicts_equal_those_of_verify(browser, tmp_path):
     assert "The model is not run here" in browser.find("#form").text
 
 
+def test_failed_form_is_no_failed_replay(browser, speller_bundle, tmp_path):
+    page = speller_bundle.write_report(tmp_path / "page.html", live=True)
+    page.write_text(page.read_text("utf-8").replace('"inputs":[', '"inputs":[null,', 1), encoding="utf-8")
+    browser.open(page)
+    browser.wait("document.documentElement.dataset.live === 'failed'")
+    assert browser.find("#replay").text.startswith("The form failed: ")
+    assert browser.find("#form").text == ""
+
+
 # The form.
 
 
@@ -172,9 +181,14 @@ def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
         assert text in shown
     assert f"__proto___out {2**40}" in shown
     assert "constructor_out 255" in enter(browser, "constructor", "255")
-    for wrong in ("256", "-1", "1.5", ""):
-        assert "constructor must hold uint8" in enter(browser, "constructor", wrong)
+    for wrong in ("256", "-1", "1.5"):
+        assert enter(browser, "constructor", wrong) == f"constructor must hold uint8. Received: {wrong}."
+    assert enter(browser, "constructor", "") == "constructor is empty"
+    assert browser.find("#form [name=constructor]").get_attribute("placeholder") == ""
     enter(browser, "constructor", "1")
+    unsafe = enter(browser, "__proto__", str(2**53))
+    assert unsafe == f"__proto__ must hold int64 of a magnitude below 2^53. Received: {2**53}."
+    assert f"__proto___out {1 - 2**53}" in enter(browser, "__proto__", str(1 - 2**53))
     assert "append_out false" in enter(browser, "append", False)
     assert "keys_out low" in enter(browser, "keys", "0")
     assert "addEventListener_out <b>漢字</b>" in enter(browser, "addEventListener", "<b>漢字</b>")
@@ -218,11 +232,32 @@ def test_predictions_have_probabilities_and_nan_has_no_label(browser, tmp_path):
     assert enter(browser, "x", '[["NaN", 0, 1]]') == "p NaN logits NaN"
 
 
+def test_answers_have_the_words_of_the_static_examples(browser, tmp_path):
+    """Labelled ids and scores without a batch, strings in a grid, and weights whose axes they label."""
+    inputs = {"ids": ("int32", [5]), "grid": ("string", ["batch", 2, 2]), "s": ("float32", [2, 3])}
+    inputs["w"] = ("float32", ["batch", 2, 5])
+    outputs = {"grid_out": inputs["grid"], "scores": inputs["s"], "weights": inputs["w"]}
+    nodes = "grid_out = Identity(grid) scores = Identity(s) weights = Identity(w)"
+    values = {"grid": np.array([[["a", "b"], ["c", "d"]]], object), "s": np.eye(3, dtype="float32")[1:]}
+    values["w"] = np.full((1, 2, 5), 0.2, "float32")
+    golden = dict(zip(outputs, values.values(), strict=True))
+    case = Case("base", {"ids": np.array([0, 1, 2, 3, 9], "int32"), **values}, golden)
+    bundle = golden_bundle(tmp_path / "b", nodes, inputs, outputs, [case], weights_of={"weights": "attend"})
+    open_live(browser, bundle, report={"labels": {"ids": ["zero", "one", "two", "three"], "scores": SPECIES}})
+    browser.wait("document.querySelector('.example canvas')")
+    parts = ".prediction", ".map .queries span", ".map .keys span"
+    text = "return [...document.querySelectorAll(arguments[0])].map((part) => part.textContent.replaceAll(/\\s/g, ''))"
+    static, answers = ([browser.run(text, f"{place} {part}") for part in parts] for place in (".example", "#answer"))
+    assert static == answers
+    assert answers[1:] == [["versicolor", "virginica"], ["zero", "one", "two", "three", "9"]]
+    assert answers[0][1] == "grid_out2\N{MULTIPLICATION SIGN}2:abcd"
+
+
 WRONG = {
     "[[0, 9]]": "onnxruntime cannot run these inputs: Non-zero status code.*indices element out of data bounds",
     "[0]": "onnxruntime cannot run these inputs: Invalid rank for input: ids",
     "[[0], [0, 1]]": "^ids: its lists differ in length$",
-    "[[0.5]]": "^ids must hold int64; 0.5 is none$",
+    "[[0.5]]": r"^ids must hold int64 of a magnitude below 2\^53\. Received: 0\.5\.$",
     "[[": "^ids must be nested lists of numbers, as in JSON$",
 }
 

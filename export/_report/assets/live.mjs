@@ -1,7 +1,7 @@
 // The live part of a page: replay the golden cases in onnxruntime-web, and run the model on the inputs of a form.
 //
 // A tensor is {name, dtype, shape, data}: the name of NumPy's dtype, a list of sizes, and a typed array in row order,
-// or a list of strings. Tensors are in lists or Maps, never in objects: an input may be named `constructor`.
+// or a list of strings. Look up tensors in lists or Maps: `{}['constructor']` is a function.
 import { page } from './examples.mjs'
 import { heatmaps, make, numberText, scrolling, unpacked } from './heatmaps.mjs'
 
@@ -10,11 +10,13 @@ const TYPED_ARRAYS = {
   int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
   float16: globalThis.Float16Array, float32: Float32Array, float64: Float64Array,
 }
+const isFloat = ({ dtype }) => dtype.startsWith('float')
+const product = (sizes) => sizes.reduce((result, size) => result * size, 1)
 const NOT_FINITE = ['NaN', 'Infinity', '-Infinity'] // strings, since JSON has no such numbers
 const MAX_NUMBERS = 60 // limits of examples.py
 const MAX_SCORED_POSITIONS = 64
-const BEST = 5
-const BEST_OF_SEQUENCE = 3
+const MAX_CLASSES = 5
+const MAX_CLASSES_OF_POSITION = 3
 
 function arrayType(dtype) {
   if (!TYPED_ARRAYS[dtype]) throw new Error(`This browser has no arrays of ${dtype}; a newer one has.`)
@@ -61,7 +63,8 @@ function compare(expected, limits, actual) {
   if (!actual) return { ...infinite, problem: 'is missing' }
   const [type, expectedType] = [actual, expected].map(({ dtype, shape }) => `${dtype} of shape (${shape.join(', ')})`)
   if (type !== expectedType) return { ...infinite, problem: `is ${type}, expected ${expectedType}` }
-  if (expected.dtype.startsWith('float')) return compareFloats(expected.data, limits.data, actual.data)
+  if (isFloat(expected)) return compareFloats(expected.data, limits.data, actual.data)
+  // limits of non-floats: true if rounding decides the element
   const wrong = expected.data.reduce((sum, value, at) => sum + (value !== actual.data[at] && !limits.data[at]), 0)
   return wrong
     ? { difference: 1, share: 1, problem: `differs in ${wrong} of ${expected.data.length} places` }
@@ -138,10 +141,14 @@ function showVerdict(text, verdict = '') {
 
 const isPadding = (label) => /^([<[]?pad[>\]]?)?$/i.test(label)
 const isUnknown = (label) => /^[<[]?unk(nown)?[>\]]?$/i.test(label)
-const haveCharacters = (labels) => labels.every((label) => [...label].length <= 1 || /^[<[].*[>\]]$/.test(label))
-const nested = (value, { shape }) => shape.reduce((inner) => [inner], value) // one element
+const areCharacters = (labels) => labels.every((label) => [...label].length <= 1 || /^[<[].*[>\]]$/.test(label))
+const wrapped = (value, { shape }) => shape.reduce((list) => [list], value) // as the only element of nested lists
 
-/** Return the field of an input: an element, and `read`, which returns nested lists; null for a length that is full. */
+/**
+ * Return {spec, element, read} for an entry of form_data (live_data.py). read returns nested lists, or for a length a
+ * number, null if the field is empty: then the length is the size of the axis. A tensor too large to edit ("fixed")
+ * has no element.
+ */
 function fieldOf(spec) {
   const { name, text, fixed, first, labels, dtype } = spec
   if (fixed) return { spec }
@@ -157,7 +164,7 @@ function fieldOf(spec) {
     return field('input', properties, ({ value }) => value === '' ? null : Number(value))
   }
   if (labels && spec.shape.length === 1 && isOne) {
-    const select = field('select', {}, ({ value }) => nested(Number(value), spec))
+    const select = field('select', {}, ({ value }) => wrapped(Number(value), spec))
     const order = labels.map((label, id) => [label, id]).sort(([a], [b]) => a.localeCompare(b))
     const control = select.element.querySelector('select')
     control.append(...order.map(([label, id]) => make('option', { value: String(id), textContent: label })))
@@ -169,14 +176,17 @@ function fieldOf(spec) {
     return field('input', { type: 'text', value: text }, read, true)
   }
   if (isOne && dtype === 'string') {
-    return field('input', { type: 'text', value: values[0] }, ({ value }) => nested(value, spec), true)
+    return field('input', { type: 'text', value: values[0] }, ({ value }) => wrapped(value, spec), true)
   }
   if (isOne && dtype === 'bool') {
-    return field('input', { type: 'checkbox', checked: values[0] }, ({ checked }) => nested(checked, spec))
+    return field('input', { type: 'checkbox', checked: values[0] }, ({ checked }) => wrapped(checked, spec))
   }
   if (isOne && spec.shape.length <= 1 && !NOT_FINITE.includes(values[0])) {
-    const properties = { type: 'number', step: /int/.test(dtype) ? '1' : 'any', value: values[0], placeholder: 'NaN' }
-    return field('input', properties, ({ value }) => nested(value === '' ? NaN : Number(value), spec))
+    const [step, placeholder] = isFloat(spec) ? ['any', 'NaN'] : ['1', '']
+    return field('input', { type: 'number', step, placeholder, value: values[0] }, ({ value }) => {
+      if (value === '' && !isFloat(spec)) throw new Error(`${name} is empty`)
+      return wrapped(value === '' ? NaN : Number(value), spec)
+    })
   }
   return field('textarea', { value: JSON.stringify(first) }, ({ value }) => {
     try {
@@ -190,8 +200,8 @@ function fieldOf(spec) {
 /** Return the ids of a text: of its characters and of labels in brackets such as <s>, or of its words. */
 function idsOf(text, labels, name) {
   const ids = new Map(labels.map((label, id) => [label, id]).reverse()) // of equal labels the first
-  const brackets = haveCharacters(labels) ? text.match(/[<[][^>\]]*[>\]]|[^]/gu) ?? [] : []
-  const words = haveCharacters(labels)
+  const brackets = areCharacters(labels) ? text.match(/[<[][^>\]]*[>\]]|[^]/gu) ?? [] : []
+  const words = areCharacters(labels)
     ? brackets.flatMap((part) => ids.has(part) ? [part] : [...part])
     : text.split(/ +/).filter(Boolean)
   if (!words.length) throw new Error(`${name} is empty`)
@@ -203,7 +213,7 @@ function idsOf(text, labels, name) {
   })
 }
 
-/** Return ids with padding behind them if the model takes a single length. */
+/** Pad ids to the static size of the axis, with the padding label or, without one, id 0. */
 function padded(ids, { name, shape, labels }) {
   const size = typeof shape[1] === 'number' ? shape[1] : ids.length
   if (ids.length > size) throw new Error(`${name} takes ${size} at most; it has ${ids.length}`)
@@ -220,14 +230,16 @@ async function readForm(fields) {
     const tensor = spec.fixed
       ? await decoded({ name: spec.name, ...spec.fixed })
       : tensorOf(spec, shapeOf(value, spec), value)
-    tensor.shape.forEach((size, axis) => sizes.set(spec.shape[axis], size))
+    tensor.shape.forEach((size, axis) => {
+      if (typeof spec.shape[axis] === 'string') sizes.set(spec.shape[axis], size)
+    })
     tensors.push(tensor)
   }
   for (const { spec, value } of values.filter(isLength)) {
     const length = value ?? sizes.get(spec.counts)
     if (length === undefined) throw new Error(`${spec.name} is empty`)
     const shape = spec.shape.map((size) => typeof size === 'string' ? sizes.get(size) ?? 1 : size)
-    tensors.push(tensorOf(spec, shape, Array(shape.reduce((product, size) => product * size, 1)).fill(length)))
+    tensors.push(tensorOf(spec, shape, Array(product(shape)).fill(length)))
   }
   return tensors
 }
@@ -241,19 +253,20 @@ function shapeOf(value, { name }) {
 
 function tensorOf({ name, dtype }, shape, value) {
   const values = [value].flat(Infinity)
-  const refuse = (item) => { throw new Error(`${name} must hold ${dtype}; ${JSON.stringify(item)} is none`) }
+  const range = /int64/.test(dtype) ? ' of a magnitude below 2^53' : ''
+  const refuse = (item) => { throw new Error(`${name} must hold ${dtype}${range}. Received: ${JSON.stringify(item)}.`) }
   if (dtype === 'string') {
     values.filter((item) => typeof item !== 'string').forEach(refuse)
     return { name, dtype, shape, data: values }
   }
-  const isFloat = dtype.startsWith('float')
-  const isAllowed = (item) => ['number', 'boolean'].includes(typeof item) || (isFloat && NOT_FINITE.includes(item))
+  const isAllowed = (item) =>
+    ['number', 'boolean'].includes(typeof item) || (isFloat({ dtype }) && NOT_FINITE.includes(item))
   values.filter((item) => !isAllowed(item)).forEach(refuse)
-  const converted = /int64/.test(dtype)
+  const converted = /int64/.test(dtype) // an unsafe integer becomes 0, which the check below refuses
     ? (item) => BigInt(Number.isSafeInteger(Number(item)) ? Number(item) : 0)
     : (item) => dtype === 'bool' ? Number(Boolean(item)) : Number(item)
   const data = arrayType(dtype).from(values, converted)
-  if (!isFloat) values.filter((item, index) => Number(data[index]) !== Number(item)).forEach(refuse)
+  if (!isFloat({ dtype })) values.filter((item, index) => Number(data[index]) !== Number(item)).forEach(refuse)
   return { name, dtype, shape, data }
 }
 
@@ -264,18 +277,18 @@ function answersOf(inputs, outputs) {
   const tensors = new Map([...inputs.map((tensor) => [tensor.name, tensor]), ...outputs])
   const sequences = [...page.inputs, ...page.outputs].flatMap((spec) => {
     const words = hasPositions(spec) ? wordsOf(spec, tensors.get(spec.name)) : null
-    return words ? [{ axis: spec.shape[1], words }] : []
+    return words ? [{ axis: spec.shape[spec.has_batch ? 1 : 0], words }] : []
   })
-  const labelsAlong = (axis) => {
+  const labelsAlong = (axis) => { // a name is one axis; two axes may share a static size
     const matches = sequences.filter((sequence) => sequence.axis === axis)
     return matches.length && (typeof axis === 'string' || matches.length === 1) ? matches[0].words : null
   }
   const maps = page.outputs.filter(({ layer }) => layer).map((spec) => {
     const { shape, data } = firstRow(spec, tensors.get(spec.name))
     const [queries, keys] = [shape.length > 1 ? spec.shape.at(-2) : null, spec.shape.at(-1)]
-    const of = [shape.slice(0, -2).reduce((product, size) => product * size, 1), shape.at(-2) ?? 1, shape.at(-1)]
+    const mapShape = [product(shape.slice(0, -2)), shape.at(-2) ?? 1, shape.at(-1)]
     const labels = { queries: queries === null ? null : labelsAlong(queries), keys: labelsAlong(keys) }
-    return heatmaps({ output: spec.name, layer: spec.layer, shape: of, of, weights: data, ...labels })
+    return heatmaps({ output: spec.name, layer: spec.layer, shape: mapShape, of: mapShape, weights: data, ...labels })
   })
   const predictions = page.outputs.filter(({ layer }) => !layer).map((spec) => [spec, tensors.get(spec.name)])
   const isText = ([spec, tensor]) => wordsOf(spec, tensor) !== null
@@ -289,16 +302,17 @@ function firstRow({ has_batch: hasBatch }, { dtype, shape, data }) {
   return { dtype, shape: shape.slice(1), data: data.slice(0, data.length / (shape[0] || 1)) }
 }
 
-const isScores = ({ dtype }) => dtype.startsWith('float')
-const hasPositions = (spec) => spec.shape.length === (isScores(spec) ? 3 : 2)
+const rank = (spec) => spec.shape.length - (spec.has_batch ? 1 : 0) // of one example
+const positionRank = (spec) => isFloat(spec) ? 2 : 1 // scores have an axis of classes behind that of positions
+const hasPositions = (spec) => rank(spec) === positionRank(spec)
 
 /** Return the word of each position of the first example: a string, or the label of an id or of the best class. */
 function wordsOf(spec, tensor) {
   const { labels, dtype } = spec
   const { data } = firstRow(spec, tensor)
+  if (rank(spec) > positionRank(spec) || (!labels && dtype !== 'string')) return null
   if (dtype === 'string') return [...data]
-  if (!labels || !(hasPositions(spec) || spec.shape.length === (isScores(spec) ? 2 : 1))) return null
-  if (isScores(spec)) return scoreRows(data, labels).map((row) => bestOf(row, labels, 1)[0]?.label ?? 'NaN')
+  if (isFloat(spec)) return scoreRows(data, labels).map((row) => bestOf(row, labels, 1)[0]?.label ?? 'NaN')
   return Array.from(data, (id) => labels[Number(id)] ?? String(id))
 }
 
@@ -318,11 +332,11 @@ function bestOf(scores, labels, count) {
 /** Return the element of an output as `prediction` of page.html writes it. */
 function predictionOf(spec, tensor) {
   const words = wordsOf(spec, tensor)
-  const joint = !spec.labels ? ', ' : haveCharacters(spec.labels) ? '' : ' '
+  const joint = !spec.labels ? ', ' : areCharacters(spec.labels) ? '' : ' '
   const parts = words
     ? [make('p', { className: 'answer', textContent: words.join(joint).trimEnd() })]
     : [make('p', {}, make('code', { textContent: numbersText(firstRow(spec, tensor)) }))]
-  const hasScores = words && spec.labels && isScores(spec)
+  const hasScores = words && spec.labels && isFloat(spec)
   if (hasScores) parts.push(scoreTable(spec, scoreRows(firstRow(spec, tensor).data, spec.labels)))
   return make('div', { className: 'prediction' }, make('h4', { textContent: spec.name }), ...parts)
 }
@@ -331,8 +345,8 @@ function predictionOf(spec, tensor) {
 function scoreTable(spec, rows) {
   const best = (scores, count) =>
     bestOf(scores, spec.labels, count).map(({ label, score }) => [label, numberText(score, 4)])
-  const positionLine = (scores, position) => [position, ...best(scores, BEST_OF_SEQUENCE).flat()]
-  const lines = hasPositions(spec) ? rows.slice(0, MAX_SCORED_POSITIONS).map(positionLine) : best(rows[0], BEST)
+  const positionLine = (scores, position) => [position, ...best(scores, MAX_CLASSES_OF_POSITION).flat()]
+  const lines = hasPositions(spec) ? rows.slice(0, MAX_SCORED_POSITIONS).map(positionLine) : best(rows[0], MAX_CLASSES)
   const hasMeter = spec.has_probabilities && !hasPositions(spec)
   const body = lines.map(([heading, ...cells]) => make('tr', {}, make('th', { scope: 'row', textContent: heading }),
     ...(cells.length ? cells : ['NaN']).map((text) => make('td', { textContent: text })),
@@ -343,7 +357,7 @@ function scoreTable(spec, rows) {
 }
 
 function numbersText({ dtype, shape, data }) {
-  const text = (value) => dtype === 'bool' ? Boolean(value) : isScores({ dtype }) ? numberText(value, 6) : value
+  const text = (value) => dtype === 'bool' ? Boolean(value) : isFloat({ dtype }) ? numberText(value, 6) : value
   const numbers = Array.from(data.slice(0, MAX_NUMBERS), text).join(' ')
   const more = data.length > MAX_NUMBERS ? ` … (${data.length} numbers)` : ''
   return `${shape.length > 1 ? `${shape.join(' × ')}: ` : ''}${numbers}${more}`
@@ -354,30 +368,32 @@ function numbersText({ dtype, shape, data }) {
 /** Show the form, and the answers to its inputs whenever they change. */
 function showForm(run, form, answer) {
   const fields = page.inputs.map(fieldOf)
-  let turn = 0
+  let latest = 0
   const answerForm = async () => {
-    const mine = ++turn
+    const request = ++latest
     const parts = await readForm(fields)
       .then(async (tensors) => answersOf(tensors, await run(tensors)))
       .catch((error) => [make('p', { className: 'error', textContent: sentence(error) })])
-    if (mine !== turn) return // the inputs have changed meanwhile
+    if (request !== latest) return // a later change has its own answer
     answer.replaceChildren(...parts)
-    answer.dataset.turn = String(mine)
+    answer.dataset.request = String(request)
   }
   form.addEventListener('submit', (event) => { event.preventDefault(); answerForm() })
   form.addEventListener('input', answerForm)
   const elements = fields.filter(({ element }) => element).map(({ element }) => element)
-  form.append(...elements, make('button', { textContent: 'Run' })) // an input may hide a method of the form from now on
+  form.append(...elements, make('button', { textContent: 'Run' })) // an input named append would hide form.append
   return answerForm()
 }
 
 const form = document.getElementById('form')
+let matches = false
 try {
   const run = await openModel(page.live)
-  if (await replay(run)) await showForm(run, form, document.getElementById('answer'))
+  matches = await replay(run)
+  if (matches) await showForm(run, form, document.getElementById('answer'))
 } catch (error) {
-  showVerdict(`The replay failed: ${sentence(error)}`, 'bad')
+  showVerdict(`The ${matches ? 'form' : 'replay'} failed: ${sentence(error)}`, 'bad')
 }
-if (document.documentElement.dataset.live === 'failed') {
+if (!matches) {
   form.append(make('p', { className: 'error', textContent: 'The model is not run here, since its replay failed.' }))
 }
