@@ -610,13 +610,10 @@ _handles_signals = False  # whether `stopping_at_signals` is active in the main 
 
 @contextlib.contextmanager
 def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
-    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield the signals that came.
-
-    If `is_process`, the process ends after `GRACE_SECONDS`.
-    """
+    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM, then end a process; yield the signals."""
     global _handles_signals
     signals: list[int] = []
-    timer = threading.Timer(GRACE_SECONDS, lambda: os._exit(128 + signals[0]))
+    timer = threading.Timer(GRACE_SECONDS, lambda: is_process and os._exit(128 + signals[0]))
     is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals  # others get no signals
     kept = (signal.SIG_IGN, None)  # by `nohup` and the `&` of a shell; by a C library
     caught = [each for each in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(each) not in kept]
@@ -625,8 +622,7 @@ def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
         signals.append(number)
         for other in caught:  # a second one would interrupt the cleanup: `timeout` sends two
             signal.signal(other, signal.SIG_IGN)
-        if is_process:
-            timer.start()
+        timer.start()
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     handlers = {number: signal.signal(number, stop) for number in caught}
