@@ -180,7 +180,8 @@ def _best(scores: np.ndarray, labels: Sequence[str], count: int) -> tuple[tuple[
     """Return label and score of the classes with the highest scores, best first; only "NaN" if a score is NaN."""
     if np.isnan(scores).any():
         return (("NaN",),)
-    order = np.argsort(-scores.astype(np.float64), kind="stable")[:count].tolist()
+    wide = scores.astype(np.float64)
+    order = np.argsort(-wide, kind="stable")[:count].tolist() if count > 1 else [int(wide.argmax())]
     return tuple((labels[index], number_text(scores[index], SCORE_DIGITS)) for index in order)
 
 

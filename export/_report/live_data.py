@@ -66,14 +66,14 @@ def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str
         of a sequence; `first`, nested lists, or `None` for the length of a text; `fixed`, a tensor that is too large to
         be edited.
     """
-    text_axes = {spec.shape[1] for spec in manifest.inputs if _is_text(spec, labels)}
+    text_axes = {spec.shape[1] for spec in manifest.inputs if _is_text(spec, labels, manifest)}
     records = []
     for spec in manifest.inputs:
         counts = manifest.counts.get(spec.name)
         array = np.asarray(case.inputs[spec.name])
         first = array[:1] if array.ndim and isinstance(spec.shape[0], str) else array
         record = {**port_data(spec, labels, manifest), "counts": counts}
-        if _is_text(spec, labels):
+        if _is_text(spec, labels, manifest):
             record["text"] = texts[spec.name]
         elif first.size > MAX_TYPED:
             record["fixed"] = tensor_data(first)
@@ -83,10 +83,10 @@ def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str
     return records
 
 
-def _is_text(spec: Spec, labels: Labels) -> bool:
+def _is_text(spec: Spec, labels: Labels, manifest: Manifest) -> bool:
     """Return whether an input is typed as a text: a labelled sequence of ids, of a single example."""
     is_single = len(spec.shape) == 2 and (isinstance(spec.shape[0], str) or spec.shape[0] == 1)
-    return spec.name in labels and "int" in spec.dtype and is_single
+    return spec.name in labels and "int" in spec.dtype and is_single and has_batch(spec, manifest)
 
 
 def _shortest(array: np.ndarray) -> np.ndarray:

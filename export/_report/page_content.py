@@ -66,16 +66,16 @@ def page_content(
     checked = checked_labels(manifest, labels)
     cases = golden_cases(folder, manifest)
     shown = user_case or next((case for case in cases if case.name == SAMPLES), cases[0])
-    probabilities = probability_outputs(manifest, checked, cases)
+    probabilities = probability_outputs(manifest, checked, [*cases, shown])
     example_count = batch_size(shown, manifest)
     indices = range(min(example_count, MAX_EXAMPLES))
     examples = [example_of(index, shown, manifest, checked, probabilities) for index in indices]
     maps = attention_maps(shown, manifest, examples)
     data: dict[str, Any] = {"maps": maps}
     if live:
-        # a case of no rows fills no field
-        texts = dict(examples[0].inputs) if examples else {spec.name: "" for spec in manifest.inputs}
-        data["inputs"] = form_data(manifest, checked, shown, texts)
+        typed = shown if examples else cases[0]  # a case of no rows fills no field
+        texts = dict(example_of(0, typed, manifest, checked, probabilities).inputs)
+        data["inputs"] = form_data(manifest, checked, typed, texts)
         data["outputs"] = outputs_data(manifest, checked, probabilities)
         data["cases"] = replay_data(cases, manifest.parity["tolerance"])
     context = {

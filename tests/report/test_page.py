@@ -108,6 +108,10 @@ def test_logits_are_called_scores_and_nan_has_no_label(tmp_path):
     assert "x NaN 2 1 species NaN The model" in text
 
 
+def test_outputs_beyond_one_for_the_inputs_of_a_user_are_scores(tmp_path):
+    assert "probability" not in classifier_text(tmp_path, [[100, 5, -3]], "species = Identity(x)")
+
+
 def test_further_examples_are_counted(tmp_path):
     text = classifier_text(tmp_path, np.zeros((20, 3)))
     assert "The first 16 of 20 examples." in text
