@@ -25,8 +25,7 @@ def run_on_ray(files: Mapping[str, Path], job: Job, folder: OutputFolder, cores:
     """Run each file as a task of one core; yield its name and the number of rows written."""
     ray = check_ray()
     with contextlib.nullcontext() if ray.is_initialized() else _started(ray, cores):
-        on_gpu = job.provider in ("cuda", "tensorrt", "migraphx")
-        task = ray.remote(num_cpus=1, num_gpus=int(on_gpu), max_retries=3)(_run_task)
+        task = ray.remote(num_gpus=int(job.provider in ("cuda", "tensorrt", "migraphx")), max_retries=3)(_run_task)
         count = cores or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
         one, waiting, running = replace(job, workers=1), list(files), dict[Any, str]()
         try:
@@ -69,11 +68,13 @@ def _started(ray: Any, cores: int | None) -> Iterator[None]:
     own = {} if address else {"num_cpus": cores, "include_dashboard": False}
     try:
         ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
+    except SystemExit:  # of Ray's own handler of SIGTERM, which is there while it starts
+        signal.signal(signal.SIGTERM, handler)
+        signal.raise_signal(signal.SIGTERM)
     except (OSError, RuntimeError, ValueError) as error:
         raise ExportError(f"Ray does not start at {address or 'this machine'}: {first_line(error)}.") from error
     with contextlib.suppress(ValueError):  # in another thread, where Ray sets no handler
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process before files are closed
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(ray.shutdown)
         yield
-    finally:
-        ray.shutdown()

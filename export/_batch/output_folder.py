@@ -59,20 +59,26 @@ class OutputFolder:
             except OSError as error:
                 if isinstance(error, BlockingIOError):  # a network file system without locks raises others
                     raise ExportError(f"Another run writes to {self.folder}. Wait until it has ended.") from error
+            for partial in self.folder.rglob(f".{'[0-9a-f]' * 32}.partial"):  # of a run that was killed
+                partial.unlink(missing_ok=True)
             yield
 
     def read_manifest(self, identity: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
         """Return the manifest of an earlier run, or an empty one; refuse another run and changed finished files."""
         if not self.manifest.is_file():
             return {}
-        manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
+        try:
+            manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{self.manifest} is damaged. Choose another destination.") from error
         for name, value in {"schema_version": SCHEMA_VERSION, **identity}.items():
             if manifest.get(name) != value:
                 held = f"{manifest.get(name)!r:.99}, not {value!r:.99}"
                 raise InputError(f"{self.folder} holds a run with another {name}: {held}. Choose another destination.")
         for name, fingerprint in manifest["files"].items():
             if files.get(name) != fingerprint and self.is_finished(name):
-                held = f"outputs of another source: `{name}` has changed"
+                change = "has changed" if name in files else "is no longer in the source"
+                held = f"outputs of another source: `{name}` {change}"
                 raise InputError(f"{self.folder} holds {held}. Choose another destination.")
         return manifest
 
@@ -81,30 +87,41 @@ class OutputFolder:
         with atomic_file(self.manifest) as file:
             file.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **manifest}, indent=1), encoding="utf-8")
 
-    def write_errors(self, name: str, errors: Sequence[Mapping[str, Any]]) -> None:
-        """Write the errors of a source file (row, key and reason), or remove those of an earlier run."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        types = {"file": pa.string(), "row": pa.int64(), "key": pa.string(), "reason": pa.string()}
+    def write_errors(self, name: str, tables: Sequence[Any]) -> None:
+        """Write the errors of a source file, or remove those of an earlier run."""
         target = self.private / "errors" / name
-        if not errors:
+        if not tables:
             target.unlink(missing_ok=True)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(target) as file:
-            table = pa.Table.from_pylist([{"file": name, **error} for error in errors], pa.schema(types))
-            parquet.write_table(table, file)
+        _write_tables(target, tables)
 
     def merge_errors(self, names: Iterable[str]) -> int:
         """Write the errors of all source files as one table, and return its number of rows."""
-        import pyarrow as pa
         from pyarrow import parquet
 
         files = [file for name in names if (file := self.private / "errors" / name).is_file()]
-        errors = pa.concat_tables(parquet.read_table(file, partitioning=None) for file in files) if files else ()
         self.errors.unlink(missing_ok=True)
-        if len(errors):
-            with atomic_file(self.errors) as file:
-                parquet.write_table(errors, file)
-        return len(errors)
+        if not files:
+            return 0
+        return _write_tables(self.errors, (parquet.read_table(file, partitioning=None) for file in files))
+
+
+def error_table(name: str, errors: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a `pyarrow.Table` of errors: the source file, the row and its key if there are any, and the reason."""
+    import pyarrow as pa
+
+    types = {"file": pa.string(), "row": pa.int64(), "key": pa.string(), "reason": pa.string()}
+    return pa.Table.from_pylist([{"file": name, **error} for error in errors], pa.schema(types))
+
+
+def _write_tables(target: Path, tables: Iterable[Any]) -> int:
+    """Write tables of errors to a file one by one, and return the number of rows."""
+    from pyarrow import parquet
+
+    count, schema = 0, error_table("", []).schema
+    with atomic_file(target) as file, parquet.ParquetWriter(file, schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+            count += len(table)
+    return count

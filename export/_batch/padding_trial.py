@@ -28,15 +28,13 @@ ROUNDING = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
 
 
 def try_batching(runner: Runner, files: Sequence[Path], axes: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the axes whose padding changes no output, and whether rows may share a batch."""
+    """Return the axes whose padding may change outputs, and whether each row has to run alone."""
     samples = list[Any]()  # record batches of one row
-    if not files:
-        return list(axes), True
     for file in dict.fromkeys([files[0], files[len(files) // 2], files[-1], *files]):
         if len(samples) < TRIAL_ROWS:
             samples += _sample_rows(runner, file)
-    paddable = [axis for axis in axes if _is_unchanged(runner, samples, partial(_single_row, runner, longer=axis))]
-    return paddable, _is_unchanged(runner, samples, partial(_between_rows, runner, samples))
+    exact = [axis for axis in axes if not _is_unchanged(runner, samples, partial(_single_row, runner, longer=axis))]
+    return exact, not _is_unchanged(runner, samples, partial(_between_rows, runner, samples))
 
 
 def _sample_rows(runner: Runner, file: Path) -> Iterator[Any]:
@@ -68,8 +66,8 @@ def _between_rows(runner: Runner, samples: Sequence[Any], row: Any) -> Arrays:
 
 
 def _is_unchanged(runner: Runner, samples: Sequence[Any], variant: Callable[[Any], Arrays]) -> bool:
-    """Return whether rows run, and give equal outputs in a variant of their batch."""
-    count, batches = 0, [(row, _single_row(runner, row), variant(row)) for row in samples]
+    """Return whether rows run, and give equal outputs in a variant of their batch; zeros and NaN show nothing."""
+    is_shown, batches = False, [(row, _single_row(runner, row), variant(row)) for row in samples]
     for factor in FACTORS:
         pairs: list[list[tuple[np.ndarray, ...]]] = [[] for _ in runner.outputs]
         for row, *inputs in batches:
@@ -81,8 +79,12 @@ def _is_unchanged(runner: Runner, samples: Sequence[Any], variant: Callable[[Any
         share = ROUNDING.get(runner.manifest.precision, 0.0)
         if not all(_are_alike(spec, outputs, share) for spec, outputs in zip(runner.outputs, pairs, strict=True)):
             return False
-        count += len(pairs[0])
-    return count > 0
+        is_shown |= all(any(map(_is_telling, outputs)) for outputs in pairs)
+    return is_shown
+
+
+def _is_telling(pair: tuple[np.ndarray, ...]) -> bool:
+    return pair[0].dtype.kind != "f" or bool(np.any(np.isfinite(pair[0]) & (pair[0] != 0)))
 
 
 def _are_alike(spec: Spec, pairs: Sequence[tuple[np.ndarray, ...]], share: float) -> bool:

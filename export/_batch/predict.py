@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,37 +110,44 @@ def predict(
     bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
     names = _checked_outputs(bundle.entries, outputs)
     cores = workers or (usable_cpus() if short_name(provider) == "cpu" else 2)
-    processes = cores if engine == "ray" and limit_memory is None else 1  # that share the available memory
+    # the processes that share the memory of a machine
+    processes = min(cores, usable_cpus()) if engine == "ray" and limit_memory is None else 1
     limit, path = memory_limit(limit_memory) // processes, os.path.abspath(bundle.path)
     digest = bundle.entries.manifest_sha256
     job = Job(path, digest, short_name(provider), names, key, batch_size or BATCH_ROWS, limit, cores)
     files = find_files(source)
     if is_within(Path(destination), Path(source)) or any(is_within(file, Path(destination)) for file in files.values()):
         raise InputError(f"{destination} and the source {source} overlap. Choose another destination.")
-    counts = _count_rows(files, bundle.entries, job)
+    row_counts = _count_rows(files, bundle.entries, job)
     sizes = [size for spec in bundle.entries.inputs for size in spec.shape[1:]]
     axes = [size for size in dict.fromkeys(sizes) if isinstance(size, str)]
     identity = {"bundle": digest, "outputs": list(names), "key": key}
-    fingerprints = {name: f"{file.stat().st_size}-{file.stat().st_mtime_ns}" for name, file in files.items()}
+    fingerprints = {name: _fingerprint(file) for name, file in files.items()}
+    if not str(destination):
+        raise InputError("`destination` must be a path. Received: ''.")
     folder = OutputFolder(destination)
     with folder.locked(resume=resume), Runner(job, bundle) as runner:
         manifest = folder.read_manifest(identity, fingerprints)
-        if not manifest:
-            usable = [file for name, file in files.items() if counts[name]]
+        usable = [file for name, file in files.items() if row_counts[name]]
+        if "one_by_one" not in manifest and usable:  # a source without rows says nothing about rows that come later
             trial = runner.pool.submit(try_batching, runner, usable, axes)
-            paddable, together = results_of([trial])[0]
-            manifest = {"paddable": paddable, "together": together}
+            manifest["exact_axes"], manifest["one_by_one"] = results_of([trial])[0]
         folder.write_manifest({**manifest, **identity, "files": fingerprints})
-        rows = job.batch_size if manifest["together"] else 1
-        runner.job = replace(job, batch_size=rows, paddable=frozenset(manifest["paddable"]))
+        exact_axes, one_by_one = manifest.get("exact_axes", []), manifest.get("one_by_one", False)
+        rows = 1 if one_by_one else job.batch_size
+        runner.job = replace(job, batch_size=rows, paddable=frozenset(axes).difference(exact_axes))
         left = {name: file for name, file in files.items() if not folder.is_finished(name)}
-        written, done, total = 0, sum(counts[name] for name in files if name not in left), sum(counts.values())
+        written, total = 0, sum(row_counts.values())
+        done = sum(row_counts[name] for name in files if name not in left)
         with shown_rows(progress) as show:
+
+            def run_locally() -> Iterator[tuple[str, int]]:
+                for name, file in left.items():
+                    yield name, run_file(name, file, runner, folder, lambda rows: show(done + rows, total))
+
             show(done, total)
-            on_ray = run_on_ray(left, runner.job, folder, workers)
-            locally = ((n, run_file(n, left[n], runner, folder, lambda rows: show(done + rows, total))) for n in left)
-            for name, count in on_ray if engine == "ray" else locally:
-                written, done = written + count, done + counts[name]
+            for name, count in run_on_ray(left, runner.job, folder, workers) if engine == "ray" else run_locally():
+                written, done = written + count, done + row_counts[name]
                 show(done, total)
         errors = folder.merge_errors([*files])
     return Predictions(
@@ -151,16 +158,24 @@ def predict(
         parts=len(files),
         resumed=len(files) - len(left),
         seconds=time.monotonic() - begin,
-        exact_axes=tuple(axis for axis in axes if axis not in runner.job.paddable),
-        one_by_one=not manifest["together"],
+        exact_axes=tuple(exact_axes),
+        one_by_one=one_by_one,
     )
+
+
+def _fingerprint(file: Path) -> str:
+    """Return what changes when a file is written again."""
+    try:
+        return f"{file.stat().st_size}-{file.stat().st_mtime_ns}"
+    except OSError:  # such as a link that leads nowhere: an error of the file itself
+        return "unreadable"
 
 
 def _checked_outputs(manifest: Manifest, requested: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of the outputs to compute, after checking that rows can share a batch."""
     specs = {spec.name: spec for spec in manifest.outputs}
     names = [*specs] if requested is None else requested
-    if isinstance(names, str) or not names or not {*names} <= {*specs}:
+    if not isinstance(names, list | tuple | dict) or not names or not all(name in [*specs] for name in names):
         raise InputError(f"`outputs` must be a list of names among {[*specs]}. Received: {names!r}.")
     for spec in (*manifest.inputs, *(specs[name] for name in names)):
         batch, *others = spec.shape or (None,)

@@ -12,13 +12,13 @@ from .._standalone.verify import Manifest, Spec
 from .._tables.columns import to_lists
 from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
 from .._tables.rows import schema_error
-from .output_folder import OutputFolder
+from .output_folder import OutputFolder, error_table
 from .runner import Chunk, Job, Runner, split_batch
 
 
 def run_file(name: str, file: Path, runner: Runner, folder: OutputFolder, report: Callable[[int], object]) -> int:
     """Write outputs and errors of a source file, and return the number of rows written; `report` receives rows done."""
-    count, errors = 0, list[dict[str, Any]]()
+    count, errors = 0, list[Any]()  # tables, since a dict for each of a million failing rows takes a gigabyte
     try:
         with open_parquet(file) as opened:
             if reason := table_error(opened.schema_arrow, runner.manifest, runner.job):
@@ -27,23 +27,28 @@ def run_file(name: str, file: Path, runner: Runner, folder: OutputFolder, report
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(target) as partial:
                 for chunk in _write_chunks(partial, opened, runner):
-                    for row, reason in sorted(chunk.errors.items()):
-                        key = _key_text(chunk.batch, row, runner.job.key)
-                        errors.append({"row": count + row, "key": key, "reason": reason})
+                    if chunk.errors:
+                        errors.append(error_table(name, _chunk_errors(chunk, count, runner.job.key)))
                     count += chunk.batch.num_rows
                     report(count)
                 folder.write_errors(name, errors)  # before the output, which marks the file as finished
-            return count - len(errors)
+            return count - sum(map(len, errors))
     except UnreadableFileError as error:
-        folder.write_errors(name, [{"reason": str(error)}])
+        folder.write_errors(name, [error_table(name, [{"reason": str(error)}])])
         return 0
+
+
+def _chunk_errors(chunk: Chunk, first: int, key: str | None) -> list[dict[str, Any]]:
+    """Return the errors of the rows of a chunk, whose first row is number `first` of the file."""
+    return [
+        {"row": first + row, "key": _key_text(chunk.batch, row, key), "reason": reason}
+        for row, reason in sorted(chunk.errors.items())
+    ]
 
 
 def table_error(schema: Any, manifest: Manifest, job: Job) -> str | None:
     """Return the reason if a table with these columns cannot run."""
     names = schema.names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        return f"has a column twice: {twice}"
     if job.key is not None and job.key not in names:
         return f"has no column `{job.key}`, the key; it has {names}"
     if clash := [name for name in kept_columns(schema, manifest, job) if name in job.outputs]:

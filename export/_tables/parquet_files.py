@@ -22,18 +22,27 @@ class UnreadableFileError(Exception):
 
 
 def find_files(source: str | Path) -> dict[str, Path]:
-    """Return the Parquet files of a file, a folder or a pattern, by name relative to their common folder.
+    """Return the Parquet files of a file, a folder or a pattern, by name relative to the folder before any wildcard.
 
     In folders, names that begin with `_` or `.` are ignored, as in Spark and Arrow, and links to folders not followed.
     """
     with needing("runtime", "Reading and writing Parquet"):
         import pyarrow.parquet  # noqa: F401
+    if not isinstance(source, str | Path) or not str(source):
+        raise InputError(f"`source` must be a path or a pattern. Received: {source!r}.")
     path = Path(os.path.abspath(source))
     matches = [path] if path.exists() else map(Path, glob.glob(str(path), recursive=True))
-    files = sorted({file for match in matches for file in (_in_folder(match) if match.is_dir() else [match])})
+    root = path if path.is_dir() else path.parent
+    while glob.has_magic(str(root)) and not root.exists():
+        root = root.parent
+    matched = {file for match in matches for file in (_in_folder(match) if match.is_dir() else [match])}
+    # `_predict` in the destination of a run holds its tables of errors
+    files = sorted(file for file in matched if "_predict" not in file.relative_to(root).parts[:-1])
     if not files:
-        raise InputError(f"There is no Parquet file at {str(source)!r} (in a folder: {', '.join(SUFFIXES)}).")
-    root = path if path.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
+        raise InputError(
+            f"There is no Parquet file at {str(source)!r} (in a folder: {', '.join(SUFFIXES)}; in a pattern, write `[` "
+            "as `[[]`). Paths are local."
+        )
     # names that are not UTF-8 cannot be written to the table of errors
     return {file.relative_to(root).as_posix().encode("utf-8", "backslashreplace").decode(): file for file in files}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._bundle.arrays import as_dtype
 from .._errors import InputError
 from .._standalone.verify import Arrays, Manifest
 from .columns import is_list, list_lengths, pad_column, type_error
@@ -19,6 +20,8 @@ Lengths = Mapping[str, np.ndarray]  # the length of each row by dynamic axis, th
 
 def schema_error(schema: Any, manifest: Manifest) -> str | None:
     """Return the reason if a `pyarrow.Schema` lacks an input, or has an input of another type."""
+    if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
+        return f"has a column twice: {twice}"
     dynamic = {size for spec in manifest.inputs if spec.name in schema.names for size in spec.shape[1:]}
     for spec in manifest.inputs:
         if spec.name in schema.names:
@@ -49,7 +52,7 @@ def plan_batches(lengths: Lengths, count: int, paddable: frozenset[str], max_row
     """Yield `count` rows in batches, the longest first.
 
     Rows of a batch have equal lengths along axes that are not paddable, and similar lengths along the others: along all
-    but the last of them, rows are sorted by quarters of an octave.
+    but the last of them, a row is grouped with rows that are at most 19 % longer.
     """
     is_paddable = np.array([axis in paddable for axis in lengths], bool)
     sizes = np.array([*lengths.values()], np.int64).reshape(len(lengths), count).T
@@ -92,6 +95,8 @@ def pad_rows(batch: Any, manifest: Manifest, lengths: Lengths, padded: Mapping[s
     }
     for spec in manifest.inputs:
         if (symbol := manifest.counts.get(spec.name, "")) in lengths:
-            own = lengths[symbol].astype(spec.dtype).reshape(-1, *[1] * (len(spec.shape) - 1))
+            own = as_dtype(f"the length of `{symbol}`", lengths[symbol].astype("uint64"), spec.dtype).reshape(
+                -1, *[1] * (len(spec.shape) - 1)
+            )
             inputs[spec.name] = np.minimum(inputs.get(spec.name, own), own)  # larger lengths would include padding
     return inputs

@@ -55,11 +55,12 @@ REFUSALS = {  # change, options, message
         "holds outputs of another source: `0.parquet` has changed",
     ),
     "touched file": (lambda source, target: os.utime(source / "0.parquet"), {}, "`0.parquet` has changed"),
-    "removed file": (lambda source, target: (source / "0.parquet").unlink(), {}, "`0.parquet` has changed"),
+    "removed file": (lambda source, target: (source / "0.parquet").unlink(), {}, "`0.parquet` is no longer in"),
     "other outputs": (lambda *_: None, {"outputs": ["context"]}, "holds a run with another outputs"),
     "another key": (lambda *_: None, {"key": "id"}, "holds a run with another key"),
     "no resume": (lambda *_: None, {"resume": False}, "holds a run, which is not to be resumed"),
     "other files": (write_other_files, {}, "holds other files"),
+    "damaged manifest": (write_manifest("{"), {}, r"manifest\.json is damaged"),
     "another version": (write_manifest('{"schema_version": 1}'), {}, "holds a run with another schema_version: 1"),
 }
 
@@ -109,3 +110,11 @@ def test_second_run_to_a_destination_is_refused_meanwhile(exported, folders):
 
     done = predict(exported, source, target, progress=meanwhile)
     assert (done.errors, done.resumed, done_rows) == (0, 1, [30])
+
+
+def test_next_run_removes_the_partial_file_of_a_killed_run(exported, folders):
+    source, target = folders
+    left = target / f".{'0' * 32}.partial"
+    left.touch()
+    predict(exported, source, target, progress=False)
+    assert not left.exists()

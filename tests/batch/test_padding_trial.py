@@ -131,3 +131,22 @@ def test_rows_that_affect_each_other_run_one_by_one(tmp_path, nodes, x, rows, al
     bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": x}, {"y": x})
     done, written, errors = run_table(bundle, pa.table({"x": rows}), tmp_path)
     assert (done.one_by_one, written["y"], errors) == (True, alone, [])
+
+
+def test_trial_waits_for_a_file_with_rows(tmp_path):
+    bundle = onnx_bundle(tmp_path / "bundle", MEAN, ONE, {"y": NUMBER})
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"x": floats([])}), tmp_path / "in" / "a.parquet")
+    predict(bundle, tmp_path / "in", tmp_path / "out", progress=False)
+    pq.write_table(pa.table({"x": floats([[1.0] * 8, [2.0] * 9, [3.0] * 2, [4.0]])}), tmp_path / "in" / "b.parquet")
+    assert predict(bundle, tmp_path / "in", tmp_path / "out", progress=False).exact_axes == ("time",)
+    assert pq.read_table(tmp_path / "out" / "b.parquet")["y"].to_pylist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("first", [float("nan"), 0.0])
+def test_rows_whose_outputs_show_nothing_allow_no_padding(tmp_path, first):
+    nodes = "y = ReduceMax <axes = [1], keepdims = 0> (x)"
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": NUMBER})
+    rows = [[first]] * 4200 + [[-1.0, -2.0, -3.0], [-1.0]]  # the trial draws from the first 4,096
+    _, outputs, _ = run_table(bundle, pa.table({"x": floats(rows)}), tmp_path / "run")
+    assert outputs["y"][-2:] == [-1, -1]

@@ -172,3 +172,13 @@ def test_strings_pass_through_the_model(tmp_path, kind):
     done, written, errors = run_table(bundle, pa.table(table), tmp_path)
     assert (done.rows, len(errors)) == (3, 2)
     assert written == {"row": [0, 1, 2], "same": words[:3], "first": [["a"], ["b"], ["c"]], "label": ["v", "w", "x"]}
+
+
+def test_computed_length_that_does_not_fit_its_dtype_is_an_error(tmp_path):
+    nodes = COUNTED
+    inputs = {"x": ("float32", SHAPE), "lens": ("int8", ["batch"])}
+    outputs = {"total": ("float32", ["batch"]), "twice": ("float32", SHAPE)}
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, counts={"lens": "time"})
+    _, written, errors = run_table(bundle, pa.table({"x": floats([[0.0] * 200, [1.0]])}), tmp_path / "run")
+    assert written["total"] == [2.0]
+    assert [(error["row"], "length of `time`" in error["reason"]) for error in errors] == [(0, True)]

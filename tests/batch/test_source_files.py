@@ -100,3 +100,41 @@ def test_destination_that_overlaps_the_source_is_refused(sums, tmp_path, source,
     write(tmp_path / "in" / "a.parquet", [1.0])
     with pytest.raises(InputError, match="overlap"):
         predict(sums, tmp_path / source, tmp_path / target, progress=False)
+
+
+def test_tables_of_errors_of_an_earlier_run_are_no_source(sums, tmp_path):
+    write(tmp_path / "in" / "a" / "x.parquet", [1.0])
+    write(tmp_path / "in" / "_predict" / "errors.parquet", [2.0])
+    assert predict(sums, tmp_path / "in" / "*" / "*.parquet", tmp_path / "out", progress=False).parts == 1
+
+
+def test_names_of_outputs_stay_when_a_pattern_matches_more(sums, tmp_path):
+    pattern = tmp_path / "in" / "*" / "x.parquet"
+    write(tmp_path / "in" / "january" / "x.parquet", [1.0])
+    predict(sums, pattern, tmp_path / "out", progress=False)
+    write(tmp_path / "in" / "february" / "x.parquet", [2.0])
+    assert predict(sums, pattern, tmp_path / "out", progress=False).resumed == 1
+    assert (tmp_path / "out" / "february" / "x.parquet").is_file()
+
+
+def test_empty_source_is_no_working_folder(sums, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "x.parquet", [1.0])
+    with pytest.raises(InputError, match="`source` must be a path or a pattern"):
+        predict(sums, "", tmp_path / "out", progress=False)
+
+
+def test_broken_link_is_an_error_of_its_file(sums, tmp_path):
+    write(tmp_path / "in" / "a.parquet", [1.0])
+    (tmp_path / "in" / "b.parquet").symlink_to("nowhere")
+    done = predict(sums, tmp_path / "in" / "*.parquet", tmp_path / "out", progress=False)
+    assert (done.rows, done.errors) == (1, 1)
+
+
+def test_progress_receives_finished_and_all_rows(sums, tmp_path):
+    for name in "ab":
+        write(tmp_path / "in" / f"{name}.parquet", [1.0], [2.0])
+    calls = []
+    predict(sums, tmp_path / "in", tmp_path / "out", progress=lambda *counts: calls.append(counts))
+    assert (calls[0], calls[-1]) == ((0, 4), (4, 4))
+    assert calls == sorted(calls)

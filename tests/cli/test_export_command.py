@@ -163,8 +163,8 @@ def test_export_names_axes_that_become_static(tmp_path, call):
     manifest = read_manifest(tmp_path / "bundle")
     assert [spec["shape"] for spec in manifest["inputs"]] == [[2, 6, 3], [2, "y_length", 2]]
     assert manifest["static"].keys() == {"batch", "x_length"}
-    assert "static      batch: as asked\n            x_length: TensorFlow cannot trace it" in out
-    assert "axes        y_length\n" in out
+    assert "static        batch: as asked\n              x_length: TensorFlow cannot trace it" in out
+    assert "axes          y_length\n" in out
 
 
 def test_export_needs_unsafe_for_code_and_strict_refuses_warnings(tmp_path, fails):

@@ -105,7 +105,7 @@ def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeed
         ("bundle in in/out", "overlap. Choose another destination."),
         ("bundle in bundle/out", "is in the bundle, which holds only what its manifest lists."),
         ("bundle nothing out", "There is no Parquet file at 'nothing'"),
-        ("bundle empty out", "There is no Parquet file at 'empty' (in a folder: .parquet, .parq, .pq)."),
+        ("bundle empty out", "There is no Parquet file at 'empty' (in a folder: .parquet, .parq, .pq;"),
         ("bundle wrong.pq out", "column `ids` must hold lists of int64, nested 1 deep"),
         ("bundle absent.pq out", "has no column `ids`, an input of the model; it has ['tokens']"),
         ("bundle clash.pq out", "has a column `total`, which is also the name of an output: rename the column"),
