@@ -184,12 +184,12 @@ def parse_input(
         raise ValueError(f"{message} Received: {received_shape}, with {sizes}.")
     is_valid = validator(dtype)
     texts = f"strings of at most {MAX_SIZE} characters, without null characters"
-    wanted = texts if dtype == "string" else f"finite numbers that fit {dtype}"
+    expected_values = texts if dtype == "string" else f"finite numbers that fit {dtype}"
     valid = [is_valid(value) for value in flat]
     for position in [position for position, ok in enumerate(valid) if not ok]:
         # elements are in row order
         row = position // (len(flat) // received_shape[0]) if HAS_INDEPENDENT_ROWS else 0
-        errors.setdefault(row, f"`{name}` must hold {wanted}. Received: {flat[position]!r:.40}.")
+        errors.setdefault(row, f"`{name}` must hold {expected_values}. Received: {flat[position]!r:.40}.")
     values = [value if ok else ("" if dtype == "string" else 0) for value, ok in zip(flat, valid, strict=True)]
     return np.array(values, object if dtype == "string" else dtype).reshape(received_shape)
 

@@ -70,8 +70,8 @@ def predict(
 ) -> Predictions:
     """Run a bundle on every row of a table in Parquet, and write its outputs as Parquet.
 
-    The source has a column for each input: lists with one level of nesting for each axis after the batch axis, of any
-    length along a dynamic axis. Missing lengths are computed. Other columns are copied. Outputs are nested lists
+    The source has one column per input: lists with one level of nesting per axis after the batch axis, of any length
+    along a dynamic axis. Missing lengths are computed. Other columns are copied. Outputs are nested lists
     without padding. Each file becomes one file, with rows in the same order. An interrupted run skips finished files.
 
     Args:

@@ -51,12 +51,12 @@ def table_error(schema: Any, manifest: Manifest, job: Job) -> str | None:
     names = schema.names
     if job.key is not None and job.key not in names:
         return f"has no column `{job.key}`, the key; it has {names}"
-    if clash := [name for name in kept_columns(schema, manifest, job) if name in job.outputs]:
+    if clash := [name for name in copied_columns(schema, manifest, job) if name in job.outputs]:
         return f"has a column `{clash[0]}`, which is also the name of an output: rename the column"
     return schema_error(schema, manifest)
 
 
-def kept_columns(schema: Any, manifest: Manifest, job: Job) -> list[str]:
+def copied_columns(schema: Any, manifest: Manifest, job: Job) -> list[str]:
     """Return the columns that are copied: the key, and all that are no inputs."""
     inputs = {spec.name for spec in manifest.inputs}
     return [name for name in schema.names if name not in inputs or name == job.key]
@@ -67,8 +67,8 @@ def _write_chunks(partial: Path, opened: Any, runner: Runner) -> Iterator[Chunk]
     import pyarrow as pa
     from pyarrow import parquet
 
-    kept = kept_columns(opened.schema_arrow, runner.manifest, runner.job)
-    fields = [opened.schema_arrow.field(name) for name in kept]
+    copied = copied_columns(opened.schema_arrow, runner.manifest, runner.job)
+    fields = [opened.schema_arrow.field(name) for name in copied]
     fields += [pa.field(spec.name, to_lists([], spec).type) for spec in runner.outputs]
     schema, texts = pa.schema(fields), [field.name for field in fields if "string" in str(field.type)]
     batches = (split_batch(batch, runner.manifest, runner.outputs) for batch in record_batches(opened))
@@ -81,16 +81,16 @@ def _write_chunks(partial: Path, opened: Any, runner: Runner) -> Iterator[Chunk]
             if chunk is not None:
                 runner.start(chunk)
             if previous is not None:
-                writer.write_table(_output_table(previous, kept, runner.outputs, schema))
+                writer.write_table(_output_table(previous, copied, runner.outputs, schema))
                 yield previous
             previous = chunk
 
 
-def _output_table(chunk: Chunk, kept: list[str], outputs: Sequence[Spec], schema: Any) -> Any:
+def _output_table(chunk: Chunk, copied: list[str], outputs: Sequence[Spec], schema: Any) -> Any:
     """Return copied columns and outputs of the rows that ran."""
     import pyarrow as pa
 
-    batch, bounds = chunk.batch.select(kept), pairwise([-1, *sorted(chunk.errors), chunk.batch.num_rows])
+    batch, bounds = chunk.batch.select(copied), pairwise([-1, *sorted(chunk.errors), chunk.batch.num_rows])
     # slices, since pyarrow cannot filter columns of every type
     good = pa.Table.from_batches([batch.slice(start + 1, stop - start - 1) for start, stop in bounds])
     rows = [chunk.outputs[row] for row in sorted(chunk.outputs)]

@@ -58,12 +58,12 @@ def _is_in_steps(folder: Path) -> bool:
         return False  # what is wrong with it has been said
 
 
-def unless_replaceable(there: Path, *, overwrite: bool) -> str | None:
-    """Return what is said against replacing something by a bundle."""
-    said = unless_a_folder(there, "A bundle is a folder") or unless_overwriting(there, overwrite=overwrite)
-    if said is None and not is_bundle(there) and any(there.iterdir()):
-        return f"{there} is a folder that holds no bundle; it will not be replaced. Choose another place."
-    return said
+def unless_replaceable(path: Path, *, overwrite: bool) -> str | None:
+    """Return the objection to replacing a file or folder by a bundle, or `None`."""
+    objection = unless_a_folder(path, "A bundle is a folder") or unless_overwriting(path, overwrite=overwrite)
+    if objection is None and not is_bundle(path) and any(path.iterdir()):
+        return f"{path} is a folder that holds no bundle; it will not be replaced. Choose another place."
+    return objection
 
 
 def restore_bundle(folder: Path) -> None:

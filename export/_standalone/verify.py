@@ -615,8 +615,8 @@ def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
     signals: list[int] = []
     timer = threading.Timer(GRACE_SECONDS, lambda: is_process and os._exit(128 + signals[0]))
     is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals  # others get no signals
-    kept = (signal.SIG_IGN, None)  # by `nohup` and the `&` of a shell; by a C library
-    caught = [each for each in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(each) not in kept]
+    foreign = (signal.SIG_IGN, None)  # set by `nohup` and the `&` of a shell, or by a C library
+    caught = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in foreign]
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)

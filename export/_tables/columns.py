@@ -61,8 +61,8 @@ def pad_column(column: Any, spec: Spec, lengths: Mapping[str, np.ndarray], padde
         _check_nulls(column, spec)
         inner, expected = list_lengths(column), lengths[size][coordinates[0]] if isinstance(size, str) else size
         if (inner != expected).any():
-            length, wanted = np.stack(np.broadcast_arrays(inner, expected), axis=1)[inner != expected][0]
-            raise InputError(f"`{spec.name}` must have shape {spec.shape}; a list has {length} values, not {wanted}")
+            length, needed = np.stack(np.broadcast_arrays(inner, expected), axis=1)[inner != expected][0]
+            raise InputError(f"`{spec.name}` must have shape {spec.shape}; a list has {length} values, not {needed}")
         if any(isinstance(other, str) for other in spec.shape[axis:]):
             positions = np.arange(inner.sum()) - np.repeat(np.cumsum(inner) - inner, inner)
             coordinates = [*(np.repeat(before, inner) for before in coordinates), positions]

@@ -20,8 +20,8 @@ COUNTED = """
     share = Cast <to = 1> (counts)
     more = Constant <value = float[1] {1}> ()
     larger = Add (x, more)
-    seen = Mul (larger, share)
-    total = ReduceSum <keepdims = 0> (seen, last)
+    counted = Mul (larger, share)
+    total = ReduceSum <keepdims = 0> (counted, last)
     twice = Add (x, x)
 """
 SHAPE = ["batch", "time"]

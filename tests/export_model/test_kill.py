@@ -73,13 +73,13 @@ def export_and_kill(place, moment):
 
 @pytest.mark.nightly  # eleven exports in processes of their own
 def test_killed_export_leaves_a_complete_bundle(bundle):
-    old, found = load_bundle(bundle).manifest["model"], []
+    old, names = load_bundle(bundle).manifest["model"], []
     steps = int(export_and_kill(shutil.copytree(bundle, bundle.with_name("other")), 0).stdout) - 6
     moments = [1, steps // 2, *range(steps - 1, steps + 7)]  # three renames at the end
     for moment in moments:
         assert export_and_kill(bundle, moment).returncode == -signal.SIGKILL
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a bundle that is restored
-            found.append(load_bundle(bundle).manifest["model"])
+            names.append(load_bundle(bundle).manifest["model"])
     assert len(moments) == 10
-    assert found == [old] * 7 + ["new"] * 3
+    assert names == [old] * 7 + ["new"] * 3

@@ -9,8 +9,8 @@ from keras_attn_export._export.storage_errors import storage_errors
 def test_full_disk_is_named_behind_errors_of_tensorflow(tmp_path):
     error = ValueError("the model cannot be traced")
     error.__cause__ = RuntimeError("file.tmp; No space left on device")  # as TensorFlow puts it
-    said = r"Cannot write bundle: No space left on device\."
-    with pytest.raises(BundleError, match=said), storage_errors("bundle", tmp_path):
+    message = r"Cannot write bundle: No space left on device\."
+    with pytest.raises(BundleError, match=message), storage_errors("bundle", tmp_path):
         raise error
 
 

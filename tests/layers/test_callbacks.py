@@ -105,9 +105,9 @@ OWN, KERAS = MultiHeadAttention(DotProductAttention(), 2), layers.MultiHeadAtten
 )
 def test_captured_weights_equal_returned_weights(layer, arguments):
     sequences = keras.Input((5, 4))
-    (found,) = captured(keras.Model(sequences, layer(*arguments(sequences))), SEQUENCES).values()
+    (weights,) = captured(keras.Model(sequences, layer(*arguments(sequences))), SEQUENCES).values()
     _, expected = layer(*arguments(ops.convert_to_tensor(SEQUENCES)), return_attention_scores=True)
-    np.testing.assert_allclose(found, as_numpy(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights, as_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_steps_of_a_loop_become_rows_of_one_array():
@@ -116,10 +116,10 @@ def test_steps_of_a_loop_become_rows_of_one_array():
     output, states = None, [ops.zeros_like(sequences[:, 0])]
     for step in range(3):
         output, states = cell(sequences[:, step], states, sequences)
-    found = captured(keras.Model(sequences, output), SEQUENCES)
+    weights = captured(keras.Model(sequences, output), SEQUENCES)
     _, expected = AttentionRNN(cell)(SEQUENCES[:, :3], SEQUENCES, return_attention_scores=True)
-    assert [*found] == ["cell"]
-    np.testing.assert_allclose(found["cell"], as_numpy(expected), rtol=1e-5, atol=1e-6)
+    assert [*weights] == ["cell"]
+    np.testing.assert_allclose(weights["cell"], as_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_keras_rnn_is_searched_only_if_it_is_unrolled():
@@ -157,9 +157,9 @@ def test_capturing_leaves_layers_and_variables_unchanged():
     layer = model.get_layer("heads")
     layer.call = layer.call  # an attribute of the object
     attributes, variables = dict(vars(layer)), values_of(model.variables)
-    found = captured(model, [WORDS, LENGTHS])
-    assert [*found] == ["heads", "twice", "twice/1"]
-    assert (found["heads"][0, ..., 2:] == 0).all()
+    weights = captured(model, [WORDS, LENGTHS])
+    assert [*weights] == ["heads", "twice", "twice/1"]
+    assert (weights["heads"][0, ..., 2:] == 0).all()
     with pytest.raises(ValueError, match="`inputs` must be what the model takes"):
         captured(model, [WORDS[:, :0], LENGTHS[:1, None]])
     assert vars(layer) == attributes
