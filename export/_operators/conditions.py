@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._internals.tf2onnx_internals import function_of, map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx, function_of
 from .writing import Writer
 
 
@@ -15,4 +15,4 @@ def condition(graph: Any, node: Any) -> None:
         for place, output in enumerate(branch.outputs):
             if output in branch.outputs[:place]:
                 branch.outputs[place] = Writer(branch)("Identity", output)
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from onnx import TensorProto
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 from .writing import Replacement
 
 OF_MATMUL = {
@@ -97,7 +97,7 @@ def summed(graph: Any, node: Any) -> None:
     if len(letters) <= len(ascii_lowercase):
         renamed = dict(zip(letters, ascii_lowercase, strict=False))
         node.set_attr("equation", "".join(renamed.get(each, each) for each in equation).encode())
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
 
 
 def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Product]:

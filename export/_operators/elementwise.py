@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 from .angles import is_negative
 from .selection import chosen
 from .writing import Replacement, Writer, constant_of
@@ -99,7 +99,7 @@ def biased(graph: Any, node: Any) -> None:
         x, bias = write.inputs
         write.last("Add", x, write("Unsqueeze", bias, [*range(1, rank - 1)]))
     else:
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
 
 
 def clipped(graph: Any, node: Any) -> None:
@@ -139,4 +139,4 @@ def multiplied(graph: Any, node: Any) -> None:
     for adjoint, transpose in (("adj_x", "transpose_a"), ("adj_y", "transpose_b")):
         node.set_attr(transpose, int(node.get_attr_value(adjoint, 0)))
         node.attr.pop(adjoint, None)
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 from .writing import Replacement, Writer, constant_of
 
 MOST_NEGATIVE = -(2**31)
@@ -26,7 +26,7 @@ def inverted(graph: Any, node: Any) -> None:
 def reshape(graph: Any, node: Any) -> None:
     """`Reshape`; of an empty tensor only the shape is written, since a size of 0 in ONNX copies that of the input."""
     if 0 not in (graph.get_shape(node.output[0]) or ()) or graph.get_dtype(node.output[0]) == TensorProto.STRING:
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
         return
     write = Replacement(graph, node)
     zero = helper.make_tensor("value", write.dtype, [1], [0])
@@ -85,7 +85,7 @@ def cut_out(graph: Any, node: Any) -> None:
         if before_all.any():
             ends = Writer(graph).constant(np.where(before_all, MOST_NEGATIVE, ends).astype(ends.dtype))
             graph.replace_inputs(node, [*node.input[:2], ends, node.input[3]])
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)
 
 
 def partitioned(graph: Any, node: Any) -> None:
@@ -133,7 +133,7 @@ def split(graph: Any, node: Any) -> None:
     shape = graph.get_shape(node.input[0])
     known = sizes.is_const() and shape is not None and axis.is_const() and shape[int(axis.get_tensor_value())] >= 0
     if known or not axis.is_const() or (sizes.is_const() and -1 not in sizes.get_tensor_value()):
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
         return
     axis, (data, given, _), outputs = int(axis.get_tensor_value()), node.input, node.output
     shapes, kinds = node.output_shapes, node.output_dtypes
@@ -151,7 +151,7 @@ def transposed(graph: Any, node: Any) -> None:
         axes = constant_of(graph, node.input[1])
         if axes is not None and (axes < 0).any():
             graph.replace_inputs(node, [node.input[0], Writer(graph).constant(axes % len(axes))])
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)
 
 
 def padded(graph: Any, node: Any) -> None:
@@ -159,7 +159,7 @@ def padded(graph: Any, node: Any) -> None:
     if node.output_dtypes[0] not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64):
         filling = Writer(graph)("Cast", node.input[2], to=TensorProto.FLOAT)
         graph.replace_inputs(node, [*node.input[:2], filling])
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)
 
 
 def in_blocks(graph: Any, node: Any) -> None:
@@ -175,4 +175,4 @@ def in_blocks(graph: Any, node: Any) -> None:
         back = graph.insert_new_node_on_output("Cast", node.output[0], to=kind)
         graph.set_dtype(back.output[0], kind)
         graph.copy_shape(node.output[0], back.output[0])
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)

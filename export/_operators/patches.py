@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 from .windows import Windows
 from .writing import Replacement, Writer
 
@@ -38,7 +38,7 @@ def convolve(graph: Any, node: Any) -> None:
         windows = _windows(graph, node, kernel[:-2])
         if windows.are_padded_wrongly:
             _pad_first(graph, node, windows)
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
         if channels > 0 and kernel[-2] > 0:
             node.set_attr("group", channels // kernel[-2])
     elif -1 not in kernel and channels == kernel[-2] and images[-1] == channels:
@@ -59,7 +59,7 @@ def convolve_depthwise(graph: Any, node: Any) -> None:
     if graph.get_dtype(node.input[0]) in FLOATS:
         if windows.are_padded_wrongly:
             _pad_first(graph, node, windows)
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
     elif -1 not in kernel and windows.first == 1:
         write = Replacement(graph, node)
         images, weights = write.inputs
@@ -92,7 +92,7 @@ def pool(graph: Any, node: Any) -> None:
     windows = Windows(graph, node, sizes[1:-1] if last else sizes[2:], strides, [])
     runs = kind in FLOATS or (is_max and kind == TensorProto.DOUBLE)
     if not last or (runs and not windows.are_padded_wrongly) or sizes[0] != 1 or sizes[-1 if last else 1] != 1:
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
         return
     write = Replacement(graph, node)
     axes = [*range(len(windows.sizes) + 1, 2 * len(windows.sizes) + 1)]
@@ -118,4 +118,4 @@ def pool_with_places(graph: Any, node: Any) -> None:
     if dtype != TensorProto.INT64:
         graph.set_dtype(places, TensorProto.INT64)
         graph.insert_new_node_on_output("Cast", places, to=dtype)
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 
 WHOLE = {getattr(TensorProto, f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)}
 
@@ -15,19 +15,19 @@ def suppressed(graph: Any, node: Any) -> None:
     """`NonMaxSuppressionV5`; ONNX has none that lowers scores, and any sigma below 1 was taken for 0."""
     sigma = node.inputs[5]
     if sigma.is_const() and sigma.get_tensor_value(as_list=False).item() == 0:
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
 
 
 def cropped(graph: Any, node: Any) -> None:
     """`CropAndResize`; the nearest is another in ONNX."""
     if node.get_attr_value("method", b"bilinear") == b"bilinear":
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
 
 
 def determinant(graph: Any, node: Any) -> None:
     """Map `MatrixDeterminant` of float32; onnxruntime has no kernel of `Det` for other dtypes."""
     if graph.get_dtype(node.input[0]) == TensorProto.FLOAT:
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
 
 
 def leave_unmapped(graph: Any, node: Any) -> None:
@@ -37,7 +37,7 @@ def leave_unmapped(graph: Any, node: Any) -> None:
 def normalized(graph: Any, node: Any) -> None:
     """`FusedBatchNorm`; in training it gives the moments too, and they have no form."""
     if not any(graph.find_output_consumers(each) for each in node.output[1:]):
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
 
 
 def as_text(graph: Any, node: Any) -> None:
@@ -46,4 +46,4 @@ def as_text(graph: Any, node: Any) -> None:
     if graph.get_dtype(node.input[0]) in WHOLE and all(
         node.get_attr_value(each) in (None, b"", 0, -1) for each in formats
     ):
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)

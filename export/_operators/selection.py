@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 from .writing import Replacement, Writer, constant_of
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
@@ -71,7 +71,7 @@ def first(graph: Any, node: Any) -> None:
     if graph.get_dtype(node.input[0]) in (BOOL, TensorProto.INT16, TensorProto.UINT16):
         wide = Writer(graph)("Cast", node.input[0], to=TensorProto.INT32)
         graph.replace_input(node, node.input[0], wide, 0)
-    map_as_it_does(graph, node)
+    convert_with_tf2onnx(graph, node)
 
 
 def in_top_k(graph: Any, node: Any) -> None:
@@ -132,7 +132,7 @@ def gather(graph: Any, node: Any) -> None:
     elif graph.get_dtype(node.input[0]) == TensorProto.STRING and not batch and axis is not None and None not in ranks:
         _rows_of_strings(Replacement(graph, node), int(axis) % ranks[0], *ranks)
     else:
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
 
 
 def _rows_of_strings(write: Replacement, axis: int, rank: int, axes: int) -> None:

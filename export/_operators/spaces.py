@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 from .writing import Replacement
 
 MOVED = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.UINT8}
@@ -16,7 +16,7 @@ def rearrange(graph: Any, node: Any) -> None:
     """`DepthToSpace` and `SpaceToDepth`, channels last; floats as tf2onnx has them."""
     size, to_depth = node.get_attr_value("block_size"), node.type == "SpaceToDepth"
     if graph.get_dtype(node.input[0]) in MOVED or node.get_attr_value("data_format", b"NHWC") != b"NHWC":
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
         return
     write = Replacement(graph, node)
     (images,) = write.inputs

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._internals.tf2onnx_internals import map_as_it_does
+from .._internals.tf2onnx_internals import convert_with_tf2onnx
 from . import code_points
 from .strings import CHARACTER, EMPTY, INT64, STRING, STRIPPED, WORD, Strings, Text
 from .writing import constant_of
@@ -59,7 +59,7 @@ def join(graph: Any, node: Any) -> None:
 def same(graph: Any, node: Any) -> None:
     """`Equal` and `NotEqual` of strings, with one that is known or of any."""
     if graph.get_dtype(node.input[0]) != STRING:
-        map_as_it_does(graph, node)
+        convert_with_tf2onnx(graph, node)
         return
     known = [(place, constant_of(graph, each)) for place, each in enumerate(node.input)]
     texts = [(place, str(each.item())) for place, each in known if each is not None and each.ndim == 0]

@@ -26,9 +26,6 @@ from .._internals import tf2onnx_internals
 from .._model.keras_messages import first_line
 from .._operators import table
 from .._operators.complex_parts import parts_apart
-from .._operators.paddings import paddings_merged_where_right
-from .._operators.recurrent import recurrent_where_weights_are_known
-from .._operators.reshapes import reshapes_merged_where_right
 from .._options import TRACED_OPSET
 from .attention_calls import Call
 from .freeze import call_handlers, check_calls, frozen
@@ -88,13 +85,7 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     renames = {name: written.get(node, node) for name, node in nodes.items()}  # TensorFlow calls the node of `X` `x`
     renames |= dict(zip(outputs, sorted(function.structured_outputs), strict=True))  # TensorFlow flattens dicts by key
     _refuse_state(function, layers)
-    with (
-        _listening() as heard,
-        reshapes_merged_where_right(),
-        paddings_merged_where_right(),
-        tf2onnx_internals.transposes_moved_where_right(),
-        recurrent_where_weights_are_known(),
-    ):
+    with _listening() as heard, tf2onnx_internals.patched_tf2onnx():
         graph = tf.compat.v1.GraphDef()
         try:
             found = frozen(function, inputs, outputs, keep_calls=bool(calls))

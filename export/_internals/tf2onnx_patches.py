@@ -1,0 +1,213 @@
+"""Patches of tf2onnx: five that hold for the whole process, and four for the time of a conversion."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from onnx import TensorProto
+from tf2onnx import convert, handler, optimizer, tf_loader, tfonnx  # noqa: F401 - `use_in` needs what `convert` imports
+from tf2onnx.onnx_opset import controlflow
+from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
+from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
+
+from .ordered_sets import use_in
+
+FIRST_NUMBER = 10**9  # numbers of equal length sort in the order of their creation
+CONVOLUTION_FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}  # dtypes of `Conv` in onnxruntime
+
+# tf2onnx merges nodes in the order of sets and of names, which differs from run to run without these patches.
+use_in("tf2onnx")
+_numbers = itertools.count(FIRST_NUMBER)
+
+
+def _numbered(operation: Any) -> str:
+    return f"einsum{operation.__dict__.setdefault('number', next(_numbers))}_{operation.name[:2]}"
+
+
+_optimize = optimizer.optimize_graph
+
+
+def _optimize_one_copy(graph: Any, catch_errors: bool = True, optimizers: Any = None) -> Any:
+    """Run all optimizers on one copy of the graph; only if one fails, on a copy for each optimizer, as tf2onnx does.
+
+    Copying takes longer than the optimizers.
+    """
+    if catch_errors:
+        try:
+            return _optimize(copy.deepcopy(graph), catch_errors=False, optimizers=optimizers)
+        except Exception:  # noqa: BLE001, S110 - the second run leaves out the optimizer that raised it
+            pass
+    return _optimize(graph, catch_errors, optimizers)
+
+
+optimizer.optimize_graph = _optimize_one_copy
+einsum_optimizer.EinsumSubOp._onnx_name = _numbered  # tf2onnx uses the address of the object
+_decompose_einsum = einsum_optimizer.EinsumOptimizer._optimize_einsum
+
+
+def _decompose_supported_einsum(self: Any, node: Any, graph: Any) -> Any:
+    """Decompose an `Einsum` unless tf2onnx fails: with an ellipsis, a repeated index, or a scalar output."""
+    terms, _, output = node.get_attr_value("equation").decode().partition("->")
+    repeats_index = any(len({*term}) < len(term) for term in terms.split(","))
+    return "." not in terms and not repeats_index and bool(output) and _decompose_einsum(self, node, graph)
+
+
+einsum_optimizer.EinsumOptimizer._optimize_einsum = _decompose_supported_einsum
+_prefix_graph = controlflow.prefix_graph
+
+
+def _prefix_graph_with_domains(graph: Any, scope: str) -> None:
+    """Rename the nodes of a branch; tf2onnx 1.17 resets their domains to ONNX's own."""
+    domains = {node.name: node.domain for node in graph.get_nodes()}
+    _prefix_graph(graph, scope)
+    for node in graph.get_nodes():
+        node.domain = domains.get(node.name.removeprefix(f"{scope}_"), node.domain)
+
+
+controlflow.prefix_graph = _prefix_graph_with_domains
+_list_nodes = tf_loader.tflist_to_onnx
+
+
+def _list_nodes_with_branch_shapes(graph: Any, shape_override: Any, **options: Any) -> Any:
+    """List the nodes of a graph; tf2onnx 1.17 counts the condition of `If` as an input of its branches.
+
+    Shapes then belong to the wrong inputs, and a convolution in a branch fails because its kernel has no shape.
+    """
+    *lists, functions = _list_nodes(graph, shape_override, **options)
+    for node in graph.get_operations():
+        for branch in ("then_branch", "else_branch") if node.type in ("If", "StatelessIf") else ():
+            functions[node.get_attr(branch).name] = [tensor.get_shape() for tensor in node.inputs[1:]]
+    return (*lists, functions)
+
+
+tf_loader.tflist_to_onnx = _list_nodes_with_branch_shapes
+
+
+def convert_with_tf2onnx(graph: Any, node: Any) -> None:
+    """Convert a node in place with tf2onnx's own handler."""
+    versions = handler.tf_op.get_opsets()[node.domain][: graph.opset + 1]
+    function, options = next(version[node.type] for version in reversed(versions) if node.type in version)
+    options = dict(options)
+    if "onnx_op" in options:
+        options["tf_op"], node.type = node.type, options["onnx_op"]
+    function(graph, node, **options)
+
+
+def function_of(node: Any, attribute: str) -> Any:
+    """Return the converted graph of a function that a node calls: `body`, `cond` or a branch."""
+    return tf_loader.find_function(node.get_attr_str(attribute))
+
+
+@contextlib.contextmanager
+def patched_tf2onnx() -> Iterator[None]:
+    """Correct rewriters and optimizers of tf2onnx 1.17 during a conversion, which no other thread may run meanwhile."""
+    with _reshape_merges(), _merged_paddings(), _moved_transposes(), _lstm_rewriter():
+        yield
+
+
+@contextlib.contextmanager
+def _reshape_merges() -> Iterator[None]:
+    """Merge two reshapes in a row only if the second does not copy sizes of its input.
+
+    A 0 in the target of `Reshape` stands for the size of the input on that axis. `reshape_optimizer` writes such zeros.
+    `_optimize_reshape_reshape` in `back_to_back_optimizer` then drops the first reshape, and the zeros copy sizes of
+    another tensor: a `Dense` layer on a sequence of unknown length, split into heads, had an invalid target.
+    """
+    merges = back_to_back_optimizer._func_map
+    ((key, merge),) = ((key, merge) for key, merge in merges.items() if key == ("Reshape",))
+
+    def merge_without_zeros(graph: Any, node: Any, consumers: Any) -> Any:
+        targets = [consumer.inputs[1] for consumer in consumers if consumer.type == "Reshape"]
+        mergeable = all(target.is_const() and 0 not in target.get_tensor_value() for target in targets)
+        return merge(graph, node, consumers) if mergeable else []
+
+    merges[key] = merge_without_zeros
+    try:
+        yield
+    finally:
+        merges[key] = merge
+
+
+@contextlib.contextmanager
+def _merged_paddings() -> Iterator[None]:
+    """Make padding part of a convolution only for floats, and convert the convolution with tf2onnx's own handler.
+
+    `conv2d_with_pad_rewriter` calls the handler of `Conv2D` without arguments that our handler needs, and fails for
+    `ZeroPadding2D` before `Conv2D`, as in every residual network. Convolutions of other dtypes do not become `Conv`.
+    """
+    rewrite, find = tfonnx.rewrite_conv2d_with_pad, handler.tf_op.find_effective_op
+
+    def rewrite_floats(graph: Any, nodes: list[Any]) -> Any:
+        floats = [
+            node for node in nodes if node.type != "Conv2D" or graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS
+        ]
+        handler.tf_op.find_effective_op = lambda *_: (convert_with_tf2onnx, {})
+        try:
+            rewrite(graph, floats)
+        finally:
+            handler.tf_op.find_effective_op = find
+        return graph.get_nodes()
+
+    tfonnx.rewrite_conv2d_with_pad = rewrite_floats
+    try:
+        yield
+    finally:
+        tfonnx.rewrite_conv2d_with_pad = rewrite
+
+
+@contextlib.contextmanager
+def _moved_transposes() -> Iterator[None]:
+    """Move a transpose past a square, x times x, with the shape after the move, and past no `Shape` of some axes.
+
+    `_mul_handler` in `transpose_optimizer` keeps the shape before the move, and writes a transpose as a reshape to that
+    shape if all sizes but one are 1: a normalized convolution with an output of 1 by 1 had another shape.
+    `_shape_handler` turns a `Shape` of some axes into one of all axes.
+    """
+    past_product, past_shape = TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler
+
+    def with_shape(self: Any, transpose: Any, node: Any) -> Any:
+        is_square, shape = len({*node.input}) == 1, self._g.get_shape(node.output[0])
+        is_moved = past_product(self, transpose, node)
+        if is_moved and is_square and shape:
+            order = transpose.get_attr_value("perm")
+            self._g.set_shape(node.output[0], [shape[order.index(axis)] for axis in range(len(order))])
+            self._g.set_shape(transpose.output[0], shape)
+        return is_moved
+
+    def of_all_axes(self: Any, transpose: Any, node: Any) -> Any:
+        return not {"start", "end"} & {*node.attr} and past_shape(self, transpose, node)
+
+    TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = with_shape, of_all_axes
+    try:
+        yield
+    finally:
+        TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = past_product, past_shape
+
+
+@contextlib.contextmanager
+def _lstm_rewriter() -> Iterator[None]:
+    """Rewrite a loop as `LSTM` only if its weights are constants outside the loop.
+
+    In the body of another loop or in a branch, the weights are inputs of that graph, and `lstm_tf2_rewriter` fails.
+    """
+    rewrite = tfonnx.rewriter_lstm_tf2
+
+    def rewrite_known(graph: Any, nodes: list[Any]) -> Any:
+        return rewrite(graph, [node for node in nodes if not node.is_while() or _has_constant_weights(graph, node)])
+
+    tfonnx.rewriter_lstm_tf2 = rewrite_known
+    try:
+        yield
+    finally:
+        tfonnx.rewriter_lstm_tf2 = rewrite
+
+
+def _has_constant_weights(graph: Any, loop: Any) -> bool:
+    context = function_of(loop, "body").lstm_rewriter_context or {}
+    keys = ("w_idx", "r_idx") if context.get("from_keras") else ("weight_idx",)
+    numbers = [context.get(key) for key in (*keys, "bias_idx")]
+    return all(graph.is_const(loop.input[number]) for number in numbers if number is not None)
