@@ -104,7 +104,7 @@ def torch(session: nox.Session) -> None:
 @nox.session
 def interop(session: nox.Session) -> None:
     """Weights that come from other frameworks, and models that live on JAX or torch."""
-    on_backend(session, "tensorflow", *files("migrate*", "other_backend*"))
+    on_backend(session, "tensorflow", *files("migrate*", "jax_and_torch"))
 
 
 # Other versions.
@@ -115,18 +115,19 @@ def lowest(session: nox.Session) -> None:
     """The contract, bundles and verify, and some of export and lowering, on the lowest versions that are allowed."""
     install(session, options=("--upgrade", "--resolution", "lowest-direct"))
     apart = Path(session.virtualenv.location, "fused")  # `fused` needs a newer onnxruntime
-    code = "from keras_attn_export._options import LOWEST_FOR_LOWERING as lowest; print(lowest['fused'])"
+    code = "from keras_attn_export._onnxruntime_releases import LOWEST_FOR_LOWERING as lowest; print(lowest['fused'])"
     if fused := session.run_install("python", "-c", code, silent=True):
         session.install("--quiet", "--no-deps", "--target", str(apart), f"onnxruntime=={fused.split()[-1]}.0")
 
-    (export,), (command,), (lower,) = files("export_model"), files("export_command"), files("lower")
+    (export,), (command,), (lower,) = files("export_model"), files("export_command"), files("lower_model")
     written = f"{lower}::test_layer_is_written_in_its_lowering_with_equal_outputs"
     # Opset 24 is too new for the lowest onnxruntime, and `fused` needs it. XLA is tried on one layer: compiling takes
     # minutes. Of the contract what asks the libraries for most; the rest is arithmetic.
     run_tests(
         session,
         *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle"),
-        *files("verify", "untrusted_input", "integrity", "parity", "lower_precision", "bodies"),
+        *files("inference", "script", "untrusted_input", "integrity", "parity_report"),
+        *files("convert_precision", "lowering_choice"),
         f"{export}::test_bundle_has_its_files_and_manifest",
         f"{command}::test_export_with_options_prints_json_only",
         f"{export}::test_tolerance_decides_and_mismatch_leaves_nothing",
@@ -135,7 +136,7 @@ def lowest(session: nox.Session) -> None:
     )
     run_tests(
         session,
-        *files("bodies"),
+        *files("lowering_choice"),
         *(f"{written}[{name}]" for name in ("at the lowest opset", "by an operator", "each its own")),
         f"{lower}::test_old_onnxruntime_refuses_fused",
         PYTHONPATH=str(apart.resolve()),

@@ -9,12 +9,13 @@ from _plans import ALL_VALID, spread
 from _rules import BAND, SMALL
 from onnx import helper
 
-from keras_attn._tensors import Heads, Pairs
-from keras_attn_export._graphs.onnx_file import with_functions
-from keras_attn_export._graphs.traced import DOMAIN
-from keras_attn_export._lowerings import adaptive, bodies, ragged
-from keras_attn_export._lowerings.function import function
-from keras_attn_export._options import ADAPTIVE
+from keras_attn._types import Heads, Pairs
+from keras_attn_export._lowering_names import ADAPTIVE
+from keras_attn_export._lowerings import lowering_choice
+from keras_attn_export._lowerings.attention_function import function
+from keras_attn_export._lowerings.forms import adaptive, ragged
+from keras_attn_export._onnx.traced_model import DOMAIN
+from keras_attn_export._passes.finalize import with_functions
 from keras_attn_export._tracing.attention_calls import Call
 
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
@@ -96,7 +97,7 @@ def write(single: Single, form: str, folder: Path) -> Path:
     file = folder / f"{single.name} {single.mask} {single.H} {single.D} {single.weights} {form}.onnx"
     if not file.exists():
         call = single.call()
-        opset = bodies.opset_of(call, ADAPTIVE)
+        opset = lowering_choice.opset_of(call, ADAPTIVE)
         body = function(call, adaptive.small if form == SMALL else ragged.body, opset)
         onnx.save(_model(call, body, opset), str(file))
     return file

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from _contestant import Arrays, Build, Runner
 
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.inference import open_session
 
 
 def loop(spec: dict[str, Any]) -> Build:
@@ -16,7 +16,7 @@ def loop(spec: dict[str, Any]) -> Build:
 
     def build(inputs: Arrays) -> Runner:
         encode, step = (
-            verify.open_session(Path(options[part]), "cpu", threads=spec["threads"]) for part in ("encoder", "step")
+            open_session(Path(options[part]), "cpu", threads=spec["threads"]) for part in ("encoder", "step")
         )
         encoded_names = [output.name for output in encode.get_outputs()]
         wanted = {each.name for each in step.get_inputs()} - {"token", "state"}

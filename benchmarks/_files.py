@@ -13,8 +13,8 @@ from _contestant import Arrays, Build, Contestant, Runner
 from onnx import helper
 
 from keras_attn_export import BundleError, ExportError, ParityError, export_model
-from keras_attn_export._model.keras_messages import first_line
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.inference import check_provider, open_session
+from keras_attn_export._signature.keras_messages import first_line
 
 SESSION = "_files.session"
 THEIRS = "Keras's layer, Keras's exporter"
@@ -24,10 +24,10 @@ PORTABLE = 'ours, lowering="portable"'
 
 def session(spec: dict[str, Any]) -> Build:
     """An ONNX file in onnxruntime."""
-    verify.check_provider("cpu")  # imports onnxruntime, whose memory is not the model's
+    check_provider("cpu")  # imports onnxruntime, whose memory is not the model's
 
     def build(inputs: Arrays) -> Runner:
-        session = verify.open_session(Path(spec["options"]["model"]), "cpu", threads=spec["threads"])
+        session = open_session(Path(spec["options"]["model"]), "cpu", threads=spec["threads"])
         run = _run(session, inputs)
         return Runner(run, run)
 

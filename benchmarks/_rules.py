@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from _plans import ALL_VALID
 
-from keras_attn_export._lowerings import sliding_window
+from keras_attn_export._lowerings.forms import sliding_window
 from keras_attn_export._thresholds import NEVER, WINDOW_KEYS
 
 SMALL, LARGE = "small", "large"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn_export._standalone import peak_memory
+from keras_attn_export._processes import peak_memory
 
 RUNS = 3  # the second run may still take memory that the first did not need
 MOST_RUNS = 2000
@@ -58,12 +58,12 @@ def _prepare(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    before = peak_memory._resident()  # and let the peak start from there
+    before = peak_memory.resident_memory()  # and let the peak start from there
     start = time.perf_counter()
     runner = state["runner"] = state["build"](state["inputs"])
     for _ in range(spec["options"].get("runs", RUNS)):
         runner.run()
-    seconds, peak = time.perf_counter() - start, peak_memory._peak()
+    seconds, peak = time.perf_counter() - start, peak_memory.peak_memory()
     np.savez(spec["answer"], *runner.answer())
     return {"seconds": seconds, "memory": peak - before, "before": before, **runner.facts()}
 

@@ -18,7 +18,7 @@ from _plans import ALL_VALID, HALF_FILLED
 from _race import Case
 from _rules import FORMS, python_table, rules_of
 
-from keras_attn_export._lowerings.adaptive import kind_of
+from keras_attn_export._lowerings.forms.adaptive import kind_of
 
 LENGTHS_OF_ALL = (16, 64, 128, 256, 512, 1024, 2048, 4096)  # as many queries as keys
 UNEVEN = ((1, 64), (1, 1024), (1, 8192), (8, 4096), (64, 4096), (1024, 16))  # queries and keys

@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(decode_iso(np.load(args.decode)["tokens"])))
         return 0
     # a private module, for the looks alone: leave it out of a script of your own
-    from keras_attn_export._cli.native_messages import hidden_native_messages
+    from keras_attn_export._cli.native_stderr import hidden_native_messages
 
     with hidden_native_messages():  # what TensorFlow says when it starts, here and in the processes of the export
         problems = run_demo(QUICK if args.quick else FULL, args.seed, args.out)

@@ -29,7 +29,10 @@ REFUSAL_DELAY = 0.5  # seconds before a 422: limits the load of a client that re
 try:
     bundle = Path(os.environ.get("BUNDLE", "bundle"))
     manifest = read_manifest(bundle)  # checks every hash
-    session = open_session(bundle / "model.onnx", threads=1)  # one for all: a request runs on one core
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4  # errors are raised as well
+    settings.intra_op_num_threads = 1  # a request runs on one core; all requests share the session
+    session = open_session(bundle / "model.onnx", session_options=settings)
 except ExportError as error:
     raise SystemExit(f"error: {printable(str(error))}") from None
 if "errors" in [spec["name"] for spec in manifest["outputs"]]:

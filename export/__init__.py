@@ -7,11 +7,11 @@ with the first name that is used, because the command must handle signals before
 TYPE_CHECKING = False  # as in `typing`, which takes a while to import
 if TYPE_CHECKING:
     from ._batch.predict import Predictions, predict
-    from ._bundle.parity import ParityError, ParityReport
+    from ._bundle.bundle import Bundle, load_bundle
+    from ._bundle.verify_bundle import verify_bundle
     from ._errors import BundleError, ExportError, InputError, ProviderError, UnsupportedModelError
-    from ._export.export import export_model
-    from ._export.verify_bundle import verify_bundle
-    from ._loaded_bundle import Bundle, load_bundle
+    from ._export.export_model import export_model
+    from ._format.parity_report import ParityError, ParityReport
 
 __all__ = [
     "Bundle",
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Bundle": "_loaded_bundle",
-    "ParityError": "_bundle.parity",
-    "ParityReport": "_bundle.parity",
+    "Bundle": "_bundle.bundle",
+    "ParityError": "_format.parity_report",
+    "ParityReport": "_format.parity_report",
     "Predictions": "_batch.predict",
-    "export_model": "_export.export",
-    "load_bundle": "_loaded_bundle",
+    "export_model": "_export.export_model",
+    "load_bundle": "_bundle.bundle",
     "predict": "_batch.predict",
-    "verify_bundle": "_export.verify_bundle",
+    "verify_bundle": "_bundle.verify_bundle",
 }
 _REPLACEMENTS = {  # of removed names
     "convert_bundle": 'Keras\'s own `model.export("model.tflite", format="litert")`',

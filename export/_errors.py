@@ -2,7 +2,7 @@
 
 ExportError
 ├── UnsupportedModelError   the model, or an op in it, cannot be exported
-├── ParityError             what was written does not give Keras's outputs (in `_bundle/parity.py`)
+├── ParityError             what was written does not give Keras's outputs (in `_format/parity_report.py`)
 ├── BundleError             a bundle is missing, corrupt, altered, or of a version that cannot be read
 ├── ProviderError           the provider asked for is absent, or is not the one that ran
 └── InputError              names, dtypes or shapes of the inputs do not fit
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ._standalone.verify import BundleError, ExportError, ProviderError
+from ._format.input_arrays import InputError
+from ._format.names import BundleError, ExportError, ProviderError
 
 __all__ = ["BundleError", "ExportError", "InputError", "ProviderError", "UnsupportedModelError", "UntraceableError"]
 
@@ -32,7 +33,3 @@ class UntraceableError(Exception):
         """Keep the reasons."""
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)
-
-
-class InputError(ExportError):
-    """Input names, dtypes or shapes do not fit the model."""

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import math
 import numbers
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ._errors import ExportError, InputError
-from ._standalone.verify import FOR_ANY, FOR_CUDA, PROVIDERS, older_onnxruntime, short_name
+from ._format.parity_report import NO_MORE
+from ._format.providers import short_name
+from ._lowering_names import ADAPTIVE, BATCHED, FOR_ANY, FOR_CPU, FOR_CUDA, LOWERINGS, PORTABLE, instead
+from ._onnxruntime_releases import FUSED_OPSET, LOWEST_ONNXRUNTIME, RELEASE, lowest_onnxruntime, release_of
 
-PORTABLE = "portable"
-ADAPTIVE = "adaptive"
-LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
-REPLACED = ("ragged", "batched", "auto")  # `adaptive` takes their place
-BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
-IN_BLOCKS = "portable in blocks"  # the form of `portable` for additive scores on a CPU
-LARGE_UNSEEN = (BATCHED, IN_BLOCKS)  # decide by sizes, and golden cases are too small for their form of large ones
 FLOAT32 = "float32"
 FLOAT16 = "float16"
 PRECISIONS = (FLOAT32, FLOAT16, "int8")
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
-FUSED_OPSET = 24
 STANDARD = (
     "standard"  # a target: standard operators alone, no functions, and no `If` that decides how attention is computed
 )
-NO_MORE = {"relative": 0.0, "absolute": 0.0}  # than what rounding does
-
-# The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
-# Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
-LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
-# 1.15 crashes on additive scores in blocks, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
-# `Attention` of 1.24 gives other numbers.
-LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
-# The first that was seen to have kernels for CUDA of all operators of opset 24; in May 2026 it lacked some (27742).
-LOWEST_FOR_FUSED_ON_CUDA = "1.31"
-_RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,55 +53,9 @@ class Options:
 
     @property
     def written_for(self) -> str:
-        """What attention is written for, as `Provider` has it."""
-        return FOR_ANY if self.target == STANDARD else PROVIDERS[self.provider].written_for
-
-
-def asked_by(form: str) -> str:
-    """Return the lowering that is asked for where attention gets a form."""
-    return {BATCHED: ADAPTIVE, IN_BLOCKS: PORTABLE}.get(form, form)
-
-
-def instead(lowering: object) -> str:
-    """Return the sentence that names what to use for a lowering that `adaptive` replaces; nothing for others."""
-    return " Use 'adaptive', which chooses by sizes and provider." if lowering in REPLACED else ""
-
-
-def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
-    """Return the first onnxruntime release that runs models of an opset with attention in these lowerings."""
-    used = {*lowerings}
-    if ADAPTIVE in used and opset >= FUSED_OPSET:
-        used.add("fused")  # one of the forms it decides between
-    on_cuda = [LOWEST_FOR_FUSED_ON_CUDA] if BATCHED in used and opset >= FUSED_OPSET else []
-    releases = [LOWEST_ONNXRUNTIME[opset], *(LOWEST_FOR_LOWERING[each] for each in used if each in LOWEST_FOR_LOWERING)]
-    releases += on_cuda
-    return max(releases, key=release_of)
-
-
-def release_of(version: str) -> tuple[int, ...]:
-    """Return the minor release of a version, to be compared."""
-    return tuple(map(int, version.split(".")[:2]))
-
-
-def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
-    """Tell whether the installed onnxruntime is one that runs models of an opset with attention in these lowerings."""
-    return older_onnxruntime(lowest_onnxruntime(opset, lowerings)) is None
-
-
-def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
-    """Check that the installed onnxruntime, on which an export is checked, is new enough.
-
-    Raises:
-        ExportError: It is too old, and would refuse them or give other numbers.
-    """
-    used = set(lowerings) - {PORTABLE}
-    lowest = lowest_onnxruntime(opset, used)
-    if found := older_onnxruntime(lowest):
-        what = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in sorted(map(asked_by, used)))])
-        raise ExportError(
-            f"An ONNX file of {what} needs onnxruntime {lowest} or newer. Received: onnxruntime {found}. "
-            "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
-        )
+        """Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`."""
+        known = {"cpu": FOR_CPU, "cuda": FOR_CUDA}
+        return FOR_ANY if self.target == STANDARD else known.get(self.provider, FOR_ANY)
 
 
 def checked_options(*, tolerance: Any, static_axes: Any, **plain: Any) -> Options:
@@ -163,7 +100,7 @@ def _for_target(options: Options) -> Options:
     if target is None or target == STANDARD:
         return options
     first = LOWEST_ONNXRUNTIME[TRACED_OPSET]
-    if not isinstance(target, str) or not _RELEASE.fullmatch(target) or release_of(target) < release_of(first):
+    if not isinstance(target, str) or not RELEASE.fullmatch(target) or release_of(target) < release_of(first):
         raise ExportError(
             f"`target` must be {STANDARD!r} or the lowest onnxruntime that the file shall run on, {first} or newer, "
             f"such as '1.19'. Received: {target!r}."

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ._standalone.verify import printable, say
+from ._format.console import say
+from ._format.printing import printable
 
 Progress = Callable[[str], None]
 RowProgress = Callable[[int, int], None]  # rows done, all rows

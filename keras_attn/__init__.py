@@ -13,7 +13,6 @@ except ImportError as error:
     ) from error
 
 from . import decoding as decoding  # registers its layers
-from ._diagnostics import attention_entropy, coverage
 from ._heatmaps import show_heatmaps
 from ._layers.additive import AdditiveAttention
 from ._layers.bilinear import BilinearAttention
@@ -23,12 +22,13 @@ from ._layers.gaussian import GaussianAttention
 from ._layers.location_sensitive import LocationSensitiveAttention
 from ._layers.masked_softmax import MaskedSoftmax, masked_softmax
 from ._layers.multi_head import MultiHeadAttention
-from ._pooling.pooling import AttentionPooling
+from ._pooling.attention_pooling import AttentionPooling
 from ._positions.linear_bias import LinearBias
 from ._positions.relative_bias import RelativePositionBias
 from ._positions.rotary import RotaryEmbedding
 from ._recurrent.cell import AttentionCell
 from ._recurrent.rnn import AttentionRNN
+from ._weight_statistics import attention_entropy, coverage
 
 __version__ = "0.1.0"
 

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -96,7 +95,10 @@ def checked(path: Path, given: argparse.Namespace) -> Row:
 def replayed(bundle: Any, given: argparse.Namespace) -> Row:
     """Run the golden cases, and hold outputs and places of nodes to what they must be."""
     verify, file = bundle.verify, bundle.path / bundle.verify.MODEL
-    session = verify.open_session(file, given.provider, profile_prefix=f"{given.scratch}/{bundle.path.name}")
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.enable_profiling, options.profile_file_prefix = True, f"{given.scratch}/{bundle.path.name}"
+    session = verify.open_session(file, given.provider, options)
     runs = [(case, verify.run_session(session, case.inputs)) for case in bundle.cases]
     profile, tolerance = Path(session.end_profiling()), bundle.manifest["parity"]["tolerance"]
     rows = [each for run in runs for each in verify.compare(*run, tolerance, verify.PROVIDERS[given.provider].lenience)]
@@ -104,12 +106,11 @@ def replayed(bundle: Any, given: argparse.Namespace) -> Row:
         if not row["passed"]:
             told = f"`{row['name']}` {row['problem']} in case `{row['case']}`"
             raise ValueError(f"{told}: {row['of_limit']:.2g} times what is allowed")
-    verify.check_placement(profile, given.provider)
-    nodes = Counter(node.provider for node in verify.attention_nodes(json.loads(profile.read_text())))
+    nodes = verify.check_placement(profile, given.provider)
     # of a layer that handed no maths to the export none is known
     if not nodes and any(not each["form"].startswith("plain operators:") for each in bundle.manifest["layers"]):
         raise ValueError("The profile names no node of an attention layer.")
-    return {"outputs": len(rows), "of_limit": max(row["of_limit"] for row in rows), "nodes": dict(nodes)}
+    return {"outputs": len(rows), "of_limit": max(row["of_limit"] for row in rows), "nodes": nodes}
 
 
 def timed(bundle: Any, given: argparse.Namespace, size: str) -> Row:

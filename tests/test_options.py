@@ -8,16 +8,14 @@ import onnxruntime
 import pytest
 
 from keras_attn_export import ExportError, InputError, export_model
-from keras_attn_export._options import (
-    BATCHED,
+from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._onnxruntime_releases import (
     LOWEST_FOR_LOWERING,
     LOWEST_ONNXRUNTIME,
-    OPSETS,
-    Options,
     check_onnxruntime,
-    checked_options,
     lowest_onnxruntime,
 )
+from keras_attn_export._options import OPSETS, Options, checked_options
 
 
 def asked(tolerance=None, static_axes=None, **others):

@@ -1,1 +1,1 @@
-"""Prediction over Parquet tables, on this machine or on Ray."""
+"""Batch inference on tables."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._atomic_writes import atomic_file
+from .._bundle.atomic_writes import atomic_file
+from .._bundle.output_paths import check_place, unless_a_folder
 from .._errors import ExportError, InputError
-from .._places import check_place, unless_a_folder
 
 try:
     import fcntl

@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .._bundle.bundle import Bundle, load_bundle
+from .._bundle.output_paths import is_within
 from .._errors import BundleError, InputError
-from .._loaded_bundle import Bundle, load_bundle
+from .._format.inference import check_provider
+from .._format.manifest import Manifest
+from .._format.providers import short_name
 from .._machine import usable_cpus
-from .._places import is_within
 from .._progress import shown_rows
-from .._standalone.verify import Manifest, check_provider, short_name
 from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet
-from .memory import memory_limit
-from .on_ray import check_ray, run_on_ray
+from .file_run import run_file, table_error
+from .memory_limit import memory_limit
 from .output_folder import OutputFolder
-from .padding_trial import try_batching
-from .run_file import run_file, table_error
-from .runner import Job, Runner, results_of
+from .padding_check import try_batching
+from .ray_engine import check_ray, run_on_ray
+from .row_runner import Job, Runner, results_of
 
 ENGINES = ("local", "ray")
 BATCH_ROWS = 64  # larger batches are not faster on a core, see `scripts/bench batch`

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from .._format.manifest import Manifest, Spec
+from .._format.names import MODEL
+from .._format.parity_report import ParityReport
+from .._format.printing import printable
 from .._formatting import bytes_text
-from .._standalone import verify
-from .._standalone.verify import Manifest, Spec, printable
-from .parity import ParityReport
 
 MAX_LINES = 12  # of a row; a model can have hundreds of inputs
 MAX_CHARACTERS = 500  # of a text
@@ -64,7 +65,7 @@ def _kind(spec: Spec) -> str:
 
 
 def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob(f"{verify.MODEL}*"))
+    return sum(file.stat().st_size for file in folder.glob(f"{MODEL}*"))
 
 
 def _some(lines: Iterable[str]) -> list[str]:

@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from .._dependencies import needing
 from .._errors import BundleError
-from .._packages import needing
-from .._standalone import verify
-from .._standalone.verify import Arrays, Case, Manifest
+from .._format.array_checks import check_arrays
+from .._format.cases import load_cases
+from .._format.files import PYCACHE
+from .._format.manifest import Manifest
+from .._format.names import CASES, MANIFEST, Arrays, Case
 
 REPORT = "parity/report.json"
 MAX_JSON_BYTES = 16 * 2**20  # models with hundreds of outputs have reports of some MiB
@@ -27,10 +30,20 @@ def check_files(folder: Path) -> None:
     """Raise `BundleError` unless a bundle has regular files only, and JSON of limited size."""
     try:
         if folder.is_dir():
-            for name, entry in verify.files_in(folder):
-                _check_file(folder / name, entry.stat(follow_symlinks=False), name in (verify.MANIFEST, REPORT))
+            for name, entry in _files_in(folder):
+                _check_file(folder / name, entry.stat(follow_symlinks=False), name in (MANIFEST, REPORT))
     except OSError as error:
         raise BundleError(f"Cannot read {error.filename or folder}: {error.strerror}.") from error
+
+
+def _files_in(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield names and entries of all files and links below a folder, without following links."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                yield prefix + entry.name, entry
+            elif entry.name != PYCACHE:
+                yield from _files_in(Path(entry.path), f"{prefix}{entry.name}/")
 
 
 def _check_file(path: Path, status: os.stat_result, is_json: bool) -> None:
@@ -62,8 +75,8 @@ def golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
     Raises:
         BundleError: If an array is pickled or does not fit the manifest.
     """
-    check_cases(folder / verify.CASES, manifest)
-    return verify.golden_cases(folder, manifest)
+    check_cases(folder / CASES, manifest)
+    return load_cases(folder / CASES)
 
 
 def check_cases(path: Path, manifest: Manifest) -> None:
@@ -81,8 +94,8 @@ def check_cases(path: Path, manifest: Manifest) -> None:
         raise BundleError(f"{path} lists {len(names)} cases, and has arrays of {len(indices)}.")
     for index in map(str, range(len(names))):
         inputs, outputs, rounding = (parts.pop((index, kind), {}) for kind in ("inputs", "outputs", "rounding"))
-        verify.check_arrays(f"{path} has a case {index}", "input", inputs, manifest.inputs)
-        verify.check_arrays(f"{path} has a case {index}", "output", outputs, manifest.outputs)
+        check_arrays(f"{path} has a case {index}", "input", inputs, manifest.inputs)
+        check_arrays(f"{path} has a case {index}", "output", outputs, manifest.outputs)
         for name, array in rounding.items():
             if name not in outputs or array.shape != outputs[name].shape or array.dtype not in _ROUNDING:
                 raise BundleError(f"{path} has a case {index} whose rounding `{name}` does not fit the outputs.")

@@ -1,1 +1,1 @@
-"""The command line: `keras-attn` and its subcommands."""
+"""Command line."""

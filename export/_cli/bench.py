@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from .._analysis.bench_bundle import SECONDS, Bench, Timing, bench_bundle
+from .._bundle.bench_bundle import SECONDS, Bench, Timing, bench_bundle
+from .._format.console import say
 from .._formatting import bytes_text
 from .._progress import shown_progress
-from .._standalone.verify import say
-from .shared import add_json, add_provider, new_parser, read_arrays
+from .command_helpers import add_json, add_provider, new_parser, read_arrays
 
 
 def add_parser(commands: Any) -> None:

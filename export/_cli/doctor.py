@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
-from .._packages import command, is_installed
-from .._standalone.verify import say
-from .describe import wrapped
-from .shared import new_parser
+from .._dependencies import command, is_installed
+from .._format.console import say
+from .bundle_text import wrapped
+from .command_helpers import new_parser
 
 DISTRIBUTION = "keras-attn"
 RUNTIMES = {"onnxruntime": "runtime", "onnxruntime-gpu": "gpu", "onnxruntime-openvino": "openvino"}

@@ -9,12 +9,13 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .._export.export import IN_STEPS_REFUSED, StaticAxisWarning, export_model
-from .._options import LOWERINGS, OPSETS, PRECISIONS, Options, instead
+from .._export.export_model import IN_STEPS_REFUSED, StaticAxisWarning, export_model
+from .._format.console import in_one_line, say
+from .._lowering_names import LOWERINGS, instead
+from .._options import OPSETS, PRECISIONS, Options
 from .._report.write_report import default_report_path
-from .._standalone.verify import in_one_line, say
-from .describe import describe
-from .shared import (
+from .bundle_text import describe
+from .command_helpers import (
     add_import,
     add_json,
     add_provider,

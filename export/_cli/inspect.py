@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._loaded_bundle import load_bundle
-from .._standalone.verify import say
-from .describe import describe
-from .shared import add_json, new_parser, print_bundle_json
+from .._bundle.bundle import load_bundle
+from .._format.console import say
+from .bundle_text import describe
+from .command_helpers import add_json, new_parser, print_bundle_json
 
 
 def add_parser(commands: Any) -> None:

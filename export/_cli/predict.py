@@ -9,8 +9,8 @@ from typing import Any
 
 from .._batch.predict import ENGINES, predict
 from .._errors import ExportError
-from .._standalone.verify import say
-from .shared import add_json, add_provider, new_parser, print_json
+from .._format.console import say
+from .command_helpers import add_json, add_provider, new_parser, print_json
 
 OPTIONS = ("engine", "batch_size", "workers", "key", "provider", "limit_memory", "resume")
 

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .._bundle.bundle import load_bundle
 from .._errors import InputError
-from .._loaded_bundle import load_bundle
-from .._standalone.verify import say
-from .shared import add_provider, new_parser, read_arrays
+from .._format.console import say
+from .command_helpers import add_provider, new_parser, read_arrays
 
 
 def add_parser(commands: Any) -> None:

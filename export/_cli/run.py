@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .._atomic_writes import atomic_file
-from .._loaded_bundle import load_bundle
-from .._places import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
-from .._standalone.verify import dtype_name, say, without_objects
-from .shared import add_provider, new_parser, read_arrays
+from .._bundle.atomic_writes import atomic_file
+from .._bundle.bundle import load_bundle
+from .._bundle.output_paths import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
+from .._format.case_writing import without_objects
+from .._format.console import say
+from .._format.names import dtype_name
+from .command_helpers import add_provider, new_parser, read_arrays
 
 
 def add_parser(commands: Any) -> None:

@@ -7,16 +7,17 @@ import contextlib
 import json
 from typing import Any
 
-from .._analysis.first_difference import Comparison, first_difference, format_layers
-from .._bundle.parity import ParityError, ParityReport
+from .._bundle.bundle import load_bundle
+from .._bundle.first_difference import Comparison, first_difference, format_layers
+from .._bundle.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._errors import ExportError, InputError
-from .._export.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
-from .._loaded_bundle import load_bundle
+from .._format.console import say
+from .._format.parity_report import ParityError, ParityReport
+from .._format.printing import format_rows
+from .._format.providers import provider_of
 from .._progress import shown_progress
-from .._standalone import verify
-from .._standalone.verify import say
-from .describe import wrapped
-from .shared import (
+from .bundle_text import wrapped
+from .command_helpers import (
     add_import,
     add_json,
     add_provider,
@@ -95,8 +96,8 @@ def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> N
         more = {"first_difference": found.to_dict()} if found else {}
         print_json(json.loads(report.to_json()) | more)
         return
-    say(*verify.format_rows(vars(row) for row in report.rows))
-    print_verdict(report, f"on {verify.provider_of(report.provider).name}")
+    say(*format_rows(vars(row) for row in report.rows))
+    print_verdict(report, f"on {provider_of(report.provider).name}")
     if found is not None:
         tensors = sum(row.tensors for row in found.layers)
         say("", f"{tensors} tensors of model.onnx beside the SavedModel's, over {len(found.cases)} failing cases:")

@@ -1,1 +1,1 @@
-"""The way through an export: what is asked for, what is written, and the process for models on JAX or torch."""
+"""Stages of an export, from the options to the finished bundle."""

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import layers_of
+from .._private_api.keras_internals import layers_of
 
 Places = dict[str, tuple[str, str]]  # (module, qualified name) by the name that Keras saves an object under
 

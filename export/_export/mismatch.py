@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from .._analysis.first_difference import first_difference
-from .._bundle.parity import ROUGH, ParityReport
+from .._bundle.bundle import Bundle
+from .._bundle.first_difference import first_difference
 from .._errors import ExportError
-from .._internals.keras_internals import mistaken_biases
-from .._loaded_bundle import Bundle
-from .._model.golden_cases import Cases
-from .._model.signature import Signature
-from .._standalone.verify import Manifest
+from .._format.manifest import Manifest
+from .._format.parity_report import ROUGH, ParityReport
+from .._golden_cases.golden_cases import Cases
+from .._private_api.keras_internals import mistaken_biases
+from .._signature.signature import Signature
 
 BIAS = (
     " Keras adds along a different axis in eager mode than in a graph: `keras.ops.add(x, y)` treats `y` as a bias if "

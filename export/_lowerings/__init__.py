@@ -1,1 +1,1 @@
-"""How attention is written: which form each layer gets, how fast it is, and the bodies."""
+"""Lowerings of attention: the ONNX form of each attention call, and the choice of the form."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .._onnx.lazy_values import Value, op, reshape
 from .._tracing.attention_calls import Call
-from .operators import Value, op, reshape
 
 OF_EXAMPLE = (1, 0, 2)  # the order of axes where there is no batch axis
 

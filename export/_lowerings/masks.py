@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from .._onnx.lazy_values import Outputs, Value, op
 from .._tracing.attention_calls import Call
-from .given import Given, conjunction
+from .body_inputs import Given, conjunction
 from .heads import heads_apart, side_by_side
-from .operators import Outputs, Value, op
 
 
 def is_masked(call: Call) -> bool:

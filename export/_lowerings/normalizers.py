@@ -6,8 +6,8 @@ from onnx import TensorProto
 
 from keras_attn._maths.normalizers import SOFTMAX
 
+from .._onnx.lazy_values import Value, op, outputs_of
 from .._tracing.attention_calls import Call
-from .operators import Value, op, outputs_of
 
 
 def normalized(call: Call, scores: Value, pairs: Value | None) -> Value:

@@ -1,1 +1,1 @@
-"""Operators of TensorFlow that tf2onnx writes wrongly or not at all, and what is written for them."""
+"""Handlers for TensorFlow operators that tf2onnx converts wrongly or not at all."""

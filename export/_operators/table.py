@@ -10,43 +10,51 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import (
-    angles,
-    bands,
-    buckets,
-    code_points,
-    colours,
-    complex_parts,
-    conditions,
-    diagonals,
+from .._operators import partly_supported
+from .control_flow import if_branches, tensor_array_loops, tensor_arrays
+from .images import (
+    convolution_pooling,
+    depth_to_space,
+    hsv,
+    resize_images,
+    scale_and_translate,
+    transposed_convolutions,
+)
+from .images.depth_to_space import in_blocks
+from .indexing import dynamic_update_slice, matrix_band_part, matrix_diag, scatter_segments, searchsorted, selection
+from .indexing.data_movement import (
+    cut_out,
+    inverted,
+    padded,
+    partitioned,
+    reshape,
+    reversed_sequences,
+    rolled,
+    split,
+    stitched,
+    transposed,
+)
+from .numbers import (
+    atan2,
+    bessel,
+    cumulative_product,
     einsum,
     elementwise,
-    fourier,
-    hashed,
-    integers,
-    list_tensors,
+    fake_quantization,
+    integer_division,
+    log1p_expm1,
     losses,
-    moves,
-    near_zero,
-    normal_forms,
-    patches,
-    quantized,
-    ragged,
-    refused,
-    regular_expressions,
-    resampling,
-    resizing,
-    running,
-    scattered,
-    selection,
-    slices,
-    spaces,
-    special,
-    tensor_lists,
-    texts,
-    transposed_convolutions,
-    wider,
-    word_pieces,
+    wider_dtypes,
+)
+from .signals import fft, split_complex
+from .text import (
+    hash_buckets,
+    ragged_tensors,
+    regex_replace,
+    string_ops,
+    unicode_and_bytes,
+    unicode_normalization,
+    wordpiece,
 )
 
 
@@ -74,16 +82,16 @@ NUMBERS = (
     Operator("SelectV2", elementwise.select, "`mask * x + (1 - mask) * y` is NaN where what is not chosen is infinite"),
     Operator("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
     Operator("Bitcast", elementwise.sign_bit, "no mapping; `keras.ops.argmax` reads a sign bit, to order -0.0 and 0.0"),
-    Operator("Log1p", near_zero.log1p, "no mapping"),
-    Operator("Expm1", near_zero.expm1, "no mapping"),
-    Operator("Bucketize", buckets.bucketize, "no mapping; `keras.layers.Discretization`"),
-    Operator("LowerBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
-    Operator("UpperBound", buckets.bound, "no mapping; `keras.ops.searchsorted`"),
+    Operator("Log1p", log1p_expm1.log1p, "no mapping"),
+    Operator("Expm1", log1p_expm1.expm1, "no mapping"),
+    Operator("Bucketize", searchsorted.bucketize, "no mapping; `keras.layers.Discretization`"),
+    Operator("LowerBound", searchsorted.bound, "no mapping; `keras.ops.searchsorted`"),
+    Operator("UpperBound", searchsorted.bound, "no mapping; `keras.ops.searchsorted`"),
     Operator("SparseSoftmaxCrossEntropyWithLogits", losses.of_class, "NaN where the logit of another class is -inf"),
-    Operator("CTCGreedyDecoder", refused.leave_unmapped, "the last class is always taken for the blank"),
-    Operator("FakeQuantWithMinMaxArgs", quantized.rounded, _STEPS),
-    Operator("FakeQuantWithMinMaxVars", quantized.rounded, _STEPS),
-    Operator("FakeQuantWithMinMaxVarsPerChannel", quantized.rounded, "no mapping"),
+    Operator("CTCGreedyDecoder", partly_supported.leave_unmapped, "the last class is always taken for the blank"),
+    Operator("FakeQuantWithMinMaxArgs", fake_quantization.rounded, _STEPS),
+    Operator("FakeQuantWithMinMaxVars", fake_quantization.rounded, _STEPS),
+    Operator("FakeQuantWithMinMaxVarsPerChannel", fake_quantization.rounded, "no mapping"),
     Operator("AddN", elementwise.total, "floats alone"),
     *(Operator(name, elementwise.as_it_is, "no mapping") for name in ("Snapshot", "PreventGradient", "DeepCopy")),
     Operator("PlaceholderWithDefault", elementwise.as_it_is, "an input of the graph alone"),
@@ -95,11 +103,11 @@ NUMBERS = (
     Operator("Log", elementwise.known_to_onnx, "fails for float16, and float64 becomes float32"),
     Operator("Inv", elementwise.known_to_onnx, "no mapping"),
     *(Operator(name, elementwise.by_zero, "no mapping") for name in ("MulNoNan", "Xdivy", "Xlogy")),
-    Operator("FloorDiv", integers.quotient, "`Div` rounds integers towards zero"),
-    Operator("FloorMod", integers.remainder, "made of `Div`, which rounds integers towards zero"),
-    Operator("TruncateMod", integers.truncated, "no mapping"),
-    Operator("LeftShift", integers.shift, "integers of 64 bits and counts beyond the bits"),
-    Operator("RightShift", integers.shift, "8, 16 and 64 bits shift in zeros where the sign belongs"),
+    Operator("FloorDiv", integer_division.quotient, "`Div` rounds integers towards zero"),
+    Operator("FloorMod", integer_division.remainder, "made of `Div`, which rounds integers towards zero"),
+    Operator("TruncateMod", integer_division.truncated, "no mapping"),
+    Operator("LeftShift", integer_division.shift, "integers of 64 bits and counts beyond the bits"),
+    Operator("RightShift", integer_division.shift, "8, 16 and 64 bits shift in zeros where the sign belongs"),
     Operator("OneHot", selection.one_hot, "-1 is the last class; few dtypes"),
     *(Operator(name, selection.first, "onnxruntime has few dtypes") for name in ("ArgMax", "ArgMin")),
     Operator("TopKV2", selection.top_k, "integers become float32, which has not all of them"),
@@ -107,66 +115,87 @@ NUMBERS = (
     Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are; rows of strings"),
     Operator("Cross", selection.cross, "no mapping; `keras.ops.cross`"),
     Operator("BroadcastArgs", selection.broadcast, "no mapping; `keras.ops.linspace` between tensors"),
-    Operator("SparseToDense", scattered.dense, "places and sizes of int32"),
-    Operator("ScatterNd", scattered.scatter, _REPEATED),
-    *(Operator(f"TensorScatter{each}", scattered.scatter_into, "few dtypes") for each in ("Add", "Sub", "Max", "Min")),
-    *(Operator(f"Segment{each}", scattered.segments, _SEGMENTS) for each in ("Sum", "Prod", "Max", "Min", "Mean")),
-    *(Operator(f"UnsortedSegment{each}", scattered.segments, _SEGMENTS) for each in ("Sum", "Prod", "Max", "Min")),
+    Operator("SparseToDense", scatter_segments.dense, "places and sizes of int32"),
+    Operator("ScatterNd", scatter_segments.scatter, _REPEATED),
     *(
-        Operator(f"SparseSegment{each}{counted}", scattered.segments, _SEGMENTS)
+        Operator(f"TensorScatter{each}", scatter_segments.scatter_into, "few dtypes")
+        for each in ("Add", "Sub", "Max", "Min")
+    ),
+    *(
+        Operator(f"Segment{each}", scatter_segments.segments, _SEGMENTS)
+        for each in ("Sum", "Prod", "Max", "Min", "Mean")
+    ),
+    *(
+        Operator(f"UnsortedSegment{each}", scatter_segments.segments, _SEGMENTS)
+        for each in ("Sum", "Prod", "Max", "Min")
+    ),
+    *(
+        Operator(f"SparseSegment{each}{counted}", scatter_segments.segments, _SEGMENTS)
         for each in ("Sum", "Mean", "SqrtN")
         for counted in ("", "WithNumSegments")
     ),
-    Operator("Bincount", scattered.counts, "no weights"),
-    Operator("DenseBincount", scattered.counts, "no weights"),
-    Operator("Cumprod", running.product, "the last axis is refused"),
-    Operator("BesselI0", special.bessel, "no mapping; `keras.ops.i0`"),
-    Operator("TruncateDiv", integers.cut_quotient, "floats are not cut"),
-    Operator("Div", integers.cut_quotient, "the least integer by -1 ends the process"),
-    Operator("IsFinite", wider.is_finite, "of two operators, of which one takes no float16"),
-    *(Operator(each, wider.widened, "few dtypes, or integers become float32") for each in wider.FORMS),
-    *(Operator(each, wider.reduced, "few dtypes; the mean of nothing is 0") for each in wider.REDUCED),
+    Operator("Bincount", scatter_segments.counts, "no weights"),
+    Operator("DenseBincount", scatter_segments.counts, "no weights"),
+    Operator("Cumprod", cumulative_product.product, "the last axis is refused"),
+    Operator("BesselI0", bessel.bessel, "no mapping; `keras.ops.i0`"),
+    Operator("TruncateDiv", integer_division.cut_quotient, "floats are not cut"),
+    Operator("Div", integer_division.cut_quotient, "the least integer by -1 ends the process"),
+    Operator("IsFinite", wider_dtypes.is_finite, "of two operators, of which one takes no float16"),
+    *(Operator(each, wider_dtypes.widened, "few dtypes, or integers become float32") for each in wider_dtypes.FORMS),
+    *(Operator(each, wider_dtypes.reduced, "few dtypes; the mean of nothing is 0") for each in wider_dtypes.REDUCED),
 )
 PLACES = (
-    Operator("XlaDynamicUpdateSlice", slices.update, "no mapping; `keras.ops.slice_update`"),
-    Operator("InvertPermutation", moves.inverted, "int64 where it is int32"),
-    Operator("Reshape", moves.reshape, "a size of 0 copies that of the input"),
-    Operator("Roll", moves.rolled, "fails on an axis of 0"),
-    Operator("ReverseSequence", moves.reversed_sequences, "onnxruntime takes the first two axes alone"),
-    Operator("StridedSlice", moves.cut_out, "an end of 0 behind a negative begin is taken for none"),
-    Operator("DynamicPartition", moves.partitioned, "numbers on one axis alone"),
-    Operator("DynamicStitch", moves.stitched, _STITCHED),
-    Operator("ParallelDynamicStitch", moves.stitched, _STITCHED),
-    *(Operator(f"MatrixDiagPart{version}", diagonals.taken, _DIAGONALS) for version in ("", "V2", "V3")),
-    *(Operator(f"MatrixDiag{version}", diagonals.made, _DIAGONALS) for version in ("", "V2", "V3")),
-    *(Operator(f"MatrixSetDiag{version}", diagonals.replaced, _DIAGONALS) for version in ("", "V2", "V3")),
-    Operator("SplitV", moves.split, "a size of -1 stays where the axis is not known"),
-    Operator("Transpose", moves.transposed, "axes counted from the end"),
-    Operator("PadV2", moves.padded, "fails for float16, booleans and small integers"),
-    *(Operator(name, moves.in_blocks, "floats alone") for name in ("SpaceToBatchND", "BatchToSpaceND")),
-    *(Operator(name, spaces.rearrange, "onnxruntime has floats alone") for name in ("DepthToSpace", "SpaceToDepth")),
-    Operator("NonMaxSuppressionV5", refused.suppressed, "`soft_nms_sigma` was dropped"),
-    Operator("CropAndResize", refused.cropped, "rounds otherwise than TensorFlow"),
-    Operator("AsString", refused.as_text, "floats and booleans look otherwise"),
+    Operator("XlaDynamicUpdateSlice", dynamic_update_slice.update, "no mapping; `keras.ops.slice_update`"),
+    Operator("InvertPermutation", inverted, "int64 where it is int32"),
+    Operator("Reshape", reshape, "a size of 0 copies that of the input"),
+    Operator("Roll", rolled, "fails on an axis of 0"),
+    Operator("ReverseSequence", reversed_sequences, "onnxruntime takes the first two axes alone"),
+    Operator("StridedSlice", cut_out, "an end of 0 behind a negative begin is taken for none"),
+    Operator("DynamicPartition", partitioned, "numbers on one axis alone"),
+    Operator("DynamicStitch", stitched, _STITCHED),
+    Operator("ParallelDynamicStitch", stitched, _STITCHED),
+    *(Operator(f"MatrixDiagPart{version}", matrix_diag.taken, _DIAGONALS) for version in ("", "V2", "V3")),
+    *(Operator(f"MatrixDiag{version}", matrix_diag.made, _DIAGONALS) for version in ("", "V2", "V3")),
+    *(Operator(f"MatrixSetDiag{version}", matrix_diag.replaced, _DIAGONALS) for version in ("", "V2", "V3")),
+    Operator("SplitV", split, "a size of -1 stays where the axis is not known"),
+    Operator("Transpose", transposed, "axes counted from the end"),
+    Operator("PadV2", padded, "fails for float16, booleans and small integers"),
+    *(Operator(name, in_blocks, "floats alone") for name in ("SpaceToBatchND", "BatchToSpaceND")),
+    *(
+        Operator(name, depth_to_space.rearrange, "onnxruntime has floats alone")
+        for name in ("DepthToSpace", "SpaceToDepth")
+    ),
+    Operator("NonMaxSuppressionV5", partly_supported.suppressed, "`soft_nms_sigma` was dropped"),
+    Operator("CropAndResize", partly_supported.cropped, "rounds otherwise than TensorFlow"),
+    Operator("AsString", partly_supported.as_text, "floats and booleans look otherwise"),
 )
 IMAGES = (
-    Operator("ResizeNearestNeighbor", resizing.resize, _ROUNDED),
-    Operator("ResizeBilinear", resizing.resize, _ROUNDED),
-    Operator("ResizeBicubic", resizing.resize, "TensorFlow's weights are in steps of 1/1024"),
-    Operator("ResizeArea", resizing.resize, "ONNX has no such mode; the nearest was taken"),
-    Operator("ScaleAndTranslate", resampling.scale_and_translate, "no mapping; resizing with `antialias`, and Lanczos"),
-    Operator("RGBToHSV", colours.to_hsv, "no mapping"),
-    Operator("HSVToRGB", colours.to_rgb, "no mapping"),
-    Operator("AdjustSaturation", colours.saturate, "the middle colour of three keeps its distance"),
-    Operator("ExtractImagePatches", patches.extract, "wants sizes that are known; multiplies with zero"),
-    Operator("ExtractVolumePatches", patches.extract, "no mapping"),
-    Operator("Conv2D", patches.convolve, "onnxruntime has floats alone"),
-    Operator("Conv3D", patches.convolve, "one group whatever the kernel says; onnxruntime has floats alone"),
-    Operator("DepthwiseConv2dNative", patches.convolve_depthwise, _GAPS),
-    *(Operator(name, patches.pool, _GAPS) for name in ("MaxPool", "MaxPoolV2", "MaxPool3D", "AvgPool", "AvgPool3D")),
-    Operator("MaxPoolWithArgmax", patches.pool_with_places, _GAPS),
+    Operator("ResizeNearestNeighbor", resize_images.resize, _ROUNDED),
+    Operator("ResizeBilinear", resize_images.resize, _ROUNDED),
+    Operator("ResizeBicubic", resize_images.resize, "TensorFlow's weights are in steps of 1/1024"),
+    Operator("ResizeArea", resize_images.resize, "ONNX has no such mode; the nearest was taken"),
+    Operator(
+        "ScaleAndTranslate",
+        scale_and_translate.scale_and_translate,
+        "no mapping; resizing with `antialias`, and Lanczos",
+    ),
+    Operator("RGBToHSV", hsv.to_hsv, "no mapping"),
+    Operator("HSVToRGB", hsv.to_rgb, "no mapping"),
+    Operator("AdjustSaturation", hsv.saturate, "the middle colour of three keeps its distance"),
+    Operator("ExtractImagePatches", convolution_pooling.extract, "wants sizes that are known; multiplies with zero"),
+    Operator("ExtractVolumePatches", convolution_pooling.extract, "no mapping"),
+    Operator("Conv2D", convolution_pooling.convolve, "onnxruntime has floats alone"),
+    Operator(
+        "Conv3D", convolution_pooling.convolve, "one group whatever the kernel says; onnxruntime has floats alone"
+    ),
+    Operator("DepthwiseConv2dNative", convolution_pooling.convolve_depthwise, _GAPS),
     *(
-        Operator(f"FusedBatchNorm{version}", refused.normalized, "in training the moments have no form")
+        Operator(name, convolution_pooling.pool, _GAPS)
+        for name in ("MaxPool", "MaxPoolV2", "MaxPool3D", "AvgPool", "AvgPool3D")
+    ),
+    Operator("MaxPoolWithArgmax", convolution_pooling.pool_with_places, _GAPS),
+    *(
+        Operator(f"FusedBatchNorm{version}", partly_supported.normalized, "in training the moments have no form")
         for version in ("", "V2", "V3")
     ),
     Operator("Conv2DBackpropInput", transposed_convolutions.convolve_back, _BELOW_STRIDE),
@@ -177,56 +206,58 @@ MATRICES = (
         Operator(f"BatchMatMul{version}", elementwise.multiplied, "fails for the adjoint of integers")
         for version in ("", "V2", "V3")
     ),
-    Operator("MatrixBandPart", bands.band_part, "multiplies with a mask, where infinity becomes NaN"),
-    Operator("MatrixDeterminant", refused.determinant, "onnxruntime has no `Det` of float64"),
+    Operator("MatrixBandPart", matrix_band_part.band_part, "multiplies with a mask, where infinity becomes NaN"),
+    Operator("MatrixDeterminant", partly_supported.determinant, "onnxruntime has no `Det` of float64"),
 )
 SIGNALS = (
-    Operator("Complex", fourier.joined, _COMPLEX),
-    Operator("Real", fourier.part, _COMPLEX),
-    Operator("Imag", fourier.part, _COMPLEX),
-    Operator("ComplexAbs", fourier.magnitude, _COMPLEX),
-    *(Operator(name, fourier.transform, _COMPLEX) for name in sorted(complex_parts.TRANSFORMS)),
-    Operator("Atan2", angles.atan2, "zeros and infinities"),
+    Operator("Complex", fft.joined, _COMPLEX),
+    Operator("Real", fft.part, _COMPLEX),
+    Operator("Imag", fft.part, _COMPLEX),
+    Operator("ComplexAbs", fft.magnitude, _COMPLEX),
+    *(Operator(name, fft.transform, _COMPLEX) for name in sorted(split_complex.TRANSFORMS)),
+    Operator("Atan2", atan2.atan2, "zeros and infinities"),
 )
 _TEXTS = "an operator outside of ONNX"
 TEXTS = (
-    Operator("StringLower", texts.lower, _TEXTS),
-    Operator("StringUpper", texts.upper, _TEXTS),
-    Operator("StringStrip", texts.strip, "no mapping"),
-    Operator("StringJoin", texts.join, _TEXTS),
-    Operator("StaticRegexReplace", regular_expressions.replace, _TEXTS),
-    Operator("StringSplitV2", texts.split, _TEXTS),
-    Operator("UnicodeDecode", texts.split_characters, "no mapping; `tf.strings.unicode_split`"),
-    Operator("UnicodeEncode", texts.texts_of_characters, "no mapping; `tf.strings.unicode_split`"),
-    Operator("StringSplit", code_points.split_bytes, _TEXTS),
-    Operator("DecodeRaw", code_points.raw, "no mapping; `keras_hub.tokenizers.ByteTokenizer`"),
-    Operator("StringNGrams", ragged.ngrams, "no mapping"),
-    Operator("RaggedTensorToTensor", ragged.to_tensor, _TEXTS),
-    Operator("RaggedBincount", ragged.counts, "no mapping"),
-    Operator("StringToHashBucketFast", hashed.fast, f"{_TEXTS}; `keras.layers.Hashing`"),
-    Operator("StringToHashBucketStrong", hashed.strong, "no mapping; `keras.layers.Hashing` with a salt"),
-    Operator("SparseCross", hashed.cross, "no mapping; `keras.layers.HashedCrossing`"),
-    *(Operator(name, texts.same, "no strings") for name in ("Equal", "NotEqual")),
+    Operator("StringLower", string_ops.lower, _TEXTS),
+    Operator("StringUpper", string_ops.upper, _TEXTS),
+    Operator("StringStrip", string_ops.strip, "no mapping"),
+    Operator("StringJoin", string_ops.join, _TEXTS),
+    Operator("StaticRegexReplace", regex_replace.replace, _TEXTS),
+    Operator("StringSplitV2", string_ops.split, _TEXTS),
+    Operator("UnicodeDecode", string_ops.split_characters, "no mapping; `tf.strings.unicode_split`"),
+    Operator("UnicodeEncode", string_ops.texts_of_characters, "no mapping; `tf.strings.unicode_split`"),
+    Operator("StringSplit", unicode_and_bytes.split_bytes, _TEXTS),
+    Operator("DecodeRaw", unicode_and_bytes.raw, "no mapping; `keras_hub.tokenizers.ByteTokenizer`"),
+    Operator("StringNGrams", ragged_tensors.ngrams, "no mapping"),
+    Operator("RaggedTensorToTensor", ragged_tensors.to_tensor, _TEXTS),
+    Operator("RaggedBincount", ragged_tensors.counts, "no mapping"),
+    Operator("StringToHashBucketFast", hash_buckets.fast, f"{_TEXTS}; `keras.layers.Hashing`"),
+    Operator("StringToHashBucketStrong", hash_buckets.strong, "no mapping; `keras.layers.Hashing` with a salt"),
+    Operator("SparseCross", hash_buckets.cross, "no mapping; `keras.layers.HashedCrossing`"),
+    *(Operator(name, string_ops.same, "no strings") for name in ("Equal", "NotEqual")),
 )
 TOKENS = (  # of TensorFlow Text, which need not be there
-    Operator("NormalizeUTF8", normal_forms.normalize, "no mapping; `tensorflow_text.normalize_utf8`"),
-    Operator("CaseFoldUTF8", normal_forms.fold, "no mapping; `tensorflow_text.case_fold_utf8`"),
-    Operator("RegexSplitWithOffsets", word_pieces.split, _TEXTS),
+    Operator("NormalizeUTF8", unicode_normalization.normalize, "no mapping; `tensorflow_text.normalize_utf8`"),
+    Operator("CaseFoldUTF8", unicode_normalization.fold, "no mapping; `tensorflow_text.case_fold_utf8`"),
+    Operator("RegexSplitWithOffsets", wordpiece.split, _TEXTS),
     Operator(
-        "FastWordpieceTokenizeWithOffsets", word_pieces.pieces, "no mapping; `keras_hub.tokenizers.WordPieceTokenizer`"
+        "FastWordpieceTokenizeWithOffsets", wordpiece.pieces, "no mapping; `keras_hub.tokenizers.WordPieceTokenizer`"
     ),
 )
 LOOPS = (
-    Operator("If", conditions.condition, "fails where a branch gives a tensor twice"),
-    Operator("StatelessIf", conditions.condition, "fails where a branch gives a tensor twice"),
-    Operator("While", tensor_lists.loop, _IN_PLACE),
-    Operator("StatelessWhile", tensor_lists.loop, _IN_PLACE),
-    Operator("TensorListFromTensor", list_tensors.from_tensor, _ARRAYS),
-    Operator("TensorListSetItem", list_tensors.written, _ARRAYS),
-    Operator("TensorListLength", list_tensors.length, _ARRAYS),
-    Operator("TensorListGather", list_tensors.gathered, "no mapping"),
-    Operator("TensorListConcatV2", list_tensors.concatenated, "no mapping"),
-    Operator("TensorListStack", tensor_lists.stacked, "taken from the loop alone, not from what puts it in order"),
+    Operator("If", if_branches.condition, "fails where a branch gives a tensor twice"),
+    Operator("StatelessIf", if_branches.condition, "fails where a branch gives a tensor twice"),
+    Operator("While", tensor_array_loops.loop, _IN_PLACE),
+    Operator("StatelessWhile", tensor_array_loops.loop, _IN_PLACE),
+    Operator("TensorListFromTensor", tensor_arrays.from_tensor, _ARRAYS),
+    Operator("TensorListSetItem", tensor_arrays.written, _ARRAYS),
+    Operator("TensorListLength", tensor_arrays.length, _ARRAYS),
+    Operator("TensorListGather", tensor_arrays.gathered, "no mapping"),
+    Operator("TensorListConcatV2", tensor_arrays.concatenated, "no mapping"),
+    Operator(
+        "TensorListStack", tensor_array_loops.stacked, "taken from the loop alone, not from what puts it in order"
+    ),
 )
 OPERATORS = (*NUMBERS, *PLACES, *IMAGES, *MATRICES, *SIGNALS, *TEXTS, *TOKENS, *LOOPS)
 

@@ -1,1 +1,1 @@
-"""From a checked float32 file to float16 or int8."""
+"""Conversion of a checked float32 file to float16 or int8."""

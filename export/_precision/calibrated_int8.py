@@ -6,16 +6,16 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._bundle.parity import ParityError, ParityReport
-from .._graphs.onnx_file import read, write
-from .._graphs.traced import Traced
+from .._format.inference import open_session, run_session
+from .._format.names import Arrays
+from .._format.parity_report import ParityError, ParityReport
+from .._onnx.model_files import read, write
+from .._onnx.traced_model import Traced
 from .._progress import Progress
-from .._standalone import verify
-from .._standalone.verify import Arrays
-from .apart import Apart, apart
-from .calibration import first_rows, rows_of
+from .calibration_data import first_rows, rows_of
+from .qdq_quantizer import calibrated
+from .quantization_error import Apart, apart
 from .sensitive_layers import left_in_float32
-from .static_int8 import calibrated
 
 TRIED_ROWS = 128  # on which layers are compared with each other
 
@@ -98,5 +98,5 @@ def check_limit(report: ParityReport) -> None:
 
 
 def _outputs(file: Path, batches: Sequence[Arrays]) -> list[Arrays]:
-    session = verify.open_session(file)
-    return [verify.run_session(session, inputs) for inputs in batches]
+    session = open_session(file)
+    return [run_session(session, inputs) for inputs in batches]

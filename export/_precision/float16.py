@@ -20,11 +20,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .._graphs.edits import keep
-from .._graphs.loop_state import capture_unchanged
-from .._graphs.patterns import inferred
-from .._graphs.traced import CONTRIB, Traced, Weights
-from .._graphs.walk import all_graphs, all_nodes, graphs_in, names_used
+from .._onnx.graph_edits import keep
+from .._onnx.graph_index import inferred
+from .._onnx.traced_model import CONTRIB, Traced, Weights
+from .._onnx.traversal import all_graphs, all_nodes, graphs_in, names_used
+from .._passes.loop_passthrough_state import capture_unchanged
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 
-from .apart import Apart
+from .quantization_error import Apart
 
 NEAR = 0.02  # noise, as a share of an output, from which on layers are tried
 GAIN = 0.2  # of the noise must go with a layer that is left in float32

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._standalone.verify import Case, Manifest
+from .._format.manifest import Manifest
+from .._format.names import Case
 from .encoding import gzip_base64
 from .examples import Example, LabelledAxis
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._standalone.verify import Arrays, Case, Manifest, Spec
+from .._format.manifest import Manifest, Spec
+from .._format.names import Arrays, Case
 from .encoding import number_text, shape_text
 from .labels import Labels, joined
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._errors import InputError
-from .._standalone.verify import Manifest
+from .._format.manifest import Manifest
 
 Labels = Mapping[str, Sequence[str]]
 

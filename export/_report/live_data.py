@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._standalone import verify
-from .._standalone.verify import Case, Manifest, Spec, dtype_name
+from .._format.compare import scale_of
+from .._format.manifest import Manifest, Spec
+from .._format.names import STRING, Case, dtype_name
 from .encoding import gzip_base64, json_value
 from .examples import has_batch
 from .labels import Labels
@@ -22,7 +23,7 @@ def tensor_data(array: np.ndarray) -> Record:
     """Return an array as dtype, shape and data: bytes in little-endian row order, or a list of strings."""
     dtype = dtype_name(array)
     ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    data = array.ravel().tolist() if dtype == verify.STRING else gzip_base64(ordered.tobytes())
+    data = array.ravel().tolist() if dtype == STRING else gzip_base64(ordered.tobytes())
     return {"dtype": dtype, "shape": list(array.shape), "data": data}
 
 
@@ -46,7 +47,7 @@ def _limits(name: str, case: Case, tolerance: Mapping[str, float]) -> np.ndarray
     expected = case.outputs[name]
     if expected.dtype.kind != "f":
         return case.rounding.get(name, np.zeros(expected.shape, bool))
-    scale = verify.scale_of(expected.astype(np.float64))
+    scale = scale_of(expected.astype(np.float64))
     limits = np.maximum(tolerance["absolute"], tolerance["relative"] * scale)
     wide = np.maximum(limits, case.rounding.get(name, 0.0))
     return np.asarray(wide, np.result_type(expected.dtype, np.float32))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .._bundle.calibration_text import calibration_lines
-from .._bundle.parity import ParityReport, ParityRow
+from .._format.manifest import Manifest
+from .._format.names import MODEL
+from .._format.parity_report import ParityReport, ParityRow
+from .._format.report_text import calibration_lines
 from .._formatting import bytes_text
-from .._standalone import verify
-from .._standalone.verify import Manifest
 from .encoding import difference_text, shape_text
 
 MAX_SHARE = 1e9  # in place of an infinite share of a limit, for sorting and drawing
@@ -38,7 +38,7 @@ def facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[tuple[
         return bytes_text(sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file()))
 
     rows = [
-        ("ONNX", f"{size(verify.MODEL + '*')}, opset {manifest.opset}"),
+        ("ONNX", f"{size(MODEL + '*')}, opset {manifest.opset}"),
         ("runs on", f"onnxruntime {manifest.lowest_onnxruntime} or newer"),
         *([("SavedModel", size("saved_model/**/*"))] if report.saved_model_rows else []),
         ("precision", manifest.precision),

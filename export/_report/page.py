@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .._packages import needing
-from .._standalone import verify
+from .._dependencies import needing
+from .._format.names import MODEL
 from .encoding import difference_text, gzip_base64
 from .page_content import PageContent
 from .web_runtime import WebRuntime
@@ -95,5 +95,5 @@ def _with_code(text: str) -> Any:
 
 
 def _live_files(folder: Path, web: WebRuntime) -> dict[str, str]:
-    files = {"module": web.module, "binary": web.binary, "model": (folder / verify.MODEL).read_bytes()}
+    files = {"module": web.module, "binary": web.binary, "model": (folder / MODEL).read_bytes()}
     return {"version": web.version} | {name: gzip_base64(content) for name, content in files.items()}

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._bundle.parity import ParityReport
 from .._bundle.untrusted_input import golden_cases
-from .._standalone.verify import Case, Manifest
-from . import model_facts
+from .._format.manifest import Manifest
+from .._format.names import Case
+from .._format.parity_report import ParityReport
+from .._report import model_facts
 from .attention_maps import attention_maps
 from .examples import batch_size, example_of, probability_outputs
 from .labels import checked_labels
 from .live_data import form_data, outputs_data, replay_data
 
-USER_CASE, SAMPLES = "your inputs", "samples"
+SAMPLES = "samples"
 MAX_EXAMPLES = 16
 
 

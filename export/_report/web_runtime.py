@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .._errors import ExportError
-from .._options import release_of
+from .._onnxruntime_releases import release_of
 
 PACKAGE = "onnxruntime-web"
 MODULE, BINARY = "dist/ort.wasm.bundle.min.mjs", "dist/ort-wasm-simd-threaded.wasm"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .._atomic_writes import atomic_file
+from .._bundle.atomic_writes import atomic_file
+from .._bundle.output_paths import check_place, unless_of_kind
 from .._errors import ExportError
-from .._places import check_place, unless_of_kind
-from .._standalone import verify
+from .._format.names import CASES, MODEL
 from .page import GENERATOR, render_page
 from .page_content import PageContent
 from .web_runtime import WebRuntime, web_runtime
@@ -61,9 +61,9 @@ def write_page(page: Path, content: PageContent, *, live: bool) -> Path:
 
 
 def _runtime(content: PageContent) -> WebRuntime:
-    files = [name for name in content.manifest.sha256 if name.startswith(verify.MODEL)]
-    size = sum((content.folder / name).stat().st_size for name in (*files, verify.CASES))
-    if files != [verify.MODEL] or size > MAX_LIVE_BYTES:
+    files = [name for name in content.manifest.sha256 if name.startswith(MODEL)]
+    size = sum((content.folder / name).stat().st_size for name in (*files, CASES))
+    if files != [MODEL] or size > MAX_LIVE_BYTES:
         raise ExportError(
             "A live page contains the model, which must be one file, and its cases, at most "
             f"{MAX_LIVE_BYTES >> 20} MiB in all. Received: {size / 2**20:.0f} MiB, the model in {len(files)} "

@@ -1,1 +1,1 @@
-"""Rows of Parquet tables as padded arrays for the inputs of a model."""
+"""Batches of rows from Parquet and NumPy files."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._dependencies import needing
 from .._errors import InputError
-from .._packages import needing
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 CHUNK_ROWS = 4096

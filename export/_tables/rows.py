@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .._bundle.arrays import as_dtype
 from .._errors import InputError
-from .._standalone.verify import Arrays, Manifest
-from .columns import is_list, list_lengths, pad_column, type_error
+from .._format.input_arrays import as_dtype
+from .._format.manifest import Manifest
+from .._format.names import Arrays
+from .arrow_columns import is_list, list_lengths, pad_column, type_error
 
 MAX_PADDING = 0.25  # share of a batch's own elements; more costs more than a further run of the model
 FREE_PADDING = 500  # elements that cost less than a run

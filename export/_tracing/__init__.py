@@ -1,1 +1,1 @@
-"""From Keras to an ONNX graph by way of TensorFlow and tf2onnx."""
+"""From a Keras model to a SavedModel, a TensorFlow graph and an ONNX graph."""

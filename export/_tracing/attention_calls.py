@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn._pooling.composite import Composite, evaluated_by
-from keras_attn._tensors import Heads, Pairs
+from keras_attn._types import Heads, Pairs
 
-from .._graphs.traced import DOMAIN
-from .._internals.stock_attention import StockAttention, through_stock_attention
-from .._internals.tensorflow_internals import KEPT_APART, runs_in_place
-from .stock_calls import evaluated
+from .._onnx.traced_model import DOMAIN
+from .._private_api.builtin_attention import StockAttention, through_stock_attention
+from .._private_api.tensorflow_internals import KEPT_APART, runs_in_place
+from .builtin_attention_calls import evaluated
 
 
 @dataclass(frozen=True, eq=False)  # each is itself alone, and a key of dicts

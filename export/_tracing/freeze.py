@@ -14,16 +14,16 @@ import tensorflow as tf
 from onnx import TensorProto
 
 from .._errors import ExportError
-from .._graphs.edits import refill
-from .._graphs.traced import DOMAIN, Weights
-from .._graphs.walk import all_nodes
-from .._internals import tensorflow_internals, tf2onnx_internals
-from .._internals.tf2onnx_internals import make_name
-from .._operators.writing import Writer
+from .._onnx.graph_edits import refill
+from .._onnx.traced_model import DOMAIN, Weights
+from .._onnx.traversal import all_nodes
+from .._operators.graph_builder import Writer
+from .._private_api import tensorflow_internals, tf2onnx_internals
+from .._private_api.tf2onnx_internals import make_name
 from .attention_calls import Call
-from .branches import cases_as_conditions, known_conditions_resolved
-from .needed_calls import needed_calls
-from .weights import is_large, move_out
+from .conditionals import cases_as_conditions, known_conditions_resolved
+from .reachable_calls import needed_calls
+from .weight_inputs import is_large, move_out
 
 
 @dataclass(frozen=True)

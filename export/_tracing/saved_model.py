@@ -12,13 +12,13 @@ import keras
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
-from .._internals.keras_internals import scans_of_known_length, track_once, without_default_signature
-from .._internals.tensorflow_internals import put_variables_in_order, write_same_uuid
-from .._model.as_graph import endpoint, graph_run, specs_of
-from .._model.keras_messages import first_line
-from .._model.signature import Signature
-from .._standalone.verify import Arrays
-from .time_steps import steps_as_rows
+from .._format.names import Arrays
+from .._private_api.keras_internals import scans_of_known_length, track_once, without_default_signature
+from .._private_api.tensorflow_internals import put_variables_in_order, write_same_uuid
+from .._signature.keras_messages import first_line
+from .._signature.signature import Signature
+from .._signature.tensorflow_graph import endpoint, graph_run, specs_of
+from .time_distributed import steps_as_rows
 
 ENDPOINT = "serving_default"
 

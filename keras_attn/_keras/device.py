@@ -2,7 +2,7 @@
 
 import keras
 
-from .._tensors import Tensor
+from .._types import Tensor
 
 
 def is_on_gpu(tensor: Tensor) -> bool:

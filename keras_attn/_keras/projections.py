@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from .private import sublayers_of
+from .private_api import sublayers_of
 
 _OPTIONS = {
     "kernel_initializer": keras.initializers,

@@ -6,15 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_block_size, check_flag, check_positive_integer
+from .._checks.constructor_arguments import check_block_size, check_flag, check_positive_integer
 from .._keras.projections import is_product, kernel_config, projection, set_kernel_options
-from .._maths.blocked_additive import EVERY_PAIR, BlockSize, blocked_additive_scores
+from .._maths.additive_query_blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
 from .._maths.heads import project
 from .._maths.scores import additive_scores, lengths
-from .._pooling.call import AttentionCall
-from .._pooling.composite import ADDITIVE, Scoring, current_evaluator
-from .._pooling.pooling import AttentionPooling
-from .._tensors import Pairs, Tensor, at_least_float32
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_pooling import AttentionPooling
+from .._pooling.composite import current_evaluator
+from .._pooling.scoring import ADDITIVE, Scoring
+from .._shapes import at_least_float32
+from .._types import Pairs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")

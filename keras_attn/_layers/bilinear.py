@@ -5,10 +5,10 @@ from typing import Any
 import keras
 
 from .._keras.projections import kernel_config, projection, set_kernel_options
-from .._pooling.call import AttentionCall
-from .._pooling.composite import Scoring
-from .._pooling.pooling import AttentionPooling
-from .._tensors import Tensor
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_pooling import AttentionPooling
+from .._pooling.scoring import Scoring
+from .._types import Tensor
 from .dot_product import scoring_by_dot_products
 
 

@@ -6,12 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_positive
+from .._checks.constructor_arguments import check_positive
 from .._maths.scores import unit_vectors
-from .._pooling.call import AttentionCall
-from .._pooling.composite import Scoring
-from .._pooling.pooling import AttentionPooling
-from .._tensors import Tensor, dtype_of
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_pooling import AttentionPooling
+from .._pooling.scoring import Scoring
+from .._shapes import dtype_of
+from .._types import Tensor
 from .dot_product import scoring_by_dot_products
 
 

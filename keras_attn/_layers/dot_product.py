@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_scale
+from .._checks.constructor_arguments import check_scale
 from .._maths.scores import dot_product_scores
-from .._pooling.call import AttentionCall
-from .._pooling.composite import DOT_PRODUCT, Scoring
-from .._pooling.pooling import AttentionPooling
-from .._tensors import Heads, Tensor
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_pooling import AttentionPooling
+from .._pooling.scoring import DOT_PRODUCT, Scoring
+from .._types import Heads, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")

@@ -6,14 +6,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_positive
+from .._checks.constructor_arguments import check_positive
 from .._maths.masks import mean_seen_by_all
 from .._maths.normalizers import SOFTMAX
 from .._maths.scores import by_products, gaussian_scores, longer_vectors
-from .._pooling.call import AttentionCall
-from .._pooling.composite import DISTANCE, Scoring, current_evaluator
-from .._pooling.pooling import AttentionPooling
-from .._tensors import Tensor, at_least_float32
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_pooling import AttentionPooling
+from .._pooling.composite import current_evaluator
+from .._pooling.scoring import DISTANCE, Scoring
+from .._shapes import at_least_float32
+from .._types import Tensor
 from .dot_product import scoring_by_dot_products
 
 

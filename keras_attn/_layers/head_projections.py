@@ -5,15 +5,16 @@ from typing import Any
 
 import keras
 
-from .._checks.tensors import check_given, check_last_axis, check_pooling_shapes
+from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes
 from .._keras.projections import projection
 from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
 from .._maths.masks import hide
-from .._pooling.call import AttentionCall
-from .._pooling.layer import AttentionLayer
-from .._states.carried_mask import without_mask
-from .._states.state import PROJECTED, Keys, check_projected, refuse_state
-from .._tensors import Shape, Tensor, dtype_of, shape_of, shapes_agree
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_layer import AttentionLayer
+from .._shapes import dtype_of, shape_of, shapes_agree
+from .._states.cache import PROJECTED, Keys, check_projected, refuse_state
+from .._states.cache_mask import without_mask
+from .._types import Shape, Tensor
 
 
 class HeadProjections(AttentionLayer):

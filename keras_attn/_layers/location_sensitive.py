@@ -7,14 +7,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_flag, check_positive_integer
+from .._checks.constructor_arguments import check_flag, check_positive_integer
 from .._keras.projections import is_product, kernel_config, projection, set_kernel_options
 from .._maths.heads import project
 from .._maths.scores import additive_scores, weighed
-from .._pooling.call import AttentionCall
-from .._pooling.composite import Scoring
-from .._pooling.pooling import AttentionPooling
-from .._tensors import Masks, Pairs, Shape, Tensor, as_tensor, dtype_of, merge_shapes, shape_of, shapes_agree
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_pooling import AttentionPooling
+from .._pooling.scoring import Scoring
+from .._shapes import as_tensor, dtype_of, merge_shapes, shape_of, shapes_agree
+from .._types import Masks, Pairs, Shape, Tensor
 from .additive import scoring_by_addition
 
 

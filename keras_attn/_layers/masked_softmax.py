@@ -5,12 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.tensors import check_attention_mask, check_scores, check_valid_lens
-from .._keras.calls import CheckedCalls
-from .._keras.placeholders import as_lengths, as_mask
+from .._checks.call_arguments import check_attention_mask, check_scores, check_valid_lens
+from .._keras.build_placeholders import as_lengths, as_mask
+from .._keras.call_errors import CheckedCalls
 from .._maths.masks import intersect, lengths_mask
 from .._maths.normalizers import softmax_where
-from .._tensors import Tensor, as_tensor, dtype_of, shape_of, within_int32
+from .._shapes import as_tensor, dtype_of, shape_of, within_int32
+from .._types import Tensor
 
 
 def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:

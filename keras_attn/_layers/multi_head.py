@@ -5,28 +5,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_flag, check_positive_integer
-from .._checks.tensors import scores_shape_of
-from .._keras.private import is_bare
+from .._checks.call_arguments import scores_shape_of
+from .._checks.constructor_arguments import check_flag, check_positive_integer
+from .._keras.private_api import is_bare
 from .._keras.projections import kernel_config, set_kernel_options
-from .._maths.heads import (
-    MasksOfHeads,
-    Seen,
-    for_heads,
-    heads_of_groups,
-    join_heads,
-    masks_of_heads,
-    pairs_of_groups,
-    queries_that_see,
-    rows_of_groups,
-    sees_some_key,
-)
+from .._maths.head_masks import MasksOfHeads, Seen, for_heads, masks_of_heads, queries_that_see, sees_some_key
+from .._maths.heads import heads_of_groups, join_heads, pairs_of_groups, rows_of_groups
 from .._maths.masks import each_sees_itself, hide
-from .._pooling.call import AttentionCall
+from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import composite_of, current_evaluator
-from .._pooling.pooling import AttentionPooling
-from .._states.state import Keys
-from .._tensors import Heads, Masks, Pairs, Shape, Tensor, shape_of
+from .._shapes import shape_of
+from .._states.cache import Keys
+from .._types import Heads, Masks, Pairs, Shape, Tensor
 from .head_projections import HeadProjections, check_process
 
 

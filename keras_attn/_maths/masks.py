@@ -6,8 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._tensors import Masks, Pairs, Tensor, dtype_of
-from .order import order_mask
+from .._shapes import dtype_of
+from .._types import Masks, Pairs, Tensor
+from .band_mask import order_mask
 
 
 def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:

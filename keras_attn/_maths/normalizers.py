@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from .._tensors import Tensor, at_least_float32, dtype_of
+from .._shapes import at_least_float32, dtype_of
+from .._types import Tensor
 from .scores import largest_of
 
 

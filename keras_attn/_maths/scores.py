@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
-from .._tensors import Tensor, at_least_float32, dtype_of, reshaped
+from .._shapes import at_least_float32, dtype_of, reshaped
+from .._types import Tensor
 
 # Up to so many axes positions are taken for coordinates, which may be large beside their distances (years, metres).
 COORDINATES = 8

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from .._checks.tensors import check_given, check_last_axis, check_pooling_shapes, check_same_size
+from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes, check_same_size
 from .._maths.heads import in_each_head
-from .._states.state import Keys, check_projected, refuse_state
-from .._tensors import Heads, Shape, Tensor
-from .call import AttentionCall
-from .composite import Scoring
-from .layer import AttentionLayer
+from .._states.cache import Keys, check_projected, refuse_state
+from .._types import Heads, Shape, Tensor
+from .attention_call import AttentionCall
+from .attention_layer import AttentionLayer
+from .scoring import Scoring
 
 _SCORE = {"score", "project_keys", "score_projected", "_scoring"}
 

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._tensors import Tensor
-from .bias import PositionBias
+from .._types import Tensor
+from .position_bias import PositionBias
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._checks.arguments import check_flag, check_positive_integer
-from .._tensors import Tensor
-from .bias import PositionBias
+from .._checks.constructor_arguments import check_flag, check_positive_integer
+from .._types import Tensor
+from .position_bias import PositionBias
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")

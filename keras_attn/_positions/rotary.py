@@ -5,11 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_flag, check_positive, check_positive_integer
-from .._checks.offset import check_offset, positions_from
-from .._checks.tensors import check_given
+from .._checks.call_arguments import check_given
+from .._checks.constructor_arguments import check_flag, check_positive, check_positive_integer
+from .._checks.position_offset import check_offset, positions_from
 from .._maths.heads import ROLES
-from .._tensors import Shape, Tensor, at_least_float32, dtype_of, shape_of
+from .._shapes import at_least_float32, dtype_of, shape_of
+from .._types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")

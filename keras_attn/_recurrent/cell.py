@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_flag, check_positive_integer, check_switch
-from .._keras.calls import CheckedCalls
+from .._checks.constructor_arguments import check_flag, check_positive_integer, check_switch
+from .._keras.call_errors import CheckedCalls
 from .._keras.projections import kernel_config, policy_with_quantized_sublayers, projection, set_kernel_options
-from .._pooling.layer import AttentionLayer
-from .._tensors import Tensor, dtype_of, merge_shapes, shape_of
-from .keras_cells import dropout_drawn_once, hidden_place, output_size, packed
-from .masking import (
+from .._pooling.attention_layer import AttentionLayer
+from .._shapes import dtype_of, merge_shapes, shape_of
+from .._types import Tensor
+from .call_checks import (
     NOT_BUILT,
     Masking,
     Shapes,
@@ -25,7 +25,8 @@ from .masking import (
     shapes_of,
     shapes_of_memory,
 )
-from .states import CellStates, States
+from .cell_states import CellStates, States
+from .keras_cells import dropout_drawn_once, hidden_place, output_size, packed
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._tensors import Tensor
+from .._types import Tensor
 
 
 def state_sizes(cell: Any) -> list[int]:

@@ -6,15 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.arguments import check_flag, check_switch
-from .._keras.calls import CheckedCalls
-from .._keras.private import VariedOutputs, loop_over_time, set_keras_mask
+from .._checks.constructor_arguments import check_flag, check_switch
+from .._keras.call_errors import CheckedCalls
+from .._keras.private_api import VariedOutputs, loop_over_time, set_keras_mask
 from .._maths.masks import hide
-from .._tensors import Shape, Tensor, dtype_of, shape_of
+from .._shapes import dtype_of, shape_of
+from .._types import Shape, Tensor
+from .call_checks import Masking, Shapes, check_passed, checked, shapes_of
 from .cell import AttentionCell
+from .cell_states import check_first_states
 from .keras_cells import draws_of_steps, state_sizes
-from .masking import Masking, Shapes, check_passed, checked, last_output, shapes_of, steps_mask, without_padding
-from .states import check_first_states
+from .time_masks import last_output, steps_mask, without_padding
 
 _OF_KERAS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
 

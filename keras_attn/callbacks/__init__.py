@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import keras
 
-from .._checks.arguments import check_positive_integer
+from .._checks.constructor_arguments import check_positive_integer
 from .._heatmaps import matplotlib_figure
 from ._axis_labels import Vocabulary, axis_tokens, tokens_of_inputs
 from ._heatmap_grid import draw_heatmaps

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._keras.private import children_of
+from .._keras.private_api import children_of
 
 SCORES_ARGUMENT = "return_attention_scores"
 

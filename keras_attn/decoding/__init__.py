@@ -21,7 +21,7 @@ import keras
 
 from ._beam import BeamDecoding
 from ._greedy import GreedyDecoding
-from ._names import inputs_of
+from ._step_wiring import inputs_of
 
 __all__ = ["beam", "greedy"]
 

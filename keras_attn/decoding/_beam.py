@@ -8,12 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._checks.arguments import check_positive_integer
-from .._tensors import Tensor, at_least_float32
-from ._layer import Decoding
-from ._names import outputs_of
+from .._checks.constructor_arguments import check_positive_integer
+from .._shapes import at_least_float32
+from .._types import Tensor
+from ._decoding_layer import Decoding
+from ._loop_state import Carry, Tensors
 from ._ops import amax, gather, take, top_k, where
-from ._search import Carry, Tensors
+from ._step_wiring import outputs_of
 
 NONE = float("-inf")  # the score of a sequence that there is not
 

@@ -5,10 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._tensors import Tensor, at_least_float32
-from ._layer import Decoding
+from .._shapes import at_least_float32
+from .._types import Tensor
+from ._decoding_layer import Decoding
+from ._loop_state import Carry, Specs, Tensors
 from ._ops import amax, argmax, where
-from ._search import Carry, Specs, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")

@@ -11,10 +11,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._keras.private import is_compiled_by_xla
-from .._tensors import Tensor, dtype_of, shape_of
+from .._keras.private_api import is_compiled_by_xla
+from .._shapes import dtype_of, shape_of
+from .._types import Tensor
+from ._loop_state import Carry, Search, Tensors, first_entries, goes_on, most_done
 from ._ops import repeat, take, where
-from ._search import Carry, Search, Tensors, first_entries, goes_on, most_done
 
 
 def run(search: Search) -> tuple[Tensors, Tensors]:
@@ -29,7 +30,7 @@ def run(search: Search) -> tuple[Tensors, Tensors]:
         return _run_static(search)
     if backend != "tensorflow":
         return _run_dynamic(search, _inner, _outer)
-    from ._tensorflow import inner, outer  # TensorFlow may not be there
+    from ._tensorflow_loops import inner, outer  # TensorFlow may not be there
 
     return _run_dynamic(search, inner, outer)
 

@@ -5,7 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._tensors import Tensor, dtype_of
+from .._shapes import dtype_of
+from .._types import Tensor
 
 
 def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:

@@ -10,19 +10,19 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from .._checks.arguments import check_scale
-from .._keras.private import sublayers_of
+from .._checks.constructor_arguments import check_scale
+from .._keras.private_api import sublayers_of
 from .._layers.additive import AdditiveAttention
 from .._layers.bilinear import BilinearAttention
 from .._layers.dot_product import DotProductAttention
 from .._layers.multi_head import MultiHeadAttention
 from .._recurrent.cell import AttentionCell
 from .._recurrent.rnn import AttentionRNN
-from ._cells import attention_cell_layouts, check_inputs_beside_memory, check_is_whole
-from ._heads import multi_head_layouts
+from ._cell_layouts import attention_cell_layouts, check_inputs_beside_memory, check_is_whole
+from ._layer_sizes import INPUT_SIZES, OF_INPUTS, Part, check_shape, sizes_of
 from ._layouts import Array, Entry, Layout, additive_layouts, bilinear_layouts, dot_product_layouts
-from ._sizes import INPUT_SIZES, OF_INPUTS, Part, check_shape, sizes_of
-from ._state import array_of, listed, values_below
+from ._multi_head_layouts import multi_head_layouts
+from ._state_dict import array_of, listed, values_below
 
 __all__ = ["from_state"]
 

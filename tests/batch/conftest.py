@@ -5,7 +5,7 @@ import signal
 import pytest
 from onnx_bundles import onnx_bundle
 
-from keras_attn_export._batch.on_ray import check_ray
+from keras_attn_export._batch.ray_engine import check_ray
 
 
 def pytest_itemcollected(item):

@@ -32,7 +32,7 @@ def test_engine_writes_the_rows_of_a_plain_loop(exported, cases, engine, tmp_pat
 def test_rows_are_equal_across_borders_of_chunks(exported, cases, tmp_path, monkeypatch):
     source, oracle = cases[1]
     monkeypatch.setattr(parquet_files, "CHUNK_ROWS", 7)
-    monkeypatch.setattr("keras_attn_export._batch.runner.CHUNK_BYTES", 10_000)
+    monkeypatch.setattr("keras_attn_export._batch.row_runner.CHUNK_BYTES", 10_000)
     predict(exported, source, tmp_path / "out", batch_size=3, progress=False)
     assert_rows_equal(tmp_path / "out", oracle)
 

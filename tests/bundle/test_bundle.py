@@ -14,11 +14,12 @@ from tolerances import assert_identical
 
 import keras_attn
 from keras_attn_export import BundleError, InputError, ProviderError, load_bundle, verify_bundle
-from keras_attn_export._analysis.first_difference import first_difference
-from keras_attn_export._bundle.arrays import checked_inputs
-from keras_attn_export._graphs.traced import DOMAIN
-from keras_attn_export._graphs.walk import all_nodes
-from keras_attn_export._standalone.verify import MODEL, SCHEMA_VERSION, Spec
+from keras_attn_export._bundle.first_difference import first_difference
+from keras_attn_export._format.input_arrays import checked_inputs
+from keras_attn_export._format.manifest import Spec
+from keras_attn_export._format.names import MODEL, SCHEMA_VERSION
+from keras_attn_export._onnx.traced_model import DOMAIN
+from keras_attn_export._onnx.traversal import all_nodes
 
 SPECS = [
     {"name": "queries", "dtype": "float32", "shape": ["batch", "queries_length", 4]},

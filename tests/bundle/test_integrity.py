@@ -14,8 +14,8 @@ import pytest
 from bundles import alter_manifest, python, read_manifest, small_inputs
 
 from keras_attn_export import BundleError, load_bundle, verify_bundle
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
+from keras_attn_export._format import manifest
+from keras_attn_export._format.names import CASES, MANIFEST, MODEL
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -139,15 +139,15 @@ REFUSED = [  # what is done to a bundle, and what is said of it
     (lambda bundle: (bundle / MANIFEST).unlink(), r"No bundle at .*: it has no manifest\.json"),
     *((manifest_is(text), NO_MANIFEST) for text in UNREADABLE),
     *(
-        (entries(schema_version=version), rf"has schema version {version!r}; this reader knows version 3 only")
+        (entries(schema_version=version), rf"has schema version {version!r}, and this reader needs 3")
         for version in (2, 4, "3", None)
     ),
-    *((entries(**{name: ...}), rf"incomplete: it says nothing of {name}\b") for name in NEEDED),
-    (entries(sha256={CASES: "0"}), rf"incomplete: it says nothing of {MODEL}\."),
+    *((entries(**{name: ...}), rf"incomplete: it has no entry for {name}\b") for name in NEEDED),
+    (entries(sha256={CASES: "0"}), rf"incomplete: it has no entry for {MODEL}\."),
     *(
         (entries(multiples=each), rf"{NO_MANIFEST}: `multiples{said}")
         for each, said in (
-            *(({"batch": step}, r"\.batch` must be a whole number of 1 or more") for step in (0, "8")),
+            *(({"batch": step}, r"\.batch` must be an integer of 1 or more") for step in (0, "8")),
             *((each, "` must be an object") for each in ([8],)),
         )
     ),
@@ -177,7 +177,7 @@ def test_altered_bundles_are_refused(exported, tmp_path):
     for number, (alter, said) in enumerate(REFUSED):
         bundle = shutil.copytree(exported, tmp_path / str(number) / "bundle")
         alter(bundle)
-        for load in load_bundle, verify.read_manifest:
+        for load in load_bundle, manifest.read_manifest:
             refused(bundle, said, load)
     refused(exported / MODEL, "No bundle at")
 

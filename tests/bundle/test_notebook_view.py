@@ -6,8 +6,8 @@ from onnx_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.notebook_view import MAX_CHARACTERS, MAX_LINES, notebook_view
-from keras_attn_export._bundle.parity import ParityReport, ParityRow
-from keras_attn_export._standalone.verify import Spec
+from keras_attn_export._format.manifest import Spec
+from keras_attn_export._format.parity_report import ParityReport, ParityRow
 
 TAGS = {"div", "b", "table", "tr", "th", "td", "br", "code"}
 LAYER = {"name": "attend", "class": "AdditiveAttention", "lowering": "adaptive", "precision": "float32"}

@@ -15,8 +15,10 @@ from onnx import TensorProto, helper
 from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._bundle import untrusted_input
 from keras_attn_export._bundle.untrusted_input import REPORT
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import CASES, MANIFEST, MODEL
+from keras_attn_export._format.array_files import read_arrays
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.files import sha256
+from keras_attn_export._format.names import CASES, MANIFEST, MODEL
 
 
 def refused(bundle, said, uses=(load_bundle, verify_bundle)):
@@ -69,7 +71,7 @@ def test_links_pipes_and_large_json_are_refused_unread(bundle, alter, said):
 def test_listed_names_that_leave_the_folder_are_refused(bundle, name):
     outside = bundle.with_name("outside")
     outside.touch()
-    hashes = read_manifest(bundle)["sha256"] | {name.format(absolute=outside): verify.sha256(outside)}
+    hashes = read_manifest(bundle)["sha256"] | {name.format(absolute=outside): sha256(outside)}
     alter_manifest(bundle, sha256=hashes)
     refused(bundle, "incomplete: .* is missing")
 
@@ -116,7 +118,7 @@ CASE_READERS = (verify_bundle, write_report)
 
 @pytest.mark.parametrize(("name", "content", "said"), MEMBERS.values(), ids=MEMBERS)
 def test_arrays_that_do_not_fit_the_manifest_are_refused_unread(bundle, name, content, said, monkeypatch):
-    arrays = verify.read_arrays(bundle / CASES)
+    arrays = read_arrays(bundle / CASES)
     members = {key: npy(array) for key, array in arrays.items()} | {name: content}
     with zipfile.ZipFile(bundle / CASES, "w") as archive:
         for key, member in members.items():
@@ -207,4 +209,4 @@ def test_case_with_a_code_beyond_unicode_is_refused(tmp_path):
     codes = np.array([[0x110000]], np.uint32).view("U1")[:, 0]
     np.savez(tmp_path / "cases.npz", **{"cases": np.array(["a"]), "0/inputs/text": codes})
     with pytest.raises(BundleError, match="is not a file of golden cases"):
-        verify.load_cases(tmp_path / "cases.npz")
+        load_cases(tmp_path / "cases.npz")

@@ -12,7 +12,7 @@ from bundles import assert_one_line, finished, names, read_manifest
 from other_backend_models import Running
 
 from keras_attn_export import load_bundle, verify_bundle
-from keras_attn_export._cli.describe import describe
+from keras_attn_export._cli.bundle_text import describe
 
 
 def test_export_with_options_prints_json_only(bundle, model_file, samples, tmp_path, succeeds):

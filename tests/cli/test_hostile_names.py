@@ -11,13 +11,17 @@ from onnx import TensorProto, helper
 from onnx_bundles import manifest_of
 
 from keras_attn_export import ExportError, load_bundle
-from keras_attn_export._bundle.folder import seal
-from keras_attn_export._bundle.parity import ParityReport, rows_of
+from keras_attn_export._bundle.bundle_files import seal
 from keras_attn_export._bundle.untrusted_input import REPORT
 from keras_attn_export._cli import export, inspect
 from keras_attn_export._cli.main import main
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import Spec
+from keras_attn_export._format import replay
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.compare import compare
+from keras_attn_export._format.manifest import Spec
+from keras_attn_export._format.names import CASES, MODEL, Case
+from keras_attn_export._format.parity_report import ParityReport, rows_of
+from keras_attn_export._format.printing import printable
 
 LIE = "all 999 outputs match"
 # a line of its own, colours, a bell, C1's escape, letters turned round, letters that are not seen
@@ -28,8 +32,8 @@ FILE = os.fsdecode(HOSTILE.replace("/", "").encode() + b"\xff")
 
 
 def hostile_report(outputs, name=LONE):
-    case = verify.Case(name, {}, {output: np.zeros(1, "float32") for output in outputs}, {})
-    rows = tuple(rows_of(verify.compare(case, {}, {"relative": 0.0, "absolute": 0.0})))
+    case = Case(name, {}, {output: np.zeros(1, "float32") for output in outputs}, {})
+    rows = tuple(rows_of(compare(case, {}, {"relative": 0.0, "absolute": 0.0})))
     coverage = {"cases": 1, "refused": 1, "axes": {name: [2]}, "inputs": {name: {"moves": None}}, "outputs": {}}
     return ParityReport("cpu", rows, refused={name: name}, coverage={**coverage, "small_only": [name, 30 * f" {LIE}"]})
 
@@ -43,10 +47,10 @@ def hostile(tmp_path_factory):
     node = helper.make_node("Neg", [f"in{HOSTILE}"], [HOSTILE], name=HOSTILE)
     graph = helper.make_graph([node], HOSTILE, values[:1], values[1:])
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
-    (folder / verify.MODEL).write_bytes(model.SerializeToString())
+    (folder / MODEL).write_bytes(model.SerializeToString())
     given = {f"in{HOSTILE}": np.ones(2, "float32")}
-    case = verify.Case(HOSTILE, given, {HOSTILE: np.ones(2, "float32")}, {})
-    verify.save_cases(folder / verify.CASES, [case])
+    case = Case(HOSTILE, given, {HOSTILE: np.ones(2, "float32")}, {})
+    save_cases(folder / CASES, [case])
     (folder / REPORT).write_text(hostile_report([HOSTILE], HOSTILE).to_json())
     specs = ((Spec(f"in{HOSTILE}", "float32", (HOSTILE,)),), (Spec(HOSTILE, "float32", (HOSTILE,)),))
     layer = dict.fromkeys(("name", "class", "lowering", "precision", "form"), HOSTILE)
@@ -127,10 +131,10 @@ def test_messages_of_libraries_are_escaped(printed, monkeypatch, kind, debug):
 
 
 def test_names_are_escaped_by_the_script_in_a_bundle(hostile, monkeypatch):
-    monkeypatch.setattr(verify, "__file__", str(hostile / "verify.py"))
+    monkeypatch.setattr(replay, "__file__", str(hostile / "verify.py"))
     for encoding in ("ascii", "utf-8"):
         with redirect_stdout(streams(encoding)[0]) as out, redirect_stderr(streams(encoding)[1]) as err:
-            assert verify.main([]) == 1
+            assert replay.main([]) == 1
         assert rf"x\n{LIE}\r" in "".join(plain_lines(out, encoding))
         assert plain_lines(err, encoding) == []
 
@@ -138,7 +142,7 @@ def test_names_are_escaped_by_the_script_in_a_bundle(hostile, monkeypatch):
 def test_invisible_characters_are_escaped():
     seen = set(" !0123456789:;[]abcdefghijklmnopqrstuvwxyzJ")
     for each in {*UNSEEN, *"\ud800\udfff\u034f\u115f\u3164\ufe0f\ufeff\ue000\x00\U000e0001\U000e0fff"} - seen:
-        shown = verify.printable(f"a{each}b")
+        shown = printable(f"a{each}b")
         assert shown.isascii(), ascii(each)
         assert shown[1] == "\\", ascii(each)
         assert f"a{each}b" == shown.encode().decode("unicode_escape"), ascii(each)
@@ -146,4 +150,4 @@ def test_invisible_characters_are_escaped():
 
 def test_visible_characters_are_not_escaped():
     for text in ("a b", "é ü ß", "模型", "שלום", "C:\\new\\x1b", "☃ 🙂", "e\u0301", ""):
-        assert verify.printable(text) == text
+        assert printable(text) == text

@@ -14,8 +14,8 @@ from bundles import assert_one_line, finished, flip_byte, names, python
 from interrupts import heeding_interrupts
 
 from keras_attn_export._cli import inspect
+from keras_attn_export._cli.command_helpers import quiet_backend
 from keras_attn_export._cli.main import main
-from keras_attn_export._cli.shared import quiet_backend
 
 COMMANDS = ("export", "verify", "run", "predict", "inspect", "report", "bench", "doctor")
 
@@ -81,7 +81,7 @@ def test_commands_but_export_import_neither_tensorflow_nor_keras(exported, sampl
     code = f"""
 import sys
 from keras_attn_export._cli.main import main
-from keras_attn_export._cli.shared import quiet_backend
+from keras_attn_export._cli.command_helpers import quiet_backend
 commands = "verify B --trace|run B --inputs X --outputs Y|inspect B|bench B --seconds 0.01 --threads 1|--help"
 for command in map(str.split, commands.split("|")):
     paths = {{"B": {str(exported)!r}, "X": {str(samples)!r}, "Y": {str(tmp_path / "outputs.npz")!r}}}

@@ -10,9 +10,9 @@ import pytest
 from bundles import assert_one_line, names
 from onnx_bundles import onnx_bundle
 
-from keras_attn_export._batch import runner
+from keras_attn_export._batch import row_runner
 
-open_session = runner.Runner.__init__
+open_session = row_runner.Runner.__init__
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_p
 def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeeds, monkeypatch):
     jobs = []
     monkeypatch.setattr(
-        runner.Runner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest)
+        row_runner.Runner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest)
     )
     more = ["--batch-size", 7, "--workers", 3, "--key", "id", "--limit-memory", "64M", "--outputs", "total,y", "--json"]
     printed = json.loads(succeeds("predict", bundle, source, tmp_path / "out", *more))

@@ -60,7 +60,7 @@ class Bomb:
         return (Path.touch, (Path("ran"),))
 
 
-FILES = {  # other files that verify.py does not read are in tests/standalone/test_verify.py
+FILES = {  # other files that verify.py does not read are in tests/format/test_cases.py
     "missing": (lambda path: None, "There is no file"),
     "folder": (lambda path: path.mkdir(), "Is a directory"),
     "objects": (lambda path: np.savez(path, queries=np.array([Bomb()], object)), "Object arrays cannot be loaded"),

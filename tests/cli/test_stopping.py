@@ -15,10 +15,13 @@ from interrupts import heeding_interrupts
 from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.folder import seal
-from keras_attn_export._bundle.parity import ParityReport
+from keras_attn_export._bundle.bundle_files import seal
 from keras_attn_export._bundle.untrusted_input import REPORT
-from keras_attn_export._standalone import verify
+from keras_attn_export._format import names
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.names import CASES, Case
+from keras_attn_export._format.parity_report import ParityReport
+from keras_attn_export._format.signals import GRACE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc for what a process does")
 
@@ -32,9 +35,9 @@ def folder(tmp_path_factory):
     numbers = {"x": ("float32", ["batch"])}
     bundle = onnx_bundle(folder / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     manifest, forever = load_bundle(bundle).entries, np.full(1, ENDLESS, np.float32)
-    verify.save_cases(bundle / verify.CASES, [verify.Case("forever", {"x": forever}, {"y": forever})])
+    save_cases(bundle / CASES, [Case("forever", {"x": forever}, {"y": forever})])
     (bundle / REPORT).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
-    (bundle / verify.MANIFEST).unlink()
+    (bundle / names.MANIFEST).unlink()
     seal(bundle, manifest)
     np.savez(folder / "forever.npz", x=forever)
     pq.write_table(pa.table({"x": forever}), folder / "all.parquet")
@@ -147,8 +150,8 @@ def test_signal_ends_the_script_in_a_bundle_inside_one_operator(tmp_path):
     size = np.array([9000], np.float32)
     bundle = onnx_bundle(tmp_path / "b", LONG_NODE, {"x": ("float32", ["one"])}, {"y": ("float32", ["one"])})
     manifest = load_bundle(bundle).entries
-    verify.save_cases(bundle / verify.CASES, [verify.Case("long", {"x": size}, {"y": size})])
-    (bundle / verify.MANIFEST).unlink()
+    save_cases(bundle / CASES, [Case("long", {"x": size}, {"y": size})])
+    (bundle / names.MANIFEST).unlink()
     seal(bundle, manifest)
     (tmp_path / "here").mkdir()
     assert ended(computing(bundle / "verify.py", cwd=tmp_path / "here"), signal.SIGTERM)[:3] == (143, "", "")
@@ -173,7 +176,7 @@ def test_process_ends_although_a_library_catches_the_interrupt(tmp_path):
     time.sleep(2)
     code, out, _, seconds = ended(process, signal.SIGINT)
     assert (code, out) == (130, "caught\n")
-    assert seconds > verify.GRACE_SECONDS - 0.1
+    assert seconds > GRACE_SECONDS - 0.1
 
 
 IMPORTED = """

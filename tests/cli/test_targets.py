@@ -9,11 +9,12 @@ from bundles import names, reseal
 from onnx_bundles import onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.parity import ParityReport
 from keras_attn_export._bundle.untrusted_input import REPORT
 from keras_attn_export._cli.run import write_arrays
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.names import CASES, Case
+from keras_attn_export._format.parity_report import ParityReport
 from keras_attn_export._report.page import GENERATOR
-from keras_attn_export._standalone import verify
 
 COMMANDS = {  # what is given before the place
     "run": "run bundle --inputs x.npz --outputs",
@@ -34,9 +35,9 @@ def made(tmp_path_factory):
         onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
         (folder / name / REPORT).write_text(ParityReport("cpu", ()).to_json())
         zeros = np.zeros(1, "float32")
-        verify.save_cases(folder / name / verify.CASES, [verify.Case("zeros", {"x": zeros}, {"y": zeros})])
+        save_cases(folder / name / CASES, [Case("zeros", {"x": zeros}, {"y": zeros})])
         reseal(folder / name, REPORT)
-        reseal(folder / name, verify.CASES)
+        reseal(folder / name, CASES)
     write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
     return folder
 

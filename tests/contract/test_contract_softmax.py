@@ -13,7 +13,7 @@ from tolerances import assert_close, assert_identical
 
 import keras_attn
 from keras_attn._maths.masks import combine_masks
-from keras_attn._tensors import Masks, Pairs
+from keras_attn._types import Masks, Pairs
 
 B, Tq, Tk = 2, 3, 5
 LENGTHS = {

@@ -160,7 +160,7 @@ def trained_in_turns(branch, replicas, draws_as):
             for rank in range(replicas):
                 for variable, state in zip(seeds, before, strict=True):
                     variable.assign(state)  # every replica begins a step with the same
-                with mock.patch("keras_attn._keras.seeds.replica_number", lambda rank=rank: draws_as(rank)):
+                with mock.patch("keras_attn._keras.replica_seeds.replica_number", lambda rank=rank: draws_as(rank)):
                     output = model(share_of(x, start, rank, replicas), training=True)[branch]
                 goal = keras.ops.convert_to_tensor(share_of(y, start, rank, replicas)[branch])
                 found.append(keras.ops.mean((output - goal) ** 2))

@@ -17,9 +17,10 @@ import shifted_models
 from export_models import dict_inputs_and_outputs
 
 from keras_attn_export import ExportError, export_model
-from keras_attn_export._model.reference import reference_of
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.names import CASES
 from keras_attn_export._options import Options
-from keras_attn_export._standalone import verify
+from keras_attn_export._rounding.reference import reference_of
 
 FOLDER = Path(sys.argv[2])
 SEED = 20141  # as in conftest.py
@@ -65,7 +66,7 @@ def everything():
     bundle = export_model(model, FOLDER / "trained")
     keep("trained", inputs, model(list(inputs.values()), training=False))
     golden_is_ours = []
-    for _, arrays, expected, _ in verify.load_cases(bundle.path / verify.CASES):
+    for _, arrays, expected, _ in load_cases(bundle.path / CASES):
         again = model([arrays[name] for name in inputs], training=False)
         golden_is_ours += [
             bool(np.array_equal(keras.ops.convert_to_numpy(again[name]), array)) for name, array in expected.items()

@@ -17,9 +17,9 @@ from keras import layers
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
 from keras_attn_export import export_model
-from keras_attn_export._export import export
-from keras_attn_export._graphs import external_data
-from keras_attn_export._standalone import verify
+from keras_attn_export._export import export_model as export
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._onnx import external_data
 
 
 class Trusted:
@@ -29,7 +29,7 @@ class Trusted:
         self._cases = cases
 
     def outputs(self):
-        return [case.outputs for case in verify.load_cases(self._cases)]
+        return [case.outputs for case in load_cases(self._cases)]
 
     def __enter__(self):
         return self

@@ -8,7 +8,7 @@ from unproven import Unproven
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model
-from keras_attn_export._lowerings.bodies import BODIES
+from keras_attn_export._lowerings.lowering_choice import BODIES
 
 LOWEST = float(np.finfo("float32").min)
 

@@ -11,9 +11,10 @@ from text_models import of_texts
 
 import keras_attn
 from keras_attn_export import ParityError, ProviderError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._graphs.walk import all_nodes
-from keras_attn_export._lowerings import flash
-from keras_attn_export._standalone import verify
+from keras_attn_export._format import session
+from keras_attn_export._format.providers import PROVIDERS
+from keras_attn_export._lowerings.forms import multi_head_attention_op
+from keras_attn_export._onnx.traversal import all_nodes
 
 AT_ONCE = "all examples at once, as sizes ask for it"
 
@@ -21,8 +22,8 @@ AT_ONCE = "all examples at once, as sizes ask for it"
 @pytest.fixture
 def cuda_is_the_cpu(monkeypatch):
     if providers.chosen() == "cpu":
-        as_cpu = verify.PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={})
-        monkeypatch.setitem(verify.PROVIDERS, "cuda", as_cpu)
+        as_cpu = PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={})
+        monkeypatch.setitem(PROVIDERS, "cuda", as_cpu)
 
 
 @pytest.mark.slow
@@ -53,8 +54,8 @@ def test_cuda_export_writes_the_forms_of_the_lowering(lowering, precision, forms
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
-    over_all = flash.over_all  # no query comes before a key
-    monkeypatch.setattr(flash, "over_all", lambda given, **_: over_all(given))
+    over_all = multi_head_attention_op.over_all  # no query comes before a key
+    monkeypatch.setattr(multi_head_attention_op, "over_all", lambda given, **_: over_all(given))
     x = keras.Input((None, 8))
     causal = keras.Model(x, keras_attn.DotProductAttention()(x, x, x, use_causal_mask=True))
     with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
@@ -75,7 +76,7 @@ def test_attention_on_another_provider_fails_verification(tmp_path, monkeypatch)
                 event["args"]["provider"] = "OtherExecutionProvider"
         return content
 
-    monkeypatch.setattr(verify.json, "loads", softmax_elsewhere)
+    monkeypatch.setattr(session.json, "loads", softmax_elsewhere)
     with pytest.raises(
         ProviderError,
         match=r"^Attention did not run on (CPU|CUDA)\w+ alone: of layer `additive` Softmax_\d+.* on Other",

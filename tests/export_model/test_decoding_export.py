@@ -18,7 +18,7 @@ from unproven import Unproven
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
-from keras_attn_export._graphs.walk import all_nodes, graphs_in
+from keras_attn_export._onnx.traversal import all_nodes, graphs_in
 
 CASES = {
     "attention": lambda: (greedy(*attending(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]), ids_of),

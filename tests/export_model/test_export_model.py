@@ -15,11 +15,11 @@ from onnx_bundles import onnx_bundle
 
 import keras_attn
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model, load_bundle
-from keras_attn_export._export import export as export_module
-from keras_attn_export._lowerings import given
-from keras_attn_export._lowerings.operators import op
-from keras_attn_export._options import runs_here
-from keras_attn_export._standalone import verify
+from keras_attn_export._export import export_model as export_module
+from keras_attn_export._format.inference import run_cases
+from keras_attn_export._lowerings import body_inputs
+from keras_attn_export._onnx.lazy_values import op
+from keras_attn_export._onnxruntime_releases import runs_here
 from keras_attn_export._thresholds import LARGE
 
 
@@ -52,8 +52,8 @@ def test_mismatch_raises_with_every_row_and_keeps_the_old_bundle(tmp_path, monke
     model = dict_inputs_and_outputs()
     old = export_model(model, tmp_path / "bundle")
     before = {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()}
-    right = given._clipped
-    monkeypatch.setattr(given, "_clipped", lambda of, lengths: op.Min(right(of, lengths) + 1, of.Tk_scalar))
+    right = body_inputs._clipped
+    monkeypatch.setattr(body_inputs, "_clipped", lambda of, lengths: op.Min(right(of, lengths) + 1, of.Tk_scalar))
     with pytest.raises(ParityError, match=r"ONNX output `(weights|context)` .* in case `.*max abs") as caught:
         export_model(model, old.path, overwrite=True)
     report = caught.value.report
@@ -67,12 +67,12 @@ def test_mismatch_raises_with_every_row_and_keeps_the_old_bundle(tmp_path, monke
 
 @pytest.mark.slow
 def test_tolerance_decides_and_mismatch_leaves_nothing(tmp_path, monkeypatch):
-    model, run = sequential(), verify.run_cases
+    model, run = sequential(), run_cases
 
     def off(*arguments):
         return [{name: array * np.float32(1 + 2e-4) for name, array in case.items()} for case in run(*arguments)]
 
-    monkeypatch.setattr("keras_attn_export._standalone.verify.run_cases", off)
+    monkeypatch.setattr("keras_attn_export._export.write_contents.run_cases", off)
     with pytest.raises(ParityError, match="outside the tolerance"):
         export_model(model, tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
@@ -137,7 +137,7 @@ def test_unreadable_bundle_replaces_nothing(tmp_path, monkeypatch):
         onnx_bundle(folder, "y = Neg(x)", number, {"y": number["x"]})
         (folder / "model.onnx").write_bytes(b"damaged")
 
-    monkeypatch.setattr("keras_attn_export._export.export._write_bundle", write)
+    monkeypatch.setattr("keras_attn_export._export.export_model._write_bundle", write)
     x = keras.Input((), name="x")
     model = keras.Model(x, -x)
     (tmp_path / "bundle").mkdir()

@@ -6,7 +6,7 @@ from decoder_export_models import DECODER_PARTS
 from export_models import EXPORTED as MODELS
 
 from keras_attn_export import export_model, verify_bundle
-from keras_attn_export._options import ADAPTIVE, PORTABLE
+from keras_attn_export._lowering_names import ADAPTIVE, PORTABLE
 
 EXPORTED = MODELS | DECODER_PARTS
 LOWERINGS = (PORTABLE, "fused", ADAPTIVE)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from keras_attn_export import ExportError, export_model
-from keras_attn_export._options import LOWERINGS
+from keras_attn_export._lowering_names import LOWERINGS
 
 SHARDS = 8
 MATCHED = "matched"

@@ -12,8 +12,8 @@ from onnx_bundles import manifest_of
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle
-from keras_attn_export._bundle.arrays import checked_inputs
-from keras_attn_export._standalone.verify import Spec
+from keras_attn_export._format.input_arrays import checked_inputs
+from keras_attn_export._format.manifest import Spec
 
 # ------------------------------------------------------------- .keras files
 

@@ -10,11 +10,11 @@ from loop_models import LENGTH, Buffered, Greedy, Leaving, Nested, Refined, loop
 from unproven import Unproven
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
-from keras_attn_export._analysis.first_difference import first_difference
-from keras_attn_export._graphs import external_data
-from keras_attn_export._graphs.traced import DOMAIN
-from keras_attn_export._graphs.walk import all_nodes, graphs_in
-from keras_attn_export._tracing import weights
+from keras_attn_export._bundle.first_difference import first_difference
+from keras_attn_export._onnx import external_data
+from keras_attn_export._onnx.traced_model import DOMAIN
+from keras_attn_export._onnx.traversal import all_nodes, graphs_in
+from keras_attn_export._tracing import weight_inputs
 
 
 def file_of(bundle):
@@ -122,7 +122,7 @@ def test_models_with_loops_export_and_match(layer, lowering, precision, tmp_path
 def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     """Weights of the loop lie in a second file, as if there were gigabytes of them."""
     monkeypatch.setattr(external_data, "LIMIT", 100)
-    monkeypatch.setattr(weights, "LARGE", 64)
+    monkeypatch.setattr(weight_inputs, "LARGE", 64)
     bundle = export_model(looped(Refined), tmp_path / "bundle")
     proto = file_of(bundle)
     assert set(depth_of_calls(proto.graph).values()) == {("Loop",)}

@@ -7,7 +7,7 @@ from unproven import Unproven
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model
-from keras_attn_export._lowerings.bodies import BODIES
+from keras_attn_export._lowerings.lowering_choice import BODIES
 
 TEXTS = (3, 1, 4)
 IDS = np.repeat([[5, 0, 2]], TEXTS, axis=1).astype("int32")

@@ -8,12 +8,16 @@ from keras import layers
 from onnx.reference import ReferenceEvaluator
 
 from keras_attn_export import ExportError, export_model, verify_bundle
-from keras_attn_export._graphs import external_data
-from keras_attn_export._graphs.external_data import DATA
-from keras_attn_export._graphs.onnx_file import check_standard
-from keras_attn_export._graphs.walk import all_nodes
-from keras_attn_export._standalone import verify
-from keras_attn_export._tracing import weights
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.compare import compare
+from keras_attn_export._format.files import sha256
+from keras_attn_export._format.manifest import read_manifest
+from keras_attn_export._format.names import CASES, MODEL
+from keras_attn_export._onnx import external_data
+from keras_attn_export._onnx.external_data import DATA
+from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._passes.finalize import check_standard
+from keras_attn_export._tracing import weight_inputs
 
 STANDARD = {
     "three layers": (models.three_layers, {}),
@@ -29,13 +33,13 @@ STANDARD = {
 
 def by_reference(folder, model=None):
     """Replay the golden cases in onnx's own evaluator, and return the rows that compare them with Keras."""
-    evaluator = ReferenceEvaluator(model or str(folder / verify.MODEL))
-    cases = verify.load_cases(folder / verify.CASES)
-    limits, rows = verify.read_manifest(folder)["parity"]["tolerance"], []
+    evaluator = ReferenceEvaluator(model or str(folder / MODEL))
+    cases = load_cases(folder / CASES)
+    limits, rows = read_manifest(folder)["parity"]["tolerance"], []
     for case in cases:
         with np.errstate(all="ignore"):  # of the branch of a sigmoid that is not taken
             found = dict(zip(evaluator.output_names, evaluator.run(None, case.inputs), strict=True))
-        rows += verify.compare(case, found, limits)
+        rows += compare(case, found, limits)
     return rows
 
 
@@ -43,7 +47,7 @@ def by_reference(folder, model=None):
 @pytest.mark.parametrize(("build", "options"), STANDARD.values(), ids=STANDARD)
 def test_standard_file_matches_in_the_reference_evaluator(build, options, tmp_path):
     bundle = export_model(build(), tmp_path / "bundle", target="standard", **options)
-    model = onnx.load(bundle.path / verify.MODEL)
+    model = onnx.load(bundle.path / MODEL)
     onnx.checker.check_model(model, full_check=True)
     assert [opset.domain for opset in model.opset_import] == [""]
     assert not model.functions
@@ -58,7 +62,7 @@ def test_standard_file_matches_in_the_reference_evaluator(build, options, tmp_pa
 @pytest.mark.slow
 def test_reference_evaluator_finds_a_changed_axis(tmp_path):
     bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
-    model = onnx.load(bundle.path / verify.MODEL)
+    model = onnx.load(bundle.path / MODEL)
     last = [node for node in model.graph.node if node.op_type == "Softmax"][-1]
     last.attribute.append(onnx.helper.make_attribute("axis", 1))
     rows = by_reference(bundle.path, model)
@@ -68,12 +72,12 @@ def test_reference_evaluator_finds_a_changed_axis(tmp_path):
 @pytest.mark.slow
 def test_standard_file_with_external_weights_matches(tmp_path, monkeypatch):
     monkeypatch.setattr(external_data, "LIMIT", 100)
-    monkeypatch.setattr(weights, "LARGE", 64)
+    monkeypatch.setattr(weight_inputs, "LARGE", 64)
     bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
-    model = onnx.load(bundle.path / verify.MODEL, load_external_data=False)
-    onnx.checker.check_model(str(bundle.path / verify.MODEL), full_check=True)
+    model = onnx.load(bundle.path / MODEL, load_external_data=False)
+    onnx.checker.check_model(str(bundle.path / MODEL), full_check=True)
     told = {each.key: each.value for each in model.metadata_props}
-    assert told[f"sha256:{DATA}"] == bundle.manifest["sha256"][DATA] == verify.sha256(bundle.path / DATA)
+    assert told[f"sha256:{DATA}"] == bundle.manifest["sha256"][DATA] == sha256(bundle.path / DATA)
     assert verify_bundle(bundle.path).passed
     assert all(row["passed"] for row in by_reference(bundle.path))
 

@@ -11,7 +11,7 @@ import pytest
 from environments import with_support
 from repeated_exports import EXPORTS
 
-from keras_attn_export._graphs.walk import all_graphs, all_nodes
+from keras_attn_export._onnx.traversal import all_graphs, all_nodes
 
 SCRIPT = Path(__file__).with_name("repeated_exports.py")
 OF_THE_RUN = re.compile(r"saved_model/|parity/report\.json")

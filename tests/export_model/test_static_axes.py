@@ -7,7 +7,7 @@ from keras import layers, ops
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, ParityError, export_model
-from keras_attn_export._export.export import StaticAxisWarning
+from keras_attn_export._export.export_model import StaticAxisWarning
 
 B, STEPS, SOURCE, WORDS, HIDDEN, LAYERS = 3, 2, 5, 11, 8, 2
 POSITIONS = np.random.default_rng(1).standard_normal((1, 1000, HIDDEN), "float32")

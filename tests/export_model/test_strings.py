@@ -10,18 +10,13 @@ import numpy as np
 import pytest
 from text_models import NAMES, of_one_word, of_texts
 
-from keras_attn_export import (
-    ExportError,
-    InputError,
-    ParityError,
-    UnsupportedModelError,
-    export_model,
-    verify_bundle,
-)
-from keras_attn_export._bundle.folder import seal
-from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.texts import ODD
-from keras_attn_export._standalone import verify
+from keras_attn_export import ExportError, InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
+from keras_attn_export._bundle.bundle_files import seal
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.names import CASES, MANIFEST
+from keras_attn_export._golden_cases.random_texts import ODD
+from keras_attn_export._signature.signature import model_signature
 
 GIVEN = {
     "text": np.array(["The CAT, sat", "", "ÄÖÜ\t世界 nothing"], object),
@@ -57,9 +52,9 @@ def test_bundle_with_strings_equals_keras(bundle, model):
 def test_string_cases_need_no_pickles(bundle):
     assert [spec["dtype"] for spec in bundle.manifest["inputs"]] == ["string", "string", "float32"]
     assert {spec["name"]: spec["dtype"] for spec in bundle.manifest["outputs"]}["name"] == "string"
-    with np.load(bundle.path / verify.CASES, allow_pickle=False) as arrays:
+    with np.load(bundle.path / CASES, allow_pickle=False) as arrays:
         assert {arrays[name].dtype.kind for name in arrays if "text" in name} == {"U"}
-    cases = [case for case in verify.load_cases(bundle.path / verify.CASES) if case.name != "special values"]
+    cases = [case for case in load_cases(bundle.path / CASES) if case.name != "special values"]
     seen = {text for case in cases for text in case.inputs["text"]}
     others = sum(not text.isascii() for text in seen)
     drawn = bundle.report.coverage["inputs"]["text"]["values"]["drawn"]
@@ -69,7 +64,7 @@ def test_string_cases_need_no_pickles(bundle):
 
 @pytest.mark.slow
 def test_cases_hold_every_word_and_odd_strings(bundle):
-    cases = {case.name: case.inputs for case in verify.load_cases(bundle.path / verify.CASES)}
+    cases = {case.name: case.inputs for case in load_cases(bundle.path / CASES)}
     assert {*ODD} <= {*cases["every text"]["text"]}
     assert {"red", "blue", "grün", *ODD} <= {*cases["every text"]["colour"].flat}
     assert {*cases["empty text"]["text"]} == {""}
@@ -78,12 +73,12 @@ def test_cases_hold_every_word_and_odd_strings(bundle):
 @pytest.mark.slow
 def test_different_string_output_is_found(bundle, tmp_path):
     shutil.copytree(bundle.path, tmp_path / "bundle")
-    cases = verify.load_cases(bundle.path / verify.CASES)
+    cases = load_cases(bundle.path / CASES)
     wrong = cases[0].outputs["name"].copy()
     wrong[0] = next(name for name in NAMES if name != wrong[0])
     cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": wrong}, rounding={})
-    verify.save_cases(tmp_path / "bundle" / verify.CASES, cases)
-    (tmp_path / "bundle" / verify.MANIFEST).unlink()
+    save_cases(tmp_path / "bundle" / CASES, cases)
+    (tmp_path / "bundle" / MANIFEST).unlink()
     seal(tmp_path / "bundle", bundle.entries)
     with pytest.raises(ParityError, match=r"output `name` differs in 1 of 3 places in case `base`") as caught:
         verify_bundle(tmp_path / "bundle")
@@ -117,7 +112,7 @@ def test_texts_that_give_nan_are_omitted_with_a_warning(tmp_path):
     assert bundle.manifest["inputs"][0]["shape"] == ["batch"]
     (warning,) = bundle.report.warnings
     assert warning.startswith("Keras gives NaN for texts in input `text` such as '' and ' '. ")
-    cases = {case.name: case for case in verify.load_cases(bundle.path / verify.CASES)}
+    cases = {case.name: case for case in load_cases(bundle.path / CASES)}
     assert {*ODD} - {"", " "} <= {*cases["every text"].inputs["text"]}
     assert np.isfinite(cases["every text"].outputs["mean"]).all()
     with pytest.raises(ParityError, match="`strict` asks for more: Keras gives NaN"):

@@ -10,9 +10,9 @@ from keras import layers
 from shifted_models import SOURCES, TIES, Shifted, choosing, shifted
 
 from keras_attn_export import ParityError, export_model, verify_bundle
-from keras_attn_export._model.reference import reference_of
-from keras_attn_export._model.reordered import with_reordering
 from keras_attn_export._options import Options
+from keras_attn_export._rounding.reassociation_error import with_reordering
+from keras_attn_export._rounding.reference import reference_of
 
 
 def widest_limit(model, samples=None):

@@ -9,7 +9,7 @@ from variables_kept import variables_kept
 
 import keras_attn
 from keras_attn_export import ParityError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._model.variables import unchanged_variables
+from keras_attn_export._signature.unchanged_variables import unchanged_variables
 
 
 def convolutional(first):

@@ -7,13 +7,8 @@ from contract_cases import Evaluator, as_numpy, randomise
 from keras import ops
 from tolerances import assert_close, assert_identical
 
-from keras_attn import (
-    BilinearAttention,
-    CosineAttention,
-    DotProductAttention,
-    MultiHeadAttention,
-)
-from keras_attn._pooling import pooling
+from keras_attn import BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention
+from keras_attn._pooling import attention_pooling
 from keras_attn._pooling.composite import evaluated_by
 
 B, T, D = 2, 5, 8
@@ -72,7 +67,7 @@ def calls(monkeypatch):
 
 def plainly(monkeypatch, function, *arguments):
     with monkeypatch.context() as patched:
-        patched.setattr(pooling, "is_faster", lambda *_: False)
+        patched.setattr(attention_pooling, "is_faster", lambda *_: False)
         return function(*arguments)
 
 

@@ -7,15 +7,15 @@ from keras import ops
 from tolerances import assert_identical
 
 from keras_attn import DotProductAttention
-from keras_attn._keras import seeds
+from keras_attn._keras import replica_seeds
 
 SHAPES = ((2, 3, 4), (2, 50, 4), (2, 50, 50))
 
 
 def drawn_seeds(monkeypatch, number, draws=3):
     """The seeds that a copy of a model draws, and the state that is left."""
-    monkeypatch.setattr(seeds, "replica_number", lambda: number)
-    generator = seeds.SeedGenerator(7)
+    monkeypatch.setattr(replica_seeds, "replica_number", lambda: number)
+    generator = replica_seeds.SeedGenerator(7)
     drawn = [as_numpy(generator.next()).tolist() for _ in range(draws)]
     return drawn, as_numpy(generator.state).tolist()
 
@@ -41,7 +41,7 @@ def test_replicas_draw_different_dropout(monkeypatch):
     values = ops.broadcast_to(ops.eye(50), SHAPES[2])
 
     def dropped(number):
-        monkeypatch.setattr(seeds, "replica_number", lambda: number)
+        monkeypatch.setattr(replica_seeds, "replica_number", lambda: number)
         return as_numpy(DotProductAttention(0.5, seed=3)(queries, keys, values, training=True)) == 0
 
     first, second, again = dropped(0), dropped(1), dropped(1)

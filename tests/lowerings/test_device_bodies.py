@@ -8,10 +8,12 @@ import pytest
 from lowered_calls import PLANS, Plan, assert_right, model_of, session
 from onnx import TensorProto
 
-from keras_attn_export._graphs.walk import all_nodes, graphs_in
-from keras_attn_export._lowerings import batched, bodies
-from keras_attn_export._lowerings import function as lowered
-from keras_attn_export._options import BATCHED, FUSED_OPSET
+from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._lowerings import attention_function as lowered
+from keras_attn_export._lowerings import lowering_choice
+from keras_attn_export._lowerings.forms import adaptive_gpu
+from keras_attn_export._onnx.traversal import all_nodes, graphs_in
+from keras_attn_export._onnxruntime_releases import FUSED_OPSET
 
 OPERATORS = {"Attention", "MultiHeadAttention"}
 ON_DEVICE = [(BATCHED, 18), ("portable", 18), ("fused", FUSED_OPSET)]
@@ -19,12 +21,12 @@ EVERY = [
     pytest.param(plan, form, opset, id=f"{form}-{plan}")
     for number, plan in enumerate(PLANS)
     for turn, (form, opset) in enumerate(ON_DEVICE)
-    if (number + turn) % 7 == 0 and form in (BATCHED, bodies.lowering_of(plan.call(), form, "cuda"))
+    if (number + turn) % 7 == 0 and form in (BATCHED, lowering_choice.lowering_of(plan.call(), form, "cuda"))
 ]
 
 
 def for_a_device(plan, form=BATCHED, opset=18):
-    return bodies.function_of(plan.call(), form, opset, "cuda", only_large=True)
+    return lowering_choice.function_of(plan.call(), form, opset, "cuda", only_large=True)
 
 
 @pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
@@ -91,10 +93,10 @@ SIZES_DECIDE = [
 @pytest.mark.parametrize(("plan", "opset", "few", "many"), SIZES_DECIDE, ids=str)
 def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     """As sizes alone decide, on both sides of a limit."""
-    monkeypatch.setattr(batched, "LONG", 5)
+    monkeypatch.setattr(adaptive_gpu, "LONG", 5)
     units = plan.size if plan.name == "additive" else 1
-    limits = dict.fromkeys(batched.AT_ONCE, 3 * 5 * 5 * units)
-    function = lowered.function(plan.call(), partial(batched.body, at_once=limits), opset, for_device=True)
+    limits = dict.fromkeys(adaptive_gpu.AT_ONCE, 3 * 5 * 5 * units)
+    function = lowered.function(plan.call(), partial(adaptive_gpu.body, at_once=limits), opset, for_device=True)
     decision = next(node for node in function.node if node.op_type == "If")
     kinds = [{node.op_type for node in all_nodes(each.g)} & {"Scan", *OPERATORS} for each in decision.attribute]
     assert many in kinds
@@ -112,7 +114,7 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
 def test_sizes_that_cuda_operators_refuse_have_other_forms(plan):
     """One keeps all scores of sizes that are no multiple of 8; of keys larger than values both make other products."""
     assert "MultiHeadAttention" not in {node.op_type for node in all_nodes(for_a_device(plan))}
-    assert (bodies.lowering_of(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
+    assert (lowering_choice.lowering_of(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
 
 
 @pytest.mark.parametrize(("B", "Tq", "Tk"), [(0, 5, 7), (2, 0, 7), (2, 5, 0)])

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from keras_attn_export._graphs.walk import all_nodes, graphs_in
+from keras_attn_export._onnx.traversal import all_nodes, graphs_in
 
 # Operators with the same inputs, by families: each may be taken for the two that follow it.
 FAMILIES = """

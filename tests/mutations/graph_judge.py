@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_attn_export import Bundle, ExportError, verify_bundle
-from keras_attn_export._bundle.folder import seal
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import Manifest
+from keras_attn_export._bundle.bundle_files import seal
+from keras_attn_export._format.compare import scale_of
+from keras_attn_export._format.inference import open_session, run_session
+from keras_attn_export._format.manifest import Manifest
+from keras_attn_export._format.names import MANIFEST, MODEL
 
 ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
 
@@ -24,8 +26,8 @@ class Judge:
 
     def __init__(self, bundle: Bundle, fresh: list[Outputs]) -> None:
         self._bundle, self._fresh = bundle, fresh
-        right = verify.open_session(bundle.path / verify.MODEL)
-        self._expected = [verify.run_session(right, inputs) for inputs in fresh]
+        right = open_session(bundle.path / MODEL)
+        self._expected = [run_session(right, inputs) for inputs in fresh]
 
     def judge(self, mutant: bytes, visible: float) -> Judged:
         """What becomes of a mutant; of one on which the process ends, or goes on for ever, that it is broken."""
@@ -48,10 +50,10 @@ class Judge:
         folder = self._bundle.path.with_name("mutant")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self._bundle.path, folder)
-        (folder / verify.MODEL).write_bytes(mutant)
+        (folder / MODEL).write_bytes(mutant)
         try:
-            session = verify.open_session(folder / verify.MODEL)
-            found = [verify.run_session(session, inputs) for inputs in self._fresh]
+            session = open_session(folder / MODEL)
+            found = [run_session(session, inputs) for inputs in self._fresh]
         except ExportError:
             return BROKEN
         change = max(map(change_of, self._expected, found))
@@ -67,7 +69,7 @@ class Judge:
 
 def seal_again(folder: Path, manifest: dict) -> None:
     """Seals what is in a folder now."""
-    (folder / verify.MANIFEST).unlink()
+    (folder / MANIFEST).unlink()
     seal(folder, Manifest.of(manifest))
 
 
@@ -85,6 +87,6 @@ def change_of(expected: Outputs, actual: Outputs) -> float:
             return np.inf
         wide = array.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.abs(wide - other) / verify.scale_of(wide)
+            shares = np.abs(wide - other) / scale_of(wide)
         largest = max(largest, float(np.nanmax(np.where(np.isnan(shares), 0, shares), initial=0.0)))
     return largest

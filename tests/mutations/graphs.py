@@ -22,12 +22,12 @@ from zoo import ZOO
 
 from keras_attn.decoding import greedy
 from keras_attn_export import export_model
-from keras_attn_export._model.dynamic_axes import name_axes
-from keras_attn_export._model.input_sources import sources
-from keras_attn_export._model.signature import model_signature
-from keras_attn_export._model.trial_runs import Drawer
+from keras_attn_export._format.names import MODEL
+from keras_attn_export._golden_cases.dynamic_axes import name_axes
+from keras_attn_export._golden_cases.input_generators import sources
+from keras_attn_export._golden_cases.input_sampler import Drawer
 from keras_attn_export._options import Options
-from keras_attn_export._standalone import verify
+from keras_attn_export._signature.signature import model_signature
 
 from .graph_faults import graph_faults, mutated
 from .graph_judge import BROKEN, Judge, seal_again
@@ -94,7 +94,7 @@ def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Ver
         bundle = export_model(model, Path(scratch) / "bundle", lowering=lowering, precision=precision, progress=False)
         shutil.rmtree(bundle.path / "saved_model")  # which is no part of what is judged
         seal_again(bundle.path, bundle.manifest)
-        right = onnx.load(bundle.path / verify.MODEL)
+        right = onnx.load(bundle.path / MODEL)
         judge = Judge(bundle, _fresh_inputs(name, model, seed + 1))
         outcome, change, _ = judge.judge(right.SerializeToString(), visible=0.0)
         assert (outcome, change) == ("passed", 0.0), "the file without a fault must pass"

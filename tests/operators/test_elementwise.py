@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import activations, layers, ops
 from traced_models import onnx_outputs, optimized, run, traced
 
-from keras_attn_export._graphs.external_data import with_weights
+from keras_attn_export._onnx.external_data import with_weights
 
 ROOT = np.float32(np.sqrt(0.5))
 ENDS = [0, -0.0, 1e-20, 1e-40, 1, 3, 5.3, 5.5, 6, 8, 13, 1e20, 3e38, np.inf, np.nan]

@@ -9,8 +9,8 @@ import tensorflow as tf
 from traced_functions import Converted
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._model.texts import ODD
-from keras_attn_export._operators import alphabets
+from keras_attn_export._golden_cases.random_texts import ODD
+from keras_attn_export._operators.text import character_classes
 
 SCRIPTS = ["no\u00a0break e\u0301 ạ́", "你好, 世界!", "\U00020000a\U0002f800", "क्ष ।"]
 EDITED = ["", "a,,b", ",", "<br />x<br /><br />", " . a", "aXbXX", "a http://x.y/é?z b", "12345.67"]
@@ -142,16 +142,16 @@ OF_ONE = ["a", "[a-z]", r"[\[-`]", r"\p{Mn}|\p{P}", r"(\s|[\x{4E00}-\x{9FFF}])",
 
 @pytest.mark.parametrize("pattern", OF_ONE)
 def test_expression_of_a_set_matches_the_same_characters(pattern):
-    assert alphabets.is_of_one(pattern)
-    members = alphabets.matching(pattern)
+    assert character_classes.is_of_one(pattern)
+    members = character_classes.matching(pattern)
     assert 0 < members.sum() < len(members)
     for each in (members, ~members):
-        np.testing.assert_array_equal(alphabets.matching(alphabets.expression(each)), each)
+        np.testing.assert_array_equal(character_classes.matching(character_classes.expression(each)), each)
 
 
 def test_expression_of_the_empty_set_matches_nothing():
-    none = np.zeros(len(alphabets.everyone()), bool)
-    assert not alphabets.matching(alphabets.expression(none)).any()
+    none = np.zeros(len(character_classes.everyone()), bool)
+    assert not character_classes.matching(character_classes.expression(none)).any()
 
 
 # the first and the last character of one, two, three and four bytes, and others on their sides

@@ -10,10 +10,10 @@ from keras import layers
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
-from keras_attn_export._bundle.unproven import calibrated
-from keras_attn_export._cli.describe import describe
-from keras_attn_export._precision import lower_precision
-from keras_attn_export._precision.static_int8 import Calibrated
+from keras_attn_export._cli.bundle_text import describe
+from keras_attn_export._format.report_text import calibrated
+from keras_attn_export._precision import convert_precision
+from keras_attn_export._precision.qdq_quantizer import Calibrated
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(40, 8, 8, 3)).astype("float32")
@@ -117,8 +117,8 @@ def test_wrong_int8_file_is_not_written(tmp_path, monkeypatch):
         tensor.raw_data = (np.frombuffer(tensor.raw_data, np.int32) + 20000).astype(np.int32).tobytes()
         write(traced, file, **options)
 
-    write = lower_precision.write
-    monkeypatch.setattr(lower_precision, "write", wrong)
+    write = convert_precision.write
+    monkeypatch.setattr(convert_precision, "write", wrong)
     with pytest.raises(ParityError, match=r"ONNX in int8 output `kind` is outside the tolerance"):
         export_model(images(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
     assert not list(tmp_path.iterdir())

@@ -8,10 +8,11 @@ from onnx import TensorProto
 from small_graphs import small_graph
 from traced_models import run
 
-from keras_attn_export._graphs.traced import Traced
-from keras_attn_export._graphs.walk import all_nodes
-from keras_attn_export._lowerings import bodies
-from keras_attn_export._options import BATCHED, FUSED_OPSET
+from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._lowerings import lowering_choice
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnxruntime_releases import FUSED_OPSET
 from keras_attn_export._precision import float16
 
 RNG = np.random.default_rng(0)
@@ -54,7 +55,7 @@ def test_products_and_what_follows_run_in_float16():
 def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
     """Also where a branch holds it; onnxruntime has no such kernels for a CPU."""
     call = Plan(size=8, value_size=8, causal=True).call()
-    given = model_of(call, bodies.function_of(call, BATCHED, opset, "cuda"), opset)
+    given = model_of(call, lowering_choice.function_of(call, BATCHED, opset, "cuda"), opset)
     for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
         nodes = [*all_nodes(float16.to_float16(Traced(given), provider).traced.model.functions[0])]
         made = {name: node for node in nodes for name in node.output}
@@ -71,7 +72,7 @@ def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
 def test_attention_with_a_bias_stays_in_float32(bias):
     """Of a key that is masked it holds the lowest float32."""
     call = Plan(lengths="examples", bias=bias).call()
-    given = model_of(call, bodies.function_of(call, BATCHED, FUSED_OPSET, "cuda"), FUSED_OPSET)
+    given = model_of(call, lowering_choice.function_of(call, BATCHED, FUSED_OPSET, "cuda"), FUSED_OPSET)
     nodes = [*all_nodes(float16.to_float16(Traced(given), "cuda").traced.model.functions[0])]
     assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 

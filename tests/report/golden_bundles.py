@@ -4,8 +4,9 @@ from bundles import reseal
 from onnx_bundles import onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.parity import ParityReport
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.names import CASES
+from keras_attn_export._format.parity_report import ParityReport
 
 
 def golden_bundle(folder, nodes, inputs, outputs, cases, **entries):
@@ -14,8 +15,8 @@ def golden_bundle(folder, nodes, inputs, outputs, cases, **entries):
     Inputs and outputs are dtypes and shapes by name; cases are `verify.Case`s.
     """
     onnx_bundle(folder, nodes, inputs, outputs, **entries)
-    verify.save_cases(folder / verify.CASES, cases)
-    reseal(folder, verify.CASES)
+    save_cases(folder / CASES, cases)
+    reseal(folder, CASES)
     bundle = load_bundle(folder)
     bundle.__dict__["report"] = ParityReport("cpu", ())
     return bundle

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from onnx_bundles import manifest_of
 
+from keras_attn_export._format.manifest import Spec
+from keras_attn_export._format.names import Case
 from keras_attn_export._report import attention_maps
 from keras_attn_export._report.attention_maps import MAX_HEADS, MAX_POSITIONS
 from keras_attn_export._report.examples import Example, LabelledAxis
-from keras_attn_export._standalone.verify import Case, Spec
 
 
 def maps_of(weights, *labelled, shape=None, count=1):

@@ -4,8 +4,8 @@ import pytest
 from onnx_bundles import manifest_of
 
 from keras_attn_export import InputError
+from keras_attn_export._format.manifest import Spec
 from keras_attn_export._report.labels import checked_labels, joined
-from keras_attn_export._standalone.verify import Spec
 
 MANIFEST = manifest_of(
     [Spec("tokens", "int32", ("batch", "tokens_length")), Spec("single", "int32", ())],

@@ -12,11 +12,13 @@ from bundles import small_inputs
 from onnx_bundles import manifest_of
 
 from keras_attn_export import ExportError, load_bundle
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.compare import compare
+from keras_attn_export._format.manifest import Spec
+from keras_attn_export._format.names import CASES, Case
 from keras_attn_export._report import live_data, write_report
 from keras_attn_export._report.live_data import form_data, replay_data
 from keras_attn_export._report.web_runtime import web_runtime
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import Case, Spec
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_limit_of_each_element_is_that_of_verify(tolerance, has_rounding):
     for index, limit in np.ndenumerate(array_of(output["limits"])):
         actual = expected.copy()
         actual[index] += 0.9 * limit or 1e-6
-        (row,) = verify.compare(case, {"y": actual}, tolerance)
+        (row,) = compare(case, {"y": actual}, tolerance)
         assert row["of_limit"] == pytest.approx(0.9 if limit else np.inf, rel=1e-4)
 
 
@@ -109,7 +111,7 @@ def test_live_page_embeds_model_and_cases(exported, web, tmp_path):
     data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text)[1])
     assert data["live"]["version"] == "1.99.0"
     assert gzip.decompress(base64.b64decode(data["live"]["model"])) == (exported / "model.onnx").read_bytes()
-    first, golden = data["cases"][0], verify.load_cases(exported / verify.CASES)[0]
+    first, golden = data["cases"][0], load_cases(exported / CASES)[0]
     np.testing.assert_array_equal(array_of(first["outputs"][0]), golden.outputs["context"])
     assert re.search(r"script-src &#39;sha256-[\w+/=]+&#39; blob: &#39;wasm-unsafe-eval&#39;;", text)
 

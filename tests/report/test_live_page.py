@@ -8,8 +8,8 @@ from golden_bundles import golden_bundle
 from node import WEB
 from speller import LABELS, VOCABULARY, export_speller
 
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import Case
+from keras_attn_export._format.compare import compare
+from keras_attn_export._format.names import Case
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("node", "selenium")]
 
@@ -111,7 +111,7 @@ def test_verdicts_equal_those_of_verify(browser, tmp_path):
         ".map((row) => [...row.children].map((cell) => cell.textContent))"
     )
     for case, (name, verdict, difference, share) in zip(cases, shown, strict=True):
-        rows = verify.compare(case, {f"{key}_out": array for key, array in case.inputs.items()}, tolerance)
+        rows = compare(case, {f"{key}_out": array for key, array in case.inputs.items()}, tolerance)
         problems = "; ".join(f"{row['name']} {row['problem']}" for row in rows if row["problem"])
         assert (name, verdict) == (case.name, problems or "matches")
         assert float(difference) == pytest.approx(max(row["max_abs"] for row in rows), rel=0.06), name

@@ -13,7 +13,7 @@ from bundles import alter_manifest, names, reseal, small_inputs
 from golden_bundles import golden_bundle
 
 from keras_attn_export import Bundle, ExportError, InputError, load_bundle
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.names import Case
 
 HOSTILE = "</script><script>alert(1)</script>"
 METHODS = ["keys", "values", "items", "get", "pop", "copy", "update"]  # of a dict
@@ -87,7 +87,7 @@ def classifier_text(folder, rows, node="species = Softmax(x)", golden=(0.2, 0.3,
     """Return the visible text of a page with a user's rows; `golden` is the output of the golden case."""
     ports = {"x": ("float32", ["batch", 3])}, {"species": ("float32", ["batch", 3])}
     arrays = [{name: np.array([values], "float32")} for name, values in (("x", [0, 0, 0]), ("species", golden))]
-    bundle = golden_bundle(folder / "bundle", node, *ports, [verify.Case("base", *arrays)])
+    bundle = golden_bundle(folder / "bundle", node, *ports, [Case("base", *arrays)])
     return text_of(written(bundle, inputs={"x": np.array(rows, "float32")}, labels={"species": SPECIES}))
 
 
@@ -126,7 +126,7 @@ def test_names_of_methods_are_names(tmp_path, kind):
     inputs, outputs = (others, ports) if kind == "outputs" else (ports, others)
     nodes = " ".join(f"{output} = Identity({name})" for name, output in zip(inputs, outputs, strict=True))
     arrays = [dict.fromkeys(names, np.zeros((1, 2), "float32")) for names in (inputs, outputs)]
-    page = written(golden_bundle(tmp_path / "bundle", nodes, inputs, outputs, [verify.Case("base", *arrays)]))
+    page = written(golden_bundle(tmp_path / "bundle", nodes, inputs, outputs, [Case("base", *arrays)]))
     assert not re.search("built-in|method|<function|object at", html.unescape(page[: page.index("<script")]))
     remarks = re.findall(r"<tr><th scope=\"row\">(\w+)</th><td>(?:in|out)put</td>.*?<td>([^<]*)</td></tr>", page)
     assert remarks == [(name, "") for name in (*inputs, *outputs)]

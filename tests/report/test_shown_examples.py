@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from onnx_bundles import manifest_of
 
+from keras_attn_export._format.manifest import Spec
+from keras_attn_export._format.names import Case
 from keras_attn_export._report.encoding import number_text
 from keras_attn_export._report.examples import MAX_NUMBERS, example_of, numbers_text, probability_outputs
-from keras_attn_export._standalone.verify import Case, Spec
 
 VOCABULARY = ["", "the", "cat", "sat"]
 SPECIES = ["setosa", "versicolor", "virginica"]

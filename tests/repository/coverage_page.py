@@ -13,8 +13,8 @@ import keras
 import tensorflow as tf
 
 import keras_attn
-from keras_attn_export._lowerings.bodies import lowering_of
-from keras_attn_export._options import LOWERINGS, asked_by
+from keras_attn_export._lowering_names import LOWERINGS, asked_by
+from keras_attn_export._lowerings.lowering_choice import lowering_of
 from keras_attn_export._tracing.attention_calls import Tagger
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -36,19 +36,26 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
     "weights from other frameworks": ("keras_attn/migrate/", "tests/layers/test_migrate"),
     "training on several devices": ("", "tests/distributed/ tests/layers/test_replicas.py"),
     "export of a Keras model, SavedModel and ONNX": (
-        "export/ export/_export/ export/_tracing/ export/_internals/",
-        "tests/export_model/ tests/tracing/ tests/internals/",
+        "export/ export/_export/ export/_tracing/ export/_private_api/ export/_signature/ export/_processes/",
+        "tests/export_model/ tests/tracing/ tests/private_api/ tests/signature/",
     ),
     "operators that tf2onnx lacks or converts wrongly": ("export/_operators/", "tests/operators/ tests/values/"),
     "attention in the fastest checked form": ("export/_lowerings/ export/_thresholds.py", "tests/lowerings/"),
-    "graphs simplified for onnxruntime": ("export/_graphs/", "tests/graphs/"),
-    "golden cases and rounding limits": ("export/_model/", "tests/model/"),
+    "graphs simplified for onnxruntime": ("export/_onnx/ export/_passes/", "tests/onnx/ tests/passes/"),
+    "golden cases and rounding limits": (
+        "export/_golden_cases/ export/_rounding/",
+        "tests/golden_cases/ tests/rounding/",
+    ),
     "float16 and int8 files": ("export/_precision/", "tests/precision/"),
     "bundle: verification, `verify.py`, replacement of folders": (
-        "export/_bundle/ export/_standalone/ export/_loaded_bundle.py export/_atomic_writes.py",
-        "tests/bundle/ tests/standalone/",
+        "export/_bundle/ export/_format/",
+        "tests/bundle/ tests/format/",
     ),
-    "first difference, timing of a bundle": ("export/_analysis/", "tests/analysis/"),
+    "first difference, timing of a bundle": (
+        "export/_bundle/bench export/_bundle/first_difference export/_bundle/onnx_tensors "
+        "export/_bundle/saved_model_tensors export/_processes/peak_memory export/_latency",
+        "tests/bundle/test_bench_bundle.py tests/bundle/test_first_difference.py tests/test_latency.py",
+    ),
     "report with a live page": ("export/_report/", "tests/report/"),
     "tables of rows of any length, locally or on Ray": ("export/_batch/ export/_tables/", "tests/batch/"),
     "command line": ("export/_cli/ export/__main__.py", "tests/cli/"),

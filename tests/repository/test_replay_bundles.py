@@ -10,7 +10,8 @@ import pytest
 from bundles import PACKAGES, python, reseal
 from onnx import numpy_helper
 
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.names import CASES, MODEL
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "replay_bundles.py"
 
@@ -38,7 +39,7 @@ def test_replay_reports_outputs_nodes_and_times(kit):
     assert [*rows] == ["small-portable", "small-other"], "to which the others are held comes first"
     for row in rows.values():
         assert row["problem"] is None
-        assert row["outputs"] == 2 * len(verify.load_cases(kit / row["bundle"] / verify.CASES))
+        assert row["outputs"] == 2 * len(load_cases(kit / row["bundle"] / CASES))
         assert row["nodes"]["CPUExecutionProvider"] > 3
         assert [each["size"] for each in row["times"]] == ["2x40", "3x7"]
         assert all(0 < each["p10"] <= each["ms"] <= each["p90"] for each in row["times"])
@@ -48,11 +49,11 @@ def test_replay_reports_outputs_nodes_and_times(kit):
 
 def weights_changed(bundle):
     """Alters the weights of a bundle, and seals it again."""
-    model = onnx.load(bundle / verify.MODEL)
+    model = onnx.load(bundle / MODEL)
     largest = max(model.graph.initializer, key=lambda each: np.prod(each.dims))
     largest.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(largest) * np.float32(1.01), largest.name))
-    onnx.save(model, bundle / verify.MODEL)
-    reseal(bundle, verify.MODEL)
+    onnx.save(model, bundle / MODEL)
+    reseal(bundle, MODEL)
 
 
 def says(bundle, code):

@@ -7,7 +7,7 @@ import pytest
 import runtime_models as models
 
 from keras_attn_export import export_model
-from keras_attn_export._options import release_of
+from keras_attn_export._onnxruntime_releases import release_of
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("runtimes")]
 # Beside the environment that pytest lies in: `onnxruntime-1.15.1` and others, for the Python and the NumPy there.

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.script import verify_script
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = ROOT / "examples" / "serve_bundle.py"
@@ -82,7 +81,7 @@ def start(folder, bundle, **limits):
         content, count = re.subn(rf"^{name} = \d+", f"{name} = {limit}", content, flags=re.MULTILINE)
         assert count == 1, name
     (folder / SERVICE.name).write_text(content, encoding="utf-8")
-    shutil.copy(verify.__file__, folder / "verify.py")
+    (folder / "verify.py").write_text(verify_script(), encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     command = [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS]
     with (folder / "log.txt").open("wb") as log:

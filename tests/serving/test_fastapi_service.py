@@ -22,7 +22,10 @@ from bundles import assert_one_line, flip_byte, read_manifest
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.compare import compare
+from keras_attn_export._format.dtypes import numpy_dtype
+from keras_attn_export._format.names import CASES, Case
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
@@ -56,10 +59,10 @@ def tokens(tmp_path_factory):
         yield server
 
 
-def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
+def cases_of(bundle: Path) -> tuple[list[Case], list[Case]]:
     """Return the golden cases that JSON has words for, and the others: NaN or infinity goes in or comes out."""
-    split: tuple[list[verify.Case], list[verify.Case]] = [], []
-    for case in verify.load_cases(bundle / verify.CASES):
+    split: tuple[list[Case], list[Case]] = [], []
+    for case in load_cases(bundle / CASES):
         arrays = (*case.inputs.values(), *case.outputs.values())
         finite = all(array.dtype == object or np.isfinite(array).all() for array in arrays)
         split[not finite].append(case)
@@ -70,16 +73,16 @@ def cases_of(bundle: Path) -> tuple[list[verify.Case], list[verify.Case]]:
 BEYOND_JSON = {"service": ["poisoned padding"], "tokens": ["large values"]}
 
 
-def body_of(case: verify.Case) -> bytes:
+def body_of(case: Case) -> bytes:
     return json.dumps({name: array.tolist() for name, array in case.inputs.items()}).encode()
 
 
-def mismatches(service, case: verify.Case, content: bytes) -> list[str]:
+def mismatches(service, case: Case, content: bytes) -> list[str]:
     """Compare an answer with what Keras gave, within the limits of `verify`."""
     manifest = read_manifest(service.bundle)
     dtypes = {spec["name"]: spec["dtype"] for spec in manifest["outputs"]}
-    actual = {name: np.array(value, verify.numpy_dtype(dtypes[name])) for name, value in json.loads(content).items()}
-    rows = verify.compare(case, actual, manifest["parity"]["tolerance"])
+    actual = {name: np.array(value, numpy_dtype(dtypes[name])) for name, value in json.loads(content).items()}
+    rows = compare(case, actual, manifest["parity"]["tolerance"])
     return [f"{row['case']}, {row['name']}: {row['problem']}" for row in rows if not row["passed"]]
 
 

@@ -16,11 +16,12 @@ from keras import layers
 from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 
 from keras_attn_export import ExportError
-from keras_attn_export._model.signature import model_signature
-from keras_attn_export._standalone import saved_model_in_c, verify
-from keras_attn_export._standalone.verify import Case
-from keras_attn_export._tracing.fresh_process import SavedModelRun, task
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.names import Case
+from keras_attn_export._processes import saved_model_in_c
+from keras_attn_export._signature.signature import model_signature
 from keras_attn_export._tracing.saved_model import write_saved_model
+from keras_attn_export._tracing.saved_model_worker import SavedModelRun, task
 
 
 @pytest.mark.slow
@@ -49,7 +50,7 @@ def test_hyphens_in_names_become_underscores(tmp_path):
 PARENT = """
 import sys, time
 from pathlib import Path
-from keras_attn_export._tracing.fresh_process import SavedModelRun
+from keras_attn_export._tracing.saved_model_worker import SavedModelRun
 run = SavedModelRun()
 run.begin(*map(Path, sys.argv[1:]))
 print(run._process.pid, flush=True)
@@ -132,7 +133,7 @@ def test_c_interface_returns_arrays_unchanged(tmp_path):
 @pytest.mark.slow
 def test_dtypes_unknown_to_the_c_interface_run_in_python(tmp_path):
     save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, given := {"x": np.array([[1, 2]], "float32")})
-    verify.save_cases(tmp_path / "cases.npz", [Case("one", given, {})])
+    save_cases(tmp_path / "cases.npz", [Case("one", given, {})])
     with SavedModelRun() as run:
         run.begin(*(tmp_path / name for name in TOLD))
         (found,) = run.outputs()

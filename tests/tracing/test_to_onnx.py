@@ -11,7 +11,7 @@ from keras import layers, ops
 from traced_models import onnx_outputs, traced
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._model.signature import model_signature
+from keras_attn_export._signature.signature import model_signature
 
 WHICH = ("first", "second")
 

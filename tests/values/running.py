@@ -23,9 +23,9 @@ from keras.src.export.tf2onnx_lib import patch_tf2onnx
 from tf2onnx.optimizer import optimize_graph
 
 from keras_attn_export import ExportError
-from keras_attn_export._graphs.external_data import with_weights
-from keras_attn_export._graphs.walk import all_nodes, names_read
-from keras_attn_export._internals.keras_internals import discarded_updates
+from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.traversal import all_nodes, names_read
+from keras_attn_export._private_api.keras_internals import discarded_updates
 from keras_attn_export._tracing.to_onnx import trace
 
 from . import session_worker

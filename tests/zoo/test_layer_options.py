@@ -12,9 +12,9 @@ import pytest
 from variables_kept import variables_kept
 
 from keras_attn_export import ExportError, export_model
-from keras_attn_export._model.as_graph import graph_run
-from keras_attn_export._model.signature import Signature
-from keras_attn_export._standalone.verify import decoded
+from keras_attn_export._format.dtypes import decoded
+from keras_attn_export._signature.signature import Signature
+from keras_attn_export._signature.tensorflow_graph import graph_run
 
 from .layer_inputs import KINDS, arguments_of, class_of, model_of, name_of
 from .layer_options import NO_ROW, NOT_VARIED, REASONS, ROWS

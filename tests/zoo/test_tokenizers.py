@@ -13,7 +13,7 @@ import tensorflow as tf
 from traced_functions import Converted
 
 from keras_attn_export import UnsupportedModelError, export_model
-from keras_attn_export._model.texts import ODD
+from keras_attn_export._golden_cases.random_texts import ODD
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("keras_hub", "tensorflow_text")]
 

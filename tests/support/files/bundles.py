@@ -10,7 +10,10 @@ import numpy as np
 from export_models import qkvl
 
 from keras_attn import AdditiveAttention
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.cases import load_cases
+from keras_attn_export._format.files import manifest_bytes, sha256
+from keras_attn_export._format.names import CASES
 
 Dq, Dk, Dv, U = 4, 6, 5, 3
 PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
@@ -42,7 +45,7 @@ def flip_byte(file):
 
 def reseal(folder, name):
     """Put a file's present hash into the manifest, as someone who alters a bundle on purpose would."""
-    alter_manifest(folder, sha256=read_manifest(folder)["sha256"] | {name: verify.sha256(folder / name)})
+    alter_manifest(folder, sha256=read_manifest(folder)["sha256"] | {name: sha256(folder / name)})
 
 
 def read_manifest(folder):
@@ -52,15 +55,15 @@ def read_manifest(folder):
 def alter_manifest(folder, **entries):
     """Set entries of the manifest; `...` removes one."""
     changed = {name: value for name, value in (read_manifest(folder) | entries).items() if value is not ...}
-    (folder / "manifest.json").write_bytes(verify.manifest_bytes(changed))
+    (folder / "manifest.json").write_bytes(manifest_bytes(changed))
 
 
 def alter_golden_outputs(folder):
     """Add 1 to the output `context` of the second golden case, and seal the bundle again."""
-    cases = verify.load_cases(folder / verify.CASES)
+    cases = load_cases(folder / CASES)
     cases[1][2]["context"] += 1
-    verify.save_cases(folder / verify.CASES, cases)
-    reseal(folder, verify.CASES)
+    save_cases(folder / CASES, cases)
+    reseal(folder, CASES)
 
 
 def python(*arguments, cwd, blocked=(), timeout=60):

@@ -3,9 +3,11 @@
 import numpy as np
 import onnx
 
-from keras_attn_export._bundle.folder import seal
-from keras_attn_export._standalone import verify
-from keras_attn_export._standalone.verify import Manifest, Spec
+from keras_attn_export._bundle.bundle_files import seal
+from keras_attn_export._format.case_writing import save_cases
+from keras_attn_export._format.dtypes import numpy_dtype
+from keras_attn_export._format.manifest import Manifest, Spec
+from keras_attn_export._format.names import CASES, MODEL, STRING, Case
 
 # As many steps as the largest number in `x` says, and then `x`.
 COUNTING = """
@@ -31,12 +33,12 @@ def onnx_bundle(folder, nodes, inputs, outputs, **manifest):
         f'<ir_version: 8, opset_import: ["": 17]> g ({_typed(inputs)}) => ({_typed(outputs)}) {{ {nodes} }}'
     )
     onnx.checker.check_model(model)
-    onnx.save(model, str(folder / verify.MODEL))
+    onnx.save(model, str(folder / MODEL))
     zeros = {
-        name: np.full([1] * len(shape), "" if dtype == verify.STRING else 0, verify.numpy_dtype(dtype))
+        name: np.full([1] * len(shape), "" if dtype == STRING else 0, numpy_dtype(dtype))
         for name, (dtype, shape) in inputs.items()
     }
-    verify.save_cases(folder / verify.CASES, [verify.Case("nothing", zeros, {})])
+    save_cases(folder / CASES, [Case("nothing", zeros, {})])
     specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in each.items()] for each in (inputs, outputs))
     seal(folder, manifest_of(*specs, **manifest))
     return folder

@@ -10,12 +10,13 @@ from unittest.mock import patch
 
 import keras
 
-from keras_attn_export._graphs.onnx_file import write
-from keras_attn_export._graphs.traced import Traced
-from keras_attn_export._lowerings.lower import _is_written_plainly, _lowered, _sized, _traced, takes_rotations
-from keras_attn_export._model.signature import model_signature
-from keras_attn_export._options import ADAPTIVE, PORTABLE, Options
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.inference import open_session, run_session
+from keras_attn_export._lowering_names import ADAPTIVE, PORTABLE
+from keras_attn_export._lowerings.lower_model import _is_written_plainly, _lowered, _sized, _traced, takes_rotations
+from keras_attn_export._onnx.model_files import write
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._options import Options
+from keras_attn_export._signature.signature import model_signature
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing.attention_calls import Call
 from keras_attn_export._tracing.saved_model import traced_function
@@ -41,10 +42,10 @@ class Written:
 
     @cached_property
     def session(self):
-        return verify.open_session(self.path)
+        return open_session(self.path)
 
     def run(self, inputs):
-        return verify.run_session(self.session, inputs)
+        return run_session(self.session, inputs)
 
 
 class Unproven:

@@ -23,9 +23,9 @@ from contract_cases import CASES, VARIANTS
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn.decoding import greedy
 from keras_attn_export import export_model
-from keras_attn_export._export import export
-from keras_attn_export._lowerings import batched
-from keras_attn_export._standalone import verify
+from keras_attn_export._export import export_model as export
+from keras_attn_export._lowerings.forms import adaptive_gpu
+from keras_attn_export._options import Options
 
 FORMS = {  # lowering, precision, provider
     "portable": ("portable", "float32", "cuda"),
@@ -111,10 +111,9 @@ def write(folder, name):
     if layer == "timed_answer":  # nothing tells the exporter that the mask of a GRU is made of lengths
         options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
     with contextlib.ExitStack() as patches:
-        as_for = verify.PROVIDERS["cpu"]._replace(written_for=verify.PROVIDERS[provider].written_for)
-        patches.enter_context(patch.dict(verify.PROVIDERS, cpu=as_for))
+        patches.enter_context(patch.object(Options, "written_for", Options(provider=provider).written_for))
         if form == LARGE:
-            patches.enter_context(patch.dict(batched.AT_ONCE, batched.NOTHING))
+            patches.enter_context(patch.dict(adaptive_gpu.AT_ONCE, adaptive_gpu.NOTHING))
         bundle = export_model(model_of(layer), folder / name, **options)
     if any(lowering in each["lowering"] for each in bundle.manifest["layers"]):
         return "written"

@@ -5,7 +5,7 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
-from keras_attn_export._graphs.walk import all_nodes
+from keras_attn_export._onnx.traversal import all_nodes
 
 
 def small_graph(nodes, given="float[n, 4] x", made="float[n, 4] y", **constants):

@@ -7,7 +7,7 @@ import numpy as np
 
 def traced(model, folder, names=()):
     """What tracing gives, with the layers of these names known."""
-    from keras_attn_export._model.signature import model_signature
+    from keras_attn_export._signature.signature import model_signature
     from keras_attn_export._tracing.saved_model import write_saved_model
     from keras_attn_export._tracing.to_onnx import trace
 
@@ -43,10 +43,10 @@ def with_texts(model):
     """A model with the functions on strings that it calls, at an opset that has their operators."""
     from onnx import version_converter
 
-    from keras_attn_export._graphs.onnx_file import with_functions
-    from keras_attn_export._graphs.text_functions import opset_of_texts, text_functions
-    from keras_attn_export._lowerings.hashes import hash_functions, opset_of_hashes
+    from keras_attn_export._operators.text.hash_functions import hash_functions, opset_of_hashes
+    from keras_attn_export._operators.text.string_functions import opset_of_texts, text_functions
     from keras_attn_export._options import TRACED_OPSET
+    from keras_attn_export._passes.finalize import with_functions
 
     opset = max(TRACED_OPSET, opset_of_texts(model), opset_of_hashes(model))
     functions = [*text_functions(model, opset), *hash_functions(model, opset)]

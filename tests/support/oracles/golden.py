@@ -2,9 +2,11 @@
 
 import keras
 
-from keras_attn_export._model.golden_cases import golden_cases
-from keras_attn_export._model.signature import model_signature
+from keras_attn_export._format.names import Case
+from keras_attn_export._golden_cases.case_generation import golden_cases
 from keras_attn_export._options import Options
+from keras_attn_export._rounding.rounding_error import with_rounding
+from keras_attn_export._signature.signature import model_signature
 
 
 def cases_of(model, samples=None, **options):
@@ -17,6 +19,13 @@ def sequence(name="x", size=4):
 
 def integers(name, *shape, dtype="int32"):
     return keras.Input(shape, dtype=dtype, name=name)
+
+
+def rounding(model, inputs, precision="float32", name="out"):
+    """The rounding limits of one output for some inputs, and the output."""
+    signature = model_signature(model)
+    (case,) = with_rounding(signature, [Case("base", inputs, signature.run(inputs))], precision)
+    return case.rounding[name], case.outputs[name]
 
 
 def usual(found):

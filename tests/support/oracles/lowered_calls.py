@@ -11,14 +11,15 @@ from reference import NORMALIZERS
 from tolerances import assert_close, assert_identical
 
 from keras_attn._maths.normalizers import SOFTMAX
-from keras_attn._tensors import Heads, Pairs
-from keras_attn_export._graphs.onnx_file import with_functions
-from keras_attn_export._graphs.traced import DOMAIN, Traced
-from keras_attn_export._lowerings import bodies, ragged
-from keras_attn_export._lowerings.function import function
-from keras_attn_export._options import BATCHED
+from keras_attn._types import Heads, Pairs
+from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._lowerings import lowering_choice
+from keras_attn_export._lowerings.attention_function import function
+from keras_attn_export._lowerings.forms import ragged
+from keras_attn_export._onnx.traced_model import DOMAIN, Traced
+from keras_attn_export._options import Options
+from keras_attn_export._passes.finalize import with_functions
 from keras_attn_export._precision.float16 import to_float16
-from keras_attn_export._standalone import verify
 from keras_attn_export._tracing.attention_calls import Call
 
 SCALE = 0.5
@@ -315,13 +316,15 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
 
     A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
     """
-    call, provider = plan.call(), provider or verify.PROVIDERS[providers.chosen()].written_for
+    call, provider = plan.call(), provider or Options(provider=providers.chosen()).written_for
     if provider != "cpu":
-        form = bodies.lowering_of(call, "adaptive" if form in ("large", BATCHED) else form, provider)
+        form = lowering_choice.lowering_of(call, "adaptive" if form in ("large", BATCHED) else form, provider)
     if form == "large":
         written = function(call, ragged.body, opset)
     else:
-        written = bodies.function_of(call, form, opset, "cuda" if form == BATCHED else provider, only_large=True)
+        written = lowering_choice.function_of(
+            call, form, opset, "cuda" if form == BATCHED else provider, only_large=True
+        )
     return providers.opened(model_of(call, written, opset, precision))
 
 

@@ -9,8 +9,8 @@ import onnxruntime as ort
 import tensorflow as tf
 from traced_models import with_texts
 
-from keras_attn_export._graphs.external_data import with_weights
-from keras_attn_export._standalone.verify import decoded
+from keras_attn_export._format.dtypes import decoded
+from keras_attn_export._onnx.external_data import with_weights
 from keras_attn_export._tracing.to_onnx import trace
 
 

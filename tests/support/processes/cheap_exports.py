@@ -17,17 +17,18 @@ from pathlib import Path
 
 import pytest
 
+import keras_attn_export
 from keras_attn_export import ExportError
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.cases import load_cases
 from keras_attn_export._thresholds import LARGE, From
-from keras_attn_export._tracing.fresh_process import task
+from keras_attn_export._tracing.saved_model_worker import task
 
 FEW_PAIRS = 256  # cases of 17 queries and keys are long then, and take both forms of a file that decides by size
 
 
 @cache
 def worker():
-    script = Path(verify.__file__).with_name("saved_model_run.py")
+    script = Path(keras_attn_export.__file__).with_name("_processes") / "saved_model_run.py"
     command = [sys.executable, "-P", str(Path(__file__).with_name("saved_model_worker.py")), str(script)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -42,7 +43,7 @@ def worker():
 
 
 class WorkerRun:
-    """`keras_attn_export._tracing.fresh_process.SavedModelRun`, by the one process."""
+    """`keras_attn_export._tracing.saved_model_worker.SavedModelRun`, by the one process."""
 
     _latest = None
 
@@ -67,7 +68,7 @@ class WorkerRun:
         self._wait()
         if self._answer:
             raise ExportError(f"The SavedModel was written but does not run in a fresh process: {self._answer}")
-        return [case.outputs for case in verify.load_cases(self._results)]
+        return [case.outputs for case in load_cases(self._results)]
 
     def _wait(self):
         if self._answer is None:
@@ -75,8 +76,8 @@ class WorkerRun:
 
 
 CHEAP = {
-    "keras_attn_export._export.export.SavedModelRun": WorkerRun,
-    "keras_attn_export._atomic_writes._sync": lambda _: None,
+    "keras_attn_export._export.export_model.SavedModelRun": WorkerRun,
+    "keras_attn_export._bundle.atomic_writes._sync": lambda _: None,
 }
 REAL = {name: pkgutil.resolve_name(name) for name in CHEAP}
 ALL_PAIRS = dict(LARGE)

@@ -1,4 +1,4 @@
-"""Script: stop exports at every line of `_atomic_writes.py`, and check the bundle that is left.
+"""Script: stop exports at every line of `atomic_writes.py`, and check the bundle that is left.
 
 `python killing.py FOLDER` prints JSON. It is a process of its own since it forks for each line: a fork needs a process
 with few threads, in which slow imports are done.
@@ -17,10 +17,11 @@ from pathlib import Path
 
 from onnx_bundles import manifest_of
 
-from keras_attn_export import BundleError, _atomic_writes, load_bundle
-from keras_attn_export._atomic_writes import atomic_folder, old_path
-from keras_attn_export._bundle.folder import seal, unless_replaceable
-from keras_attn_export._standalone.verify import Spec
+from keras_attn_export import BundleError, load_bundle
+from keras_attn_export._bundle import atomic_writes
+from keras_attn_export._bundle.atomic_writes import atomic_folder, old_path
+from keras_attn_export._bundle.bundle_files import seal, unless_replaceable
+from keras_attn_export._format.manifest import Spec
 
 
 def make_bundle(folder, name):
@@ -58,12 +59,12 @@ def exit_code_of_fork(function):
 
 
 def run_traced(function, line=0, action=None):
-    """Run a function, call `action` at an executed line of `_atomic_writes.py`, and return the number of lines."""
+    """Run a function, call `action` at an executed line of `atomic_writes.py`, and return the number of lines."""
     count = 0
 
     def trace(frame, event, _):
         nonlocal count
-        if frame.f_code.co_filename != _atomic_writes.__file__:
+        if frame.f_code.co_filename != atomic_writes.__file__:
             return None
         if event == "line":
             count += 1

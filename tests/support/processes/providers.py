@@ -16,7 +16,10 @@ import pytest
 import tolerances
 
 from keras_attn_export import Bundle, export_model, verify_bundle
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.inference import open_session
+from keras_attn_export._format.names import MODEL, ExportError
+from keras_attn_export._format.providers import PROVIDERS
+from keras_attn_export._format.session import check_placement
 
 BY_DEFAULT = {"contract": (export_model, Bundle.run), "bundle": (verify_bundle, Bundle.run)}
 """By folder of tests what takes the provider of the run where a call names none."""
@@ -28,7 +31,7 @@ _chosen = "cpu"
 def pytest_addoption(parser):
     parser.addoption(
         "--provider",
-        choices=sorted(verify.PROVIDERS),
+        choices=sorted(PROVIDERS),
         default="cpu",
         help="where onnxruntime runs lowered calls and bundles, in tests/lowerings, tests/contract and tests/bundle",
     )
@@ -46,9 +49,9 @@ def choose(provider):
         return
     try:
         opened(onnx.parser.parse_model(EMPTY))
-    except verify.ExportError as error:
+    except ExportError as error:
         raise pytest.UsageError(f"--provider {provider}: {' '.join(str(error).split())}") from error
-    lenience = verify.PROVIDERS[provider].lenience
+    lenience = PROVIDERS[provider].lenience
     for dtype, (relative, absolute) in tolerances.TOLERANCES.items():
         tolerances.TOLERANCES[dtype] = (lenience * relative, lenience * absolute)
 
@@ -69,7 +72,7 @@ def opened(model):
     """A session of a model on exactly the provider of this run, without TF32; `ProviderError` where that cannot be."""
     if _chosen != "cpu":
         return Placed(model)
-    return ort.InferenceSession(model.SerializeToString(), providers=[verify.PROVIDERS["cpu"].name])
+    return ort.InferenceSession(model.SerializeToString(), providers=[PROVIDERS["cpu"].name])
 
 
 @cache
@@ -85,14 +88,15 @@ class Placed:
     numbers = count()
 
     def __init__(self, model):
-        file = scratch() / verify.MODEL
+        file = scratch() / MODEL
         file.write_bytes(model.SerializeToString())
-        prefix = f"{scratch()}/{next(self.numbers)}"
-        self._session, self._shown = verify.open_session(file, _chosen, profile_prefix=prefix), False
+        options = ort.SessionOptions()
+        options.enable_profiling, options.profile_file_prefix = True, f"{scratch()}/{next(self.numbers)}"
+        self._session, self._shown = open_session(file, _chosen, session_options=options), False
 
     def run(self, names, inputs):
         outputs = self._session.run(names, inputs)
         if not self._shown:
-            verify.check_placement(Path(self._session.end_profiling()), _chosen)
+            check_placement(Path(self._session.end_profiling()), _chosen)
             self._shown = True
         return outputs

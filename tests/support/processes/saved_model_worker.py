@@ -4,10 +4,11 @@ import json
 import runpy
 import sys
 
-run = runpy.run_path(sys.argv[1])["main"]
+script = runpy.run_path(sys.argv[1])
+script["isolate"]()
 for line in sys.stdin:
     try:
-        run(*json.loads(line))
+        script["main"](*json.loads(line))
         answer = ""
     except Exception as error:  # noqa: BLE001 - it is the answer
         answer = f"{type(error).__name__}: {error}"

@@ -24,7 +24,7 @@ def test_layer_tests_leave_tensorflow_to_the_tests_that_need_it():
 def test_the_rule_finds_the_tests_of_every_layer():
     found = {path.name for path in SUPPORT.parent.rglob("test_*.py") if is_layer_test(path)}
     expected = {path.name for path in SUPPORT.parent.rglob("test_contract*.py")}
-    assert expected | {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_pooling.py"} <= found
+    assert expected | {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_attention_pooling.py"} <= found
     assert found.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
 
 

@@ -10,7 +10,8 @@ import pytest
 from tolerances import TOLERANCES
 
 from keras_attn_export import ProviderError
-from keras_attn_export._standalone import verify
+from keras_attn_export._format import session
+from keras_attn_export._format.providers import PROVIDERS
 
 PLAN = lowered_calls.Plan(lengths="examples")
 
@@ -18,9 +19,7 @@ PLAN = lowered_calls.Plan(lengths="examples")
 @pytest.fixture
 def on_cuda(monkeypatch):
     """As `--provider cuda` on a machine that has it, where the CPU stands for it."""
-    monkeypatch.setitem(
-        verify.PROVIDERS, "cuda", verify.PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={})
-    )
+    monkeypatch.setitem(PROVIDERS, "cuda", PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={}))
     monkeypatch.setattr(providers, "_chosen", "cpu")
     for dtype, tolerance in TOLERANCES.items():
         monkeypatch.setitem(TOLERANCES, dtype, tolerance)
@@ -37,7 +36,7 @@ def test_a_provider_that_is_absent_ends_the_run(monkeypatch):
 @pytest.mark.usefixtures("on_cuda")
 def test_bodies_are_those_of_the_provider_and_limits_are_wider():
     relative, _ = TOLERANCES["float32"]
-    assert relative == verify.PROVIDERS["cuda"].lenience * 1e-5
+    assert relative == PROVIDERS["cuda"].lenience * 1e-5
     run = lowered_calls.session(PLAN, "adaptive", 18).run  # which is in blocks of queries there
     inputs = PLAN.inputs(3, 5)
     np.testing.assert_allclose(run(None, inputs)[0], lowered_calls.expected(PLAN, inputs)[0], atol=1e-5)
@@ -54,7 +53,7 @@ def test_attention_elsewhere_is_an_error(monkeypatch):
                 event["args"]["provider"] = "OtherExecutionProvider"
         return events
 
-    monkeypatch.setattr(verify.json, "loads", softmax_elsewhere)
+    monkeypatch.setattr(session.json, "loads", softmax_elsewhere)
     run = lowered_calls.session(PLAN, "portable", 18).run
     with pytest.raises(ProviderError, match=r"^Attention did not run on CPUExecutionProvider alone: of layer `layer`"):
         run(None, PLAN.inputs(3, 5))

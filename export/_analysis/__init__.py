@@ -1,1 +1,0 @@
-"""What can be asked of a finished bundle: how fast it is, and where a mismatch begins."""

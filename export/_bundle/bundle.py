@@ -1,0 +1,220 @@
+"""A bundle: a folder with the SavedModel, the ONNX file, the manifest, and the cases that compare them with Keras."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import BundleError
+from .._format.array_checks import check_arrays
+from .._format.inference import check_provider, open_session, run_session
+from .._format.input_arrays import checked_inputs
+from .._format.manifest import Manifest
+from .._format.names import MODEL, Case
+from .._format.parity_report import ParityReport
+from .._format.providers import short_name
+from .._format.session_options import checked_config, session_options
+from .bundle_files import checked_manifest, restore_bundle
+from .notebook_view import notebook_view
+from .untrusted_input import REPORT, read_json
+
+USER_CASE = "your inputs"  # name of a case with inputs of the caller
+SHAPES = 1024  # of inputs that a bundle remembers to have taken
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An exported model, ready to run.
+
+    Attributes:
+        path: The folder.
+        manifest: The content of `manifest.json`; see `docs/export.md` for its keys.
+
+    Example:
+        >>> bundle = load_bundle("bundle")  # doctest: +SKIP
+        >>> bundle.run({"queries": queries, "keys": keys, "values": values, "valid_lens": lens})  # doctest: +SKIP
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    _sessions: dict[Any, Any] = field(default_factory=dict, compare=False)
+    _taken: set[Any] = field(default_factory=set, compare=False)
+    _opening: Any = field(default_factory=threading.Lock, compare=False)
+
+    def __repr__(self) -> str:
+        """Say in one line where it is and what it holds."""
+        entries = self.entries
+        kinds = f"model={entries.model!r}, precision={entries.precision!r}, opset={entries.opset}"
+        return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {kinds})"
+
+    def _repr_html_(self) -> str | None:
+        """Show in a notebook what it takes and gives, what the check found, and how to run it."""
+        try:
+            return notebook_view(self.path, self.entries, self.report)
+        except (BundleError, OSError):  # its files are gone: a notebook then shows the line
+            return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle without the sessions; the copy opens its own."""
+        return Bundle, (self.path, self.manifest)
+
+    @cached_property
+    def entries(self) -> Manifest:
+        """The manifest by attribute, for this package."""
+        return Manifest.of(self.manifest)
+
+    @cached_property
+    def report(self) -> ParityReport:
+        """The parity report of the export."""
+        file = self.path / REPORT
+        try:
+            return ParityReport.of(read_json(file))
+        except OSError as error:
+            raise BundleError(f"Cannot read {file}: {error.strerror}.") from error
+        except ValueError as error:
+            raise BundleError(f"{file} is not a parity report: {error}. Export the model again.") from error
+
+    def session(
+        self,
+        provider: str = "cpu",
+        *,
+        threads: int | None = None,
+        config: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return the onnxruntime session for a provider and options, opened once and shared by all threads.
+
+        `Bundle.run` uses the session without options. To use another session, call its own `run`.
+
+        Args:
+            provider: Where to run, as in `export_model`.
+            threads: The number of threads for one run, `intra_op_num_threads`; `None` leaves it to onnxruntime, which
+                uses all cores.
+            config: Config entries of the `onnxruntime.SessionOptions` by key, such as
+                `{"session.intra_op.allow_spinning": "0"}`.
+            **options: Attributes of the `onnxruntime.SessionOptions`, such as `enable_cpu_mem_arena=False`.
+
+        Raises:
+            InputError: onnxruntime has no such option, or refuses its value.
+            ProviderError: The provider is missing, or onnxruntime fell back to another one.
+            BundleError: onnxruntime cannot load the model.
+        """
+        provider = short_name(provider)
+        if threads is not None:
+            options["intra_op_num_threads"] = threads
+        checked = checked_config(config)
+        asked = options or checked
+        key = (provider, repr(sorted(options.items())), repr(sorted(checked.items()))) if asked else provider
+        with self._opening:
+            if key not in self._sessions:
+                made = session_options(check_provider(provider), options, checked) if asked else None
+                self._sessions[key] = open_session(self.path / MODEL, provider, session_options=made)
+            return self._sessions[key]
+
+    def run(self, inputs: Any, *, provider: str = "cpu") -> dict[str, np.ndarray]:
+        """Run the ONNX file.
+
+        Args:
+            inputs: Arrays by input name, or a list in the order of the inputs, or the array itself if there is only one
+                input. Dtypes and shapes are those of the manifest. Numbers of another width are converted, and integers
+                to floats; floats are never converted to integers.
+            provider: Where to run, as in `export_model`.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            InputError: A name, dtype or shape does not fit; the message says which and how.
+            ProviderError: The provider is missing, or onnxruntime fell back to another one.
+            ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
+        """
+        return run_session(self.session(provider), self._checked(inputs))
+
+    def _checked(self, inputs: Any) -> Mapping[str, np.ndarray]:
+        """Return the inputs as the file takes them; a dict of arrays like those of a run before is taken as it is."""
+        if type(inputs) is not dict:
+            return checked_inputs(self.entries, inputs)
+        like = tuple(
+            [(name, each.dtype, each.shape) if type(each) is np.ndarray else None for name, each in inputs.items()]
+        )
+        if like in self._taken:
+            return inputs
+        checked = checked_inputs(self.entries, inputs)
+        if len(self._taken) < SHAPES and all(checked[name] is array for name, array in inputs.items()):
+            self._taken.add(like)
+        return checked
+
+    def write_report(
+        self,
+        path: str | Path | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        live: bool = False,
+        labels: Mapping[str, Sequence[str]] | None = None,
+        provider: str = "cpu",
+    ) -> Path:
+        """Write one HTML file with examples, attention, the signature and the comparison with Keras; it loads nothing.
+
+        Args:
+            path: The file to write; `None` for a file beside the bundle, with its name. An earlier report is replaced,
+                any other file is not.
+            inputs: Arrays by input name, whose predictions and attention are shown; `None` for the samples of the
+                export, or generated inputs.
+            live: Whether the page contains the model and onnxruntime-web, about 6 MB. It then replays the golden cases
+                in its reader's browser, and has a form that runs the model. onnxruntime-web must be installed by npm,
+                in this folder or one above it.
+            labels: The names of ids, by the input or output that holds the ids: a string for each id, such as a
+                vocabulary. For an output of class scores with as many classes as labels, the best classes are shown
+                with their probabilities or scores.
+            provider: Where `inputs` run, as in `export_model`.
+
+        Returns:
+            The file.
+
+        Raises:
+            InputError: `inputs` do not fit the model, or `labels` name an input or output that it does not have.
+            BundleError: A file of the bundle cannot be read.
+            ExportError: The file cannot be written, a file of another kind is in its place, or a live page lacks what
+                it needs.
+        """
+        from .._report.page_content import page_content
+        from .._report.write_report import check_report_path, default_report_path, write_page
+
+        page = default_report_path(self.path) if path is None else Path(path)
+        check_report_path(page)
+        case = None if inputs is None else self._user_case(inputs, provider)
+        content = page_content(self.path, self.entries, self.report, case, labels=labels, live=live)
+        return write_page(page, content, live=live)
+
+    def _user_case(self, inputs: Mapping[str, Any], provider: str) -> Case:
+        """Return a user's inputs with the outputs of the ONNX model."""
+        checked = checked_inputs(self.entries, inputs)
+        outputs = self.run(checked, provider=provider)
+        check_arrays(f"{self.path / MODEL} answers", "output", outputs, self.entries.outputs)
+        return Case(USER_CASE, {name: np.asarray(array) for name, array in checked.items()}, outputs)
+
+
+def load_bundle(path: str | Path) -> Bundle:
+    """Open a bundle after checking its manifest and the hash of every file.
+
+    If an export was killed while it replaced the bundle, the old one is put back first, with a warning.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        The bundle, ready to run.
+
+    Raises:
+        BundleError: The folder is missing, incomplete or altered, is not a bundle, is of an unknown schema version, or
+            needs a newer onnxruntime than is installed.
+    """
+    folder = Path(path)
+    restore_bundle(folder)
+    return Bundle(folder, checked_manifest(folder))

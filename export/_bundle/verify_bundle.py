@@ -1,0 +1,123 @@
+"""The check of a bundle: its golden cases, and a user's own arrays beside the model that they are for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import InputError
+from .._format.dtypes import numpy_dtype
+from .._format.inference import run_cases
+from .._format.input_arrays import widened
+from .._format.names import MODEL
+from .._format.parity_report import ParityReport, ParityRow, compared
+from .._format.providers import short_name
+from .._options import Options
+from .._signature.load_model import check_model, loaded_model
+from .bundle import Bundle, load_bundle
+from .untrusted_input import golden_cases
+
+if TYPE_CHECKING:
+    import keras
+
+SAMPLES, SAMPLES_AGAIN = "samples", "samples of this run"  # the latter where an export had samples too
+
+
+def verify_bundle(
+    path: str | Path,
+    *,
+    provider: str = "cpu",
+    samples: Mapping[str, Any] | None = None,
+    model: keras.Model | str | Path | None = None,
+    safe_mode: bool = True,
+) -> ParityReport:
+    """Replay the golden cases of a bundle in onnxruntime, and compare the outputs with those that Keras gave.
+
+    With `samples` and `model`, your own arrays are a further case, called "samples": Keras runs the model on them, and
+    onnxruntime the bundle; the rule of the golden cases applies. Keras and its backend are loaded only for this.
+
+    Args:
+        path: The bundle.
+        provider: Where to run, as in `export_model`.
+        samples: Arrays by input name, all in one batch, as for `export_model`.
+        model: The model that was exported, or the path of its `.keras` file.
+        safe_mode: Whether code in that file is refused; see `keras.saving.load_model`.
+
+    Returns:
+        The comparison, in which every output matches.
+
+    Raises:
+        BundleError: As for `load_bundle`.
+        ProviderError: The provider is missing, or is not the one that ran.
+        ParityError: An output differs; the error's `report` holds every comparison.
+        InputError: `samples` do not fit, or there are samples without a model or a model without samples.
+        UnsupportedModelError: Keras cannot load the model.
+    """
+    if samples is None and model is not None:
+        raise InputError("`model` needs `samples`: what Keras gave for the golden cases is in the bundle.")
+    if samples is not None:
+        if model is None:
+            raise InputError(
+                "`samples` need `model`, the Keras model that was exported or its `.keras` file: only Keras can say "
+                "what is right for arrays that are not among the golden cases."
+            )
+        check_model(model)
+    provider = short_name(provider)
+    bundle, report = replayed(path, provider)
+    if samples is not None and model is not None:
+        file = Path(model) if isinstance(model, str | Path) else None
+        precision = bundle.entries.precision
+        options = Options(file=file, samples=samples, precision=precision, provider=provider, safe_mode=safe_mode)
+        rows = _rows_of_samples(bundle, report, model, options)
+        report = replace(report, rows=(*report.rows, *rows))
+    report.raise_if_failed()
+    return report
+
+
+def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
+    """Replay the golden cases of a bundle in onnxruntime, and compare them with the outputs Keras gave.
+
+    Returns:
+        The bundle, and the comparison, whatever came of it.
+
+    Raises:
+        BundleError: As for `load_bundle`.
+        ProviderError: The provider is absent, or is not the one that ran.
+    """
+    bundle = load_bundle(path)
+    exported = bundle.report
+    cases = golden_cases(bundle.path, bundle.entries)
+    rows = compared(
+        cases, run_cases(bundle.path / MODEL, cases, provider), bundle.entries.parity["tolerance"], provider
+    )
+    return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
+
+
+def _rows_of_samples(
+    bundle: Bundle, report: ParityReport, model: keras.Model | str | Path, options: Options
+) -> tuple[ParityRow, ...]:
+    taken = {row.case for row in report.rows}  # the samples of the export are a golden case of that name
+    name = next(name for name in (SAMPLES, SAMPLES_AGAIN) if name not in taken)
+    with _samples_by_their_name():
+        loaded = loaded_model(model, options)
+
+        from .._rounding.reference import case_of
+        from .._signature.unchanged_variables import unchanged_variables
+
+        dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in bundle.entries.outputs}
+        with unchanged_variables(loaded):
+            case = widened(case_of(name, loaded, options), dtypes)
+    actual = bundle.run(case.inputs, provider=options.provider)
+    return compared([case], [actual], bundle.entries.parity["tolerance"], options.provider)
+
+
+@contextlib.contextmanager
+def _samples_by_their_name() -> Iterator[None]:
+    """Let errors call the samples what they are called here; those of a model have `export_model`'s name for them."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("`sample_inputs", "`samples")) from error

@@ -1,0 +1,252 @@
+"""The export as its caller sees it: check what was asked, load the model, write the bundle and put it in place."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .._bundle.atomic_writes import atomic_folder
+from .._bundle.bundle import Bundle, load_bundle
+from .._bundle.bundle_files import unless_replaceable
+from .._dependencies import check_export_packages
+from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
+from .._format.inference import check_provider
+from .._format.names import MODEL
+from .._lowering_names import ADAPTIVE
+from .._options import Options, checked_options
+from .._progress import Progress, shown_progress
+from .._signature.load_model import check_model, loaded_model
+from .._tracing.saved_model_worker import SavedModelRun
+from .storage_errors import storage_errors
+
+if TYPE_CHECKING:
+    import keras
+
+    from .._rounding.reference import Reference
+    from .._signature.signature import Signature
+
+# What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
+# terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
+_ONE_AT_A_TIME = threading.RLock()
+
+
+IN_STEPS_REFUSED = (
+    "There is no `in_steps` (--in-steps). Export the encoder and the step by themselves, and write the loop around "
+    "them: docs/whole-answers.md has one, under `As two files`."
+)
+
+
+class StaticAxisWarning(UserWarning):
+    """An axis is static although the model seems to take several sizes of it."""
+
+
+def export_model(
+    model: keras.Model | str | Path,
+    path: str | Path,
+    *,
+    sample_inputs: Mapping[str, Any] | Any = None,
+    opset: int | None = None,
+    lowering: str = ADAPTIVE,
+    precision: str = "float32",
+    provider: str = "cpu",
+    tolerance: float | tuple[float, float] | None = None,
+    overwrite: bool = False,
+    progress: bool | Progress | None = None,
+    safe_mode: bool = True,
+    strict: bool = False,
+    static_axes: Mapping[str, int] | None = None,
+    calibration: Mapping[str, Any] | Any = None,
+    limit: float | None = None,
+    report: bool = False,
+    target: str | None = None,
+    saved_model: bool = True,
+    **refused: NoReturn,
+) -> Bundle:
+    """Export a Keras model to a bundle, and write it only if its outputs match Keras's on the golden cases.
+
+    Every variable of the model keeps its value, states of seed generators included, also if the export fails.
+
+    The golden cases cover several batch sizes and lengths. The SavedModel runs them in a fresh process without Keras,
+    and the ONNX file in onnxruntime; both are compared with Keras's outputs. `docs/export.md` says what this covers.
+
+    If Keras runs on JAX or torch, its outputs there are the reference. A separate process with TensorFlow then loads
+    the saved model and traces it; custom classes must be importable there.
+
+    Exports in several threads of one process take turns.
+
+    Args:
+        model: A Keras model of any kind, or the path of a `.keras` file.
+        path: The folder to write.
+        sample_inputs: Arrays by input name, or a list in the order of the inputs, or the array itself if there is only
+            one input. A subclassed model needs them, by the argument names of its `call`. With `None`, inputs are
+            drawn at random, according to the layers that they feed.
+        opset: ONNX opset, 18 to 24. `None` for the best one for the lowering: 24 for `"adaptive"` and `"fused"` if the
+            model has dot products, else 18.
+        lowering: How attention layers are written. `"adaptive"`: two forms, for small and large sizes, between which
+            the file chooses by the sizes of each request. `"portable"`: plain ONNX operators. `"fused"`: the ONNX
+            operator `Attention` for scaled dot products. With `provider="cuda"`, `"adaptive"` computes all examples at
+            once, in forms for a GPU. A layer that a lowering has no form for is written in plain operators; the
+            manifest says how each layer was written.
+        precision: `"float32"`; `"float16"`, in which softmax, statistics and whatever else needs it stay float32; or
+            `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
+            checked first, and then the converted one, against the same outputs of Keras.
+        provider: Where the file is to run, and where it is checked: `"cpu"`, `"cuda"`, `"openvino"` or another
+            execution provider. onnxruntime's name, such as `"OpenVINOExecutionProvider"`, works too. `docs/export.md`
+            lists all of them.
+        tolerance: What is allowed in addition to rounding, which is measured: a relative difference (relative to the
+            scale of a number, with a tenth of it as an absolute one), or a pair (relative, absolute). `None` allows
+            nothing more.
+        overwrite: Whether to replace an existing bundle; without it, an existing bundle is an error.
+        safe_mode: Whether code in a `.keras` file is refused; see `keras.saving.load_model`.
+        strict: Whether the warnings of the report, such as an output that never varies, are errors.
+        static_axes: Sizes of axes that must not be dynamic, by the names that they have in a bundle without this
+            argument, such as `batch` or `keys_length`. An axis that TensorFlow cannot trace with an unknown size
+            becomes static by itself, at its size in `sample_inputs`, with a warning.
+        target: The oldest onnxruntime that the file must run on, such as `"1.19"`; or `"standard"` for any runtime:
+            ONNX operators only, no functions, and no `If` that decides how attention is computed. It decides the opset
+            and the forms. `None` for the best ones with the installed onnxruntime.
+        calibration: For `precision="int8"`: some hundreds of rows of data like those the model will be used on, as
+            arrays like those of `sample_inputs`, or the path of an `.npz` or Parquet file. Convolutions and products
+            with weights then use integers with fixed ranges, unless that does much harm. With `None`, ranges are
+            measured whenever the model runs, and convolutions stay float32.
+        limit: The largest difference of int8 from float32 that is allowed on `calibration`, as a share of the largest
+            number of an output, such as 0.05. `None` allows any, and warns from 0.1 on.
+        saved_model: Whether the bundle holds the SavedModel, which TensorFlow Serving and `verify --trace` need. It is
+            written and compared in any case.
+        report: Whether to write a page that shows the bundle (`Bundle.write_report`), beside it and with its name.
+        progress: With `None`, a terminal shows the current step, and a terminal or a notebook shows at the end how
+            long each step took. `False` shows nothing. A function is called with the name of each step.
+        **refused: Nothing: any other name is an error. For `in_steps`, the error says what to use instead.
+
+    Returns:
+        The bundle, loaded from disk.
+
+    Raises:
+        UnsupportedModelError: The model, or an operator in it, cannot be exported.
+        InputError: Samples or `calibration` do not fit, samples are needed, or `static_axes` names an unknown axis.
+        ParityError: An output differs, or is further from float32 than `limit`; or, with `strict`, the report has a
+            warning.
+        ProviderError: The provider is missing, or did not compute all of attention.
+        BundleError: The folder cannot be written, or a bundle already exists there.
+        ExportError: An argument is wrong, or a package is missing.
+        TypeError: An argument has an unknown name.
+    """
+    if "in_steps" in refused:
+        raise ExportError(IN_STEPS_REFUSED)
+    if refused:
+        raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(refused))!r}")
+    file = Path(model) if isinstance(model, str | Path) else None
+    options = checked_options(
+        file=file,
+        samples=sample_inputs,
+        opset=opset,
+        lowering=lowering,
+        precision=precision,
+        provider=provider,
+        tolerance=tolerance,
+        # the code in a model of the caller's runs already, so only what is in a file may be unsafe
+        safe_mode=safe_mode and file is not None,
+        strict=strict,
+        saved_model=saved_model,
+        static_axes=static_axes,
+        target=target,
+        calibration=calibration,
+        limit=limit,
+    )
+    check_model(model)
+    check_export_packages()
+    place = Path(path)
+    with _ONE_AT_A_TIME, shown_progress(progress, done="Exported") as step:
+        step("Checking what is installed and the place to write")
+        check_provider(options.provider)
+        _check_name(place)
+        if report:
+            from .._report.write_report import check_report_path, default_report_path
+
+            check_report_path(default_report_path(place), in_a_folder=False)  # an export makes what is above it
+        refusal = functools.partial(unless_replaceable, overwrite=overwrite)
+        with atomic_folder(place, refusal) as folder:
+            with storage_errors(place, folder):
+                _write_bundle(folder, model, options, step)
+            _check_readable(folder)
+            step("Putting the bundle in place")
+        bundle = load_bundle(place)
+        if report:
+            step("Writing the report")
+            try:
+                bundle.write_report()
+            except ExportError as error:
+                raise ExportError(f"The bundle is in {place}, but its report was not written: {error}") from error
+        return bundle
+
+
+def _check_name(place: Path) -> None:
+    """Refuse the name of an ONNX file, which whoever gives it expects to find there."""
+    if place.suffix == ".onnx" and not place.is_dir():
+        raise BundleError(
+            f"{place} names a file, and a bundle is a folder that has the ONNX file in it. Choose a name for the "
+            f"folder, such as {place.stem}: the file is then {place.stem}/{MODEL}."
+        )
+
+
+def _write_bundle(folder: Path, model: keras.Model | str | Path, options: Options, step: Progress) -> None:
+    with SavedModelRun() as fresh:  # which imports TensorFlow meanwhile
+        step("Loading Keras and its backend")
+        loaded = loaded_model(model, options)
+
+        from .._signature.keras_messages import silence_on_dots
+        from .._signature.unchanged_variables import unchanged_variables
+
+        with silence_on_dots(), unchanged_variables(loaded):
+            try:
+                signature, reference = _filled(folder, loaded, options, step, fresh)
+            except UntraceableError as found:
+                step("Again with static axes, since TensorFlow cannot trace them as unknown")
+                shutil.rmtree(folder)
+                folder.mkdir()
+                options = replace(options, untraceable=found.reasons)
+                with SavedModelRun() as again:
+                    signature, reference = _filled(folder, loaded, options, step, again)
+    for name, why in reference.golden.static.items():
+        # that of a subclass which Keras runs on one size only was never said to be dynamic
+        if name in options.untraceable or (name not in options.static_axes and signature.is_functional):
+            warnings.warn(f"Axis `{name}` is static in the bundle. {why}", StaticAxisWarning, stacklevel=3)
+
+
+def _check_readable(folder: Path) -> None:
+    """Raise before anything is replaced where names or numbers of a bundle are beyond what is read of one."""
+    try:
+        load_bundle(folder).report  # noqa: B018 - which is read when it is asked for
+    except BundleError as error:
+        said = str(error).removesuffix(" Export the model again.")
+        raise UnsupportedModelError(f"A bundle of this model could not be read: {said}") from error
+
+
+def _filled(
+    folder: Path, model: keras.Model, options: Options, step: Progress, fresh: SavedModelRun
+) -> tuple[Signature, Reference]:
+    """Fill the empty folder of a bundle, here or from a process with TensorFlow; return the model and what it gives."""
+    import keras
+
+    from .._rounding.reference import reference_of
+
+    if keras.backend.backend() == "tensorflow":
+        from .._tracing.untraceable_axes import check_traceable
+        from .write_contents import write_contents
+
+        signature, reference = reference_of(model, options, step, check_traceable)
+        write_contents(folder, signature, reference, options, step, fresh)
+    else:
+        from .jax_and_torch import checked_places, write_contents_on_tensorflow
+
+        fresh.end()  # the process with TensorFlow has one of its own
+        places = checked_places(model)
+        signature, reference = reference_of(model, options, step)
+        write_contents_on_tensorflow(folder, signature, reference, options, step, places)
+    return signature, reference

@@ -1,0 +1,189 @@
+"""Export a model whose Keras runs on JAX or torch: its outputs are taken here, and a TensorFlow process traces it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from .._errors import ExportError, UnsupportedModelError
+from .._format.parity_report import ParityError
+from .._options import Options
+from .._progress import Progress
+from .._rounding.keras_implementations import (
+    LAYER_OUTPUTS,
+    PredictError,
+    begins_in,
+    layer_differing_from,
+    layer_differing_in_predict,
+)
+from .._rounding.reference import Reference
+from .._signature.keras_messages import first_line
+from .._signature.signature import Signature
+from .._tracing.saved_model_worker import end
+from .custom_objects import Places, places_of
+from .tensorflow_worker import Task
+
+# The modules of this process, whatever it did to find them, can be imported there too.
+_START = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from keras_attn_export._export.tensorflow_worker import main; main()"
+)
+
+
+def write_contents_on_tensorflow(
+    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, places: Places
+) -> None:
+    """Fill the empty folder of a bundle from a fresh process with TensorFlow.
+
+    Args:
+        folder: The folder; files that are not kept are written beside it.
+        signature: The model.
+        reference: What it gives on the backend of this process.
+        options: What was asked for.
+        step: Is told what is being done, here and there.
+        places: Where the custom classes and functions in the model are.
+
+    Raises:
+        UntraceableError: TensorFlow could trace it with some axes static; the folder's contents are worth nothing.
+        ParityError: An output differs; the message names the first layer that differs between the backends.
+        ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
+    """
+    step("Saving the model")
+    file = folder.with_name("model.keras")
+    with _saving(signature.model):
+        signature.model.save(file)
+    samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(signature.samples or {}))
+    task = Task(
+        folder=folder,
+        places=places,
+        floatx=keras.config.floatx(),
+        image_data_format=keras.config.image_data_format(),
+        policy=signature.model.dtype_policy.compute_dtype,
+        inputs=signature.inputs,
+        outputs=signature.outputs,
+        reference=reference,
+        options=replace(options, file=file, samples=samples),
+    )
+    step("Starting a process with TensorFlow")
+    with TensorFlowProcess(folder.parent) as process:
+        try:
+            process.carry_out(task, step)
+        except ParityError as error:
+            cases = reference.golden.cases
+            if isinstance(error, PredictError):
+                begins = begins_in(layer_differing_in_predict(signature, cases[0]))
+            else:
+                layer = layer_differing_from(folder.with_name(LAYER_OUTPUTS), signature, cases)
+                begins = begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
+            raise type(error)(f"{error}{begins}", error.report) from None
+
+
+def checked_places(model: keras.Model) -> Places:
+    """Return where the custom classes and functions in a model are, before anything costly is done.
+
+    Raises:
+        UnsupportedModelError: No other process can import one, or the model has no configuration.
+    """
+    with _saving(model):
+        return places_of(model)
+
+
+@contextlib.contextmanager
+def _saving(model: keras.Model) -> Iterator[None]:
+    try:
+        yield
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk, not the model
+        # the user's own `get_config`
+        raise UnsupportedModelError(
+            f"`{model.name}` cannot be saved, as a model on {keras.backend.backend()} must be for TensorFlow to trace "
+            f"it: {first_line(error)}"
+        ) from error
+
+
+class TensorFlowProcess:
+    """A fresh process in which Keras runs on TensorFlow; it ends with the block, and so does whatever it started.
+
+    It also ends when this process does, of whatever cause.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        """Start it. Files that it does not keep, and what it prints, go to the folder `scratch`."""
+        temporary = scratch / "temporary"
+        temporary.mkdir(exist_ok=True)  # a second time, where the first found axes that cannot be traced
+        self._printed = scratch / "printed_by_tensorflow.txt"
+        with self._printed.open("wb") as printed:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=printed,
+                env=_environment(temporary),
+                start_new_session=True,  # a group of its own, so that it can be ended with all it has started
+            )
+
+    def __enter__(self) -> TensorFlowProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS, for one that ended
+                os.killpg(self._process.pid, signal.SIGKILL)
+        end(self._process)
+
+    def carry_out(self, task: Task, step: Progress) -> None:
+        """Send a task and wait for its end.
+
+        Raises:
+            UntraceableError: What was raised there.
+            ExportError: What was raised there, or the process ended without a word.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and says below why
+            for content in (sys.path, task):
+                pickle.dump(content, stdin)
+            stdin.flush()
+        while True:
+            try:
+                kind, content = pickle.load(stdout)
+            except (EOFError, pickle.UnpicklingError):
+                raise ExportError(self._last_words()) from None
+            if kind == "done":
+                return
+            if kind == "error":
+                raise content
+            step(content)
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        lines = self._printed.read_text(encoding="utf-8", errors="replace").splitlines()
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"The process with TensorFlow, which traces the model, {how}: {last}"
+
+
+def _environment(temporary: Path) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)),  # so that nothing of it stays when it is killed
+    }
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # the backend of this process holds memory there too
+    environment.pop("XLA_FLAGS", None)  # TensorFlow ends the process over a flag that only JAX's XLA knows
+    return environment

@@ -1,0 +1,166 @@
+"""Trace a model of another backend: what `other_backend.py` starts in a fresh process, where Keras is on TensorFlow.
+
+A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None), or
+("error", what is to be raised there): an `UntraceableError` or an `ExportError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import ExportError, UnsupportedModelError, UntraceableError
+
+if TYPE_CHECKING:
+    import keras
+
+    from .._options import Options
+    from .._progress import Progress
+    from .._rounding.reference import Reference
+    from .._signature.signature import InputSpec, Signature
+    from .custom_objects import Places
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to export, and what it must agree with.
+
+    Attributes:
+        folder: The empty folder that becomes the bundle.
+        places: Where the custom classes and functions in it are.
+        floatx: Keras's default float type.
+        image_data_format: Keras's default order of image axes.
+        policy: The dtype policy for layers that a subclass makes without saying theirs.
+        inputs: The inputs of its signature.
+        outputs: The names of its outputs.
+        reference: What it gives on another backend.
+        options: The options of the export: the file is that of the model as it was saved there, and the samples are
+            those that a subclassed model is called with first.
+    """
+
+    folder: Path
+    places: Places
+    floatx: str
+    image_data_format: str
+    policy: str
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    reference: Reference
+    options: Options
+
+
+def main() -> None:
+    """Carry out the task that comes through standard input."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the user's modules print must not come between the replies
+
+    def reply(kind: str, content: Any = None) -> None:
+        pickle.dump((kind, content), replies)
+        replies.flush()
+
+    try:
+        task = pickle.load(sys.stdin.buffer)
+        threading.Thread(target=_end_with_the_other, daemon=True).start()
+        _carry_out(task, lambda name: reply("step", name))
+    except (UntraceableError, ExportError) as error:
+        reply("error", error)
+    except Exception as error:  # noqa: BLE001 - the process that waits raises it
+        reply("error", _crash(error))
+    else:
+        reply("done")
+
+
+def _end_with_the_other() -> None:
+    """Wait until the process that waits is gone, which closes the pipe, and end this one and all that it started."""
+    os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
+    with contextlib.suppress(AttributeError):  # no process groups on Windows
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _crash(error: Exception) -> ExportError:
+    """Return what to raise for an error that is no sentence, with its traceback as a note."""
+    line = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    crash = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
+    crash.add_note(traceback.format_exc())
+    return crash
+
+
+def _carry_out(task: Task, step: Progress) -> None:
+    from .._tracing.saved_model_worker import SavedModelRun
+
+    with SavedModelRun() as fresh:  # which imports TensorFlow too, meanwhile
+        step("Loading TensorFlow and the model")
+        from .write_contents import write_contents
+
+        write_contents(task.folder, *on_tensorflow(task, _loaded(task)), task.options, step, fresh)
+
+
+def _loaded(task: Task) -> keras.Model:
+    import keras
+
+    import keras_attn  # noqa: F401 - registers the layers
+
+    from .._signature.keras_messages import first_line
+    from .custom_objects import imported
+
+    keras.config.set_floatx(task.floatx)
+    keras.config.set_image_data_format(task.image_data_format)
+    keras.config.set_dtype_policy(task.policy)
+    objects = imported(task.places)
+    try:
+        return keras.saving.load_model(task.options.file, objects, compile=False, safe_mode=task.options.safe_mode)
+    except OSError as error:
+        if error.errno is not None:
+            raise  # the disk, not the model
+        raise UnsupportedModelError(f"Keras cannot load on TensorFlow what it saved: {error}") from error
+    except Exception as error:
+        # the user's own `from_config`, `build` and `call`
+        raise UnsupportedModelError(
+            f"The model runs on {task.reference.backend}, but cannot be made again on TensorFlow, where it is traced: "
+            f"{first_line(error)}"
+        ) from error
+
+
+def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]:
+    """Return the model that TensorFlow can trace, and the task's reference in the dtypes that it has there.
+
+    Raises:
+        UnsupportedModelError: The model does not run on TensorFlow, or has other inputs or outputs there.
+    """
+    from .._format.input_arrays import widened
+    from .._format.names import Case
+    from .._signature.keras_messages import first_line
+    from .._signature.signature import model_signature
+
+    reference = task.reference
+    try:
+        signature = model_signature(model, task.options.samples, task.options.file)
+        outputs = signature.run(reference.golden.cases[0].inputs)
+    except Exception as error:
+        # the user's own layers
+        raise UnsupportedModelError(
+            f"`{model.name}` runs on {reference.backend}, but not on TensorFlow, where it is traced: "
+            f"{first_line(error)}"
+        ) from error
+    here = [spec.name for spec in signature.inputs], signature.outputs
+    there = [spec.name for spec in task.inputs], task.outputs
+    if here != there:
+        raise UnsupportedModelError(
+            f"`{model.name}` has inputs and outputs {here} on TensorFlow, where it is traced, but {there} on "
+            f"{reference.backend}."
+        )
+    dtypes = {name: array.dtype for name, array in outputs.items()}
+    golden = replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases])
+    converted = [widened(case, dtypes) for case in reference.converted_cases]
+    predicted = None if reference.predicted is None else widened(Case("", {}, reference.predicted), dtypes).outputs
+    reference = replace(reference, golden=golden, converted_cases=converted, predicted=predicted)
+    return replace(signature, inputs=task.inputs), reference

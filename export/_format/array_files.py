@@ -1,0 +1,32 @@
+"""Read arrays from an `.npz` file that may be damaged or malicious."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from .names import Arrays
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Return the arrays of an `.npz` file by name. Pickled arrays are refused, because unpickling can run code.
+
+    Raises:
+        ValueError: If the file is not an `.npz` file of plain arrays.
+        OSError: If the file cannot be opened.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            path.open("rb").close()  # raises if the file is missing
+            raise ValueError("it is no zip archive")
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy"): _read_array(archive, name) for name in archive.namelist()}
+    except Exception as error:  # zipfile, zlib, lzma and NumPy raise errors of many classes for damaged files
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        raise ValueError(f"{path} is not an .npz file of plain arrays: {error}") from error
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)

@@ -1,0 +1,38 @@
+"""Read golden cases from the `.npz` file of a bundle."""
+
+from pathlib import Path
+
+import numpy as np
+
+from .names import Arrays, BundleError, Case
+
+ZERO_STEP = np.iinfo(np.int16).min  # for a rounding limit of 0; other limits are 2 ** (step / 2)
+
+
+def load_cases(path: Path) -> list[Case]:
+    """Return the golden cases in a file.
+
+    Raises:
+        BundleError: If the file does not contain golden cases.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:  # unpickling could run code
+            arrays: Arrays = {key: file[f"{key}.npy"] for key in file.files}
+        names = arrays.pop("cases").tolist()
+        groups: dict[tuple[str, str], Arrays] = {}
+        for key, array in arrays.items():  # `0/inputs/NAME`, `0/outputs/NAME`, `0/rounding/NAME`
+            index, kind, name = key.split("/", 2)
+            groups.setdefault((index, kind), {})[name] = array.astype(object) if array.dtype.kind == "U" else array
+    except Exception as error:  # NumPy and zipfile raise errors of many classes for damaged files
+        raise BundleError(f"{path} is not a file of golden cases ({type(error).__name__}: {error}).") from error
+    if not names:
+        raise BundleError(f"{path} contains no golden case: there is nothing to compare.")
+    cases = []
+    for number, case in enumerate(names):
+        inputs, outputs, steps = (groups.get((str(number), kind), {}) for kind in ("inputs", "outputs", "rounding"))
+        cases.append(Case(case, inputs, outputs, {name: _rounding(array) for name, array in steps.items()}))
+    return cases
+
+
+def _rounding(steps: np.ndarray) -> np.ndarray:
+    return steps if steps.dtype == bool else np.where(steps == ZERO_STEP, 0.0, 2.0 ** (steps / 2.0))

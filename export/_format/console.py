@@ -1,0 +1,19 @@
+"""Print lines on terminals of any encoding."""
+
+import sys
+from typing import TextIO
+
+from .printing import printable
+
+
+def say(*lines: str, file: TextIO | None = None) -> None:
+    """Print lines, by default to standard output, and escape what is unprintable or missing in its encoding."""
+    stream = sys.stdout if file is None else file
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    for line in lines:
+        print(printable(line).encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def in_one_line(message: object) -> str:
+    """Return a message without line breaks."""
+    return " ".join(str(message).split())

@@ -1,0 +1,67 @@
+"""Files of a bundle: the manifest and the SHA-256 digests in it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .names import DIGEST, MANIFEST, SCHEMA_VERSION, BundleError
+
+# File managers and Python add these files and this folder by themselves.
+UNLISTED, PYCACHE = (".DS_Store", "Thumbs.db"), "__pycache__"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a bundle, or raise `BundleError` if any file is missing, altered or unlisted."""
+    manifest = read_manifest_file(folder)
+    check_files(folder, manifest["sha256"])
+    return manifest
+
+
+def read_manifest_file(folder: Path) -> dict[str, Any]:
+    """Return the manifest, or raise `BundleError` if it is missing, altered or of an unknown schema version."""
+    path = folder / MANIFEST
+    try:
+        raw = path.read_bytes()
+        manifest = json.loads(raw)
+        version = manifest["schema_version"]
+    except OSError as error:
+        raise BundleError(f"No bundle at {folder}: it has no {MANIFEST} ({error.strerror}).") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BundleError(
+            f"{path} is not a bundle's manifest ({type(error).__name__}). Export the model again."
+        ) from error
+    if version != SCHEMA_VERSION:
+        remedy = "Export the model again" if version in (1, 2) else "Upgrade keras-attn"
+        raise BundleError(f"{path} has schema version {version!r}, and this reader needs {SCHEMA_VERSION}. {remedy}.")
+    if raw != manifest_bytes(manifest):
+        raise BundleError(f"{path} is not the file that was exported: it does not match its own `{DIGEST}`.")
+    return dict(manifest)
+
+
+def manifest_bytes(content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the manifest file; its last entry is the digest of the others."""
+    entries = {name: value for name, value in content.items() if name != DIGEST}
+    encoded = (json.dumps(entries, indent=2) + "\n").encode("ascii")
+    digest = hashlib.sha256(encoded).hexdigest()
+    return encoded.removesuffix(b"\n}\n") + f',\n  "{DIGEST}": "{digest}"\n}}\n'.encode("ascii")
+
+
+def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Raise `BundleError` unless a folder has the listed files and no others, with the listed SHA-256 digests."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.name not in UNLISTED)
+    names = {path.as_posix() for path in paths if PYCACHE not in path.parent.parts}
+    if missing := hashes.keys() - names:
+        raise BundleError(f"{folder} is incomplete: {min(missing)} is missing.")
+    if extra := names - hashes.keys() - {MANIFEST}:
+        raise BundleError(f"{folder} holds {min(extra)}, which its manifest does not list. Keep other files elsewhere.")
+    for name, expected in hashes.items():
+        if sha256(folder / name) != expected:
+            raise BundleError(f"{folder / name} is not the file that was exported: its sha256 is not the manifest's.")
+
+
+def sha256(path: Path) -> str:
+    """Return the hexadecimal SHA-256 digest of a file, read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

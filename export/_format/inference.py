@@ -1,0 +1,196 @@
+"""Run models in onnxruntime from the package: sessions that signals interrupt, and errors that name a remedy."""
+
+import contextlib
+import ctypes
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import session
+from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_line
+from .providers import PROVIDERS, provider_of, short_name
+from .signals import interruptible
+
+# Package that installs a provider. Others need an onnxruntime that is built with them.
+_PACKAGES = {
+    "cpu": 'pip install "keras-attn[runtime]"',
+    "cuda": 'pip install "keras-attn[gpu]"',
+    "openvino": 'pip install "keras-attn[openvino]"',
+    "tensorrt": 'pip install "keras-attn[gpu]", and TensorRT',
+    "directml": "onnxruntime-directml",
+    "coreml": "onnxruntime for macOS",
+    "webgpu": "onnxruntime-webgpu",
+    "migraphx": "onnxruntime-migraphx",
+    "qnn": "onnxruntime-qnn",
+}
+# Errors of onnxruntime without a driver, without a device, or for a device number that does not exist.
+_NO_DEVICE = re.compile(r"(CUDA|CUDNN|CUBLAS)\w* failure|CUDA driver|CUDA-capable|Invalid device ID", re.IGNORECASE)
+_OPENVINO = "[OpenVINO-EP]"  # follows names of C++ functions in messages of OpenVINO's provider
+
+
+def check_provider(provider: str) -> Any:
+    """Return the onnxruntime module.
+
+    Raises:
+        ProviderError: If onnxruntime is not installed, or lacks the provider.
+    """
+    try:
+        return session.check_provider(provider)
+    except ProviderError as error:
+        raise ProviderError(f"{error}{_installation(error, provider)}") from error.__cause__
+
+
+def _installation(error: ProviderError, provider: str) -> str:
+    if isinstance(error.__cause__, ImportError):
+        return (
+            ' Run pip install "keras-attn[runtime]", or install onnxruntime alone; for a GPU "keras-attn[gpu]", or '
+            "onnxruntime-gpu."
+        )
+    try:
+        package = _PACKAGES.get(short_name(provider), "an onnxruntime that is built with it")
+    except ProviderError:
+        return ""
+    return f" Uninstall it, since packages of onnxruntime overwrite each other, and install another: {package}."
+
+
+def open_session(model: Path, provider: str = "cpu", *, threads: int | None = None, session_options: Any = None) -> Any:
+    """Open an `onnxruntime.InferenceSession` on exactly one provider.
+
+    Args:
+        model: Path of the ONNX file.
+        provider: Either name of the provider.
+        threads: Threads of a run. The threads of this session then sleep between runs, so that two sessions can be
+            timed in turns. None leaves both to onnxruntime.
+        session_options: `onnxruntime.SessionOptions`; by default, only fatal errors are logged.
+
+    Raises:
+        ProviderError: If the provider is missing, has no device, or onnxruntime used another one.
+        BundleError: If onnxruntime cannot load the file.
+    """
+    options = session_options
+    ort = check_provider(provider)
+    if options is None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4  # fatal errors only: other errors are raised as well
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+    with _remedies(provider, opens=True):
+        return interruptible(lambda _: session.open_session(model, provider, options))
+
+
+def run_session(opened: Any, inputs: Mapping[str, np.ndarray], options: Any = None) -> Arrays:
+    """Run a session and return its outputs by name.
+
+    Args:
+        opened: `onnxruntime.InferenceSession`.
+        inputs: Arrays by input name.
+        options: `onnxruntime.RunOptions`; setting its `terminate` from another thread ends the run.
+
+    Raises:
+        ExportError: If onnxruntime cannot run the model, for example for an index outside an embedding.
+    """
+    try:
+        outputs: Arrays = interruptible(lambda stoppable: session.run_session(opened, inputs, options or stoppable))
+    except ExportError as error:
+        if PROVIDERS["cuda"].name in opened.get_providers():
+            raise _running_error(error) from error.__cause__
+        raise
+    return outputs
+
+
+def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list[Arrays]:
+    """Return the outputs of all golden cases, computed by exactly one provider.
+
+    Raises:
+        ProviderError: If the provider is missing, has no device, or did not compute all attention layers.
+        BundleError: If onnxruntime cannot load the file.
+        ExportError: If onnxruntime cannot run a case.
+    """
+    check_provider(provider)
+    with _remedies(provider, opens=True):
+        outputs: list[Arrays] = interruptible(lambda options: session.run_cases(model, cases, provider, options))
+    return outputs
+
+
+@contextlib.contextmanager
+def _remedies(provider: str, *, opens: bool = False) -> Iterator[None]:
+    """Add the reason and the remedy to errors of `session`; `opens` if a session is opened."""
+    printed = io.StringIO()  # `onnxruntime.preload_dlls` prints the libraries that it cannot load
+    captures = opens and short_name(provider) == "cuda"
+    try:
+        with contextlib.redirect_stdout(printed) if captures else contextlib.nullcontext():
+            yield
+    except BundleError as error:
+        raise _loading_error(error, provider) from error.__cause__
+    except ProviderError as error:
+        if "fell back" not in str(error):
+            raise
+        raise ProviderError(" ".join(filter(None, [str(error), *_cuda_reasons(provider, printed)]))) from error
+    except ExportError as error:
+        if short_name(provider) == "cuda":
+            raise _running_error(error) from error.__cause__
+        raise
+
+
+def _running_error(error: ExportError) -> ExportError:
+    """Return the error of a run on CUDA, with the remedy if CUDA lacks an operator."""
+    if "NOT_IMPLEMENTED" not in str(error).upper():
+        return error
+    return ProviderError(f"{error} Export with `provider='cuda'`, which uses only operators that CUDA has.")
+
+
+def _loading_error(error: BundleError, provider: str) -> ExportError:
+    """Return the error for a file that onnxruntime could not load, or for a missing device."""
+    cause, short = str(error.__cause__), short_name(provider)
+    subject, _, reason = str(error).partition(": ")
+    if short == "cpu":
+        return error
+    if match := _NO_DEVICE.search(cause):
+        # The message begins with the place in onnxruntime's C++ code, and ends with the name of the host.
+        reason = first_line(cause[match.start() :]).partition(" ;")[0]
+        release = subject.partition(" cannot load ")[0]
+        return ProviderError(f"{release} cannot use {provider_of(provider).name}: {reason}")
+    if _OPENVINO in cause:
+        reason = " ".join(cause.rpartition(_OPENVINO)[2].split())
+    if "node not found in graph cache" in cause:
+        remedy = (
+            "OpenVINO's provider loads no `Loop`, and no `If` that reads values from outside. An export with "
+            "`provider='openvino'` writes attention without both; a model with others runs on 'cpu'."
+        )
+    elif short == "cuda":
+        return error
+    else:
+        remedy = f"Was it exported with `provider={short!r}`? Such a file has standard operators only."
+    return BundleError(f"{subject}: {reason}. {remedy}")
+
+
+def _cuda_reasons(provider: str, printed: io.StringIO) -> list[str]:
+    """Return sentences that explain a fallback from CUDA: the CUDA release, the missing library, its package."""
+    if short_name(provider) != "cuda":
+        return []
+    import onnxruntime as ort
+
+    release = getattr(ort, "cuda_version", "")
+    return [
+        f"It is built for CUDA {release}." if release else "",
+        first_line(printed.getvalue()) or _missing_library(ort),
+        'Its libraries come with pip install "onnxruntime-gpu[cuda,cudnn]".',
+    ]
+
+
+def _missing_library(ort: Any) -> str:
+    """Return the reason why Linux cannot load onnxruntime's CUDA library; onnxruntime only prints it."""
+    library = Path(getattr(ort, "__file__", None) or "").parent / "capi" / "libonnxruntime_providers_cuda.so"
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL(str(library))
+        except OSError as error:
+            # onnxruntime itself provides the symbols that are undefined here
+            return "" if "undefined symbol" in str(error) else first_line(error)
+    return ""

@@ -1,0 +1,30 @@
+"""Text for terminals: names and messages in a bundle come from other people and programs."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# Characters without a visible glyph that `str.isprintable` accepts: fillers and variation selectors.
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+
+
+def printable(text: str) -> str:
+    """Return text with escapes for control, line-break, bidirectional and invisible characters."""
+    if text.isprintable() and not _INVISIBLE.search(text):
+        return text
+    escaped = (char.encode("unicode_escape").decode() for char in text)
+    pairs = zip(text, escaped, strict=True)
+    return "".join(char if char.isprintable() and not _INVISIBLE.match(char) else code for char, code in pairs)
+
+
+def format_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a table of comparisons."""
+    table = [("case", "output", "shape", "max abs", "max rel", "of limit", "")]
+    for row in rows:
+        verdict = "ok" if row["passed"] else f"FAILED: {row['problem']}"
+        verdict += f" ({row['ties']} decided by rounding)" if row["ties"] else ""
+        shape = "x".join(map(str, row["shape"])) or "scalar"
+        numbers = f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", f"{row['of_limit']:.2g}"
+        table.append((printable(row["case"]), printable(row["name"]), shape, *numbers, verdict))
+    widths = [max(len(line[column]) for line in table) for column in range(6)]
+    return ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[6]]) for line in table]

@@ -1,0 +1,61 @@
+"""Execution providers of onnxruntime."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from .names import ProviderError
+
+
+class Provider(NamedTuple):
+    """Execution provider of onnxruntime.
+
+    Attributes:
+        name: Name in onnxruntime.
+        options: Provider options that select float32 arithmetic.
+        session_options: Attributes to set on `onnxruntime.SessionOptions`.
+        lenience: Factor on the rounding limits, which are measured on a CPU: other devices sum in another order.
+    """
+
+    name: str
+    options: Mapping[str, str] = MappingProxyType({})
+    session_options: Mapping[str, Any] = MappingProxyType({})
+    lenience: float = 4.0
+
+
+PROVIDERS = {
+    "cpu": Provider("CPUExecutionProvider", lenience=1.0),
+    # TF32 has three decimal digits less than float32. By default, cuDNN times its algorithms and may choose another one
+    # in the next session. Since onnxruntime 1.20 the other two settings are heuristics, and DEFAULT is the slower one
+    # (microsoft/onnxruntime issue 19822).
+    "cuda": Provider("CUDAExecutionProvider", {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}),
+    # OpenVINO computes in bfloat16 by default if the processor supports it.
+    "openvino": Provider("OpenVINOExecutionProvider", {"device_type": "CPU", "precision": "FP32"}, lenience=1.0),
+    "tensorrt": Provider("TensorrtExecutionProvider"),
+    "directml": Provider("DmlExecutionProvider", session_options={"enable_mem_pattern": False}),  # unsupported there
+    # The Neural Engine, the third compute unit, computes in float16.
+    "coreml": Provider("CoreMLExecutionProvider", {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"}),
+    "webgpu": Provider("WebGpuExecutionProvider"),
+    "migraphx": Provider("MIGraphXExecutionProvider"),
+    "qnn": Provider("QNNExecutionProvider"),
+    **{
+        name.lower(): Provider(f"{name}ExecutionProvider")
+        for name in ("Dnnl", "VitisAI", "Nnapi", "VSINPU", "Js", "Rknpu", "WebNN", "Xnnpack", "CANN")
+    },
+}
+
+
+def short_name(provider: str) -> str:
+    """Return the key of a provider in `PROVIDERS`, given by this key or by its name in onnxruntime."""
+    for short, known in PROVIDERS.items():
+        if provider in (short, known.name):
+            return short
+    raise ProviderError(
+        f"`provider` must be one of {', '.join(PROVIDERS)}, or a name of onnxruntime such as "
+        f"{PROVIDERS['cpu'].name}. Received: {provider!r}."
+    )
+
+
+def provider_of(name: str) -> Provider:
+    """Return a provider, given by either of its names."""
+    return PROVIDERS[short_name(name)]

@@ -1,0 +1,106 @@
+"""Sessions of onnxruntime on one execution provider, without fallback."""
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_line
+from .providers import PROVIDERS, provider_of
+
+# Names of attention nodes as the exporter writes them, inside the names that onnxruntime gives to fused nodes.
+_ATTENTION_NODE = re.compile(r"keras_attn/(?P<layer>.+)/\w+_\d+/(?P<node>[A-Za-z]+_\d+)")
+
+
+def check_provider(provider: str) -> Any:
+    """Return the onnxruntime module, or raise `ProviderError` if it is not installed or lacks the provider."""
+    name = provider_of(provider).name
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise ProviderError(f"onnxruntime cannot be imported ({error}).") from error
+    if not hasattr(ort, "get_available_providers"):  # an empty folder, left after one of two packages was uninstalled
+        raise ProviderError("onnxruntime is broken: two packages of it were installed. Uninstall both, install one.")
+    if name not in (available := ort.get_available_providers()):
+        raise ProviderError(f"This onnxruntime has no {name}, only {', '.join(available)}.")
+    return ort
+
+
+def open_session(model: Path, provider: str = "cpu", session_options: Any = None) -> Any:
+    """Open an `onnxruntime.InferenceSession` on exactly one provider, or raise `ProviderError` or `BundleError`."""
+    ort, known = check_provider(provider), provider_of(provider)
+    options = ort.SessionOptions() if session_options is None else session_options
+    if session_options is None:
+        options.log_severity_level = 4  # fatal errors only: other errors are raised as well
+    for name, value in known.session_options.items():
+        setattr(options, name, value)
+    if known is PROVIDERS["cuda"] and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()  # CUDA and cuDNN from wheels, or from PyTorch; prints the libraries that it cannot load
+    keywords = {"providers": [known.name], "provider_options": [dict(known.options)]}
+    try:
+        # With fallback, a failure would be printed and the CPU would compute.
+        session = ort.InferenceSession(str(model), options, enable_fallback=0, **keywords)
+    except Exception as error:
+        raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {first_line(error)}") from error
+    if (used := session.get_providers()[0]) != known.name:
+        raise ProviderError(f"onnxruntime fell back to {used} although {known.name} was requested.")
+    return session
+
+
+def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = None) -> Arrays:
+    """Run a session, with `onnxruntime.RunOptions` or None, and return its outputs by name, or raise `ExportError`."""
+    names = [output.name for output in session.get_outputs()]
+    try:
+        outputs = session.run(names, dict(inputs), options)
+    except Exception as error:
+        shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
+        raise ExportError(f"onnxruntime cannot run the model on inputs {shapes}: {first_line(error)}") from error
+    if other := [name for name, value in zip(names, outputs, strict=True) if not isinstance(value, np.ndarray)]:
+        raise ExportError(f"Output `{other[0]}` of the model is not a tensor.")
+    return dict(zip(names, outputs, strict=True))
+
+
+def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu", options: Any = None) -> list[Arrays]:
+    """Return the outputs of all golden cases, after a check that the provider computed all attention layers."""
+    if provider_of(provider) is PROVIDERS["cpu"]:
+        session = open_session(model)
+        return [run_session(session, case.inputs, options) for case in cases]
+    session_options = check_provider(provider).SessionOptions()
+    session_options.log_severity_level, session_options.enable_profiling = 4, True
+    with tempfile.TemporaryDirectory() as scratch:
+        session_options.profile_file_prefix = str(Path(scratch, "profile"))
+        session = open_session(model, provider, session_options)
+        outputs = [run_session(session, case.inputs, options) for case in cases]
+        check_placement(Path(session.end_profiling()), provider)
+    return outputs
+
+
+def check_placement(profile: Path, provider: str) -> int:
+    """Check in a profile that a provider computed all nodes of attention layers; return the number of these nodes.
+
+    onnxruntime may list a provider in `session.get_providers()` and place nodes on the CPU. Sizes do not count: they
+    are computed on the CPU by design.
+    """
+    events = [event for event in json.loads(profile.read_text(encoding="utf-8")) if event.get("cat") == "Node"]
+    expected = provider_of(provider).name
+    used = {event.get("args", {}).get("provider") for event in events} - {None}
+    if expected not in used:
+        raise ProviderError(f"No node ran on {expected}: onnxruntime placed them on {sorted(used)}.")
+    nodes: set[str] = set()
+    elsewhere: dict[tuple[str, str], dict[str, None]] = {}
+    for event in events:
+        arguments, match = event.get("args", {}), _ATTENTION_NODE.search(event["name"])
+        inputs = [each for entry in arguments.get("input_type_shape", ()) for each in entry.items()]
+        is_float = any(len(shape) > 1 and ("float" in dtype or dtype == "double") for dtype, shape in inputs)
+        if match and is_float and arguments.get("op_name") not in ("Shape", "Size"):
+            nodes.add(match[0])
+            if (actual := arguments.get("provider", "")) != expected:
+                elsewhere.setdefault((match["layer"], actual), {})[match["node"]] = None
+    if elsewhere:
+        parts = [f"of layer `{layer}` {', '.join(nodes)} on {actual}" for (layer, actual), nodes in elsewhere.items()]
+        raise ProviderError(f"Attention did not run on {expected} alone: {'; '.join(parts)}.")
+    return len(nodes)

@@ -1,0 +1,1 @@
+"""Golden cases: dynamic axes, generated inputs, and the coverage of both."""

@@ -1,0 +1,78 @@
+"""Record of the golden cases of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._format.names import Case
+from .._signature.signature import InputSpec
+from .dynamic_axes import Shapes
+from .special_values import Trial
+
+Sizes = dict[str, int]
+
+
+@dataclass
+class Cases:
+    """Golden cases, and the names of the axes they vary.
+
+    Attributes:
+        axes: Shape of every input; a string stands for a dynamic axis, the same string where axes must agree.
+        cases: (name, inputs, Keras's outputs) each.
+        sizes: The size every named axis has in each case.
+        refused: Cases that Keras itself cannot run, with its own explanation.
+        inputs: What the cases show of each input, as in the parity report.
+        coverage: What they show of the model, as in the parity report.
+        multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
+        static: Why an axis is static that might have been dynamic, by name.
+        lengths: Of inputs that are lengths, the name of the axis along which they count.
+        trials: What is tried in cases of special values, by the name of the case.
+        drawn: Float inputs without samples, whose range is unknown; a mask is none of them.
+        nan_texts: By input, texts for which Keras gives NaN.
+    """
+
+    axes: Shapes
+    cases: list[Case] = field(default_factory=list)
+    sizes: list[Sizes] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    coverage: dict[str, Any] = field(default_factory=dict)
+    multiples: dict[str, int] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    lengths: dict[str, str] = field(default_factory=dict)
+    trials: dict[str, list[Trial]] = field(default_factory=dict)
+    drawn: tuple[str, ...] = ()
+    nan_texts: dict[str, list[str]] = field(default_factory=dict)
+
+    def dynamic(self, spec: InputSpec) -> InputSpec:
+        """Return the input's spec with `None` where an axis has a name."""
+        shape = tuple(None if isinstance(size, str) else size for size in self.axes[spec.name])
+        return InputSpec(spec.name, spec.dtype, shape)
+
+    def numbers_at(self, sizes: Mapping[str, int]) -> int:
+        """Return how many numbers the largest input or output has at sizes by name."""
+        shapes: list[list[int]] = []
+        for shape in self.axes.values():
+            shapes.append([sizes[size] if isinstance(size, str) else size for size in shape])
+        for name, array in self.cases[0].outputs.items():
+            named = self.output_axes(name, [None] * array.ndim)
+            shapes.append([sizes.get(str(axis), size) for axis, size in zip(named, array.shape, strict=True)])
+        return max(math.prod(shape) for shape in shapes)
+
+    def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
+        """Return an output's shape: static sizes, the names of input axes it goes with, or names of its own.
+
+        It goes with an axis that has several sizes among the cases, and whose size it has in each. If there are two of
+        those, or only one size was seen, the name is its own.
+        """
+        shapes = [case.outputs[name].shape for case in self.cases]
+        varied = {symbol: [sizes[symbol] for sizes in self.sizes] for symbol in self.sizes[0]}
+        named: list[str | int] = []
+        for axis, size in enumerate(static):
+            seen = [shape[axis] for shape in shapes]
+            same = [symbol for symbol, sizes in varied.items() if seen == sizes and len(set(sizes)) > 1]
+            named.append(size if size is not None else same[0] if len(same) == 1 else f"{name}_axis_{axis}")
+        return tuple(named)

@@ -1,0 +1,70 @@
+"""Sample inputs of the user, flat and checked against the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._errors import InputError
+from .._format.input_arrays import as_dtype
+from .._signature.signature import InputSpec, Signature
+from .input_uses import tensors_by_name
+
+
+def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
+    """Return the samples by input name, in the model's dtypes.
+
+    Raises:
+        InputError: A name is unknown, or a dtype or shape does not fit.
+    """
+    if not (samples := signature.samples):
+        return {}
+    specs = {spec.name: spec for spec in signature.inputs}
+    shown = (
+        {}
+        if signature.functional is None
+        else {tensor.name: name for name, tensor in tensors_by_name(signature).items()}
+    )
+    named: dict[str, Any] = {}
+    for path, value in keras.tree.flatten_with_path(dict(samples)):
+        parts = [str(part) for part in path]
+        # nested inputs go by their whole path in a subclassed model, by their own name in a functional one
+        joined = "_".join(parts)
+        name = joined if joined in specs else parts[-1]
+        named[name if name in specs else shown.get(name, name)] = value
+    if unknown := sorted(set(named) - set(specs)):
+        raise InputError(f"`sample_inputs` names {unknown}, which the model does not take. It takes {list(specs)}.")
+    arrays = {name: _fitting(value, specs[name]) for name, value in named.items()}
+    batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
+    if len(batches) > 1 and not _runs_on(signature, arrays):  # nodes and edges of one graph are no batch
+        raise InputError(
+            f"`sample_inputs` must agree in their batch axis. Received batches of {sorted(batches)}. Where the first "
+            "axes are no batch, pass samples of all inputs on which Keras runs the model."
+        )
+    return arrays
+
+
+def _runs_on(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
+    """Tell whether Keras runs the model on samples, which must be all that it takes."""
+    if len(arrays) < len(signature.inputs):
+        return False
+    try:
+        signature.run(arrays)
+    except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+        return False
+    return True
+
+
+def _fitting(value: Any, spec: InputSpec) -> np.ndarray:
+    array = as_dtype(f"Sample `{spec.name}`", value, spec.dtype)
+    fits = array.ndim == len(spec.shape) and all(
+        want in (None, have) for want, have in zip(spec.shape, array.shape, strict=True)
+    )
+    if not fits or 0 in array.shape:
+        raise InputError(
+            f"Sample `{spec.name}` must have shape {spec.shape}, with at least one element along each axis. Received: "
+            f"{array.shape}."
+        )
+    return array

@@ -1,0 +1,49 @@
+"""How long sessions of onnxruntime take, beside each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ._format.inference import run_session
+from ._format.names import Arrays
+from ._format.signals import interruptible
+
+
+def timed_in_turns(
+    sessions: Sequence[Any], inputs: Mapping[str, np.ndarray], seconds: float, *, warm_up: int, fewest: int, most: int
+) -> tuple[list[Arrays], list[list[float]]]:
+    """Run sessions in turns; return the outputs of each, and the seconds that each of its runs took.
+
+    Who begins changes each round, so that neither always runs in the other's caches.
+
+    Args:
+        sessions: The sessions.
+        inputs: Arrays by input name.
+        seconds: How long to run, all together.
+        warm_up: How many rounds come before, which are not timed; the first run allocates.
+        fewest: How many rounds are made however long they take.
+        most: How many are made at most.
+
+    Raises:
+        ExportError: A model fails on the inputs.
+    """
+    for _ in range(warm_up):
+        outputs = [run_session(session, inputs) for session in sessions]
+    taken: list[list[float]] = [[] for _ in sessions]
+    pairs = list(zip(sessions, taken, strict=True))
+
+    def run_in_turns(options: Any) -> None:
+        end = time.perf_counter() + seconds
+        while len(taken[0]) < fewest or (time.perf_counter() < end and len(taken[0]) < most):
+            for session, times in pairs:
+                start = time.perf_counter()
+                session.run(None, inputs, options)
+                times.append(time.perf_counter() - start)
+            pairs.reverse()
+
+    interruptible(run_in_turns)
+    return outputs, taken

@@ -1,0 +1,1 @@
+"""ONNX forms of attention, one per file."""

@@ -1,0 +1,121 @@
+"""The form of `adaptive` for devices such as GPUs: all examples at once, and no loop over them.
+
+Nothing that is read from a tensor decides what runs next, but for a guard of additive scores once a call: each such
+decision would wait for the device. Sizes do. Calls of many pairs without masks of keys are one operator of
+onnxruntime's own, and other dot products the operator `Attention`, where the opset has it; but a few rows of one head
+over many keys, which leave most of a device idle there, are taken at once in float32. So is what is left, in plain
+ONNX, while pairs are few: each operator takes longer to start than a device computes. Many of them go over blocks of
+queries, additive ones as `additive_blocks.py` says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from keras_attn._pooling.scoring import ADDITIVE
+
+from ..._onnx.lazy_values import Outputs, Value, branch, op
+from ..._onnxruntime_releases import FUSED_OPSET
+from ..._thresholds import AT_ONCE
+from ..._tracing.attention_calls import Call
+from ..additive_without_tanh import units
+from ..batch_blocks import by_blocks
+from ..body_inputs import Given
+from ..forms import additive_batched, fused, multi_head_attention_op, portable
+from ..masks import may_lack_keys
+
+LOWEST_OPSET = 18
+SCORES = 2**24  # numbers in the scores of a block, of all examples and heads: 64 MB
+NOTHING = dict.fromkeys(AT_ONCE, -1)
+IN_FLOAT16 = AT_ONCE | {"rows": -1}  # in which the operators compute, and plain operators do not
+MULTIPLE = 8  # of which sizes are where the kernels of onnxruntime's own operator keep no scores
+FEW_QUERIES = 15  # with fewer than 16, the terms of an additive key are more numbers than its quotients
+LONG = 256  # keys that a kernel of the operators goes over one after another, and the few of some rows work on alone
+HELD = (64, 128)  # sizes up to which there is a kernel of its own, for keys of the same sizes
+
+
+def fits(call: Call) -> bool:
+    """Tell whether there is a body for a call."""
+    return portable.fits(call)
+
+
+def body(given: Given, at_once: Mapping[str, int] = AT_ONCE) -> Outputs:
+    """Return the outputs of a call that fits.
+
+    Args:
+        given: What the call is given.
+        at_once: Up to how many numbers all pairs are taken at once; `NOTHING` for the forms for large sizes alone.
+    """
+    call = given.call
+    if call.name == ADDITIVE:
+        are_few = _are_few(given, at_once["additive"])
+        of_few_queries = _are_few(given, at_once["additive, few queries"]) & op.Squeeze(given.Tq <= [FEW_QUERIES])
+        in_blocks = additive_batched.body(given, at_once["additive, one block"])
+        return branch(are_few | of_few_queries, portable.body(given), in_blocks)
+    if at_once["rows"] < 0 or call.num_heads > 1 or not uses_fused(call):
+        return _with_operators(given, at_once)
+    rows, pairs = given.N * given.Tq, given.N * given.Tq * given.Tk
+    few_rows = (rows <= [at_once["rows"]]) & (given.Tk >= [LONG]) & (pairs <= [at_once["blocks"]])
+    return branch(op.Squeeze(few_rows), portable.body(given), _with_operators(given, at_once))
+
+
+def uses_fused(call: Call) -> bool:
+    """Tell whether the operator `Attention` computes a call on CUDA, which gives no weights there (28351)."""
+    return fused.fits(call) and not call.returns_weights and _holds_keys(call)
+
+
+def is_one_operator(call: Call) -> bool:
+    """Tell whether onnxruntime's own operator computes a call with as many queries as keys, and keeps no scores."""
+    if call.band not in ((None, None), (None, 0)) or not _is_of_operators_alone(call):
+        return False
+    return not (call.key_size % MULTIPLE or call.value_size % MULTIPLE)
+
+
+def _is_of_operators_alone(call: Call) -> bool:
+    """Tell whether the operators compute a call, and nothing of it is masked or added but by the order of positions."""
+    return uses_fused(call) and not (may_lack_keys(call) or call.has_bias)
+
+
+def _holds_keys(call: Call) -> bool:
+    """Tell whether a kernel of CUDA for float32 holds the keys of a call; otherwise it computes other products.
+
+    It is chosen by the size of values alone: `DispatchBlockSize` in onnxruntime's fmha_launch_template.h. Seen with
+    1.31.1, in both operators, from 256 queries on.
+    """
+    if not (call.key_size and call.value_size):  # which a request decides
+        return False
+    return call.key_size <= next((held for held in HELD if call.value_size <= held), math.inf)
+
+
+def _with_operators(given: Given, at_once: Mapping[str, int]) -> Outputs:
+    call = given.call
+    if not is_one_operator(call):
+        return _with_masks(given, at_once)
+    are_many = op.Not(_are_few(given, at_once["one operator"]))
+    if call.band[1] == 0:
+        # where there are not, onnxruntime's providers take different keys for the last that a query sees (29020)
+        are_many = op.And(are_many, op.Squeeze(op.Equal(given.Tq, given.Tk)))
+    whole = multi_head_attention_op.over_all(given, unidirectional=int(call.band[1] == 0))
+    return branch(are_many, whole, _with_masks(given, at_once))
+
+
+def _with_masks(given: Given, at_once: Mapping[str, int]) -> Outputs:
+    call = given.call
+    if uses_fused(call) and given.opset >= FUSED_OPSET:
+        return fused.hiding_body(given)
+    if call.returns_weights:  # which are as large as the scores
+        return portable.body(given)
+    return branch(_are_few(given, at_once["blocks"]), portable.body(given), in_blocks(given))
+
+
+def in_blocks(given: Given) -> Outputs:
+    """Return the outputs by blocks of queries, in plain ONNX."""
+    return by_blocks(given, portable.body, given.N * given.Tk * given.call.num_heads, SCORES)
+
+
+def _are_few(given: Given, most: int) -> Value:
+    """Return whether a call has so few scores, or features of additive scores, a scalar."""
+    call = given.call
+    of_pair = call.num_heads * (units(call) if call.name == ADDITIVE else 1)
+    return op.Squeeze(given.N * given.Tq * given.Tk * of_pair <= [most])

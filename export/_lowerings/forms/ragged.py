@@ -1,0 +1,36 @@
+"""The form of `adaptive` for large sizes: one example at a time over the keys that take part, in blocks for the cache.
+
+A softmax of scaled dot products whose masks are of keys is onnxruntime's own operator; see `flash.py`. Where queries
+differ in what they see, there is a bias, or the weights are returned, they go over blocks of queries; see
+`products.py`, and `additive.py` and `distances.py` for other scores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keras_attn._maths.normalizers import SOFTMAX
+from keras_attn._pooling.scoring import ADDITIVE, DISTANCE, DOT_PRODUCT
+
+from ..._onnx.lazy_values import Outputs
+from ..._tracing.attention_calls import Call
+from ..body_inputs import Given
+from ..forms import additive_per_example, distances, dot_product_blocks, multi_head_attention_op, sliding_window
+
+
+def fits(call: Call) -> bool:
+    """Tell whether there is a body for a call; a scale of 0 would stand for the operator's default."""
+    return call.name in (ADDITIVE, DISTANCE) or (call.name == DOT_PRODUCT and np.float32(call.options["scale"]) != 0)
+
+
+def body(given: Given) -> Outputs:
+    """Return the outputs of a call that fits."""
+    call = given.call
+    if call.name == ADDITIVE:
+        return additive_per_example.body(given)
+    if call.name == DISTANCE:
+        return distances.body(given)
+    if sliding_window.fits(call):
+        return sliding_window.body(given)
+    in_blocks = call.differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
+    return dot_product_blocks.body(given) if in_blocks else multi_head_attention_op.body(given)

@@ -1,0 +1,168 @@
+"""The keys that a block of queries reads: which range of them, and which pairs in it take part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from keras_attn._maths.normalizers import SOFTMAX
+from keras_attn._pooling.scoring import DOT_PRODUCT
+
+from .._onnx.lazy_values import LOWEST, Value, op
+from .._tracing.attention_calls import Call
+from .body_inputs import ABSENT, Given, conjunction
+from .masks import in_band, may_lack_keys
+from .per_example import Example
+
+Scores = Callable[[Value, Value], Value]  # of a range of keys: (H, rows, keys), without heads (rows, keys)
+
+
+class Range(NamedTuple):
+    """The keys of a block, one at least, from `start` up to `end`; up to `edge` all of its queries see them."""
+
+    start: Value
+    end: Value
+    edge: Value = ABSENT
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A block of queries.
+
+    Attributes:
+        example: Its example.
+        given: Its part of what that is given, without the axis of blocks.
+        row: The number of its first query, a scalar.
+    """
+
+    example: Example
+    given: Given
+    row: Value
+
+    @cached_property
+    def keys(self) -> Range:
+        """The range of the keys that it reads."""
+        return _range_of(self)
+
+    @cached_property
+    def positions(self) -> Value:
+        """The positions of these keys."""
+        return self.positions_of(self.keys.start, self.keys.end)
+
+    def positions_of(self, start: Value, end: Value) -> Value:
+        """Return the positions of a range of keys."""
+        return op.Slice(self.given.positions, start, end, [0])
+
+    @cached_property
+    def query_numbers(self) -> Value:
+        """The numbers of its queries, (rows, 1)."""
+        return op.Unsqueeze(self.example.cut.row_numbers + self.row, [1])
+
+
+class Part(NamedTuple):
+    """What a block makes weights of.
+
+    Attributes:
+        scores: Those of its range of keys, the lowest float32 where a pair takes no part.
+        pairs: Which pairs take part; `None` where all do, or where it does not matter beside the scores.
+        values: Of the range.
+        row_sees: Whether a query sees a key, (H or 1, rows or 1, 1) or the last two of these axes.
+    """
+
+    scores: Value
+    pairs: Value | None
+    values: Value
+    row_sees: Value
+
+
+def ranges_differ(call: Call) -> bool:
+    """Tell whether the blocks of an example may read keys of different ranges."""
+    return call.has_query_lengths or call.band != (None, None)
+
+
+def _range_of(block: Block) -> Range:
+    example, given = block.example, block.given
+    (left, right), start, end, edge = given.call.band, example.start, example.end, ABSENT
+    row = op.Unsqueeze(block.row, [0])
+    if right is not None:
+        end = op.Min(op.Min(row + example.cut.rows, given.Tq) + right, end)
+    if given.call.has_query_lengths:
+        end = op.Min(end, op.ReduceMax(given.query_lengths, keepdims=1))
+    if left is not None:
+        start = op.Max(row - left, start)
+    end = op.Max(end, [1])
+    start = op.Min(start, end - 1)
+    if has_edge(given.call) and right is not None:
+        edge = op.Min(row + (right + 1), end)
+        edge = op.Max(edge, start) if given.call.has_keys_mask else edge
+    return Range(start, end, edge)
+
+
+def has_edge(call: Call) -> bool:
+    """Tell whether all queries of a block see its keys up to an edge, so that masks select among the others alone.
+
+    They do under a causal mask, with lengths beside it or a mask of keys, which is then in the keys; see
+    `products.py`. To select among all scores takes half as long as the two products, on one thread.
+    """
+    left, right = call.band
+    other = call.has_query_lengths or call.has_pair_mask or call.has_bias
+    return left is None and right is not None and not other and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
+
+
+def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bool) -> Part:
+    """Return what a block makes weights of.
+
+    Args:
+        block: The block.
+        scores: Those of its queries.
+        values: Of the example.
+        axis: That of the values which is the keys.
+        hides: Whether a value that no query of the block sees may be anything but finite.
+    """
+    given, call, keys = block.given, block.given.call, block.keys
+    some_values = op.Slice(values, keys.start, keys.end, [axis])
+    has_keys = block.example.end > 0  # a key that stands in where no key takes part may lie in the band
+    if has_edge(call):
+        at_edge = in_band(call, block.query_numbers, block.positions_of(keys.edge, keys.end))
+        masked_edge = op.Where(at_edge, scores(keys.edge, keys.end), LOWEST)
+        masked = op.Concat(scores(keys.start, keys.edge), masked_edge, axis=-1)
+        if call.has_keys_mask:
+            has_keys = has_keys & (block.query_numbers + (call.band[1] or 0) >= block.example.start)
+            return Part(masked, None, some_values, has_keys)
+        return Part(masked, None, some_values, op.Unsqueeze(has_keys, [1]))
+    found = scores(keys.start, keys.end)
+    if call.has_bias:
+        found = found + _of_range(given.bias, keys, call)
+    parts = _pairs(block)
+    if not parts:
+        return Part(found, None, some_values, op.Unsqueeze(has_keys, [1]))
+    pairs = conjunction(parts)
+    masked = op.Where(pairs, found, LOWEST)
+    row_sees = given.any_of(pairs, [-1], keepdims=True) & has_keys if may_lack_keys(call) else ABSENT
+    only_order = len(parts) == 1 and not (call.has_keys_mask or call.has_pair_mask)
+    if hides and not only_order:
+        axes_but_keys = [0, 1] if call.heads is not None and call.has_pair_mask else [0]
+        seen = given.any_of(pairs, axes_but_keys)
+        some_values = op.Where(op.Unsqueeze(seen, [1]), some_values, 0.0)
+    return Part(masked, pairs, some_values, row_sees)
+
+
+def _pairs(block: Block) -> list[Value]:
+    """Return booleans, (H or 1, rows or 1, keys) or the last two of these axes, by each mask."""
+    given, call, keys, parts = block.given, block.given.call, block.keys, []
+    if call.band != (None, None):
+        parts.append(in_band(call, block.query_numbers, block.positions))
+    if call.has_query_lengths:
+        parts.append(block.positions < op.Unsqueeze(given.query_lengths, [1]))
+    if call.has_keys_mask:
+        parts.append(op.Unsqueeze(op.Slice(given.keys_mask, keys.start, keys.end, [0]), [0]))
+    if call.has_pair_mask:
+        parts.append(_of_range(given.mask, keys, call))
+    return parts
+
+
+def _of_range(pairwise: Value, keys: Range, call: Call) -> Value:
+    some = op.Slice(pairwise, keys.start, keys.end, [2])
+    return op.Squeeze(some, [0]) if call.heads is None else some

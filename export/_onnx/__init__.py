@@ -1,0 +1,1 @@
+"""ONNX graphs: values, functions, traversal, edits, shapes and files."""

@@ -1,0 +1,50 @@
+"""A file of ONNX as it is, for what only looks at its graph: onnx is imported when that is asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._dependencies import needing
+from .._errors import BundleError
+from .._format.names import MODEL
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def load_graph(file: Path) -> onnx.ModelProto:
+    """Read a file without the weights that lie in files of their own.
+
+    Raises:
+        BundleError: onnx cannot read it.
+        ExportError: onnx is not installed.
+    """
+    with needing("runtime", "Reading the graph of an ONNX file"):
+        import onnx
+    try:
+        return onnx.load(str(file), load_external_data=False)
+    except Exception as error:
+        # a missing file, or protobuf's own exception, whose class depends on the installed implementation
+        raise BundleError(f"onnx cannot read {file}: {error}") from error
+
+
+def write_beside_weights(model: onnx.ModelProto, folder: Path, scratch: Path) -> Path:
+    """Write a changed model into another folder, with the weights that lie in files of their own, and return the file.
+
+    Args:
+        model: The model.
+        folder: Where its weights lie.
+        scratch: Where to write, under the name that it has in a bundle; it must outlive the sessions of the file.
+    """
+    file = scratch / MODEL
+    file.write_bytes(model.SerializeToString())
+    entries = (entry for weight in model.graph.initializer for entry in weight.external_data)
+    for name in {entry.value for entry in entries if entry.key == "location"}:
+        try:
+            os.link(folder / name, scratch / name)  # onnxruntime follows no symbolic link out of the folder
+        except OSError:  # another filesystem
+            shutil.copyfile(folder / name, scratch / name)
+    return file

@@ -1,0 +1,1 @@
+"""Handlers for convolutions, pooling, resizing and colours."""

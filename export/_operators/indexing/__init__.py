@@ -1,0 +1,1 @@
+"""Handlers that select, move and scatter elements."""

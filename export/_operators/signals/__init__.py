@@ -1,0 +1,1 @@
+"""Handlers for complex numbers and Fourier transforms."""

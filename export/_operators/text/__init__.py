@@ -1,0 +1,1 @@
+"""Handlers for strings, and ONNX functions on strings."""

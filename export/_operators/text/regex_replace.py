@@ -1,0 +1,161 @@
+"""`StaticRegexReplace`, by tokens that match or stand between matches.
+
+TensorFlow and onnxruntime read patterns by one library, RE2, but TensorFlow takes the first way in which a pattern
+matches, and onnxruntime's `Tokenizer` the longest. So a pattern is written where there is but one way: characters that
+may be repeated, none of which could as well be the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import string
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..text import character_classes
+from .string_builder import CHARACTER, Text
+
+OTHERS = ""  # stands for all characters beyond ASCII that are not in a pattern themselves
+WHOLE = "\\0"  # what matched, in what stands in its place
+CATEGORIES = {  # of RE2, to which they are of ASCII
+    "CATEGORY_DIGIT": string.digits,
+    "CATEGORY_SPACE": "\t\n\f\r ",
+    "CATEGORY_WORD": f"{string.ascii_letters}{string.digits}_",
+}
+
+
+class Item(NamedTuple):
+    """Characters at one place of a pattern, and how many of them at least and at most."""
+
+    characters: frozenset[str]
+    least: int
+    most: int
+
+
+def replace(graph: Any, node: Any) -> None:
+    """Write what stands in the place of a `StaticRegexReplace`."""
+    pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
+    begins = first_characters(pattern)
+    if (
+        (begins is None and not character_classes.is_of_one(pattern))
+        or not node.get_attr_value("replace_global", 1)
+        or re.search(r"\\[1-9]", rewrite)
+    ):
+        return
+    between = "" if begins is None else _class_without(begins, _all(pattern))
+    write = Text(graph, node)
+    tokens = write.tokens(
+        write.inputs[0], "|".join([f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER])
+    )
+    whole, *behind = [tokens if each is None else np.array(each, object) for each in _parts(rewrite)]
+    made: Any = whole
+    for part in behind:  # of two that stand side by side one is of the tokens
+        made = write.concatenated(made, part, 2)
+    write.join(write("Where", write.matches(tokens, pattern), made, tokens))
+
+
+def _parts(rewrite: str) -> list[str | None]:
+    """Return what stands in the place of a match, in parts: `None` is the match."""
+    parts: list[str | None] = [""]
+    for part in re.split(r"(\\.)", rewrite):
+        if part == WHOLE:
+            parts.append(None)
+        elif isinstance(before := parts[-1], str):
+            parts[-1] = before + part.removeprefix("\\")
+        elif part:
+            parts.append(part.removeprefix("\\"))
+    return [part for part in parts if part != ""] or [""]
+
+
+def first_characters(pattern: str) -> frozenset[str] | None:
+    """Return the characters that a match may begin with; `None` where the longest match may be another than the first.
+
+    Args:
+        pattern: That of TensorFlow.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what RE2 reads otherwise than Python
+        try:
+            parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+        except (re.error, FutureWarning, DeprecationWarning):
+            return None
+    if parsed.state.flags != re.UNICODE.value:  # as (?i)
+        return None
+    everything, choices = _all(pattern), [list(parsed)]
+    if len(parsed) == 1 and str(parsed[0][0]) == "BRANCH":
+        choices = [list(each) for each in parsed[0][1][1]]
+    begins = [_begin(items, everything) for items in choices]
+    known = [each for each in begins if each is not None]
+    if len(known) < len(begins) or any(one & other for one, other in itertools.combinations(known, 2)):
+        return None
+    return frozenset().union(*known)
+
+
+def _all(pattern: str) -> frozenset[str]:
+    return frozenset([*map(chr, range(1, 128)), *(each for each in pattern if not each.isascii()), OTHERS])
+
+
+def _begin(parsed: Sequence[tuple[Any, Any]], everything: frozenset[str]) -> frozenset[str] | None:
+    """Return what a sequence may begin with, if there is one way only to match it, and never nothing."""
+    items = [_item(str(kind), value, everything) for kind, value in parsed]
+    sequence = [item for item in items if item is not None]
+    if len(sequence) < len(items) or not any(item.least for item in sequence):
+        return None
+    for place, item in enumerate(sequence):
+        if item.least < item.most and item.characters & _next(sequence[place + 1 :]):
+            return None
+    return _next(sequence)
+
+
+def _next(sequence: Sequence[Item]) -> frozenset[str]:
+    """Return the characters that may come first."""
+    found = frozenset[str]()
+    for item in sequence:
+        found |= item.characters
+        if item.least:
+            break
+    return found
+
+
+def _item(kind: str, value: Any, everything: frozenset[str]) -> Item | None:
+    if kind == "MAX_REPEAT":
+        least, most, (inner, *others) = value
+        item = None if others else _item(str(inner[0]), inner[1], everything)
+        once = item is not None and (item.least, item.most) == (1, 1)
+        return Item(item.characters, int(least), int(most)) if item is not None and once else None
+    found = _characters(kind, value, everything)
+    return None if found is None else Item(found, 1, 1)
+
+
+def _characters(kind: str, value: Any, everything: frozenset[str]) -> frozenset[str] | None:
+    """Return the characters of a part of a pattern, as Python's parser has it; `None` where they are not known."""
+    if kind == "LITERAL":
+        return frozenset([chr(value)]) & everything or None
+    if kind == "NOT_LITERAL":
+        return everything - {chr(value)}
+    if kind == "ANY":
+        return everything - {"\n"}
+    if kind == "RANGE" and value[1] < 128:
+        return frozenset(map(chr, range(max(value[0], 1), value[1] + 1)))
+    if kind == "CATEGORY":
+        name = str(value).replace("_NOT_", "_")
+        found = frozenset(CATEGORIES.get(name, ()))
+        return (everything - found if name != str(value) else found) if found else None
+    if kind == "IN":
+        parts = [_characters(str(part), of, everything) for part, of in value if str(part) != "NEGATE"]
+        known = [part for part in parts if part is not None]
+        within = frozenset().union(*known) if len(known) == len(parts) else None
+        return everything - within if within is not None and str(value[0][0]) == "NEGATE" else within
+    return None
+
+
+def _class_without(characters: frozenset[str], everything: frozenset[str]) -> str:
+    """Return the class of RE2 of all other characters, nothing if there are none."""
+    is_listed = OTHERS in characters
+    listed = everything - characters if is_listed else characters
+    codes = "".join(f"\\x{{{ord(each):x}}}" for each in sorted(listed))
+    return f"[{'' if is_listed else '^'}{codes}]" if codes else ""

@@ -1,0 +1,1 @@
+"""Passes over a finished ONNX graph, one rewrite per file."""

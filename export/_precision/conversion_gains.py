@@ -1,0 +1,75 @@
+"""What a conversion to another precision costs and gains: sizes, times, and the classes it still tells apart."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._format.inference import open_session
+from .._format.names import Arrays, Case
+from .._latency import timed_in_turns
+
+_REPEATS, _SECONDS = 30, 0.5  # at most, for each of the two files
+
+
+def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) -> dict[str, Any]:
+    """Return sizes and times of the converted file and of the float32 one, and their ratios (below 1: less).
+
+    Times are the medians of runs by turns, on one thread, of the golden case with the largest inputs.
+
+    Returns:
+        `bytes`, `float32_bytes`, `size_ratio`, `milliseconds`, `float32_milliseconds`, `time_ratio`, `timed_case`.
+    """
+    name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
+    size, float32_size = (_size(path) for path in (converted, float32))
+    sessions = [open_session(path, provider, threads=1) for path in (converted, float32)]
+    _, taken = timed_in_turns(sessions, inputs, 2 * _SECONDS, warm_up=1, fewest=3, most=_REPEATS)
+    time, float32_time = (1000 * statistics.median(each) for each in taken)
+    return {
+        "bytes": size,
+        "float32_bytes": float32_size,
+        "size_ratio": size / float32_size,
+        "milliseconds": time,
+        "float32_milliseconds": float32_time,
+        "time_ratio": time / float32_time,
+        "timed_case": name,
+    }
+
+
+def _size(model: Path) -> int:
+    """Return the bytes of an ONNX file and of its external data."""
+    return sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*"))
+
+
+def top1(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str, float]]:
+    """Return how often the largest class score is that of the same class, for each output of class scores.
+
+    An output holds class scores if in every case its last axis has the same size, 2 or more, and its rows there are
+    at least 0 and sum to 1: what a softmax over classes gives. Attention weights have as many entries as there are
+    keys, which differs between cases.
+
+    Returns:
+        By output name: `agreement`, from 0 to 1, and the number of `rows` compared.
+    """
+    found = {}
+    for name in cases[0].outputs:
+        expected = [case.outputs[name] for case in cases]
+        if _are_class_scores(expected) and all(name in outputs for outputs in actual):
+            pairs = zip(expected, (outputs[name] for outputs in actual), strict=True)
+            same = [want.argmax(-1) == have.argmax(-1) for want, have in pairs]
+            flat = np.concatenate([np.ravel(each) for each in same])
+            found[name] = {"agreement": float(flat.mean()), "rows": flat.size}
+    return found
+
+
+def _are_class_scores(arrays: Sequence[np.ndarray]) -> bool:
+    sizes = {array.shape[-1] if array.ndim > 1 else 0 for array in arrays}
+    if len(sizes) > 1 or min(sizes) < 2 or any(array.dtype.kind != "f" for array in arrays):
+        return False
+    return any(array.size for array in arrays) and all(
+        np.all(array >= 0) and np.allclose(array.sum(-1, dtype=np.float64), 1, atol=1e-3) for array in arrays
+    )

@@ -1,0 +1,160 @@
+"""Keep float32 where float16 would overflow, and report the layers that come near its limit.
+
+onnxruntime's CPU kernels compute float16 nodes in float32 (onnxruntime#32600), so the comparison with Keras does not
+see a tensor beyond 65504, which is infinite on other hardware. The ranges of all tensors that become float16, their
+largest finite magnitudes, are therefore measured in the float32 file:
+
+- Golden cases except `POISONED`, whose garbage is masked later, decide which tensors stay float32, as do tensors that
+  no case computes. `LARGE` is one of the cases: a bundle must pass its own golden cases on every device. With samples,
+  the case of large values has no magnified inputs.
+- Golden cases except `LARGE` decide which layers are reported as near the limit.
+- A drawn input whose larger values make a float16 tensor overflow is reported: only samples show its range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from .._errors import ExportError
+from .._format.inference import check_provider, open_session, run_session
+from .._format.names import Arrays, Case
+from .._format.session_options import session_options
+from .._golden_cases.case_generation import LARGE, POISONED
+from .._onnx.model_files import write
+from .._onnx.name_scopes import layer_path, node_paths
+from .._onnx.row_collection import with_rows
+from .._onnx.traced_model import DOMAIN, Traced
+from .._onnx.traversal import all_nodes
+from .float16 import to_float16
+
+LIMIT = float(np.finfo(np.float16).max)
+WIDE = 0.9 * LIMIT  # margin: values in the float16 file may exceed the measured float32 values by 10 %
+NEAR = LIMIT / 4
+# Factors for a drawn input, up to 2**30 (seconds since 1970). Smaller factors come first: at larger ones powers
+# overflow to infinity, which is not counted.
+SCALES = (2.0**4, 2.0**10, 2.0**20, 2.0**30)
+
+Ranges = dict[str, float]  # the largest finite magnitude of each tensor
+Meter = Callable[[Arrays], Ranges]
+
+_DOMAIN = f"{DOMAIN}.ranges"
+# Infinities and NaN do not count: a mask may fill with them, and float16 has both. An empty tensor has no maximum,
+# hence `Pad`.
+_MAXIMUM = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
+    row = Constant <value_ints = [1, -1]> ()
+    most = Constant <value_float = 3.4028235e38> ()
+    zero = Constant <value = float[1, 1] {0.0}> ()
+    flat = Reshape (x, row)
+    magnitude = Abs (flat)
+    is_finite = LessOrEqual (magnitude, most)
+    finite = Where (is_finite, magnitude, zero)
+    padded = Concat <axis = 1> (finite, zero)
+    y = ReduceMax <keepdims = 1> (padded)
+}"""
+
+
+def to_measured_float16(
+    traced: Traced, cases: Sequence[Case], provider: str, folder: Path, drawn: Collection[str] = ()
+) -> tuple[Traced, dict[str, Any]]:
+    """Return a float16 model without tensors that overflow in the golden cases, and the measured ranges.
+
+    Args:
+        traced: The float32 model.
+        cases: The golden cases.
+        provider: Provider that runs the model.
+        folder: An existing folder for a file that is not kept.
+        drawn: Float inputs without samples.
+
+    Returns:
+        The model; and for the parity report `float32_layers` and `near_limit`, the largest magnitude in each layer,
+        and `drawn_inputs`, the first layer that overflows if the values of an input are larger.
+    """
+    converted = to_float16(traced, provider)
+    measure = _range_meter(traced, converted.tensors, provider, folder)
+    runs = {case.name: measure(case.inputs) for case in cases if case.name != POISONED}
+    ranges = _largest(item for run in runs.values() for item in run.items())
+    wide = {tensor for tensor in converted.tensors if ranges.get(tensor, math.inf) > WIDE}
+    if wide:
+        converted = to_float16(traced, provider, wide)
+    usual_ranges = _largest(item for name, run in runs.items() if name != LARGE for item in run.items())
+    near_tensors = {tensor for tensor in converted.tensors if usual_ranges.get(tensor, 0.0) > NEAR}
+    drawn_case = next((case for case in cases if case.name in runs and case.name not in (LARGE, "samples")), cases[0])
+    overflowing = {name: _overflowing_tensor(measure, drawn_case, name, converted.tensors) for name in drawn}
+    layers = _layers(traced)
+    return converted.traced, {
+        "float32_layers": _largest((layers.get(name, name), ranges.get(name, math.inf)) for name in sorted(wide)),
+        "near_limit": _largest((layers.get(name, name), usual_ranges[name]) for name in sorted(near_tensors)),
+        "drawn_inputs": {name: layers.get(tensor, tensor) for name, tensor in overflowing.items() if tensor},
+    }
+
+
+def _range_meter(traced: Traced, tensors: Collection[str], provider: str, folder: Path) -> Meter:
+    """Return a function that runs a model and returns the ranges of tensors, except those that no node computes."""
+    measured: dict[str, str] = {}  # tensors by output
+
+    def add(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
+        rows = {}
+        names = [value.name for value in graph.input] + [name for node in graph.node for name in node.output]
+        for tensor in filter(tensors.__contains__, names):
+            row, output = new_name(), new_name()  # two branches may share the name of a tensor
+            graph.node.append(helper.make_node("maximum", [tensor], [row], domain=_DOMAIN))
+            rows[output], measured[output] = row, tensor
+        return rows
+
+    model = with_rows(traced.model, np.empty((0, 1), np.float32), add)
+    opset = next(imported.version for imported in model.opset_import if imported.domain in ("", "ai.onnx"))
+    model.opset_import.add(domain=_DOMAIN, version=1)
+    model.functions.append(onnx.parser.parse_function(_MAXIMUM % (opset, _DOMAIN)))
+    write(replace(traced, model=model), folder / "ranges.onnx", check=False)
+    ort = check_provider(provider)
+    # fusions of onnxruntime 1.32, such as that of GELU, remove tensors that `maximum` reads too
+    level = {"graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL}
+    options = session_options(ort, level, {})
+    session = open_session(folder / "ranges.onnx", provider, session_options=options)
+
+    def measure(inputs: Arrays) -> Ranges:
+        outputs = run_session(session, inputs) if measured else {}
+        return _largest((measured[output], float(rows.max())) for output, rows in outputs.items() if rows.size)
+
+    return measure
+
+
+def _largest(values: Iterable[tuple[str, float]]) -> Ranges:
+    """Return the largest value of each name."""
+    maxima: Ranges = {}
+    for name, value in values:
+        maxima[name] = max(maxima.get(name, 0.0), value)
+    return maxima
+
+
+def _overflowing_tensor(measure: Meter, case: Case, name: str, tensors: Collection[str]) -> str | None:
+    """Return the first float16 tensor that overflows if an input is larger than in a case, or `None`."""
+    array = case.inputs[name]
+    most = float(np.finfo(array.dtype).max)
+    for scale in SCALES:
+        scaled = np.clip(array.astype(np.float64) * scale, -most, most).astype(array.dtype)
+        try:
+            ranges = measure({**case.inputs, name: scaled})
+        except ExportError:  # such as an index beyond a table: larger values end in an error, not in an overflow
+            return None
+        if tensor := next((tensor for tensor in ranges if tensor in tensors and ranges[tensor] > LIMIT), None):
+            return tensor
+    return None
+
+
+def _layers(traced: Traced) -> dict[str, str]:
+    """Return the layer of each tensor: the layer that computes it, or else the first that reads it."""
+    graph = traced.model.graph
+    nodes = [*all_nodes(graph)]
+    paths = node_paths(nodes, {*traced.weights, *(each.name for each in graph.initializer if len(each.dims) > 1)})
+    pairs = [(node, layer_path(*path)) for node, path in zip(nodes, paths, strict=True) if path]
+    layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
+    return layers | {name: layer for node, layer in pairs for name in node.output}

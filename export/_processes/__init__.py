@@ -1,0 +1,1 @@
+"""Scripts that run in a process of their own, without the package."""

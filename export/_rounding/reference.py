@@ -1,0 +1,157 @@
+"""What an export must agree with: a model, its golden cases, and what Keras gives for them on its backend."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._errors import InputError
+from .._format.names import Arrays, Case
+from .._golden_cases.case_generation import Check, golden_cases, unchecked
+from .._golden_cases.coverage import coverage_of
+from .._golden_cases.golden_cases import Cases
+from .._golden_cases.sample_inputs import flat_samples
+from .._options import FLOAT32, Options
+from .._progress import Progress
+from .._signature.attention_weight_outputs import attention_outputs
+from .._signature.decoder_weight_outputs import collected_weights
+from .._signature.keras_messages import first_line
+from .._signature.signature import Signature, model_signature
+from .float32_clone import distance, float32_clone, half_policies
+from .keras_implementations import outputs_of_predict
+from .rounding_error import with_rounding
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a model gives.
+
+    Attributes:
+        golden: Its golden cases.
+        weights_of: Of outputs that are the weights of an attention layer, the path of that layer.
+        backend: The Keras backend that gave their outputs.
+        float32_clone: As in the parity report, for a model that was cloned to float32.
+        converted_cases: The golden cases with what rounding does in another precision, if one was asked for.
+        predicted: The outputs of `predict` in the first golden case, unless `predict` cannot run the model.
+    """
+
+    golden: Cases
+    weights_of: dict[str, str]
+    backend: str
+    float32_clone: dict[str, Any] | None = None
+    converted_cases: list[Case] = field(default_factory=list)
+    predicted: Arrays | None = None
+
+
+def reference_of(
+    model: keras.Model, options: Options, step: Progress, check: Check = unchecked
+) -> tuple[Signature, Reference]:
+    """Return the model that is written, which computes in float32, and what it gives.
+
+    Args:
+        model: A model of any kind.
+        options: What is asked of the export.
+        step: Is told what is being done.
+        check: Raises what is against the model, as far as one golden case shows it; further ones may take minutes.
+
+    Raises:
+        UnsupportedModelError: The model cannot be exported.
+        InputError: `samples` do not fit, or are needed.
+    """
+    with _full_float32():
+        signature = given = model_signature(model, options.samples, options.file)
+        is_half = bool(half_policies(given))
+        if is_half:
+            step("Cloning the model to float32")
+            signature = float32_clone(given)
+        step("Running Keras on the golden cases")
+        golden = golden_cases(signature, options, check)
+        signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
+        step("Measuring what rounding does to the outputs")
+        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32))
+        predicted = outputs_of_predict(signature, golden.cases[0])
+        usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
+        chosen = usual if options.precision != FLOAT32 else []
+        # an int8 file with fixed ranges is compared with what its own graph says
+        is_measured = options.calibration is None
+        converted = with_rounding(signature, chosen, options.precision) if is_measured else chosen
+        golden = replace(golden, coverage=coverage_of(golden, () if converted is chosen else converted))
+        clone = distance(given, golden.cases) if is_half else None
+        varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))
+        weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
+    return signature, Reference(golden, weights_of, keras.backend.backend(), clone, converted, predicted)
+
+
+def case_of(name: str, model: keras.Model, options: Options) -> Case:
+    """Return what a model gives for a user's own arrays, with what rounding does in the precision of a file.
+
+    Raises:
+        UnsupportedModelError: The model cannot be exported.
+        InputError: `samples` do not fit, or not all inputs are among them.
+    """
+    with _full_float32():
+        signature = model_signature(model, options.samples, options.file)
+        if half_policies(signature):
+            signature = float32_clone(signature)
+        inputs = whole_samples(signature)
+        try:
+            case = Case(name, inputs, signature.run(inputs))
+        except Exception as error:
+            # whatever the user's own model does with arrays that it is not made for
+            raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
+        if not any(array.dtype.kind != "f" or np.isfinite(array).any() for array in case.outputs.values()):
+            raise InputError("Keras gives NaN or infinity everywhere on `samples`: nothing can be compared.")
+        (measured,) = with_rounding(signature, [case], options.precision)
+        if keras.backend.backend() != "tensorflow":
+            return measured
+
+        from .reassociation_error import with_reordering  # which needs TensorFlow
+
+        return with_reordering(signature, [measured], {name})[0]
+
+
+def whole_samples(signature: Signature) -> Arrays:
+    """Return samples by input name, of which none is missing.
+
+    Raises:
+        InputError: One is, or they do not fit.
+    """
+    inputs = flat_samples(signature)
+    if missing := [spec.name for spec in signature.inputs if spec.name not in inputs]:
+        raise InputError(f"`samples` lack {missing}. The model takes {[spec.name for spec in signature.inputs]}.")
+    return inputs
+
+
+@contextlib.contextmanager
+def _full_float32() -> Iterator[None]:
+    """Keep Keras's backend from rounding what it multiplies to 10 bits (TF32), as it may on a GPU."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        jax = importlib.import_module(backend)  # neither need be installed
+        with jax.default_matmul_precision("highest"):
+            yield
+    elif backend == "torch":
+        torch = importlib.import_module(backend)
+        products = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(products)
+    elif backend == "tensorflow":
+        config = importlib.import_module(backend).config.experimental
+        allowed = config.tensor_float_32_execution_enabled()
+        config.enable_tensor_float_32_execution(False)
+        try:
+            yield
+        finally:
+            config.enable_tensor_float_32_execution(allowed)
+    else:
+        yield

@@ -1,0 +1,1 @@
+"""Signature of a Keras model: names, shapes and dtypes of inputs and outputs."""

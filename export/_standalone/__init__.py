@@ -1,1 +1,0 @@
-"""Scripts that run in a process of their own and import nothing of this package."""

@@ -1,0 +1,242 @@
+"""Checks of the tensors a caller passes: each failure is one sentence with the rule, what came and what to do.
+
+Only static shapes and dtypes are read, so the checks run while a model is built as well as on real tensors. A size of
+None is unknown and passes.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from .._keras.build_placeholders import as_lengths
+from .._shapes import dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
+from .._types import Masks, Shape, Tensor
+
+_OF_KEYS = {"attention_mask": "; a mask of the keys, B + (Tk,), is `keys_mask`"}
+
+
+def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
+    """Checks queries `B + (Tq, Dq)`, keys `B + (Tk, Dk)` and values `B + (Tk, Dv)` against each other."""
+    received = f"Received: queries shape {queries_shape}, keys shape {keys_shape}, values shape {values_shape}."
+    for name, shape, axes in (
+        ("queries", queries_shape, "(Tq, Dq)"),
+        ("keys", keys_shape, "(Tk, Dk)"),
+        ("values", values_shape, "(Tk, Dv)"),
+    ):
+        check_rank(name, shape, axes, received)
+    for name, shape in (("keys", keys_shape), ("values", values_shape)):
+        if not shapes_agree(shape[:-2], queries_shape[:-2]):
+            raise ValueError(
+                f"`{name}` must have the batch axes of `queries`. {received} "
+                "Repeat the smaller one along the batch axes that differ."
+            )
+    if not sizes_agree(keys_shape[-2], values_shape[-2]):
+        raise ValueError(
+            f"`keys` and `values` must agree in Tk, their last axis but one: each key has one value. {received} "
+            "Pass as many values as keys."
+        )
+
+
+def check_rank(name: str, shape: Shape, axes: str, received: str | None = None) -> None:
+    """Checks that there are axes of a batch before the two others."""
+    if len(shape) < 3:
+        raise ValueError(
+            f"`{name}` must have at least 3 axes: one or more batch axes, then {axes}. "
+            f"{received or f'Received: {name} shape {shape}.'} "
+            "Add the axis that is missing, for example with `keras.ops.expand_dims`."
+        )
+
+
+def check_integers(name: str, why: str, *tensors: Tensor) -> None:
+    """Checks the dtype of lengths, positions and numbers of segments."""
+    for tensor in tensors:
+        if not keras.backend.is_int_dtype(dtype_of(tensor)):
+            raise TypeError(
+                f"`{name}` must be integers{why}. Received: {name} dtype {dtype_of(tensor)}. "
+                f'Cast with `keras.ops.cast({name}, "int32")`; a boolean mask is `keys_mask` or `attention_mask`.'
+            )
+
+
+def check_given(**arguments: Any) -> None:
+    """Checks that no argument is None."""
+    for name, value in arguments.items():
+        if value is None:
+            raise ValueError(
+                f"`{name}` must be a tensor. Received: {name}=None. Where the keys are the values, pass them twice."
+            )
+
+
+def check_real(**tensors: Tensor) -> None:
+    """Checks that no tensor is complex: a cast to floats would drop the imaginary part."""
+    for name, tensor in tensors.items():
+        if dtype_of(tensor).startswith("complex"):
+            raise TypeError(
+                f"`{name}` must be real numbers. Received: {name} dtype {dtype_of(tensor)}. "
+                "Pass real and imaginary parts side by side on the last axis."
+            )
+
+
+def check_last_axis(name: str, shape: Shape, kernel: str, size: int | None) -> None:
+    """Checks the last axis of an input against the kernel it meets; `size` is None before there is a kernel."""
+    if size is None and shape[-1] is None:
+        raise ValueError(
+            f"The last axis of `{name}` must be known: it is the size of the kernel `{kernel}`. "
+            f"Received: {name} shape {shape}. Give the size in `keras.Input`."
+        )
+    if size is not None and not sizes_agree(shape[-1], size):
+        raise ValueError(
+            f"The last axis of `{name}` must be {size}, the size that the kernel `{kernel}` was built for. "
+            f"Received: {name} shape {shape}. Use another layer for inputs of another size."
+        )
+
+
+def check_same_size(why: str, queries_shape: Shape, keys_shape: Shape) -> None:
+    """Checks that one query and one key have the same size."""
+    if not sizes_agree(queries_shape[-1], keys_shape[-1]):
+        raise ValueError(
+            f"`queries` and `keys` must agree in D, their last axis: {why}. "
+            f"Received: queries shape {queries_shape}, keys shape {keys_shape}. "
+            "Project one of them with `keras.layers.Dense`, or use `BilinearAttention` or `AdditiveAttention`."
+        )
+
+
+def check_scores(scores: Tensor, name: str = "scores") -> None:
+    """Checks floats `(..., Tq, Tk)`."""
+    if len(shape_of(scores)) < 2:
+        raise ValueError(
+            f"`{name}` must have at least 2 axes: (..., Tq, Tk). Received: {name} shape {shape_of(scores)}. "
+            f"Add the query axis, for example with `keras.ops.expand_dims({name}, -2)`."
+        )
+    if not keras.backend.is_float_dtype(dtype_of(scores)):
+        raise TypeError(
+            f"`{name}` must be floats: weights are fractions. Received: {name} dtype {dtype_of(scores)}. "
+            f'Cast them with `keras.ops.cast({name}, "float32")`.'
+        )
+
+
+def check_valid_lens(valid_lens: Tensor, scores_shape: Shape) -> None:
+    """Checks lengths of shape `B` or `B + (Tq,)` against scores `B + (Tq, Tk)`."""
+    check_integers("valid_lens", "", valid_lens)
+    shape = shape_of(valid_lens)
+    if not any(shapes_agree(shape, scores_shape[:axes]) for axes in (-2, -1)):
+        raise ValueError(
+            "`valid_lens` must have shape (B,) or (B, Tq): one length for each example, or one for each query. "
+            f"Received: valid_lens shape {shape}, scores shape {scores_shape}. Reshape or repeat the lengths."
+        )
+
+
+def _check_boolean(name: str, mask: Tensor) -> None:
+    dtype = dtype_of(mask)
+    if dtype != "bool":
+        raise TypeError(
+            f"`{name}` must be boolean, True where a position takes part. Received: {name} dtype {dtype}. "
+            f'Cast it with `keras.ops.cast({name}, "bool")`.'
+        )
+
+
+def check_attention_mask(name: str, mask: Tensor, scores_shape: Shape) -> None:
+    """Checks a boolean mask that must broadcast to scores `B + (Tq, Tk)`."""
+    _check_boolean(name, mask)
+    _check_broadcasts(name, mask, scores_shape)
+
+
+def check_segment_ids(segment_ids: Any, queries_shape: Shape, keys_shape: Shape) -> tuple[Tensor, Tensor]:
+    """Returns the segments of queries and of keys, checked: those of a pair, or of one tensor for both."""
+
+    def rank_fits(ids: Any) -> bool:  # else it is a row of one tensor
+        return len(ids.shape if hasattr(ids, "shape") else np.shape(ids)) == len(queries_shape) - 1
+
+    is_pair = isinstance(segment_ids, tuple | list) and len(segment_ids) == 2 and any(map(rank_fits, segment_ids))
+    pair = segment_ids if is_pair else (segment_ids, segment_ids)
+    if pair[0] is None or pair[1] is None:
+        raise ValueError("`segment_ids` must be one tensor, or a pair of them. Received: a pair with None. Pass both.")
+    of_queries, of_keys = map(as_lengths, pair)
+    check_integers("segment_ids", ", equal where positions see each other", of_queries, of_keys)
+    shapes = shape_of(of_queries), shape_of(of_keys)
+    if not all(map(shapes_agree, shapes, (queries_shape[:-1], keys_shape[:-1]))):
+        raise ValueError(
+            "`segment_ids` must have shape B + (T,) where queries and keys are one sequence, or be a pair of tensors "
+            f"B + (Tq,) and B + (Tk,). Received: segment_ids shapes {shapes}, queries shape {queries_shape}, keys "
+            f"shape {keys_shape}. Pass a pair, with a number for each query and each key."
+        )
+    return of_queries, of_keys
+
+
+def check_score_bias(bias: Tensor, scores_shape: Shape) -> None:
+    """Checks a bias of floats that must broadcast to scores `B + (Tq, Tk)`."""
+    if not keras.backend.is_float_dtype(dtype_of(bias)):
+        raise TypeError(
+            f"`score_bias` must be floats: it is added to scores. Received: score_bias dtype {dtype_of(bias)}. "
+            "Pass a boolean mask as `attention_mask`."
+        )
+    _check_broadcasts("score_bias", bias, scores_shape)
+
+
+def _check_broadcasts(name: str, tensor: Tensor, scores_shape: Shape) -> None:
+    shape = shape_of(tensor)
+    fits = len(shape) <= len(scores_shape) and all(
+        size == 1 or sizes_agree(size, target)
+        for size, target in zip(reversed(shape), reversed(scores_shape), strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"`{name}` must broadcast to the scores, B + (Tq, Tk), or B + (H, Tq, Tk) of a layer with heads. "
+            f"Received: {name} shape {shape}, scores shape {scores_shape}. "
+            f"Give each axis of `{name}` the size of the scores' axis, or 1{_OF_KEYS.get(name, '')}."
+        )
+
+
+def check_position_mask(name: str, mask: Tensor, owner: str, owner_shape: Shape) -> None:
+    """Checks a boolean mask that has one entry for each position of `owner`."""
+    _check_boolean(name, mask)
+    if not shapes_agree(shape_of(mask), owner_shape[:-1]):
+        raise ValueError(
+            f"`{name}` must have the shape of `{owner}` without its last axis. "
+            f"Received: {name} shape {shape_of(mask)}, {owner} shape {owner_shape}. "
+            "Masks of pairs of positions go into `attention_mask`."
+        )
+
+
+def scores_shape_of(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> Shape:
+    """The shape of the scores, `B + (Tq, Tk)`, each size known from whichever input knows it."""
+    batch_shape = merge_shapes(queries_shape[:-2], keys_shape[:-2], values_shape[:-2])
+    return (*batch_shape, queries_shape[-2], *merge_shapes(keys_shape[-2:-1], values_shape[-2:-1]))
+
+
+def check_masks(
+    masks: Masks,
+    bias: Tensor | None,
+    queries_shape: Shape,
+    keys_shape: Shape,
+    values_shape: Shape,
+    weights_shape: Shape,
+) -> None:
+    """Checks lengths and masks, as tensors, against what they mask, and a bias against the scores.
+
+    The weights may have one axis more than the scores, of heads; then the mask of pairs and the bias may have it too.
+    """
+    scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
+    if masks.valid_lens is not None:
+        check_valid_lens(masks.valid_lens, scores_shape)
+    if masks.attention_mask is not None:
+        has_heads = len(masks.attention_mask.shape) == len(weights_shape)
+        check_attention_mask("attention_mask", masks.attention_mask, weights_shape if has_heads else scores_shape)
+    if bias is not None:
+        check_score_bias(bias, weights_shape if len(bias.shape) == len(weights_shape) else scores_shape)
+    for name, mask, owner, shape in (
+        ("queries_mask", masks.queries_mask, "queries", queries_shape),
+        ("keys_mask", masks.keys_mask, "keys", keys_shape),
+        ("values_mask", masks.values_mask, "values", values_shape),
+    ):
+        if mask is not None:
+            check_position_mask(name, mask, owner, shape)
+
+
+def check_score_result(name: str, shape: Shape, scores_shape: Shape) -> None:
+    """Checks what the `score` of the layer `name` returned."""
+    if not shapes_agree(shape, scores_shape):
+        raise ValueError(
+            f"`{name}.score` must return scores of shape B + (Tq, Tk), here {scores_shape}. "
+            f"Received: scores shape {shape}. Return one score for each pair of a query and a key."
+        )

@@ -1,0 +1,95 @@
+"""All that is used of Keras, TensorFlow and torch without being public there, in one place."""
+
+from typing import Any
+
+import keras
+from keras.src.backend import get_stateless_scope as stateless_scope
+from keras.src.backend import in_symbolic_scope, rnn
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+
+from .call_errors import CheckedCalls
+
+__all__ = [
+    "calls_of",
+    "children_of",
+    "get_keras_mask",
+    "in_symbolic_scope",
+    "loop_over_time",
+    "set_keras_mask",
+    "stateless_scope",
+    "sublayers_of",
+]
+
+
+loop_over_time = getattr(rnn, "rnn", rnn)  # a module from Keras 3.16 on
+
+
+def sublayers_of(layer: Any) -> list[Any]:
+    """All layers within a layer, at any depth."""
+    return list(layer._flatten_layers(include_self=False))
+
+
+def children_of(layer: Any) -> list[Any]:
+    """The layers that a layer holds itself."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def calls_of(layer: Any) -> list[Any]:
+    """The calls of a layer in functional models, as nodes."""
+    return list(layer._inbound_nodes)
+
+
+class VariedOutputs:
+    """Goes before a layer of Keras, which counts the outputs of its first call: a later one may give weights too."""
+
+    @property
+    def output(self) -> Any:
+        """The outputs of the call with the most of them."""
+        return max((call.output_tensors for call in calls_of(self)), key=len, default=None)
+
+
+def is_eager() -> bool:
+    """Whether TensorFlow runs operations one by one."""
+    import tensorflow as tf
+
+    return bool(tf.executing_eagerly())
+
+
+def is_compiled_by_xla() -> bool:
+    """Whether TensorFlow is tracing a function that XLA will compile, with `jit_compile=True`."""
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return not is_eager() and bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def is_transformed() -> bool:
+    """Whether a transform of `torch.func` is at work."""
+    import torch
+
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+# Of torch's modules.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = [f"_global{name}" for name in _HOOKS]
+
+
+def is_bare(layer: Any, *tensors: Any) -> bool:
+    """Whether a call of a layer on torch does nothing to tensors but its `call`: nobody hung anything else on it.
+
+    A call of a small layer takes longer than its maths there. Elsewhere a program is made of it once.
+    """
+    if keras.backend.backend() != "torch":
+        return False
+    from torch.nn.modules import module
+
+    own, calls = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
+    if any(own[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
+        return False
+    if layer.activity_regularizer or layer.quantization_mode or layer._remat_mode or layer._compiled_call_impl:
+        return False
+    is_as_made = "call" not in own and "forward" not in own and type(layer).__call__ in calls
+    dtype = layer.compute_dtype
+    is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == dtype for tensor in tensors)
+    return bool(layer.built and is_cast and is_as_made)

@@ -1,0 +1,289 @@
+"""Additive scores in blocks of queries: the features of one block at a time, made again for the gradient.
+
+The plain form holds all `B Tq Tk U` features from the forward pass to the end of the backward pass. Here one block of
+them exists at a time, in either pass, and none where torch compiles kernels for a GPU. The gradient by the scores `g`,
+with `t = tanh(q_i + k_j)` for a pair:
+
+    d = g_ij (1 - t^2)    dq_i = w_v sum_j d    dk_j = w_v sum_i d    dw_v = sum_ij g_ij t
+
+Sizes that are unknown while a graph is traced are scalar tensors here: then the number of blocks is one too.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import keras
+from keras import ops
+
+from .._keras.custom_gradients import with_gradient
+from .._keras.device import is_on_gpu
+from .._shapes import ceil_div, dtype_of, holds, largest, smallest
+from .._types import Pairs, Tensor
+from .additive_torch_compiled import block_gradients, block_scores, is_compiled
+from .band_mask import range_of_keys
+from .scores import additive_scores, weighed
+
+BlockSize = int | Literal["auto"] | None
+EVERY_PAIR = Pairs()
+
+# Counts of features, for "auto"; measured on two CPU cores, and to be measured again before they are changed.
+# Up to as many the plain form is faster, which does not compute them twice. On TensorFlow that is as a graph; torch
+# computes blocks operation by operation, and gains memory alone.
+_WHOLE = {"tensorflow": 3 * 2**23, "torch": 2**27}.get(keras.backend.backend(), 2**23)
+_BLOCK = 2**20  # a block of as many, and what is computed from it, fits a cache; of fewer XLA makes slow code
+_LEAST = 4  # queries in a block: of fewer too, since it cannot vectorise the sum over queries
+_BATCH = 128  # examples in a batch of unknown size, when there is to be decided whether the features fit
+# On a GPU an operation takes as long to start as it takes for 2**24 features or more. With torch blocks hold a GB
+# unless kernels are compiled; XLA, which keeps no features of a sum over them, gets all queries at once.
+_ON_GPU = {"torch": (2**27, 2**28), "jax": (2**24, 2**40)}
+_GROUPS = 8  # of queries, each with the keys that it may see: causal scores are then 9/16 of all; each is two loops
+
+
+def blocked_additive_scores(
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, pairs: Pairs = EVERY_PAIR
+) -> Tensor:
+    """Additive scores `w_v^T tanh(q + k)`: those of `additive_scores`, gradients too.
+
+    Args:
+        queries: Projected queries, `B + (Tq, U)`.
+        keys: Projected keys, `B + (Tk, U)`.
+        w_v: (U, 1), of the dtype of queries and keys.
+        block_size: The largest number of queries in a block; `"auto"` for one whose features stay in cache; None, or
+            a block that holds all queries, for the plain form.
+        pairs: Which pairs take part by their order alone. Where there are blocks, the scores of others may be zeros.
+
+    Returns:
+        Scores `B + (Tq, Tk)`.
+    """
+    num_queries, num_keys = (ops.shape(rows)[-2] for rows in (queries, keys))
+    if block_size is None or _is_plain(queries, keys, block_size):
+        return _plain(queries, keys, w_v)
+    groups = _groups(num_queries, num_keys, pairs, block_size)
+    if len(groups) == 1:
+        return _in_blocks(queries, keys, w_v, block_size)
+
+    def scores_of(group: Group) -> Tensor:
+        rows, seen = queries[..., group.start : group.stop, :], keys[..., group.first : group.end, :]
+        scores = _in_blocks(rows, seen, w_v, block_size)
+        masked = [group.first, num_keys - group.end]
+        return ops.pad(scores, [*([0, 0] for _ in scores.shape[:-1]), masked])
+
+    return ops.concatenate([scores_of(group) for group in groups], axis=-2)
+
+
+def _limits(keys: Tensor) -> tuple[int, int]:
+    """How many features the plain form may have for `"auto"`, and how many a block has at least."""
+    found = _ON_GPU.get(keras.backend.backend()) if is_on_gpu(keys) else None
+    return found or (_WHOLE, _BLOCK)
+
+
+def _plain(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    return additive_scores(queries, keys, lambda features: _weigh(features, w_v))
+
+
+def _weigh(features: Tensor, w_v: Tensor) -> Tensor:
+    """The product (N, 1) of features and `w_v` (U, 1), which XLA fuses on a GPU where it is written as a sum."""
+    if keras.backend.backend() == "jax" and is_on_gpu(features):
+        return ops.sum(features * ops.transpose(w_v), axis=-1, keepdims=True)
+    return ops.matmul(features, w_v)
+
+
+def _is_plain(queries: Tensor, keys: Tensor, block_size: Any) -> bool:
+    """Whether the plain form is known to do for all queries."""
+    num_queries = ops.shape(queries)[-2]
+    if block_size != "auto":
+        return holds(block_size >= num_queries)
+    *batch, num_keys, num_hiddens = ops.shape(keys)
+    known_batch = [size if isinstance(size, int) else _BATCH for size in batch]
+    features = math.prod(known_batch) * num_keys * num_hiddens * num_queries
+    return holds(features <= _limits(keys)[0]) or holds(num_queries <= _LEAST)
+
+
+class Group(NamedTuple):
+    """Queries `start <= i < stop`, and the keys `first <= j < end` outside of which they see none."""
+
+    start: Any
+    stop: Any
+    first: Any
+    end: Any
+
+
+def _groups(num_queries: Any, num_keys: Any, pairs: Pairs, block_size: Any) -> list[Group]:
+    """Groups of queries beside each other, whose keys are known before the program is: no backend waits for a size."""
+    whole = Group(0, num_queries, 0, num_keys)
+    if pairs == EVERY_PAIR:
+        return [whole]
+    size = largest(ceil_div(num_queries, _GROUPS), _LEAST if block_size == "auto" else block_size)
+    groups = []
+    for index in range(_GROUPS):
+        start, stop = index * size, smallest((index + 1) * size, num_queries)
+        if holds(start >= num_queries):
+            break
+        groups.append(Group(start, stop, *range_of_keys(pairs, start, stop, num_keys)))
+    meets_all = all(holds(group.first == 0) and holds(group.end == num_keys) for group in groups)
+    return [whole] if meets_all else groups
+
+
+def _in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
+    if holds(ops.shape(keys)[-2] == 0):
+        return _plain(queries, keys, w_v)
+    return _blocked(queries, keys, w_v, _size_in_cache(queries, keys) if block_size == "auto" else block_size)
+
+
+def _size_in_cache(queries: Tensor, keys: Tensor) -> Any:
+    """The number of queries in a block for `"auto"`, such that all blocks hold as many features as they should."""
+    num_queries, (*batch, num_keys, num_hiddens) = ops.shape(queries)[-2], ops.shape(keys)
+    least = largest(ceil_div(_limits(keys)[1], largest(math.prod(batch) * num_keys * num_hiddens, 1)), _LEAST)
+    size = ceil_div(num_queries, largest(num_queries // least, 1))
+    return largest(size, 1)  # a group may have no queries, where their number was not known when groups were made
+
+
+def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
+    num_queries = ops.shape(queries)[-2]
+    # As few blocks as this size allows, of equal size: the last one is then padded by less than one query a block.
+    count = largest(ceil_div(num_queries, block_size), 1)
+    block_size = largest(ceil_div(num_queries, count), 1)  # to ONNX, a size of 0 in a reshape means another
+
+    def split(rows: Tensor) -> Tensor:
+        return _split(rows, count, block_size)
+
+    def join(blocks: Tensor) -> Tensor:
+        return _join(blocks, num_queries)
+
+    if keras.backend.backend() == "jax":
+        return join(_rematerialized(split(queries), keys, w_v))
+
+    def scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
+        def gradient(*received: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
+            # TensorFlow passes the gradient alone, torch the arguments as well.
+            arguments = (queries, keys, w_v, *received) if upstream is None else (*received, upstream)
+            return _gradient(arguments, split, join)
+
+        # TensorFlow's eager tape would record these ops as well, and keep the features.
+        constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
+
+        def block_of(rows: Tensor) -> Tensor:
+            scores = block_scores if is_compiled(rows) else _plain
+            return scores(rows, constant_keys, constant_w_v)
+
+        return join(_map(block_of, split(ops.stop_gradient(queries)))), gradient
+
+    scores: Tensor = with_gradient(scores_of)(queries, keys, w_v)
+    return scores
+
+
+def _rematerialized(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    """Blocks of scores, by a map of JAX that makes the features again where a derivative needs them.
+
+    JAX takes derivatives of a function with a gradient of its own in reverse alone; of this, in both directions.
+    """
+    import jax
+
+    dtype, sums_dtype = dtype_of(query_blocks), _sums_dtype(query_blocks)
+
+    def block_of(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+        sums = ops.cast(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3), dtype)
+        return weighed(ops.tanh(sums), lambda features: _weigh(features, ops.cast(w_v, dtype)))
+
+    # A derivative by what a map does not map over is summed in its dtype.
+    query_blocks, keys, w_v = (ops.cast(x, sums_dtype) for x in (query_blocks, keys, w_v))
+    block_of = jax.checkpoint(block_of, prevent_cse=False)  # what that prevents does not happen within a map
+    return jax.lax.map(lambda rows: block_of(rows, keys, w_v), query_blocks)
+
+
+def _sums_dtype(tensor: Tensor) -> str:
+    """The dtype for sums over thousands of pairs, which lose digits in half precision."""
+    return "float64" if dtype_of(tensor) == "float64" else "float32"
+
+
+def _gradient(
+    arguments: tuple[Tensor, ...], split: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, ...]:
+    """The gradients by projected queries, keys and `w_v`, of these and the gradient by the scores."""
+    queries, keys, w_v, dscores = arguments
+    dtype, sums_dtype = dtype_of(queries), _sums_dtype(queries)
+
+    def step(sums: tuple[Tensor, ...], rows: Tensor, drows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        dkeys, dw_v = sums
+        if is_compiled(rows):
+            more_dqueries, more_dkeys, more_dw_v = block_gradients(rows, keys, drows)
+            return (dkeys + more_dkeys, dw_v + more_dw_v), more_dqueries
+        drows = ops.expand_dims(drows, -1)
+        features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
+        features = ops.cast(features, sums_dtype)
+        dw_v = dw_v + ops.matmul(ops.reshape(drows, (1, -1)), ops.reshape(features, (-1, features.shape[-1])))
+        dsums = drows * (1.0 - features * features)
+        return (dkeys + ops.sum(dsums, -3), dw_v), ops.sum(dsums, -2)
+
+    weights = ops.cast(ops.transpose(w_v), sums_dtype)
+    zeros = tuple(ops.zeros_like(sums, dtype=sums_dtype) for sums in (keys, weights))
+    (dkeys, dw_v), dqueries = _fold(step, zeros, split(queries), split(ops.cast(dscores, sums_dtype)))
+    return (
+        ops.cast(join(dqueries) * weights, dtype),
+        ops.cast(dkeys * weights, dtype),
+        ops.cast(ops.transpose(dw_v), dtype),
+    )
+
+
+def _split(rows: Tensor, count: Any, block_size: Any) -> Tensor:
+    """Rows `B + (T, D)` as blocks `(count,) + B + (block_size, D)`, zeros after the last row."""
+    *batch, num_rows, size = ops.shape(rows)
+    padding = count * block_size - num_rows
+    if not holds(padding == 0):
+        rows = ops.pad(rows, [[0, 0]] * len(batch) + [[0, padding], [0, 0]])
+    return ops.moveaxis(ops.reshape(rows, (*batch, count, block_size, size)), -3, 0)
+
+
+def _join(blocks: Tensor, num_rows: Any) -> Tensor:
+    """Blocks `(n,) + B + (block_size, D)` as rows `B + (num_rows, D)`, without those that were padded."""
+    count, *batch, block_size, size = ops.shape(blocks)
+    rows = ops.reshape(ops.moveaxis(blocks, 0, -3), (*batch, count * block_size, size))
+    return rows if holds(count * block_size == num_rows) else rows[..., :num_rows, :]
+
+
+def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
+    """What a function gives for each block."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.map(function, blocks)
+    import tensorflow as tf
+
+    # Unless it is told, TensorFlow runs ten steps at a time, and ten blocks of features exist.
+    return tf.map_fn(function, blocks, parallel_iterations=1)
+
+
+def _fold(
+    step: Callable[..., tuple[tuple[Tensor, ...], Tensor]], sums: tuple[Tensor, ...], blocks: Tensor, others: Tensor
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Sums over all blocks, and what a step gives for each, which has the shape of `blocks` and the dtype of the sums.
+
+    In a form whose gradient each backend can take, for gradients of gradients.
+
+    Args:
+        step: Maps the sums so far and a block of each kind to the sums with it and its result.
+        sums: Those to start from.
+        blocks: `(count,) + ...`.
+        others: `(count,) + ...`.
+    """
+    if keras.backend.backend() == "torch":  # which compiles a loop of Python, and no tensor as an index
+        results = []
+        for index in range(len(blocks)):
+            sums, result = step(sums, blocks[index], others[index])
+            results.append(result)
+        return sums, ops.stack(results)
+    import tensorflow as tf
+
+    def body(index: Tensor, results: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+        sums, result = step(sums, blocks[index], others[index])
+        return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), *sums
+
+    zeros, count = tf.zeros_like(blocks, sums[0].dtype), ops.shape(blocks)[0]
+    if 0 in tuple(blocks.shape):  # TensorFlow updates no tensor without entries, as that of a batch without examples
+        return sums, zeros
+    steps = tf.minimum(count, tf.size(blocks))  # the same where sizes are unknown
+    start = tf.constant(0), zeros, *sums
+    # XLA needs to know how many steps there are at most.
+    _, results, *sums = tf.while_loop(
+        lambda index, *_: index < steps, body, start, maximum_iterations=count, parallel_iterations=1
+    )
+    return tuple(sums), results

@@ -1,0 +1,69 @@
+"""Plain evaluation of attention: scores, weights, weighted sum."""
+
+from collections.abc import Callable
+
+from keras import ops
+
+from .._maths.head_masks import with_heads_axis
+from .._maths.heads import join_heads, repeat_heads, split_heads
+from .._maths.masks import combine_masks, hide
+from .._maths.normalizers import NORMALIZERS, SOFTMAX
+from .._shapes import at_least_float32, dtype_of
+from .._types import Heads, Masks, Pairs, Tensor
+
+
+def pool(
+    scores: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    drop: Callable[[Tensor], Tensor] | None = None,
+    normalizer: str = SOFTMAX,
+    bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Weights of scores `B + (Tq, Tk)`, and the mean of values `B + (Tk, Dv)` under them.
+
+    Args:
+        scores: For each pair of query and key.
+        values: They may hold anything where no query sees them.
+        mask: Booleans that broadcast to the scores, or None.
+        drop: Applied to the weights before the mean is taken.
+        normalizer: What makes weights of the scores: a key of `NORMALIZERS`.
+        bias: Floats that broadcast to the scores, added to them in float32 at least; or None.
+
+    Returns:
+        The output `B + (Tq, Dv)`, and the weights before `drop`, both of the dtype of the values.
+    """
+    if bias is not None:
+        scores = at_least_float32(scores) + at_least_float32(bias)
+    weights = ops.cast(NORMALIZERS[normalizer](scores, mask), dtype_of(values))
+    if mask is not None:
+        values = hide(values, ops.any(mask, axis=-2))
+    output = ops.matmul(weights if drop is None else drop(weights), values)
+    return ops.cast(output, dtype_of(values)), weights  # on torch Keras gives float32 for float64
+
+
+def pool_of(
+    score: Callable[..., Tensor],
+    heads: Heads | None,
+    pairs: Pairs,
+    normalizer: str,
+    *,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    valid_lens: Tensor | None = None,
+    keys_mask: Tensor | None = None,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    **read_by_score: Tensor,
+) -> tuple[Tensor, Tensor]:
+    masks, rank = Masks(valid_lens, mask, keys_mask=keys_mask), len(values.shape)
+    if heads is not None:
+        masks = with_heads_axis(masks, rank)
+        queries = split_heads(queries, heads.of_queries)
+        times = heads.of_queries // heads.of_keys
+        keys, values = (repeat_heads(split_heads(each, heads.of_keys), times) for each in (keys, values))
+    mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
+    scores = score(queries=queries, keys=keys, **read_by_score)
+    output, weights = pool(scores, values, mask, normalizer=normalizer, bias=bias)
+    return output if heads is None else join_heads(output), weights

@@ -1,0 +1,76 @@
+"""What layers share whose biases of scores hang on how far a key is from its query, and on nothing else."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._checks.call_arguments import check_given, check_rank
+from .._checks.constructor_arguments import check_positive_integer
+from .._checks.position_offset import check_offset, positions_from
+from .._shapes import largest, merge_shapes, shape_of
+from .._types import Shape, Tensor
+
+
+class PositionBias(keras.layers.Layer):
+    """Biases `(1, H, Tq, Tk)` from the lengths of queries and keys. A subclass gives `_by_gap`."""
+
+    def __init__(self, num_heads: int, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)  # of queries and keys only the lengths are read
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+
+    def _by_gap(self, gaps: Tensor) -> Tensor:
+        """Biases `G + (H,)`, in the compute dtype, of keys that are so many positions behind the query: int32 `G`."""
+        raise NotImplementedError
+
+    def build(self, queries_shape: Any = None) -> None:
+        """Makes no weights."""
+
+    def call(self, queries: Tensor, keys: Tensor | None = None, offset: Any = 0) -> Tensor:
+        """Computes the biases."""
+        keys = queries if keys is None else keys
+        offset = ops.cast(self._checked(queries, keys, offset)[0], "int32")
+        num_queries, num_keys = ops.shape(queries)[-2], ops.shape(keys)[-2]
+        # Each gap that occurs once, from that of the last query and the first key on. JAX gathers nothing from nothing.
+        gaps = positions_from(1 - num_queries - offset, largest(num_queries + num_keys - 1, 1))
+        biases = _spread(self._by_gap(gaps), num_queries, num_keys)
+        return biases if len(offset.shape) > 0 else ops.expand_dims(biases, 0)
+
+    def compute_output_spec(self, queries: Tensor, keys: Tensor | None = None, offset: Any = 0) -> Tensor:
+        """The shape and dtype of the biases."""
+        _, shape = self._checked(queries, queries if keys is None else keys, offset)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def compute_output_shape(self, queries_shape: Any, keys_shape: Any = None, offset_shape: Any = ()) -> Shape:
+        """The shape of the biases."""
+        keys_shape = queries_shape if keys_shape is None else keys_shape
+        return (*(tuple(offset_shape or ()) or (1,)), self.num_heads, queries_shape[-2], keys_shape[-2])
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """Biases carry no mask."""
+
+    def _checked(self, queries: Tensor, keys: Tensor, offset: Any) -> tuple[Tensor, Shape]:
+        """The offset as a tensor, and the shape of the biases."""
+        check_given(queries=queries)
+        queries_shape, keys_shape = shape_of(queries), shape_of(keys)
+        for name, shape in (("queries", queries_shape), ("keys", keys_shape)):
+            check_rank(name, shape, "positions and features")
+        offset = check_offset(offset, "queries", queries_shape[:-2])
+        axes = shape_of(offset)
+        offset_shape = merge_shapes(axes, queries_shape[:-2]) if axes else axes
+        return offset, self.compute_output_shape(queries_shape, keys_shape, offset_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments that make this layer again."""
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
+def _spread(by_gap: Tensor, num_queries: Any, num_keys: Any) -> Tensor:
+    """Biases of gaps, `B + (Tq + Tk - 1, H)`, as those of pairs, `B + (H, Tq, Tk)`, where B may be no axis at all.
+
+    Query `i` and key `j` have the gap at `j - i + Tq - 1`. Heads lie side by side while rows are gathered: single
+    numbers take three times as long.
+    """
+    keys, queries = ops.arange(num_keys, dtype="int32"), ops.arange(num_queries, dtype="int32")
+    places = keys - ops.expand_dims(queries, -1) + (num_queries - 1)
+    return ops.moveaxis(ops.take(by_gap, places, axis=-2), -1, -3)

@@ -1,0 +1,65 @@
+"""What weights tell of a model: how wide each query looks, and how much each key is looked at."""
+
+from typing import Any
+
+from keras import ops
+
+from ._checks.call_arguments import check_attention_mask, check_scores
+from ._keras.build_placeholders import as_mask
+from ._shapes import as_tensor, at_least_float32, shape_of
+from ._types import Tensor
+
+
+def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
+    """Entropy of the weights of each query, in nats: 0 for a single key, `log n` for n equal keys.
+
+    `-sum_j w_j log w_j`, where weights of 0 count 0. A query with no key has entropy 0.
+
+    Args:
+        weights: Floats, `(..., Tq, Tk)`, as a layer returns them with `return_attention_scores=True`.
+        mask: Booleans that broadcast to the weights; True takes part. For weights that are not zero where they are
+            masked; the others are then divided by their sum.
+
+    Returns:
+        Floats, `(..., Tq)`, in float32 at least.
+
+    Raises:
+        TypeError: If the weights are not floats or the mask is not boolean.
+        ValueError: If the mask does not broadcast to the weights.
+    """
+    exact = _among_unmasked(weights, mask)
+    sums = ops.sum(exact, axis=-1, keepdims=True)
+    shares = exact / ops.where(sums > 0, sums, 1.0)
+    return 0.0 - ops.sum(shares * ops.log(ops.where(shares > 0, shares, 1.0)), axis=-1)
+
+
+def coverage(weights: Tensor, *, mask: Any = None) -> Tensor:
+    """How much each key is attended to: the sum of its weights over the queries.
+
+    Queries that are padding should see no key (`queries_mask`), or be masked here.
+
+    Args:
+        weights: Floats, `(..., Tq, Tk)`, as a layer returns them with `return_attention_scores=True`.
+        mask: Booleans that broadcast to the weights; pairs that are False count 0.
+
+    Returns:
+        Floats, `(..., Tk)`, in float32 at least. They sum to the number of queries that see a key.
+
+    Raises:
+        TypeError: If the weights are not floats or the mask is not boolean.
+        ValueError: If the mask does not broadcast to the weights.
+
+    Source: Tu et al. 2016, section 3.1; See, Liu and Manning 2017, equation 10.
+    """
+    return ops.sum(_among_unmasked(weights, mask), axis=-2)
+
+
+def _among_unmasked(weights: Tensor, mask: Any) -> Tensor:
+    weights = as_tensor(weights)
+    check_scores(weights, name="weights")
+    weights = at_least_float32(weights)
+    if mask is None:
+        return weights
+    mask = as_mask(mask)
+    check_attention_mask("mask", mask, shape_of(weights))
+    return ops.where(mask, weights, 0.0)

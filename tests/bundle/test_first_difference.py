@@ -1,0 +1,210 @@
+"""`verify --trace`: the first tensor of the ONNX file that differs from the tensor of the SavedModel."""
+
+import json
+import re
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from bundles import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
+from keras import layers
+from onnx import TensorProto, helper
+
+from keras_attn_export import Bundle, BundleError, export_model
+from keras_attn_export._bundle.first_difference import _closest, _layouts, first_difference, format_layers
+from keras_attn_export._bundle.onnx_tensors import OnnxGraph
+from keras_attn_export._bundle.saved_model_tensors import SavedGraph
+from keras_attn_export._format import names
+from keras_attn_export._format.cases import load_cases
+
+TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
+CASES = ("base", "batch 2")
+
+
+def compared(folder, cases=CASES, tolerance=TOLERANCE):
+    """Compare without the checks of `load_bundle`, which would refuse what these tests do to a bundle."""
+    return first_difference(Bundle(folder, read_manifest(folder)), cases, tolerance)
+
+
+def scale_weight(folder, part, factor=1.5):
+    """Multiply the one weight of the ONNX file whose name holds `part`."""
+    model = onnx.load(folder / "model.onnx")
+    (weight,) = (each for each in model.graph.initializer if part in each.name and each.data_type == TensorProto.FLOAT)
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * np.float32(factor), weight.name))
+    onnx.save(model, folder / "model.onnx")
+
+
+@pytest.mark.slow
+def test_trace_names_the_layer_of_a_changed_weight(bundle):
+    scale_weight(bundle, "/W_q_1/Cast/ReadVariableOp")
+    found = compared(bundle)
+    assert (found.first.layer, found.first.dtype, found.first.passed) == ("attention/W_q", "float32", False)
+    assert found.first.tensor.endswith("/W_q_1/Cast/ReadVariableOp:0")
+    assert "`attention/W_q`" in found.finding
+    rows = {row.layer: row for row in found.layers}
+    assert list(rows) == ["attention/W_q", "attention/W_k", "attention"]
+    assert rows["attention"].differing > 0
+    assert found.first.max_rel == pytest.approx(0.5, rel=1e-5)
+    assert rows["attention/W_k"].differing == 0
+    assert [line.split()[0] for line in format_layers(found.layers, found.first)[1:]] == [*rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opset", [18, 24])
+def test_trace_names_the_layer_of_a_changed_operator(tmp_path, opset):
+    two = [layers.Dense(3, "tanh", name="before"), layers.Dense(2, name="after")]
+    folder = export_model(keras.Sequential([keras.Input((4,)), *two]), tmp_path / "bundle", opset=opset).path
+    onnx_model = onnx.load(folder / "model.onnx")
+    (tanh,) = (node for node in onnx_model.graph.node if node.op_type == "Tanh")
+    tanh.op_type = "Sigmoid"
+    onnx.save(onnx_model, folder / "model.onnx")
+    found = compared(folder, cases=("base",))
+    assert (found.first.layer, found.first.tensor.rpartition("/")[2]) == ("before", "Tanh:0")
+
+
+def test_trace_names_a_changed_output(bundle):
+    model = onnx.load(bundle / "model.onnx")
+    (product,) = (node for node in model.graph.node if "context" in node.output)
+    product.output[0] = "before"
+    model.graph.node.append(helper.make_node("Neg", ["before"], ["context"]))
+    onnx.save(model, bundle / "model.onnx")
+    first = compared(bundle).first
+    assert (first.layer, first.tensor) == ("attention", "context")
+
+
+@pytest.mark.slow
+def test_trace_of_an_unchanged_bundle_finds_nothing(exported):
+    found = compared(exported)
+    assert (found.first, found.cases) == (None, CASES)
+    assert found.finding.startswith("Nothing differs when every tensor is kept.")
+    assert all(row.differing == 0 and row.max_rel < 1e-5 for row in found.layers)
+    assert sum(row.tensors for row in found.layers) > 5
+
+
+@pytest.mark.slow
+def test_trace_names_changed_golden_outputs(bundle):
+    alter_golden_outputs(bundle)
+    (_, second, *_) = (case.name for case in load_cases(bundle / names.CASES))
+    found = compared(bundle, [second])
+    assert found.first is None
+    assert "they are not what the SavedModel gives" in found.finding
+
+
+@pytest.mark.slow
+def test_trace_follows_loops_convolutions_and_shared_names(tmp_path):
+    several = [
+        layers.Conv1D(5, 3, padding="same", activation="gelu", name="convolution"),
+        layers.LayerNormalization(name="norm"),
+        layers.LSTM(4, return_sequences=True, name="memory"),
+        layers.Softmax(name="shares"),
+        layers.Dense(3, name="classes"),
+    ]
+    folder = export_model(keras.Sequential([keras.Input((None, 6)), *several]), tmp_path / "bundle").path
+    names = [layer.name for layer in several]
+    for layer, op in (("convolution", "Conv"), ("memory", "LSTM"), ("classes", "MatMul")):
+        original = (folder / "model.onnx").read_bytes()
+        graph = onnx.load(folder / "model.onnx").graph
+        weights = {each.name for each in graph.initializer if each.data_type == TensorProto.FLOAT}
+        (node,) = (node for node in graph.node if node.op_type == op)
+        scale_weight(folder, next(name for name in node.input if name in weights))
+        found = compared(folder, ["base"])
+        if layer == "memory":  # tf2onnx moved its transpose behind the softmax: the LSTM's output has no name
+            assert found.first.tensor.endswith("/shares_1/Softmax:0")
+            assert re.search("tensors that agree, of `memory`, through .*LSTM", found.finding)
+        else:
+            assert found.first.layer == layer
+        assert [row.layer for row in found.layers] == names
+        assert all(row.differing == 0 for row in found.layers[: names.index(layer)])
+        (folder / "model.onnx").write_bytes(original)
+
+
+@pytest.mark.slow
+def test_trace_reads_external_weights(bundle):
+    scale_weight(bundle, "/W_k_1/Cast/ReadVariableOp")
+    model = onnx.load(bundle / "model.onnx")
+    onnx.save(model, bundle / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=90)
+    found = compared(bundle)
+    assert (found.first.layer, found.first.tensor.rpartition("/")[2]) == ("attention/W_k", "Tensordot:0")
+
+
+@pytest.mark.parametrize("fill", [-np.inf, -1e9])
+def test_scores_beside_fills_of_a_mask_are_compared(fill):
+    theirs, ours = np.array([1, 2, fill], "float32"), np.array([1, 2.1, fill], "float32")
+    assert _closest("base", "scores", theirs, [theirs], TOLERANCE)["passed"]
+    row = _closest("base", "scores", theirs, [ours], TOLERANCE)
+    assert row["max_rel"] == pytest.approx(0.05)
+    assert not row["passed"]
+    unmasked = np.array([1, 2, 3], "float32")
+    assert not _closest("base", "scores", theirs, [unmasked], TOLERANCE)["passed"]
+    half = np.array([1, 2, max(fill, -65504)], "float16")
+    assert _closest("base", "scores", theirs, [half], TOLERANCE)["passed"]
+
+
+def test_tensor_with_permuted_axes_is_equal():
+    array = np.arange(24).reshape(2, 3, 4)
+    laid = list(_layouts(array.transpose(2, 0, 1), (2, 3, 4)))
+    assert len(laid) == 1
+    np.testing.assert_array_equal(laid[0], array)
+    assert list(_layouts(array, (4, 6))) == []
+    assert len(list(_layouts(np.zeros((3, 3)), (3, 3)))) == 2
+
+
+def test_several_nodes_of_one_name_are_versions_of_a_tensor(tmp_path):
+    second = "norm/Rsqrt.Reciprocal"
+    way = [("Sqrt", "x", "norm/Rsqrt:0"), ("Reciprocal", "norm/Rsqrt:0", second)]
+    way.append(("Neg", second, "y"))
+    nodes = [helper.make_node(operator, [given], [made]) for operator, given, made in way]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "one", values[:1], values[1:])
+    onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
+    read = OnnxGraph(tmp_path / "model.onnx")
+    assert read.tensors == ["norm/Rsqrt:0", second, "y"]
+    assert read.versions("norm/Rsqrt:0") == ["norm/Rsqrt:0", second]
+    assert read.versions("y") == ["y"]
+    assert read.sources["y"] == {second}
+
+
+def test_trace_refuses_files_that_cannot_be_loaded(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    with pytest.raises(BundleError, match=r"onnx cannot read .*model\.onnx"):
+        OnnxGraph(tmp_path / "model.onnx")
+    with pytest.raises(BundleError, match="TensorFlow cannot load"):
+        SavedGraph(tmp_path, "model", ())
+
+
+@pytest.fixture
+def altered(bundle):
+    scale_weight(bundle, "/W_k_1/Cast/ReadVariableOp")
+    reseal(bundle, "model.onnx")
+    return bundle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_tensorflow", [True, False])
+def test_verify_trace_names_the_layer_and_needs_tensorflow_only(altered, tmp_path, has_tensorflow):
+    """It runs where neither Keras nor the code of the model can be imported."""
+    blocked = ("keras", "keras_attn", "tf2onnx") if has_tensorflow else ("tensorflow",)
+    done = python("-m", "keras_attn_export", "verify", altered, "--trace", cwd=tmp_path, blocked=blocked)
+    assert done.returncode == 1
+    assert_one_line(done.stderr)
+    assert "FAILED: is outside the tolerance" in done.stdout
+    if has_tensorflow:
+        (row,) = (line for line in done.stdout.splitlines() if line.endswith(", the first is here"))
+        assert row.startswith("attention/W_k ")
+        assert "The first tensor that differs is in layer `attention/W_k`:" in " ".join(done.stdout.split())
+    else:
+        assert "Finding the first difference needs more packages" in done.stderr
+
+
+@pytest.mark.slow
+def test_verify_trace_prints_json(altered, call):
+    code, out, err = call("verify", altered, "--trace", "--json")
+    assert code == 1
+    assert_one_line(err)
+    assert json.loads(out)["first_difference"]["first"]["layer"] == "attention/W_k"
+
+
+def test_verify_trace_of_a_good_bundle_has_nothing_to_trace(exported, succeeds):
+    out = succeeds("verify", exported, "--trace")
+    assert out.splitlines()[-1] == "Nothing differs, so there is nothing to trace."

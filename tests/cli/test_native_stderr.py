@@ -1,0 +1,75 @@
+"""Messages of native code to standard error are hidden; messages of Python code arrive."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+from bundles import python
+
+from keras_attn_export._cli.native_stderr import hidden_native_messages
+
+SCRIPT = """
+import logging, os, sys, warnings
+from keras_attn_export._cli.native_stderr import hidden_native_messages
+real = sys.stderr
+for round in (1, 2):
+    print("before", file=sys.stderr)
+    with hidden_native_messages():
+        os.write(2, b"native\\n")
+        os.system("echo child >&2")
+        warnings.warn("a warning")
+        logging.getLogger("tensorflow").warning("a log warning")
+        logging.getLogger("tensorflow").error("logged error")
+        print("inside", file=sys.stderr)
+        if round == 1:
+            handler = logging.StreamHandler()  # as libraries make one while they are imported
+    assert sys.stderr is real
+    os.write(2, b"after\\n")
+handler.emit(logging.makeLogRecord({"msg": "late"}))
+print(logging.root.manager.disable, len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else "")
+"""
+
+
+@pytest.mark.slow
+def test_python_messages_arrive_and_no_descriptor_leaks(tmp_path):
+    counts = set()
+    for rounds in ((1, 2), tuple(range(1, 10))):
+        done = python("-c", SCRIPT.replace("(1, 2)", repr(rounds)), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        one_round = ["before", "logged error", "inside", "after"]
+        assert done.stderr.splitlines() == [*one_round * len(rounds), "late"]
+        assert done.stdout.split()[0] == "0"
+        counts.add(done.stdout)
+    assert len(counts) == 1
+
+
+def test_standard_error_and_filters_are_restored_after_an_error(capfd):
+    before, filters = sys.stderr, list(warnings.filters)
+    with pytest.raises(KeyError), hidden_native_messages():  # noqa: PT012
+        os.write(2, b"native\n")
+        raise KeyError
+    os.write(2, b"after\n")
+    assert sys.stderr is before
+    assert warnings.filters == filters
+    assert capfd.readouterr().err == "after\n"
+
+
+def test_stream_that_is_not_descriptor_2_is_not_replaced(capsys):
+    stream = sys.stderr
+    with hidden_native_messages():
+        assert sys.stderr is stream
+        print("inside", file=sys.stderr)
+    assert capsys.readouterr().err == "inside\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals, which Windows lacks; CI runs Linux")
+def test_terminal_stays_a_terminal(tmp_path):
+    imports = "import sys; from keras_attn_export._cli.native_stderr import hidden_native_messages as hidden"
+    script = f"{imports}\nwith hidden(): print(sys.stderr.isatty(), file=sys.stderr)"
+    ours, theirs = os.openpty()
+    subprocess.run([sys.executable, "-c", script], stderr=theirs, cwd=tmp_path, timeout=60, check=True)
+    assert os.read(ours, 4096) == b"True\r\n"
+    os.close(ours)
+    os.close(theirs)

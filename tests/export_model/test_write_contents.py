@@ -1,0 +1,79 @@
+"""Attention of Keras's own layers, and attention written by hand, become operators or lowered functions."""
+
+from dataclasses import replace
+
+import keras
+import onnx
+import pytest
+from keras import ops
+
+from keras_attn_export import export_model
+from keras_attn_export._lowerings import lower_model
+
+
+class ByHand(keras.layers.Layer):
+    """Attention of two heads to itself, which gives zeros where a query has no key, as keras_hub's layers do."""
+
+    def build(self, shape):
+        self.softmax = keras.layers.Softmax()
+
+    def call(self, x, mask):
+        heads = ops.transpose(ops.reshape(x, (-1, ops.shape(x)[1], 2, 3)), (0, 2, 1, 3))
+        scores = ops.matmul(heads, ops.transpose(heads, (0, 1, 3, 2))) / 3**0.5
+        pooled = ops.matmul(self.softmax(scores, mask[:, None, None]), heads)
+        return ops.reshape(ops.transpose(pooled, (0, 2, 1, 3)), (-1, ops.shape(x)[1], 6))
+
+
+@pytest.fixture
+def model():
+    x, mask = keras.Input((None, 6), name="x"), keras.Input((None,), dtype="bool", name="mask")
+    return keras.Model([x, mask], ByHand(name="by_hand")(x, mask))
+
+
+@pytest.mark.slow
+def test_hand_written_attention_becomes_the_operator(model, tmp_path):
+    (told,) = export_model(model, tmp_path / "bundle").manifest["layers"]
+    assert {key: told[key] for key in ("class", "lowering")} == {"class": "operations", "lowering": "fused"}
+    assert "by_hand" in told["name"]
+
+
+@pytest.mark.slow
+def test_different_operator_is_dropped(model, tmp_path, monkeypatch):
+    def wrong(*given):
+        found, calls = lower_by_hand(*given)
+        return found, [replace(call, options={"scale": 2.0}) for call in calls]
+
+    lower_by_hand = lower_model.with_written_attention
+    monkeypatch.setattr(lower_model, "with_written_attention", wrong)
+    bundle = export_model(model, tmp_path / "bundle")
+    assert (bundle.manifest["layers"], bundle.manifest["opset"]) == ([], 18)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [{"lowering": "portable"}, {"opset": 20}])
+def test_hand_written_attention_stays_if_the_operator_is_excluded(model, tmp_path, asked):
+    assert export_model(model, tmp_path / "bundle", **asked).manifest["layers"] == []
+
+
+def encoder():
+    """Padding by id 0: keys are masked, and queries too."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(50, 8, mask_zero=True)(ids)
+    x = keras.layers.MultiHeadAttention(2, 4, name="heads")(x, x)
+    x = x + keras.layers.GroupQueryAttention(4, 4, 2, dropout=0.1, name="groups")(x, x, use_causal_mask=True)
+    x = keras.layers.Attention(name="products")([x, x])
+    return keras.Model(ids, keras.layers.AdditiveAttention(name="additive")([x, x]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:[\\s\\S]*destroy the mask:UserWarning")  # what Keras thinks of its own layer
+@pytest.mark.parametrize("lowering", ["portable", "adaptive"])
+def test_stock_attention_layers_are_lowered(lowering, tmp_path):
+    bundle = export_model(encoder(), tmp_path / "bundle", lowering=lowering)
+    assert bundle.report.passed
+    classes = ("MultiHeadAttention", "GroupedQueryAttention", "Attention", "AdditiveAttention")
+    assert [(layer["class"], layer["lowering"]) for layer in bundle.manifest["layers"]] == [
+        (each, lowering) for each in classes
+    ]
+    functions = onnx.load(bundle.path / "model.onnx").functions
+    assert len(functions) == (4 if lowering == "adaptive" else 0)

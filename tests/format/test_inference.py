@@ -1,0 +1,232 @@
+"""Sessions on one provider: options, errors with remedies, and the placement of attention."""
+
+import json
+import re
+import sys
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnxruntime
+import pytest
+from bundles import small_inputs
+from onnx_bundles import onnx_bundle
+
+from keras_attn_export import BundleError, ExportError, ProviderError
+from keras_attn_export._format.inference import check_provider, open_session, run_session
+from keras_attn_export._format.names import MODEL
+from keras_attn_export._format.providers import PROVIDERS, provider_of, short_name
+from keras_attn_export._format.session import check_placement
+from keras_attn_export._format.signals import stopping_at_signals
+
+HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+needs_no_cuda = pytest.mark.skipif(
+    HAS_CUDA, reason="shows what an onnxruntime without CUDA says; .ci/run installs [runtime]"
+)
+
+
+@needs_no_cuda
+def test_absent_providers_are_refused_with_the_package_to_install():
+    assert check_provider("cpu") is onnxruntime
+    with pytest.raises(ProviderError) as error:
+        check_provider("tpu")
+    message = str(error.value)
+    assert message.startswith("`provider` must be one of cpu, cuda, openvino, tensorrt, directml, coreml, webgpu, ")
+    assert message.endswith("Received: 'tpu'.")
+    with pytest.raises(
+        ProviderError, match=r"has no CUDAExecutionProvider, only .*CPU.* and install another: .*keras-attn\[gpu\]"
+    ):
+        check_provider("cuda")
+    with pytest.raises(ProviderError, match=r"has no DmlEx\w+, only .*CPU.* install another: onnxruntime-directml"):
+        check_provider("DmlExecutionProvider")
+
+
+def test_every_provider_of_onnxruntime_has_a_short_name():
+    """Azure's computes nothing: it asks a service. The others left out are gone from later releases than 1.19."""
+    known = {each.name: name for name, each in PROVIDERS.items()}
+    left_out = {f"{name}ExecutionProvider" for name in ("Azure", "ROCM", "ArmNN", "ACL", "Tvm")}
+    assert {*known} >= {*onnxruntime.get_all_providers()} - left_out
+    assert all(short_name(each) == name == short_name(name) for each, name in known.items())
+
+
+def test_session_gets_the_options_of_its_provider(exported, monkeypatch):
+    told = {}
+
+    def session(file, options, **more):
+        told.update(more, pattern=options.enable_mem_pattern)
+        return types.SimpleNamespace(get_providers=lambda: [more["providers"][0]])
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [p.name for p in PROVIDERS.values()])
+    for name, options, pattern in (
+        ("openvino", {"device_type": "CPU", "precision": "FP32"}, True),
+        ("CoreMLExecutionProvider", {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"}, True),
+        ("directml", {}, False),
+    ):
+        open_session(exported / MODEL, name)
+        assert (told["provider_options"], told["pattern"]) == ([options], pattern)
+        assert told["providers"] == [provider_of(name).name]
+
+
+NO_DEVICE = "CUDA failure 100: no CUDA-capable device is detected"
+FAILURES = {  # provider, error of onnxruntime, error of the package
+    "loop": (
+        "openvino",
+        "/ov.cc:28 auto f(A&&) [OpenVINO-EP] Reading network:\n Tanh_4 node not found in graph cache\n",
+        (BundleError, r"cannot load \S+: [^/]*loads no `Loop`"),
+    ),
+    "operator": (
+        "openvino",
+        "No Op registered for X",
+        (BundleError, r"cannot load \S+: [^/]*Was it exported with `provider='openvino'`\?"),
+    ),
+    "no device": (
+        "cuda",
+        f"/src/cuda_call.cc:154 CudaCall(ERRTYPE) [with int] {NO_DEVICE} ; GPU=-1 ; hostname=mine\nmore",
+        (ProviderError, rf"onnxruntime [\d.]+ cannot use CPU\w+: {re.escape(NO_DEVICE)}$"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("provider", "said", "expected"), FAILURES.values(), ids=FAILURES)
+def test_session_that_fails_names_the_remedy_of_its_provider(provider, said, expected, exported, monkeypatch):
+    def session(*arguments, **options):
+        raise RuntimeError(said)
+
+    error, match = expected
+    as_cpu = PROVIDERS[provider]._replace(name="CPUExecutionProvider")  # which is there
+    monkeypatch.setitem(PROVIDERS, provider, as_cpu)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    with pytest.raises(error, match=match):
+        open_session(exported / MODEL, provider)
+    with pytest.raises(BundleError, match=r"cannot load \S+: [^?`]*$"):
+        open_session(exported / MODEL, "cpu")
+
+
+def test_missing_or_broken_onnxruntime_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ProviderError, match=r"^onnxruntime cannot be imported \(.*\[runtime\].*\[gpu\]"):
+        check_provider("cpu")
+    monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
+    with pytest.raises(ProviderError, match=r"onnxruntime is broken.*Uninstall both"):
+        check_provider("cpu")
+
+
+def test_session_that_falls_back_to_the_cpu_is_an_error(monkeypatch, exported, capsys):
+    class Fallback(types.ModuleType):
+        SessionOptions = onnxruntime.SessionOptions
+        cuda_version = "13.0"
+
+        def get_available_providers(self):
+            return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+        def preload_dlls(self):
+            print("Failed to load libcudnn.so.9\nand more")
+
+        def InferenceSession(self, model, options, **given):  # noqa: N802 - onnxruntime's name
+            cuda = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
+            wanted = {"providers": ["CUDAExecutionProvider"], "provider_options": [cuda], "enable_fallback": False}
+            assert given == wanted
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", Fallback("onnxruntime"))
+    said = r"fell back to CPU\w+ although CUDA\w+ was requested\. It is built for CUDA 13\.0\. Failed to load libcudnn"
+    with pytest.raises(ProviderError, match=said):
+        open_session(exported / MODEL, "cuda")
+    assert capsys.readouterr().out == ""
+
+
+def test_placement_is_read_from_a_profile(exported, tmp_path):
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    session = open_session(exported / MODEL, session_options=options)
+    run_session(session, small_inputs())
+    profile = tmp_path / session.end_profiling()
+    assert check_placement(profile, "cpu") > 3
+    with pytest.raises(ProviderError, match=r"No node ran on CUDA\w+: onnxruntime placed them on \['CPU\w+'\]"):
+        check_placement(profile, "cuda")
+
+
+ATTENTION = "keras_attn/encoder/self attention/dot_product_0"
+
+
+def node(name, provider, shapes, *, takes=((2, 5, 4),), kind="float", cat="Node"):
+    """An event of a profile as onnxruntime writes it."""
+    arguments = {
+        "op_name": name.rpartition("/")[2].partition("_")[0],
+        "provider": f"{provider}ExecutionProvider",
+        "input_type_shape": [{kind: list(shape)} for shape in takes],
+        "output_type_shape": [{kind: list(shape)} for shape in shapes],
+    }
+    return {"cat": cat, "name": f"{name}_kernel_time", "args": arguments}
+
+
+def placed(tmp_path, *events):
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps([{"cat": "Session", "name": "model_run"}, *events]))
+    return file
+
+
+def test_placement_check_names_attention_on_the_cpu(tmp_path):
+    """Of two layers, one partly, in a name that onnxruntime or onnx has changed."""
+    file = placed(
+        tmp_path,
+        node("dense/MatMul", "CUDA", [(2, 5, 4)]),
+        node(f"_inlfunc_dot_product_0_{ATTENTION}/MatMul_3", "CUDA", [(2, 5, 5)]),
+        node(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 5, 5)]),
+        node(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 9, 9)]),
+        node("keras_attn/last/additive_12/Tanh_4__3", "CPU", [(2, 5, 5, 8)], kind="float16"),
+        node("keras_attn/last/additive_12/MatMul_5/MatMulScaleFusion/", "CPU", [(2, 5, 5, 1)]),
+    )
+    with pytest.raises(ProviderError) as error:
+        check_placement(file, "cuda")
+    assert str(error.value) == (
+        "Attention did not run on CUDAExecutionProvider alone: of layer `encoder/self attention` Softmax_7 on "
+        "CPUExecutionProvider; of layer `last` Tanh_4, MatMul_5 on CPUExecutionProvider."
+    )
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        node(f"{ATTENTION}/Concat_3", "CPU", [(3,)], takes=[(1,), (1,)], kind="int64"),
+        node(f"{ATTENTION}/LessOrEqual_9", "CPU", [(5, 5)], takes=[(5, 1), (5,)], kind="int64"),
+        node("dense/MatMul", "CPU", [(2, 5, 4)]),
+        node(f"{ATTENTION}/MatMul_9", "CPU", [(2, 5, 4)], cat="Session"),
+    ],
+    ids=lambda event: event["name"],
+)
+def test_placement_check_allows_sizes_and_other_layers_on_the_cpu(event, tmp_path):
+    """onnxruntime places nodes on the CPU that depend on sizes alone, also masks made of sizes."""
+    check_placement(placed(tmp_path, node(f"{ATTENTION}/MatMul_1", "CUDA", [(2, 5, 5)]), event), "cuda")
+
+
+def test_operator_that_cuda_lacks_is_named_with_a_remedy():
+    def run(names, inputs, options):
+        raise RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code: Mode: 3")
+
+    session = types.SimpleNamespace(get_providers=lambda: ["CUDAExecutionProvider"], get_outputs=list, run=run)
+    with pytest.raises(ProviderError, match=r"NOT_IMPLEMENTED.*Export with `provider='cuda'`"):
+        run_session(session, {})
+    session.get_providers = list  # now on another, where that is none
+    with pytest.raises(ExportError, match=r"NOT_IMPLEMENTED.*Mode: 3$"):
+        run_session(session, {})
+
+
+def test_error_of_onnxruntime_names_the_inputs(tmp_path, capfd):
+    nodes = "table = Constant <value = float[2] {0, 1}> ()\n rows = Gather <axis = 0> (table, ids)"
+    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["n"])}, {"rows": ("float32", ["n"])})
+    session = open_session(bundle / MODEL)
+    assert run_session(session, {"ids": np.array([1])})["rows"].tolist() == [1.0]
+    with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `ids` \(1,\): .*Gather"):
+        run_session(session, {"ids": np.array([2])})
+    assert capfd.readouterr() == ("", "")  # onnxruntime would print the error as well
+
+
+def test_signal_handlers_stay_outside_the_main_thread():
+    def heeded():
+        with stopping_at_signals() as signals:
+            return signals
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(heeded).result() == []

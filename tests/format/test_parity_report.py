@@ -1,0 +1,151 @@
+"""The parity report."""
+
+import json
+import pickle
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from keras_attn_export import ParityError, ParityReport
+from keras_attn_export._format.names import Case
+from keras_attn_export._format.parity_report import ParityRow, compared
+
+TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
+GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, 0.5, 0, TOLERANCE, passed=True)
+BAD = ParityRow(
+    "weights", "keys 17", (2, 3), "float32", 0.25, 0.5, 3e3, 0, TOLERANCE, False, "is outside the tolerance"
+)
+MISSING = ParityRow(
+    "gone", "base", (), "int64", float("inf"), float("nan"), float("inf"), 0, TOLERANCE, False, "is missing"
+)
+INFINITE = replace(MISSING, max_abs=float("-inf"))
+
+FLAT = {"a": {"varies": False}}
+COVERED = {"inputs": {"x": {"moves": []}, "y": {"moves": None}}, "outputs": FLAT}
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        ParityReport("cuda", (GOOD, BAD), (GOOD, MISSING, INFINITE), {"batch 1": "Keras says no"}),
+        ParityReport("cpu", ()),
+        ParityReport("cpu", (GOOD,), coverage={"cases": 1, "refused": 2, "axes": {"batch": [3]}, **COVERED}),
+    ],
+    ids=["failed", "empty", "warned"],
+)
+def test_report_is_equal_after_a_round_trip_through_json(report):
+    text = report.to_json()
+    content = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert content["passed"] == report.passed
+    read = ParityReport.from_json(text)
+    assert read.to_json() == text
+    assert repr(read) == repr(report)  # since NaN is not equal to itself
+
+
+def test_parity_error_is_pickled_with_its_report():
+    error = pickle.loads(pickle.dumps(ParityError("Outputs differ.", ParityReport("cpu", (BAD,)))))
+    assert (type(error), str(error), error.report) == (ParityError, "Outputs differ.", ParityReport("cpu", (BAD,)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "saved_model_rows", "said"),
+    [
+        ((GOOD,), (), None),
+        ((), (), "Nothing was compared"),
+        (
+            (GOOD, BAD),
+            (GOOD,),
+            "ONNX output `weights` is outside the tolerance in case `keys 17` (shape (2, 3), max abs 2.5e-01, "
+            "max rel 5.0e-01).",
+        ),
+        ((GOOD,), (BAD,), "SavedModel output `weights`"),
+        (tuple(replace(BAD, name=f"out{index}") for index in range(5)), (), "; and 2 more in the error's `report`."),
+    ],
+)
+def test_report_raises_unless_all_outputs_match(rows, saved_model_rows, said):
+    report = ParityReport("cpu", rows, saved_model_rows)
+    assert report.passed is (said is None)
+    if said is None:
+        report.raise_if_failed()
+        return
+    with pytest.raises(ParityError, match=re.escape(said)) as caught:
+        report.raise_if_failed()
+    assert caught.value.report is report
+    assert "out3" not in str(caught.value), "three failures are shown"
+
+
+def test_summary_counts_outputs_and_cases():
+    match = ParityReport("cpu", (GOOD, replace(GOOD, case="b", max_rel=3e-6)), (replace(GOOD, max_abs=5e-7),))
+    verdict = "all 2 outputs match over 2 cases"
+    assert match.summary() == f"{verdict}; largest difference 5.0e-07 absolute, 3.0e-06 relative, 0.5 of its limit"
+    differ = "1 of 2 outputs differ over 2 cases; of the SavedModel, 1 of 1 outputs differ; "
+    assert ParityReport("cpu", (GOOD, BAD), (BAD,)).summary().startswith(differ)
+    assert ParityReport("cpu", ()).summary() == "nothing was compared"
+    left_out = ParityReport("cpu", (GOOD,), refused={"x_length 1": "too short"}).summary()
+    assert " over 1 cases (1 more that Keras itself cannot run); " in left_out
+
+
+COMPLETE = {
+    "cases": 9,
+    "refused": 0,
+    "axes": {"batch": [1, 2]},
+    "inputs": {"x": {"moves": ["a"]}},
+    "outputs": {"a": {"varies": True}},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"cases": 4}, "Only 4 cases could be compared."),
+        ({"cases": 1, "refused": 8}, "Only 1 case could be compared; Keras itself cannot run 8 more."),
+        ({"axes": {"batch": [1, 2], "W": [8]}}, "Axis `W` is called dynamic, but only size 8 was compared."),
+        ({"small_only": ["attend"]}, "No case is long enough for the form that layer `attend` takes"),
+        ({"inputs": {"x": {"moves": []}}}, "Input `x` moves no output."),
+        ({"inputs": {"x": {"moves": None}}}, "Input `x` has one value in all cases"),
+        ({"outputs": FLAT, "inputs": {"x": {"moves": []}}}, "Output `a` is the same for all inputs"),
+        ({"outputs": {"a": {"varies": True, "rounding": 0.034}}}, "Rounding alone may move output `a` by 3%"),
+        ({"outputs": {"a": {"varies": True, "ties": 0.34}}}, "Rounding alone decides 34% of output `a`"),
+        ({"outputs": {"a": {"varies": True, "rounding_in_precision": 0.79, "seen_in_precision": 0.004}}}, None),
+        (
+            {"outputs": {"a": {"varies": True, "seen_in_precision": 0.115, "seen_in_case": "base"}}},
+            "Precision moved output `a` by up to 0.12 of the scale of its numbers, in case `base`.",
+        ),
+    ],
+)
+def test_report_warns_of_inputs_and_axes_that_were_not_tested(changed, said):
+    report = ParityReport("cpu", (GOOD,), coverage=COMPLETE | changed)
+    assert report.passed
+    if said is None:
+        assert report.warnings == ()
+        report.raise_if_warned()
+        return
+    (warning,) = report.warnings
+    assert warning.startswith(said)
+    with pytest.raises(ParityError, match=re.escape(warning)) as caught:
+        report.raise_if_warned()
+    assert caught.value.report is report
+
+
+def test_report_warns_of_a_precision_that_is_slower():
+    about = {"name": "int8", "size_ratio": 0.3, "time_ratio": 1.04, "timed_case": "base"}
+    report = ParityReport("cpu", (GOOD,), coverage=COMPLETE, precision=about)
+    assert report.warnings == ()
+    report = replace(report, precision=about | {"time_ratio": 1.456, "float32_milliseconds": 0.2})
+    assert report.warnings == ("In int8 case `base` took 1.46 times as long as in float32.",)
+    report.raise_if_warned()
+    assert not replace(report, precision=report.precision | {"float32_milliseconds": 0.09}).warnings
+
+
+def test_compared_keeps_the_order_of_cases_and_refuses_a_missing_one():
+    zero, one = np.zeros((2, 1), "float32"), np.ones((2, 1), "float32")
+    cases = [Case("first", {}, {"a": zero, "b": zero}), Case("second", {}, {"a": one})]
+    rows = compared(cases, [{"a": zero, "b": one}, {"a": one}], TOLERANCE)
+    passed = [("first", "a", True), ("first", "b", False), ("second", "a", True)]
+    assert [(row.case, row.name, row.passed) for row in rows] == passed
+    assert rows[0].shape == (2, 1)
+    with pytest.raises(ValueError, match="shorter"):
+        compared(cases, [{}], TOLERANCE)

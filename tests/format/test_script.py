@@ -1,0 +1,130 @@
+"""`verify.py` in a bundle: the same verdicts as the package, with numpy and onnxruntime only."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from bundles import PACKAGES, alter_golden_outputs, assert_one_line, flip_byte, python, read_manifest
+
+from keras_attn_export import BundleError, ExportError, verify_bundle
+from keras_attn_export._format import script
+from keras_attn_export._format.names import CASES, MODEL
+
+MAX_LINES = 480
+
+
+def verified(bundle, *arguments):
+    return python(bundle / "verify.py", *arguments, cwd=bundle.parent, blocked=PACKAGES)
+
+
+def test_script_is_short_and_needs_numpy_and_onnxruntime_only(bundle):
+    text = script.verify_script()
+    assert (bundle / "verify.py").read_text(encoding="utf-8") == text
+    assert text.count("\n") <= MAX_LINES
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
+    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {"numpy", "onnxruntime"}
+
+
+def test_script_passes_without_the_package(bundle):
+    before = sorted(bundle.rglob("*"))
+    result = verified(bundle)
+    assert (result.returncode, result.stderr) == (0, "")
+    header, *rows, last = result.stdout.splitlines()
+    assert header.split()[:3] == ["case", "output", "shape"]
+    assert len(rows) == 2 * read_manifest(bundle)["parity"]["cases"]
+    assert all(row.endswith(" ok") for row in rows)
+    assert last == f"all {len(rows)} outputs match on CPUExecutionProvider."
+    assert sorted(bundle.rglob("*")) == before
+
+
+def wrong_output(bundle):
+    alter_golden_outputs(bundle)
+    return "FAILED: is outside the tolerance", ExportError
+
+
+def damaged_cases(bundle):
+    flip_byte(bundle / CASES)
+    return f"{CASES} is not the file that was exported", BundleError
+
+
+def missing_model(bundle):
+    (bundle / MODEL).unlink()
+    return f"is incomplete: {MODEL} is missing", BundleError
+
+
+def extra_file(bundle):
+    (bundle / "notes.txt").touch()
+    return "holds notes.txt, which its manifest does not list", BundleError
+
+
+def altered_manifest(bundle):
+    path = bundle / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
+    return "does not match its own `manifest_sha256`", BundleError
+
+
+def added_by_systems(bundle):
+    (bundle / ".DS_Store").touch()
+    (bundle / "saved_model" / "Thumbs.db").touch()
+    (bundle / "__pycache__").mkdir()
+    (bundle / "__pycache__" / "verify.cpython-311.pyc").touch()
+    return "outputs match on CPUExecutionProvider.", None
+
+
+CHANGES = (wrong_output, damaged_cases, missing_model, extra_file, altered_manifest, added_by_systems)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_verdicts_of_script_and_package_are_equal(bundle, change):
+    message, error = change(bundle)
+    result = verified(bundle)
+    assert message in result.stdout + result.stderr
+    if error is None:
+        assert result.returncode == 0
+        assert verify_bundle(bundle).passed
+        return
+    assert result.returncode == 1
+    with pytest.raises(error):
+        verify_bundle(bundle)
+    if error is BundleError:
+        assert result.stdout == ""
+        assert_one_line(result.stderr)
+
+
+@pytest.mark.parametrize("provider", ["cuda", "CUDAExecutionProvider", "tpu"])
+def test_script_names_a_missing_provider(bundle, provider):
+    result = verified(bundle, "--provider", provider)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert_one_line(result.stderr)
+    assert ("has no CUDAExecutionProvider" if provider != "tpu" else "must be one of cpu, cuda") in result.stderr
+
+
+def test_old_python_is_named_in_one_sentence():
+    text = script.verify_script()
+    ast.parse(text, feature_version=(3, 8))  # old releases parse the whole file before they run the first line
+    code = "import sys; sys.version_info = (3, 10, 12); exec(sys.stdin.read())"
+    result = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "error: verify.py needs Python 3.11 or newer, and this is Python 3.10.\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX; the jobs of continuous integration on Linux run it")
+def test_script_ends_quietly_if_its_output_is_closed(bundle):
+    command = f"{sys.executable} {bundle / 'verify.py'}; echo $? >&2"
+    result = subprocess.run(
+        ["sh", "-c", f"{{ {command}; }} | true"], capture_output=True, text=True, check=False, cwd=bundle.parent
+    )
+    assert result.stderr == "141\n"
+
+
+def test_copied_script_needs_its_bundle(bundle, tmp_path):
+    shutil.copy(bundle / "verify.py", tmp_path)
+    result = python(tmp_path / "verify.py", cwd=tmp_path, blocked=PACKAGES)
+    assert result.returncode == 1
+    assert "it has no manifest.json" in result.stderr
+    assert_one_line(result.stderr)

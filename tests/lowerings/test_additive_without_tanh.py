@@ -1,0 +1,132 @@
+"""Additive scores by sums without tanh: right within the reach of the guard, at it, and beyond it."""
+
+import itertools
+
+import numpy as np
+import pytest
+from lowered_calls import Plan, assert_right, session
+from tolerances import assert_close, assert_identical
+
+from keras_attn_export._lowerings.additive_without_tanh import HEAVIEST, REACH
+
+NEAR = 0.999 * REACH
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
+def test_units_that_do_not_fill_a_group_equal_the_reference(size):
+    plan = Plan("additive", lengths="examples", weights=True, size=size)
+    assert_right(plan, plan.inputs(4, 5))
+
+
+@pytest.mark.parametrize("largest", [0.1, 3.0, REACH / 2, REACH, 30.0, 1e4, 1e30])
+@pytest.mark.parametrize("form", ["large", "batched"])
+def test_scores_on_both_sides_of_the_guard_equal_the_reference(form, largest):
+    plan = Plan("additive", leading=(2,), weights=True, size=5)
+    for sign in (1, -1):
+        inputs = plan.inputs(6, 7)
+        for name, factor in (("queries", sign), ("keys", 1)):
+            inputs[name] *= np.float32(factor * 0.999 * largest / np.abs(inputs[name]).max())
+        assert_right(plan, inputs, form)
+
+
+@pytest.mark.parametrize("name", ["queries", "keys"])
+@pytest.mark.parametrize("lowest", [-3e38, -np.inf])
+def test_lowest_units_equal_the_reference(name, lowest):
+    plan = Plan("additive", leading=(2,), weights=True, size=5)
+    inputs = plan.inputs(4, 6)
+    inputs[name][0, 1, 2] = lowest
+    assert_right(plan, inputs)
+
+
+@pytest.mark.parametrize("size", [64, 256])
+@pytest.mark.parametrize(("weight", "largest"), [(0.3, 0.1), (1.0, 0.01), (10.0, 1e-3), (900.0, 1e-4), (1e30, 1e-32)])
+def test_weights_of_one_sign_equal_the_reference(size, weight, largest):
+    plan = Plan("additive", leading=(2,), weights=True, size=size)
+    inputs = plan.inputs(4, 5)
+    inputs["w_v"] = np.random.default_rng(1).uniform(0.5 * weight, weight, (size, 1)).astype("float32")
+    for name in ("queries", "keys"):
+        inputs[name] *= np.float32(largest / np.abs(inputs[name]).max())
+    assert_right(plan, inputs)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "others"),
+    [
+        ([NEAR - 1, 1 - NEAR, NEAR - 1, 1 - NEAR], [1, -1, -1, 1], [0.5, 0.1, -1, 0]),
+        ([1, -1, -1, 1], [NEAR - 1, 1 - NEAR, NEAR - 1, 1 - NEAR], [0.5, -9, 0.1, 9]),
+        ([-65] * 4, [70] * 4, [65, 65, 65, 65]),
+        ([70] * 4, [-65] * 4, [-72, -72, -72, -72]),
+    ],
+    ids=["large queries", "large keys", "larger ones that cancel", "that cancel the other way"],
+)
+def test_large_terms_equal_the_reference(queries, keys, others):
+    plan = Plan("additive", leading=(1,), weights=True, size=4)
+    inputs = plan.inputs(2, 3)
+    inputs["queries"][:], inputs["keys"][:] = np.array(queries, "float32"), np.array(keys, "float32")
+    inputs["keys"][0, 1] = others
+    assert_right(plan, inputs)
+
+
+@pytest.mark.parametrize(
+    ("total", "each"),
+    [
+        *((total, reach * REACH / 2) for total in (0.99, 1.01, 1e38) for reach in (0.99, 1.01, 1.1)),
+        (None, 20.0),  # four units of the sums make exp(160)
+    ],
+)
+def test_largest_additive_scores_do_not_overflow(total, each):
+    plan = Plan("additive", leading=(1,), weights=True, size=4)
+    inputs = plan.inputs(2, 3)
+    inputs["queries"][:] = inputs["keys"][:] = np.float32(each)
+    if total is not None:
+        inputs["keys"][0, 1] = 1 - each
+        inputs["w_v"] = np.full((4, 1), min(total * HEAVIEST, 1e38) / 4, "float32")
+    assert_right(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
+
+
+def test_example_out_of_range_leaves_others_unchanged():
+    plan = Plan("additive", leading=(3,))
+    inputs = plan.inputs(3, 4)
+    run = session(plan, "large", provider="cpu").run
+    (before,) = run(None, inputs)
+    inputs["keys"][1] *= 1e3
+    (after,) = assert_right(plan, inputs, run=run)
+    assert_identical(after[[0, 2]], before[[0, 2]])
+
+
+def test_nan_query_leaves_others_unchanged():
+    plan = Plan("additive", leading=(2,))
+    inputs = plan.inputs(3, 4)
+    run = session(plan, "large").run
+    (before,) = run(None, inputs)
+    inputs["queries"][0, 1] = np.nan
+    (after,) = run(None, inputs)
+    assert np.isnan(after[0, 1]).all()
+    assert_identical(np.delete(after.reshape(6, 6), 1, axis=0), np.delete(before.reshape(6, 6), 1, axis=0))
+
+
+@pytest.mark.parametrize("far", [1e3, -np.inf])
+@pytest.mark.parametrize("form", ["large", "batched"])
+def test_nan_does_not_hide_large_numbers_from_the_guard(form, far):
+    """onnxruntime forgets numbers beside NaN when it takes the largest; which, their places decide."""
+    plan = Plan("additive", leading=(1,), weights=True, size=3)
+    run = session(plan, form).run
+    for row, place, other in itertools.product((0, 1), range(3), range(3)):
+        inputs = plan.inputs(2, 3)
+        inputs["queries"][0, 1 - row, other] = 0
+        inputs["queries"][0, row, place] = far
+        expected = run(None, inputs)
+        inputs["queries"][0, 1 - row, other] = np.nan
+        for output, right in zip(run(None, inputs), expected, strict=True):
+            assert_close(output[0, row], right[0, row])
+
+
+def test_heavy_weights_that_cancel_equal_the_reference():
+    """The sums would be off here, by a hundred times as much as tanh: their exponents are 38, and rounded."""
+    plan, rng = Plan("additive", leading=(32,), weights=True, size=4, normalizer="sigmoid"), np.random.default_rng(0)
+    inputs = plan.inputs(4, 6)
+    inputs["w_v"] = np.array([[750], [-749], [751], [-750]], "float32")
+    inputs["queries"][:] = rng.uniform(9, 9.9, (32, 1, 4))
+    inputs["keys"] = rng.integers(-8, 8, (32, 6, 4)).astype("float32") * 2**-13 - inputs["queries"][:, :1]
+    for form in ("large", "batched"):
+        assert_right(plan, inputs, form)

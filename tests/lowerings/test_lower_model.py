@@ -1,0 +1,401 @@
+"""Attention layers keep their name through TensorFlow, get the body that was asked for, and nobody else sees it."""
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, shared_layer
+from unproven import Unproven
+
+from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, MultiHeadAttention
+from keras_attn._pooling.composite import current_evaluator
+from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model
+from keras_attn_export._cli.bundle_text import describe
+from keras_attn_export._lowering_names import ADAPTIVE, PORTABLE
+from keras_attn_export._lowerings.forms import additive_batched, multi_head_attention_op, ragged
+from keras_attn_export._onnx.traced_model import CONTRIB, DOMAIN
+from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._passes import finalize
+from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._tracing import freeze
+
+SLOW = pytest.mark.slow
+
+
+def attending(layer, keys=6, **options):
+    """A model of one layer over sequences with lengths."""
+    q, k, v, lens = qkvl(keys=keys)
+    return keras.Model([q, k, v, lens], layer(q, k, v, lens, **options))
+
+
+def inputs_of(model, rows=3, length=5, dtype="int32"):
+    """Normal numbers for sequences of one length, of which row after row one more counts."""
+    rng = np.random.default_rng(0)
+    inputs = {
+        each.name: rng.standard_normal((rows, *(size or length for size in each.shape[1:])), "float32")
+        for each in model.inputs
+    }
+    return inputs | ({"valid_lens": np.arange(rows, dtype=dtype)} if "valid_lens" in inputs else {})
+
+
+def assert_like_keras(traced, file, inputs):
+    found, expected = file.run(inputs), traced.expected(inputs)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+class Doubled(DotProductAttention):
+    def score(self, queries, keys):
+        return 2 * super().score(queries, keys)
+
+
+class Twice(DotProductAttention):
+    """Does more than score in its call."""
+
+    def call(self, queries, *args, **kwargs):
+        return super().call(queries * 2.0, *args, **kwargs)
+
+
+class ReluWeighed(AdditiveAttention):
+    """Its `w_v` is more than a product."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.w_v = keras.layers.Dense(1, use_bias=False, activation="relu", name="w_v")
+
+
+@keras.saving.register_keras_serializable("tests")
+class InALoop(keras.layers.Layer):
+    """Attention inside of `keras.ops.map`."""
+
+    def __init__(self, attention=None, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = attention or DotProductAttention(name="attention")
+
+    def call(self, x):
+        return keras.ops.map(lambda rows: self.attention(rows[None], rows[None], rows[None])[0], x)
+
+
+def in_a_loop():
+    x = keras.Input((4, 3), name="x")
+    return keras.Model(x, InALoop()(x))
+
+
+def two_layers():
+    q, k, v, lens = qkvl(keys=6)
+    first = AdditiveAttention(4, name="first")(q, k, v, lens)
+    return keras.Model([q, k, v, lens], {"first": first, "second": DotProductAttention(name="second")(q, k, v, lens)})
+
+
+def quantized():
+    model = additive()
+    model.get_layer("attention").w_v.quantize("int8")
+    return model
+
+
+def with_lora():
+    model = additive()
+    attention = model.get_layer("attention")
+    for dense in (attention.W_q, attention.W_k, attention.w_v):
+        dense.enable_lora(2)
+        dense.lora_kernel_b.assign(np.random.default_rng(0).standard_normal(dense.lora_kernel_b.shape))
+    return model
+
+
+def that_gives(number):
+    """A model of the output alone, or of the weights alone."""
+    x = keras.Input((3, 4), batch_size=3, name="x")
+    layer = DotProductAttention(name="attention")
+    return keras.Model(x, layer(x, x, x, use_causal_mask=True, return_attention_scores=True)[number])
+
+
+def of_constants():
+    x = keras.Input((3, 4), batch_size=3, name="x")
+    lens, mask = np.array([2, 0, 3], "int32"), np.eye(3, dtype=bool)
+    return keras.Model(x, AdditiveAttention(5, name="attention")(x, x, x, lens, attention_mask=mask))
+
+
+def negative():
+    return attending(DotProductAttention(scale=-1.0, name="attention"))
+
+
+def in_blocks():
+    return attending(AdditiveAttention(7, query_block_size=2, name="attention"))
+
+
+def of_heads():
+    x = keras.Input((None, 6), name="x")
+    return keras.Model(x, MultiHeadAttention(Twice(name="attention"), 2)(x, x, x))
+
+
+PLAIN, BY_SIZE, DOT, SUM = {"attention": PORTABLE}, {"attention": ADAPTIVE}, ["dot_product_0"], ["additive_0"]
+WRITTEN = {
+    "two calls": (shared_layer, ADAPTIVE, 18, BY_SIZE, ["additive_0", "additive_1"]),
+    "two calls, portable": (shared_layer, PORTABLE, 18, PLAIN, []),
+    "at the lowest opset": (dict_inputs_and_outputs, ADAPTIVE, 18, BY_SIZE, DOT),
+    "by an operator": (dict_inputs_and_outputs, "fused", 24, {"attention": "fused"}, DOT),
+    "without a form": (additive, "fused", 18, PLAIN, []),
+    "each its own": (two_layers, "fused", 24, {"first": PORTABLE, "second": "fused"}, DOT),
+    "a score of one's own": (lambda: attending(Doubled(name="attention")), ADAPTIVE, 18, PLAIN, []),
+    "a w_v of one's own": (lambda: attending(ReluWeighed(7, name="attention")), ADAPTIVE, 18, PLAIN, []),
+    "a negative scale": (negative, ADAPTIVE, 18, BY_SIZE, DOT),
+    "a negative scale, fused": (negative, "fused", 18, PLAIN, []),
+    "in a loop": (in_a_loop, ADAPTIVE, 18, BY_SIZE, ["dot_product_1"]),
+    "quantized scores": (quantized, ADAPTIVE, 18, PLAIN, []),
+    "weights of LoRA": (with_lora, ADAPTIVE, 18, BY_SIZE, SUM),
+    "the output alone": (lambda: that_gives(0), ADAPTIVE, 18, BY_SIZE, DOT),
+    "the weights alone": (lambda: that_gives(1), ADAPTIVE, 18, BY_SIZE, DOT),
+    "arguments that are constants": (of_constants, ADAPTIVE, 18, BY_SIZE, SUM),
+    "heads of a layer with a call of its own": (of_heads, ADAPTIVE, 18, BY_SIZE, DOT),
+    "blocks of queries": (in_blocks, ADAPTIVE, 18, BY_SIZE, SUM),
+    "blocks of queries, portable": (in_blocks, PORTABLE, 18, PLAIN, []),
+}
+
+
+@pytest.mark.parametrize(("build", "lowering", "opset", "lowerings", "functions"), WRITTEN.values(), ids=WRITTEN)
+def test_layer_is_written_in_its_lowering_with_equal_outputs(build, lowering, opset, lowerings, functions, tmp_path):
+    """Each call is one node with a body, or plain operators of no one runtime; and Keras's numbers."""
+    traced = Unproven(build())
+    file = traced.written(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
+    nodes = list(all_nodes(file.finished.model.graph))
+    assert (file.opset, file.lowerings, file.functions) == (opset, lowerings, functions)
+    assert sorted(node.op_type for node in nodes if node.domain == DOMAIN) == functions
+    if not functions:
+        assert {node.domain for node in nodes} == {""}
+        in_blocks = {"If", "Loop"} if lowering == PORTABLE else set()
+        assert {"If", "Loop", "Scan"} & {node.op_type for node in nodes} == in_blocks
+    assert_like_keras(traced, file, inputs_of(traced.model))
+
+
+@pytest.mark.slow
+def test_portable_files_have_no_nested_loop(tmp_path):
+    """OpenVINO loads none."""
+    x = keras.Input((49, 3), name="x")
+    file = Unproven(keras.Model(x, InALoop(AdditiveAttention(3))(x))).written(tmp_path, PORTABLE)
+    assert [node.op_type for node in all_nodes(file.finished.model.graph)].count("Loop") == 1
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_default_lowering_depends_on_the_size(weights, tmp_path):
+    model = attending(DotProductAttention(name="attention"), return_attention_scores=weights)
+    file, again = Unproven(model).written(tmp_path), tmp_path / "again"
+    again.mkdir()
+    assert file.lowerings == {"attention": "adaptive"}
+    assert file.opset == 24
+    least = LARGE["weights" if weights else "examples"]
+    queries = f"(queries - {least.queries})" if least.queries else "queries"
+    assert file.layers[0]["form"] == (f"the operator `Attention` while {queries} * keys < {least.pairs:,}, else ragged")
+    (body,) = file.finished.model.functions
+    assert "Scan" in str(body)
+    assert file.path.read_bytes() == Unproven(model).written(again).path.read_bytes()
+
+
+@keras.saving.register_keras_serializable("tests")
+class Rotated(keras.layers.Layer):
+    """Rotary positions of heads, with the halves joined."""
+
+    def call(self, x):
+        length = keras.ops.shape(x)[1]
+        heads = keras.ops.reshape(x, (-1, length, 2, 4))
+        angles = keras.ops.arange(length, dtype="float32")[None, :, None] * keras.ops.array([1.0, 0.1])
+        angles = keras.ops.concatenate([angles, angles], -1)[:, :, None]
+        first, second = keras.ops.split(heads, 2, axis=-1)
+        turned = keras.ops.concatenate([-second, first], -1)
+        rotated = heads * keras.ops.cos(angles) + turned * keras.ops.sin(angles)
+        return keras.ops.reshape(rotated, (-1, length, 8))
+
+
+@pytest.mark.parametrize("lowering", ["adaptive", "fused", PORTABLE])
+def test_rotary_operator_is_in_adaptive_files_alone(lowering, tmp_path):
+    x = keras.Input((None, 8), name="x")
+    traced = Unproven(keras.Model(x, DotProductAttention(name="attention")(Rotated()(x), x, x)))
+    file = traced.written(tmp_path, lowering)
+    assert_like_keras(traced, file, inputs_of(traced.model))
+    domains = {node.domain for node in file.finished.model.graph.node if node.op_type == "RotaryEmbedding"}
+    assert domains == ({CONTRIB} if lowering == ADAPTIVE else set())
+
+
+@pytest.mark.slow
+def test_saved_model_has_no_tags_and_inspect_tells_the_form(tmp_path):
+    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
+    assert b"keras_attn.dot_product" not in (bundle.path / "saved_model" / "saved_model.pb").read_bytes()
+    assert current_evaluator() is None
+    (layer,) = bundle.manifest["layers"]
+    assert layer["lowering"] == "adaptive"
+    assert " ".join(layer["form"].split()) in " ".join(" ".join(describe(bundle)).split())
+
+
+def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr(finalize.version_converter, "convert_version", fails)
+    traced = Unproven(dict_inputs_and_outputs())
+    file = traced.written(tmp_path)
+    assert (file.opset, file.lowerings) == (18, {"attention": "adaptive"})
+    assert file.layers[0]["form"].startswith("plain operators")
+    with pytest.raises(UnsupportedModelError, match="no adapter"):
+        traced.written(tmp_path, opset=24)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Namesakes(keras.Model):
+    """Two layers of one path."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.second = AdditiveAttention(4, name="attention"), DotProductAttention(name="attention")
+        self.first.build((None, None, 6), (None, None, 6), (None, None, 6))
+        self.second.build((None, None, 6), (None, None, 6), (None, None, 6))
+
+    def call(self, x):
+        return self.second(self.first(x, x, x), x, x)
+
+
+def test_layers_of_one_path_have_their_own_lowering(tmp_path):
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 6)).astype("float32")}
+    traced = Unproven(Namesakes(), inputs)
+    file = traced.written(tmp_path, "fused")
+    assert [layer["lowering"] for layer in file.layers] == [PORTABLE, "fused"]
+    assert_like_keras(traced, file, inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "large"),
+    [
+        ("dict inputs and outputs", True),
+        ("gelu, norm, dropout, conv", False),
+        ("implicit mask and encoders", True),
+    ],
+)
+def test_every_opset_equals_keras(name, large, tmp_path):
+    traced = Unproven(EXPORTED[name].build())
+    ids = {"ids": np.arange(12, dtype="int32").reshape(2, 6) % 11}
+    inputs = ids if name == "implicit mask and encoders" else inputs_of(traced.model)
+    for opset in range(18, 25):
+        file = traced.written(tmp_path, opset=opset, large=large)
+        assert {entry.domain: entry.version for entry in file.finished.model.opset_import}[""] == file.opset == opset
+        assert file.lowerings.popitem()[1] == ADAPTIVE
+        assert_like_keras(traced, file, inputs)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
+def test_lengths_beyond_int32_count_all_keys(dtype, tmp_path):
+    q, k, v, _ = qkvl(keys=6)
+    lens = keras.Input((), dtype=dtype, name="valid_lens")
+    traced = Unproven(keras.Model([q, k, v, lens], DotProductAttention()(q, k, v, lens)))
+    file, inputs = traced.written(tmp_path), inputs_of(traced.model, rows=4)
+    full, more = (
+        file.run(inputs | {"valid_lens": np.array(each, dtype)}).popitem()[1]
+        for each in ([5] * 4, [2**31, 2**32 - 1, 2**31 - 1, 6])
+    )
+    np.testing.assert_array_equal(more, full)
+
+
+@pytest.mark.fresh_process  # with the thresholds of the package: one query is a small size
+@pytest.mark.parametrize("masked", ["lengths", pytest.param("mask", marks=SLOW)])
+def test_padding_changes_no_bit_of_additive_attention(masked, tmp_path):
+    """The first try and the second are the same product, though `w_v` is a constant that onnxruntime could pack."""
+    q, k, v, lens = qkvl(queries=64, keys=64)
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    given = {"valid_lens": lens} if masked == "lengths" else {"keys_mask": mask}
+    model = keras.Model([q, k, v, *given.values()], AdditiveAttention(64)(q, k, v, **given))
+    file, inputs = Unproven(model).written(tmp_path), inputs_of(model, rows=2, length=100)
+    inputs["queries"] = inputs["queries"][:, :1]
+    lengths = np.array([100, 60], "int32")
+    inputs |= {"valid_lens": lengths} if masked == "lengths" else {"mask": np.arange(100) < lengths[:, None]}
+    clean = file.run(inputs)
+    for name in ("keys", "values"):
+        inputs[name] = inputs[name].copy()
+        inputs[name][1, 60:] = np.nan
+    for name, array in file.run(inputs).items():
+        np.testing.assert_array_equal(array, clean[name])
+
+
+@pytest.mark.slow
+def test_old_onnxruntime_refuses_fused(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "__version__", "1.24.4")
+    with pytest.raises(
+        ExportError, match=r"`lowering='fused'` needs onnxruntime 1\.25 or newer\. Received: .* 1\.24\.4"
+    ):
+        export_model(dict_inputs_and_outputs(), tmp_path / "asked", lowering="fused")
+    assert not list(tmp_path.iterdir())
+
+
+def test_node_that_lost_an_input_is_an_error(monkeypatch):
+    check = freeze.check_calls
+
+    def drop_one(graph, calls, needed):
+        next(node for node in graph.node if node.domain == DOMAIN).input.pop()
+        check(graph, calls, needed)
+
+    monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls", drop_one)
+    model = additive()
+    with pytest.raises(ExportError, match="as one node, so its attention cannot be replaced"):
+        Unproven(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layer", "module", "part"),
+    [
+        (AdditiveAttention(7), ragged, "body"),
+        (DotProductAttention(), multi_head_attention_op, "_over_examples"),
+        (DotProductAttention(), multi_head_attention_op, "over_all"),
+    ],
+    ids=["additive", "padded", "every key"],
+)
+def test_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_path, monkeypatch):
+    monkeypatch.setitem(LARGE, "additive", From(2, 7 * 256))  # of 7 units: the other cases are too small
+    right = getattr(module, part)
+
+    monkeypatch.setattr(module, part, lambda given: tuple(output * 1.01 for output in right(given)))
+    model = attending(type(layer).from_config(layer.get_config()))
+    with pytest.raises(ParityError, match="in case `long"):
+        export_model(model, tmp_path / "bundle")
+
+
+@pytest.mark.slow
+def test_fault_in_the_blocks_of_a_portable_file_is_found(tmp_path, monkeypatch):
+    """No golden case is large enough to take them."""
+    right = additive_batched.body
+    monkeypatch.setattr(additive_batched, "body", lambda given: tuple(output * 1.01 for output in right(given)))
+    with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
+        export_model(attending(AdditiveAttention(7)), tmp_path / "bundle", lowering=PORTABLE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "lowering", "precision"),
+    [
+        ("dict inputs and outputs", "fused", "int8"),
+        ("dict inputs and outputs", "adaptive", "float16"),
+        ("additive", "adaptive", "int8"),
+        ("dict inputs and outputs", "fused", "float16"),
+        ("additive", "adaptive", "float16"),
+        ("implicit mask and encoders", "adaptive", "int8"),
+    ],
+)
+def test_lowerings_pass_in_lower_precisions(name, lowering, precision, tmp_path):
+    model = EXPORTED[name].build()
+    bundle = export_model(model, tmp_path / "bundle", lowering=lowering, precision=precision)
+    assert bundle.report.passed
+    assert bundle.manifest["precision"] == precision
+
+
+@keras.saving.register_keras_serializable("tests")
+class Centred(AttentionPooling):
+    """A score of a pair that all keys have a part in, padding too: it is zeros there."""
+
+    def score(self, queries, keys):
+        centred = keys - keras.ops.mean(keys, axis=-2, keepdims=True)
+        return keras.ops.matmul(queries, keras.ops.swapaxes(centred, -1, -2))
+
+
+@pytest.mark.slow
+def test_padding_is_hidden_from_custom_scores(tmp_path):
+    bundle = export_model(attending(Centred()), tmp_path / "bundle")
+    assert "poisoned padding" in {row.case for row in bundle.report.rows}
+    assert bundle.manifest["layers"][0]["lowering"] == "fused"  # recognized in its operations

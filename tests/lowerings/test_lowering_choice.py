@@ -1,0 +1,328 @@
+"""Every body of every lowering gives what the contract says, for every kind of mask, and reads nothing it must not."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
+from tolerances import TOLERANCES, assert_close, assert_identical
+
+from keras_attn_export._lowering_names import BATCHED, IN_BLOCKS, asked_by
+from keras_attn_export._lowerings import lowering_choice
+from keras_attn_export._lowerings.forms import adaptive, adaptive_gpu, portable_additive, ragged
+from keras_attn_export._lowerings.lowered_model import Lowered
+from keras_attn_export._onnxruntime_releases import FUSED_OPSET, runs_here
+from keras_attn_export._thresholds import LARGE, From
+
+SLOW = pytest.mark.slow
+FORMS = {
+    "portable18": ("portable", 18),
+    "fused24": ("fused", FUSED_OPSET),
+    "adaptive18": ("adaptive", 18),
+    "adaptive24": ("adaptive", 24),
+    "batched18": ("batched", 18),
+    "batched24": ("batched", 24),
+    "portable18-cuda": ("portable", 18, "cuda"),
+    "fused24-cuda": ("fused", FUSED_OPSET, "cuda"),
+    "float16": ("portable", 18, None, "float16"),  # which holds neither the lowest float32 nor 1e30
+    "blocks18": (IN_BLOCKS, 18),
+}
+# Each form with every third plan, and another third than the form before; an eighth of them unmarked.
+NUMBERS = [
+    pytest.param(plan, form, id=f"{name}-{plan}", marks=SLOW if (number + turn) % 24 else ())
+    for turn, (name, form) in enumerate(FORMS.items())
+    for number, plan in enumerate(PLANS)
+    if (number + turn) % 3 == 0
+    and form[0]
+    in (found := lowering_choice.lowering_of(plan.call(), form[0], *filter(None, form[2:3])), asked_by(found))
+]
+SIZES = [(1, 3), (7, 5), (4, 60), (50, 3)]
+BLOCKS = [
+    pytest.param(plan, "large", *sizes, id=f"large-{plan}-{sizes}", marks=SLOW if number % 7 else ())
+    for number, plan in enumerate(plan for plan in PLANS if len(plan.leading) == 1)
+    for sizes in [SIZES[(number + number // 4) % 4]]  # every second plan returns weights
+]
+BLOCKS += [
+    pytest.param(plan, "batched", *sizes, id=f"batched-{plan}-{sizes}", marks=SLOW if (number + turn) % 8 else ())
+    for number, plan in enumerate(plan for plan in PLANS if not adaptive_gpu.is_one_operator(plan.call()))
+    for turn, sizes in enumerate(SIZES)
+]
+BLOCKS += [
+    pytest.param(plan, IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=SLOW if number % 4 else ())
+    for number, plan in enumerate(plan for plan in PLANS if portable_additive.fits(plan.call()))
+]
+SMALL_BLOCKS = {
+    "forms.additive_per_example.FEATURES": 100,
+    "forms.additive_per_example.LEAST_ROWS": 1,
+    "forms.dot_product_blocks.SCORES": 12,
+    "forms.dot_product_blocks.ROWS": 3,
+    "forms.sliding_window.SCORES": 60,  # three blocks of three queries at once, of the window here
+    "forms.sliding_window.QUERIES": 3,
+    "forms.additive_batched.NUMBERS": 50,
+    "forms.additive_batched.ON_CPU": 50,
+    "forms.adaptive_gpu.SCORES": 30,
+    "batch_blocks.LEAST_ROWS": 3,
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    for name, size in SMALL_BLOCKS.items():
+        monkeypatch.setattr(f"keras_attn_export._lowerings.{name}", size)
+
+
+@pytest.fixture
+def large_from_6_pairs(monkeypatch):
+    rule = From(0, 6)
+    monkeypatch.setattr(adaptive, "_least", lambda _: rule)
+    monkeypatch.setitem(LARGE, "flash", rule)
+
+
+@pytest.mark.usefixtures("large_from_6_pairs")
+@pytest.mark.parametrize(("plan", "form"), NUMBERS)
+def test_bodies_equal_the_reference_and_keep_promises_of_masks(plan, form, capfd):
+    run, options = session(plan, *form).run, {"tolerance": TOLERANCES["float16"][0]} if "float16" in form else {}
+    for number, (Tq, Tk) in enumerate([(3, 5), (1, 1), (1, 9), (8, 2), (3, 3), (2, 2)]):
+        inputs = plan.inputs(Tq, Tk, seed=number)
+        assert_right(plan, inputs, run=run, **options)
+        assert_promises(run, plan, inputs, **options)
+    assert capfd.readouterr() == ("", ""), "onnxruntime has something to say of the graph"
+
+
+@pytest.mark.parametrize("masks", [{"lengths": "examples"}, {"keys_mask": True}], ids=str)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        pytest.param(name, form, id=f"{name}-{form[0]}{form[1]}")
+        for name in ("dot_product", "additive")
+        for form in [*[*FORMS.values()][:6], ("large", 18), ("large", 24)]
+        if (name, form[0]) != ("additive", "fused")
+    ],
+)
+def test_padding_of_the_largest_numbers_changes_nothing(name, form, masks):
+    """A score may be as large as what is added to those of padding."""
+    plan = Plan(name, heads=(2, 2), size=1, **masks)
+    inputs = plan.inputs(3, 5)
+    inputs["queries"] = np.sign(inputs["queries"]) / np.float32(SCALE)
+    run = session(plan, *form).run
+    clean = run(None, inputs)
+    for value in (np.finfo("float32").max, np.finfo("float32").min, 1e38):
+        filled = inputs | {"keys": poisoned(plan, inputs, value)["keys"]}  # values of that size would be noticed
+        for actual, expected_ in zip(run(None, filled), clean, strict=True):
+            assert_identical(actual, expected_)
+
+
+@pytest.mark.parametrize("form", ["portable", "large", "adaptive", "batched"])
+@pytest.mark.parametrize(
+    ("heads", "masks"),
+    [
+        (None, {"band": (1, 1)}),
+        ((2, 2), {"band": (1, 1), "lengths": "examples"}),
+        ((2, 2), {"band": (2, 2), "keys_mask": True, "causal": True}),
+        (None, {"causal": True, "keys_mask": True}),
+        ((2, 2), {"causal": True, "normalizer": "sparsemax"}),
+        (None, {"lengths": "queries", "weights": True}),
+        ((2, 2), {"mask": "pairs"}),
+    ],
+    ids=str,
+)
+def test_largest_scores_change_no_other_query(masks, heads, form):
+    """A key that some queries see: for the others its score is as large as what keeps it out."""
+    plan = Plan(size=1, scale=1.0, heads=heads, **masks)
+    run = session(plan, form).run
+    inputs = plan.inputs(6, 6)
+    inputs["queries"] = np.sign(inputs["queries"])
+    clean, pairs = run(None, inputs), taking_part(plan, inputs)
+    for key in range(6):
+        others = ~pairs[..., key].any(-2)
+        largest = np.finfo("float32").max
+        if form == "batched" and plan.causal and plan.normalizer == "softmax":
+            largest /= 4  # on the CPU the operator adds the lowest float32 to the scores of later keys
+        for value in (largest, -largest):
+            filled = inputs | {"keys": inputs["keys"].copy()}
+            filled["keys"][:, key] = value
+            for actual, expected_ in zip(run(None, filled), clean, strict=True):
+                assert_identical(by_query(plan, actual)[others], by_query(plan, expected_)[others])
+
+
+@pytest.mark.parametrize(("plan", "form", "Tq", "Tk"), BLOCKS)
+def test_blocks_of_queries_equal_the_reference(plan, form, Tq, Tk, small_blocks):
+    assert_right(plan, plan.inputs(Tq, Tk), form)
+
+
+@pytest.mark.parametrize(
+    ("plan", "Tq", "Tk"),
+    [
+        (Plan(band=(5, 7)), 150, 200),
+        (Plan(band=(100, 0), lengths="examples", heads=(4, 2)), 130, 130),
+        (Plan(band=(0, 3), keys_mask=True, leading=(2, 2)), 400, 65),
+        pytest.param(Plan(band=(400, 112), heads=(2, 2)), 2000, 1500, marks=pytest.mark.slow),
+        (Plan(causal=True, heads=(4, 2)), 300, 280),
+        (Plan(causal=True, keys_mask=True, heads=(4, 2)), 300, 280),
+        (Plan(band=(None, 2), keys_mask=True, weights=True), 200, 300),
+    ],
+    ids=str,
+)
+def test_windows_and_causal_masks_equal_the_reference_at_full_size(plan, Tq, Tk):
+    """More than one block of queries, and more than one group of them; some examples begin with masked keys."""
+    inputs = plan.inputs(Tq, Tk)
+    if plan.keys_mask:
+        inputs["keys_mask"][..., 1, :150] = False
+    assert_right(plan, inputs)
+
+
+@pytest.mark.parametrize("largest", [np.finfo("float32").max, -1e38, 1e30])
+def test_overflowing_score_in_a_window_changes_no_other_query(largest):
+    plan = Plan(band=(1, 1))
+    inputs = plan.inputs(9, 9)
+    run = session(plan, "large").run
+    (clean,) = run(None, inputs)
+    inputs["keys"][:, 4] = largest * np.float32([1, -1, 1, -1])
+    (filled,) = run(None, inputs)
+    beside = np.abs(np.arange(9) - 4) > 1
+    assert_identical(filled[:, beside], clean[:, beside])
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "rule", "told", "large", "small"),
+    [
+        # of 256 keys in a block; this one has 66
+        (Plan(band=(1, 1), size=6), "window", From(0, 75220), "queries * keys < 4,480 or keys < 70",
+         [(64, 70), (40, 112)], [(63, 70), (80, 69), (1, 79)]),
+        (Plan(size=6), "flash", From(2, 12), "(queries - 2) * keys < 12",
+         [(5, 4), (3, 12), (14, 1)], [(4, 5), (2, 60), (1, 60)]),
+    ],
+    ids=["window", "flash"],
+)  # fmt: skip
+def test_form_depends_on_the_sizes_at_run_time(plan, kind, rule, told, large, small, monkeypatch):
+    monkeypatch.setitem(LARGE, kind, rule)
+    monkeypatch.setattr(ragged, "body", lambda given: (given.queries * 0.0,))
+    run = session(plan, "adaptive", 18, "cpu").run
+    assert lowering_choice.form_of(plan.call(), "adaptive", 18) == f"plain operators while {told}, else ragged"
+    for sizes in (*large, *small):
+        (output,) = run(None, plan.inputs(*sizes))
+        assert np.any(output) == (sizes in small)
+
+
+def test_window_over_an_empty_batch_is_empty():
+    plan = Plan(band=(1, 1))
+    inputs = {name: array[:0] for name, array in plan.inputs(5, 7).items()}
+    assert session(plan, "large").run(None, inputs)[0].shape == (0, 5, 6)
+
+
+@pytest.mark.parametrize(("pairs", "large"), [(11, True), (12, True), (13, False)])
+def test_static_sizes_choose_the_form_at_export(pairs, large, monkeypatch):
+    for kind in LARGE:
+        monkeypatch.setitem(LARGE, kind, From(0, pairs))
+    call = Plan().call()
+    sizes = {"queries": 3, "keys": 4, "values": 4}
+    call = replace(call, shapes={name: (None, size, call.shapes[name][-1]) for name, size in sizes.items()})
+    used = {node.op_type for node in lowering_choice.function_of(call, "adaptive", FUSED_OPSET).node}
+    assert used & {"If", "Attention", "MultiHeadAttention"} == {"MultiHeadAttention" if large else "Attention"}
+    has_use_of_it = not large and runs_here(FUSED_OPSET, ["fused"])
+    assert lowering_choice.opset_of(call, "adaptive") == (FUSED_OPSET if has_use_of_it else 18)
+    form = "ragged" if large else "the operator `Attention`"
+    assert lowering_choice.form_of(call, "adaptive", FUSED_OPSET) == f"{form}, by the sizes that the model fixes"
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (2, 2), (4, 2), (3, 1)])
+@pytest.mark.parametrize("masks", [{}, {"mask": "heads", "lengths": "examples"}, {"causal": True}], ids=str)
+@pytest.mark.parametrize(("form", "size"), [("large", 5), ("large", 6), ("batched", 5)])
+def test_heads_on_both_sides_of_the_guard_equal_the_reference(heads, masks, form, size, small_blocks):
+    """One example in reach, one in which one unit of one head is not."""
+    plan = Plan("additive", leading=(2,), weights=True, size=size, heads=heads, **masks)
+    for far in (1.0, 1e3):
+        inputs = plan.inputs(7, 5, seed=3)
+        inputs["keys"][1, 0, 1] = far
+        assert_right(plan, inputs, form)
+
+
+@pytest.mark.parametrize("form", ["portable", "large", "batched"])
+def test_distances_far_from_the_origin_equal_the_reference(form):
+    plan = Plan("distance", leading=(2,), weights=True, size=2)
+    inputs = plan.inputs(4, 6)
+    for name in ("queries", "keys"):
+        inputs[name] += np.float32(1e5)
+    assert_right(plan, inputs, form)
+
+
+@pytest.mark.parametrize("form", ["portable", "large"])
+def test_sparsemax_ignores_many_scores_far_below_the_largest(form):
+    """Their sums, by rounding, would be off by more than one of them."""
+    plan = Plan(leading=(1,), weights=True, normalizer="sparsemax", size=1)
+    inputs = plan.inputs(1, 20_000)
+    inputs["queries"][:] = 1 / SCALE
+    inputs["keys"][:] = -123456789.0
+    inputs["keys"][0, 7] = 0.0
+    _, weights = session(plan, form).run(None, inputs)
+    assert weights[0, 0, 7] == 1
+    assert weights.sum() == 1
+
+
+@pytest.mark.parametrize("form", ["portable", "large"])
+@pytest.mark.parametrize("magnitude", [1e-3, 30.0, 1e9])
+def test_sparsemax_sums_to_one_for_scores_of_any_size(form, magnitude):
+    plan = Plan(weights=True, normalizer="sparsemax", mask="pairs")
+    inputs = plan.inputs(6, 40)
+    inputs["queries"] *= np.float32(magnitude)
+    _, weights = session(plan, form).run(None, inputs)
+    assert_close(weights.sum(-1), taking_part(plan, inputs).any(-1)[:, 0].astype("float32"), "float32")
+    if magnitude < 1e9:  # where scores differ by less than their rounding, any of them may be the largest
+        assert_right(plan, inputs, form, tolerance=2e-5 if magnitude > 1 else None)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-50, -1e-50, -1.0, 2.0])
+def test_scales_that_operators_refuse_have_the_portable_form(scale):
+    call = replace(Plan("dot_product").call(), options={"scale": scale})
+    assert (lowering_choice.lowering_of(call, "fused") == "fused") == (scale == 2.0)
+    assert (lowering_choice.lowering_of(call, "adaptive") == "adaptive") == (abs(scale) >= 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "lowering", "provider", "form"),
+    [
+        (Plan(), "portable", "cuda", "portable"),
+        (Plan(), "portable", "cpu", "portable"),
+        (Plan("additive"), "portable", "cpu", IN_BLOCKS),
+        (Plan("additive"), "portable", "cuda", "portable"),
+        (Plan(), "fused", "cuda", "fused"),
+        (Plan(lengths="examples"), "fused", "cuda", "fused"),
+        (Plan(weights=True), "fused", "cuda", "portable"),  # the operator gives none there
+        (Plan(weights=True), "fused", "cpu", "fused"),
+        (Plan("additive"), "fused", "cuda", "portable"),
+        (Plan(), "adaptive", "cuda", BATCHED),
+        (Plan("additive"), "adaptive", "cuda", BATCHED),
+        (Plan(), "adaptive", "cpu", "adaptive"),
+    ],
+    ids=str,
+)
+def test_form_depends_on_lowering_and_provider(plan, lowering, provider, form):
+    assert lowering_choice.lowering_of(plan.call(), lowering, provider) == form
+
+
+def test_layer_with_two_lowerings_names_both():
+    calls = [Plan(weights=weights).call() for weights in (False, True)]
+    lowered = Lowered(None, {call: lowering_choice.lowering_of(call, "fused", "cuda") for call in calls}, "cuda")
+    assert lowered.layers(24)[0]["lowering"] == "fused and portable"
+
+
+def test_size_of_a_window_decides_its_form(monkeypatch):
+    for kind in LARGE:
+        monkeypatch.setitem(LARGE, kind, From(0, 2**16))
+    monkeypatch.setitem(LARGE, "weights", From(0, 2**18))
+    forms = {
+        reach: lowering_choice.form_of(Plan(band=(reach, reach)).call(), "adaptive", 18) for reach in (32, 96, 256, 257)
+    }
+    pairs = {32: 2**14, 96: 2**16, 256: 2**18, 257: 2**16}  # 256 have 331,776, which golden cases do not; 257 no blocks
+    for reach, form in forms.items():
+        keys = math.isqrt(pairs[reach])
+        told = {257: f"{pairs[reach]:,}"}.get(reach, f"{64 * keys:,} or keys < {keys:,}")  # of a block of 64 queries
+        assert form == f"plain operators while queries * keys < {told}, else ragged"
+
+
+def test_number_of_units_decides_the_form_of_additive_scores(monkeypatch):
+    monkeypatch.setitem(LARGE, "additive", From(2, 100))
+    for size, heads, pairs in [(4, None, 25), (3, None, 34), (4, (2, 1), 13), (200, None, 1)]:
+        told = lowering_choice.form_of(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
+        assert told == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"

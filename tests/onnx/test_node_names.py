@@ -1,0 +1,107 @@
+"""What nodes and values are called: after layers and operators, and never after how many a process has named."""
+
+import re
+
+import numpy as np
+import onnx
+import tensorflow as tf
+import tf2onnx
+from onnx import TensorProto, helper, numpy_helper
+from traced_functions import Converted
+
+from keras_attn_export._onnx.node_names import rename
+
+LAYERS = ("dense", "norm", "memory", "loop")
+
+
+def renamed(rows, constants=(), **options):
+    """A graph from `x` to `y` of nodes `name; operator inputs > outputs`."""
+    nodes = []
+    for row in rows:
+        name, op, *inputs, _, outputs = row.split()
+        nodes.append(helper.make_node(op, inputs, outputs.split(","), name.removesuffix(";")))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    arrays = [numpy_helper.from_array(np.zeros([2] * name.startswith("W") * 2, "float32"), name) for name in constants]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays, doc_string="tf2onnx__7")
+    rename(graph, LAYERS, **options)
+    assert graph.doc_string == ""
+    return graph
+
+
+def rows_of(graph):
+    return [f"{each.name}; {each.op_type} {' '.join(each.input)} > {','.join(each.output)}" for each in graph.node]
+
+
+def test_nodes_of_tf2onnx_are_named_after_those_of_tensorflow():
+    graph = renamed(
+        [
+            "net/norm_1/Rsqrt; Sqrt x > net/norm_1/Rsqrt:0",
+            "net/norm_1/Rsqrt__165; Reciprocal net/norm_1/Rsqrt:0 > net/norm_1/Rsqrt__165:0",
+            "net/norm_1/Rsqrt__166; Reciprocal net/norm_1/Rsqrt__165:0 > net/norm_1/Rsqrt__166:0",
+            "Add__9; Add net/norm_1/Rsqrt__166:0 const__3 > net/norm_1/add:0",
+            "cond_frozen_96068_net/loop_1/while/Less; Less net/norm_1/add:0 Func/input/_1:0 > "
+            "cond_frozen_96068_net/loop_1/while/Less:0",
+            "net/loop_1/shape_Concat__4; Concat cond_frozen_96068_net/loop_1/while/Less:0 > a__1",
+            "net/loop_1/out; Neg a__1 > y",
+        ],
+        ["const__3", "Func/input/_1:0"],
+        functions=["cond_frozen_96068"],
+    )
+    assert rows_of(graph) == [
+        "net/norm_1/Rsqrt; Sqrt x > net/norm_1/Rsqrt:0",
+        "net/norm_1/Rsqrt.Reciprocal; Reciprocal net/norm_1/Rsqrt:0 > net/norm_1/Rsqrt.Reciprocal",
+        "net/norm_1/Rsqrt.Reciprocal_2; Reciprocal net/norm_1/Rsqrt.Reciprocal > net/norm_1/Rsqrt.Reciprocal_2",
+        "net/norm_1/add; Add net/norm_1/Rsqrt.Reciprocal_2 net/norm_1/add.B > net/norm_1/add:0",
+        "net/loop_1/while/Less; Less net/norm_1/add:0 net/loop_1/while/Less.B > net/loop_1/while/Less",
+        "net/loop_1/shape_Concat; Concat net/loop_1/while/Less > net/loop_1/shape_Concat",
+        "net/loop_1/out; Neg net/loop_1/shape_Concat > y",
+    ]
+
+
+def test_nodes_without_a_scope_take_that_of_the_layer_around():
+    """One that reads weights is with its reader, others with what feeds them; between two layers it is with none."""
+    graph = renamed(
+        [
+            "net/dense_1/MatMul; MatMul x W > a__1",
+            "Cast__2; Cast a__1 > b__2",
+            "LSTM__3; LSTM b__2 W__8 W__9 > c__3,d__4",
+            "Squeeze__4; Squeeze c__3 axes__5 > e__6",
+            "net/memory_1/transpose; Transpose e__6 > f__7",
+            "Sum__8; Sum a__1 f__7 > g__9",
+            "net/norm_1/out; Add f__7 g__9 > h__10",
+            "net/dense_2/out; Add g__9 h__10 > y",
+        ],
+        ["W", "W__8", "W__9", "axes__5"],
+    )
+    assert rows_of(graph) == [
+        "net/dense_1/MatMul; MatMul x W > net/dense_1/MatMul",
+        "net/dense_1/Cast; Cast net/dense_1/MatMul > net/dense_1/Cast",
+        "net/memory_1/LSTM; LSTM net/dense_1/Cast net/memory_1/LSTM.W net/memory_1/LSTM.R > "
+        "net/memory_1/LSTM,net/memory_1/LSTM.1",
+        "net/memory_1/Squeeze; Squeeze net/memory_1/LSTM net/memory_1/Squeeze.axes > net/memory_1/Squeeze",
+        "net/memory_1/transpose; Transpose net/memory_1/Squeeze > net/memory_1/transpose",
+        "Sum; Sum net/dense_1/MatMul net/memory_1/transpose > Sum",
+        "net/norm_1/out; Add net/memory_1/transpose Sum > net/norm_1/out",
+        "net/dense_2/out; Add Sum net/norm_1/out > y",
+    ]
+
+
+def traced(counted):
+    """A function as ONNX in a process that has named so many things; its sizes and constants are alike in part."""
+    tf2onnx.utils.INTERNAL_NAME = counted
+    x = np.zeros((2, 3, 4), "float32")
+
+    def function(x):
+        sizes, others = tf.shape(x), tf.shape(x * 2)
+        y = tf.reshape(x, (sizes[0], sizes[1], 2, 2)) + tf.reshape(x * 2, (others[0], others[1], 2, 2))
+        return y + tf.cast(sizes[1], "float32") + tf.cast(others[1], "float32")
+
+    return Converted(function, x=x).model
+
+
+def test_file_is_independent_of_names_counted_before():
+    """Of two that are alike the first stays, by names; so numbers in these are of one length, and go at the end."""
+    first, second = traced(1), traced(85)
+    assert first.SerializeToString() == second.SerializeToString()
+    assert len(str(tf2onnx.utils.INTERNAL_NAME)) == 10
+    assert not re.findall(r"[^ ]*(?:__\d|_frozen_)[^ ]*", onnx.printer.to_text(first))

@@ -1,0 +1,76 @@
+"""What is done to a weight alone is done while the model is exported."""
+
+import numpy as np
+import pytest
+from onnx import parser
+from traced_models import changed, run
+
+from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._passes.constant_folding import fold_in_bodies, folded
+
+WEIGHT = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
+X = np.random.default_rng(1).standard_normal((3, 4)).astype("float32")
+
+
+def model(lines, outputs="float[k, l] y"):
+    return parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    folded (float[n, 4] x, float[4, 6] w) => ({outputs})
+    <int64[2] shape = {{0, -1}}, int64[2] axes = {{0, 2}}>
+    {{ {lines} }}
+    """)
+
+
+def outputs(given, weights=None):
+    return run(with_weights(given, weights or {"w": WEIGHT}), x=X)
+
+
+GRAPHS = {
+    "transposed twice": "t = Transpose <perm = [1, 0]> (w) laid_out = Transpose (t)",
+    "reshaped": "laid_out = Reshape (w, shape)",
+    "squeezed": "u = Unsqueeze (w, axes) laid_out = Squeeze (u, axes)",
+    "its shape": "s = Shape (w) laid_out = Reshape (w, s)",
+}
+
+
+@pytest.mark.parametrize("lines", GRAPHS.values(), ids=GRAPHS)
+def test_layout_of_a_weight_is_folded(lines):
+    given = model(f"{lines} y = MatMul (x, laid_out)")
+    before = outputs(given)["y"]
+    weights = folded(given.graph, {"w": WEIGHT})
+    assert [node.op_type for node in given.graph.node] == ["MatMul"]
+    assert list(weights) == ["w"]
+    assert {value.name for value in given.graph.input} == {"x", "w"}
+    assert not given.graph.initializer  # nothing reads them any more
+    np.testing.assert_array_equal(outputs(given, weights)["y"], before)
+
+
+def test_two_layouts_and_an_output_of_one_weight_are_kept():
+    given = model("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
+    before = outputs(given)["y"]
+    weights = folded(given.graph, {"w": WEIGHT})
+    assert {name: array.shape for name, array in weights.items()} == {"w": (4, 6), "t": (6, 4)}
+    np.testing.assert_array_equal(outputs(given, weights)["y"], before)
+    given = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")  # y is an output
+    weights = folded(given.graph, {"w": WEIGHT})
+    np.testing.assert_array_equal(outputs(given, weights)["y"], WEIGHT.T)
+
+
+NESTED = """
+<ir_version: 8, opset_import: ["" : 18]>
+nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w = {1, 2, 3, 4}>
+{
+    y = If (once) <then_branch = yes () => (float[a, b] first) {
+        first = If (twice) <then_branch = both () => (float[c, d] second) {
+            laid_out = Transpose (w) second = MatMul (x, laid_out)
+        }, else_branch = one () => (float[e, f] third) { third = Neg (x) }>
+    }, else_branch = no () => (float[g, h] fourth) { fourth = Abs (x) }>
+}
+"""
+
+
+def test_constants_in_nested_branches_are_folded():
+    inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
+    found = changed(parser.parse_model(NESTED), lambda model: fold_in_bodies(model.graph), *inputs)
+    assert "Transpose" not in {node.op_type for node in all_nodes(found.graph)}

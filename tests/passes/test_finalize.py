@@ -1,0 +1,96 @@
+"""The finished ONNX file: opset, ir version, named axes, full check, and an order that follows from the graph alone."""
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx import helper, parser
+
+from keras_attn_export import ExportError
+from keras_attn_export._onnx.canonical_order import in_order, put_in_order
+from keras_attn_export._onnx.graph_edits import refill
+from keras_attn_export._onnx.model_files import write
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._options import OPSETS
+from keras_attn_export._passes.finalize import finish
+
+
+def small_model():
+    return parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[unk__1, 3] x) => (float[unk__2, 3] y) { y = Relu (x) }'
+    )
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
+    made = finish(Traced(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
+    assert made.opset_import[0].version == opset
+    assert made.ir_version == helper.find_min_ir_version_for(list(made.opset_import))
+    assert [dim.dim_param for dim in made.graph.output[0].type.tensor_type.shape.dim] == ["batch", ""]
+
+
+def test_input_missing_in_the_graph_is_an_error():
+    with pytest.raises(ExportError, match=r"has \['x'\] where \['z'\] were expected"):
+        finish(Traced(small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
+
+
+def test_invalid_graph_is_an_error(tmp_path):
+    model = small_model()
+    model.graph.node[0].input[0] = "nowhere"
+    with pytest.raises(ExportError, match="full check"):
+        write(Traced(model), tmp_path / "model.onnx")
+
+
+MODEL = parser.parse_model("""
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[n] x, bool b, float[2] v, float[2] w) => (float[n] y, float[n] z)
+<float one = {1}, float two = {2}, float unread = {3}>
+{
+    c = Mul (x, two)
+    a = Add (x, one)
+    z = Neg (a)
+    lost = Neg (x)
+    y = If (b) <
+        then_branch = t () => (float[n] r) { q = Neg (a) p = Add (q, two) r = Mul (p, c) },
+        else_branch = e () => (float[n] s) { s = Neg (c) }
+    >
+}
+""")
+
+
+def test_nodes_of_any_order_become_one_order():
+    """`lost` goes, and what `y` needs comes first, in the order in which the branches read it."""
+    for nodes in itertools.permutations(MODEL.graph.node):
+        model = type(MODEL).FromString(MODEL.SerializeToString())
+        refill(model.graph.node, nodes)
+        refill(model.graph.initializer, reversed(MODEL.graph.initializer))
+        branch = next(each for node in model.graph.node for each in node.attribute if each.name == "then_branch").g
+        refill(branch.node, reversed(branch.node))
+        put_in_order(model.graph)
+        assert [node.output[0] for node in model.graph.node] == ["a", "c", "y", "z"]
+        assert [node.output[0] for node in model.graph.node[2].attribute[0].g.node] == ["q", "p", "r"]
+        assert [each.name for each in model.graph.initializer] == ["one", "two"]
+
+
+def test_loop_and_body_may_share_an_output_name():
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[n] x, int64 count, bool go) => (float[n] y)
+    {
+        y = Loop (count, go, x) <body = b (int64 i, bool on, float[n] z) => (bool off, float[n] y) {
+            off = Identity (on)
+            y = Neg (z)
+        }>
+    }
+    """
+    model = parser.parse_model(text)
+    put_in_order(model.graph)
+    (loop,) = model.graph.node
+    assert [node.output[0] for node in loop.attribute[0].g.node] == ["off", "y"]
+
+
+def test_weights_follow_the_order_of_the_graph():
+    weights = dict.fromkeys(("w", "two", "other", "another", "one"), np.zeros(2))
+    model = type(MODEL).FromString(MODEL.SerializeToString())
+    put_in_order(model.graph)
+    assert list(in_order(weights, model.graph)) == ["one", "two", "another", "other", "w"]

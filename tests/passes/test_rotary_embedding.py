@@ -1,0 +1,91 @@
+"""Rotary position embeddings become onnxruntime's operator, where they are that and nothing like it."""
+
+import numpy as np
+import onnx
+import pytest
+from traced_models import run
+
+from keras_attn_export._passes.rewrite_rules import OF_ONNXRUNTIME, simplify
+
+HEADS, SIZE = 3, 8
+HALVES = "first, second = Split <axis = -1, num_outputs = 2> (x) \n negative = Neg (second)"
+STACKED = """
+    stacked_first = Unsqueeze (first, three)
+    stacked_second = Unsqueeze (negative, three)
+    stack = Concat <axis = -2> (stacked_second, stacked_first)
+    turned = Reshape (stack, shape)
+"""
+JOINED = "turned = Concat <axis = 3> (negative, first)"
+STACKED_ANGLES = """
+    angle = Unsqueeze (angles, two)
+    pairs = Concat <axis = 2> (angle, angle)
+    both = Reshape (pairs, shape_of_angles)
+    all = Unsqueeze (both, two)
+"""
+JOINED_ANGLES = "both = Concat <axis = -1> (angles, angles) \n all = Unsqueeze (both, two)"
+SUM = "cosines = Cos (all) \n sines = Sin (all) \n a = Mul (x, cosines) \n b = Mul (turned, sines) \n y = Add (a, b)"
+TURNED_SUM = SUM.replace("Mul (x, cosines)", "Mul (cosines, x)").replace("Add (a, b)", "Add (b, a)")
+FOUND = {
+    "as keras_hub writes it": [HALVES, STACKED, STACKED_ANGLES, SUM],
+    "joined": [HALVES, JOINED, JOINED_ANGLES, SUM],
+    "in another order": [HALVES, JOINED, STACKED_ANGLES, TURNED_SUM],
+}
+LEFT = {
+    "the halves as they are": [HALVES, JOINED.replace("negative, first", "first, negative"), JOINED_ANGLES, SUM],
+    "nothing is negative": [HALVES, JOINED.replace("negative", "second"), JOINED_ANGLES, SUM],
+    "other angles": [HALVES, JOINED, JOINED_ANGLES, "more = Neg (all)", SUM.replace("Sin (all)", "Sin (more)")],
+    "parts that are no halves": [
+        HALVES.replace("<axis = -1, num_outputs = 2> (x)", "<axis = -1> (x, parts)"),
+        JOINED,
+        JOINED_ANGLES,
+        SUM,
+    ],
+    "halves of another axis": [HALVES.replace("-1", "2"), JOINED.replace("3", "2"), JOINED_ANGLES, SUM],
+    "another tensor is turned": [HALVES.replace("(x)", "(z)"), "z = Neg (x)", JOINED, JOINED_ANGLES, SUM],
+    "a difference": [HALVES, JOINED, JOINED_ANGLES, SUM.replace("Add", "Sub")],
+}
+
+
+def model_of(lines):
+    heads = 2 * HEADS if "halves of another axis" in lines else HEADS
+    lines = sorted(lines, key=lambda line: not line.startswith("z ="))
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>\n'
+        f"rotated (float[b, t, {heads}, {SIZE}] x, float[1, t, {SIZE // 2}] angles) => (float[b, t, {heads}, {SIZE}] y)"
+        f"<int64[1] two = {{2}}, int64[1] three = {{3}}, int64[4] shape = {{0, 0, {heads}, {SIZE}}}, "
+        f"int64[3] shape_of_angles = {{1, -1, {SIZE}}}, int64[2] parts = {{2, {SIZE - 2}}}>"
+        "{" + "\n".join(lines) + "}"
+    )
+    for number, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{number}"
+    return model
+
+
+def simplified(model):
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    simplify(changed, OF_ONNXRUNTIME)
+    return changed
+
+
+@pytest.mark.parametrize("lines", FOUND.values(), ids=FOUND)
+def test_rotary_embedding_is_one_operator_of_onnxruntime(lines):
+    model, rng = model_of(lines), np.random.default_rng(0)
+    changed = simplified(model)
+    onnx.checker.check_model(changed)
+    assert {node.op_type for node in changed.graph.node} == {"Reshape", "Cos", "Sin", "RotaryEmbedding"}
+    for batch, length in ((2, 5), (1, 1), (2, 0), (0, 3)):
+        x = rng.standard_normal((batch, length, HEADS, SIZE)).astype("float32")
+        angles = rng.uniform(-100, 100, (1, length, SIZE // 2)).astype("float32")
+        if x.size > SIZE * HEADS:
+            x[0, 0, 0, :3] = np.inf, np.nan, 1e38
+        given = {"x": x, "angles": angles}
+        np.testing.assert_allclose(run(changed, **given)["y"], run(model, **given)["y"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("lines", LEFT.values(), ids=LEFT)
+def test_other_rotations_stay(lines):
+    model = model_of(lines)
+    heads = model.graph.input[0].type.tensor_type.shape.dim[2].dim_value
+    run(model, x=np.ones((2, 4, heads, SIZE), "float32"), angles=np.ones((1, 4, SIZE // 2), "float32"))
+    assert simplified(model) == model

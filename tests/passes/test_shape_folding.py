@@ -1,0 +1,112 @@
+"""Sizes that are known are not asked for: the nodes that did so go, and the numbers stay."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from small_graphs import small_graph
+from traced_models import run
+
+from keras_attn_export._passes.shape_folding import with_known_sizes
+
+AXES = {"x": ("batch", "length", 4), "z": ("batch", "length"), "other": ("batch", "others")}
+GIVEN = "float[b, t, 4] x, float[c, s] z, float[d, r] other"
+VECTORS = {"first": [0], "second": [1], "third": [2], "three": [3], "numbers": [2, 2], "rest": [-1], "all": [10**9]}
+VECTORS |= {"wide": [3, 1, 1, 1], "minus": [-1], "lowest": [-(10**9)]}
+CONSTANTS = {name: np.array(each) for name, each in VECTORS.items()} | {"from": np.int32(0), "by": np.int32(1)}
+SHAPE = "shape = Shape (x) \n narrow = Cast <to = 6> (shape)"
+LENGTH = f"{SHAPE} \n length = Slice (narrow, second, third, first) \n alone = Squeeze (length, first)"
+COUNTED = f"{LENGTH} \n places = Range (from, alone, by) \n whole = Cast <to = 1> (places)"
+APART = f"{SHAPE} \n both = Slice (shape, first, third, first) \n target = Concat <axis = 0> (both, numbers)"
+CONSTANTS = {name: np.array(each, getattr(each, "dtype", np.int64)) for name, each in CONSTANTS.items()}
+SIZES = ((2, 3, 5), (1, 1, 1), (3, 1, 2), (1, 4, 4), (2, 0, 3))  # batch, length, others
+
+LESS = {  # nodes, the output, and the operators that are left
+    "heads apart": (f"{APART} \n y = Reshape (x, target)", "float[b, t, e, f] y", {"Reshape": 1}),
+    "the rest of a batch": (
+        f"{LENGTH} \n wide_length = Cast <to = 7> (length) \n four = Slice (shape, third, three, first) \n"
+        "target = Concat <axis = 0> (rest, wide_length, four) \n y = Reshape (x, target)",
+        "float[b, t, e] y",
+        {"Reshape": 1},
+    ),
+    "as many as an input has": (f"{COUNTED} \n y = Add (z, whole)", "float[b, t] y", None),
+    "repeated along no axis": (
+        "shape = Shape (x) \n more = Expand (x, shape) \n y = Relu (more)",
+        "float[b, t, 4] y",
+        {"Relu": 1},
+    ),
+    "a whole slice": (
+        "part = Slice (x, first, all, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+        {"Relu": 1},
+    ),
+    "a slice up to the length of another input": (
+        "shape = Shape (z) \n length = Slice (shape, second, third, first) \n"
+        "part = Slice (x, first, length, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+        {"Relu": 1},
+    ),
+    "a known number": (
+        "shape = Shape (x) \n four = Slice (shape, third, three, first) \n number = Cast <to = 1> (four) \n"
+        "y = Mul (x, number)",
+        "float[b, t, 4] y",
+        {"Cast": 1, "Mul": 1},
+    ),
+}
+STAYS = {
+    "another size": (
+        "shape = Shape (other) \n others = Slice (shape, second, third, first) \n"
+        "part = Slice (x, first, others, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+    ),
+    "backwards": ("part = Slice (x, rest, lowest, second, minus) \n y = Relu (part)", "float[b, t, 4] y"),
+    "from the second on": ("part = Slice (x, second, all, second) \n y = Relu (part)", "float[b, t, 4] y"),
+    "repeated": ("more = Expand (x, wide) \n y = Relu (more)", "float[3, b, t, 4] y"),
+    "a truth": (
+        "shape = Shape (z) \n length = Slice (shape, second, third, first) \n truth = Cast <to = 9> (length) \n"
+        "end = Cast <to = 7> (truth) \n part = Slice (x, first, end, second) \n y = Relu (part)",
+        "float[b, t, 4] y",
+    ),
+}
+
+
+def model_of(nodes, output):
+    return small_graph(nodes, GIVEN, output, **{name: each for name, each in CONSTANTS.items() if name in nodes})
+
+
+def assert_same(model, changed, all_sizes=SIZES):
+    for batch, length, others in all_sizes:
+        rng = np.random.default_rng(0)
+        shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, others)}
+        arrays = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+        ((before,), (after,)) = (run(each, **arrays).values() for each in (model, changed))
+        assert before.shape == after.shape
+        np.testing.assert_array_equal(after, before)
+
+
+def operators(model):
+    return dict(Counter(node.op_type for node in model.graph.node))
+
+
+@pytest.mark.parametrize(("nodes", "output", "left"), LESS.values(), ids=LESS)
+def test_nodes_that_compute_known_sizes_are_removed(nodes, output, left):
+    model = model_of(nodes, output)
+    changed = with_known_sizes(model, AXES, {})
+    assert_same(model, changed, SIZES[:-1] if "rest" in nodes else SIZES)  # which a reshape cannot tell of nothing
+    if left is not None:
+        assert operators(changed) == left
+
+
+@pytest.mark.parametrize(("nodes", "output"), STAYS.values(), ids=STAYS)
+def test_nodes_that_compute_unknown_sizes_stay(nodes, output):
+    model = model_of(nodes, output)
+    changed = with_known_sizes(model, AXES, {})
+    assert_same(model, changed)
+    assert changed.graph.node[-1].input[0] == model.graph.node[-1].input[0]  # what may be less than `x`, or more
+
+
+def test_sizes_that_are_outputs_keep_their_name():
+    model = model_of("shape = Shape (z) \n y = Slice (shape, second, third, first)", "int64[1] y")
+    changed = with_known_sizes(model, AXES, {})
+    assert [node.output[0] for node in changed.graph.node] == ["shape", "y"]
+    assert_same(model, changed)

@@ -1,0 +1,113 @@
+"""What int8 is calibrated on: arrays, `.npz` and Parquet, and what is refused of them."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from keras_attn_export import ExportError, InputError
+from keras_attn_export._format.manifest import Spec
+from keras_attn_export._options import checked_options
+from keras_attn_export._precision.calibration_data import ROWS, calibration_batches, rows_of
+
+X, LENS = Spec("x", "float32", ("batch", "length", 2)), Spec("lens", "int32", ("batch",))
+ROWS_OF_X = np.arange(2 * 3 * 2, dtype="float32").reshape(2, 3, 2)
+ARRAYS = {"x": ROWS_OF_X, "lens": np.array([3, 1], "int32")}
+
+
+def batches_of(given, inputs=(X, LENS), counts=None):
+    return calibration_batches(given, inputs, counts=counts or {"lens": "length"}, multiples={})
+
+
+def write_table(file, **columns):
+    pq.write_table(pa.table(columns), file)
+    return file
+
+
+@pytest.mark.parametrize(
+    "given",
+    [ARRAYS, list(ARRAYS.values()), {"x": ROWS_OF_X.tolist(), "lens": [3, 1]}],
+    ids=["by name", "in order", "lists"],
+)
+def test_arrays_are_taken_by_name_or_order(given):
+    (batch,) = batches_of(given)
+    assert {name: array.dtype.name for name, array in batch.items()} == {"x": "float32", "lens": "int32"}
+    np.testing.assert_array_equal(batch["x"], ROWS_OF_X)
+
+
+def test_one_array_is_split_into_batches_unless_the_batch_is_fixed():
+    found = batches_of(np.zeros((2 * ROWS + 1, 4, 2)), (X,))
+    assert [rows_of(each) for each in found] == [ROWS, ROWS, 1]
+    whole = np.zeros((2 * ROWS, 3), "float32")
+    assert [rows_of(each) for each in batches_of(whole, (Spec("x", "float32", (2 * ROWS, 3)),))] == [2 * ROWS]
+
+
+def test_npz_files_are_read(tmp_path):
+    np.savez(tmp_path / "x.npz", **ARRAYS)
+    for path in (tmp_path / "x.npz", str(tmp_path / "x.npz")):
+        (batch,) = batches_of(path)
+        np.testing.assert_array_equal(batch["lens"], [3, 1])
+
+
+def test_parquet_rows_are_batched_by_length(tmp_path):
+    """A column that counts may be absent, as for `predict`."""
+    rows = [np.full((length, 2), row, "float32").tolist() for row, length in enumerate([3, 1, 3])]
+    found = batches_of(write_table(tmp_path / "rows.parquet", x=rows, other=["a", "b", "c"]))
+    assert sorted(each["x"].shape for each in found) == [(1, 1, 2), (2, 3, 2)]
+    assert sorted(each["lens"].tolist() for each in found) == [[1], [3, 3]]
+    assert {float(row[0, 0]) for each in found for row in each["x"]} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"x": ROWS_OF_X}, r"`calibration` does not fit the model. Inputs \['lens'\] are missing"),
+        ([ROWS_OF_X], "It must be a mapping from names to arrays, or arrays for .* Received: 1 arrays"),
+        ({**ARRAYS, "x": ROWS_OF_X[..., :1]}, r"Input `x` must have shape .*, where 2 is fixed. Received: \(2, 3, 1\)"),
+        ({**ARRAYS, "lens": np.array([3.0, 1.0])}, "Input `lens` must be of dtype int32. Received: float64"),
+        ({**ARRAYS, "lens": np.array([3])}, r"`batch` is 2 in input `x`. Received: \(1,\)"),
+        ({"x": ROWS_OF_X[:0], "lens": np.zeros(0, "int32")}, "`calibration` holds no rows"),
+        ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.nan, ROWS_OF_X)}, "holds NaN or infinity in `x`"),
+        ("nowhere.npz", "`calibration` cannot be read from nowhere.npz: No such file"),
+        ("nowhere.parquet", "There is no Parquet file at 'nowhere.parquet'"),
+    ],
+    ids=["a name", "order", "shape", "dtype", "rows", "none", "NaN", "no npz", "no table"],
+)
+def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=said):
+        batches_of(given)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"x": [1.0]}, "column `x` must hold lists"),
+        ({"lens": [1]}, "has no column `x`, an input of the model"),
+        ({"x": [["a"]]}, "column `x` must hold lists of float32, nested 2 deep"),
+        ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"`x` must have shape .*; a list has 1 values, not 2"),
+        ({"x": [[[1.0, 2.0]], None]}, "`x` is null"),
+        ({"x": [[[1.0, float("nan")]]]}, "holds NaN or infinity in `x`"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        batches_of(write_table(tmp_path / "rows.parquet", **columns))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"calibration": ROWS_OF_X}, "`calibration` is for `precision='int8'` and `provider='cpu'`"),
+        ({"calibration": ROWS_OF_X, "precision": "float16"}, "Received: precision='float16', provider='cpu'"),
+        ({"calibration": ROWS_OF_X, "precision": "int8", "provider": "cuda"}, "provider='cuda'"),
+        ({"limit": 0.1, "precision": "int8"}, "`limit` is measured on `calibration`"),
+        (
+            {"limit": 0.0, "calibration": ROWS_OF_X, "precision": "int8"},
+            "`limit` must be a number above 0",
+        ),
+    ],
+)
+def test_calibration_options_that_conflict_are_refused(options, said):
+    with pytest.raises(ExportError, match=said):
+        checked_options(tolerance=None, static_axes=None, **options)

@@ -1,0 +1,107 @@
+"""Float16 files hold no tensor beyond 65504 on any device: measured ranges, and the reference evaluator of onnx."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from lowered_calls import Plan, model_of
+from onnx.reference import ReferenceEvaluator
+from small_graphs import small_graph
+
+from keras_attn_export import ParityError, export_model
+from keras_attn_export._format.names import MODEL, Case
+from keras_attn_export._golden_cases.case_generation import LARGE, POISONED
+from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._lowerings import lowering_choice
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._precision.float16 import to_float16
+from keras_attn_export._precision.float16_overflow import to_measured_float16
+
+EYE = np.eye(4, dtype="float32")
+X = np.full((3, 4), 300, "float32")
+GRAM = "a = MatMul (x, w) t = Transpose <perm = [1, 0]> (a) g = MatMul (t, a) s = Mul (g, c) y = MatMul (x, s)"
+LOOP = """y = Loop <body = step (int64 i, bool on, float[k, 4] state) => (bool still, float[k, 4] new)
+    { new = MatMul (state, w) still = Identity (on) }> (count, yes, x)"""
+BRANCHES = """l = ReduceMax <keepdims = 0> (x) b = Greater (l, c)
+    y = If (b) <then_branch = t () => (float[n, 4] p) { q = MatMul (x, w) p = MatMul (q, w) },
+        else_branch = e () => (float[n, 4] r) { r = MatMul (x, w) }>"""
+GELU = """a = MatMul (x, w) h = Mul (half, a) p = Pow (a, three) m = Mul (c, p) s = Add (a, m) k = Mul (r, s)
+    t = Tanh (k) o = Add (one, t) g = Mul (h, o) y = MatMul (g, w)"""
+OF_GELU = {"half": 0.5, "three": 3, "c": 0.044715, "r": 0.7978846, "one": 1}
+
+
+def measured(folder, model, **runs):
+    cases = [Case(name, {"x": x}, {}) for name, x in runs.items()]
+    return to_measured_float16(Traced(model), cases, "cpu", folder, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("model", "wide"),
+    [
+        (small_graph(GRAM, w=EYE, c=np.float32(1e-5)), {"g": 3 * 300**2}),
+        (small_graph(LOOP, w=EYE * 10, count=np.int64(3), yes=np.bool_(True)), {"new": 300 * 10**3}),
+        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2, "r": math.inf}),
+        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(1e3)), {"p": math.inf, "q": math.inf}),
+        (  # onnxruntime's fusion of GELU removes `h`, although another node reads it
+            small_graph(GELU, w=EYE * 300, **{name: np.float32(value) for name, value in OF_GELU.items()}),
+            {"a": 9e4, "g": 9e4, "y": 2.7e7},
+        ),
+    ],
+    ids=["graph", "loop", "branch", "other branch", "gelu"],
+)
+def test_tensors_beyond_float16_stay_float32(model, wide, tmp_path):
+    converted, ranges = measured(tmp_path, model, usual=X)
+    assert ranges["float32_layers"] == wide
+    (expected,), (actual,) = (ReferenceEvaluator(graph).run(None, {"x": X}) for graph in (model, converted.model))
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("cases", "near_limit"),
+    [
+        ({"usual": X, LARGE: X * 100}, {}),
+        ({"usual": X, POISONED: np.full_like(X, 1e30)}, {}),
+        ({"usual": X * 100, "infinite": X * np.inf}, {"a": 3e4, "x": 3e4}),
+    ],
+    ids=["large values", "masked garbage", "infinities"],
+)
+def test_only_usual_finite_values_are_reported_near_the_limit(cases, near_limit, tmp_path):
+    _, ranges = measured(tmp_path, small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE), **cases)
+    assert ranges == {"float32_layers": {}, "near_limit": near_limit, "drawn_inputs": {"x": "x"}}
+
+
+def test_attention_of_wide_queries_stays_float32_on_a_gpu():
+    call = Plan(size=8, value_size=8).call()
+    traced = Traced(model_of(call, lowering_choice.function_of(call, BATCHED, 18, "cuda"), 18))
+    assert to_float16(traced, "cuda").tensors == {"queries", "keys", "values"}
+    assert not to_float16(traced, "cuda", {"queries"}).tensors
+
+
+def raw_columns(variance):
+    """Return a model that scales its columns itself, behind a dense layer."""
+    keras.utils.set_random_seed(0)
+    columns = keras.Input((3,), name="columns")
+    hidden = layers.BatchNormalization(name="scale")(layers.Dense(8, name="raw")(columns))
+    model = keras.Model(columns, {"y": layers.Dense(4, name="head")(hidden)})
+    model.get_layer("scale").moving_variance.assign(np.full(8, variance))
+    return model
+
+
+@pytest.mark.slow
+def test_input_without_samples_is_warned_of(tmp_path):
+    with pytest.raises(ParityError, match=r"Input `columns` has no samples, .* layer `raw`.*`sample_inputs=") as caught:
+        export_model(raw_columns(1.0), tmp_path / "bundle", precision="float16", strict=True)
+    assert caught.value.report.precision["ranges"]["drawn_inputs"] == {"columns": "raw"}
+
+
+@pytest.mark.slow
+def test_input_of_large_samples_gives_a_finite_file(tmp_path):
+    seconds = (1.6e9 + 1e8 * np.random.default_rng(0).random((4, 3))).astype("float32")
+    model = raw_columns(1e18)
+    bundle = export_model(model, tmp_path / "bundle", precision="float16", sample_inputs={"columns": seconds})
+    (actual,) = ReferenceEvaluator(str(bundle.path / MODEL)).run(None, {"columns": seconds})
+    np.testing.assert_allclose(actual, model(seconds)["y"], rtol=2e-3, atol=1e-3)
+    assert {*bundle.report.precision["ranges"]["float32_layers"]} == {"raw"}
+    assert not bundle.report.warnings

@@ -1,0 +1,289 @@
+"""int8 with fixed ranges: integers in onnxruntime, equal on every processor, and an oracle that finds faults."""
+
+from copy import deepcopy
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+from small_graphs import small_graph
+from traced_models import optimized, run
+
+from keras_attn_export import UnsupportedModelError
+from keras_attn_export._format.inference import run_cases
+from keras_attn_export._format.names import Case
+from keras_attn_export._format.parity_report import compared
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._options import NO_MORE
+from keras_attn_export._precision.fold_batch_norm import fold_into_convolutions
+from keras_attn_export._precision.qdq_quantizer import calibrated
+from keras_attn_export._precision.qdq_reference import in_floats, with_oracle
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype("float32")
+
+
+CONVOLVED = "c = Conv (x, k, b) r = Relu (c) y = Conv (r, k2)"
+IMAGES, KERNELS = normal(8, 4, 6, 6), {"k": normal(8, 4, 3, 3), "b": normal(8), "k2": normal(3, 8, 2, 2)}
+MULTIPLIED = "h = MatMul (x, w) p = Add (h, b) r = Relu (p) g = MatMul (r, w2) y = Add (g, b2)"
+ROWS, MATRICES = normal(32, 8), {"w": normal(8, 16), "b": normal(16), "w2": normal(16, 8), "b2": normal(8)}
+
+
+def quantized(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, made="float[n, 3, 3, 3] y"):
+    shape = ", ".join(map(str, x.shape[1:]))
+    given = Traced(small_graph(nodes, f"float[n, {shape}] x", made, **constants))
+    found = calibrated(given, [{"x": x[:4]}, {"x": x[4:]}], folder)
+    return given.model, found.quantized([*found.layers]).model, found
+
+
+def integers_of(model):
+    """Return the constants that quantizers read: integers and scales, by name."""
+    constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    nodes = (node for node in model.graph.node if node.op_type == "DequantizeLinear" and node.input[0] in constants)
+    return {node.input[0]: [constants[name] for name in node.input] for node in nodes}
+
+
+def test_convolutions_pass_integers_to_each_other(tmp_path):
+    float32, int8, _ = quantized(tmp_path)
+    assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 3
+    assert {*optimized(int8, tmp_path)} >= {"QLinearConv"}
+    want, got = run(float32, x=IMAGES)["y"], run(int8, x=IMAGES)["y"]
+    assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("x", [ROWS, ROWS[:, None]], ids=["two axes", "three axes"])
+def test_products_read_integers_and_write_floats(tmp_path, x):
+    made = f"float[{', '.join(['n', *map(str, x.shape[1:-1])])}, 8] y"
+    float32, int8, _ = quantized(tmp_path, MULTIPLIED, x, MATRICES, made)
+    assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 2
+    ops = {*optimized(int8, tmp_path)}
+    assert "MatMulIntegerToFloat" in ops
+    assert ops.isdisjoint({"MatMul", "Gemm", "DequantizeLinear"}), "products of floats"
+    want, got = run(float32, x=x)["y"], run(int8, x=x)["y"]
+    assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "x", "constants", "made"),
+    [(CONVOLVED, IMAGES, KERNELS, "float[n, 3, 3, 3] y"), (MULTIPLIED, ROWS, MATRICES, "float[n, 8] y")],
+    ids=["convolutions", "products"],
+)
+def test_sums_of_two_products_fit_16_bits(tmp_path, nodes, x, constants, made):
+    """On x86-64 without VNNI, onnxruntime adds two products of unsigned and signed integers in 16 bits."""
+    _, int8, _ = quantized(tmp_path, nodes, x, constants, made)
+    weights = [integers for integers, *_ in integers_of(int8).values() if integers.ndim > 1]
+    assert len(weights) == 2
+    for integers in weights:
+        assert integers.dtype == np.int8
+        assert 2 * 255 * np.abs(integers.astype(int)).max() < 2**15
+    zeros = [each for each in int8.graph.initializer if each.name.endswith("_zero_point") and each.data_type == 2]
+    assert zeros, "activations have no sign"
+
+
+def test_each_channel_has_a_scale(tmp_path):
+    """One scale for all would leave nothing of the channel that is a thousandth of the others."""
+    constants = {**KERNELS, "k": KERNELS["k"] * np.where(np.arange(8) == 3, 1e-3, 1).reshape(8, 1, 1, 1)}
+    _, int8, _ = quantized(tmp_path, constants={name: each.astype("float32") for name, each in constants.items()})
+    integers, scale, _ = next(each for each in integers_of(int8).values() if each[0].shape == (8, 4, 3, 3))
+    assert scale.shape == (8,)
+    assert np.abs(integers[3]).max() == 64
+
+
+@pytest.mark.parametrize(
+    ("nodes", "made", "expected"),
+    [
+        ("y = MatMul (x, narrow)", "float[n, 7] y", 0),
+        ("y = MatMul (x, experts)", "float[2, n, 16] y", 0),
+        ("t = Transpose (x) y = MatMul (t, x)", "float[8, 8] y", 0),
+        ("y = Gemm <alpha = 2.0> (x, w, b)", "float[n, 16] y", 0),
+        ("y = Gemm (x, w, b)", "float[n, 16] y", 1),
+        ("y = Gemm <transB = 1> (x, wt, b)", "float[n, 16] y", 1),
+    ],
+    ids=["few columns", "batched matrices", "two computed", "Gemm with a factor", "Gemm", "transposed"],
+)
+def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, made, expected):
+    constants = {**MATRICES, "narrow": normal(8, 7), "experts": normal(2, 8, 16), "wt": normal(16, 8)}
+    used = {name: each for name, each in constants.items() if f" {name}" in nodes}
+    float32, int8, found = quantized(tmp_path, nodes, ROWS, used, made)
+    assert len(found.layers) == expected
+    assert sum(node.op_type == "QuantizeLinear" for node in int8.graph.node) == expected
+    want, got = run(float32, x=ROWS)["y"], run(int8, x=ROWS)["y"]
+    assert np.abs(got - want).max() <= 0.05 * np.abs(want).max() * expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fused"),
+    [
+        ("c = Conv (x, k) d = Conv (x, k) s = Add (c, d) y = Relu (s)", "QLinearAdd"),
+        ("c = Conv (x, k) y = MaxPool <kernel_shape = [1, 1]> (c)", None),
+        ("c = Conv (x, k) y = Add (c, x8)", None),
+    ],
+    ids=["residual", "pooled", "a sum with a constant"],
+)
+def test_sums_of_convolutions_add_integers(tmp_path, nodes, fused):
+    constants = {"k": KERNELS["k"]} | ({"x8": normal(8, 4, 4)} if "x8" in nodes else {})
+    float32, int8, _ = quantized(tmp_path, nodes, constants=constants, made="float[n, 8, 4, 4] y")
+    assert ("QLinearAdd" in {*optimized(int8, tmp_path)}) == (fused is not None)
+    want, got = run(float32, x=IMAGES)["y"], run(int8, x=IMAGES)["y"]
+    assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
+
+
+def test_excluded_layers_compute_in_float32(tmp_path):
+    _, _, found = quantized(tmp_path)
+    _, second = found.layers
+    model = found.quantized([second]).model
+    assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 2
+    assert found.quantized([]).model.graph.node == found.traced.model.graph.node
+
+
+def test_weights_beyond_one_file_are_refused(tmp_path):
+    graph = small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
+    with pytest.raises(UnsupportedModelError, match="up to 2 GiB of weights"):
+        calibrated(Traced(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
+
+
+def test_failure_of_the_quantizer_is_reported(tmp_path, monkeypatch):
+    _, _, found = quantized(tmp_path)
+    monkeypatch.setattr("onnxruntime.quantization.qdq_quantizer.QDQQuantizer.quantize_model", lambda self: [][1])
+    with pytest.raises(UnsupportedModelError, match=r"cannot quantize the model: IndexError.*Leave `calibration` out"):
+        found.quantized([*found.layers])
+
+
+GRAPHS = {
+    "convolutions": (CONVOLVED, IMAGES, KERNELS, "float[n, 3, 3, 3] y"),
+    "products": (MULTIPLIED, ROWS, MATRICES, "float[n, 8] y"),
+    "lookups": (
+        "i = Cast <to = 7> (x) e = Gather (t, i) y = MatMul (e, m)",
+        np.arange(32, dtype="float32")[:, None],
+        {"t": normal(64, 64) * np.linspace(0.5, 3, 64, dtype="float32")[:, None], "m": normal(64, 8)},
+        "float[n, 1, 8] y",
+    ),
+}
+
+
+@pytest.fixture(params=GRAPHS.values(), ids=GRAPHS)
+def graph(request, tmp_path):
+    """An int8 graph, and inputs of which some are beyond its ranges."""
+    _, model, _ = quantized(tmp_path, *request.param)
+    return model, request.param[1] * np.float32(1.5)
+
+
+def rows_of(model, x, folder, altered=None):
+    """Compare what onnxruntime gives for a file with the oracle of `model`."""
+    cases = with_oracle(model, [Case("base", {"x": x}, {})], "cpu", folder)
+    onnx.save(altered or model, folder / "model.onnx")
+    return compared(cases, run_cases(folder / "model.onnx", cases), NO_MORE)
+
+
+def test_oracle_equals_the_reference_evaluator_of_onnx(graph):
+    model, x = graph
+    model.opset_import[0].version = 19  # the first of which it has quantizers
+    floats = in_floats(model, 0.0, np.random.default_rng(0))
+    want, got = (ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (model, floats))
+    assert not any("Linear" in node.op_type for node in floats.graph.node)
+    assert onnx.TensorProto.INT8 not in {tensor.data_type for tensor in floats.graph.initializer}
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+
+
+def test_onnxruntime_passes_the_oracle(graph, tmp_path):
+    model, x = graph
+    (row,) = rows_of(model, x, tmp_path)
+    assert row.passed
+    assert row.max_rel < 0.01
+
+
+def altered(model, change):
+    """Return a model with a constant changed that a quantizer reads: the first for which the function gives one."""
+    other = deepcopy(model)
+    for tensor in other.graph.initializer:
+        if (array := change(tensor.name, numpy_helper.to_array(tensor))) is not None:
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+            return other
+    raise AssertionError("nothing was changed")
+
+
+def wider_step(name, array):
+    """The step of an activation by a twentieth: a calibration that another file had."""
+    return array * np.float32(1.05) if name.endswith("_scale") and array.ndim == 0 else None
+
+
+def shifted_zero(name, array):
+    return (array + np.uint8(2)).astype(np.uint8) if name.endswith("_zero_point") and array.dtype == np.uint8 else None
+
+
+def one_weight(name, array):
+    """One weight by a quarter of its range."""
+    if array.dtype != np.int8 or array.ndim < 2:
+        return None
+    changed = array.copy()
+    changed.reshape(-1)[0] = -changed.reshape(-1)[0] // 2 + 16
+    return changed
+
+
+@pytest.mark.parametrize("fault", [wider_step, shifted_zero, one_weight])
+def test_oracle_finds_faults_of_integers(graph, tmp_path, fault):
+    model, x = graph
+    (row,) = rows_of(model, x, tmp_path, altered(model, fault))
+    assert row.problem == "is outside the tolerance"
+
+
+def test_oracle_allows_a_step_at_ties_alone(tmp_path):
+    """The sums of a layer stand exactly between two steps: a step either way is allowed, and what is far off is not."""
+    model = numpy_graph()
+    x = np.full((1, 8), 5, "float32")
+    cases = with_oracle(model, [Case("base", {"x": x}, {})], "cpu", tmp_path)
+    outputs = cases[0].outputs["y"]
+    for away, passes in ((0.0, True), (1.0, True), (-1.0, True), (9.0, False)):
+        (row,) = compared(cases, [{"y": (outputs + np.float32(away)).astype("float32")}], NO_MORE)
+        assert row.passed == passes, away
+
+
+def numpy_graph():
+    """Eight times 5 / 16 is 2.5, which a second quantizer of step 1 rounds to 2, or to 3 where the sum is above."""
+    text = """
+        <ir_version: 8, opset_import: ["": 18]>
+        test (float[n, 8] x) => (float[n, 8] y)
+        <float one = {1.0}, uint8 zero = {0}, float sixteenth = {0.0625}, int8 none = {0}>
+        {
+            qx = QuantizeLinear (x, one, zero)
+            dx = DequantizeLinear (qx, one, zero)
+            dw = DequantizeLinear (w, sixteenth, none)
+            h = MatMul (dx, dw)
+            qh = QuantizeLinear (h, one, zero)
+            y = DequantizeLinear (qh, one, zero)
+        }
+    """
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((8, 8), np.int8), "w"))
+    return model
+
+
+PICTURES = RNG.standard_normal((2, 3, 5, 6)).astype("float32")
+
+
+NORMALIZED = {"k": normal(4, 3, 2, 2), "b": normal(4), "m": normal(1, 4, 1, 1), "a": normal(4, 1, 1)}
+FOLDED = {
+    "normalization": ("c = Conv (x, k) p = Mul (c, m) y = Add (p, a)", ["Conv"]),
+    "a bias, and constants first": ("c = Conv (x, k, b) p = Add (a, c) y = Mul (m, p)", ["Conv"]),
+    "two normalizations": ("c = Conv (x, k) p = Mul (c, m) q = Add (p, a) y = Mul (q, a)", ["Conv"]),
+    "by another axis": ("c = Conv (x, k) y = Mul (c, row)", ["Conv", "Mul"]),
+    "by one number": ("c = Conv (x, k) y = Mul (c, one)", ["Conv", "Mul"]),
+    "read elsewhere": ("c = Conv (x, k) p = Mul (c, m) y = Add (p, c)", ["Conv", "Mul", "Add"]),
+    "after a ReLU": ("c = Conv (x, k) r = Relu (c) y = Mul (r, m)", ["Conv", "Relu", "Mul"]),
+    "two of one kernel": ("c = Conv (x, k) d = Conv (x, k) p = Mul (c, m) y = Add (p, d)", ["Conv", "Conv", "Add"]),
+}
+
+
+@pytest.mark.parametrize(("nodes", "left"), FOLDED.values(), ids=FOLDED)
+def test_channel_products_and_sums_are_folded_into_convolutions(nodes, left):
+    more = {"row": normal(5), "one": normal(1)}
+    model = small_graph(nodes, "float[n, 3, 5, 6] x", "float[n, 4, 4, 5] y", **NORMALIZED, **more)
+    expected = run(model, x=PICTURES)["y"]
+    fold_into_convolutions(model.graph)
+    assert [node.op_type for node in model.graph.node] == left
+    np.testing.assert_allclose(run(model, x=PICTURES)["y"], expected, rtol=1e-5, atol=1e-5)
+    assert {each.name for each in model.graph.initializer} <= {name for node in model.graph.node for name in node.input}

@@ -1,0 +1,106 @@
+"""Differences of lower precisions from float32, equal classes, and layers that stay float32 for their noise."""
+
+import numpy as np
+import pytest
+
+from keras_attn_export._format.names import Case
+from keras_attn_export._precision.conversion_gains import top1
+from keras_attn_export._precision.quantization_error import apart
+from keras_attn_export._precision.sensitive_layers import left_in_float32
+
+
+def of(float32, int8):
+    (found,) = apart([{"y": np.asarray(each)} for each in float32], [{"y": np.asarray(each)} for each in int8]).values()
+    return found
+
+
+def test_differences_of_floats_are_over_all_batches():
+    found = of([[[1.0, -4.0]], [[2.0, 0.0]]], [[[1.5, -4.0]], [[2.0, 1.0]]])
+    assert found == {"largest": 1.0, "mean": 0.375, "scale": 4.0, "share": 0.25, "noise": (1.25 / 21) ** 0.5}
+
+
+def test_scale_ignores_fills_and_infinities():
+    found = of([[[1.0, -1e9, -1e9]]], [[[1.1, -1e9, -1e9]]])
+    assert found["scale"] == 1
+    assert found["share"] == pytest.approx(0.1)
+    assert of([[np.inf, 2.0]], [[np.inf, 2.0]])["largest"] == 0
+
+
+def test_differences_of_integers_are_shares_of_unequal_numbers():
+    shares = dict.fromkeys(("largest", "mean", "share", "noise", "differ"), 0.25)
+    assert of([[1, 2, 3, 4]], [[1, 2, 3, 5]]) == {**shares, "scale": 1.0}
+
+
+def test_class_scores_count_equal_choices():
+    float32 = [[[0.9, 0.1], [0.4, 0.6]], [[0.5, 0.5]]]
+    assert of(float32, [[[0.8, 0.2], [0.6, 0.4]], [[0.5, 0.5]]])["same_choices"] == pytest.approx(2 / 3)
+    assert "same_choices" not in of([[[1.0, 2.0]]], [[[1.0, 2.0]]]), "no scores"
+
+
+@pytest.mark.parametrize(
+    ("float32", "int8"),
+    [([[1.0]], [[1.0, 2.0]]), ([[1.0]], [[np.nan]]), ([[0.0]], [[0.5]])],
+    ids=["another shape", "NaN", "beside zeros"],
+)
+def test_incomparable_outputs_differ_by_their_whole_scale(float32, int8):
+    assert of(float32, int8)["share"] == 1
+
+
+def softmax(*shape, seed=0):
+    exponents = np.exp(np.random.default_rng(seed).standard_normal(shape))
+    return (exponents / exponents.sum(-1, keepdims=True)).astype("float32")
+
+
+def agreement(outputs, actual):
+    cases = [Case(f"case {index}", {}, {"out": array}) for index, array in enumerate(outputs)]
+    return top1(cases, [{"out": array} for array in actual])
+
+
+def test_top1_is_the_share_of_rows_with_the_same_class():
+    scores = [softmax(2, 3), softmax(3, 3, seed=1)]
+    actual = [scores[0], np.roll(scores[1], 1, axis=-1)]
+    assert agreement(scores, actual) == {"out": {"agreement": 0.4, "rows": 5}}
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [softmax(2, 3), softmax(2, 5)],
+        [softmax(2, 1)],
+        [np.ones((2, 3), "float32")],
+        [np.array([[1.5, -0.5]], "float32")],
+        [np.zeros((0, 3), "float32")],
+        [np.array([[1, 0]])],
+        [np.float32(1)],
+    ],
+    ids=["axis varies", "one entry", "sum is not 1", "negative", "no rows", "integers", "scalar"],
+)
+def test_other_outputs_have_no_top1(outputs):
+    assert agreement(outputs, outputs) == {}
+
+
+def left_of(noise, limit):
+    """The layers that stay float32, of a model whose layers have noise of their own each."""
+
+    def measured(layers):
+        total = sum(noise[layer] ** 2 for layer in layers) ** 0.5
+        return {"y": {"noise": total, "share": 10 * total}, "quiet": {"noise": 0.0, "share": 0.0}}
+
+    return left_in_float32([*noise], measured, limit)
+
+
+@pytest.mark.parametrize(
+    ("noise", "limit", "left"),
+    [
+        ({"a": 0.001, "b": 0.019, "c": 0.001}, None, []),
+        ({"a": 0.001, "b": 0.5, "c": 0.001}, None, ["b"]),
+        ({"a": 0.3, "b": 0.001, "c": 0.01, "d": 0.5, **dict.fromkeys("efgh", 0.001)}, None, ["a", "d"]),
+        ({"a": 0.001, "b": 0.019, "c": 0.001}, 0.1, ["b"]),
+        ({"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.1}, None, []),
+        ({"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.01}, None, ["c"]),
+        ({"a": 0.5}, None, []),
+    ],
+    ids=["near", "one", "two, in order", "a limit", "all alike", "no more than a quarter", "nothing else"],
+)
+def test_layers_with_most_noise_stay_float32(noise, limit, left):
+    assert left_of(noise, limit) == left

@@ -1,0 +1,113 @@
+"""Wrappers of private names, and the table of these names."""
+
+import ast
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import onnx.parser
+import pytest
+from tf2onnx import optimizer
+from tf2onnx.graph import GraphUtil
+from tf2onnx.optimizer.identity_optimizer import IdentityOptimizer
+
+import keras_attn
+import keras_attn_export
+from keras_attn_export._private_api import keras_internals, tf2onnx_patches
+from keras_attn_export._private_api.private_names import PRIVATE_NAMES
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {Path(package.__file__).parent for package in (keras_attn, keras_attn_export)}
+TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for folder in OURS for file in folder.rglob("*.py")}
+# Modules that may use private names of the libraries.
+KNOW_PRIVATE_NAMES = r"private_api|builtin_attention|ordered_sets|\w+_internals|tf2onnx_patches"
+
+
+def test_saturating_functions_are_intercepted():
+    x = np.float32([[-2, 0, 3]])
+    dense = keras.layers.Dense(3, "sigmoid", kernel_initializer="identity")
+    ops = keras.ops
+    functions = (dense, ops.log_softmax, ops.silu, lambda x: ops.gelu(x, approximate=False), ops.gelu)
+    expected = [function(x).numpy() for function in functions]
+    with keras_internals.through_saturating(lambda found: found + 1):
+        moved = [function(x).numpy() for function in functions]
+    for factor, before, after in zip((1, 1, x, x, x), expected, moved, strict=True):
+        np.testing.assert_allclose(after, before + factor, rtol=1e-6)
+    for function, before in zip(functions, expected, strict=True):
+        np.testing.assert_array_equal(function(x), before)
+
+
+class Failing:
+    """An optimizer of tf2onnx that fails, when it has changed the graph."""
+
+    graph_been_opt = False
+
+    def optimize(self, graph, _):
+        graph.remove_node(graph.get_nodes()[0].name)
+        raise ValueError
+
+
+@pytest.mark.parametrize(("factory", "copies"), [(IdentityOptimizer, 1), (Failing, 5)])
+def test_failing_tf2onnx_optimizer_is_skipped(monkeypatch, factory, copies):
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> test (float[2] x) => (float[2] y)'
+        "{ same = Identity (x) \n more = Relu (same) \n y = Abs (more) }"
+    )
+    for number, node in enumerate(model.graph.node):
+        node.name = f"node{number}"
+    graph, copied, copy = GraphUtil.create_graph_from_onnx_model(model), [], tf2onnx_patches.copy.deepcopy
+    monkeypatch.setattr(tf2onnx_patches.copy, "deepcopy", lambda it, *rest: copied.append(it) or copy(it, *rest))
+    found = optimizer.optimize_graph(graph, True, {"one": factory, "identity": IdentityOptimizer})
+    assert sorted(node.type for node in found.get_nodes()) == ["Abs", "Placeholder", "Relu"]
+    assert sum(each is graph or type(each) is type(graph) for each in copied) == copies
+
+
+def private_names(tree, own):
+    """Yield the private names that a module takes from others, by attribute or by import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr) and node.attr not in own:
+            yield node.attr
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("keras.src", "tf.python", "tensorflow.python"):
+            yield ast.unparse(node)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+            yield from re.findall(r"^'(_[a-z]\w*)'$", ast.unparse(node.args[1]))
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            yield from (name for name in names if name.startswith(("tensorflow.", "keras.src")))
+
+
+def own_names():
+    """The private names that our own code defines: functions, classes, attributes and modules."""
+    names = {"_replace", "_asdict", "_exit"}  # those of named tuples, and `os._exit`, are public
+    names |= {part for file in TREES for part in file.with_suffix("").parts if part.startswith("_")}
+    for node in (node for tree in TREES.values() for node in ast.walk(tree)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                names.add(name)
+    return names
+
+
+@pytest.mark.slow
+def test_only_internals_use_private_names():
+    own = own_names()
+    trees = [(file.stem, tree) for file, tree in TREES.items() if not re.fullmatch(KNOW_PRIVATE_NAMES, file.stem)]
+    elsewhere = {stem: names for stem, tree in trees if (names := {*private_names(tree, own)})}
+    assert not elsewhere, "move these into `_private_api`"
+
+
+def test_page_shows_the_table_of_private_names():
+    page = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    rows = [f"| {row.library} | `{row.names}` | {row.purpose} | {row.failure} |" for row in PRIVATE_NAMES]
+    assert "\n".join(rows) in page
+
+
+@pytest.mark.slow
+def test_table_has_every_private_name():
+    listed = set(re.findall(r"\w+", " ".join(row.names for row in PRIVATE_NAMES)))
+    own = own_names()
+    trees = [tree for file, tree in TREES.items() if re.fullmatch(KNOW_PRIVATE_NAMES, file.stem)]
+    used = {name.rpartition(".")[2] for tree in trees for name in private_names(tree, own)}
+    assert used - {"protobuf", "framework", "grappler", "ops", "src"} <= listed

@@ -1,0 +1,58 @@
+"""Golden outputs are computed in full float32, also where a GPU could round products to TF32."""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import keras_attn_export
+from keras_attn_export._options import Options
+from keras_attn_export._rounding.reference import case_of, reference_of
+
+
+@pytest.fixture
+def tf32():
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    yield tf.config.experimental.enable_tensor_float_32_execution
+    tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_tf32_is_off_while_keras_computes_golden_outputs(allowed, tf32):
+    seen = set()
+
+    def watching(x):
+        if hasattr(x, "numpy"):
+            seen.add(tf.config.experimental.tensor_float_32_execution_enabled())
+        return x
+
+    x = keras.Input((3,), name="x")
+    model = keras.Model(x, layers.Lambda(watching)(x))
+    tf32(allowed)
+    for run in (
+        lambda: reference_of(model, Options(), lambda name: None),
+        lambda: case_of("samples", model, Options(samples={"x": np.ones((2, 3))})),
+    ):
+        seen.clear()
+        run()
+        assert seen == {False}
+        assert tf.config.experimental.tensor_float_32_execution_enabled() is allowed
+
+
+def test_tf32_is_off_in_the_process_of_the_saved_model(tf32, monkeypatch):
+    for name in ("keras", "keras_attn", "keras_attn_export"):  # which the script makes impossible to import
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    tf32(True)
+    script = runpy.run_path(str(Path(keras_attn_export.__file__).with_name("_processes") / "saved_model_run.py"))
+    script["isolate"]()
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"  # what libraries of NVIDIA read where the C interface runs
+    with pytest.raises(OSError, match="absent"):
+        script["_in_python"]("absent")
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()

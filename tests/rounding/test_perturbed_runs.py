@@ -1,0 +1,91 @@
+"""A model that takes long one operation after the other runs as one graph, if that is the model and leaves it alone."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from golden import rounding
+from keras import layers
+
+from keras_attn_export._format.names import Case
+from keras_attn_export._private_api.tensorflow_internals import operations_of
+from keras_attn_export._rounding import perturbed_runs as module
+from keras_attn_export._rounding.perturbed_runs import moved_runs
+from keras_attn_export._signature.signature import model_signature
+
+X = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
+
+
+class Steps(layers.Layer):
+    """So many steps that go through one Dense layer, in a loop."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps, self.dense = steps, layers.Dense(6, "sigmoid", name="dense")
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return tf.while_loop(lambda i, _: i < self.steps, lambda i, x: (i + 1, self.dense(x)), (0, x))[1]
+
+
+def model_of(layer):
+    x = keras.Input((6,), name="x")
+    return keras.Model(x, {"out": layer(x)})
+
+
+def runs_of(model, times=10**6):
+    signature = model_signature(model)
+    inputs = {"x": X.astype(model.inputs[0].dtype)}
+    cases = [Case("base", inputs, signature.run(inputs))]
+    return moved_runs(signature, cases, times, np.random.default_rng(0))
+
+
+def is_graph(runs):
+    return runs.__qualname__.startswith("_as_graph")
+
+
+def test_long_loops_run_as_a_graph_and_short_ones_one_by_one():
+    found = {}
+    for steps in (2, 40):
+        runs, _ = runs_of(model_of(Steps(steps)), times=module.WORTH_A_GRAPH // 50)
+        found[steps] = is_graph(runs)
+    assert found == {2: False, 40: True}
+    with runs(0, lambda array, _: array) as run:
+        assert operations_of(lambda: run({"x": X})) < 5  # a graph is one
+
+
+def test_limits_are_independent_of_the_seed_of_tensorflow(monkeypatch):
+    monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
+    model = model_of(Steps(3))
+    found = []
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        found.append(rounding(model, {"x": X})[0])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (1.0 if tf.executing_eagerly() else 1.001),  # another model in a graph, by little
+        lambda x: x * float(np.asarray(x).max() > -9),  # cannot be traced
+    ],
+    ids=["differs", "untraceable"],
+)
+def test_layers_without_an_equal_graph_run_one_by_one(function):
+    runs, (base,) = runs_of(model_of(layers.Lambda(function, output_shape=(6,))))
+    assert not is_graph(runs)
+    with runs(0, lambda array, _: array) as run:
+        np.testing.assert_array_equal(run({"x": X})["out"], base["out"])
+    np.testing.assert_array_equal(base["out"], X)
+
+
+@pytest.mark.parametrize("worth", [0, np.inf], ids=["as a graph", "one by one"])
+def test_float64_models_have_float64_limits(worth, monkeypatch):
+    monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
+    x = keras.Input((6,), dtype="float64", name="x")
+    model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
+    assert is_graph(runs_of(model, times=1)[0]) == (worth == 0)
+    assert 0 < rounding(model, {"x": X.astype("float64")})[0].max() < 1e-13
