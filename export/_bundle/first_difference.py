@@ -104,7 +104,7 @@ def first_difference(
     Args:
         bundle: An opened bundle.
         cases: Names of the cases to run.
-        tolerance: As in `verify.compare`, for every tensor.
+        tolerance: As in `compare`, for every tensor.
         provider: Where ONNX runs.
         step: Called with the name of each step.
         among: The cases that have these names; `None` for the golden cases.
@@ -222,7 +222,7 @@ def _rows(array: np.ndarray) -> np.ndarray | None:
 def _closest(
     case: str, name: str, theirs: np.ndarray, found: list[np.ndarray], tolerance: Mapping[str, float]
 ) -> dict[str, Any] | None:
-    """Return the row of `verify.compare` that differs least, of all it may be; `None` if there is none."""
+    """Return the row of `compare` that differs least, of all it may be; `None` if there is none."""
     if theirs.dtype.kind not in "biuf":
         return None
     tolerance = _at_least_rough(tolerance)

@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
             parser.error(f"`{name}` was removed: use {replacement}")
     arguments = parser.parse_args(argv)
     if is_process:
-        # Until here a signal ends the process (`_command.py`); below, it raises an exception. Import onnx now: Python
-        # crashes if an exception interrupts the initialization of its nanobind module.
+        # Until here a signal ends the process (`_entry_point.py`); below, it raises an exception. Import onnx now:
+        # Python crashes if an exception interrupts the initialization of its nanobind module.
         with contextlib.suppress(ImportError):  # commands that need onnx report that it is missing
             import onnx  # noqa: F401
     code = 1

@@ -96,7 +96,7 @@ class ParityRow:
         shape: The shape that Keras gave.
         dtype: The dtype that Keras gave.
         max_abs: The largest difference.
-        max_rel: The largest difference relative to the scale of the number (`verify.scale_of`), or to the limit of its
+        max_rel: The largest difference relative to the scale of the number (`compare.scale_of`), or to the limit of its
             rounding where that is more.
         of_limit: The largest difference as a share of its limit; up to 1 it passes.
         ties: How many integers or booleans differ where rounding decides them, as in an argmax of equal scores.
@@ -275,7 +275,7 @@ def differences(expected: Arrays, actual: Arrays) -> dict[str, float]:
 
 
 def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
-    """Return the rows of `verify.compare` as `ParityRow`s."""
+    """Return the rows of `compare` as `ParityRow`s."""
     return tuple(ParityRow(**{**row, "shape": tuple(row["shape"])}) for row in rows)
 
 

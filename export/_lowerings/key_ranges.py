@@ -104,7 +104,7 @@ def has_edge(call: Call) -> bool:
     """Tell whether all queries of a block see its keys up to an edge, so that masks select among the others alone.
 
     They do under a causal mask, with lengths beside it or a mask of keys, which is then in the keys; see
-    `products.py`. To select among all scores takes half as long as the two products, on one thread.
+    `dot_product_blocks.py`. To select among all scores takes half as long as the two products, on one thread.
     """
     left, right = call.band
     other = call.has_query_lengths or call.has_pair_mask or call.has_bias

@@ -2,7 +2,7 @@
 
 `op.MatMul(queries, keys)` is a value, and so are `queries + 1.0` and `op.Softmax(scores, axis=-1)`: what is given by
 keyword is an attribute, and numbers become constants. A branch is the values it gives, the body of a loop a function of
-values. Nothing is written before `function.py` does it, and then only what is read, where it is read.
+values. Nothing is written before `attention_function.py` does it, and then only what is read, where it is read.
 """
 
 from __future__ import annotations

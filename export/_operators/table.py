@@ -1,8 +1,8 @@
 """The operators of TensorFlow that tf2onnx 1.17 writes wrongly or not at all: what writes each instead, and why.
 
-To add one, write a function that gets tf2onnx's graph and the node and edits the graph in place (`writing.py` has what
-that takes), and give it a row. A node that its function leaves as it is, is refused as an op without mapping. Whether
-it gives what TensorFlow does, `traced_functions.Converted` of the tests tells in a second.
+To add an operator, write a function that gets tf2onnx's graph and the node, and edits the graph in place with the
+helpers in `graph_builder.py`; then add a row. A node that its function leaves unchanged is refused as an operator
+without mapping. `traced_functions.Converted` in the tests compares the result with TensorFlow.
 """
 
 from __future__ import annotations

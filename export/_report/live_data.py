@@ -43,7 +43,7 @@ def replay_data(cases: Iterable[Case], tolerance: Mapping[str, float]) -> list[R
 
 
 def _limits(name: str, case: Case, tolerance: Mapping[str, float]) -> np.ndarray:
-    """Return the limits of `verify.compare`: the largest difference of each float; else whether rounding decides."""
+    """Return the limits of `compare`: the largest difference of each float; else whether rounding decides."""
     expected = case.outputs[name]
     if expected.dtype.kind != "f":
         return case.rounding.get(name, np.zeros(expected.shape, bool))

@@ -1,4 +1,4 @@
-"""The part of a layer that makes states of its keys and values: see `state.py` for what they are."""
+"""The part of a layer that makes states of its keys and values: see `cache.py` for what they are."""
 
 from typing import Any
 

@@ -118,7 +118,6 @@ COMMANDS = {  # arguments of Python, a file that is written first, signal, stand
     "bench, told to end": (BENCH, None, signal.SIGTERM, "", []),
     "predict, in its trial": (f"{PREDICT}/all.parquet done", None, signal.SIGINT, RESUME, LOCK),
     "predict": (f"{PREDICT}/some.parquet done", MANIFEST, signal.SIGTERM, "", [*LOCK, MANIFEST]),
-    "script in a bundle": ("{}/bundle/verify.py", None, signal.SIGTERM, "", []),
 }
 
 
@@ -145,7 +144,8 @@ y = ReduceMax <axes = [1], keepdims = 0> (row)
 
 
 @pytest.mark.slow
-def test_signal_ends_the_script_in_a_bundle_inside_one_operator(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_script_in_a_bundle_inside_one_operator(number, tmp_path):
     """The `terminate` of onnxruntime takes effect between operators."""
     size = np.array([9000], np.float32)
     bundle = onnx_bundle(tmp_path / "b", LONG_NODE, {"x": ("float32", ["one"])}, {"y": ("float32", ["one"])})
@@ -154,14 +154,16 @@ def test_signal_ends_the_script_in_a_bundle_inside_one_operator(tmp_path):
     (bundle / names.MANIFEST).unlink()
     seal(bundle, manifest)
     (tmp_path / "here").mkdir()
-    assert ended(computing(bundle / "verify.py", cwd=tmp_path / "here"), signal.SIGTERM)[:3] == (143, "", "")
+    process = computing(bundle / "verify.py", cwd=tmp_path / "here")
+    assert ended(process, number)[:3] == (-number, "", "")
+    assert left(tmp_path / "here") == []
 
 
 STUCK = """
 import sys, time
-from keras_attn_export._standalone import verify
+from keras_attn_export._format.signals import stopping_at_signals
 
-with verify.stopping_at_signals():
+with stopping_at_signals():
     try:
         time.sleep(60)
     except KeyboardInterrupt:
@@ -192,20 +194,22 @@ def test_onnx_is_imported_before_signals_raise():
 
 
 EXPORT = """
-import sys
+import os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # as the command sets it; the imports below load TensorFlow
 from pathlib import Path
 import numpy as np
-from keras_attn_export import _command
-from keras_attn_export._standalone import verify
+from keras_attn_export import _entry_point
+from keras_attn_export._export import write_contents
+from keras_attn_export._format.inference import open_session, run_session
 
 def compute_without_end(*_):
-    session = verify.open_session(Path(bundle, "model.onnx"))
+    session = open_session(Path(bundle, "model.onnx"))
     Path("computes").touch()
-    verify.run_session(session, {"x": np.full(1, 2.0**62, np.float32)})
+    run_session(session, {"x": np.full(1, 2.0**62, np.float32)})
 
 bundle = sys.argv.pop()
-verify.run_cases = compute_without_end
-sys.exit(_command.main())
+write_contents.run_cases = compute_without_end
+sys.exit(_entry_point.main())
 """
 
 

@@ -12,7 +12,7 @@ from keras_attn_export._format.parity_report import ParityReport
 def golden_bundle(folder, nodes, inputs, outputs, cases, **entries):
     """Return the bundle of a graph in ONNX's text format.
 
-    Inputs and outputs are dtypes and shapes by name; cases are `verify.Case`s.
+    Inputs and outputs are dtypes and shapes by name; cases are `Case`s.
     """
     onnx_bundle(folder, nodes, inputs, outputs, **entries)
     save_cases(folder / CASES, cases)

@@ -120,7 +120,7 @@ def _is_large(call: Call) -> bool | None:
 
 
 def _longest(call: Call) -> int:
-    """Return how many positions the longest golden cases have of a model with such a call; see `long_cases.py`."""
+    """Return the number of positions in the longest golden cases for a call; see `long_sequence_cases.py`."""
     if call.name == ADDITIVE:
         return _least(call).positions()
     return _longest_of_all()

@@ -5,7 +5,7 @@ decision would wait for the device. Sizes do. Calls of many pairs without masks 
 onnxruntime's own, and other dot products the operator `Attention`, where the opset has it; but a few rows of one head
 over many keys, which leave most of a device idle there, are taken at once in float32. So is what is left, in plain
 ONNX, while pairs are few: each operator takes longer to start than a device computes. Many of them go over blocks of
-queries, additive ones as `additive_blocks.py` says.
+queries, additive ones as `additive_batched.py` says.
 """
 
 from __future__ import annotations

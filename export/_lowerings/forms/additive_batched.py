@@ -1,4 +1,4 @@
-"""Additive scores in blocks of queries, all examples at once; by the sums of `additive_terms.py`, which pass over less.
+"""Additive attention of the whole batch, in query blocks; scores without tanh (`additive_without_tanh.py`) if possible.
 
 Whether nothing overflows is asked once a call, of all that any query or key of it may read.
 """

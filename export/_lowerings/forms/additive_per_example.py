@@ -1,4 +1,4 @@
-"""Additive scores in blocks of the queries of each example, by the sums of `additive_terms.py` or by tanh."""
+"""Additive scores in blocks of the queries of each example, by the sums of `additive_without_tanh.py` or by tanh."""
 
 from __future__ import annotations
 

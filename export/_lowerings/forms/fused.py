@@ -7,8 +7,8 @@ know it. Queries that see no key are zero by a selection of our own, since relea
 (microsoft/onnxruntime#28958).
 
 Keys and values that no query sees are hidden only where they leaked: the op multiplies them by weights of zero, and
-adds the mask to their scores. See `first_try.py`. On a device they are hidden at once, since it would have to be waited
-for to know whether something leaked.
+adds the mask to their scores. See `nan_fallback.py`. On a device they are hidden at once, since it would have to be
+waited for to know whether something leaked.
 """
 
 from __future__ import annotations

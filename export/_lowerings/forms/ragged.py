@@ -1,8 +1,9 @@
 """The form of `adaptive` for large sizes: one example at a time over the keys that take part, in blocks for the cache.
 
-A softmax of scaled dot products whose masks are of keys is onnxruntime's own operator; see `flash.py`. Where queries
-differ in what they see, there is a bias, or the weights are returned, they go over blocks of queries; see
-`products.py`, and `additive.py` and `distances.py` for other scores.
+A softmax of scaled dot products whose masks are of keys is onnxruntime's own operator; see
+`multi_head_attention_op.py`. Where queries differ in what they see, there is a bias, or the weights are returned, they
+go over blocks of queries; see `dot_product_blocks.py`, and `additive_per_example.py` and `distances.py` for other
+scores.
 """
 
 from __future__ import annotations

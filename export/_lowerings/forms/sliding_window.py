@@ -3,7 +3,7 @@
 Every block has as many queries, and reads as many keys, so that what lies in the window is the same for all blocks: a
 bias that is added. Places before the first key and after the last, and what masks of keys keep out, get another bias.
 Where something leaked all the same, or overflowed, keys that no query sees are hidden and scores replaced; see
-`first_try.py`.
+`nan_fallback.py`.
 """
 
 from __future__ import annotations

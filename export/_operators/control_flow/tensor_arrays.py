@@ -1,6 +1,6 @@
 """A `TensorArray` as a tensor of its elements: outside of loops, and in a loop that goes on with one.
 
-Where a loop makes the array itself, a scan output is smaller (`tensor_lists.py`).
+Where a loop makes the array itself, a scan output is smaller (`tensor_array_loops.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is written out of complex numbers, part by part: products, quotients, angles and the like.
 
-Each form gets what writes operators of TensorFlow on parts (`complex_parts.py`), and the parts of what its node reads;
+Each form gets what writes operators of TensorFlow on parts (`split_complex.py`), and the parts of what its node reads;
 it returns those of what the node makes, or makes the node itself read real numbers.
 """
 

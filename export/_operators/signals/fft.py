@@ -2,7 +2,7 @@
 
 ONNX has no complex tensors: here one is a float32 tensor with an axis more, last, of the real and the imaginary part.
 It lies between `Complex` or a transform and `Real`, `Imag`, `ComplexAbs` or another transform; whatever else reads
-complex numbers reads their parts (`complex_parts.py`).
+complex numbers reads their parts (`split_complex.py`).
 """
 
 from __future__ import annotations

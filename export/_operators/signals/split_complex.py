@@ -1,7 +1,7 @@
 """Complex numbers, which ONNX lacks: a tensor of them is two real ones, before tf2onnx maps any operator.
 
 What moves or adds numbers is written twice, once for each part; products, quotients and angles are written out. Only
-transforms (`fourier.py`) have both parts in one tensor, which lies between `Complex` and `Real`, `Imag` or
+transforms (`fft.py`) have both parts in one tensor, which lies between `Complex` and `Real`, `Imag` or
 `ComplexAbs`. A reader without a form here is renamed, `Sqrt` to `ComplexSqrt`, which has no mapping: so a message
 names it, and not what made its numbers.
 """

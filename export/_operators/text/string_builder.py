@@ -1,7 +1,7 @@
 """What operators on strings are written with: a text as its parts, and the text that parts make.
 
 onnxruntime's `Tokenizer` takes texts apart by a regular expression of RE2, as TensorFlow's operators do, of which it
-takes the longest that begins first. Functions in the file put them together (`text_functions.py`).
+takes the longest that begins first. Functions in the file put them together (`string_functions.py`).
 """
 
 from __future__ import annotations
