@@ -16,7 +16,7 @@ from .._dependencies import needing
 from .._errors import BundleError
 from .._format.array_checks import check_arrays
 from .._format.cases import load_cases
-from .._format.files import PYCACHE
+from .._format.files import CACHE_FOLDER
 from .._format.manifest import Manifest
 from .._format.names import CASES, MANIFEST, Arrays, Case
 
@@ -42,7 +42,7 @@ def _files_in(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 yield prefix + entry.name, entry
-            elif entry.name != PYCACHE:
+            elif entry.name != CACHE_FOLDER:
                 yield from _files_in(Path(entry.path), f"{prefix}{entry.name}/")
 
 
@@ -109,7 +109,7 @@ def _headers(path: Path) -> Arrays:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if len(set(names)) < len(names) or any(not name.endswith(".npy") for name in names):
-                raise ValueError("its names must be different, and end in .npy")
+                raise ValueError("array names must be unique and end in .npy")
             return {name.removesuffix(".npy"): _header(archive, name) for name in names}
     except Exception as error:  # zipfile, zlib and NumPy raise errors of many kinds for damaged files
         raise BundleError(f"{path} is not an .npz file of plain arrays: {error}.") from error

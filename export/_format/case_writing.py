@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .cases import ZERO_STEP
+from .cases import ZERO_LIMIT
 from .names import Case
 
 
@@ -31,4 +31,4 @@ def _encode_rounding(limits: np.ndarray) -> np.ndarray:
         return limits
     with np.errstate(divide="ignore"):
         steps = np.ceil(2 * np.log2(limits.astype(np.float64)))
-    return np.where(np.isfinite(steps), steps, ZERO_STEP).astype(np.int16)
+    return np.where(np.isfinite(steps), steps, ZERO_LIMIT).astype(np.int16)

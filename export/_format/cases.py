@@ -6,7 +6,7 @@ import numpy as np
 
 from .names import Arrays, BundleError, Case
 
-ZERO_STEP = np.iinfo(np.int16).min  # for a rounding limit of 0; other limits are 2 ** (step / 2)
+ZERO_LIMIT = np.iinfo(np.int16).min  # stands for a limit of 0; other limits are stored as int16: 2 ** (exponent / 2)
 
 
 def load_cases(path: Path) -> list[Case]:
@@ -28,11 +28,11 @@ def load_cases(path: Path) -> list[Case]:
     if not names:
         raise BundleError(f"{path} contains no golden case: there is nothing to compare.")
     cases = []
-    for number, case in enumerate(names):
-        inputs, outputs, steps = (groups.get((str(number), kind), {}) for kind in ("inputs", "outputs", "rounding"))
-        cases.append(Case(case, inputs, outputs, {name: _rounding(array) for name, array in steps.items()}))
+    for number, case_name in enumerate(names):
+        inputs, outputs, limits = (groups.get((str(number), kind), {}) for kind in ("inputs", "outputs", "rounding"))
+        cases.append(Case(case_name, inputs, outputs, {name: _decoded(array) for name, array in limits.items()}))
     return cases
 
 
-def _rounding(steps: np.ndarray) -> np.ndarray:
-    return steps if steps.dtype == bool else np.where(steps == ZERO_STEP, 0.0, 2.0 ** (steps / 2.0))
+def _decoded(limits: np.ndarray) -> np.ndarray:
+    return limits if limits.dtype == bool else np.where(limits == ZERO_LIMIT, 0.0, 2.0 ** (limits / 2.0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from .names import Arrays, Case, dtype_name
 
-MIN_FILL = 1e4  # smallest magnitude of a fill value: masks write numbers such as -1e9 instead of a result
+MIN_FILL = 1e4  # smallest magnitude of a fill value: masks write numbers such as -1e9 for masked elements
 MAX_FILLS = 8  # different fill values in one output
 
 
@@ -33,8 +33,8 @@ class Difference(NamedTuple):
     """Largest difference of two arrays, and the problem: None if the arrays match."""
 
     max_abs: float = math.inf
-    max_rel: float = math.inf  # relative to `scale_of`
-    of_limit: float = math.inf  # as a share of its limit
+    max_rel: float = math.inf  # difference / max(scale, rounding limit)
+    of_limit: float = math.inf  # difference / limit
     ties: int = 0  # elements that differ because of rounding
     problem: str | None = None
 
@@ -51,7 +51,7 @@ def _difference(case: Case, outputs: Arrays, name: str, tolerance: Mapping[str, 
         unequal = np.asarray(expected != actual)
         can_tie = rounding if rounding is not None and rounding.dtype == bool else np.zeros_like(unequal)
         wrong, ties = int(np.count_nonzero(unequal & ~can_tie)), int(np.count_nonzero(unequal & can_tie))
-        problem, size = (f"differs in {wrong} of {expected.size} places", 1.0) if wrong else (None, 0.0)
+        problem, size = (f"differs in {wrong} of {expected.size} elements", 1.0) if wrong else (None, 0.0)
         return Difference(size, size, size, ties, problem)
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide_expected) & np.isfinite(wide_actual)
@@ -75,10 +75,10 @@ def _ratio(difference: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 
 def scale_of(expected: np.ndarray) -> np.ndarray:
-    """Return the scale of each number: its magnitude, or the smaller of the maxima of its row and of its channel.
+    """Return the scale of each number x: max(|x|, min(maximum of its row, maximum of its channel)).
 
-    A row is the last axis, a channel is one index of the last axis. The smaller maximum keeps a large number in
-    another row and channel from widening the tolerance. Fill values, such as -1e9 for masked scores, do not count.
+    A row is a slice along the last axis; a channel has all elements with one index on the last axis. The minimum keeps
+    a large number in another row and channel from widening the tolerance. Fill values do not count.
     """
     own: np.ndarray = np.where(np.isfinite(expected), np.abs(expected), 0.0)
     if own.size == 0:
@@ -93,11 +93,11 @@ def scale_of(expected: np.ndarray) -> np.ndarray:
 
 
 def without_fills(sizes: np.ndarray) -> np.ndarray:
-    """Return magnitudes with fill values set to 0: above 1e4, and either repeated or 1000 times all others."""
+    """Return magnitudes with fill values set to 0: at least 1e4, and either repeated or 1000 times the next one."""
     left = sizes
     for _ in range(MAX_FILLS):
         top = float(left.max(initial=0.0))
-        is_top = left >= top * (1 - 1e-4)
+        is_top = left >= top * (1 - 1e-4)  # scores were added to the fill value
         smaller = np.where(is_top, 0.0, left)
         if top < MIN_FILL or (np.count_nonzero(is_top) < 2 and float(smaller.max()) > top / 1000):
             break

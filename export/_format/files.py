@@ -8,8 +8,7 @@ from typing import Any
 
 from .names import DIGEST, MANIFEST, SCHEMA_VERSION, BundleError
 
-# File managers and Python add these files and this folder by themselves.
-UNLISTED, PYCACHE = (".DS_Store", "Thumbs.db"), "__pycache__"
+IGNORED, CACHE_FOLDER = (".DS_Store", "Thumbs.db"), "__pycache__"  # file managers and Python add them
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def read_manifest_file(folder: Path) -> dict[str, Any]:
         manifest = json.loads(raw)
         version = manifest["schema_version"]
     except OSError as error:
-        raise BundleError(f"No bundle at {folder}: it has no {MANIFEST} ({error.strerror}).") from error
+        raise BundleError(f"No bundle at {folder}: cannot read {MANIFEST} ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BundleError(
             f"{path} is not a bundle's manifest ({type(error).__name__}). Export the model again."
@@ -50,8 +49,8 @@ def manifest_bytes(content: Mapping[str, Any]) -> bytes:
 
 def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
     """Raise `BundleError` unless a folder has the listed files and no others, with the listed SHA-256 digests."""
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.name not in UNLISTED)
-    names = {path.as_posix() for path in paths if PYCACHE not in path.parent.parts}
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir() and path.name not in IGNORED)
+    names = {path.as_posix() for path in paths if CACHE_FOLDER not in path.parent.parts}
     if missing := hashes.keys() - names:
         raise BundleError(f"{folder} is incomplete: {min(missing)} is missing.")
     if extra := names - hashes.keys() - {MANIFEST}:

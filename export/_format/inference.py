@@ -1,4 +1,7 @@
-"""Run models in onnxruntime from the package: sessions that signals interrupt, and errors that name a remedy."""
+"""Wrappers of `session` for the package: signals interrupt runs, and errors name a remedy.
+
+The script in a bundle uses `session` itself.
+"""
 
 import contextlib
 import ctypes
@@ -16,17 +19,17 @@ from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_
 from .providers import PROVIDERS, provider_of, short_name
 from .signals import interruptible
 
-# Package that installs a provider. Others need an onnxruntime that is built with them.
+# What to install for a provider, after "then". Others need an onnxruntime that is built with them.
 _PACKAGES = {
-    "cpu": 'pip install "keras-attn[runtime]"',
-    "cuda": 'pip install "keras-attn[gpu]"',
-    "openvino": 'pip install "keras-attn[openvino]"',
-    "tensorrt": 'pip install "keras-attn[gpu]", and TensorRT',
-    "directml": "onnxruntime-directml",
-    "coreml": "onnxruntime for macOS",
-    "webgpu": "onnxruntime-webgpu",
-    "migraphx": "onnxruntime-migraphx",
-    "qnn": "onnxruntime-qnn",
+    "cpu": 'run pip install "keras-attn[runtime]"',
+    "cuda": 'run pip install "keras-attn[gpu]"',
+    "openvino": 'run pip install "keras-attn[openvino]"',
+    "tensorrt": 'run pip install "keras-attn[gpu]" and install TensorRT',
+    "directml": "install onnxruntime-directml",
+    "coreml": "install onnxruntime for macOS",
+    "webgpu": "install onnxruntime-webgpu",
+    "migraphx": "install onnxruntime-migraphx",
+    "qnn": "install onnxruntime-qnn",
 }
 # Errors of onnxruntime without a driver, without a device, or for a device number that does not exist.
 _NO_DEVICE = re.compile(r"(CUDA|CUDNN|CUBLAS)\w* failure|CUDA driver|CUDA-capable|Invalid device ID", re.IGNORECASE)
@@ -43,6 +46,11 @@ def check_provider(provider: str) -> Any:
         return session.check_provider(provider)
     except ProviderError as error:
         raise ProviderError(f"{error}{_installation(error, provider)}") from error.__cause__
+    except AttributeError as error:  # an empty folder `onnxruntime`, left after one of two packages was uninstalled
+        raise ProviderError(
+            "onnxruntime is broken: onnxruntime and onnxruntime-gpu were installed together. Uninstall both, then "
+            "install one of them: onnxruntime for CPUs, onnxruntime-gpu for GPUs."
+        ) from error
 
 
 def _installation(error: ProviderError, provider: str) -> str:
@@ -52,10 +60,10 @@ def _installation(error: ProviderError, provider: str) -> str:
             "onnxruntime-gpu."
         )
     try:
-        package = _PACKAGES.get(short_name(provider), "an onnxruntime that is built with it")
+        command = _PACKAGES.get(short_name(provider), f"install an onnxruntime built with {provider_of(provider).name}")
     except ProviderError:
         return ""
-    return f" Uninstall it, since packages of onnxruntime overwrite each other, and install another: {package}."
+    return f" Packages of onnxruntime overwrite each other: uninstall it, then {command}."
 
 
 def open_session(model: Path, provider: str = "cpu", *, threads: int | None = None, session_options: Any = None) -> Any:
@@ -80,7 +88,7 @@ def open_session(model: Path, provider: str = "cpu", *, threads: int | None = No
     if threads is not None:
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.force_spinning_stop", "1")
-    with _remedies(provider, opens=True):
+    with _remedies(provider):
         return interruptible(lambda _: session.open_session(model, provider, options))
 
 
@@ -113,23 +121,23 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list
         ExportError: If onnxruntime cannot run a case.
     """
     check_provider(provider)
-    with _remedies(provider, opens=True):
+    with _remedies(provider):
         outputs: list[Arrays] = interruptible(lambda options: session.run_cases(model, cases, provider, options))
     return outputs
 
 
 @contextlib.contextmanager
-def _remedies(provider: str, *, opens: bool = False) -> Iterator[None]:
-    """Add the reason and the remedy to errors of `session`; `opens` if a session is opened."""
+def _remedies(provider: str) -> Iterator[None]:
+    """Add the reason and the remedy to errors of opening and running a session."""
     printed = io.StringIO()  # `onnxruntime.preload_dlls` prints the libraries that it cannot load
-    captures = opens and short_name(provider) == "cuda"
+    is_cuda = short_name(provider) == "cuda"
     try:
-        with contextlib.redirect_stdout(printed) if captures else contextlib.nullcontext():
+        with contextlib.redirect_stdout(printed) if is_cuda else contextlib.nullcontext():
             yield
     except BundleError as error:
         raise _loading_error(error, provider) from error.__cause__
     except ProviderError as error:
-        if "fell back" not in str(error):
+        if "fell back" not in str(error):  # the message of `session.open_session`
             raise
         raise ProviderError(" ".join(filter(None, [str(error), *_cuda_reasons(provider, printed)]))) from error
     except ExportError as error:
@@ -160,13 +168,13 @@ def _loading_error(error: BundleError, provider: str) -> ExportError:
         reason = " ".join(cause.rpartition(_OPENVINO)[2].split())
     if "node not found in graph cache" in cause:
         remedy = (
-            "OpenVINO's provider loads no `Loop`, and no `If` that reads values from outside. An export with "
-            "`provider='openvino'` writes attention without both; a model with others runs on 'cpu'."
+            "OpenVINO's provider supports no `Loop`, and no `If` that reads values from outside. An export with "
+            "`provider='openvino'` writes attention without both. If the model itself has them, use provider 'cpu'."
         )
     elif short == "cuda":
         return error
     else:
-        remedy = f"Was it exported with `provider={short!r}`? Such a file has standard operators only."
+        remedy = f"Export with `provider={short!r}`: the file then has standard operators only."
     return BundleError(f"{subject}: {reason}. {remedy}")
 
 
@@ -191,6 +199,6 @@ def _missing_library(ort: Any) -> str:
         try:
             ctypes.CDLL(str(library))
         except OSError as error:
-            # onnxruntime itself provides the symbols that are undefined here
+            # An undefined symbol is no cause: onnxruntime defines these symbols before it loads the library.
             return "" if "undefined symbol" in str(error) else first_line(error)
     return ""

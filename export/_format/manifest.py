@@ -115,8 +115,8 @@ VERSION = Kind(
     "a version such as 1.18", lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9]+\.[0-9]+", value))
 )
 
-# A schema is a `Kind`, an `Each`, an `OrNull`, or a dict. A dict has schemas by key: a key with `?` is optional, and
-# other keys are allowed. The key `*` has the schema of the values of all keys.
+# A schema is a `Kind`, an `Each`, an `OrNull`, or a dict of schemas by key. `key?` is optional, and unknown keys are
+# allowed. `{"*": schema}` means that all values fit the schema.
 TOLERANCE = {"relative": LIMIT, "absolute": LIMIT}
 _SPECS = Each({"name": NAME, "dtype": DTYPE, "shape": Each(AXIS)}, min_length=1)
 _LAYER = {"name": TEXT, "class": TEXT, "lowering": TEXT, "precision": TEXT}

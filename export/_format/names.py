@@ -1,4 +1,4 @@
-"""Names that the package shares with the script in a bundle: files, golden cases, dtypes, errors."""
+"""File names, golden cases, dtypes and errors."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,15 +11,16 @@ MANIFEST = "manifest.json"
 MODEL = "model.onnx"
 CASES = "parity/cases.npz"
 DIGEST = "manifest_sha256"  # entry of the manifest: SHA-256 of the entries before it
-STRING = "string"  # dtype in manifests: objects of type `str` in memory, NumPy's dtype `U` in files
+STRING = "string"  # dtype name of strings: NumPy's `object` in memory, `U` in .npz files
 
 Arrays = dict[str, np.ndarray]
 
 
 class Case(NamedTuple):
-    """Golden case: inputs, outputs of Keras, and rounding limits of each output.
+    """Golden case: inputs, outputs of Keras, and rounding limits of each output, measured during the export.
 
-    The limit of a float is an absolute error; of an integer or boolean, True if rounding can change the element.
+    Floats: the largest absolute error that perturbed inputs, weights and sums caused. Integers and booleans: True if
+    they changed the element.
     """
 
     name: str
@@ -41,11 +42,11 @@ class ProviderError(ExportError):
 
 
 def dtype_name(array: np.ndarray) -> str:
-    """Return the dtype of an array as manifests write it."""
+    """Return the manifest's name of an array's dtype."""
     return STRING if array.dtype == object else str(array.dtype)
 
 
 def first_line(message: object) -> str:
-    """Return the first line of an error or text; the class name of an error without text."""
+    """Return the first line of a text or error message; the class name if the message is empty."""
     line = str(message).strip().partition("\n")[0]
     return line if line or isinstance(message, str) else type(message).__name__

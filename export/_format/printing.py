@@ -1,4 +1,4 @@
-"""Text for terminals: names and messages in a bundle come from other people and programs."""
+"""Escapes for names from a bundle, and the table of results."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -25,15 +25,15 @@ class Provider(NamedTuple):
 
 PROVIDERS = {
     "cpu": Provider("CPUExecutionProvider", lenience=1.0),
-    # TF32 has three decimal digits less than float32. By default, cuDNN times its algorithms and may choose another one
-    # in the next session. Since onnxruntime 1.20 the other two settings are heuristics, and DEFAULT is the slower one
+    # TF32 rounds factors to 11 significant bits; float32 has 24. EXHAUSTIVE, the default search, times algorithms, so
+    # that two sessions may use different ones. HEURISTIC and DEFAULT do not, and DEFAULT is slower
     # (microsoft/onnxruntime issue 19822).
     "cuda": Provider("CUDAExecutionProvider", {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}),
     # OpenVINO computes in bfloat16 by default if the processor supports it.
     "openvino": Provider("OpenVINOExecutionProvider", {"device_type": "CPU", "precision": "FP32"}, lenience=1.0),
     "tensorrt": Provider("TensorrtExecutionProvider"),
-    "directml": Provider("DmlExecutionProvider", session_options={"enable_mem_pattern": False}),  # unsupported there
-    # The Neural Engine, the third compute unit, computes in float16.
+    "directml": Provider("DmlExecutionProvider", session_options={"enable_mem_pattern": False}),  # unsupported
+    # All compute units would include the Neural Engine, which computes in float16.
     "coreml": Provider("CoreMLExecutionProvider", {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"}),
     "webgpu": Provider("WebGpuExecutionProvider"),
     "migraphx": Provider("MIGraphXExecutionProvider"),

@@ -1,4 +1,4 @@
-"""Replay the golden cases of a bundle in onnxruntime and compare the outputs with those of Keras."""
+"""Command: replay the golden cases, compare, print."""
 
 import argparse
 import signal
@@ -15,8 +15,8 @@ from .session import run_cases
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Check the bundle in the folder of this file. Return 0 if all outputs match, else 1."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the end of a run
+    """Check the bundle in the folder of this file and return the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler runs after onnxruntime returns
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(description="Replay the golden cases of this bundle in onnxruntime.")
     parser.add_argument("--provider", metavar="P", default="cpu", help=f"{', '.join(PROVIDERS)} (default cpu)")
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         verdict = f"{failed} of {len(rows)} outputs differ" if failed else f"all {len(rows)} outputs match"
         print(*format_rows(rows), f"{verdict} on {PROVIDERS[provider].name}.", sep="\n", flush=True)
     except BrokenPipeError:  # the reader of standard output has ended
-        return 141
+        return 141  # 128 + SIGPIPE
     except (ExportError, OSError) as error:
         print(printable(f"error: {' '.join(str(error).split())}"), file=sys.stderr)
         return 1

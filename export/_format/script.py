@@ -9,7 +9,8 @@ _HEADER = '''"""Check this bundle: replay its golden cases in onnxruntime and co
 
     python verify.py [--provider cuda]
 
-Needs numpy and onnxruntime. Exits with 0 if all outputs match, else with 1. The steps are in `main`, at the end.
+Needs numpy and onnxruntime. Exit codes: 0: all outputs match; 1: an output differs, or the check failed; 2: wrong
+usage. The SHA-256 digests detect damage, not forgery. The steps of the check are in `main`, at the end.
 """
 
 import sys
@@ -35,7 +36,7 @@ def verify_script() -> str:
             elif not node.level:
                 names.setdefault(str(node.module), set()).update(alias.name for alias in node.names)
         body = "\n".join(text.splitlines()[max(node.end_lineno or 0 for node in imports) :])
-        parts.append(f"\n# {name}: {ast.get_docstring(tree)}\n\n{body.strip()}\n")
+        parts.append(f"\n# {ast.get_docstring(tree)}\n\n{body.strip()}\n")
     modules -= {"import sys", numpy := "import numpy as np"}
     froms = [f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(names)]
     return _HEADER + "\n".join([*sorted(modules), *froms, "", numpy, "", *parts])

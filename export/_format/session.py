@@ -12,7 +12,7 @@ import numpy as np
 from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_line
 from .providers import PROVIDERS, provider_of
 
-# Names of attention nodes as the exporter writes them, inside the names that onnxruntime gives to fused nodes.
+# The exporter's name of a node in an attention layer; onnxruntime's names of fused nodes contain it.
 _ATTENTION_NODE = re.compile(r"keras_attn/(?P<layer>.+)/\w+_\d+/(?P<node>[A-Za-z]+_\d+)")
 
 
@@ -23,8 +23,6 @@ def check_provider(provider: str) -> Any:
         import onnxruntime as ort
     except ImportError as error:
         raise ProviderError(f"onnxruntime cannot be imported ({error}).") from error
-    if not hasattr(ort, "get_available_providers"):  # an empty folder, left after one of two packages was uninstalled
-        raise ProviderError("onnxruntime is broken: two packages of it were installed. Uninstall both, install one.")
     if name not in (available := ort.get_available_providers()):
         raise ProviderError(f"This onnxruntime has no {name}, only {', '.join(available)}.")
     return ort
@@ -35,15 +33,14 @@ def open_session(model: Path, provider: str = "cpu", session_options: Any = None
     ort, known = check_provider(provider), provider_of(provider)
     options = ort.SessionOptions() if session_options is None else session_options
     if session_options is None:
-        options.log_severity_level = 4  # fatal errors only: other errors are raised as well
+        options.log_severity_level = 4  # onnxruntime also raises errors as exceptions
     for name, value in known.session_options.items():
         setattr(options, name, value)
     if known is PROVIDERS["cuda"] and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()  # CUDA and cuDNN from wheels, or from PyTorch; prints the libraries that it cannot load
     keywords = {"providers": [known.name], "provider_options": [dict(known.options)]}
     try:
-        # With fallback, a failure would be printed and the CPU would compute.
-        session = ort.InferenceSession(str(model), options, enable_fallback=0, **keywords)
+        session = ort.InferenceSession(str(model), options, enable_fallback=0, **keywords)  # no second try on the CPU
     except Exception as error:
         raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {first_line(error)}") from error
     if (used := session.get_providers()[0]) != known.name:
@@ -65,7 +62,7 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = N
 
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu", options: Any = None) -> list[Arrays]:
-    """Return the outputs of all golden cases, after a check that the provider computed all attention layers."""
+    """Run all golden cases and return their outputs; raise `ProviderError` if the CPU computed attention instead."""
     if provider_of(provider) is PROVIDERS["cpu"]:
         session = open_session(model)
         return [run_session(session, case.inputs, options) for case in cases]
@@ -82,8 +79,8 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu", options
 def check_placement(profile: Path, provider: str) -> int:
     """Check in a profile that a provider computed all nodes of attention layers; return the number of these nodes.
 
-    onnxruntime may list a provider in `session.get_providers()` and place nodes on the CPU. Sizes do not count: they
-    are computed on the CPU by design.
+    onnxruntime may list a provider in `session.get_providers()` and place nodes on the CPU. Nodes without a float input
+    of rank 2 or more do not count: onnxruntime computes shapes on the CPU. Raises `ProviderError`.
     """
     events = [event for event in json.loads(profile.read_text(encoding="utf-8")) if event.get("cat") == "Node"]
     expected = provider_of(provider).name

@@ -14,17 +14,20 @@ _handles_signals = False  # whether `stopping_at_signals` is active in the main 
 
 @contextlib.contextmanager
 def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
-    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM, then end a process; yield the signals."""
+    """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield a list that receives the signal.
+
+    If `is_process`, the process ends after `GRACE_SECONDS` in any case.
+    """
     global _handles_signals
     signals: list[int] = []
     timer = threading.Timer(GRACE_SECONDS, lambda: is_process and os._exit(128 + signals[0]))
-    is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals  # others get no signals
-    foreign = (signal.SIG_IGN, None)  # set by `nohup` and the `&` of a shell, or by a C library
-    caught = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in foreign]
+    is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals
+    kept = (signal.SIG_IGN, None)  # handlers that stay: set by `nohup` and the `&` of a shell, or by a C library
+    caught = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in kept]
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)
-        for other in caught:  # a second one would interrupt the cleanup: `timeout` sends two
+        for other in caught:  # `timeout` sends a second signal, which would interrupt the cleanup
             signal.signal(other, signal.SIG_IGN)
         timer.start()
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
@@ -41,7 +44,7 @@ def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
 
 
 def interruptible(compute: Callable[[Any], Any]) -> Any:
-    """Call a function with `onnxruntime.RunOptions` that a signal terminates; outside of a command, with None."""
+    """Call a function with `onnxruntime.RunOptions` that a signal terminates; with None outside of a command."""
     if not _handles_signals or threading.current_thread() is not threading.main_thread():
         return compute(None)
     import onnxruntime as ort

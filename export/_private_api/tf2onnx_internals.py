@@ -10,7 +10,7 @@ from tf2onnx import convert, tf_loader, utils
 from tf2onnx.onnx_opset import controlflow
 from tf2onnx.utils import make_name
 
-from .tf2onnx_patches import FIRST_NUMBER, convert_with_tf2onnx, function_of, patched_tf2onnx
+from .tf2onnx_patches import FIRST_NODE_NUMBER, convert_with_tf2onnx, function_of, patched_tf2onnx
 
 __all__ = [
     "convert_with_tf2onnx",
@@ -44,7 +44,7 @@ def converted(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelProto:
     tf2onnx numbers nodes with one counter per process, sorts nodes by name, and merges the second of two equal nodes
     into the first. Numbers of equal length keep their order, whereas `9` would sort after `10`.
     """
-    utils.INTERNAL_NAME = max(FIRST_NUMBER, -(-utils.INTERNAL_NAME // _NUMBERS_PER_MODEL) * _NUMBERS_PER_MODEL)
+    utils.INTERNAL_NAME = max(FIRST_NODE_NUMBER, -(-utils.INTERNAL_NAME // _NUMBERS_PER_MODEL) * _NUMBERS_PER_MODEL)
     model, _ = convert._convert_common(graph, **options)
     return model
 

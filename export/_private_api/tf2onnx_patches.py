@@ -1,4 +1,4 @@
-"""Patches of tf2onnx: five that hold for the whole process, and four for the time of a conversion."""
+"""Patches of tf2onnx: permanent ones, which make conversions reproducible, and those of `patched_tf2onnx`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 
 from .ordered_sets import use_in
 
-FIRST_NUMBER = 10**9  # numbers of equal length sort in the order of their creation
+FIRST_NODE_NUMBER = 10**9  # ten digits, so that names sort in the order of their creation
 CONVOLUTION_FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}  # dtypes of `Conv` in onnxruntime
 
 # tf2onnx merges nodes in the order of sets and of names, which differs from run to run without these patches.
 use_in("tf2onnx")
-_numbers = itertools.count(FIRST_NUMBER)
+_numbers = itertools.count(FIRST_NODE_NUMBER)
 
 
-def _numbered(operation: Any) -> str:
+def _einsum_name(operation: Any) -> str:
     return f"einsum{operation.__dict__.setdefault('number', next(_numbers))}_{operation.name[:2]}"
 
 
@@ -45,7 +45,7 @@ def _optimize_one_copy(graph: Any, catch_errors: bool = True, optimizers: Any = 
 
 
 optimizer.optimize_graph = _optimize_one_copy
-einsum_optimizer.EinsumSubOp._onnx_name = _numbered  # tf2onnx uses the address of the object
+einsum_optimizer.EinsumSubOp._onnx_name = _einsum_name  # tf2onnx uses the address of the object
 _decompose_einsum = einsum_optimizer.EinsumOptimizer._optimize_einsum
 
 
@@ -104,7 +104,7 @@ def function_of(node: Any, attribute: str) -> Any:
 
 @contextlib.contextmanager
 def patched_tf2onnx() -> Iterator[None]:
-    """Correct rewriters and optimizers of tf2onnx 1.17 during a conversion, which no other thread may run meanwhile."""
+    """Correct rewriters and optimizers of tf2onnx 1.17 during a conversion. Not thread-safe."""
     with _reshape_merges(), _merged_paddings(), _moved_transposes(), _lstm_rewriter():
         yield
 
@@ -115,10 +115,12 @@ def _reshape_merges() -> Iterator[None]:
 
     A 0 in the target of `Reshape` stands for the size of the input on that axis. `reshape_optimizer` writes such zeros.
     `_optimize_reshape_reshape` in `back_to_back_optimizer` then drops the first reshape, and the zeros copy sizes of
-    another tensor: a `Dense` layer on a sequence of unknown length, split into heads, had an invalid target.
+    another tensor: a `Dense` layer on a sequence of unknown length, split into heads,
+    gets an invalid target without this patch.
     """
     merges = back_to_back_optimizer._func_map
-    ((key, merge),) = ((key, merge) for key, merge in merges.items() if key == ("Reshape",))
+    key = ("Reshape",)
+    merge = merges[key]
 
     def merge_without_zeros(graph: Any, node: Any, consumers: Any) -> Any:
         targets = [consumer.inputs[1] for consumer in consumers if consumer.type == "Reshape"]
@@ -161,7 +163,7 @@ def _merged_paddings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _moved_transposes() -> Iterator[None]:
-    """Move a transpose past a square, x times x, with the shape after the move, and past no `Shape` of some axes.
+    """Fix two moves of transposes: past `Mul(x, x)`, and past a `Shape` with `start` or `end`.
 
     `_mul_handler` in `transpose_optimizer` keeps the shape before the move, and writes a transpose as a reshape to that
     shape if all sizes but one are 1: a normalized convolution with an output of 1 by 1 had another shape.
@@ -169,7 +171,7 @@ def _moved_transposes() -> Iterator[None]:
     """
     past_product, past_shape = TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler
 
-    def with_shape(self: Any, transpose: Any, node: Any) -> Any:
+    def move_past_mul(self: Any, transpose: Any, node: Any) -> Any:
         is_square, shape = len({*node.input}) == 1, self._g.get_shape(node.output[0])
         is_moved = past_product(self, transpose, node)
         if is_moved and is_square and shape:
@@ -178,10 +180,10 @@ def _moved_transposes() -> Iterator[None]:
             self._g.set_shape(transpose.output[0], shape)
         return is_moved
 
-    def of_all_axes(self: Any, transpose: Any, node: Any) -> Any:
+    def move_past_shape(self: Any, transpose: Any, node: Any) -> Any:
         return not {"start", "end"} & {*node.attr} and past_shape(self, transpose, node)
 
-    TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = with_shape, of_all_axes
+    TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = move_past_mul, move_past_shape
     try:
         yield
     finally:

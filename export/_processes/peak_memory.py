@@ -16,7 +16,7 @@ RUNS = 3  # the second run can allocate memory that the first one did not need
 
 def main(model: str, inputs: str, provider: str, threads: str) -> None:
     """Load and run the model, and print the memory."""
-    # `_format` as a package of its own: `keras_attn_export` would add the memory of what it imports.
+    # Import `_format` as a top-level package: importing `keras_attn_export` would take memory.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.cases import load_cases
     from _format.inference import check_provider, open_session, run_session

@@ -2,7 +2,7 @@
 
 The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz, INPUTS, OUTPUTS]`; the last two map names of inputs and outputs to
 tensors of the signature. The process ends without results when standard input ends. `_tracing/saved_model_worker.py`
-starts it. Keras and this project cannot be imported, to show that the SavedModel needs TensorFlow only.
+starts it. `keras`, `keras_attn` and `keras_attn_export` cannot be imported: the SavedModel must not need them.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def isolate() -> None:
-    """Prevent imports of Keras and of this project, and TF32, which rounds the factors of products to 10 bits."""
+    """Prevent imports of Keras and of this project's packages, and TF32, which rounds factors to 11 bits."""
     for name in ("keras", "keras_attn", "keras_attn_export"):
         sys.modules[name] = None  # type: ignore[assignment]  # makes the import system raise ImportError
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -28,7 +28,7 @@ def isolate() -> None:
 
 def main(saved_model: str, cases: str, results: str, inputs: dict[str, str], outputs: dict[str, str]) -> None:
     """Load the SavedModel, run every case, write the outputs: with TensorFlow's C interface, or else with Python."""
-    # `_format` and `_processes` as packages of their own, which import nothing of `keras_attn_export`.
+    # Import `_format` and `_processes` as top-level packages; they do not import `keras_attn_export`.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.case_writing import save_cases
     from _format.cases import load_cases
@@ -43,7 +43,7 @@ def main(saved_model: str, cases: str, results: str, inputs: dict[str, str], out
     try:
         with contextlib.closing(SavedModel(Path(saved_model), inputs, outputs)) as in_c:
             cases_run = run_cases(in_c.run)
-    except Exception:  # noqa: BLE001 - no library, a dtype, a custom operator; errors of the model appear again in Python
+    except Exception:  # noqa: BLE001 - the library is missing, or a dtype or operator unsupported; Python repeats other errors
         cases_run = run_cases(_in_python(saved_model))
     save_cases(Path(results), cases_run)
 
@@ -53,13 +53,13 @@ def _in_python(saved_model: str) -> Run:
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
     for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)  # the process that waits has memory of it too
+        tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses GPU memory too
     try:
         loaded = tf.saved_model.load(saved_model)
     except Exception as error:
         if "Op type not registered" not in str(error):
             raise
-        _load_operators_on_text(tf)
+        _load_tensorflow_text_ops(tf)
         loaded = tf.saved_model.load(saved_model)
     serve = loaded.signatures["serving_default"]
 
@@ -70,22 +70,22 @@ def _in_python(saved_model: str) -> Run:
     return run
 
 
-def _load_operators_on_text(tf: Any) -> None:
-    """Load what TensorFlow Text brings along, if it is there: to import it is to import Keras."""
+def _load_tensorflow_text_ops(tf: Any) -> None:
+    """Load the operator libraries of TensorFlow Text without importing the package, which imports Keras."""
     found = importlib.util.find_spec("tensorflow_text")
     for folder in found.submodule_search_locations or () if found else ():
         for library in Path(folder).glob("python/ops/*.so"):
             tf.load_op_library(str(library))
 
 
-def _end_with_the_other() -> None:
-    """Wait until the process that asks is gone, which closes the pipe, and end this one."""
+def _exit_with_parent() -> None:
+    """Exit when the parent process closes the pipe."""
     os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
     os._exit(1)
 
 
 if __name__ == "__main__":
     isolate()
-    if asked := sys.stdin.readline():
-        threading.Thread(target=_end_with_the_other, daemon=True).start()
-        main(*json.loads(asked))
+    if request := sys.stdin.readline():
+        threading.Thread(target=_exit_with_parent, daemon=True).start()
+        main(*json.loads(request))

@@ -136,7 +136,7 @@ def exchange(bundle):
 
 REFUSED = [  # what is done to a bundle, and what is said of it
     (shutil.rmtree, "No bundle at .*bundle"),
-    (lambda bundle: (bundle / MANIFEST).unlink(), r"No bundle at .*: it has no manifest\.json"),
+    (lambda bundle: (bundle / MANIFEST).unlink(), r"No bundle at .*: cannot read manifest\.json"),
     *((manifest_is(text), NO_MANIFEST) for text in UNREADABLE),
     *(
         (entries(schema_version=version), rf"has schema version {version!r}, and this reader needs 3")

@@ -133,7 +133,7 @@ def test_archive_with_an_array_twice_is_refused(bundle):
     with zipfile.ZipFile(bundle / CASES, "a") as archive:
         archive.writestr("0/inputs/queries.npy", header((2**40,), "<f4"))
     reseal(bundle, CASES)
-    refused(bundle, "its names must be different, and end in .npy", CASE_READERS)
+    refused(bundle, "array names must be unique and end in .npy", CASE_READERS)
 
 
 def outside(*locations):

@@ -80,7 +80,7 @@ def test_different_string_output_is_found(bundle, tmp_path):
     save_cases(tmp_path / "bundle" / CASES, cases)
     (tmp_path / "bundle" / MANIFEST).unlink()
     seal(tmp_path / "bundle", bundle.entries)
-    with pytest.raises(ParityError, match=r"output `name` differs in 1 of 3 places in case `base`") as caught:
+    with pytest.raises(ParityError, match=r"output `name` differs in 1 of 3 elements in case `base`") as caught:
         verify_bundle(tmp_path / "bundle")
     assert [row.dtype for row in caught.value.report.rows if not row.passed] == ["string"]
 

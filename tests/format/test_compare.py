@@ -86,7 +86,7 @@ JUDGED = [  # expected, actual, tolerance, what is said
     ),
     *((expected, expected.copy(), WIDE, None) for expected in INTEGERS),
     # two places, each within the tolerances that floats would have
-    *((expected, one_more_in_front(expected), WIDE, "differs in 2 of 4 places") for expected in INTEGERS),
+    *((expected, one_more_in_front(expected), WIDE, "differs in 2 of 4 elements") for expected in INTEGERS),
     (np.zeros((0, 3), "float32"), np.zeros((0, 3), "float32"), TOLERANCE, None),
     (np.float32(2), np.float32(3), TOLERANCE, OUTSIDE),
 ]
@@ -157,4 +157,4 @@ def test_integers_may_differ_where_rounding_decides():
     assert row["ties"] == 1
     assert "ok (1 decided by rounding)" in format_rows([row])[1]
     (row,) = rows_of("base", {"out": expected}, {"out": np.array([0, 7, 3])}, TOLERANCE, tied)
-    assert row["problem"] == "differs in 1 of 3 places"
+    assert row["problem"] == "differs in 1 of 3 elements"

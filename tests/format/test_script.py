@@ -96,12 +96,18 @@ def test_verdicts_of_script_and_package_are_equal(bundle, change):
         assert_one_line(result.stderr)
 
 
-@pytest.mark.parametrize("provider", ["cuda", "CUDAExecutionProvider", "tpu"])
+@pytest.mark.parametrize("provider", ["cuda", "CUDAExecutionProvider"])
 def test_script_names_a_missing_provider(bundle, provider):
     result = verified(bundle, "--provider", provider)
     assert (result.returncode, result.stdout) == (1, "")
     assert_one_line(result.stderr)
-    assert ("has no CUDAExecutionProvider" if provider != "tpu" else "must be one of cpu, cuda") in result.stderr
+    assert "has no CUDAExecutionProvider" in result.stderr
+
+
+def test_unknown_provider_is_wrong_usage(bundle):
+    result = verified(bundle, "--provider", "tpu")
+    assert result.returncode == 2
+    assert "must be one of cpu, cuda, openvino" in result.stderr
 
 
 def test_old_python_is_named_in_one_sentence():
@@ -126,5 +132,5 @@ def test_copied_script_needs_its_bundle(bundle, tmp_path):
     shutil.copy(bundle / "verify.py", tmp_path)
     result = python(tmp_path / "verify.py", cwd=tmp_path, blocked=PACKAGES)
     assert result.returncode == 1
-    assert "it has no manifest.json" in result.stderr
+    assert "cannot read manifest.json" in result.stderr
     assert_one_line(result.stderr)

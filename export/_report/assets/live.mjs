@@ -67,7 +67,7 @@ function compare(expected, limits, actual) {
   // limits of non-floats: true if rounding decides the element
   const wrong = expected.data.reduce((sum, value, at) => sum + (value !== actual.data[at] && !limits.data[at]), 0)
   return wrong
-    ? { difference: 1, share: 1, problem: `differs in ${wrong} of ${expected.data.length} places` }
+    ? { difference: 1, share: 1, problem: `differs in ${wrong} of ${expected.data.length} elements` }
     : { difference: 0, share: 0, problem: null }
 }
 
