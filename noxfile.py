@@ -126,7 +126,7 @@ def lowest(session: nox.Session) -> None:
     run_tests(
         session,
         *files("contract", "contract_paths", "contract_precision", "contract_saving", "options", "bundle"),
-        *files("inference", "script", "untrusted_input", "integrity", "parity_report"),
+        *files("interruptible_session", "verify_script", "untrusted_input", "integrity", "parity_report"),
         *files("convert_precision", "lowering_choice"),
         f"{export}::test_bundle_has_its_files_and_manifest",
         f"{command}::test_export_with_options_prints_json_only",

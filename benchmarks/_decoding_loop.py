@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from _contestant import Arrays, Build, Runner
 
-from keras_attn_export._format.inference import open_session
+from keras_attn_export._format.interruptible_session import open_session
 
 
 def loop(spec: dict[str, Any]) -> Build:

@@ -13,7 +13,7 @@ from _contestant import Arrays, Build, Contestant, Runner
 from onnx import helper
 
 from keras_attn_export import BundleError, ExportError, ParityError, export_model
-from keras_attn_export._format.inference import check_provider, open_session
+from keras_attn_export._format.interruptible_session import check_provider, open_session
 from keras_attn_export._signature.keras_messages import first_line
 
 SESSION = "_files.session"

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ._format.inference import run_session
+from ._format.interruptible_session import run_session
 from ._format.names import Arrays
-from ._format.signals import interruptible
+from ._format.stop_signals import interruptible
 
 
 def timed_in_turns(

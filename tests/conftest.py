@@ -17,13 +17,13 @@ from pathlib import Path
 
 import keras
 import pytest
+from backend_neutral_tests import is_layer_test
 from backends import BACKEND, x64_enabled
-from layer_tests import is_layer_test
 
 SEED = 20141
-pytest_plugins = ["speeds", "needs"]
+pytest_plugins = ["speed_markers", "needs_marker"]
 if BACKEND == "tensorflow":
-    pytest_plugins += ["providers", "cheap_exports", "bundle_fixtures", "command_fixtures"]
+    pytest_plugins += ["provider_option", "fast_exports", "bundle_fixtures", "command_fixtures"]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -4,7 +4,7 @@ import re
 import sys
 
 import pytest
-from bundles import python
+from small_bundle import python
 
 from keras_attn_export import ExportError, _dependencies
 

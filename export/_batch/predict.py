@@ -11,7 +11,7 @@ from pathlib import Path
 from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.output_paths import is_within
 from .._errors import BundleError, InputError
-from .._format.inference import check_provider
+from .._format.interruptible_session import check_provider
 from .._format.manifest import Manifest
 from .._format.providers import short_name
 from .._machine import usable_cpus

@@ -16,8 +16,8 @@ import numpy as np
 
 from .._errors import ExportError, InputError
 from .._format.case_writing import save_cases
-from .._format.inference import check_provider, open_session
 from .._format.input_arrays import checked_inputs
+from .._format.interruptible_session import check_provider, open_session
 from .._format.manifest import Spec
 from .._format.names import MODEL, Arrays, Case, dtype_name
 from .._format.parity_report import differences, finite

@@ -13,8 +13,8 @@ import numpy as np
 
 from .._errors import BundleError
 from .._format.array_checks import check_arrays
-from .._format.inference import check_provider, open_session, run_session
 from .._format.input_arrays import checked_inputs
+from .._format.interruptible_session import check_provider, open_session, run_session
 from .._format.manifest import Manifest
 from .._format.names import MODEL, Case
 from .._format.parity_report import ParityReport

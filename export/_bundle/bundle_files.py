@@ -13,7 +13,7 @@ from .._errors import BundleError
 from .._format.files import manifest_bytes, read_manifest_file, sha256
 from .._format.manifest import Manifest, read_manifest
 from .._format.names import CASES, MANIFEST, MODEL
-from .._format.script import verify_script
+from .._format.verify_script import verify_script
 from .atomic_writes import old_path, restore_folder
 from .output_paths import unless_a_folder, unless_overwriting
 from .untrusted_input import check_external_data, check_files, read_json

@@ -20,7 +20,7 @@ from .._array_comparison import alike
 from .._dependencies import needing
 from .._errors import BundleError
 from .._format.compare import compare
-from .._format.inference import run_session
+from .._format.interruptible_session import run_session
 from .._format.names import MODEL, Case
 from .._format.parity_report import ROUGH, finite
 from .._format.printing import printable

@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from .._format.inference import open_session
+from .._format.interruptible_session import open_session
 from .._format.names import Arrays
 from .._onnx.load_graph import load_graph, write_beside_weights
 from .._onnx.traversal import names_read

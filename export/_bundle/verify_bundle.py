@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import InputError
 from .._format.dtypes import numpy_dtype
-from .._format.inference import run_cases
 from .._format.input_arrays import widened
+from .._format.interruptible_session import run_cases
 from .._format.names import MODEL
 from .._format.parity_report import ParityReport, ParityRow, compared
 from .._format.providers import short_name

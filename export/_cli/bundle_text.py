@@ -13,7 +13,7 @@ from .._format.manifest import Manifest
 from .._format.names import MODEL
 from .._format.printing import printable
 from .._format.report_text import calibration_lines
-from .._format.script import verify_script
+from .._format.verify_script import verify_script
 from .._formatting import bytes_text
 
 WIDTH, INDENT = 80, 14  # of the widest title and a space

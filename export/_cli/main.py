@@ -18,7 +18,7 @@ from .._cli import bench, doctor, export, inspect, predict, report, run, verify
 from .._errors import ExportError
 from .._format.console import in_one_line, say
 from .._format.printing import printable
-from .._format.signals import stopping_at_signals
+from .._format.stop_signals import stopping_at_signals
 
 # Modules with `add_parser`, which sets the main of the module as `run`.
 COMMANDS = (export, verify, run, predict, inspect, report, bench, doctor)

@@ -16,7 +16,7 @@ from .._bundle.bundle import Bundle, load_bundle
 from .._bundle.bundle_files import unless_replaceable
 from .._dependencies import check_export_packages
 from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
-from .._format.inference import check_provider
+from .._format.interruptible_session import check_provider
 from .._format.names import MODEL
 from .._lowering_names import ADAPTIVE
 from .._options import Options, checked_options

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from .._format.inference import run_cases
+from .._format.interruptible_session import run_cases
 from .._format.names import MODEL
 from .._format.parity_report import NO_MORE, ParityError, ParityReport, compared
 from .._lowerings.lowered_model import Lowered

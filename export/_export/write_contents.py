@@ -14,7 +14,7 @@ from .._bundle.bundle_files import SAVED_MODEL, seal
 from .._bundle.untrusted_input import REPORT
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._format.case_writing import save_cases
-from .._format.inference import run_cases
+from .._format.interruptible_session import run_cases
 from .._format.manifest import Spec
 from .._format.names import CASES, MODEL, Arrays
 from .._format.parity_report import NO_MORE, ParityError, ParityReport, ParityRow, compared
@@ -47,7 +47,7 @@ from .._tracing.saved_model import write_saved_model
 from .._tracing.saved_model_worker import SavedModelRun
 from .._tracing.untraceable_axes import untraceable_axes
 from .large_form_check import check_large_forms
-from .manifest import PACKAGES, manifest_of
+from .manifest_entries import PACKAGES, manifest_of
 from .mismatch import hint_of
 from .package_versions import versions_of
 from .weight_comparison import compare_weights

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .._format.inference import open_session, run_session
+from .._format.interruptible_session import open_session, run_session
 from .._golden_cases.dynamic_axes import BATCH
 from .._golden_cases.golden_cases import Cases
 from .._golden_cases.long_sequence_cases import LONG, NOT_RUN

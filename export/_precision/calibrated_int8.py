@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._format.inference import open_session, run_session
+from .._format.interruptible_session import open_session, run_session
 from .._format.names import Arrays
 from .._format.parity_report import ParityError, ParityReport
 from .._onnx.model_files import read, write

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._format.inference import open_session
+from .._format.interruptible_session import open_session
 from .._format.names import Arrays, Case
 from .._latency import timed_in_turns
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._format.case_writing import save_cases
-from .._format.inference import run_cases
+from .._format.interruptible_session import run_cases
 from .._format.names import CASES, MODEL, Arrays, Case
 from .._format.parity_report import ParityReport, ParityRow, compared
 from .._golden_cases.coverage import left_to_rounding

@@ -24,7 +24,7 @@ import onnx
 from onnx import helper
 
 from .._errors import ExportError
-from .._format.inference import check_provider, open_session, run_session
+from .._format.interruptible_session import check_provider, open_session, run_session
 from .._format.names import Arrays, Case
 from .._format.session_options import session_options
 from .._golden_cases.case_generation import LARGE, POISONED

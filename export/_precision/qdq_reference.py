@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .._format.inference import run_cases
+from .._format.interruptible_session import run_cases
 from .._format.names import Arrays, Case
 from .._onnx.graph_edits import keep, refill
 from .._onnx.traversal import all_nodes, names_used

@@ -19,7 +19,7 @@ def main(model: str, inputs: str, provider: str, threads: str) -> None:
     # Import `_format` as a top-level package: importing `keras_attn_export` would take memory.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.cases import load_cases
-    from _format.inference import check_provider, open_session, run_session
+    from _format.interruptible_session import check_provider, open_session, run_session
 
     check_provider(provider)  # imports onnxruntime
     ((_, arrays, *_),) = load_cases(Path(inputs))

@@ -1,4 +1,4 @@
-"""Tables for the small model of bundles.py, and the outputs of a plain loop over their rows.
+"""Tables for the small model of small_bundle.py, and the outputs of a plain loop over their rows.
 
 The loop runs one row at a time through onnxruntime: no batches, no padding, no code of the tested package.
 """
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from keras_attn_export import predict
 
-WIDTHS = {"queries": 4, "keys": 6, "values": 5}  # as in bundles.py
+WIDTHS = {"queries": 4, "keys": 6, "values": 5}  # as in small_bundle.py
 OUTPUTS = ["context", "weights"]
 # Share of the largest output: a row in a batch is summed in another order; measured, it is at most 5.
 ROUNDING = 32 * float(np.finfo("float32").eps)

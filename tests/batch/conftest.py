@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from onnx_bundles import onnx_bundle
+from handwritten_bundles import onnx_bundle
 
 from keras_attn_export._batch.ray_engine import check_ray
 

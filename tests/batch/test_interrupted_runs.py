@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import assert_rows_equal, files_of, plain_loop, read_errors, with_nulls, write_source
-from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
+from handwritten_bundles import COUNTING, ENDLESS, onnx_bundle
 
 from keras_attn_export import ExportError, predict
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import floats, run_table, write_source
-from onnx_bundles import manifest_of, onnx_bundle
+from handwritten_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import _machine
 from keras_attn_export._batch import row_runner

@@ -7,7 +7,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import assert_rows_equal, files_of, make_table, plain_loop, write_source
-from bundles import alter_manifest, assert_one_line, finished
+from small_bundle import alter_manifest, assert_one_line, finished
 
 from keras_attn_export import ExportError, InputError, predict
 

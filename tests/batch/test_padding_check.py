@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import floats, run_table
-from onnx_bundles import onnx_bundle
+from handwritten_bundles import onnx_bundle
 
 from keras_attn_export import predict
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from batch_tables import floats, run_table
-from onnx_bundles import onnx_bundle
+from handwritten_bundles import onnx_bundle
 
 # Each number times two, and the sum of the numbers within the length, each plus one.
 COUNTED = """

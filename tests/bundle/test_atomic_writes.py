@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bundles import names
+from small_bundle import names
 
 from keras_attn_export import BundleError, ExportError, load_bundle
 from keras_attn_export._bundle.atomic_writes import atomic_file, atomic_folder

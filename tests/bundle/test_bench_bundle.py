@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from bundles import read_manifest, small_inputs
 from onnx import helper
+from small_bundle import read_manifest, small_inputs
 
 from keras_attn_export import Bundle, BundleError, ExportError, InputError
 from keras_attn_export._bundle import bench_bundle as bench

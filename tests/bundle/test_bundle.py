@@ -8,8 +8,8 @@ import re
 import numpy as np
 import onnx
 import pytest
-from bundles import Dk, alter_manifest, read_manifest, reseal, small_inputs
-from onnx_bundles import manifest_of
+from handwritten_bundles import manifest_of
+from small_bundle import Dk, alter_manifest, read_manifest, reseal, small_inputs
 from tolerances import assert_identical
 
 import keras_attn

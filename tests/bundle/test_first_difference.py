@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from bundles import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
 from keras import layers
 from onnx import TensorProto, helper
+from small_bundle import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
 
 from keras_attn_export import Bundle, BundleError, export_model
 from keras_attn_export._bundle.first_difference import _closest, _layouts, first_difference, format_layers

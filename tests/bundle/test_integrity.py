@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from bundles import alter_manifest, python, read_manifest, small_inputs
+from small_bundle import alter_manifest, python, read_manifest, small_inputs
 
 from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._format import manifest

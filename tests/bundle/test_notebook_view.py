@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from onnx_bundles import manifest_of, onnx_bundle
+from handwritten_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.notebook_view import MAX_CHARACTERS, MAX_LINES, notebook_view

@@ -9,8 +9,8 @@ import zipfile
 import numpy as np
 import onnx
 import pytest
-from bundles import alter_manifest, read_manifest, reseal, small_inputs
 from onnx import TensorProto, helper
+from small_bundle import alter_manifest, read_manifest, reseal, small_inputs
 
 from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._bundle import untrusted_input

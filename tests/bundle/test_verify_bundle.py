@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from bundles import small_inputs, small_model
+from small_bundle import small_inputs, small_model
 
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
 from keras_attn_export._options import Options

@@ -6,7 +6,7 @@ from importlib import metadata
 import keras
 import onnxruntime
 import pytest
-from bundles import python
+from small_bundle import python
 
 from keras_attn_export._cli import doctor
 from keras_attn_export._cli.main import main

@@ -8,8 +8,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from bundles import assert_one_line, finished, names, read_manifest
 from other_backend_models import Running
+from small_bundle import assert_one_line, finished, names, read_manifest
 
 from keras_attn_export import load_bundle, verify_bundle
 from keras_attn_export._cli.bundle_text import describe

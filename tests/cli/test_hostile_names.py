@@ -7,8 +7,8 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
 import pytest
+from handwritten_bundles import manifest_of
 from onnx import TensorProto, helper
-from onnx_bundles import manifest_of
 
 from keras_attn_export import ExportError, load_bundle
 from keras_attn_export._bundle.bundle_files import seal

@@ -3,7 +3,7 @@
 import json
 import re
 
-from bundles import alter_manifest, names, read_manifest, reseal
+from small_bundle import alter_manifest, names, read_manifest, reseal
 
 
 def test_inspect_describes_a_bundle(exported, succeeds):

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import onnxruntime
 import pytest
-from bundles import assert_one_line, finished, flip_byte, names, python
-from interrupts import heeding_interrupts
+from sigint import heeding_interrupts
+from small_bundle import assert_one_line, finished, flip_byte, names, python
 
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.command_helpers import quiet_backend

@@ -6,7 +6,7 @@ import sys
 import warnings
 
 import pytest
-from bundles import python
+from small_bundle import python
 
 from keras_attn_export._cli.native_stderr import hidden_native_messages
 

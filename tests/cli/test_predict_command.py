@@ -7,8 +7,8 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bundles import assert_one_line, names
-from onnx_bundles import onnx_bundle
+from handwritten_bundles import onnx_bundle
+from small_bundle import assert_one_line, names
 
 from keras_attn_export._batch import row_runner
 

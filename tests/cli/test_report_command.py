@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from bundles import names, python, small_inputs
+from small_bundle import names, python, small_inputs
 
 
 def test_report_needs_neither_tensorflow_nor_keras(bundle, tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles import alter_manifest, names, small_inputs
+from small_bundle import alter_manifest, names, small_inputs
 from tolerances import assert_identical
 
 from keras_attn_export import load_bundle

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from interrupts import heeding_interrupts
-from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
+from handwritten_bundles import COUNTING, ENDLESS, onnx_bundle
+from sigint import heeding_interrupts
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.bundle_files import seal
@@ -21,7 +21,7 @@ from keras_attn_export._format import names
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.names import CASES, Case
 from keras_attn_export._format.parity_report import ParityReport
-from keras_attn_export._format.signals import GRACE_SECONDS
+from keras_attn_export._format.stop_signals import GRACE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc for what a process does")
 
@@ -161,7 +161,7 @@ def test_signal_ends_the_script_in_a_bundle_inside_one_operator(number, tmp_path
 
 STUCK = """
 import sys, time
-from keras_attn_export._format.signals import stopping_at_signals
+from keras_attn_export._format.stop_signals import stopping_at_signals
 
 with stopping_at_signals():
     try:

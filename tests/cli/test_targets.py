@@ -5,8 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
-from bundles import names, reseal
-from onnx_bundles import onnx_bundle
+from handwritten_bundles import onnx_bundle
+from small_bundle import names, reseal
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.untrusted_input import REPORT

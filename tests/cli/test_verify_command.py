@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from bundles import alter_golden_outputs, read_manifest, reseal
+from small_bundle import alter_golden_outputs, read_manifest, reseal
 
 from keras_attn_export import ParityReport
 

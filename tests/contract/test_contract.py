@@ -1,6 +1,6 @@
 """Promises 1 to 3 of every public layer: a distribution, the row with no key, and no leak; outputs and gradients.
 
-The other promises are in test_contract_*.py; the table of layers is in contract_cases.py.
+The other promises are in test_contract_*.py; the table of layers is in layer_contract.py.
 """
 
 import inspect
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import reference
 from backends import COMPILED_MODES, MODES, precision_of, x64
-from contract_cases import CASES, COVERED, VARIANTS, B, Dv, Tk, Tq, every_case, expected, gradients, in_turn, outputs
+from layer_contract import CASES, COVERED, VARIANTS, B, Dv, Tk, Tq, every_case, expected, gradients, in_turn, outputs
 from tolerances import assert_close, assert_identical
 
 import keras_attn

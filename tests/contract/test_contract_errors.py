@@ -7,7 +7,7 @@ between backticks, the rule, and what was received.
 import keras
 import numpy as np
 import pytest
-from contract_cases import B, Dv, Tk, Tq, call, every_case, in_turn, sentence
+from layer_contract import B, Dv, Tk, Tq, call, every_case, in_turn, sentence
 
 from keras_attn import (
     AdditiveAttention,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 from backends import carrying, mask_of
-from contract_cases import CASES, VARIANTS, as_numpy, call, every_case, expected, in_turn, outputs
+from layer_contract import CASES, VARIANTS, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close, assert_identical
 
 B, Tq, Tk = 2, 6, 7  # longer than elsewhere, so that all masks together still leave keys

@@ -1,19 +1,19 @@
 """Promises 2, 3 and 4 of layers that pool within others: positions in heads, and cells that attend in a loop."""
 
+import attention_cell_cases
 import numpy as np
 import pytest
-import recurrent_cases
 from backends import BACKEND, compiled, gradients_of
-from contract_cases import POSITION_LAYERS, RECURRENT_LAYERS, as_numpy, randomise
 from keras import ops
+from layer_contract import POSITION_LAYERS, RECURRENT_LAYERS, as_numpy, randomise
 from tolerances import assert_identical
 
 from keras_attn import DotProductAttention, LinearBias, MultiHeadAttention, RelativePositionBias, RotaryEmbedding
 
 HEADS = 2
-LENGTHS = recurrent_cases.LENGTHS
-ENDED = np.arange(recurrent_cases.T) >= recurrent_cases.INPUT_LENS[:, None]
-PADDED = np.arange(recurrent_cases.Tk) >= LENGTHS[:, None]
+LENGTHS = attention_cell_cases.LENGTHS
+ENDED = np.arange(attention_cell_cases.T) >= attention_cell_cases.INPUT_LENS[:, None]
+PADDED = np.arange(attention_cell_cases.Tk) >= LENGTHS[:, None]
 HALVES = ("mixed_float16", "mixed_bfloat16")  # variables of float16 are more than Keras can draw for recurrent cells
 
 
@@ -25,11 +25,11 @@ class Biased:
         self.attend = MultiHeadAttention(
             DotProductAttention(dtype=dtype), HEADS, 4, process_heads=process_heads, dtype=dtype
         )
-        self.attend.build((None, None, recurrent_cases.Dx), *[(None, None, recurrent_cases.Dm)] * 2)
+        self.attend.build((None, None, attention_cell_cases.Dx), *[(None, None, attention_cell_cases.Dm)] * 2)
         randomise(self.attend)
         self.bias, self.trainable_variables = bias, list(self.attend.trainable_variables)
         if bias:
-            bias.build((None, None, recurrent_cases.Dx))
+            bias.build((None, None, attention_cell_cases.Dx))
             randomise(bias)
             self.trainable_variables += bias.trainable_variables
 
@@ -42,12 +42,12 @@ class Recurrent:
     """A cell over all steps."""
 
     def __init__(self, name, **options):
-        self.layer = recurrent_cases.made(name, **options)
+        self.layer = attention_cell_cases.made(name, **options)
         self.trainable_variables = self.layer.trainable_variables
 
     def __call__(self, queries, memory, lengths):
         (output, *states), weights = self.layer(
-            queries, memory, lengths, input_lens=recurrent_cases.INPUT_LENS, return_attention_scores=True
+            queries, memory, lengths, input_lens=attention_cell_cases.INPUT_LENS, return_attention_scores=True
         )
         return output, weights, *states
 
@@ -56,13 +56,13 @@ MADE = {
     "RelativePositionBias": lambda **o: Biased(RelativePositionBias(HEADS, num_buckets=6, max_distance=9, **o)),
     "LinearBias": lambda **o: Biased(LinearBias(HEADS, **o)),
     "RotaryEmbedding": lambda **o: Biased(None, RotaryEmbedding(**o)),
-    **{f"AttentionRNN {name}": lambda name=name, **o: Recurrent(name, **o) for name in recurrent_cases.CELLS},
+    **{f"AttentionRNN {name}": lambda name=name, **o: Recurrent(name, **o) for name in attention_cell_cases.CELLS},
 }
 every_part = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 
 
 def inputs_of(poison=None, scale=1.0, steps_too=False):
-    queries, memory = (scale * array for array in recurrent_cases.inputs_of())
+    queries, memory = (scale * array for array in attention_cell_cases.inputs_of())
     if steps_too:
         queries = np.where(ENDED[..., None], np.float32(poison), queries)
     return queries, memory if poison is None else np.where(PADDED[..., None], np.float32(poison), memory)
@@ -85,7 +85,7 @@ def program_of(layer):
 
 
 def test_table_covers_every_layer_of_positions_and_cells():
-    named = {name.split()[0] for name in MADE} | {type(recurrent_cases.made("luong").cell).__name__}
+    named = {name.split()[0] for name in MADE} | {type(attention_cell_cases.made("luong").cell).__name__}
     assert named == {each.__name__ for each in (*POSITION_LAYERS, *RECURRENT_LAYERS)}
 
 

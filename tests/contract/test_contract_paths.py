@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import reference
 from backends import BACKEND, FIT_MODES, MODES, compiled, gradients_of, only_on
-from contract_cases import CASES, VARIANTS, B, Tk, Tq, as_numpy, in_turn, model_of_lengths, randomise, trained_weights
 from keras import ops
+from layer_contract import CASES, VARIANTS, B, Tk, Tq, as_numpy, in_turn, model_of_lengths, randomise, trained_weights
 from tolerances import assert_close, assert_identical
 
 Inputs = dict[str, np.ndarray]

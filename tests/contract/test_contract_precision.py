@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 from backends import FIT_MODES
-from contract_cases import (
+from layer_contract import (
     CASES,
     B,
     Tk,

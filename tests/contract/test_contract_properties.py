@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from backends import COMPILES_EACH_SIZE, precision_of, x64
-from contract_cases import CASES, as_numpy, call, outputs
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from layer_contract import CASES, as_numpy, call, outputs
 from tolerances import assert_close, assert_identical
 
 import keras_attn

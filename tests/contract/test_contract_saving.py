@@ -5,12 +5,12 @@ import json
 import subprocess
 import sys
 
+import attention_cell_cases
 import keras
 import numpy as np
 import pytest
-import recurrent_cases
-from contract_cases import CASES, B, Dv, Tq, as_numpy, every_case, gradients, in_turn, randomise, reloaded
 from decoding_models import attending, ids_of
+from layer_contract import CASES, B, Dv, Tq, as_numpy, every_case, gradients, in_turn, randomise, reloaded
 from tolerances import assert_identical
 
 from keras_attn.decoding import greedy
@@ -86,7 +86,8 @@ def test_fresh_process_loads_files_with_keras_and_keras_attn_alone(tmp_path):
     models = {case.name: (functional(case.make(**case.options), case), arguments(case)) for case in CASES}
     models = {case.name: models[case.name] for case in CASES if not case.own_class}
     models |= {
-        name: (recurrent_cases.functional(name), recurrent_cases.model_inputs()) for name in recurrent_cases.CELLS
+        name: (attention_cell_cases.functional(name), attention_cell_cases.model_inputs())
+        for name in attention_cell_cases.CELLS
     }
     models["decoding"] = greedy(*attending(), start=0, end=1, max_length=7), [ids_of(9)["ids"]]
     for name, (model, given) in models.items():

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backends import COMPILED_MODES, compiled, only_on, x64
-from contract_cases import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
+from layer_contract import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
 from tolerances import assert_close
 
 LEADING = {"rank3": (2,), "rank4": (2, 4), "rank5": (2, 1, 4)}

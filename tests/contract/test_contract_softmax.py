@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import reference
 from backends import compiled, every_compiled_mode, gradients_of, x64
-from contract_cases import as_float64, as_numpy, sentence
 from keras import ops
+from layer_contract import as_float64, as_numpy, sentence
 from tolerances import assert_close, assert_identical
 
 import keras_attn

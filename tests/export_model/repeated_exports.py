@@ -9,10 +9,10 @@ from pathlib import Path
 
 os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
+import all_attention_models
+import attention_loop_models
 import export_models
 import keras
-import loop_models
-import runtime_models
 from keras import layers
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
@@ -53,13 +53,13 @@ def decoder():
 EXPORTS = {
     "adaptive": (export_models.gelu_norm_dropout_conv, {}),
     "portable": (export_models.gelu_norm_dropout_conv, {"lowering": "portable"}),
-    "float16": (runtime_models.block, {"precision": "float16"}),
-    "int8": (runtime_models.block, {"precision": "int8"}),
+    "float16": (all_attention_models.block, {"precision": "float16"}),
+    "int8": (all_attention_models.block, {"precision": "int8"}),
     "weights apart": (wide, {}),
     "recurrent": (export_models.implicit_mask_and_encoders, {}),
     "decoder": (decoder, {}),
-    "loops": (lambda: loop_models.looped(loop_models.Buffered), {}),
-    "convolutions": (runtime_models.convolutions, {}),
+    "loops": (lambda: attention_loop_models.looped(attention_loop_models.Buffered), {}),
+    "convolutions": (all_attention_models.convolutions, {}),
     "subclassed": (export_models.TwoArguments, {"sample_inputs": export_models.two_argument_samples()}),
 }
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from export_models import qkvl
-from unproven import Unproven
+from unchecked_export import Unproven
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model

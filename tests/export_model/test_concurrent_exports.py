@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 from environments import with_support
-from killing import loaded_name, make_bundle, stage
+from kill_exports import loaded_name, make_bundle, stage
 
 WRITER = """
 import json, sys

@@ -4,9 +4,9 @@ import json
 
 import keras
 import onnx
-import providers
+import provider_option
 import pytest
-from runtime_models import three_layers
+from all_attention_models import three_layers
 from text_models import of_texts
 
 import keras_attn
@@ -21,7 +21,7 @@ AT_ONCE = "all examples at once, as sizes ask for it"
 
 @pytest.fixture
 def cuda_is_the_cpu(monkeypatch):
-    if providers.chosen() == "cpu":
+    if provider_option.chosen() == "cpu":
         as_cpu = PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={})
         monkeypatch.setitem(PROVIDERS, "cuda", as_cpu)
 

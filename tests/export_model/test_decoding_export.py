@@ -14,7 +14,7 @@ from decoding_models import (
     of_one_batch,
     recurrent,
 )
-from unproven import Unproven
+from unchecked_export import Unproven
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model

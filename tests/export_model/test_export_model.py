@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
-from bundles import names
 from export_models import additive, dict_inputs_and_outputs, sequential
+from handwritten_bundles import onnx_bundle
 from keras import layers
-from onnx_bundles import onnx_bundle
+from small_bundle import names
 
 import keras_attn
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model, load_bundle
 from keras_attn_export._export import export_model as export_module
-from keras_attn_export._format.inference import run_cases
+from keras_attn_export._format.interruptible_session import run_cases
 from keras_attn_export._lowerings import body_inputs
 from keras_attn_export._onnx.lazy_values import op
 from keras_attn_export._onnxruntime_releases import runs_here

@@ -7,8 +7,8 @@ import keras
 import ml_dtypes
 import numpy as np
 import pytest
-from bundles import small_inputs
-from onnx_bundles import manifest_of
+from handwritten_bundles import manifest_of
+from small_bundle import small_inputs
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle

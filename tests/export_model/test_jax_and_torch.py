@@ -16,8 +16,8 @@ import keras
 import numpy as np
 import pytest
 from environments import with_support
-from interrupts import heeding_interrupts
 from other_backend_models import inputs_of_trained, scaled, trained_model
+from sigint import heeding_interrupts
 from tolerances import assert_close
 
 from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle, verify_bundle

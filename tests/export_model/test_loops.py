@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-from bundles import reseal
-from loop_models import LENGTH, Buffered, Greedy, Leaving, Nested, Refined, looped, samples_of
-from unproven import Unproven
+from attention_loop_models import LENGTH, Buffered, Greedy, Leaving, Nested, Refined, looped, samples_of
+from small_bundle import reseal
+from unchecked_export import Unproven
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
 from keras_attn_export._bundle.first_difference import first_difference

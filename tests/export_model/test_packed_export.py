@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from unproven import Unproven
+from unchecked_export import Unproven
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from recurrent_cases import CELLS, Dm, Dx, inputs_of, made
-from unproven import Unproven
+from attention_cell_cases import CELLS, Dm, Dx, inputs_of, made
+from unchecked_export import Unproven
 
 from keras_attn_export import export_model
 

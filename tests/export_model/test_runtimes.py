@@ -1,9 +1,9 @@
 """Files for any runtime: standard operators alone, which another implementation of ONNX computes too."""
 
+import all_attention_models as models
 import numpy as np
 import onnx
 import pytest
-import runtime_models as models
 from keras import layers
 from onnx.reference import ReferenceEvaluator
 

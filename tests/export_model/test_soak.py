@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles import small_inputs
+from small_bundle import small_inputs
 
 from keras_attn_export import load_bundle
 

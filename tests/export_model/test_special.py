@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from golden import cases_of
+from golden_case_helpers import cases_of
 from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 from shifted_models import shifted
-from variables_kept import variables_kept
+from unchanged_variables_check import variables_kept
 
 import keras_attn
 from keras_attn_export import ParityError, UnsupportedModelError, export_model, verify_bundle

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from golden import cases_of, integers, sequence
+from golden_case_helpers import cases_of, integers, sequence
 from keras import ops
 
 from keras_attn import DotProductAttention, MultiHeadAttention

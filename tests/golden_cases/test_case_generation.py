@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from export_models import additive, dict_inputs_and_outputs, per_query_lengths, qkvl
-from golden import cases_of, integers, sequence
+from golden_case_helpers import cases_of, integers, sequence
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, DotProductAttention

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs, nested_model
-from golden import cases_of, integers, rounding, sequence, usual
+from golden_case_helpers import cases_of, integers, rounding, sequence, usual
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention

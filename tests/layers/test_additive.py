@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_numpy
 from keras import ops
+from layer_contract import as_numpy
 from tolerances import assert_close
 
 from keras_attn import AdditiveAttention

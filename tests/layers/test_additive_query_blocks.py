@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import reference
 from backends import BACKEND, COMPILED_MODES, MODES, compiled, gradients_of, only_on, precision_of, x64
-from contract_cases import additive_score_of, as_numpy, call, gradients, randomise
 from keras import ops
+from layer_contract import additive_score_of, as_numpy, call, gradients, randomise
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, masked_softmax

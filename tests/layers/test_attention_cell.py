@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_float64, randomise, reloaded
+from attention_cell_cases import CELLS, UNITS, B, Dm, Dx, Tk, arrays, inputs_of, made
 from keras import layers, ops
-from recurrent_cases import CELLS, UNITS, B, Dm, Dx, Tk, arrays, inputs_of, made
+from layer_contract import as_float64, randomise, reloaded
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention

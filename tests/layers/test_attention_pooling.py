@@ -5,8 +5,8 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
-from contract_cases import Evaluator, as_numpy, normal, randomise
 from keras import ops
+from layer_contract import Evaluator, as_numpy, normal, randomise
 from tolerances import assert_close, assert_identical
 
 from keras_attn import (

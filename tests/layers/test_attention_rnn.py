@@ -2,14 +2,28 @@
 
 from functools import partial
 
+import attention_cell_cases
 import keras
 import numpy as np
 import pytest
-import recurrent_cases
+from attention_cell_cases import (
+    CELLS,
+    INPUT_LENS,
+    LENGTHS,
+    UNITS,
+    B,
+    Dm,
+    Dx,
+    T,
+    Tk,
+    arrays,
+    inputs_of,
+    made,
+    one_by_one,
+)
 from backends import COMPILED_MODES, FIT_MODES, MODES, compiled, mask_of
-from contract_cases import as_numpy, randomise, reloaded
 from keras import layers, ops
-from recurrent_cases import CELLS, INPUT_LENS, LENGTHS, UNITS, B, Dm, Dx, T, Tk, arrays, inputs_of, made, one_by_one
+from layer_contract import as_numpy, randomise, reloaded
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention
@@ -263,7 +277,7 @@ def in_turn(*names):
 @pytest.mark.slow
 @in_turn("location", "luong")
 def test_fit_with_dropout_changes_every_weight(name, jit_compile):
-    model = recurrent_cases.functional(name)
+    model = attention_cell_cases.functional(name)
     rnn = model.get_layer("decode")
     attention = rnn.cell.attention
     options = {**attention.get_config(), "dropout": 0.3, "seed": 3}
@@ -273,7 +287,7 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
     model = keras.Model([inputs, memory, lengths, input_lens], rnn(inputs, memory, lengths, input_lens=input_lens))
     before = [as_numpy(variable) for variable in model.trainable_variables]
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
-    history = model.fit(recurrent_cases.model_inputs(), np.ones((B, T, rnn.cell.output_size)), epochs=3, verbose=0)
+    history = model.fit(attention_cell_cases.model_inputs(), np.ones((B, T, rnn.cell.output_size)), epochs=3, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
     for variable, old in zip(model.trainable_variables, before, strict=True):
         assert np.any(as_numpy(variable) != old), variable.path
@@ -283,8 +297,8 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
 @in_turn("location", "bahdanau", "heads")
 def test_fit_without_masks_changes_weights(name, jit_compile):
     """XLA takes the gradient of a projection in the loop."""
-    made_of = recurrent_cases.functional(name).get_layer("decode").cell
-    inputs, memory, *_ = recurrent_cases.model_inputs()
+    made_of = attention_cell_cases.functional(name).get_layer("decode").cell
+    inputs, memory, *_ = attention_cell_cases.model_inputs()
     x, m = (keras.Input((None, each.shape[-1])) for each in (inputs, memory))
     model = keras.Model([x, m], layers.Dense(1)(AttentionRNN(made_of)(x, m)))
     before = as_numpy(made_of.attention.W_q.kernel)

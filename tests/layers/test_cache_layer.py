@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import B, Dv, Tk, Tq, as_numpy, every_case, every_variant, outputs, reloaded
+from layer_contract import B, Dv, Tk, Tq, as_numpy, every_case, every_variant, outputs, reloaded
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 from backends import FIT_MODES, only_on
-from contract_cases import as_numpy
 from keras import layers, ops
+from layer_contract import as_numpy
 from matplotlib import image
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention, MultiHeadAttention

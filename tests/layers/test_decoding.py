@@ -7,7 +7,6 @@ import backends
 import keras
 import numpy as np
 import pytest
-from contract_cases import reloaded
 from decoding_models import (
     END,
     END_GROWING,
@@ -34,6 +33,7 @@ from decoding_models import (
     with_modes,
 )
 from keras import layers, ops
+from layer_contract import reloaded
 
 from keras_attn.decoding import beam, greedy
 from keras_attn.decoding._greedy import GreedyDecoding

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from backends import gradients_of, only_on
-from contract_cases import Evaluator, as_numpy, randomise
 from keras import ops
+from layer_contract import Evaluator, as_numpy, randomise
 from tolerances import assert_close, assert_identical
 
 from keras_attn import BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention

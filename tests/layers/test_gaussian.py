@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from contract_cases import as_numpy, normal, outputs
+from layer_contract import as_numpy, normal, outputs
 from tolerances import assert_close, assert_identical
 
 from keras_attn import DotProductAttention, GaussianAttention

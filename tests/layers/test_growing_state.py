@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 from backends import COMPILED_MODES, compiled, gradients_of
-from contract_cases import CASES, VARIANTS, as_numpy, in_turn, normal, outputs, reloaded
 from keras import ops
+from layer_contract import CASES, VARIANTS, as_numpy, in_turn, normal, outputs, reloaded
 from tolerances import assert_close, assert_identical
 
 from keras_attn import (

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import reference
 from backends import gradients_of
-from contract_cases import as_float64, as_numpy, randomise
 from keras import ops
+from layer_contract import as_float64, as_numpy, randomise
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from backends import only_on
 from keras import ops
-from textbook_apart import Apart
+from textbook_subprocess import Apart
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention, migrate

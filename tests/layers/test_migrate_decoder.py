@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 from backends import only_on
-from contract_cases import reloaded
 from keras import layers, ops
+from layer_contract import reloaded
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import reference
 from backends import MODES, compiled, only_on
-from contract_cases import as_numpy, randomise, reloaded, sentence
 from keras import ops
+from layer_contract import as_numpy, randomise, reloaded, sentence
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, CosineAttention, DotProductAttention, MultiHeadAttention

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 from backends import carrying, compiled, every_mode, mask_of, only_on, x64
-from contract_cases import as_numpy, reloaded
 from keras import ops
+from layer_contract import as_numpy, reloaded
 from tolerances import assert_close, assert_identical
 from traced_models import onnx_outputs
 

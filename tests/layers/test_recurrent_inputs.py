@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import sentence
+from attention_cell_cases import CELLS, UNITS, B, Dm, Dx, T, Tk, inputs_of, made
 from keras import layers
-from recurrent_cases import CELLS, UNITS, B, Dm, Dx, T, Tk, inputs_of, made
+from layer_contract import sentence
 
 from keras_attn import DotProductAttention
 from keras_attn._recurrent.cell import AttentionCell

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from backends import MODES, compiled, gradients_of
-from contract_cases import as_numpy, sentence
 from keras import ops
+from layer_contract import as_numpy, sentence
 from tolerances import assert_close, assert_identical
 
 from keras_attn import RelativePositionBias

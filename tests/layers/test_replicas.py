@@ -2,8 +2,8 @@
 
 import keras
 import numpy as np
-from contract_cases import as_numpy
 from keras import ops
+from layer_contract import as_numpy
 from tolerances import assert_identical
 
 from keras_attn import DotProductAttention

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 from backends import MODES, carrying, compiled, gradients_of, mask_of, only_on, precision_of, x64
-from contract_cases import as_numpy, normal, reloaded, sentence
 from keras import ops
+from layer_contract import as_numpy, normal, reloaded, sentence
 from tolerances import assert_close, assert_identical
 from traced_models import onnx_outputs
 

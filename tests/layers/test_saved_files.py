@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_numpy, reloaded
+from layer_contract import as_numpy, reloaded
 from tolerances import assert_close, assert_identical
 
 import keras_attn

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import reference
 from backends import gradients_of
-from contract_cases import CASES, B, Tk, Tq, as_numpy, expected, outputs
 from keras import ops
+from layer_contract import CASES, B, Tk, Tq, as_numpy, expected, outputs
 from tolerances import assert_close
 
 from keras_attn import DotProductAttention, MultiHeadAttention

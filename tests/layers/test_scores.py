@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import reference
 from backends import gradients_of
-from contract_cases import as_numpy, normal
 from keras import ops
+from layer_contract import as_numpy, normal
 from tolerances import assert_close, assert_identical
 
 from keras_attn import BilinearAttention, CosineAttention

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 from backends import compiled, every_compiled_mode, gradients_of, only_on
-from contract_cases import as_numpy, randomise
 from keras import ops
+from layer_contract import as_numpy, randomise
 from tolerances import assert_close, assert_identical
 
 from keras_attn import (

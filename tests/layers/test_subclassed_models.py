@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from contract_cases import as_numpy, normal, reloaded
+from layer_contract import as_numpy, normal, reloaded
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention, MaskedSoftmax, MultiHeadAttention, masked_softmax

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contract_cases import as_numpy
+from layer_contract import as_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import attention_entropy, coverage

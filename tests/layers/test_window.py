@@ -1,7 +1,7 @@
 """Sliding windows beyond the contract, which puts one with every other mask."""
 
 import pytest
-from contract_cases import normal
+from layer_contract import normal
 
 from keras_attn import DotProductAttention
 

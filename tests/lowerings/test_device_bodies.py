@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-import providers
+import provider_option
 import pytest
 from lowered_calls import PLANS, Plan, assert_right, model_of, session
 from onnx import TensorProto
@@ -101,7 +101,7 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     kinds = [{node.op_type for node in all_nodes(each.g)} & {"Scan", *OPERATORS} for each in decision.attribute]
     assert many in kinds
     assert any(each in kinds for each in few)
-    run = providers.opened(model_of(plan.call(), function, opset)).run
+    run = provider_option.opened(model_of(plan.call(), function, opset)).run
     for sizes in ((5, 5), (6, 6), (5, 4), (7, 6)):
         assert_right(plan, plan.inputs(*sizes), run=run)
 

@@ -9,7 +9,7 @@ import pytest
 from export_models import qkvl
 from keras import layers
 from traced_models import run
-from unproven import Unproven
+from unchecked_export import Unproven
 
 from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model

@@ -5,7 +5,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, shared_layer
-from unproven import Unproven
+from unchecked_export import Unproven
 
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, MultiHeadAttention
 from keras_attn._pooling.composite import current_evaluator

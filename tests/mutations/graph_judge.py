@@ -10,7 +10,7 @@ import numpy as np
 from keras_attn_export import Bundle, ExportError, verify_bundle
 from keras_attn_export._bundle.bundle_files import seal
 from keras_attn_export._format.compare import scale_of
-from keras_attn_export._format.inference import open_session, run_session
+from keras_attn_export._format.interruptible_session import open_session, run_session
 from keras_attn_export._format.manifest import Manifest
 from keras_attn_export._format.names import MANIFEST, MODEL
 

@@ -13,11 +13,11 @@ from typing import Any
 import keras
 import numpy as np
 import onnx
+from attention_loop_models import Nested, looped
 from decoder_export_models import bias_of_pairs, bias_of_positions, step_of_a_growing_state, step_of_fixed_capacity
 from decoding_models import END, START, attending
-from loop_models import Nested, looped
-from proof_models import MODELS as PROOF_MODELS
-from proof_models import ProofModel, perturbed
+from hard_to_check_models import MODELS as PROOF_MODELS
+from hard_to_check_models import ProofModel, perturbed
 from zoo import ZOO
 
 from keras_attn.decoding import greedy

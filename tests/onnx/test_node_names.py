@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import tensorflow as tf
 import tf2onnx
+from converted_functions import Converted
 from onnx import TensorProto, helper, numpy_helper
-from traced_functions import Converted
 
 from keras_attn_export._onnx.node_names import rename
 

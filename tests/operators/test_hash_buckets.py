@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import tensorflow as tf
-from traced_functions import Converted
+from converted_functions import Converted
 
 CHARACTERS = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
 WORDS = ["", "a", "ü", "你好", "👩\u200d👧", "Straße 3", "x" * 40, "Don't, won't; 3.14 (x)!\t" * 4]

@@ -6,7 +6,7 @@ import string
 import numpy as np
 import pytest
 import tensorflow as tf
-from traced_functions import Converted
+from converted_functions import Converted
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._golden_cases.random_texts import ODD

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from converted_functions import Converted
 from keras import ops
-from traced_functions import Converted
 
 from keras_attn_export import UnsupportedModelError
 

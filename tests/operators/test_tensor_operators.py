@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from traced_functions import Converted
+from converted_functions import Converted
 
 X, PART = np.arange(24, dtype="float32").reshape(2, 3, 4), -np.ones((2, 1, 2), "float32")
 

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
+from converted_functions import Converted
 from onnx import numpy_helper, parser
-from traced_functions import Converted
 from traced_models import changed, run
 
 from keras_attn_export._onnx.graph_edits import drop_unread

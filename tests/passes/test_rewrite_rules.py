@@ -10,7 +10,7 @@ import pytest
 import traced_models
 from keras import layers, ops
 from onnx import helper, numpy_helper, parser
-from small_graphs import small_graph
+from onnx_text import small_graph
 from traced_models import optimized, run
 
 from keras_attn_export import export_model

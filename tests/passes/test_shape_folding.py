@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from small_graphs import small_graph
+from onnx_text import small_graph
 from traced_models import run
 
 from keras_attn_export._passes.shape_folding import with_known_sizes

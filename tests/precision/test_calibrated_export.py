@@ -5,8 +5,8 @@ import json
 import keras
 import numpy as np
 import pytest
-from bundles import read_manifest
 from keras import layers
+from small_bundle import read_manifest
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
-from bundles import python, small_model
 from keras import layers
 from onnx import numpy_helper
+from small_bundle import python, small_model
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention

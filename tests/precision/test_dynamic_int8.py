@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from keras import layers
-from small_graphs import small_graph
+from onnx_text import small_graph
 from traced_models import optimized, run
 
 from keras_attn_export import ParityError, export_model

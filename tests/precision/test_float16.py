@@ -5,7 +5,7 @@ import onnx
 import pytest
 from lowered_calls import Plan, model_of
 from onnx import TensorProto
-from small_graphs import small_graph
+from onnx_text import small_graph
 from traced_models import run
 
 from keras_attn_export._lowering_names import BATCHED

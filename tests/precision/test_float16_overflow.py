@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 from lowered_calls import Plan, model_of
 from onnx.reference import ReferenceEvaluator
-from small_graphs import small_graph
+from onnx_text import small_graph
 
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._format.names import MODEL, Case

@@ -7,11 +7,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
-from small_graphs import small_graph
+from onnx_text import small_graph
 from traced_models import optimized, run
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._format.inference import run_cases
+from keras_attn_export._format.interruptible_session import run_cases
 from keras_attn_export._format.names import Case
 from keras_attn_export._format.parity_report import compared
 from keras_attn_export._onnx.traced_model import Traced

@@ -1,7 +1,7 @@
 """Bundles of hand-written graphs with golden cases, which take milliseconds to write."""
 
-from bundles import reseal
-from onnx_bundles import onnx_bundle
+from handwritten_bundles import onnx_bundle
+from small_bundle import reseal
 
 from keras_attn_export import load_bundle
 from keras_attn_export._format.case_writing import save_cases

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bundles import finished
+from small_bundle import finished
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "web"

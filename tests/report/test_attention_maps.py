@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from onnx_bundles import manifest_of
+from handwritten_bundles import manifest_of
 
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.names import Case

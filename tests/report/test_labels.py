@@ -1,7 +1,7 @@
 """Labels of ids and classes."""
 
 import pytest
-from onnx_bundles import manifest_of
+from handwritten_bundles import manifest_of
 
 from keras_attn_export import InputError
 from keras_attn_export._format.manifest import Spec

@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 import pytest
-from bundles import small_inputs
-from onnx_bundles import manifest_of
+from handwritten_bundles import manifest_of
+from small_bundle import small_inputs
 
 from keras_attn_export import ExportError, load_bundle
 from keras_attn_export._format.cases import load_cases

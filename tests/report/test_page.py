@@ -9,8 +9,8 @@ import re
 
 import numpy as np
 import pytest
-from bundles import alter_manifest, names, reseal, small_inputs
 from golden_bundles import golden_bundle
+from small_bundle import alter_manifest, names, reseal, small_inputs
 
 from keras_attn_export import Bundle, ExportError, InputError, load_bundle
 from keras_attn_export._format.names import Case

@@ -11,8 +11,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from handwritten_bundles import onnx_bundle
 from keras import layers
-from onnx_bundles import onnx_bundle
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn_export import BundleError, InputError, UnsupportedModelError, export_model, load_bundle

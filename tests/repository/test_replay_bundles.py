@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from bundles import PACKAGES, python, reseal
 from onnx import numpy_helper
+from small_bundle import PACKAGES, python, reseal
 
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES, MODEL

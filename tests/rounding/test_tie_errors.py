@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from golden import rounding
+from golden_case_helpers import rounding
 from keras import layers
 
 from keras_attn_export import export_model

@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import all_attention_models as models
 import pytest
-import runtime_models as models
 
 from keras_attn_export import export_model
 from keras_attn_export._onnxruntime_releases import release_of

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 
+import all_attention_models as models
 import numpy as np
 import pytest
-import runtime_models as models
 from keras import layers
 
 from keras_attn_export import BundleError, ExportError, export_model, verify_bundle

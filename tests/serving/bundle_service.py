@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_attn_export._format.script import verify_script
+from keras_attn_export._format.verify_script import verify_script
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = ROOT / "examples" / "serve_bundle.py"

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from bundle_service import GOOD, ROOT, answer, running, start
-from bundles import assert_one_line, flip_byte, read_manifest
+from small_bundle import assert_one_line, flip_byte, read_manifest
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import export_model

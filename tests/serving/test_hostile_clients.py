@@ -12,7 +12,7 @@ import bundle_service
 import numpy as np
 import pytest
 from bundle_service import running
-from onnx_bundles import COUNTING, ENDLESS, onnx_bundle
+from handwritten_bundles import COUNTING, ENDLESS, onnx_bundle
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from decoding_models import END, LENGTH, START, TOKENS, WIDTH, attending, draw_weights, ids_of, recurrent
 from export_models import TwoArguments
-from golden import cases_of
+from golden_case_helpers import cases_of
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, DotProductAttention, MaskedSoftmax, MultiHeadAttention

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 from tolerances import assert_close
-from unproven import Unproven
+from unchecked_export import Unproven
 
 from keras_attn import DotProductAttention
 from keras_attn_export import export_model

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from converted_functions import Converted
 from keras import ops
-from traced_functions import Converted
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 BRANCHES = (lambda x, y: x * 2, lambda x, y: y - x, lambda x, y: -x, lambda x, y: x + y)

@@ -9,9 +9,9 @@ from typing import Any
 
 import keras
 import numpy as np
+from hard_to_check_models import perturbed
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
-from proof_models import perturbed
 
 import keras_attn
 

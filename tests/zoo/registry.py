@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from proof_models import perturbed
+from hard_to_check_models import perturbed
 
 Samples = Callable[[], Mapping[str, np.ndarray]]
 HALF = ("float16", "int8")

@@ -9,7 +9,7 @@ from importlib import import_module
 import keras
 import numpy as np
 import pytest
-from variables_kept import variables_kept
+from unchanged_variables_check import variables_kept
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.dtypes import decoded

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import tensorflow as tf
-from traced_functions import Converted
+from converted_functions import Converted
 
 from keras_attn_export import UnsupportedModelError, export_model
 from keras_attn_export._golden_cases.random_texts import ODD

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from proof_models import perturbed
-from variables_kept import variables_kept
+from hard_to_check_models import perturbed
+from unchanged_variables_check import variables_kept
 
 from keras_attn_export import ExportError, export_model
 

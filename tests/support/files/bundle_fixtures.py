@@ -4,7 +4,7 @@ import shutil
 import warnings
 
 import pytest
-from bundles import small_model
+from small_bundle import small_model
 
 from keras_attn_export import export_model
 

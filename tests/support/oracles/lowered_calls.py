@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import onnx
-import providers
+import provider_option
 from onnx import TensorProto, helper, inliner
 from reference import NORMALIZERS
 from tolerances import assert_close, assert_identical
@@ -316,7 +316,7 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
 
     A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
     """
-    call, provider = plan.call(), provider or Options(provider=providers.chosen()).written_for
+    call, provider = plan.call(), provider or Options(provider=provider_option.chosen()).written_for
     if provider != "cpu":
         form = lowering_choice.lowering_of(call, "adaptive" if form in ("large", BATCHED) else form, provider)
     if form == "large":
@@ -325,7 +325,7 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
         written = lowering_choice.function_of(
             call, form, opset, "cuda" if form == BATCHED else provider, only_large=True
         )
-    return providers.opened(model_of(call, written, opset, precision))
+    return provider_option.opened(model_of(call, written, opset, precision))
 
 
 def model_of(call, written, opset=18, precision="float32"):

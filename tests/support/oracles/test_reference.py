@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reference
-from layer_tests import own_imports
+from backend_neutral_tests import own_imports
 from tolerances import assert_close
 
 LN2, LN3, LN5 = np.log(2.0), np.log(3.0), np.log(5.0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bundles import assert_one_line, small_inputs
+from small_bundle import assert_one_line, small_inputs
 
 from keras_attn_export._cli.main import main
 

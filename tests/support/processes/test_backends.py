@@ -6,10 +6,10 @@ import sys
 import keras
 import numpy as np
 import pytest
+from backend_neutral_tests import SUPPORT, imports, is_layer_test
 from backends import carrying, compiled, every_mode, gradients_of, mask_of
-from contract_cases import as_numpy
 from keras import ops
-from layer_tests import SUPPORT, imports, is_layer_test
+from layer_contract import as_numpy
 from tolerances import assert_close, assert_identical
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from _files import THEIRS, of_keras
 from _models import KerasMultiHead, ours, rest_of_block, theirs
 from _plans import Plan
-from cheap_exports import WorkerRun
-from contract_cases import CASES, VARIANTS
+from fast_exports import WorkerRun
+from layer_contract import CASES, VARIANTS
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn.decoding import greedy

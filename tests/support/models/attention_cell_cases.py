@@ -2,8 +2,8 @@
 
 import keras
 import numpy as np
-from contract_cases import randomise
 from keras import layers
+from layer_contract import randomise
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
 from keras_attn._layers.location_sensitive import LocationSensitiveAttention

@@ -16,7 +16,7 @@ import pytest
 import tolerances
 
 from keras_attn_export import Bundle, export_model, verify_bundle
-from keras_attn_export._format.inference import open_session
+from keras_attn_export._format.interruptible_session import open_session
 from keras_attn_export._format.names import MODEL, ExportError
 from keras_attn_export._format.providers import PROVIDERS
 from keras_attn_export._format.session import check_placement

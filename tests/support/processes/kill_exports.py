@@ -1,7 +1,7 @@
 """Script: stop exports at every line of `atomic_writes.py`, and check the bundle that is left.
 
-`python killing.py FOLDER` prints JSON. It is a process of its own since it forks for each line: a fork needs a process
-with few threads, in which slow imports are done.
+`python kill_exports.py FOLDER` prints JSON. It is a process of its own since it forks for each line: a fork needs a
+process with few threads, in which slow imports are done.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
-from onnx_bundles import manifest_of
+from handwritten_bundles import manifest_of
 
 from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle import atomic_writes

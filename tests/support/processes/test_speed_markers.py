@@ -26,4 +26,4 @@ def test_without_path_and_mark_only_unmarked_tests_run(pytester, arguments, pass
     pytester.makeini("[pytest]\ntestpaths = test_three.py\nmarkers =\n    slow\n    nightly")
     pytester.makepyfile(test_three=TESTS)
     pytester.mkdir("folder").joinpath("test_more.py").write_text(TESTS)
-    pytester.runpytest("-p", "speeds", *arguments).assert_outcomes(passed=passed, deselected=3 - passed)
+    pytester.runpytest("-p", "speed_markers", *arguments).assert_outcomes(passed=passed, deselected=3 - passed)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import keras
 import numpy as np
-from bundles import small_model
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
+from small_bundle import small_model
 
 Arrays = dict[str, np.ndarray]
 

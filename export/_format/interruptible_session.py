@@ -17,7 +17,7 @@ import numpy as np
 from . import session
 from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_line
 from .providers import PROVIDERS, provider_of, short_name
-from .signals import interruptible
+from .stop_signals import interruptible
 
 # What to install for a provider, after "then". Others need an onnxruntime that is built with them.
 _PACKAGES = {

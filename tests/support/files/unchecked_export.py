@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import keras
 
-from keras_attn_export._format.inference import open_session, run_session
+from keras_attn_export._format.interruptible_session import open_session, run_session
 from keras_attn_export._lowering_names import ADAPTIVE, PORTABLE
 from keras_attn_export._lowerings.lower_model import _is_written_plainly, _lowered, _sized, _traced, takes_rotations
 from keras_attn_export._onnx.model_files import write

@@ -1,5 +1,5 @@
 import pytest
-from needs import command_for
+from needs_marker import command_for
 
 pytest_plugins = ("pytester",)
 
@@ -24,7 +24,7 @@ def test_of_modules_that_are_installed():
 def test_a_missing_module_skips_its_tests_before_fixtures(pytester):
     pytester.makeini("[pytest]\nmarkers =\n    needs(name, ...): a module or a program")
     pytester.makepyfile(TESTS)
-    done = pytester.runpytest("-p", "needs", "-ra", "--strict-markers")
+    done = pytester.runpytest("-p", "needs_marker", "-ra", "--strict-markers")
     done.assert_outcomes(passed=1, skipped=3)
     done.stdout.fnmatch_lines("SKIPPED [[]3[]] *: needs no_such_module: scripts/setup dev")
 

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import onnxruntime
 import pytest
-from bundles import small_inputs
-from onnx_bundles import onnx_bundle
+from handwritten_bundles import onnx_bundle
+from small_bundle import small_inputs
 
 from keras_attn_export import BundleError, ExportError, ProviderError
-from keras_attn_export._format.inference import check_provider, open_session, run_session
+from keras_attn_export._format.interruptible_session import check_provider, open_session, run_session
 from keras_attn_export._format.names import MODEL
 from keras_attn_export._format.providers import PROVIDERS, provider_of, short_name
 from keras_attn_export._format.session import check_placement
-from keras_attn_export._format.signals import stopping_at_signals
+from keras_attn_export._format.stop_signals import stopping_at_signals
 
 HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 needs_no_cuda = pytest.mark.skipif(

@@ -5,7 +5,7 @@ import json
 import lowered_calls
 import numpy as np
 import onnxruntime
-import providers
+import provider_option
 import pytest
 from tolerances import TOLERANCES
 
@@ -20,17 +20,17 @@ PLAN = lowered_calls.Plan(lengths="examples")
 def on_cuda(monkeypatch):
     """As `--provider cuda` on a machine that has it, where the CPU stands for it."""
     monkeypatch.setitem(PROVIDERS, "cuda", PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={}))
-    monkeypatch.setattr(providers, "_chosen", "cpu")
+    monkeypatch.setattr(provider_option, "_chosen", "cpu")
     for dtype, tolerance in TOLERANCES.items():
         monkeypatch.setitem(TOLERANCES, dtype, tolerance)
-    providers.choose("cuda")
+    provider_option.choose("cuda")
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is here")
 def test_a_provider_that_is_absent_ends_the_run(monkeypatch):
-    monkeypatch.setattr(providers, "_chosen", "cpu")
+    monkeypatch.setattr(provider_option, "_chosen", "cpu")
     with pytest.raises(pytest.UsageError, match=r"^--provider cuda: This onnxruntime has no CUDAExecutionProvider"):
-        providers.choose("cuda")
+        provider_option.choose("cuda")
 
 
 @pytest.mark.usefixtures("on_cuda")

@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from bundles import PACKAGES, alter_golden_outputs, assert_one_line, flip_byte, python, read_manifest
+from small_bundle import PACKAGES, alter_golden_outputs, assert_one_line, flip_byte, python, read_manifest
 
 from keras_attn_export import BundleError, ExportError, verify_bundle
-from keras_attn_export._format import script
 from keras_attn_export._format.names import CASES, MODEL
+from keras_attn_export._format.verify_script import verify_script
 
 MAX_LINES = 480
 
@@ -22,7 +22,7 @@ def verified(bundle, *arguments):
 
 
 def test_script_is_short_and_needs_numpy_and_onnxruntime_only(bundle):
-    text = script.verify_script()
+    text = verify_script()
     assert (bundle / "verify.py").read_text(encoding="utf-8") == text
     assert text.count("\n") <= MAX_LINES
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -111,7 +111,7 @@ def test_unknown_provider_is_wrong_usage(bundle):
 
 
 def test_old_python_is_named_in_one_sentence():
-    text = script.verify_script()
+    text = verify_script()
     ast.parse(text, feature_version=(3, 8))  # old releases parse the whole file before they run the first line
     code = "import sys; sys.version_info = (3, 10, 12); exec(sys.stdin.read())"
     result = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False)
