@@ -238,4 +238,4 @@ def mutate_graphs(session: nox.Session) -> None:
     """Puts faults into exported ONNX files, and fails when one that changes an answer is verified as a match."""
     session.run("scripts/setup", "dev", external=True)
     environment = {"PYTHONPATH": SUPPORT, "TF_CPP_MIN_LOG_LEVEL": "3", "TF2ONNX_CATCH_ERRORS": "FALSE"}
-    session.run(".venv/bin/python", "-m", "mutations.graphs", *session.posargs, env=environment, external=True)
+    session.run(".venv/bin/python", "-m", "mutations.mutate_graphs", *session.posargs, env=environment, external=True)

@@ -33,7 +33,7 @@ try:
     settings.log_severity_level = 4  # errors are raised as well
     settings.intra_op_num_threads = 1  # a request runs on one core; all requests share the session
     session = open_session(bundle / "model.onnx", session_options=settings)
-except ExportError as error:
+except (ExportError, OSError) as error:
     raise SystemExit(f"error: {printable(str(error))}") from None
 if "errors" in [spec["name"] for spec in manifest["outputs"]]:
     raise SystemExit("error: an output is called `errors`, as the reasons in an answer are. Rename the output.")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ._errors import ExportError
-from ._format.manifest import older_onnxruntime
+from ._format.files import older_onnxruntime
 from ._lowering_names import ADAPTIVE, BATCHED, PORTABLE, asked_by
 
 FUSED_OPSET = 24

@@ -15,9 +15,8 @@ MAX_FILLS = 8  # different fill values in one output
 def compare(case: Case, actual: Arrays, tolerance: Mapping[str, float], lenience: float = 1.0) -> list[dict[str, Any]]:
     """Compare the outputs of one case and return one row for each output.
 
-    A float matches if its difference is at most the largest of `tolerance["absolute"]`, `tolerance["relative"] *
-    scale_of(expected)`, and `lenience` times its rounding limit. NaN and infinities must be at the same positions.
-    Integers, booleans and strings must be equal, except where rounding can change them.
+    A float may differ by `tolerance["absolute"]`, `tolerance["relative"] * scale_of(expected)` or `lenience` times its
+    rounding limit, whichever is largest. All else must be equal, except elements that rounding can change.
     """
     rows = []
     for name in dict.fromkeys([*case.outputs, *actual]):

@@ -1,7 +1,9 @@
 """Files of a bundle: the manifest and the SHA-256 digests in it."""
 
 import hashlib
+import importlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,11 @@ IGNORED, CACHE_FOLDER = (".DS_Store", "Thumbs.db"), "__pycache__"  # file manage
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a bundle, or raise `BundleError` if any file is missing, altered or unlisted."""
+    """Return the manifest, or raise `BundleError` if a file is missing, altered or unlisted, or onnxruntime too old."""
     manifest = read_manifest_file(folder)
+    lowest = manifest["lowest_onnxruntime"]
+    if installed := older_onnxruntime(lowest):
+        raise BundleError(f"{folder} needs onnxruntime {lowest} or newer, and {installed} is installed. Upgrade it.")
     check_files(folder, manifest["sha256"])
     return manifest
 
@@ -24,32 +29,41 @@ def read_manifest_file(folder: Path) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
         manifest = json.loads(raw)
-        version = manifest["schema_version"]
+        version, is_altered = manifest["schema_version"], raw != manifest_bytes(manifest)
     except OSError as error:
         raise BundleError(f"No bundle at {folder}: cannot read {MANIFEST} ({error.strerror}).") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BundleError(
-            f"{path} is not a bundle's manifest ({type(error).__name__}). Export the model again."
-        ) from error
-    if version != SCHEMA_VERSION:
-        remedy = "Export the model again" if version in (1, 2) else "Upgrade keras-attn"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BundleError(f"{path} is not a bundle's manifest ({type(error).__name__}). Export it again.") from error
+    if type(version) is not int or version != SCHEMA_VERSION:
+        remedy = "Export the model again, or upgrade keras-attn"
         raise BundleError(f"{path} has schema version {version!r}, and this reader needs {SCHEMA_VERSION}. {remedy}.")
-    if raw != manifest_bytes(manifest):
+    if is_altered:
         raise BundleError(f"{path} is not the file that was exported: it does not match its own `{DIGEST}`.")
     return dict(manifest)
+
+
+def older_onnxruntime(lowest: str) -> str | None:
+    """Return the version of the installed onnxruntime if it is older than `lowest`, else None."""
+    try:
+        installed = str(importlib.import_module("onnxruntime").__version__)
+    except (ImportError, AttributeError):
+        return None
+    release = [int(number) for number in re.findall("[0-9]+", installed)[:2]]
+    return installed if release and release < [int(number) for number in lowest.split(".")] else None
 
 
 def manifest_bytes(content: Mapping[str, Any]) -> bytes:
     """Return the bytes of the manifest file; its last entry is the digest of the others."""
     entries = {name: value for name, value in content.items() if name != DIGEST}
-    encoded = (json.dumps(entries, indent=2) + "\n").encode("ascii")
+    encoded = (json.dumps(entries, indent=2, allow_nan=False) + "\n").encode("ascii")
     digest = hashlib.sha256(encoded).hexdigest()
     return encoded.removesuffix(b"\n}\n") + f',\n  "{DIGEST}": "{digest}"\n}}\n'.encode("ascii")
 
 
 def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
     """Raise `BundleError` unless a folder has the listed files and no others, with the listed SHA-256 digests."""
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir() and path.name not in IGNORED)
+    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    paths = (path.relative_to(folder) for path in files if path.name not in IGNORED)
     names = {path.as_posix() for path in paths if CACHE_FOLDER not in path.parent.parts}
     if missing := hashes.keys() - names:
         raise BundleError(f"{folder} is incomplete: {min(missing)} is missing.")

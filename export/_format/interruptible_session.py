@@ -5,7 +5,6 @@ The script in a bundle uses `session` itself.
 
 import contextlib
 import ctypes
-import io
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -129,17 +128,14 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list
 @contextlib.contextmanager
 def _remedies(provider: str) -> Iterator[None]:
     """Add the reason and the remedy to errors of opening and running a session."""
-    printed = io.StringIO()  # `onnxruntime.preload_dlls` prints the libraries that it cannot load
-    is_cuda = short_name(provider) == "cuda"
     try:
-        with contextlib.redirect_stdout(printed) if is_cuda else contextlib.nullcontext():
-            yield
+        yield
     except BundleError as error:
         raise _loading_error(error, provider) from error.__cause__
     except ProviderError as error:
         if "fell back" not in str(error):  # the message of `session.open_session`
             raise
-        raise ProviderError(" ".join(filter(None, [str(error), *_cuda_reasons(provider, printed)]))) from error
+        raise ProviderError(" ".join(filter(None, [str(error), *_cuda_reasons(error, provider)]))) from error
     except ExportError as error:
         if short_name(provider) == "cuda":
             raise _running_error(error) from error.__cause__
@@ -178,7 +174,7 @@ def _loading_error(error: BundleError, provider: str) -> ExportError:
     return BundleError(f"{subject}: {reason}. {remedy}")
 
 
-def _cuda_reasons(provider: str, printed: io.StringIO) -> list[str]:
+def _cuda_reasons(error: ProviderError, provider: str) -> list[str]:
     """Return sentences that explain a fallback from CUDA: the CUDA release, the missing library, its package."""
     if short_name(provider) != "cuda":
         return []
@@ -187,7 +183,7 @@ def _cuda_reasons(provider: str, printed: io.StringIO) -> list[str]:
     release = getattr(ort, "cuda_version", "")
     return [
         f"It is built for CUDA {release}." if release else "",
-        first_line(printed.getvalue()) or _missing_library(ort),
+        _missing_library(ort) if str(error).endswith("was requested.") else "",
         'Its libraries come with pip install "onnxruntime-gpu[cuda,cudnn]".',
     ]
 

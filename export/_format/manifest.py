@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .dtypes import DTYPES
-from .files import check_files, read_manifest_file
+from .files import check_files, older_onnxruntime, read_manifest_file
 from .names import CASES, MANIFEST, MODEL, SCHEMA_VERSION, BundleError
 
 
@@ -180,7 +180,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         lowest = content["lowest_onnxruntime"]
         if installed := older_onnxruntime(lowest):
             raise BundleError(
-                f"{folder} needs onnxruntime {lowest} or newer, and {installed} is installed. Upgrade onnxruntime."
+                f"{folder} needs onnxruntime {lowest} or newer, and {installed} is installed. Upgrade it."
             )
         check_files(folder, content["sha256"])
     except OSError as error:
@@ -203,14 +203,3 @@ def checked_entries(folder: Path) -> dict[str, Any]:
     if problem := problem_of(manifest, _ENTRIES):
         raise BundleError(f"{path} is not a bundle's manifest: {problem}. Export the model again.")
     return manifest
-
-
-def older_onnxruntime(lowest: str) -> str | None:
-    """Return the version of the installed onnxruntime if it is older than `lowest`, else None."""
-    try:
-        import onnxruntime as ort
-    except ImportError:
-        return None
-    installed = str(getattr(ort, "__version__", ""))
-    release = re.match(r"([0-9]+)\.([0-9]+)", installed)
-    return installed if release and (int(release[1]), int(release[2])) < tuple(map(int, lowest.split("."))) else None

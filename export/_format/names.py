@@ -17,10 +17,9 @@ Arrays = dict[str, np.ndarray]
 
 
 class Case(NamedTuple):
-    """Golden case: inputs, outputs of Keras, and rounding limits of each output, measured during the export.
+    """Golden case: inputs, outputs of Keras, and rounding limits of each output, measured by runs with perturbations.
 
-    Floats: the largest absolute error that perturbed inputs, weights and sums caused. Integers and booleans: True if
-    they changed the element.
+    The limit of a float is its largest error; of an integer or boolean, True if a perturbation changed the element.
     """
 
     name: str

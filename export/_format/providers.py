@@ -8,19 +8,12 @@ from .names import ProviderError
 
 
 class Provider(NamedTuple):
-    """Execution provider of onnxruntime.
+    """Execution provider of onnxruntime."""
 
-    Attributes:
-        name: Name in onnxruntime.
-        options: Provider options that select float32 arithmetic.
-        session_options: Attributes to set on `onnxruntime.SessionOptions`.
-        lenience: Factor on the rounding limits, which are measured on a CPU: other devices sum in another order.
-    """
-
-    name: str
-    options: Mapping[str, str] = MappingProxyType({})
-    session_options: Mapping[str, Any] = MappingProxyType({})
-    lenience: float = 4.0
+    name: str  # in onnxruntime
+    options: Mapping[str, str] = MappingProxyType({})  # select float32 arithmetic
+    session_options: Mapping[str, Any] = MappingProxyType({})  # attributes of `onnxruntime.SessionOptions`
+    lenience: float = 4.0  # factor on rounding limits, which are measured on a CPU: other devices sum in another order
 
 
 PROVIDERS = {
@@ -47,13 +40,11 @@ PROVIDERS = {
 
 def short_name(provider: str) -> str:
     """Return the key of a provider in `PROVIDERS`, given by this key or by its name in onnxruntime."""
-    for short, known in PROVIDERS.items():
-        if provider in (short, known.name):
+    for short, entry in PROVIDERS.items():
+        if provider in (short, entry.name):
             return short
-    raise ProviderError(
-        f"`provider` must be one of {', '.join(PROVIDERS)}, or a name of onnxruntime such as "
-        f"{PROVIDERS['cpu'].name}. Received: {provider!r}."
-    )
+    known = f"{', '.join(PROVIDERS)}, or a name of onnxruntime such as {PROVIDERS['cpu'].name}"
+    raise ProviderError(f"`provider` must be one of {known}. Received: {provider!r}.")
 
 
 def provider_of(name: str) -> Provider:

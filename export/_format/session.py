@@ -1,5 +1,7 @@
 """Sessions of onnxruntime on one execution provider, without fallback."""
 
+import contextlib
+import io
 import json
 import re
 import tempfile
@@ -36,15 +38,18 @@ def open_session(model: Path, provider: str = "cpu", session_options: Any = None
         options.log_severity_level = 4  # onnxruntime also raises errors as exceptions
     for name, value in known.session_options.items():
         setattr(options, name, value)
+    messages = io.StringIO()
     if known is PROVIDERS["cuda"] and hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()  # CUDA and cuDNN from wheels, or from PyTorch; prints the libraries that it cannot load
-    keywords = {"providers": [known.name], "provider_options": [dict(known.options)]}
+        with contextlib.redirect_stdout(messages):  # it prints the libraries that it cannot load
+            ort.preload_dlls()  # CUDA and cuDNN from wheels, or from PyTorch
+    providers = [(known.name, dict(known.options))]
     try:
-        session = ort.InferenceSession(str(model), options, enable_fallback=0, **keywords)  # no second try on the CPU
+        session = ort.InferenceSession(str(model), options, providers, enable_fallback=0)  # no second try on the CPU
     except Exception as error:
         raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {first_line(error)}") from error
     if (used := session.get_providers()[0]) != known.name:
-        raise ProviderError(f"onnxruntime fell back to {used} although {known.name} was requested.")
+        reason = f" {line}." if (line := first_line(messages.getvalue())) else ""
+        raise ProviderError(f"onnxruntime fell back to {used} although {known.name} was requested.{reason}")
     return session
 
 
@@ -63,24 +68,22 @@ def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = N
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu", options: Any = None) -> list[Arrays]:
     """Run all golden cases and return their outputs; raise `ProviderError` if the CPU computed attention instead."""
-    if provider_of(provider) is PROVIDERS["cpu"]:
-        session = open_session(model)
-        return [run_session(session, case.inputs, options) for case in cases]
     session_options = check_provider(provider).SessionOptions()
-    session_options.log_severity_level, session_options.enable_profiling = 4, True
+    session_options.log_severity_level = 4  # as in `open_session`
+    session_options.enable_profiling = provider_of(provider) is not PROVIDERS["cpu"]
     with tempfile.TemporaryDirectory() as scratch:
         session_options.profile_file_prefix = str(Path(scratch, "profile"))
         session = open_session(model, provider, session_options)
         outputs = [run_session(session, case.inputs, options) for case in cases]
-        check_placement(Path(session.end_profiling()), provider)
+        if session_options.enable_profiling:
+            check_placement(Path(session.end_profiling()), provider)
     return outputs
 
 
 def check_placement(profile: Path, provider: str) -> int:
-    """Check in a profile that a provider computed all nodes of attention layers; return the number of these nodes.
+    """Raise `ProviderError` unless, in a profile, a provider computed all attention nodes; return their number.
 
-    onnxruntime may list a provider in `session.get_providers()` and place nodes on the CPU. Nodes without a float input
-    of rank 2 or more do not count: onnxruntime computes shapes on the CPU. Raises `ProviderError`.
+    `session.get_providers()` does not show this. Nodes that compute shapes do not count: they run on the CPU.
     """
     events = [event for event in json.loads(profile.read_text(encoding="utf-8")) if event.get("cat") == "Node"]
     expected = provider_of(provider).name

@@ -8,8 +8,8 @@ from .._bundle.atomic_writes import atomic_file
 from .._bundle.output_paths import check_place, unless_of_kind
 from .._errors import ExportError
 from .._format.names import CASES, MODEL
-from .page import GENERATOR, render_page
 from .page_content import PageContent
+from .render_page import GENERATOR, render_page
 from .web_runtime import WebRuntime, web_runtime
 
 MAX_LIVE_BYTES = 64 * 2**20  # of the model and its cases in a live page

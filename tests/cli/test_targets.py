@@ -14,7 +14,7 @@ from keras_attn_export._cli.run import write_arrays
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.names import CASES, Case
 from keras_attn_export._format.parity_report import ParityReport
-from keras_attn_export._report.page import GENERATOR
+from keras_attn_export._report.render_page import GENERATOR
 
 COMMANDS = {  # what is given before the place
     "run": "run bundle --inputs x.npz --outputs",

@@ -8,7 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from small_bundle import PACKAGES, alter_golden_outputs, assert_one_line, flip_byte, python, read_manifest
+from small_bundle import (
+    PACKAGES,
+    alter_golden_outputs,
+    alter_manifest,
+    assert_one_line,
+    flip_byte,
+    python,
+    read_manifest,
+)
 
 from keras_attn_export import BundleError, ExportError, verify_bundle
 from keras_attn_export._format.names import CASES, MODEL
@@ -68,6 +76,27 @@ def altered_manifest(bundle):
     return "does not match its own `manifest_sha256`", BundleError
 
 
+def newer_onnxruntime(bundle):
+    alter_manifest(bundle, lowest_onnxruntime="99.0")
+    return "needs onnxruntime 99.0 or newer", BundleError
+
+
+def missing_entry(bundle):
+    alter_manifest(bundle, parity=...)
+    return "KeyError: 'parity'", BundleError
+
+
+def linked_folder(bundle):
+    (bundle / "link").symlink_to(bundle / "saved_model")
+    return "holds link, which its manifest does not list", BundleError
+
+
+def nan_in_manifest(bundle):
+    content = (bundle / "manifest.json").read_text(encoding="utf-8")
+    (bundle / "manifest.json").write_text(content.replace('"opset": ', '"opset": NaN, "x": '), encoding="utf-8")
+    return "is not a bundle's manifest (ValueError)", BundleError
+
+
 def added_by_systems(bundle):
     (bundle / ".DS_Store").touch()
     (bundle / "saved_model" / "Thumbs.db").touch()
@@ -76,7 +105,18 @@ def added_by_systems(bundle):
     return "outputs match on CPUExecutionProvider.", None
 
 
-CHANGES = (wrong_output, damaged_cases, missing_model, extra_file, altered_manifest, added_by_systems)
+CHANGES = (
+    wrong_output,
+    damaged_cases,
+    missing_model,
+    extra_file,
+    altered_manifest,
+    newer_onnxruntime,
+    missing_entry,
+    pytest.param(linked_folder, marks=pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")),
+    nan_in_manifest,
+    added_by_systems,
+)
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -107,7 +147,7 @@ def test_script_names_a_missing_provider(bundle, provider):
 def test_unknown_provider_is_wrong_usage(bundle):
     result = verified(bundle, "--provider", "tpu")
     assert result.returncode == 2
-    assert "must be one of cpu, cuda, openvino" in result.stderr
+    assert "invalid choice: 'tpu'" in result.stderr
 
 
 def test_old_python_is_named_in_one_sentence():

@@ -4,7 +4,7 @@ import numpy as np
 import onnx.parser
 from onnx import numpy_helper
 
-from mutations.graph_faults import graph_faults, mutated
+from mutations.graph_mutations import graph_faults, mutated
 
 KINDS = {"exchanged", "dropped", "swapped", "comparison", "mask", "bias", "axes", "constant", "weight", "off by one"}
 

@@ -29,8 +29,8 @@ from keras_attn_export._golden_cases.input_sampler import Drawer
 from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
 
-from .graph_faults import graph_faults, mutated
-from .graph_judge import BROKEN, Judge, seal_again
+from .graph_mutations import graph_faults, mutated
+from .mutant_outcomes import BROKEN, Judge, seal_again
 
 FRESH = 6  # drawn inputs to see a change on
 OF_THE_ZOO = (  # one of each kind of operators

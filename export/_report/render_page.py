@@ -60,7 +60,7 @@ def _hash(text: str) -> str:
 
 def _script(*, live: bool) -> str:
     """Return the scripts as one module, without imports and exports."""
-    names = ["heatmaps.mjs", "examples.mjs", *(["live.mjs"] if live else [])]
+    names = ["heatmaps.mjs", "examples.mjs", *(["live_model.mjs"] if live else [])]
     script = re.sub(r"^import .*\n|^export ", "", "\n".join(map(_asset, names)), flags=re.MULTILINE)
     # a comment that opens in a script element would change how a browser finds its end
     assert "<!--" not in script
