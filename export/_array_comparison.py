@@ -1,4 +1,4 @@
-"""Whether two computations of one thing gave the same: the one comparison with limits outside the check of a bundle."""
+"""Compare two arrays within a tolerance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said where a package is missing: what needs it, and the command that installs it."""
+"""Checks for optional packages, with the install command in the error message."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK: shells that look for this line complete the command
-"""Where the `keras-attn` command starts: signals end it from here on, while all that it needs is being imported."""
+"""Entry point of the `keras-attn` command; handles signals before slow imports."""
 
 import _signal  # what `signal` is made of: that takes longer to import than all else here
 import os

@@ -1,4 +1,4 @@
-"""The errors of the exporter.
+"""Exception classes of the exporter.
 
 ExportError
 ├── UnsupportedModelError   the model, or an op in it, cannot be exported

@@ -1,4 +1,4 @@
-"""How long sessions of onnxruntime take, beside each other."""
+"""Interleaved latency measurement of onnxruntime sessions."""
 
 from __future__ import annotations
 

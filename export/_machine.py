@@ -1,4 +1,4 @@
-"""What figures depend on: processor, cores and versions."""
+"""Processor, core count and package versions, to record with measurements."""
 
 from __future__ import annotations
 

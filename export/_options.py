@@ -1,4 +1,4 @@
-"""What may be asked of an export, checked once and before TensorFlow is loaded."""
+"""Validated options of an export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say on a terminal what takes long: the steps of an export, or how many rows are done."""
+"""Progress display on terminals and in notebooks."""
 
 from __future__ import annotations
 

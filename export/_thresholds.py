@@ -1,4 +1,4 @@
-"""From which sizes on the `adaptive` lowering takes its form for large sizes, as `scripts/bench thresholds` measures.
+"""Sizes from which the `adaptive` lowering uses its large form.
 
 One table for all machines, since a file runs on others than the one that wrote it. The rule of distances is not from
 there: blocks bound their memory, from as many pairs on as golden cases have, and are the faster form from some

@@ -1,7 +1,6 @@
-"""What every file needs: names of types, shapes, dtypes, and arithmetic on sizes of axes.
+"""Shape, dtype and size helpers for static and dynamic sizes.
 
-A size is an integer where it is known, and a scalar tensor while a graph is traced without it; what is made of integers
-is one.
+A size is an integer if it is known, else a scalar tensor of the traced graph.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What weights tell of a model: how wide each query looks, and how much each key is looked at."""
+"""Entropy and coverage of attention weights."""
 
 from typing import Any
 

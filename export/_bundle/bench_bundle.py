@@ -1,4 +1,4 @@
-"""Time a bundle, and another ONNX file beside it: latency, throughput and peak memory, with what they depend on."""
+"""Benchmark a bundle: latency, throughput and peak memory, optionally against another ONNX file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bundle: a folder with the SavedModel, the ONNX file, the manifest, and the cases that compare them with Keras."""
+"""`Bundle` and `load_bundle`: run an exported model and write its report."""
 
 from __future__ import annotations
 

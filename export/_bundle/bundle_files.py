@@ -1,4 +1,4 @@
-"""The folder of a bundle: what is in it, how it is sealed and read, and what may not be put there."""
+"""File names of a bundle; finalize, read and recognize a bundle folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a bundle's ONNX file leaves Keras: its tensors beside those of the SavedModel, layer by layer.
+"""Find the first tensor in which the ONNX graph differs from the SavedModel.
 
 The SavedModel's graph is Keras's own. tf2onnx keeps the names of its tensors, so that many tensors of the ONNX graph,
 weights included, can be compared one by one. Needs TensorFlow and onnx, but neither Keras nor the model's code.

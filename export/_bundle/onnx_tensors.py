@@ -1,4 +1,4 @@
-"""An ONNX file any tensor of which can be fetched by name, those in the middle of the graph included."""
+"""Fetch intermediate tensors of an ONNX file by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a file or a folder may be written in a place: asked before the work, and again before it is put there."""
+"""Checks that an output path may be written or overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SavedModel as a frozen TensorFlow graph, any tensor of which can be fetched by name. Needs TensorFlow only."""
+"""Fetch intermediate tensors of a SavedModel by name; needs only TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a bundle: its golden cases, and a user's own arrays beside the model that they are for."""
+"""`verify_bundle`: replay golden cases, and compare user samples with Keras."""
 
 from __future__ import annotations
 

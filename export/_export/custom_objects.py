@@ -1,4 +1,4 @@
-"""Find the classes and functions of the user's that a saved model names, so that another process can import them."""
+"""Find the custom classes and functions of a model, and import them in another process."""
 
 from __future__ import annotations
 

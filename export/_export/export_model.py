@@ -1,4 +1,4 @@
-"""The export as its caller sees it: check what was asked, load the model, write the bundle and put it in place."""
+"""`export_model`: validate options, load the model, write the bundle atomically."""
 
 from __future__ import annotations
 

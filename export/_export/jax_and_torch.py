@@ -1,4 +1,4 @@
-"""Export a model whose Keras runs on JAX or torch: its outputs are taken here, and a TensorFlow process traces it."""
+"""Export a model on JAX or torch through a worker process with TensorFlow."""
 
 from __future__ import annotations
 

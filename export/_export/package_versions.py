@@ -1,4 +1,4 @@
-"""Which versions of the packages an export works with."""
+"""Versions of installed packages, for the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace a model of another backend: what `jax_and_torch.py` starts in a fresh process, where Keras is on TensorFlow.
+"""Worker process with the TensorFlow backend: load a saved model and write its bundle.
 
 A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None), or
 ("error", what is to be raised there): an `UntraceableError` or an `ExportError`.

@@ -1,4 +1,4 @@
-"""Write what is in a bundle: golden cases, SavedModel, ONNX file, parity report, manifest. Keras runs on TensorFlow."""
+"""Write the files of a bundle: SavedModel, ONNX model, golden cases, report, manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take arrays from callers: the right kind of numbers, in the model's own dtype, or a sentence."""
+"""Validate arrays from callers and convert them to the dtypes of the model."""
 
 from __future__ import annotations
 

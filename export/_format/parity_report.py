@@ -1,4 +1,4 @@
-"""The parity report: what was compared, how far apart it was, and whether that is within tolerance."""
+"""Parity report: result of every comparison with Keras, its JSON form and its errors."""
 
 from __future__ import annotations
 

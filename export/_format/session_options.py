@@ -1,4 +1,4 @@
-"""The options of an onnxruntime session, from keyword arguments."""
+"""Build onnxruntime session options from keyword arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find by trying which axes of a model's inputs must have one size, and what sizes they take.
+"""Find input axes that must have equal sizes, by running the model on trial sizes.
 
 Whether a model runs answers yes or no, and that alone cannot tell two groups of five axes from the 125 other ways to
 make two of ten without trying most of them. So every axis gets a size of its own, and what the library says of the two

@@ -1,4 +1,4 @@
-"""Golden cases for a cache that grows with each step: at the first there is nothing in it."""
+"""Find input axes of KV caches that the model appends to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The golden cases of an export: inputs over batch sizes and lengths, and what Keras answers."""
+"""Generate golden cases: inputs at several sizes and lengths, and the outputs of Keras."""
 
 from __future__ import annotations
 

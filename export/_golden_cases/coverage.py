@@ -1,4 +1,4 @@
-"""What the golden cases show of a model, for the parity report."""
+"""Coverage section of the parity report: axes, inputs and outputs that the cases exercise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name the dynamic axes of a model's inputs: one name where two axes must have one size, found by trying."""
+"""Find and name the dynamic axes of model inputs."""
 
 from __future__ import annotations
 

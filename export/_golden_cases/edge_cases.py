@@ -1,4 +1,4 @@
-"""Golden cases for what small sizes do not show: every row of a vocabulary, and padding elsewhere."""
+"""Golden cases for full vocabularies, empty texts, unusual padding and close choices."""
 
 from __future__ import annotations
 

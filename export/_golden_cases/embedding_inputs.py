@@ -1,4 +1,4 @@
-"""Which inputs a model looks up in its embeddings, found by running it.
+"""Find inputs that are embedding indices, and their valid ranges, by probe runs.
 
 An `Embedding` may lie within a layer that has a `call` of its own, and what reaches it may be cast, reshaped, sliced or
 shifted before. So every `Embedding` is watched while the model runs with 0 and with 1 in the place of each input, and

@@ -1,4 +1,4 @@
-"""Which inputs matter to which outputs: each is changed while all others stay."""
+"""Find which outputs change when one input changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each input of a golden case comes from: drawn by what the input feeds, or made from the user's samples."""
+"""Choose a generator of random or sampled arrays for each model input."""
 
 from __future__ import annotations
 

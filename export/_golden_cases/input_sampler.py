@@ -1,4 +1,4 @@
-"""Draw inputs of given sizes and run the Keras model on them."""
+"""Draw inputs of given sizes, run the model on them, and detect failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden cases long enough for the form of attention for large sizes, which small ones never run."""
+"""Golden cases long enough to use the large form of attention."""
 
 from __future__ import annotations
 

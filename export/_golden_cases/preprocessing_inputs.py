@@ -1,4 +1,4 @@
-"""Which inputs go to the preprocessing layers of Keras as they are, found by running the model on marks.
+"""Find inputs that preprocessing layers read, and generators for their values.
 
 What they hold follows from those: words of a vocabulary and others, numbers of classes, floats around limits of
 buckets. A tokenizer of KerasHub's is such a layer too.

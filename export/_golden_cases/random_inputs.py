@@ -1,4 +1,4 @@
-"""Arrays as users pass them: ids that use a whole vocabulary, and sequences that end before their axis does."""
+"""Draw random input arrays: ids, masks and floats, with padding."""
 
 from __future__ import annotations
 

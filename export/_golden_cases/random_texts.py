@@ -1,4 +1,4 @@
-"""Strings as users pass them: words of a vocabulary and others, alone or in sentences, and what breaks operators."""
+"""Draw random strings: vocabulary words, sentences and Unicode edge cases."""
 
 from __future__ import annotations
 

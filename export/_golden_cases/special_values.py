@@ -1,4 +1,4 @@
-"""Values that break operators, each in a row of its own: negative and large integers, ties, zeros of both signs.
+"""Special values to inject into inputs: extreme integers, ties, zeros, infinities, NaN.
 
 What is tried of one input stands in a row in which all others are as usual. Integers are tried as far as Keras gives
 finite numbers for them.

@@ -1,4 +1,4 @@
-"""Additive scores `sum_u w_u tanh(q_u + k_u)` without tanh: two matrix products and one division for four units.
+"""Additive scores without tanh: two matrix products and one division for four units.
 
 With `y_u = exp(q_u) exp(k_u)`, `tanh(q_u + k_u) = (y_u - 1 / y_u) / (y_u + 1 / y_u)`. A group of units is brought over
 one denominator; for two units u and v:

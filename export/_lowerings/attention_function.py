@@ -1,11 +1,4 @@
-"""Write the ONNX function of a call: what its outputs depend on, each part in the graph that reads it.
-
-What only branches of one `If` read is computed in them, so that nothing else waits for it. What is the same in each
-step of a loop is computed before it.
-
-For a device a branch computes sizes itself that are known around it. onnxruntime keeps numbers on the host that follow
-from sizes in one graph; those that a branch reads of another it brings to the device, and waits for what comes back.
-"""
+"""Build the ONNX function of one attention call."""
 
 from __future__ import annotations
 

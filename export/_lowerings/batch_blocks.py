@@ -1,4 +1,4 @@
-"""Blocks of queries of all examples at once: a loop over them, in memory that stays bounded.
+"""Loop over query blocks of the whole batch.
 
 Each block is a call with fewer queries. How many follows from sizes alone, so that nothing is read back from a device
 to decide it. Places after the last query are filled with that query.

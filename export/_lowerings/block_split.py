@@ -1,4 +1,4 @@
-"""Queries in blocks, so many and so large that what is computed for one stays small."""
+"""Split queries into blocks of bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the body of a call reads: its arguments with one batch axis, its masks in one form each, and sizes."""
+"""Inputs of an attention body: tensors with one batch axis, normalized masks, sizes."""
 
 from __future__ import annotations
 

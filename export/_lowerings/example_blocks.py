@@ -1,4 +1,4 @@
-"""One block of the queries of an example after another, in memory that stays small.
+"""Loop (`Scan`) over the query blocks of one example.
 
 A block reads the keys from the first to the last that its queries may see, as far as lengths, a mask of keys and the
 order of positions tell. Among their scores masks select, and a value that no query of the block sees becomes zeros.

@@ -1,4 +1,4 @@
-"""Find the layers whose form of attention for large sizes no golden case runs, in files that choose forms by size."""
+"""Find layers whose large-size form no golden case runs."""
 
 from __future__ import annotations
 

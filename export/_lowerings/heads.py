@@ -1,4 +1,4 @@
-"""Heads apart, side by side on the last axis, and in groups that share keys."""
+"""Split, merge, repeat and group attention heads."""
 
 from __future__ import annotations
 

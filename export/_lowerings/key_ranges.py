@@ -1,4 +1,4 @@
-"""The keys that a block of queries reads: which range of them, and which pairs in it take part."""
+"""Range of keys that a query block reads, and the mask within it."""
 
 from __future__ import annotations
 

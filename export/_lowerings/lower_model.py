@@ -1,4 +1,4 @@
-"""Trace a model with its attention layers in the lowering that was asked for."""
+"""Trace a model and lower its attention calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A traced model, and the lowering of each of its attention calls."""
+"""A traced model with the lowering of each attention call."""
 
 from __future__ import annotations
 

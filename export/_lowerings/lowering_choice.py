@@ -1,4 +1,4 @@
-"""How attention becomes ONNX: one file a lowering, and the choice among them.
+"""Choose a lowering for each attention call and build its ONNX function.
 
 Each gives a body to the function that stands for a call of an attention layer. That of plain ONNX goes in its
 place.

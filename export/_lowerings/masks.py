@@ -1,4 +1,4 @@
-"""Which pairs of query and key take part, and zeros in place of what no pair reads."""
+"""Combine the masks of a call; zero masked keys, values and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute attention with keys and values as they are, and once more with zeros for what no query sees if that leaked.
+"""Attend with masked inputs as they are; if the output is not finite, zero them and retry.
 
 To hide them takes as long as attention itself where queries are few, and nearly always nothing leaks: a weight of zero
 lets through what is finite. Where it is not, neither is the sum of the output, since zero times infinity is NaN and so

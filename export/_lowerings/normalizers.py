@@ -1,4 +1,4 @@
-"""Weights of scores: the softmax, and what may take its place."""
+"""Attention normalizers: softmax, sparsemax, sigmoid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One example of a batch after another.
+"""Loop (`Scan`) over the examples of a batch.
 
 `Scan` hands each step a view of its inputs, and writes the results where they belong.
 """

@@ -1,4 +1,4 @@
-"""One order for the nodes and constants of a graph, that of what its outputs are made from."""
+"""Sort nodes and initializers in an order that depends only on the graph."""
 
 from __future__ import annotations
 

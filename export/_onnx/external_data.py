@@ -1,4 +1,4 @@
-"""Weights beside a graph: initializers of its file or, since a protobuf ends at 2 GiB, in a second file beyond that."""
+"""Store weights as initializers, or as external data beyond protobuf's 2 GiB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Build ONNX functions from lazy values, each node in the innermost graph that reads it."""
+"""Build ONNX functions from lazy values, each node in the innermost graph that reads it.
+
+A node that only the branches of one `If` read is computed in these branches. A node that does not depend on the step
+of a loop is computed before the loop.
+
+For a device, a branch computes sizes itself, also if they are known outside. onnxruntime keeps sizes that it computes
+in a graph on the host; it copies sizes from another graph to the device, and waits for the copy.
+"""
 
 from __future__ import annotations
 

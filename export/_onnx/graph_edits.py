@@ -1,4 +1,4 @@
-"""Edits of graphs in place that several passes make."""
+"""In-place graph edits: replace or filter lists, rename inputs, remove dead nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes of a graph by what they make, as rules that look for patterns ask for them."""
+"""Index of a graph for rewrite rules: producers, constants, shapes and types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layer a node belongs to whose own name does not tell: by what feeds it, and what reads it."""
+"""Assign each node to a Keras layer, by its name or by its producers and consumers."""
 
 from __future__ import annotations
 

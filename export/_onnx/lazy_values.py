@@ -1,4 +1,4 @@
-"""Tensors of an ONNX body as Python values: each knows the operator that computes it, and what that reads.
+"""Lazy ONNX values: Python expressions that record the nodes to write.
 
 `op.MatMul(queries, keys)` is a value, and so are `queries + 1.0` and `op.Softmax(scores, axis=-1)`: what is given by
 keyword is an attribute, and numbers become constants. A branch is the values it gives, the body of a loop a function of

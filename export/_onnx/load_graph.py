@@ -1,4 +1,4 @@
-"""A file of ONNX as it is, for what only looks at its graph: onnx is imported when that is asked for."""
+"""Load an ONNX graph without external data; onnx is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that tell layer and operator, and follow from the model alone.
+"""Rename nodes and values after layer and operator, reproducibly.
 
 What TensorFlow named in the scope of a layer keeps its name, by which a difference from Keras is found. tf2onnx numbers
 what it makes with one counter a process, and puts names of TensorFlow's functions into others, which are numbered

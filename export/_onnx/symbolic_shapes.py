@@ -1,4 +1,4 @@
-"""What is known of the sizes of tensors: the axes of the inputs, followed through a graph by their names.
+"""Infer symbolic shapes: propagate named input dims through a graph.
 
 onnx infers what an operator makes of the axes of its inputs, names among them. What it does not see is what small
 vectors of whole numbers hold: sizes that were asked for, cut out, joined and cast, and what is then shaped by them.

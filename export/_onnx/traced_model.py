@@ -1,4 +1,4 @@
-"""What a trace gives: one type, from tf2onnx to the file."""
+"""A traced ONNX model with static output shapes and weights kept outside the graph."""
 
 from __future__ import annotations
 

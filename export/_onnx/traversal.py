@@ -1,4 +1,4 @@
-"""The one walk over a graph: into the bodies of loops and the branches within it. Needs no onnx."""
+"""Traverse a graph and its subgraphs (loop bodies and branches)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every operator of this folder is written with: nodes and constants in a graph of tf2onnx."""
+"""Build nodes and constants in a tf2onnx graph."""
 
 from __future__ import annotations
 

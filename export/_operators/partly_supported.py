@@ -1,4 +1,4 @@
-"""Operators that tf2onnx maps to something else in some forms: those are left, and refused as having no mapping."""
+"""Handlers that pass supported cases to tf2onnx and reject those it converts wrongly."""
 
 from __future__ import annotations
 

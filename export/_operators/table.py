@@ -1,4 +1,4 @@
-"""The operators of TensorFlow that tf2onnx 1.17 writes wrongly or not at all: what writes each instead, and why.
+"""Table of op handlers: TensorFlow operator, handler, and why tf2onnx's own is not used.
 
 To add an operator, write a function that gets tf2onnx's graph and the node, and edits the graph in place with the
 helpers in `graph_builder.py`; then add a row. A node that its function leaves unchanged is refused as an operator

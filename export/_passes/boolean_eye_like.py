@@ -1,4 +1,4 @@
-"""`EyeLike` of booleans, which tf2onnx writes for `tf.eye` and onnxruntime has not, as one of floats and a cast."""
+"""Rewrite boolean `EyeLike`, which onnxruntime lacks, as float `EyeLike` and `Cast`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fold what a graph does to a weight alone: tf2onnx lays constants out as an operator wants them, but not inputs."""
+"""Fold reshapes and transposes of weights and constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finish a traced ONNX model: opset, ir version, named dynamic axes, full check."""
+"""Finalize a traced ONNX model: opset, functions, names, axes."""
 
 from __future__ import annotations
 

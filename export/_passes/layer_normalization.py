@@ -1,4 +1,4 @@
-"""Layer normalization over the last axis as ONNX's operator of that name, from the thirteen that tf2onnx writes.
+"""Rewrite layer normalization over the last axis as `LayerNormalization`.
 
 The operator gets `x - mean`, whose mean is 0 but for rounding: releases of onnxruntime before 1.27 take the variance as
 the mean of squares less the square of the mean, which leaves nothing where the mean is large.

@@ -1,4 +1,4 @@
-"""Let a loop that runs a number of steps run them: what else it asks before each step is not computed.
+"""Remove loop conditions that only repeat the trip count.
 
 tf2onnx gives a `Loop` the number of its steps where TensorFlow has one, and its condition as well. That of Keras's
 recurrent layers compares two counters with that number, which takes a quarter of the operators of a step.

@@ -1,4 +1,4 @@
-"""Compute before a loop what is the same in each of its steps.
+"""Hoist loop invariants, also out of attention functions, to before the loop.
 
 The step of a decoder attends to a memory that stays, behind masks that stay. A call of attention in the body reads both
 what stays and what does not: its function is cut in two, of which the first stands before the loop.

@@ -1,4 +1,4 @@
-"""Take out of the state of loops what they only hand on.
+"""Remove loop state that the body only passes through; the body reads it from outside.
 
 TensorFlow hands a loop all that its body reads as state, and tf2onnx leaves it there: the weights of layers, a memory
 that is attended to. onnxruntime copies state in every step, and nothing that is state is a constant to what optimizes

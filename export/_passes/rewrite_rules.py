@@ -1,4 +1,4 @@
-"""Write in one operator, or as onnxruntime makes one of it, what tf2onnx writes in many.
+"""Apply pattern rewrite rules to a graph and its subgraphs.
 
 These are products over the last axis, layer normalization and RMS normalization, and hard sigmoids.
 Where numbers are few, such a layer costs more for its shapes than for its product; where they are many, onnxruntime

@@ -1,4 +1,4 @@
-"""RMS normalization over the last axis in the operators and the order that onnxruntime computes in one.
+"""Rewrite RMS normalization in the operators and order that onnxruntime fuses.
 
 ONNX has an operator for it from opset 23 on only. onnxruntime knows `x / sqrt(mean(x^2) + epsilon) * gamma`, with a
 power and a division; Keras and TensorFlow write `x * (gamma * (1 / sqrt(mean(x * x) + epsilon)))`, in any order.

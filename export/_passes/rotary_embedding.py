@@ -1,4 +1,4 @@
-"""Rotary position embeddings (Su et al., 2021: RoFormer) as the operator that onnxruntime has for them.
+"""Rewrite rotary position embeddings as onnxruntime's `RotaryEmbedding`.
 
 `x * cos(angles) + concat(-second half of x, first half) * sin(angles)` is what packages write, with the angles of a
 half twice. In some ten operators it took 0.67 ms for 8 x 128 positions of 4 heads of 64, and takes 0.05.

@@ -1,4 +1,4 @@
-"""Sizes that are known, or have a name in common, written as such: what asks for them when a model runs goes.
+"""Replace shape computations by constants, or by one `Shape` of a model input.
 
 TensorFlow puts the target of each reshape, the positions of each layer and its masks together from sizes that it asks
 for in each layer anew. Where such a size is known it becomes a constant; where it is that of an input it is asked of

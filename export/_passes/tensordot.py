@@ -1,4 +1,4 @@
-"""A product over the last axis, as a dense layer computes it: one `MatMul` over any number of leading axes.
+"""Rewrite `tf.tensordot` over the last axis (eight operators) as one `MatMul`.
 
 TensorFlow makes a matrix of the leading axes, multiplies, and gives them back with a shape that it puts together when
 it runs (`tf.tensordot`): eight operators.

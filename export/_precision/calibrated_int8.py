@@ -1,4 +1,4 @@
-"""Calibrate a checked float32 file on a user's arrays, choose what becomes int8, and measure how far that is off."""
+"""Static int8: calibrate, choose the layers to quantize, measure the error."""
 
 from __future__ import annotations
 

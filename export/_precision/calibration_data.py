@@ -1,4 +1,4 @@
-"""The arrays that an int8 file is calibrated on, from what a caller gives: arrays, an `.npz` or a Parquet file."""
+"""Read calibration data: arrays, `.npz` files or Parquet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert a verified float32 ONNX file to another precision, and measure what that costs and gains."""
+"""Convert a checked float32 file to float16 or int8, and check and measure the result."""
 
 from __future__ import annotations
 

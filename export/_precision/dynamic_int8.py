@@ -1,4 +1,4 @@
-"""Quantize products with weights and embedding tables to int8, with a scale for each row of activations or a table."""
+"""Dynamic int8 quantization of matrix products, with one scale for each activation row."""
 
 from __future__ import annotations
 

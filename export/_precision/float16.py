@@ -1,4 +1,4 @@
-"""Convert an ONNX model to float16 where that is safe, with casts at the borders.
+"""Convert a model to mixed precision: float16 where safe, float32 elsewhere.
 
 The rule is that of autocast in training frameworks. Matrix products, convolutions and embedding tables run in float16.
 Ops that only move or mildly combine numbers follow their inputs, float32 if any of them is. Everything else stays

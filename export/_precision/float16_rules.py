@@ -1,4 +1,4 @@
-"""Which ops may run in float16."""
+"""Operators that may run in float16."""
 
 from __future__ import annotations
 

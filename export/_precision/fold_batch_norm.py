@@ -1,4 +1,4 @@
-"""Convolutions with what multiplies their channels, and adds to them, in weights of their own.
+"""Fold per-channel `Mul` and `Add`, such as batch normalization, into convolutions.
 
 A batch normalization after a convolution is a product and a sum in the traced graph. onnxruntime folds both when it
 loads a float file; in an int8 file they would stand between a convolution and the step of what it gives.

@@ -1,4 +1,4 @@
-"""Quantize convolutions and products with weights to int8 in QDQ form: ranges from a user's arrays, weights by channel.
+"""Quantize a calibrated model to QDQ form with onnxruntime's quantizer.
 
 onnxruntime's quantizer converts all weights except embedding tables. What is decided here is which nodes are quantized.
 Activations are unsigned, and take their largest and smallest number: percentiles and entropy gave the same accuracy on

@@ -1,4 +1,4 @@
-"""What a graph of quantizers says, computed without integers: an oracle for onnxruntime's kernels of them.
+"""Compute a QDQ graph in float32, as the reference for onnxruntime's int8 kernels.
 
 A `QuantizeLinear` becomes the steps of its definition in float32, a weight of integers the floats that it stands for,
 by NumPy. What is left is a float graph, of operators that were checked against Keras. Where a number stands at a half

@@ -1,4 +1,4 @@
-"""Which layers stay float32, by measurement: those without which int8 is much nearer to float32 on a user's arrays."""
+"""Choose the layers that stay float32, by their effect on the quantization error."""
 
 from __future__ import annotations
 

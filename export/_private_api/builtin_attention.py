@@ -1,4 +1,4 @@
-"""Keras's own attention layers, and keras_hub's: their maths as data, taken hold of while they are called.
+"""Intercept attention in built-in layers of Keras and keras_hub while a model is traced.
 
 Their methods are replaced for as long as a context lasts, and do what they did but in the thread that set it. What a
 subclass computes is its own business, so classes are known one by one.

@@ -1,4 +1,4 @@
-"""What Keras knows of its models and gives no public name."""
+"""Private Keras APIs: functional graphs, sublayers, patches of backend functions."""
 
 from __future__ import annotations
 

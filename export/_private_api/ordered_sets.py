@@ -1,4 +1,4 @@
-"""Sets in the order in which they were filled, for modules that go through sets."""
+"""Insertion-ordered set, patched into tf2onnx to make conversion deterministic."""
 
 from __future__ import annotations
 

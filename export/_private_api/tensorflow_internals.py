@@ -1,4 +1,4 @@
-"""What TensorFlow does to graphs and gives no public name."""
+"""Private TensorFlow APIs: freezing, op callbacks, constant values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private functions of tf2onnx, whose version is pinned in pyproject.toml; `tf2onnx_patches` corrects some of them."""
+"""Private tf2onnx functions for conversion (patches: `tf2onnx_patches.py`)."""
 
 from __future__ import annotations
 

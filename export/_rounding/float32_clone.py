@@ -1,4 +1,4 @@
-"""Clone a model that computes in half precision as one that computes in float32, with the same weights."""
+"""Clone a half-precision model in float32 with the same weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a model many times with weights, and what saturates, moved: one operation after the other, or as one graph."""
+"""Run a model with perturbed weights and activations, eagerly or as one graph."""
 
 from __future__ import annotations
 

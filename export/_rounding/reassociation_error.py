@@ -1,4 +1,4 @@
-"""What another order of adding, fusing or folding does: the golden cases with every product and sum on the way moved.
+"""Widen rounding error limits by the effect of reassociated sums and fused operations.
 
 To move what goes in draws no rounding anew where two that are alike cancel. Layer normalization over one feature is
 `x * inv + (beta - x * inv)`: Keras rounds both products alike, whatever `x` is, and a runtime that fuses one of them

@@ -1,4 +1,4 @@
-"""What an export must agree with: a model, its golden cases, and what Keras gives for them on its backend."""
+"""Reference outputs of an export: Keras on the golden cases, with error limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far rounding alone moves a model's outputs: the golden cases with inputs and weights moved in their last place.
+"""Rounding error limits of golden outputs, measured by perturbed runs.
 
 Each further digit of a float32 is lost somewhere on the way, and how much of it arrives at an output only the model
 knows: a difference of large numbers loses nearly all digits, a saturated sigmoid hides everything. To move what goes in

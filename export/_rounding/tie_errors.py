@@ -1,4 +1,4 @@
-"""What hangs on a choice: a token that a loop takes decides all that the loop gives after it, in that row.
+"""Error limits of rows in which rounding flips an integer or boolean output.
 
 Where rounding makes the choice, as between two equal scores, both ways are right. Integers and booleans tell that a
 choice was made otherwise; the floats of their row are then as far off as the other way takes them.

@@ -1,4 +1,4 @@
-"""Which outputs of a model are attention weights, found by watching its attention layers while it runs."""
+"""Find the model outputs that are attention weights."""
 
 from __future__ import annotations
 

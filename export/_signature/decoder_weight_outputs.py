@@ -1,4 +1,4 @@
-"""Which outputs of a decoder are attention weights, those of one step after another."""
+"""Find the outputs of a greedy decoder that are attention weights."""
 
 from __future__ import annotations
 

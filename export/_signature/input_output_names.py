@@ -1,4 +1,4 @@
-"""Names of inputs and outputs: which ones a SavedModel takes, and one for each output."""
+"""Check input names and derive output names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Keras and TensorFlow say: of an exception one sentence, without the frame and the configurations around it."""
+"""Shorten error messages of Keras and TensorFlow, and silence their warnings."""
 
 from __future__ import annotations
 

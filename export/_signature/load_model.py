@@ -1,4 +1,4 @@
-"""The model that a caller names: one of Keras's, or a file of one."""
+"""Validate and load the model argument: a Keras model or a `.keras` file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into a model and what comes out of it, by name: the first step of every export."""
+"""Signature of a Keras model: names, dtypes and shapes of inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Keras model as one graph of TensorFlow, a run of which takes a fraction of what its operations take one by one."""
+"""Run a Keras model as one traced TensorFlow graph, for speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KerasHub's tokenizers that no file can hold, told by their classes before anything is run."""
+"""Refuse tokenizers of KerasHub that cannot be exported."""
 
 from __future__ import annotations
 

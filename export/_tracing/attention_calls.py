@@ -1,4 +1,4 @@
-"""Trace attention layers as named functions: each call becomes one node, whose body the exporter chooses."""
+"""Trace each attention call as a named function, which becomes one ONNX node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention that a package wrote by hand, found in the traced graph: product, scale, bias or mask, softmax, product.
+"""Match attention made of plain ONNX operators, and replace each match by an attention call.
 
 It becomes a call like those of layers, with the meaning that it had for rows without keys: where its weights are set to
 zero it is the mask of the call, which gives zeros there too; where they are not, a bias so low that all scores of such

@@ -1,4 +1,4 @@
-"""Keras's own attention layers as composites, with Keras's meaning kept to the last row.
+"""Convert calls of built-in Keras attention layers to composites.
 
 A composite gives zeros where a query is without keys. What Keras gives there is put in around it.
 """

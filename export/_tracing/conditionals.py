@@ -1,4 +1,4 @@
-"""Branches as tf2onnx takes them: a choice among several as one between two, again and again; none where it is known.
+"""Rewrite TensorFlow `Case` as `If`, and inline conditionals whose condition is constant.
 
 `keras.ops.switch` traces to `Case`, which tf2onnx does not know. `keras.ops.associative_scan` asks by `tf.cond` about
 sizes that are known, and reads its axis, in those branches, from outside of them.

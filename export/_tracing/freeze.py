@@ -1,4 +1,4 @@
-"""Freeze a traced function into one graph for tf2onnx: variables become constants, calls are inlined.
+"""Freeze a traced function: variables to constants, calls inlined, attention calls kept.
 
 What was traced as a named function of an attention layer stays a call, and becomes one ONNX node.
 """

@@ -1,4 +1,4 @@
-"""Tables that a function captures, such as those of `keras.layers.StringLookup`, in ONNX."""
+"""Convert lookup tables, as of `StringLookup`, to ONNX `LabelEncoder`."""
 
 from __future__ import annotations
 

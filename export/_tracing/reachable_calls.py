@@ -1,4 +1,4 @@
-"""Which calls of attention layers the outputs of a graph depend on, in loops and branches too.
+"""Find the attention calls that graph outputs depend on, through loops and branches.
 
 A layer may be called for nothing: Keras's recurrent layers call their cell once more, for its shapes alone.
 """

@@ -1,4 +1,4 @@
-"""Write the SavedModel, and give the function behind it."""
+"""Write the SavedModel, and trace its serving function."""
 
 from __future__ import annotations
 

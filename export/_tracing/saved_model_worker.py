@@ -1,4 +1,4 @@
-"""Run golden cases through a SavedModel in a fresh process that cannot import this package."""
+"""Run golden cases through a SavedModel in a worker process without Keras."""
 
 from __future__ import annotations
 

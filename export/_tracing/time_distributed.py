@@ -1,4 +1,4 @@
-"""Let `TimeDistributed` compute all steps at once while a model is traced.
+"""Compute `TimeDistributed` layers on all time steps in one batch.
 
 Over an unknown number of steps Keras calls `tf.vectorized_map`, whose graph tf2onnx 1.17 cannot convert ("'NoneType'
 object is not subscriptable", or a loop that onnxruntime fails in); over a known one it writes the layer once a step.

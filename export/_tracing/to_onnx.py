@@ -1,4 +1,4 @@
-"""Turn a traced function into an ONNX model with tf2onnx, or say by name what cannot be."""
+"""Convert a traced function to an ONNX model, with clear errors for unsupported operators."""
 
 from __future__ import annotations
 

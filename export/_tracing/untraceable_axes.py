@@ -1,4 +1,4 @@
-"""Find the dynamic axes at which tracing fails: Python code that asks for a size, as a loop over steps does.
+"""Find dynamic axes that TensorFlow cannot trace with unknown size.
 
 Some code fails only when the graph runs: a slice up to a size that is `None` takes all there is.
 """

@@ -1,4 +1,4 @@
-"""Weights on their way around TensorFlow's and tf2onnx's optimizers, which copy a graph with all in it a dozen times.
+"""Turn large weights into graph inputs while the graph is optimized.
 
 A large weight is an input of the graph while that is optimized, and becomes an initializer when the file is written.
 """

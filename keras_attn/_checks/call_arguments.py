@@ -1,4 +1,4 @@
-"""Checks of the tensors a caller passes: each failure is one sentence with the rule, what came and what to do.
+"""Validate shapes and dtypes of call arguments.
 
 Only static shapes and dtypes are read, so the checks run while a model is built as well as on real tensors. A size of
 None is unknown and passes.

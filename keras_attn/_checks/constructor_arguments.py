@@ -1,4 +1,4 @@
-"""Checks of the arguments a layer is made with: each failure is one sentence with the rule and what came."""
+"""Validate constructor arguments of layers."""
 
 import math
 from numbers import Integral, Real

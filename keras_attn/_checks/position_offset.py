@@ -1,4 +1,4 @@
-"""Offsets: the position of the first of several steps, where a decoder goes on."""
+"""Validate position offsets and compute positions from them."""
 
 from typing import Any
 

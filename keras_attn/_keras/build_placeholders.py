@@ -1,4 +1,4 @@
-"""Float placeholders in the place of lengths and masks, while Keras builds a model that it loads.
+"""Cast the float placeholders that Keras passes for lengths and masks when it loads a model.
 
 A file does not tell the dtypes of the inputs of a subclassed model. To build it, Keras calls it on float32 placeholders
 of their shapes, and where the call raises an error, all that is not built by then starts from fresh weights. A layer

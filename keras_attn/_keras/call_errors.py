@@ -1,4 +1,4 @@
-"""What is said where a layer is called with other arguments than it takes: Keras says no more than which is missing."""
+"""Replace Keras's TypeError for a wrong layer call by one that names the arguments."""
 
 import inspect
 from collections.abc import Mapping, Sequence

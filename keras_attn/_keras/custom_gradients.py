@@ -1,4 +1,4 @@
-"""Functions with gradients of their own."""
+"""Custom gradients on every backend; on torch exceptions propagate."""
 
 from collections.abc import Callable
 from functools import cache, partial

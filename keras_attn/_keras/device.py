@@ -1,4 +1,4 @@
-"""Where the backend of Keras computes."""
+"""Device queries: whether a tensor is computed on a GPU."""
 
 import keras
 

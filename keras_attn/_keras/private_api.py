@@ -1,4 +1,4 @@
-"""All that is used of Keras, TensorFlow and torch without being public there, in one place."""
+"""Private APIs of Keras, TensorFlow and torch that this package depends on."""
 
 from typing import Any
 

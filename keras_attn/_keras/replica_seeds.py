@@ -1,4 +1,4 @@
-"""Which copy of a model computes: under a strategy of TensorFlow and in a process group of torch there are several.
+"""A seed generator that draws different seeds in each replica of a model.
 
 Keras gives every copy the same state of a seed, and so the same draws: with two copies, half of the dropout masks of a
 step would be those of the other half.

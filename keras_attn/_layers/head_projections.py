@@ -1,4 +1,4 @@
-"""The projections of multi-head attention: to heads of queries, keys and values, and from the heads to the output."""
+"""Input and output projections of multi-head attention, and the heads they produce."""
 
 import inspect
 from typing import Any

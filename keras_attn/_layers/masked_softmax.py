@@ -1,4 +1,4 @@
-"""The softmax over the keys that take part alone, as a function and as a layer."""
+"""Masked softmax, as a function and as a layer."""
 
 from typing import Any
 

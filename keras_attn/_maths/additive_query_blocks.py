@@ -1,4 +1,4 @@
-"""Additive scores in blocks of queries: the features of one block at a time, made again for the gradient.
+"""Additive scores in blocks of queries, with rematerialized features in the backward pass.
 
 The plain form holds all `B Tq Tk U` features from the forward pass to the end of the backward pass. Here one block of
 them exists at a time, in either pass, and none where torch compiles kernels for a GPU. The gradient by the scores `g`,

@@ -1,4 +1,4 @@
-"""Additive scores of a block of queries on a GPU, and their gradients, as kernels that torch compiles.
+"""Additive scores and gradients of one block as kernels compiled by torch on a GPU.
 
 Operation by operation torch passes over the features of a block some twenty times. Each function here is one sum over
 features, which a compiled kernel makes of queries and keys alone; there are two for the gradients, as a kernel sums

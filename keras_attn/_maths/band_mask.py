@@ -1,4 +1,4 @@
-"""Which pairs take part by the order of positions alone: causal masks and windows."""
+"""Band masks: causal masks and attention windows."""
 
 from functools import reduce
 from typing import Any

@@ -1,4 +1,4 @@
-"""Heads as one more batch axis: `B + (T, H D)` and `B + (H, T, D)`, and masks that go with them."""
+"""Split, join and group attention heads: `B + (T, H D)` and `B + (H, T, D)`."""
 
 import math
 from collections.abc import Callable

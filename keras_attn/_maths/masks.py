@@ -1,4 +1,4 @@
-"""Which pairs of query and key take part, and the softmax over those alone."""
+"""Build and combine boolean attention masks, and zero what they mask."""
 
 from functools import reduce
 from typing import Any

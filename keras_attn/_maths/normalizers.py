@@ -1,4 +1,4 @@
-"""From scores to weights over the keys that take part: the softmax, and what may take its place.
+"""Masked normalizers: softmax, sparsemax and sigmoid.
 
 Each maps scores `B + (Tq, Tk)` and a mask (booleans that broadcast to them, or None) to weights of their shape and
 dtype: computed in float32 at least, exactly zero where the mask is False, and so zero in a row without any key.

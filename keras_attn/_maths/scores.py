@@ -1,4 +1,4 @@
-"""How well each query matches each key: pure functions from queries and keys to scores `B + (Tq, Tk)`."""
+"""Score functions: additive, dot product, Gaussian and cosine."""
 
 from collections.abc import Callable
 

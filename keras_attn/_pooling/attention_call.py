@@ -1,4 +1,4 @@
-"""One call of a layer: the record of all that it was given, which its way through the layer hands on."""
+"""The arguments of one attention call, as an immutable record."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What every attention layer shares: the call, its checks, and the shapes and masks of what comes out."""
+"""Base class of attention layers: call signature, validation, output shapes and masks."""
 
 from typing import Any
 

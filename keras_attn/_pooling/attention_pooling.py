@@ -1,4 +1,4 @@
-"""Attention pooling: score, mask, normalize, dropout, weighted sum."""
+"""AttentionPooling: score, mask, normalize, dropout, weighted sum."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where an exporter takes hold of a layer: its maths as one pure function of named tensors.
+"""Composite operations: a layer's maths as a named pure function that an exporter may replace.
 
 This package never gives a composite another meaning than that function. Whoever writes a layer's maths in another way,
 as an exporter does, sets an evaluator for as long as it traces a model, and gets the composites of all layers called.

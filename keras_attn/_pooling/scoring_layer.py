@@ -1,4 +1,4 @@
-"""What a score is: by the methods of a user's subclass, or by a function and its data in a layer of this package."""
+"""Score definition of a layer: overridable methods, or a `Scoring` record."""
 
 from typing import Any
 

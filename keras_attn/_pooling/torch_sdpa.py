@@ -1,4 +1,4 @@
-"""Pooling by scaled dot products in one operation of torch, whose kernels keep no scores.
+"""Dot-product pooling by torch's fused `scaled_dot_product_attention`.
 
 It is written in torch itself: each operation of Keras takes some 15 us of Python more, and a step of a small layer is
 made of these. The operation promises nothing for queries without keys: they get keys here, and what it makes of them is

@@ -1,4 +1,4 @@
-"""Biases of scores that fall with the distance."""
+"""ALiBi: score biases that decrease linearly with distance."""
 
 import keras
 import numpy as np

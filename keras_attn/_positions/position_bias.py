@@ -1,4 +1,4 @@
-"""What layers share whose biases of scores hang on how far a key is from its query, and on nothing else."""
+"""Base class of layers that compute score biases from relative positions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Biases of scores that are learned, one for each bucket of distances."""
+"""T5 relative position biases: one learned bias per head and distance bucket."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a recurrent cell with attention, and the loop around it, may be given: checks, masks and the list of states."""
+"""Validate the arguments of AttentionCell and AttentionRNN."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args

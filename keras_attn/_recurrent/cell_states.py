@@ -1,4 +1,4 @@
-"""The states of a cell with attention: what they are, and the first of them."""
+"""States of an AttentionCell: sizes, dtypes, initial values."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

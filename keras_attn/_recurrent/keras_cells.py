@@ -1,4 +1,4 @@
-"""What Keras's recurrent cells have in common, and leave to the loop around them: states and masks of their dropout."""
+"""Uniform access to the states, sizes and dropout of Keras's recurrent cells."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What of a layer depends on its keys and values alone, computed once and passed in the place of the keys.
+"""Key/value cache as a dict of tensors: build, append, validate.
 
 It is a dict of tensors, so that a model can tell it from keys, take it as inputs and give it as outputs. It may grow by
 the keys and values of further steps; or it has room for a fixed number of them, and a length says how many are there.

@@ -1,4 +1,4 @@
-"""The part of a layer that makes states of its keys and values: see `cache.py` for what they are."""
+"""Base class with `precompute` and `append`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The mask that a state carries: that which its keys carried, a step at a time, as Keras hands masks on."""
+"""The implicit Keras mask of a key/value cache."""
 
 from collections.abc import Mapping
 from typing import Any

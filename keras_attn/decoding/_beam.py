@@ -1,4 +1,4 @@
-"""The likeliest sequences among those that a beam of a given width meets."""
+"""Beam search."""
 
 import math
 from numbers import Real

@@ -1,4 +1,4 @@
-"""What both ways of decoding share: the models a layer holds, and how each input of the step is fed."""
+"""Base layer of greedy and beam decoding."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

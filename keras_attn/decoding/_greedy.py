@@ -1,4 +1,4 @@
-"""The likeliest token at each step."""
+"""Greedy decoding."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A search as the loops of a backend see it: what goes from step to step, and when another step is taken."""
+"""State and stopping rule of a decoding loop."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

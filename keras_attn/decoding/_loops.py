@@ -1,4 +1,4 @@
-"""The loop around a step, on any backend: a search goes on in each row until that is done, or steps run out.
+"""Decoding loops: dynamic (finished rows are dropped) or static (XLA, JAX).
 
 Where a backend has dynamic shapes, rows that are done leave: an inner loop steps until more than half of its rows are
 done, and an outer one goes on with the others; where a step takes one batch only, the inner one goes on until all are.

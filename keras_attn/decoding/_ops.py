@@ -1,4 +1,4 @@
-"""Operations in the form that costs least in a loop, and that breaks ties alike on every backend."""
+"""Gather, top-k and argmax with the same tie-breaking on every backend."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an encoder and a step are called with and give, by name, and whether they fit together."""
+"""Connect encoder outputs, step inputs and states by name, and validate that they fit."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

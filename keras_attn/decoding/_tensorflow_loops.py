@@ -1,4 +1,4 @@
-"""A search on TensorFlow: its loops in a graph, and so in an ONNX file, and an eager call as one such graph."""
+"""Decoding loops as `tf.while_loop`, and eager calls through a cached `tf.function`."""
 
 import weakref
 from collections.abc import Callable, Hashable

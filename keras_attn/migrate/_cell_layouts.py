@@ -1,4 +1,4 @@
-"""The textbook's recurrent decoder as each source lays it out: tables like those of `_layouts`.
+"""Weight layouts of recurrent attention decoders, by framework.
 
 Further sizes are `H0 H1 ...`, the units of the recurrent layers from the lowest up, `X` of what goes into the lowest,
 context and input side by side, and `M` of the memory.

@@ -1,4 +1,4 @@
-"""The sizes of a layer and of a state, and whether they fit."""
+"""Infer layer sizes from a state dict, and check shapes against them."""
 
 import math
 from collections.abc import Mapping

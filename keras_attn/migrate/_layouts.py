@@ -1,4 +1,4 @@
-"""What each source calls the weights of an attention layer and how it lays them out: tables, and no framework.
+"""Weight layouts of attention layers, by framework: names, axes, transformations.
 
 Names are those of the source with dots between their words. Sizes are `Dq Dk Dv` of a query, key and value, and `U`
 hidden units.

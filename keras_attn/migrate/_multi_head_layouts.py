@@ -1,4 +1,4 @@
-"""Multi-head attention as each source lays it out: tables like those of `_layouts`.
+"""Weight layouts of multi-head attention, by framework.
 
 Further sizes are `H` heads, `G` heads of keys and values, `K` and `V` the sizes of a key and a value in one head, and
 `Do` of the output. We store the heads side by side: kernels (Dq, H*K), (Dk, G*K), (Dv, G*V) and (H*V, Do).

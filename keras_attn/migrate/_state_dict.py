@@ -1,4 +1,4 @@
-"""Reading a state: a mapping of names to arrays from any framework, nested or not."""
+"""Read a state dict: a flat or nested mapping from weight names to arrays."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The `adaptive` lowering: a file that decides when it runs, by the sizes of a request, between two forms.
+"""Lowering `adaptive`: an `If` on the request's sizes picks the small or the large form.
 
 For small sizes all pairs are computed at once: by the op `Attention` where the opset has it, else by plain ONNX. For
 large ones nothing of the size of all scores is kept, and keys that do not take part are skipped: see `ragged.py`.

@@ -1,4 +1,4 @@
-"""The form of `adaptive` for devices such as GPUs: all examples at once, and no loop over them.
+"""Lowering `adaptive` for GPUs: whole batch, no loop over examples; control flow by sizes only.
 
 Nothing that is read from a tensor decides what runs next, but for a guard of additive scores once a call: each such
 decision would wait for the device. Sizes do. Calls of many pairs without masks of keys are one operator of

@@ -1,4 +1,4 @@
-"""Additive attention of the whole batch, in query blocks; scores without tanh (`additive_without_tanh.py`) if possible.
+"""Additive attention of the whole batch, in query blocks.
 
 Whether nothing overflows is asked once a call, of all that any query or key of it may read.
 """

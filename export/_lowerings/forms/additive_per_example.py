@@ -1,4 +1,4 @@
-"""Additive scores in blocks of the queries of each example, by the sums of `additive_without_tanh.py` or by tanh."""
+"""Additive attention, one example at a time, in query blocks."""
 
 from __future__ import annotations
 

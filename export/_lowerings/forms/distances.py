@@ -1,4 +1,4 @@
-"""Scores `-||q - k||^2 / (2 h^2)` of points of few coordinates, from each difference: exact far from the origin."""
+"""Gaussian-kernel attention: scores from squared distances, in query blocks."""
 
 from __future__ import annotations
 

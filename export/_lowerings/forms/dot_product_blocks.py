@@ -1,4 +1,4 @@
-"""Scaled dot products in blocks of queries: for masks of pairs, causal ones, and where the weights are returned.
+"""Dot-product attention, one example at a time, in query blocks.
 
 A mask of keys beside a causal one is a number more in each key, by a one in each query: zero, or the lowest float32
 where the others are zeros. The product adds it, so no score has to be looked at.

@@ -1,4 +1,4 @@
-"""The `fused` lowering: the ONNX op `Attention` of opset 24, for the scaled dot product over all heads.
+"""Lowering `fused`: scaled dot-product attention as ONNX's `Attention` (opset 24).
 
 Lengths alone go in as `nonpad_kv_seqlen`. All masks together, where there are others, are the `attn_mask`, which must
 have its query axis spelled out; with a bias it is of floats, the lowest float32 where a pair takes no part. The weights

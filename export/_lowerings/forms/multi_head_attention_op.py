@@ -1,4 +1,4 @@
-"""Dot products by `MultiHeadAttention`, one of onnxruntime's own operators: without a mask it keeps no Tq Tk scores.
+"""Dot-product attention with onnxruntime's contrib operator `MultiHeadAttention`.
 
 Where masks of keys keep some out, one example goes after another, over the keys of it that take part. No key takes part
 in an example without any: the first stands in, and the output is zeros.

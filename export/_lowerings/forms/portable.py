@@ -1,4 +1,4 @@
-"""The `portable` lowering: plain ONNX of opset 18, which any runtime has.
+"""Lowering `portable`: attention in standard operators of opset 18.
 
 What masks keep out gets a bias of the lowest float32 or less, from a selection over the mask, which is small where it
 is the same for all queries or heads; a selection over all scores took as long as the softmax. What the bias does to NaN

@@ -1,4 +1,4 @@
-"""The form of `portable` for additive scores on a CPU: plain ONNX, where there are many pairs in blocks of queries.
+"""Lowering `portable` for additive scores on CPUs: query blocks if there are many scores.
 
 All pairs at once have a feature for each pair and unit: half a gigabyte for two rows of 512 positions and 256 units.
 """

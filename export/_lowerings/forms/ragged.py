@@ -1,4 +1,4 @@
-"""The form of `adaptive` for large sizes: one example at a time over the keys that take part, in blocks for the cache.
+"""Large-size form of `adaptive`: one example at a time, over its unmasked keys only.
 
 A softmax of scaled dot products whose masks are of keys is onnxruntime's own operator; see
 `multi_head_attention_op.py`. Where queries differ in what they see, there is a bias, or the weights are returned, they

@@ -1,4 +1,4 @@
-"""Dot products of queries that see a window of keys: many blocks of queries at once, each with the keys around it.
+"""Sliding-window attention: many query blocks in a step, each with its neighbouring keys.
 
 Every block has as many queries, and reads as many keys, so that what lies in the window is the same for all blocks: a
 bias that is added. Places before the first key and after the last, and what masks of keys keep out, get another bias.

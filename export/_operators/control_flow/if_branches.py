@@ -1,4 +1,4 @@
-"""Branches as tf2onnx has them, but for those that give a tensor twice."""
+"""Handler for `If`: copy a tensor that a branch returns twice."""
 
 from __future__ import annotations
 

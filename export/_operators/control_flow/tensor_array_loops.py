@@ -1,4 +1,4 @@
-"""What a loop writes into a `TensorArray`, as tf2onnx does not have it.
+"""Handlers for loops that write a `TensorArray`.
 
 tf2onnx 1.17 makes of each `TensorArray` that a loop writes a scan output of `Loop`: as long as the loop has steps, with
 the element of each step in the place of the step. TensorFlow's has the length it was made with, holds an element where

@@ -1,4 +1,4 @@
-"""A `TensorArray` as a tensor of its elements: outside of loops, and in a loop that goes on with one.
+"""Handlers for `TensorArray` as one stacked tensor: outside loops, or as loop state.
 
 Where a loop makes the array itself, a scan output is smaller (`tensor_array_loops.py`).
 """

@@ -1,4 +1,4 @@
-"""What looks at windows of images: what cuts them out, convolutions and pooling where tf2onnx or onnxruntime fail."""
+"""Handlers for convolutions, pooling and patch extraction where tf2onnx fails."""
 
 from __future__ import annotations
 

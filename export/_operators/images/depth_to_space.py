@@ -1,4 +1,4 @@
-"""Channels that become places, and places that become channels: of integers, which onnxruntime does not move so."""
+"""Handlers for `DepthToSpace`, `SpaceToDepth` and the batch variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colours of images (..., 3) between red, green, blue and hue, saturation, value."""
+"""Handlers for `RGBToHSV`, `HSVToRGB` and `AdjustSaturation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The windows of images (B, ..., C), as what reads them in turn has them: where they begin, and what lies outside."""
+"""Window geometry of convolutions and pooling: sizes, strides, padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images (B, H, W, C) resized as TensorFlow does it: an axis after the other, each number a sum over its neighbours.
+"""Handlers for image resizing with TensorFlow's rounding, one axis after the other.
 
 Which those are and what they weigh is computed in float32 and in the order of TensorFlow's kernels, so that rounding
 decides alike at sizes where it decides. ONNX's `Resize` rounds otherwise there, has no cubic weights in steps of

@@ -1,4 +1,4 @@
-"""Images resized by a kernel, which is as wide as what is left out: `ScaleAndTranslate` (antialias, Lanczos)."""
+"""Handler for `ScaleAndTranslate`: resizing with antialiasing kernels."""
 
 from __future__ import annotations
 

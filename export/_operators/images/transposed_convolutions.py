@@ -1,4 +1,4 @@
-"""Transposed convolutions: all that a kernel reaches, and of that the size which TensorFlow is told.
+"""Handlers for transposed convolutions of the output size that TensorFlow passes.
 
 Past what is reached come zeros, as where the kernel is shorter than its stride. What is known of the sizes is written
 as padding; the rest is cut when the model runs.

@@ -1,4 +1,4 @@
-"""Operators that put numbers in other places."""
+"""Handlers that move elements: roll, reverse, slice, pad, partition, stitch."""
 
 from __future__ import annotations
 

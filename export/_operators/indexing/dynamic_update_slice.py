@@ -1,4 +1,4 @@
-"""`keras.ops.slice_update` in ONNX: TensorFlow's operator for it is XLA's.
+"""Handler for `XlaDynamicUpdateSlice` (`keras.ops.slice_update`).
 
 The update is padded to the size of what it goes into, and taken where it is: its start may be known only when the
 model runs, as in a loop that fills a buffer.

@@ -1,4 +1,4 @@
-"""`MatrixBandPart`, which chooses: tf2onnx multiplies with a mask, and zero times infinity is NaN."""
+"""Handler for `MatrixBandPart` by `Trilu` instead of multiplication with a mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagonals of matrices, one or a band of them: what `tf.linalg.diag`, `diag_part` and `set_diag` trace to.
+"""Handlers for `MatrixDiag`, `MatrixDiagPart` and `MatrixSetDiag`.
 
 Diagonal d holds the numbers in row r and column r + d. A band is a tensor (..., diagonals, N), the upper one first,
 each at the left or the right end of its row; one diagonal alone has no such axis.

@@ -1,4 +1,4 @@
-"""What is put into rows by their numbers: scatters, segments and counts.
+"""Handlers for scatter, segment reduction and bincount.
 
 Where several are put into one row, TensorFlow adds them, or does what the operator says; ONNX does where `reduction`
 says so, and counts negative numbers from the end. What TensorFlow drops goes into one more row, which is cut off.

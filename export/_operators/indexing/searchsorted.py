@@ -1,4 +1,4 @@
-"""Where numbers fall among sorted ones.
+"""Handlers for `Bucketize`, `LowerBound`, `UpperBound`: count comparisons.
 
 Each is a count of comparisons, exact as those are. What is left of a number is what it is not less than, so that NaN,
 which is less than nothing, is past the last, as in TensorFlow.

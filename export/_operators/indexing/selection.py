@@ -1,4 +1,4 @@
-"""Numbers that say which of many: one-hot vectors, the largest k, and what is gathered."""
+"""Handlers that select by index: one-hot, top-k, argmax, gather."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The angle of a point, `tf.math.atan2`, with what IEEE 754 says of zeros and infinities.
+"""Handler for `Atan2`, with IEEE 754 results for zeros and infinities.
 
 tf2onnx's form gives an angle of 0 to all that lies on an axis at infinity, and NaN where a ratio of the two is none.
 """

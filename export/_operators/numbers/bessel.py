@@ -1,4 +1,4 @@
-"""Functions of mathematics that ONNX has not, in float32: sums over one more axis, a term each."""
+"""Handler for `BesselI0`, by Chebyshev series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products along an axis."""
+"""Handler for `Cumprod`, by `Scan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Einsum` of two tensors as one `MatMul`, with the axes in the order that it wants.
+"""Handler for `Einsum`: one `MatMul` if the equation is a matrix product.
 
 tf2onnx takes any equation apart, into products of matrices whose shapes the file puts together when it runs: some 15
 operators for a dense layer of several heads, whose product is one. What is no such product, it still does.

@@ -1,4 +1,4 @@
-"""Operators that are computed number by number."""
+"""Handlers for elementwise operators."""
 
 from __future__ import annotations
 

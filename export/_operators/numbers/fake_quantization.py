@@ -1,4 +1,4 @@
-"""Numbers rounded to the steps of a quantization, as training for it does: `tf.quantization.fake_quant_with_...`."""
+"""Handlers for `FakeQuantWithMinMax...` (quantization-aware training)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotients and remainders, rounded down as in TensorFlow, and shifts of bits."""
+"""Handlers for integer division, remainders and bit shifts."""
 
 from __future__ import annotations
 

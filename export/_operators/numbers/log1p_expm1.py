@@ -1,4 +1,4 @@
-"""`Log1p` and `Expm1`: log(1 + x) and exp(x) - 1, right to rounding near 0 too.
+"""Handlers for `Log1p` and `Expm1`, accurate near zero.
 
 Written as they read, both lose the digits of a small x when it is added to 1. What the rounded u = 1 + x is the sum of,
 u - 1, is however exact: log(u) / (u - 1) is the right ratio for a neighbour of x, where it is nearly the same, and

@@ -1,4 +1,4 @@
-"""Losses of a classification."""
+"""Handler for `SparseSoftmaxCrossEntropyWithLogits`."""
 
 from __future__ import annotations
 

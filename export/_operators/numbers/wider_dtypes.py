@@ -1,4 +1,4 @@
-"""Operators that onnxruntime has in few dtypes, or wrongly in others: computed in a wider one that holds each value."""
+"""Handlers that compute in a wider dtype because onnxruntime lacks a kernel for the given one."""
 
 from __future__ import annotations
 

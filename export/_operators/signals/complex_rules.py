@@ -1,4 +1,4 @@
-"""What is written out of complex numbers, part by part: products, quotients, angles and the like.
+"""Rules that rewrite operators on complex numbers with real and imaginary parts.
 
 Each form gets what writes operators of TensorFlow on parts (`split_complex.py`), and the parts of what its node reads;
 it returns those of what the node makes, or makes the node itself read real numbers.

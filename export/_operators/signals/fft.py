@@ -1,4 +1,4 @@
-"""Fourier transforms: what `keras.ops.fft`, `fft2`, `ifft2`, `rfft`, `irfft`, `stft` and `istft` trace to.
+"""Handlers for Fourier transforms; complex tensors have a last axis (real, imaginary).
 
 ONNX has no complex tensors: here one is a float32 tensor with an axis more, last, of the real and the imaginary part.
 It lies between `Complex` or a transform and `Real`, `Imag`, `ComplexAbs` or another transform; whatever else reads

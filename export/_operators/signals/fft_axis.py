@@ -1,4 +1,4 @@
-"""One axis of a Fourier transform: of complex numbers, whose parts are a last axis, or of real ones, either way.
+"""Fourier transform of one axis, by `DFT` or by a matrix product.
 
 The ONNX operator `DFT` is written only for lengths that are known and a power of two. For others onnxruntime 1.31
 adds up rounded angles: 7e-5 relative at a length of 300, where a product with a matrix of cosines is right to 1e-6.

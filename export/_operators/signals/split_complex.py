@@ -1,4 +1,4 @@
-"""Complex numbers, which ONNX lacks: a tensor of them is two real ones, before tf2onnx maps any operator.
+"""tf2onnx rewriter: replace each complex tensor by its real and imaginary parts.
 
 What moves or adds numbers is written twice, once for each part; products, quotients and angles are written out. Only
 transforms (`fft.py`) have both parts in one tensor, which lies between `Complex` and `Real`, `Imag` or

@@ -1,4 +1,4 @@
-"""Which of all characters match a pattern that is of one character: TensorFlow is asked of each that there is."""
+"""Sets of Unicode characters that match a single-character RE2 pattern in TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes of texts modulo a count, and of several of them together: `keras.layers.Hashing` and `HashedCrossing`.
+"""Handlers for string hashing: `Hashing` and `HashedCrossing` layers.
 
 The hashes themselves are functions in the file (`_operators/text/hash_functions.py`).
 """

@@ -1,4 +1,4 @@
-"""The hashes of TensorFlow's operators, of texts as their characters: functions in ONNX, in the file of a model.
+"""ONNX functions of TensorFlow's string hashes: FarmHash, SipHash, FingerprintCat64.
 
 `Fingerprint` is FarmHash's `Fingerprint64` (Geoff Pike, https://github.com/google/farmhash), `farmhashna::Hash64`, and
 keeps its letters; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012), `Crossed` TensorFlow's `FingerprintCat64`.

@@ -1,4 +1,4 @@
-"""Rows of unequal lengths, which stand one after the other: as an array, counted, and in n-grams."""
+"""Handlers for ragged tensors: to dense, bincount, n-grams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StaticRegexReplace`, by tokens that match or stand between matches.
+"""Handler for `StaticRegexReplace`, by tokens that match or lie between matches.
 
 TensorFlow and onnxruntime read patterns by one library, RE2, but TensorFlow takes the first way in which a pattern
 matches, and onnxruntime's `Tokenizer` the longest. So a pattern is written where there is but one way: characters that

@@ -1,4 +1,4 @@
-"""What operators on strings are written with: a text as its parts, and the text that parts make.
+"""Build string nodes: tokenize, look up, join.
 
 onnxruntime's `Tokenizer` takes texts apart by a regular expression of RE2, as TensorFlow's operators do, of which it
 takes the longest that begins first. Functions in the file put them together (`string_functions.py`).

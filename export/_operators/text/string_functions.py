@@ -1,4 +1,4 @@
-"""What strings are taken apart and put together with: functions in ONNX, in the file of a model that calls them.
+"""ONNX functions on strings: tokenize, match, split, join, concatenate, compare.
 
 onnxruntime has no operator that puts an array of strings together: `Join` joins neighbours, of which there are half as
 many after each step. `Tokenizer` is onnxruntime's own; `RegexFullMatch`, `StringConcat` and `StringSplit` are ONNX's,

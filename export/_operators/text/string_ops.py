@@ -1,4 +1,4 @@
-"""Operators on strings: letters, spaces and parts of texts.
+"""Handlers for string operators: case, strip, join, split, compare.
 
 Letters are those of ASCII to TensorFlow's `StringLower`, and spaces to its `StringSplitV2`. ONNX's `StringNormalizer`
 lowers all others too, and its `StringSplit` knows the blank alone.

@@ -1,4 +1,4 @@
-"""Texts as numbers: the code points of their characters, and their bytes in UTF-8."""
+"""Handlers that decode strings to code points (`UnicodeDecode`) or UTF-8 bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow Text's `normalize_utf8` and `case_fold_utf8`, whose tables are asked of it: each character, and each pair.
+"""Handlers for TensorFlow Text's Unicode normalization and case folding.
 
 A text is decomposed, its marks are put in order, and pairs are composed (https://www.unicode.org/reports/tr15). Case
 folding is such a form too, with decompositions of its own.

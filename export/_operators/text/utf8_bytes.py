@@ -1,4 +1,4 @@
-"""The bytes of texts in UTF-8, from their characters, of which there is no operator.
+"""UTF-8 bytes of strings, recovered by inverting onnxruntime's `MurmurHash3`.
 
 onnxruntime's `MurmurHash3` of up to four bytes can be turned back: each of its steps has an inverse modulo 2³², and two
 seeds tell four bytes from fewer. So every character is known, without a table. The hash, and where the constants are

@@ -1,4 +1,4 @@
-"""KerasHub's `WordPieceTokenizer`: texts split at characters, and words into pieces."""
+"""Handlers for KerasHub's `WordPieceTokenizer`."""
 
 from __future__ import annotations
 
