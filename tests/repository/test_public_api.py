@@ -135,7 +135,7 @@ def test_modules_except_entry_points_are_private_and_packages_are_typed():
 
 # On TensorFlow alone one asks for loops one step at a time, which Keras cannot, one for loops in which rows leave, one
 # which replica it is, and one how a program is traced; one writes for TensorBoard.
-WITH_TENSORFLOW = {f"decoding/_{name}.py" for name in ("ops", "tensorflow")}
+WITH_TENSORFLOW = {f"decoding/_{name}.py" for name in ("ops", "tensorflow_loops")}
 WITH_TENSORFLOW |= {
     "_maths/additive_query_blocks.py",
     "_keras/private_api.py",

@@ -40,7 +40,7 @@ def test_replay_reports_outputs_nodes_and_times(kit):
     for row in rows.values():
         assert row["problem"] is None
         assert row["outputs"] == 2 * len(load_cases(kit / row["bundle"] / CASES))
-        assert row["nodes"]["CPUExecutionProvider"] > 3
+        assert row["nodes"] > 3
         assert [each["size"] for each in row["times"]] == ["2x40", "3x7"]
         assert all(0 < each["p10"] <= each["ms"] <= each["p90"] for each in row["times"])
     assert done.stdout.startswith("small-portable: passed\nsmall-other: passed\n")
@@ -66,7 +66,7 @@ EQUAL = "compare = lambda *_: [{'passed': True, 'of_limit': 0.0}]"
 FAULTS = {
     "weights": (weights_changed, "is outside the tolerance in case `"),
     "more": (lambda bundle: (bundle / "more").write_text(""), "holds more, which its manifest does not list"),
-    "abort": (lambda bundle: says(bundle, "os.abort()"), "was terminated abruptly"),
+    "abort": (lambda bundle: says(bundle, "import os; os.abort()"), "was terminated abruptly"),
     "larger": (
         lambda bundle: (weights_changed(bundle), says(bundle, EQUAL)),
         "differs from that of the plain form by ",
