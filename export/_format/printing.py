@@ -10,8 +10,7 @@ _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe0
 
 def printable(text: str) -> str:
     """Return text with escapes for control, line-break, bidirectional and invisible characters."""
-    escaped = (char.encode("unicode_escape").decode() for char in text)
-    pairs = zip(text, escaped, strict=True)
+    pairs = ((char, char.encode("unicode_escape").decode()) for char in text)
     return "".join(char if char.isprintable() and not _INVISIBLE.match(char) else code for char, code in pairs)
 
 
