@@ -6,8 +6,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import files
 from .dtypes import DTYPES
-from .files import check_files, older_onnxruntime, read_manifest_file
+from .files import read_manifest_file
 from .names import CASES, MANIFEST, MODEL, SCHEMA_VERSION, BundleError
 
 
@@ -176,16 +177,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             invalid, or the installed onnxruntime is too old for the bundle.
     """
     try:
-        content = checked_entries(folder)
-        lowest = content["lowest_onnxruntime"]
-        if installed := older_onnxruntime(lowest):
-            raise BundleError(
-                f"{folder} needs onnxruntime {lowest} or newer, and {installed} is installed. Upgrade it."
-            )
-        check_files(folder, content["sha256"])
+        checked_entries(folder)
+        return files.read_manifest(folder)
     except OSError as error:
         raise BundleError(f"Cannot read {error.filename or folder}: {error.strerror}.") from error
-    return content
 
 
 def checked_entries(folder: Path) -> dict[str, Any]:
