@@ -14,7 +14,7 @@ from kill_exports import loaded_name, make_bundle, stage
 WRITER = """
 import json, sys
 from pathlib import Path
-from killing import stage
+from kill_exports import stage
 from keras_attn_export import BundleError
 target, source, overwrite, times = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "True", int(sys.argv[4])
 print("null", flush=True)
