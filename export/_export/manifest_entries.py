@@ -33,7 +33,7 @@ def _reason(layer: Any) -> str:
 
 def manifest_of(signature: Signature, reference: Reference, lowered: Lowered, options: Options, opset: int) -> Manifest:
     golden, first = reference.golden, reference.golden.cases[0].outputs
-    of_texts = [each for each in OF_TEXTS if each.replace("-", "_") in sys.modules]
+    of_texts = [name for name in OF_TEXTS if name.replace("-", "_") in sys.modules]
     packages = dict.fromkeys((*PACKAGES, *of_texts, reference.backend, "onnxruntime"))
     told = lowered.layers(opset)
     return Manifest(

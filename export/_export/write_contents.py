@@ -24,7 +24,7 @@ from .._lowering_names import ADAPTIVE, LARGE_UNSEEN
 from .._lowerings.form_coverage import small_only
 from .._lowerings.lower_model import lowered_models
 from .._lowerings.lowered_model import Lowered
-from .._onnx.metadata import describe, tell
+from .._onnx.metadata import write_bundle_metadata, write_producer
 from .._onnx.model_files import write
 from .._onnx.traced_model import Traced
 from .._onnxruntime_releases import check_onnxruntime
@@ -152,7 +152,7 @@ def _write(
     inputs = (report.coverage or golden.coverage)["inputs"]
     tried = {name: known["values"]["drawn"] for name, known in inputs.items()}
     count = len(golden.cases if options.precision == FLOAT32 else reference.converted_cases)
-    tell(folder, manifest)
+    write_bundle_metadata(folder, manifest)
     if options.target == STANDARD:
         check_standard(folder / MODEL)
     if not options.saved_model:
@@ -183,7 +183,7 @@ def _first_that_matches(
         try:
             finished, opset = lowered.finished(golden, options.opset, options.most)
             check_onnxruntime(opset, lowered.lowerings.values())
-            describe(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
+            write_producer(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
             write(finished, folder / MODEL)
             step("Running onnxruntime on the golden cases")
             actual = run_cases(folder / MODEL, golden.cases, options.provider)

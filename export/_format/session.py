@@ -95,7 +95,7 @@ def check_placement(profile: Path, provider: str) -> int:
     elsewhere: dict[tuple[str, str], dict[str, None]] = {}
     for event in events:
         arguments, match = event.get("args", {}), _ATTENTION_NODE.search(event["name"])
-        inputs = [each for entry in arguments.get("input_type_shape", ()) for each in entry.items()]
+        inputs = [pair for entry in arguments.get("input_type_shape", ()) for pair in entry.items()]
         is_float = any(len(shape) > 1 and ("float" in dtype or dtype == "double") for dtype, shape in inputs)
         if match and is_float and arguments.get("op_name") not in ("Shape", "Size"):
             nodes.add(match[0])

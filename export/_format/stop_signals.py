@@ -22,8 +22,8 @@ def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
     signals: list[int] = []
     timer = threading.Timer(GRACE_SECONDS, lambda: is_process and os._exit(128 + signals[0]))
     is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals
-    kept = (signal.SIG_IGN, None)  # handlers that stay: set by `nohup` and the `&` of a shell, or by a C library
-    caught = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in kept]
+    foreign = (signal.SIG_IGN, None)  # handlers to preserve: set by `nohup` and the `&` of a shell, or by a C library
+    caught = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in foreign]
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)

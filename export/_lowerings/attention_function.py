@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from .._onnx.function_builder import written
+from .._onnx.function_builder import build_function
 from .._onnx.lazy_values import Outputs, Value
 from .._onnx.traced_model import OF_ATTENTION
 from .._onnx.traversal import all_nodes
@@ -20,15 +20,16 @@ def function(
     """Return the ONNX function of a call.
 
     Args:
-        call: Its arguments are the inputs, its outputs the outputs.
-        body: Maps what a call is given to its output and, if it returns them, its weights, with one batch axis.
-        opset: ONNX opset of the body; that of the model it goes into.
-        for_device: Whether it is to run on a device such as a GPU.
+        call: The attention call, whose arguments and outputs become those of the function.
+        body: Maps the inputs of a body to the output and, if the call returns them, the weights; with one batch axis.
+        opset: ONNX opset of the model.
+        for_device: Whether the function runs on a device such as a GPU.
     """
     arguments = {name: Value() for name in call.shapes}
-    given = given_of(call, arguments, opset, for_device=for_device)
-    results = [with_batch_axes(given, output) for output in body(given)]
-    found = written(call.op, arguments, dict(zip(call.outputs, results, strict=True)), opset, for_device=for_device)
-    for number, node in enumerate(all_nodes(found)):  # profiles then tell where the call ran
+    inputs = given_of(call, arguments, opset, for_device=for_device)
+    outputs = [with_batch_axes(inputs, output) for output in body(inputs)]
+    results = dict(zip(call.outputs, outputs, strict=True))
+    built = build_function(call.op, arguments, results, opset, for_device=for_device)
+    for number, node in enumerate(all_nodes(built)):  # `check_placement` reads these names in profiles
         node.name = f"{OF_ATTENTION}/{call.layer}/{call.op}/{node.op_type}_{number}"
-    return found
+    return built

@@ -19,7 +19,7 @@ from .lazy_values import Graph, Node, Value, op
 from .traced_model import CONTRIB, DOMAIN
 
 
-def written(
+def build_function(
     name: str,
     arguments: Mapping[str, Value],
     results: Mapping[str, Value],

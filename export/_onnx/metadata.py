@@ -16,8 +16,8 @@ from .traced_model import DOMAIN
 from .traversal import all_nodes
 
 
-def describe(model: onnx.ModelProto, name: str, precision: str, version: str) -> None:
-    """Let a finished file say, in place, what it holds and what wrote it.
+def write_producer(model: onnx.ModelProto, name: str, precision: str, version: str) -> None:
+    """Write producer, model name and precision into a finished model, in place.
 
     Args:
         model: The file.
@@ -33,24 +33,23 @@ def describe(model: onnx.ModelProto, name: str, precision: str, version: str) ->
     onnx.helper.set_model_props(model, about)
 
 
-def tell(folder: Path, manifest: Manifest) -> None:
-    """Let the file of a bundle say what its inputs and outputs mean, and which cases and weights belong to it.
+def write_bundle_metadata(folder: Path, manifest: Manifest) -> None:
+    """Write the meanings of inputs and outputs, and the hashes of cases and weights, into the file of a bundle.
 
-    Programs that show or serve it have it from there, with no manifest beside it. The hash of the file itself cannot be
-    in it, and the manifest has that.
+    Viewers and servers read it there, without the manifest. The hash of the file itself is in the manifest only.
 
     Args:
-        folder: The bundle; its file is written anew.
-        manifest: What it says of them.
+        folder: Folder of the bundle; its ONNX file is rewritten.
+        manifest: Manifest of the bundle.
     """
     path = folder / MODEL
     model = onnx.load(str(path), load_external_data=False)
     for value in (*model.graph.input, *model.graph.output):
         value.doc_string = _meaning(value.name, manifest)
-    about = {each.key: each.value for each in model.metadata_props}
+    about = {entry.key: entry.value for entry in model.metadata_props}
     meanings = {value.name: value.doc_string for value in (*model.graph.input, *model.graph.output) if value.doc_string}
-    told = {"meanings": meanings, "axis_multiples": dict(manifest.multiples)}
-    about |= {key: json.dumps(entry, sort_keys=True) for key, entry in told.items() if entry}
+    entries = {"meanings": meanings, "axis_multiples": dict(manifest.multiples)}
+    about |= {key: json.dumps(entry, sort_keys=True) for key, entry in entries.items() if entry}
     hashed = [file for file in (CASES, DATA) if (folder / file).exists()]
     about |= {f"sha256:{file}": sha256(folder / file) for file in hashed}
     onnx.helper.set_model_props(model, about)
@@ -58,7 +57,7 @@ def tell(folder: Path, manifest: Manifest) -> None:
 
 
 def _meaning(name: str, manifest: Manifest) -> str:
-    """Return in words what an input or output is, where more is known than its shape says."""
+    """Return the meaning of an input or output, or an empty string."""
     if name in manifest.counts:
         return f"How many positions of the axis `{manifest.counts[name]}` take part."
     if name in manifest.weights_of:

@@ -13,7 +13,7 @@ from .._format.names import CASES, MODEL, Arrays, Case
 from .._format.parity_report import ParityReport, ParityRow, compared
 from .._golden_cases.coverage import left_to_rounding
 from .._onnx.external_data import DATA
-from .._onnx.metadata import describe
+from .._onnx.metadata import write_producer
 from .._onnx.model_files import read, write
 from .._options import Options
 from .._progress import Progress
@@ -65,7 +65,7 @@ def converted(
         made = to_int8(source, scratch)
     else:
         made, about["ranges"] = to_measured_float16(source, cases, report.provider, scratch, drawn)
-    describe(made.model, source.model.graph.name, precision, source.model.producer_version)
+    write_producer(made.model, source.model.graph.name, precision, source.model.producer_version)
     write(made, scratch / MODEL)
     check_tables(source, read(scratch / MODEL))
     step(f"Running onnxruntime on the golden cases in {precision}")

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from ..._onnx.function_builder import written
+from ..._onnx.function_builder import build_function
 from ..._onnx.lazy_values import Outputs, Value, branch, constant, op, repeated
 from ..._onnx.traced_model import DOMAIN
 from ..._onnx.traversal import all_nodes
@@ -44,7 +44,9 @@ def _function(name: str, opset: int) -> onnx.FunctionProto:
     inputs, outputs, body = FUNCTIONS[name]
     arguments = {each: Value() for each in inputs}
     made = body(*arguments.values())
-    return written(name, arguments, dict(zip(outputs, [made] if isinstance(made, Value) else made, strict=True)), opset)
+    return build_function(
+        name, arguments, dict(zip(outputs, [made] if isinstance(made, Value) else made, strict=True)), opset
+    )
 
 
 def bucket(hashed: Value, count: Value) -> Value:
