@@ -10,15 +10,14 @@ from keras_attn import AttentionPooling, MaskedSoftmax
 from .._format.manifest import Manifest, Spec
 from .._format.names import dtype_name
 from .._lowering_names import PORTABLE
-from .._lowerings.lowered_model import Lowered
 from .._onnxruntime_releases import lowest_onnxruntime
 from .._options import Options
 from .._private_api.builtin_attention import is_stock_attention
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
-from .package_versions import versions_of
+from .float32_file import Float32File
+from .package_versions import PACKAGES, versions_of
 
-PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 OF_TEXTS = ("keras-hub", "tensorflow-text")  # where they are imported; the SavedModel of a tokenizer needs the second
 
 
@@ -31,7 +30,9 @@ def _reason(layer: Any) -> str:
     return "its class is derived from an attention layer of Keras, and may compute attention in another way"
 
 
-def manifest_of(signature: Signature, reference: Reference, lowered: Lowered, options: Options, opset: int) -> Manifest:
+def manifest_of(signature: Signature, reference: Reference, file: Float32File, options: Options) -> Manifest:
+    """Return the manifest of a bundle, without what is known only at its end: hashes, calibration, input values."""
+    lowered, opset = file.lowered, file.opset
     golden, first = reference.golden, reference.golden.cases[0].outputs
     of_texts = [name for name in OF_TEXTS if name.replace("-", "_") in sys.modules]
     packages = dict.fromkeys((*PACKAGES, *of_texts, reference.backend, "onnxruntime"))
