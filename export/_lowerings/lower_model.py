@@ -24,7 +24,7 @@ from .._tracing.saved_model import traced_function
 from .._tracing.to_onnx import trace
 from .heads import heads_per_key
 from .lowered_model import Lowered
-from .lowering_choice import lowering_of
+from .lowering_choice import lowering_of, refusal
 
 FUSED = "fused"
 
@@ -67,7 +67,9 @@ def _lowered(traced: Traced, calls: Sequence[Call], options: Options) -> Lowered
     for call, lowering in lowerings.items():
         if lowering == IN_BLOCKS and call.op not in outermost:  # OpenVINO 2026.4 loads no loop of ours in a loop
             lowerings[call] = PORTABLE
-    return Lowered(traced, lowerings, options.written_for, precision=options.precision)
+    reasons = {call: refusal(call, options.lowering, options.written_for) for call in calls}
+    refusals = {call: reason for call, reason in reasons.items() if reason}
+    return Lowered(traced, lowerings, options.written_for, precision=options.precision, refusals=refusals)
 
 
 def _owner(call: Call, layers: Sequence[Any]) -> int:

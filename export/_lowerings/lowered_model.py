@@ -32,7 +32,8 @@ class Lowered:
         written: Those of the calls that no layer made: attention that a package wrote by hand.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
         precision: That of the file.
-        reasons: By the identity of a layer, why a call of it is written in the operators of its own computation.
+        reasons: By the identity of a layer, the reason if a call of the layer was traced as it is.
+        refusals: By call, the reason if the requested lowering has no form for the call.
     """
 
     traced: Traced
@@ -42,6 +43,7 @@ class Lowered:
     only_large: bool = False
     precision: str = FLOAT32
     reasons: Mapping[int, str] = field(default_factory=dict)
+    refusals: Mapping[Call, str] = field(default_factory=dict)
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
         """Return the shape of every output, dynamic axes by name."""
@@ -97,11 +99,14 @@ class Lowered:
         return [*of_calls, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
 
     def layers(self, opset: int) -> dict[int, dict[str, Any]]:
-        """Return what the manifest says of each layer that was called, by the owner of its calls."""
-        told: dict[int, dict[str, Any]] = {}
+        """Return the manifest's entries about the lowering of each layer, by the owner of its calls."""
+        layers: dict[int, dict[str, Any]] = {}
         for call, lowering in self.lowerings.items():
             name = asked_by(lowering)
-            layer = told.setdefault(call.owner, {"lowering": name, "form": form_of(call, lowering, opset)})
+            form = form_of(call, lowering, opset)
+            if call in self.refusals:
+                form += f", because {self.refusals[call]}"
+            layer = layers.setdefault(call.owner, {"lowering": name, "form": form})
             if name not in layer["lowering"].split(" and "):  # a layer that is called twice
                 layer["lowering"] += f" and {name}"
-        return told
+        return layers

@@ -28,14 +28,21 @@ FORMS = {
     "float16": ("portable", 18, None, "float16"),  # which holds neither the lowest float32 nor 1e30
     "blocks18": (IN_BLOCKS, 18),
 }
+
+
+def lowerings_of(call, form, _=18, provider=None):
+    """The lowering of a call if that of a form is requested, and the one that is requested for it."""
+    lowering = "portable" if form == IN_BLOCKS else form
+    found = lowering_choice.lowering_of(call, lowering, *filter(None, [provider]))
+    return found, asked_by(found)
+
+
 # Each form with every third plan, and another third than the form before; an eighth of them unmarked.
 NUMBERS = [
     pytest.param(plan, form, id=f"{name}-{plan}", marks=SLOW if (number + turn) % 24 else ())
     for turn, (name, form) in enumerate(FORMS.items())
     for number, plan in enumerate(PLANS)
-    if (number + turn) % 3 == 0
-    and form[0]
-    in (found := lowering_choice.lowering_of(plan.call(), form[0], *filter(None, form[2:3])), asked_by(found))
+    if (number + turn) % 3 == 0 and form[0] in lowerings_of(plan.call(), *form[:3])
 ]
 SIZES = [(1, 3), (7, 5), (4, 60), (50, 3)]
 BLOCKS = [
