@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from .._options import FLOAT32, TRACED_OPSET
 from .._passes.finalize import finish
 from .._tracing.attention_calls import Call
 from .lowering_choice import form_of, function_of, lowest_opset, opset_of
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,45 +53,53 @@ class Lowered:
         return {name: golden.output_axes(name, shape) for name, shape in self.traced.outputs.items()}
 
     def finished(self, golden: Cases, asked: int | None, most: int | None = None) -> tuple[Traced, int]:
-        """Return the model as it is written, and its opset: the one asked for, or one that the lowerings are best at.
+        """Return the finished model and its opset: the requested one, or the best one to which the model converts.
 
         Args:
             golden: The golden cases.
-            asked: The opset that is asked for.
-            most: The highest that will do, where that is another.
+            asked: The requested opset, if any.
+            most: The highest opset that the target allows, if higher than `asked`.
 
         Raises:
-            UnsupportedModelError: onnx has no conversion to that opset for an op of the model, or it is too low; or
-                the model puts texts together, and the file is for CUDA.
+            UnsupportedModelError: onnx does not convert an operator of the model to the opset, or the opset is too low
+                for the texts of the model, or the file is for CUDA and joins texts.
         """
         if self.written_for == FOR_CUDA and has_loops_of_strings(self.traced.model):
             raise UnsupportedModelError(
                 "Texts are put together by loops of strings, which onnxruntime 1.31 does not load with CUDA. Export "
                 'with `provider="cpu"`, or export what takes the texts and what follows it as two models.'
             )
-        of_texts = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
-        if asked is not None and asked < of_texts:
-            if (most or asked) < of_texts:
-                raise UnsupportedModelError(
-                    f"Texts are put together by operators of opset {of_texts}, which onnxruntime has from "
-                    f"{LOWEST_ONNXRUNTIME[of_texts]} on. Received: opset={asked}. Leave `opset` out, or name a later "
-                    "`target`."
-                )
-            asked = of_texts
-        lowest = max([TRACED_OPSET, of_texts, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
-        best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
-        if asked is not None or best == lowest:
-            return self._finished(golden, asked or lowest)
-        try:
-            return self._finished(golden, best)
-        except UnsupportedModelError:
-            return self._finished(golden, lowest)
+        *better, last = self._opsets(asked, most)
+        for opset in better:
+            try:
+                return self._finished(golden, opset), opset
+            except UnsupportedModelError as error:
+                LOGGER.debug("not written at opset %d: %s", opset, error)
+        return self._finished(golden, last), last
 
-    def _finished(self, golden: Cases, opset: int) -> tuple[Traced, int]:
+    def _opsets(self, asked: int | None, most: int | None) -> list[int]:
+        """Return the opsets to try, best first.
+
+        A requested opset is the only one. If none is requested, the first one is that of the best form of each call,
+        and the last one is the lowest that has every operator of the file.
+        """
+        of_texts = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
+        if asked is None:
+            lowest = max([TRACED_OPSET, of_texts, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
+            best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
+            return sorted({best, lowest}, reverse=True)
+        if (most or asked) < of_texts:
+            raise UnsupportedModelError(
+                f"Texts are put together by operators of opset {of_texts}, which onnxruntime has from "
+                f"{LOWEST_ONNXRUNTIME[of_texts]} on. Received: opset={asked}. Leave `opset` out, or name a later "
+                "`target`."
+            )
+        return [max(asked, of_texts)]
+
+    def _finished(self, golden: Cases, opset: int) -> Traced:
         all_plain = self.written_for == FOR_ANY
-        plain = [call.op for call, each in self.lowerings.items() if all_plain or asked_by(each) == PORTABLE]
-        outputs = self.outputs(golden)
-        return finish(self.traced, golden.axes, outputs, opset, self.functions(opset), inlined=plain), opset
+        plain = [call.op for call, lowering in self.lowerings.items() if all_plain or asked_by(lowering) == PORTABLE]
+        return finish(self.traced, golden.axes, self.outputs(golden), opset, self.functions(opset), inlined=plain)
 
     def functions(self, opset: int) -> list[onnx.FunctionProto]:
         """Return how each call is written."""
