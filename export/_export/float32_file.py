@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from .._errors import ExportError, ProviderError
 from .._format.interruptible_session import run_cases
@@ -18,7 +17,7 @@ from .._onnx.model_files import write
 from .._onnx.traced_model import Traced
 from .._onnxruntime_releases import check_onnxruntime
 from .._options import FLOAT32, Options
-from .._signature.signature import Signature
+from .._tracing.trace_attention import TracedAttention
 from .export_run import ExportRun
 from .package_versions import PACKAGES, versions_of
 
@@ -45,25 +44,23 @@ def float32_tolerance(options: Options) -> Mapping[str, float]:
     return options.tolerance if options.precision == FLOAT32 else NO_MORE
 
 
-def write_float32_file(run: ExportRun, signature: Signature, golden: Cases, function: Any) -> Float32File:
+def write_float32_file(run: ExportRun, traced: TracedAttention, golden: Cases) -> Float32File:
     """Write the file with hand-written attention as an operator, or without if the outputs of that differ.
 
     Args:
         run: The export.
-        signature: The model.
+        traced: The traced model.
         golden: The golden cases.
-        function: The concrete function behind the SavedModel.
 
     Raises:
-        UnsupportedModelError: An operator of the model cannot be converted.
+        UnsupportedModelError: onnx cannot convert an operator to the opset of the export.
         ProviderError: The provider is missing, or did not compute all of attention.
         ExportError: onnxruntime cannot load or run the file.
     """
-    run.step("Tracing to ONNX")
-    for lowered in lowered_models(signature, run.options, function, golden.axes):
+    for lowered in lowered_models(traced, run.options, golden.axes):
         is_last = not lowered.written
         try:
-            file = _write(run, lowered, golden, signature.model.name)
+            file = _write(run, traced.name, lowered, golden)
         except ProviderError:
             raise
         except ExportError:
@@ -76,7 +73,7 @@ def write_float32_file(run: ExportRun, signature: Signature, golden: Cases, func
     return file
 
 
-def _write(run: ExportRun, lowered: Lowered, golden: Cases, name: str) -> Float32File:
+def _write(run: ExportRun, name: str, lowered: Lowered, golden: Cases) -> Float32File:
     model, opset = lowered.finished(golden, run.options.opset, run.options.most)
     check_onnxruntime(opset, lowered.lowerings.values())
     write_producer(model.model, name, FLOAT32, versions_of(PACKAGES)["keras-attn"])

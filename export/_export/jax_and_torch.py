@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -67,6 +68,7 @@ def write_contents_on_tensorflow(run: ExportRun, signature: Signature, reference
         policy=signature.model.dtype_policy.compute_dtype,
         inputs=signature.inputs,
         outputs=signature.outputs,
+        log_level=logging.getLogger("keras_attn_export").getEffectiveLevel(),
         reference=reference,
         options=replace(run.options, file=file, samples=samples),
     )
@@ -163,7 +165,11 @@ class TensorFlowProcess:
                 return
             if kind == "error":
                 raise content
-            step(content)
+            if kind == "log":
+                name, level, message = content
+                logging.getLogger(name).log(level, "%s", message)
+            else:
+                step(content)
 
     def _last_words(self) -> str:
         code = self._process.wait()

@@ -1,18 +1,21 @@
 """Worker process with the TensorFlow backend: load a saved model and write its bundle.
 
-A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None), or
-("error", what is to be raised there): an `UntraceableError` or an `ExportError`.
+A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, ("log", its logger, level and
+message) for each log record, and in the end ("done", None), or ("error", what is to be raised there): an
+`UntraceableError` or an `ExportError`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +44,7 @@ class Task:
         policy: The dtype policy for layers that a subclass makes without saying theirs.
         inputs: The inputs of its signature.
         outputs: The names of its outputs.
+        log_level: The level of the package's logger.
         reference: What it gives on another backend.
         options: The options of the export: the file is that of the model as it was saved there, and the samples are
             those that a subclassed model is called with first.
@@ -53,8 +57,20 @@ class Task:
     policy: str
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
+    log_level: int
     reference: Reference
     options: Options
+
+
+class _LogReplies(logging.Handler):
+    """Handler that replies with each record."""
+
+    def __init__(self, reply: Callable[[str, Any], None]) -> None:
+        super().__init__()
+        self._reply = reply
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._reply("log", (record.name, record.levelno, record.getMessage()))
 
 
 def main() -> None:
@@ -69,6 +85,9 @@ def main() -> None:
     try:
         task = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_the_other, daemon=True).start()
+        logger = logging.getLogger("keras_attn_export")
+        logger.setLevel(task.log_level)
+        logger.addHandler(_LogReplies(reply))
         _carry_out(task, lambda name: reply("step", name))
     except (UntraceableError, ExportError) as error:
         reply("error", error)

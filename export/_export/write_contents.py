@@ -18,13 +18,14 @@ from .._golden_cases.golden_cases import Cases
 from .._lowering_names import ADAPTIVE, LARGE_UNSEEN
 from .._lowerings.form_coverage import small_only
 from .._onnx.metadata import write_bundle_metadata
-from .._options import FLOAT32, STANDARD, Options
+from .._options import FLOAT32, INT8, STANDARD, Options
 from .._passes.finalize import check_standard
 from .._precision.calibration_data import calibration_batches
 from .._precision.convert_precision import converted
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
 from .._tracing.saved_model import write_saved_model
+from .._tracing.trace_attention import TracedAttention, trace_attention
 from .._tracing.untraceable_axes import untraceable_axes
 from .export_run import ExportRun
 from .float32_file import Float32File, write_float32_file
@@ -63,8 +64,8 @@ def write_contents(run: ExportRun, signature: Signature, reference: Reference) -
 
 def _write_stages(run: ExportRun, signature: Signature, reference: Reference) -> None:
     batches = _read_calibration(signature, reference.golden, run.options)
-    function = _write_saved_model(run, signature, reference.golden.cases)
-    file = write_float32_file(run, signature, reference.golden, function)
+    traced = _trace(run, signature, _write_saved_model(run, signature, reference.golden.cases))
+    file = write_float32_file(run, traced, reference.golden)
     comparison = compare_with_keras(run, signature, reference, file.outputs)
     manifest = manifest_of(signature, reference, file, run.options)
     float32_report = _check_float32(run, signature, comparison, file, manifest)
@@ -89,6 +90,12 @@ def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Cas
     function = write_saved_model(signature, run.folder / SAVED_MODEL)
     run.worker.begin(run.folder / SAVED_MODEL, run.folder / CASES, run.beside("results.npz"))
     return function
+
+
+def _trace(run: ExportRun, signature: Signature, function: Any) -> TracedAttention:
+    run.step("Tracing to ONNX")
+    # In int8, padding would share a scale with the values that are attended to.
+    return trace_attention(signature, function, hides_masked=run.options.precision == INT8)
 
 
 def _check_float32(
