@@ -142,21 +142,18 @@ def predict(
 
 
 class _Progress:
-    """Number of finished rows of the source, and its display."""
+    """Display of the number of finished rows of the source."""
 
     def __init__(self, show: RowProgress, row_counts: Mapping[str, int], finished: Iterable[str]) -> None:
-        """Show the rows of files that an earlier run has finished."""
         self._show, self._row_counts = show, row_counts
         self._total = sum(row_counts.values())
         self._done = sum(row_counts[name] for name in finished)
         self.show(0)
 
-    def show(self, rows: int) -> None:
-        """Show the rows of finished files, and some rows of another file."""
-        self._show(self._done + rows, self._total)
+    def show(self, more: int) -> None:
+        self._show(self._done + more, self._total)
 
     def finish(self, name: str) -> None:
-        """Add the rows of a finished file."""
         self._done += self._row_counts[name]
         self.show(0)
 
@@ -187,8 +184,7 @@ def _choose_padding(
 ) -> tuple[tuple[str, ...], bool]:
     """Give the runner a job whose batches change no output; return `exact_axes` and `one_by_one` of `Predictions`.
 
-    The manifest of the folder keeps both, so that a continued run makes equal batches. A source without rows leaves
-    them open: rows may come later.
+    The manifest of the folder stores both for a continued run, unless the source has no rows yet.
     """
     job = runner.job
     sizes = dict.fromkeys(size for spec in runner.manifest.inputs for size in spec.shape[1:])

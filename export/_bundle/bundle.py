@@ -108,13 +108,12 @@ class Bundle:
         provider = short_name(provider)
         if threads is not None:
             options["intra_op_num_threads"] = threads
-        checked = checked_config(config)
-        asked = options or checked
-        key = (provider, repr(sorted(options.items())), repr(sorted(checked.items()))) if asked else provider
+        entries = checked_config(config)
+        key = provider, repr(sorted(options.items())), repr(sorted(entries.items()))
         with self._opening:
             if key not in self._sessions:
-                made = session_options(check_provider(provider), options, checked) if asked else None
-                self._sessions[key] = open_session(self.path / MODEL, provider, session_options=made)
+                settings = session_options(check_provider(provider), options, entries)
+                self._sessions[key] = open_session(self.path / MODEL, provider, session_options=settings)
             return self._sessions[key]
 
     def run(self, inputs: Any, *, provider: str = "cpu") -> dict[str, np.ndarray]:

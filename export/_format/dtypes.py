@@ -19,11 +19,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def decoded(array: np.ndarray | bytes) -> np.ndarray:
-    """Return an array of `str` for an array of UTF-8 bytes, as TensorFlow returns strings; other arrays unchanged.
-
-    Raises:
-        UnicodeDecodeError: If bytes are not UTF-8.
-    """
+    """Return an array of `str` for an array of UTF-8 bytes, as TensorFlow returns strings; other arrays unchanged."""
     if isinstance(array, bytes):  # a scalar
         return np.array(array.decode(), object)
     if array.dtype != object:

@@ -64,18 +64,10 @@ _MAXIMUM = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
 def to_measured_float16(
     traced: Traced, cases: Sequence[Case], provider: str, folder: Path, drawn: Collection[str] = ()
 ) -> tuple[Traced, dict[str, Any]]:
-    """Return a float16 model without tensors that overflow in the golden cases, and the measured ranges.
+    """Return a float16 model without tensors that overflow in the golden cases, and `ranges` of the parity report.
 
-    Args:
-        traced: The float32 model.
-        cases: The golden cases.
-        provider: Provider that runs the model.
-        folder: An existing folder for a file that is not kept.
-        drawn: Float inputs without samples.
-
-    Returns:
-        The model; and for the parity report `float32_layers` and `near_limit`, the largest magnitude in each layer,
-        and `drawn_inputs`, the first layer that overflows if the values of an input are larger.
+    These are `float32_layers` and `near_limit`, the largest magnitude in each layer, and `drawn_inputs`, the first
+    layer that overflows if the values of an input without samples are larger.
     """
     converted = to_float16(traced, provider)
     measure = _range_meter(traced, converted.tensors, provider, folder)

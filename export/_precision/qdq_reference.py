@@ -2,8 +2,8 @@
 
 A `QuantizeLinear` becomes the nodes of its definition in float32, and integer weights become float weights. The result
 is a float graph of operators that were checked against Keras. A number half-way between two steps may be rounded to
-either, depending on the order of a sum. Therefore the graph runs again with perturbed weights, which draws these choices
-anew, and the change of the outputs, times `MULTIPLE`, is their rounding limit.
+either, depending on the order of a sum. Therefore the graph runs again with perturbed weights, which draws these
+choices anew, and the change of the outputs, times `MULTIPLE`, is their rounding limit.
 """
 
 from __future__ import annotations

@@ -22,12 +22,7 @@ def difference_text(value: float) -> str:
 
 
 def number_text(value: Any, digits: int | None = None) -> str:
-    """Return an element of an array as JavaScript writes it: NaN, Infinity, true.
-
-    Args:
-        value: The element.
-        digits: The significant digits of a float; `None` for all that tell the float from its neighbours.
-    """
+    """Return an element of an array as JavaScript writes it (NaN, Infinity, true), a float with significant digits."""
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float | np.floating):
