@@ -130,7 +130,8 @@ def bench_bundle(
 
     rows = _rows(bundle.entries.inputs, arrays)
     timings = tuple(
-        _timing(model, rows, *measured) for model, *measured in zip(models, loads, latencies, memory, strict=True)
+        _timing(model, rows, load, runs, peak)
+        for model, load, runs, peak in zip(models, loads, latencies, memory, strict=True)
     )
     return Bench(
         bundle=str(bundle.path),
@@ -219,5 +220,5 @@ def _rows(specs: Iterable[Spec], inputs: Arrays) -> int:
 
 
 def _differences(ours: Arrays, theirs: Arrays) -> dict[str, float]:
-    shared = [name for name in ours if name in theirs]
-    return differences({name: ours[name] for name in shared}, {name: theirs[name] for name in shared})
+    shared = ours.keys() & theirs.keys()
+    return {name: difference for name, difference in differences(ours, theirs).items() if name in shared}

@@ -24,6 +24,4 @@ def decoded(array: np.ndarray | bytes) -> np.ndarray:
         return np.array(array.decode(), object)
     if array.dtype != object:
         return array
-    strings = np.empty(array.shape, object)
-    strings.flat[:] = [value.decode() for value in array.flat]
-    return strings
+    return np.array([value.decode() for value in array.flat], object).reshape(array.shape)

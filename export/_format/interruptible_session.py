@@ -64,22 +64,20 @@ def _installation(error: ProviderError, provider: str) -> str:
 def open_session(model: Path, provider: str = "cpu", *, threads: int | None = None, session_options: Any = None) -> Any:
     """Open an `onnxruntime.InferenceSession` on exactly one provider.
 
-    With a number of `threads`, they sleep between runs, so that two sessions can be timed in turns.
+    With `threads`, options are those for timing: threads sleep between runs, so that two sessions can run in turns.
 
     Raises:
         ProviderError: If the provider is missing, has no device, or onnxruntime used another one.
         BundleError: If onnxruntime cannot load the file.
     """
-    options = session_options
     ort = check_provider(provider)
-    if options is None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4  # fatal errors only: other errors are raised as well
     if threads is not None:
-        options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        session_options = ort.SessionOptions()
+        session_options.log_severity_level = 4  # fatal errors only: other errors are raised as well
+        session_options.intra_op_num_threads = threads
+        session_options.add_session_config_entry("session.force_spinning_stop", "1")
     with _remedies(provider):
-        return interruptible(lambda _: session.open_session(model, provider, options))
+        return interruptible(lambda _: session.open_session(model, provider, session_options))
 
 
 def run_session(opened: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -255,14 +255,14 @@ def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
     return tuple(ParityRow(**{**row, "shape": tuple(row["shape"])}) for row in rows)
 
 
-def finite(content: Any) -> Any:
+def finite(content: Any, text: Callable[[float], str] = str) -> Any:
     """Return nested content with a string for each float that JSON lacks."""
     if isinstance(content, float) and not math.isfinite(content):
-        return str(content)
+        return text(content)
     if isinstance(content, dict):
-        return {key: finite(value) for key, value in content.items()}
+        return {key: finite(value, text) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [finite(value) for value in content]
+        return [finite(value, text) for value in content]
     return content
 
 

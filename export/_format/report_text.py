@@ -100,15 +100,15 @@ def time_warning(precision: Mapping[str, Any]) -> Iterator[str]:
         yield f"In {precision['name']} {case} took {precision['time_ratio']:.2f} times as long as in float32."
 
 
-def calibration_lines(about: Mapping[str, Any] | None) -> Iterator[str]:
+def calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the errors of an int8 file on its calibration rows, from `calibration` of a report's `precision`."""
-    if about is None:
+    if calibration is None:
         return
-    yield f"calibrated on {about['rows']} rows; {len(about['int8_layers'])} layers in int8"
-    for name, found in about["outputs"].items():
-        chosen = f"; {found['same_choices']:.2%} of rows have the same top class" if "same_choices" in found else ""
-        off = f"off by {found['share']:.2g} of its largest number at most, by {found['mean']:.2g} in the mean"
-        differ = f"{found['differ']:.2%} of its numbers differ" if "differ" in found else off
+    yield f"calibrated on {calibration['rows']} rows; {len(calibration['int8_layers'])} layers in int8"
+    for name, error in calibration["outputs"].items():
+        chosen = f"; {error['same_choices']:.2%} of rows have the same top class" if "same_choices" in error else ""
+        off = f"off by {error['share']:.2g} of its largest number at most, by {error['mean']:.2g} in the mean"
+        differ = f"{error['differ']:.2%} of its numbers differ" if "differ" in error else off
         yield f"{name}: {differ}{chosen}"
-    if about["float32_layers"]:
-        yield f"stay float32, by measurement: {', '.join(about['float32_layers'])}"
+    if calibration["float32_layers"]:
+        yield f"stay float32, by measurement: {', '.join(calibration['float32_layers'])}"

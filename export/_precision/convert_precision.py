@@ -50,12 +50,12 @@ def convert_precision(
     """Replace a bundle's float32 ONNX file by one in another precision, and return the report of that one.
 
     Args:
-        folder: The bundle, whose float32 file matches Keras as `report` shows.
+        folder: The bundle.
         report: The report of the float32 file.
         cases: The golden cases with rounding limits of the other precision; they replace the cases of the bundle.
         options: The precision, and the tolerance for the converted file.
         step: Receives the name of each step.
-        batches: Calibration arrays for static int8.
+        batches: Calibration arrays; static int8 if there are any.
         drawn: Float inputs without samples.
 
     Raises:

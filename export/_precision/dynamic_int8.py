@@ -58,25 +58,19 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     prepared = deepcopy(traced.model)
     capture_unchanged(prepared.graph)
     shapes = {name: array.shape for name, array in traced.weights.items()}
-    try:
+    with quantizer_errors("quantize"):
         write(replace(traced, model=prepared), source, check=False)
-        with silent_logging():
-            quantize_dynamic(
-                source,
-                target,
-                op_types_to_quantize=["MatMul", "Gemm"],
-                per_channel=True,
-                weight_type=QuantType.QUInt8,
-                nodes_to_exclude=list(_left_out(prepared.graph, shapes)),
-                use_external_data_format=bool(traced.weights),
-                extra_options=OPTIONS,
-            )
+        quantize_dynamic(
+            source,
+            target,
+            op_types_to_quantize=["MatMul", "Gemm"],
+            per_channel=True,
+            weight_type=QuantType.QUInt8,
+            nodes_to_exclude=list(_left_out(prepared.graph, shapes)),
+            use_external_data_format=bool(traced.weights),
+            extra_options=OPTIONS,
+        )
         quantized = quantize_tables(read(target))
-    except OSError:
-        raise  # the disk, not the model
-    except Exception as error:  # the quantizer's handlers raise errors of any class
-        message = f"onnxruntime cannot quantize the model: {type(error).__name__}: {error}"
-        raise UnsupportedModelError(message) from error
     model = quantized.model
     del model.graph.value_info[:]  # what the quantizer inferred
     put_in_order(model.graph)  # the quantizer does not look into bodies and branches
@@ -106,6 +100,19 @@ def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> I
                 yield from (node.name, f"{node.name}_MatMul")  # the quantizer's name for what it makes of a Gemm
         for inner in graphs_in(node):
             yield from _left_out(inner, shapes)
+
+
+@contextlib.contextmanager
+def quantizer_errors(action: str, remedy: str = "") -> Iterator[None]:
+    """Silence onnxruntime's quantizer, and raise an `UnsupportedModelError` for its errors, which have any class."""
+    try:
+        with silent_logging():
+            yield
+    except OSError:
+        raise  # the disk, not the model
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}{remedy}"
+        raise UnsupportedModelError(f"onnxruntime cannot {action} the model: {reason}") from error
 
 
 @contextlib.contextmanager

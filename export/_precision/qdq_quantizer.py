@@ -9,9 +9,8 @@ are signed with 7 bits: x86-64 without VNNI adds two products of unsigned and si
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from .._onnx.model_files import write
 from .._onnx.name_scopes import layer_path, node_paths
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_nodes, names_read_by_value
-from .dynamic_int8 import FEWEST_COLUMNS, silent_logging
+from .dynamic_int8 import FEWEST_COLUMNS, quantizer_errors
 from .embedding_tables import constants_of, is_lookup, quantize_tables
 from .fold_batch_norm import fold_into_convolutions
 
@@ -40,6 +39,7 @@ PASS_ON = frozenset(
 )
 PRODUCTS = ("Gemm", "MatMul")
 CALIBRATED = {"Conv", *PRODUCTS, *PASS_ON}
+REMEDY = " Leave `calibration` out: int8 is then dynamic."
 OPTIONS = {
     "MatMulConstBOnly": True,
     "OpTypesToExcludeOutputQuantization": [*PRODUCTS],  # it would cost time and digits
@@ -67,7 +67,7 @@ class Calibrated:
             _keep_biases_apart(model.graph, products)
             nodes = [*products, *_carriers(model.graph, products)]
             kinds = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
-            with silent_logging(), _unsupported_if_failing("quantize"):
+            with quantizer_errors("quantize", REMEDY):
                 quantizer = QDQQuantizer(
                     model,
                     per_channel=True,
@@ -115,25 +115,11 @@ def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calib
     write(prepared, files / "float32.onnx", check=False)
     remaining = iter(batches)
     reader: Any = SimpleNamespace(get_next=lambda: next(remaining, None))  # in place of a `CalibrationDataReader`
-    with silent_logging(), _unsupported_if_failing("calibrate"):
+    with quantizer_errors("calibrate", REMEDY):
         calibrator = create_calibrator(files / "float32.onnx", kinds, str(files / "shown.onnx"))
         calibrator.collect_data(reader)
         ranges = calibrator.compute_data()
     return Calibrated(prepared, ranges, layers)
-
-
-@contextlib.contextmanager
-def _unsupported_if_failing(action: str) -> Iterator[None]:
-    """Raise an `UnsupportedModelError` for any error of onnxruntime's quantizer."""
-    try:
-        yield
-    except OSError:
-        raise  # the disk, not the model
-    except Exception as error:
-        raise UnsupportedModelError(
-            f"onnxruntime cannot {action} the model: {type(error).__name__}: {error} Leave `calibration` out: int8 is "
-            "then dynamic."
-        ) from error
 
 
 def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:

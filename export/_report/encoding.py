@@ -32,15 +32,6 @@ def number_text(value: Any, digits: int | None = None) -> str:
     return str(value)
 
 
-def json_value(value: Any) -> Any:
-    """Return nested lists in which each float that JSON does not have is a string."""
-    if isinstance(value, list):
-        return [json_value(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return number_text(value)
-    return value
-
-
 def gzip_base64(content: bytes) -> str:
     """Return bytes, compressed, as text that a browser can decode by itself."""
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode("ascii")

@@ -10,7 +10,8 @@ import numpy as np
 from .._format.compare import scale_of
 from .._format.manifest import Manifest, Spec
 from .._format.names import STRING, Case, dtype_name
-from .encoding import gzip_base64, json_value
+from .._format.parity_report import finite
+from .encoding import gzip_base64, number_text
 from .examples import has_batch
 from .labels import Labels
 
@@ -72,7 +73,7 @@ def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str
         elif first.size > MAX_TYPED:
             record["fixed"] = tensor_data(first)
         else:
-            record["first"] = None if counts in text_axes else json_value(_shortest(first).tolist())
+            record["first"] = None if counts in text_axes else finite(_shortest(first).tolist(), number_text)
         records.append(record)
     return records
 
