@@ -66,15 +66,15 @@ def check_ray() -> Any:
 def _started(ray: Any, cores: int | None) -> Iterator[None]:
     """Connect to the cluster of `RAY_ADDRESS`, or start Ray for this process alone."""
     address, handler = os.environ.get("RAY_ADDRESS"), signal.getsignal(signal.SIGTERM)
-    own = {} if address else {"num_cpus": cores, "include_dashboard": False}
+    local = {} if address else {"num_cpus": cores, "include_dashboard": False}
     try:
-        ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
+        ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **local)
     except SystemExit:  # of Ray's own handler of SIGTERM, which is there while it starts
         signal.signal(signal.SIGTERM, handler)
         signal.raise_signal(signal.SIGTERM)
     except (OSError, RuntimeError, ValueError) as error:
-        place, reason = address or "this machine", first_line(error).rstrip(".")
-        raise ExportError(f"Ray does not start at {place}: {reason}.") from error
+        reason = first_line(error).rstrip(".")
+        raise ExportError(f"Ray does not start at {address or 'this machine'}: {reason}.") from error
     with contextlib.suppress(ValueError):  # in another thread, where Ray sets no handler
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process before files are closed
     try:

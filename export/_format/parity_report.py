@@ -186,7 +186,8 @@ class ParityReport:
         if not self.rows:
             return "nothing was compared"
         rows = (*self.rows, *self.saved_model_rows)
-        count, failed = len(self.rows), sum(not row.passed for row in self.rows)
+        count = len(self.rows)
+        failed = sum(not row.passed for row in self.rows)
         verdict = f"{failed} of {count} outputs differ" if failed else f"all {count} outputs match"
         saved = sum(not row.passed for row in self.saved_model_rows)
         also = f"; of the SavedModel, {saved} of {len(self.saved_model_rows)} outputs differ" if saved else ""

@@ -65,7 +65,8 @@ def convert_precision(
     float32, scratch = folder / MODEL, folder.with_name("converted")
     scratch.mkdir()
     step(f"Converting to {options.precision}")
-    source, file = read(float32), scratch / MODEL
+    source = read(float32)
+    file = scratch / MODEL
     if batches:
         conversion = _convert_static_int8(float32, batches, cases, options, scratch, step)
     else:

@@ -88,16 +88,16 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
 def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
     """Yield the names of products that stay float32.
 
-    These have so few columns that quantizing their input costs more than is won, as the last step of additive
-    attention, which has one column, and heads of a few classes. Or they have a matrix for each part of a batch, as
-    mixtures of experts: for those onnxruntime takes no scale a column.
+    With few columns, as in the last step of additive attention or heads of few classes, quantizing the input costs more
+    than it saves. For a matrix for each part of a batch, as in mixtures of experts, onnxruntime supports no scale for
+    each column.
     """
-    shapes = {**outer, **{each.name: tuple(each.dims) for each in graph.initializer}}
+    shapes = {**outer, **{tensor.name: tuple(tensor.dims) for tensor in graph.initializer}}
     for node in graph.node:
         if node.op_type in ("MatMul", "Gemm") and len(shape := shapes.get(node.input[1], ())) >= 2:
             transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
             if len(shape) > 2 or shape[0 if transposed else 1] < FEWEST_COLUMNS:
-                yield from (node.name, f"{node.name}_MatMul")  # the quantizer's name for what it makes of a Gemm
+                yield from (node.name, f"{node.name}_MatMul")  # the quantizer's name for the product of a Gemm
         for inner in graphs_in(node):
             yield from _left_out(inner, shapes)
 
@@ -169,11 +169,11 @@ def _by_row(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _keep_biases_apart(graph: onnx.GraphProto) -> None:
-    """Let `Sum` add what is added to an integer product: onnxruntime 1.31 takes the constant of an `Add` for a bias.
+    """Replace `Add` after an integer product by `Sum`, since onnxruntime 1.31 takes its constant for a bias.
 
-    It fuses product, cast, scales and bias into `MatMulIntegerToFloat`, whose kernel multiplies by the scales of the
-    rows after it has added the bias (`MatMulIntegerToFloat::Compute`: `ScaleOutput` comes after `ComputeCommon`).
-    Without a bias that is right, and still fused.
+    onnxruntime fuses product, cast, scales and bias into `MatMulIntegerToFloat`, whose kernel multiplies by the scales
+    of the rows after it has added the bias (`MatMulIntegerToFloat::Compute`: `ScaleOutput` comes after
+    `ComputeCommon`). Without a bias the fused kernel is correct.
     """
     producers = {name: node for node in graph.node for name in node.output}
 

@@ -98,7 +98,7 @@ def _element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
     """Return the element type of every tensor by name, as onnx infers it."""
     types: dict[str, int] = {}
     for graph in all_graphs(inferred(model, weights)):
-        types.update((each.name, each.data_type) for each in graph.initializer)
+        types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.HasField("tensor_type"):
                 types[value.name] = value.type.tensor_type.elem_type

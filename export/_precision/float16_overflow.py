@@ -146,7 +146,7 @@ def _layers(traced: Traced) -> dict[str, str]:
     """Return the layer of each tensor: the layer that computes it, or else the first that reads it."""
     graph = traced.model.graph
     nodes = [*all_nodes(graph)]
-    paths = node_paths(nodes, {*traced.weights, *(each.name for each in graph.initializer if len(each.dims) > 1)})
+    paths = node_paths(nodes, {*traced.weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)})
     pairs = [(node, layer_path(*path)) for node, path in zip(nodes, paths, strict=True) if path]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
     return layers | {name: layer for node, layer in pairs for name in node.output}

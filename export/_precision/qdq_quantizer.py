@@ -152,7 +152,7 @@ def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]])
         return False
     if node.op_type == "Conv":
         return True
-    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
     is_plain = not attributes.get("transA") and attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
     shape = shapes[node.input[1]]
     return is_plain and len(shape) == 2 and shape[0 if attributes.get("transB") else 1] >= FEWEST_COLUMNS
@@ -197,9 +197,9 @@ def _name_all(graph: onnx.GraphProto) -> None:
 
 def _name_types(model: onnx.ModelProto) -> None:
     """Declare the inputs and outputs of products as floats if onnx cannot infer them, as behind some functions."""
-    known = inferred(model)
-    refill(model.graph.value_info, known.value_info)
-    values = (*known.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer)
+    types = inferred(model)
+    refill(model.graph.value_info, types.value_info)
+    values = (*types.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer)
     products = [node for node in model.graph.node if node.op_type in CALIBRATED]
     names = {name for node in products for name in (*node.input[:1], *node.output)}
     for name in names - {value.name for value in values}:
