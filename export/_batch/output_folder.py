@@ -37,16 +37,7 @@ class OutputFolder:
     @contextlib.contextmanager
     def locked(self, *, resume: bool) -> Iterator[None]:
         """Create the folder and hold its lock; refuse other files, another process, and a run if not to `resume`."""
-
-        def refusal(folder: Path) -> str | None:
-            names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-            if names - {self.private.name} and not self.manifest.is_file():
-                return f"{folder} holds other files and no run. Choose another destination."
-            if names and not resume:
-                return f"{folder} holds a run, which is not to be resumed. Choose another destination."
-            return unless_a_folder(folder, "Outputs are written to a folder")
-
-        check_place(self.folder, refusal, error=InputError, in_a_folder=False)
+        check_place(self.folder, lambda _: self._refusal(resume), error=InputError, in_a_folder=False)
         try:
             self.private.mkdir(parents=True, exist_ok=True)
             lock = (self.private / "lock").open("a")
@@ -62,6 +53,14 @@ class OutputFolder:
             for partial in self.folder.rglob(f".{'[0-9a-f]' * 32}.partial"):  # of a run that was killed
                 partial.unlink(missing_ok=True)
             yield
+
+    def _refusal(self, resume: bool) -> str | None:
+        names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        if names - {self.private.name} and not self.manifest.is_file():
+            return f"{self.folder} holds other files and no run. Choose another destination."
+        if names and not resume:
+            return f"{self.folder} holds a run, which is not to be resumed. Choose another destination."
+        return unless_a_folder(self.folder, "Outputs are written to a folder")
 
     def read_manifest(self, identity: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
         """Return the manifest of an earlier run, or an empty one; refuse another run and changed finished files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from .._format.interruptible_session import check_provider
 from .._format.manifest import Manifest
 from .._format.providers import short_name
 from .._machine import usable_cpus
-from .._progress import shown_rows
+from .._progress import RowProgress, shown_rows
 from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet
 from .file_run import run_file, table_error
 from .memory_limit import memory_limit
@@ -100,57 +100,33 @@ def predict(
         ProviderError: If the provider is missing or fails.
         ExportError: If pyarrow or Ray is missing, the destination cannot be written, or another run writes to it.
     """
-    begin = time.monotonic()
-    if engine == "ray":
-        check_ray()
-    elif engine != "local":
-        raise InputError(f"`engine` must be one of {list(ENGINES)}. Received: {engine!r}.")
-    for name, value in {"batch_size": batch_size, "workers": workers}.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InputError(f"`{name}` must be an integer of 1 or more. Received: {value!r}.")
+    start = time.monotonic()
+    _check_arguments(engine, {"batch_size": batch_size, "workers": workers})
     check_provider(provider)
-    bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-    names = _checked_outputs(bundle.entries, outputs)
-    cores = workers or (usable_cpus() if short_name(provider) == "cpu" else 2)
-    # the processes that share the memory of a machine
-    processes = min(cores, usable_cpus()) if engine == "ray" and limit_memory is None else 1
-    limit, path = memory_limit(limit_memory) // processes, os.path.abspath(bundle.path)
-    digest = bundle.entries.manifest_sha256
-    job = Job(path, digest, short_name(provider), names, key, batch_size or BATCH_ROWS, limit, cores)
-    files = find_files(source)
-    if is_within(Path(destination), Path(source)) or any(is_within(file, Path(destination)) for file in files.values()):
-        raise InputError(f"{destination} and the source {source} overlap. Choose another destination.")
-    row_counts = _count_rows(files, bundle.entries, job)
-    sizes = [size for spec in bundle.entries.inputs for size in spec.shape[1:]]
-    axes = [size for size in dict.fromkeys(sizes) if isinstance(size, str)]
-    identity = {"bundle": digest, "outputs": list(names), "key": key}
-    fingerprints = {name: _fingerprint(file) for name, file in files.items()}
-    if not str(destination):
-        raise InputError("`destination` must be a path. Received: ''.")
+    opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    names = _checked_outputs(opened.entries, outputs)
+    short = short_name(provider)
+    cores = workers or (usable_cpus() if short == "cpu" else 2)
+    processes = min(cores, usable_cpus()) if engine == "ray" and limit_memory is None else 1  # that share the memory
+    limit = memory_limit(limit_memory) // processes
+    path = os.path.abspath(opened.path)
+    job = Job(path, opened.entries.manifest_sha256, short, names, key, batch_size or BATCH_ROWS, limit, cores)
+    files = _find_source(source, destination)
+    row_counts = _count_rows(files, opened.entries, job)
     folder = OutputFolder(destination)
-    with folder.locked(resume=resume), Runner(job, bundle) as runner:
-        manifest = folder.read_manifest(identity, fingerprints)
-        usable = [file for name, file in files.items() if row_counts[name]]
-        if "one_by_one" not in manifest and usable:  # a source without rows says nothing about rows that come later
-            trial = runner.pool.submit(try_batching, runner, usable, axes)
-            manifest["exact_axes"], manifest["one_by_one"] = results_of([trial])[0]
-        folder.write_manifest({**manifest, **identity, "files": fingerprints})
-        exact_axes, one_by_one = manifest.get("exact_axes", []), manifest.get("one_by_one", False)
-        rows = 1 if one_by_one else job.batch_size
-        runner.job = replace(job, batch_size=rows, paddable=frozenset(axes).difference(exact_axes))
+    with folder.locked(resume=resume), Runner(job, opened) as runner:
+        exact_axes, one_by_one = _choose_padding(runner, folder, files, row_counts)
         left = {name: file for name, file in files.items() if not folder.is_finished(name)}
-        written, total = 0, sum(row_counts.values())
-        done = sum(row_counts[name] for name in files if name not in left)
         with shown_rows(progress) as show:
-
-            def run_locally() -> Iterator[tuple[str, int]]:
-                for name, file in left.items():
-                    yield name, run_file(name, file, runner, folder, lambda rows: show(done + rows, total))
-
-            show(done, total)
-            for name, count in run_on_ray(left, runner.job, folder, workers) if engine == "ray" else run_locally():
-                written, done = written + count, done + row_counts[name]
-                show(done, total)
+            count = _Progress(show, row_counts, files.keys() - left)
+            if engine == "ray":
+                results = run_on_ray(left, runner.job, folder, workers)
+            else:
+                results = ((name, run_file(name, file, runner, folder, count.show)) for name, file in left.items())
+            written = 0
+            for name, rows in results:
+                written += rows
+                count.finish(name)
         errors = folder.merge_errors([*files])
     return Predictions(
         destination=folder.folder,
@@ -159,10 +135,73 @@ def predict(
         errors=errors,
         parts=len(files),
         resumed=len(files) - len(left),
-        seconds=time.monotonic() - begin,
-        exact_axes=tuple(exact_axes),
+        seconds=time.monotonic() - start,
+        exact_axes=exact_axes,
         one_by_one=one_by_one,
     )
+
+
+class _Progress:
+    """Display of the number of finished rows of the source."""
+
+    def __init__(self, show: RowProgress, row_counts: Mapping[str, int], finished: Iterable[str]) -> None:
+        self._show, self._row_counts = show, row_counts
+        self._total = sum(row_counts.values())
+        self._done = sum(row_counts[name] for name in finished)
+        self.show(0)
+
+    def show(self, more: int) -> None:
+        self._show(self._done + more, self._total)
+
+    def finish(self, name: str) -> None:
+        self._done += self._row_counts[name]
+        self.show(0)
+
+
+def _check_arguments(engine: str, counts: Mapping[str, int | None]) -> None:
+    if engine == "ray":
+        check_ray()
+    elif engine != "local":
+        raise InputError(f"`engine` must be one of {list(ENGINES)}. Received: {engine!r}.")
+    for name, value in counts.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InputError(f"`{name}` must be an integer of 1 or more. Received: {value!r}.")
+
+
+def _find_source(source: str | Path, destination: str | Path) -> dict[str, Path]:
+    """Return the files of a source by name; refuse a destination that contains the source, or lies in it."""
+    files = find_files(source)
+    folder = Path(destination)
+    if is_within(folder, Path(source)) or any(is_within(file, folder) for file in files.values()):
+        raise InputError(f"{destination} and the source {source} overlap. Choose another destination.")
+    if not str(destination):
+        raise InputError("`destination` must be a path. Received: ''.")
+    return files
+
+
+def _choose_padding(
+    runner: Runner, folder: OutputFolder, files: Mapping[str, Path], row_counts: Mapping[str, int]
+) -> tuple[tuple[str, ...], bool]:
+    """Give the runner a job whose batches change no output; return `exact_axes` and `one_by_one` of `Predictions`.
+
+    The manifest of the folder stores both for a continued run, unless the source has no rows yet.
+    """
+    job = runner.job
+    sizes = dict.fromkeys(size for spec in runner.manifest.inputs for size in spec.shape[1:])
+    axes = [size for size in sizes if isinstance(size, str)]
+    identity = {"bundle": job.digest, "outputs": list(job.outputs), "key": job.key}
+    fingerprints = {name: _fingerprint(file) for name, file in files.items()}
+    manifest = folder.read_manifest(identity, fingerprints)
+    usable = [file for name, file in files.items() if row_counts[name]]
+    if "one_by_one" not in manifest and usable:
+        trial = runner.pool.submit(try_batching, runner, usable, axes)
+        manifest["exact_axes"], manifest["one_by_one"] = results_of([trial])[0]
+    folder.write_manifest({**manifest, **identity, "files": fingerprints})
+    exact_axes = tuple(manifest.get("exact_axes", ()))
+    one_by_one = manifest.get("one_by_one", False)
+    batch_size = 1 if one_by_one else job.batch_size
+    runner.job = replace(job, batch_size=batch_size, paddable=frozenset(axes).difference(exact_axes))
+    return exact_axes, one_by_one
 
 
 def _fingerprint(file: Path) -> str:

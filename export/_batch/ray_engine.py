@@ -15,7 +15,7 @@ from typing import Any
 
 from .._dependencies import needing
 from .._errors import ExportError
-from .._tables.parquet_files import first_line
+from .._format.names import first_line
 from .file_run import run_file
 from .output_folder import OutputFolder
 from .row_runner import Job, Runner
@@ -37,7 +37,8 @@ def run_on_ray(files: Mapping[str, Path], job: Job, folder: OutputFolder, cores:
         except ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, ExportError) else error from None
         except ray.exceptions.RayError as error:
-            raise ExportError(f"Ray failed: {first_line(error)}. The same command continues the run.") from error
+            reason = first_line(error).rstrip(".")
+            raise ExportError(f"Ray failed: {reason}. The same command continues the run.") from error
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
@@ -65,16 +66,18 @@ def check_ray() -> Any:
 def _started(ray: Any, cores: int | None) -> Iterator[None]:
     """Connect to the cluster of `RAY_ADDRESS`, or start Ray for this process alone."""
     address, handler = os.environ.get("RAY_ADDRESS"), signal.getsignal(signal.SIGTERM)
-    own = {} if address else {"num_cpus": cores, "include_dashboard": False}
+    local = {} if address else {"num_cpus": cores, "include_dashboard": False}
     try:
-        ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
+        ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **local)
     except SystemExit:  # of Ray's own handler of SIGTERM, which is there while it starts
         signal.signal(signal.SIGTERM, handler)
         signal.raise_signal(signal.SIGTERM)
     except (OSError, RuntimeError, ValueError) as error:
-        raise ExportError(f"Ray does not start at {address or 'this machine'}: {first_line(error)}.") from error
+        reason = first_line(error).rstrip(".")
+        raise ExportError(f"Ray does not start at {address or 'this machine'}: {reason}.") from error
     with contextlib.suppress(ValueError):  # in another thread, where Ray sets no handler
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process before files are closed
-    with contextlib.ExitStack() as stack:
-        stack.callback(ray.shutdown)
+    try:
         yield
+    finally:
+        ray.shutdown()

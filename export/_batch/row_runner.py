@@ -16,8 +16,8 @@ from .._bundle.bundle import Bundle, load_bundle
 from .._errors import BundleError, ProviderError
 from .._format.dtypes import numpy_dtype
 from .._format.manifest import Manifest, Spec
-from .._format.names import Arrays
-from .._tables.parquet_files import CHUNK_BYTES, first_line
+from .._format.names import Arrays, first_line
+from .._tables.parquet_files import CHUNK_BYTES
 from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths
 from .memory_limit import is_out_of_memory
 
@@ -134,7 +134,7 @@ class Runner:
                 pairs = zip(outputs, self.outputs, strict=True)
                 chunk.outputs[row] = [strip_padding(output[index, ...], spec, own) for output, spec in pairs]
         except Exception as error:  # onnxruntime has no public classes of errors
-            is_too_large, text = is_out_of_memory(error), first_line(error)
+            is_too_large, text = is_out_of_memory(error), first_line(error).rstrip(".")
             if not is_too_large and any(message in text.lower() for message in DEVICE_FAILURES):
                 raise ProviderError(f"onnxruntime failed on {self.job.provider}: {text}.") from error
             if len(rows) == 1:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import ExportError, InputError
+from .._format.array_checks import fits_shape
 from .._format.case_writing import save_cases
 from .._format.input_arrays import checked_inputs
 from .._format.interruptible_session import check_provider, open_session
@@ -30,67 +31,41 @@ from .bundle import Bundle, load_bundle
 from .untrusted_input import golden_cases
 
 SECONDS = 3.0
-WARM_UP = 2  # after one that gives the outputs
-FEWEST_RUNS, MOST_RUNS = 5, 100_000
-_TENSOR_TYPES = {"float": "float32", "double": "float64"}  # onnxruntime's names, where they are not NumPy's
+WARM_UP = 2  # runs after the one that computes the outputs
+MIN_RUNS, MAX_RUNS = 5, 100_000
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}  # of onnxruntime's types, if they differ
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of one model. Times are in milliseconds, memory in bytes.
-
-    Attributes:
-        model: The ONNX file.
-        file_size: Its size, without external data.
-        load: Opening the session.
-        runs: How many runs were timed.
-        median: Of the latency of a run; `p5` and `p95` are its percentiles.
-        p5: See `median`.
-        p95: See `median`.
-        rows_per_second: Rows of a batch over the median.
-        peak_memory: Highest resident memory of a fresh process that loads the model and runs it.
-        model_memory: How much of that came with loading and running.
-    """
+    """Measurements of one ONNX file. Times are in milliseconds, memory in bytes."""
 
     model: str
-    file_size: int
-    load: float
+    file_size: int  # without external data
+    load: float  # time to open the session
     runs: int
-    median: float
-    p5: float
+    median: float  # latency of a run
+    p5: float  # percentiles of the latency
     p95: float
     rows_per_second: float
-    peak_memory: int
-    model_memory: int
+    peak_memory: int  # resident memory of a fresh process that loads and runs the model
+    model_memory: int  # the part of it that loading and running added
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The result of a bench: one timing, or two and how they compare.
-
-    Attributes:
-        bundle: The bundle's folder.
-        inputs: Where the inputs come from.
-        shapes: Their shapes by name.
-        rows: How many rows they hold.
-        provider: Where the models ran.
-        threads: How many threads a run uses.
-        environment: Versions and processor.
-        timings: The bundle's model, then the other one.
-        ratio: The other model's median over the bundle's; above 1 the bundle is faster.
-        differences: Largest absolute difference of each output that both models have.
-    """
+    """Result of a benchmark: timings of the bundle's model, and of the other one if there is one."""
 
     bundle: str
-    inputs: str
-    shapes: dict[str, tuple[int, ...]]
+    inputs: str  # their source
+    shapes: dict[str, tuple[int, ...]]  # by input
     rows: int
     provider: str
     threads: int
-    environment: dict[str, str]
+    environment: dict[str, str]  # versions and processor
     timings: tuple[Timing, ...]
-    ratio: float | None = None
-    differences: dict[str, float] | None = None
+    ratio: float | None = None  # the other model's median over the bundle's; above 1 the bundle is faster
+    differences: dict[str, float] | None = None  # largest absolute difference of each output of both models
 
     def to_json(self) -> str:
         """Return the result as JSON."""
@@ -112,17 +87,17 @@ def bench_bundle(
     Args:
         path: The bundle.
         against: Another ONNX file with the same inputs.
-        inputs: Arrays by input name; `None` takes the largest golden case.
+        inputs: Arrays by input name; `None` for the largest golden case.
         provider: Where to run, as in `export_model`.
-        threads: How many threads a run uses; `None` for as many as this process may run on.
-        seconds: How long to time, all models together. A few runs are made however long they take.
-        step: Called with the name of each step.
+        threads: Threads of a run; `None` for as many as this process may run on.
+        seconds: Time for the runs of all models together; a few runs are made in any case.
+        step: Receives the name of each step.
 
     Raises:
-        BundleError: As for `load_bundle`, or the other file cannot be loaded.
-        InputError: The inputs do not fit, or the other model takes others.
-        ProviderError: The provider is absent, or is not the one that ran.
-        ExportError: An argument is out of range, or a model fails on the inputs.
+        BundleError: As for `load_bundle`; or if the other file cannot be loaded.
+        InputError: If the inputs do not fit one of the models.
+        ProviderError: If the provider is missing, or onnxruntime used another one.
+        ExportError: If an argument is out of range, or a model fails on the inputs.
     """
     threads = usable_cpus() if threads is None else threads
     if threads < 1 or not 0 < seconds < float("inf"):
@@ -147,7 +122,7 @@ def bench_bundle(
     if against is not None:
         _check_same_inputs(arrays, sessions[1], models[1])
     step(f"Timing for {seconds:g} seconds")
-    outputs, latencies = timed_in_turns(sessions, arrays, seconds, warm_up=WARM_UP, fewest=FEWEST_RUNS, most=MOST_RUNS)
+    outputs, latencies = timed_in_turns(sessions, arrays, seconds, warm_up=WARM_UP, fewest=MIN_RUNS, most=MAX_RUNS)
     memory = []
     for model in models:
         step(f"Measuring the peak memory of {model}")
@@ -155,8 +130,8 @@ def bench_bundle(
 
     rows = _rows(bundle.entries.inputs, arrays)
     timings = tuple(
-        _timing(model, rows, load, taken, held)
-        for model, load, taken, held in zip(models, loads, latencies, memory, strict=True)
+        _timing(model, rows, load, runs, peak)
+        for model, load, runs, peak in zip(models, loads, latencies, memory, strict=True)
     )
     return Bench(
         bundle=str(bundle.path),
@@ -172,15 +147,15 @@ def bench_bundle(
     )
 
 
-def _chosen_inputs(bundle: Bundle, given: Mapping[str, Any] | None) -> tuple[str, Arrays]:
-    """Return the inputs to run on, and what to call them."""
-    if given is not None:
-        return "given", checked_inputs(bundle.entries, given)
-    cases = [(case.name, case.inputs) for case in golden_cases(bundle.path, bundle.entries)]
-    # poisoned padding or all zeros may be faster or slower than numbers are
-    plain = [case for case in cases if all(map(_is_plain, case[1].values()))]
-    case, arrays = max(plain or cases, key=lambda named: sum(array.nbytes for array in named[1].values()))
-    return f"golden case `{case}`", arrays
+def _chosen_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[str, Arrays]:
+    """Return the source of the inputs, and the inputs."""
+    if inputs is not None:
+        return "given", checked_inputs(bundle.entries, inputs)
+    cases = golden_cases(bundle.path, bundle.entries)
+    # NaN in padding, or zeros alone, may be faster or slower than other numbers
+    plain = [case for case in cases if all(map(_is_plain, case.inputs.values()))]
+    largest = max(plain or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
+    return f"golden case `{largest.name}`", largest.inputs
 
 
 def _is_plain(array: np.ndarray) -> bool:
@@ -188,30 +163,25 @@ def _is_plain(array: np.ndarray) -> bool:
 
 
 def _check_same_inputs(inputs: Arrays, session: Any, model: Path) -> None:
-    found = {value.name: (_dtype(value.type), value.shape) for value in session.get_inputs()}
-    wanted = {name: (dtype_name(array), list(array.shape)) for name, array in inputs.items()}
-    if found.keys() != wanted.keys() or not all(_fits(wanted[name], found[name]) for name in found):
+    expected = {value.name: (_dtype(value.type), value.shape) for value in session.get_inputs()}
+    actual = {name: (dtype_name(array), list(array.shape)) for name, array in inputs.items()}
+    if expected.keys() != actual.keys() or not all(
+        dtype == expected[name][0] and fits_shape(shape, expected[name][1]) for name, (dtype, shape) in actual.items()
+    ):
         raise InputError(
-            f"{model} must take the bundle's inputs, {_list(wanted)}. It takes {_list(found)}. "
+            f"{model} must take the bundle's inputs, {_list(actual)}. It takes {_list(expected)}. "
             "Compare with a file of the same input names and dtypes."
         )
 
 
-def _fits(given: tuple[str, list[int]], taken: tuple[str, list[Any]]) -> bool:
-    sizes = zip(given[1], taken[1], strict=False)
-    same_rank = len(given[1]) == len(taken[1])
-    return given[0] == taken[0] and same_rank and all(not isinstance(want, int) or have == want for have, want in sizes)
-
-
 def _dtype(tensor_type: str) -> str:
     name = tensor_type.removeprefix("tensor(").removesuffix(")")
-    return _TENSOR_TYPES.get(name, name)
+    return _NUMPY_NAMES.get(name, name)
 
 
 def _list(inputs: Mapping[str, tuple[str, list[Any]]]) -> str:
-    return ", ".join(
-        f"`{name}` {dtype}[{', '.join(str(size) for size in shape)}]" for name, (dtype, shape) in sorted(inputs.items())
-    )
+    items = sorted(inputs.items())
+    return ", ".join(f"`{name}` {dtype}[{', '.join(map(str, shape))}]" for name, (dtype, shape) in items)
 
 
 def _timing(model: Path, rows: int, load: float, latencies: list[float], memory: Mapping[str, int]) -> Timing:
@@ -231,11 +201,10 @@ def _timing(model: Path, rows: int, load: float, latencies: list[float], memory:
 
 
 def _peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> dict[str, int]:
-    script = Path(peak_memory.__file__)
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "inputs.npz")
         save_cases(file, [Case("bench", inputs, {}, {})])
-        command = [sys.executable, "-P", str(script), str(model), str(file), provider, str(threads)]
+        command = [sys.executable, "-P", peak_memory.__file__, str(model), str(file), provider, str(threads)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
@@ -251,5 +220,5 @@ def _rows(specs: Iterable[Spec], inputs: Arrays) -> int:
 
 
 def _differences(ours: Arrays, theirs: Arrays) -> dict[str, float]:
-    shared = [name for name in ours if name in theirs]
-    return differences({name: ours[name] for name in shared}, {name: theirs[name] for name in shared})
+    shared = ours.keys() & theirs.keys()
+    return {name: difference for name, difference in differences(ours, theirs).items() if name in shared}

@@ -25,7 +25,7 @@ from .notebook_view import notebook_view
 from .untrusted_input import REPORT, read_json
 
 USER_CASE = "your inputs"  # name of a case with inputs of the caller
-SHAPES = 1024  # of inputs that a bundle remembers to have taken
+MAX_ACCEPTED = 1024  # signatures of inputs that a bundle remembers
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,20 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
     _sessions: dict[Any, Any] = field(default_factory=dict, compare=False)
-    _taken: set[Any] = field(default_factory=set, compare=False)
+    _accepted: set[Any] = field(default_factory=set, compare=False)
     _opening: Any = field(default_factory=threading.Lock, compare=False)
 
     def __repr__(self) -> str:
-        """Say in one line where it is and what it holds."""
+        """Return the path and the sizes of the signature in one line."""
         entries = self.entries
         kinds = f"model={entries.model!r}, precision={entries.precision!r}, opset={entries.opset}"
         return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {kinds})"
 
     def _repr_html_(self) -> str | None:
-        """Show in a notebook what it takes and gives, what the check found, and how to run it."""
+        """Return the view in a notebook."""
         try:
             return notebook_view(self.path, self.entries, self.report)
-        except (BundleError, OSError):  # its files are gone: a notebook then shows the line
+        except (BundleError, OSError):  # the files were removed: the notebook then shows `repr`
             return None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,13 +108,12 @@ class Bundle:
         provider = short_name(provider)
         if threads is not None:
             options["intra_op_num_threads"] = threads
-        checked = checked_config(config)
-        asked = options or checked
-        key = (provider, repr(sorted(options.items())), repr(sorted(checked.items()))) if asked else provider
+        entries = checked_config(config)
+        key = provider, repr(sorted(options.items())), repr(sorted(entries.items()))
         with self._opening:
             if key not in self._sessions:
-                made = session_options(check_provider(provider), options, checked) if asked else None
-                self._sessions[key] = open_session(self.path / MODEL, provider, session_options=made)
+                settings = session_options(check_provider(provider), options, entries)
+                self._sessions[key] = open_session(self.path / MODEL, provider, session_options=settings)
             return self._sessions[key]
 
     def run(self, inputs: Any, *, provider: str = "cpu") -> dict[str, np.ndarray]:
@@ -137,17 +136,16 @@ class Bundle:
         return run_session(self.session(provider), self._checked(inputs))
 
     def _checked(self, inputs: Any) -> Mapping[str, np.ndarray]:
-        """Return the inputs as the file takes them; a dict of arrays like those of a run before is taken as it is."""
+        """Return checked inputs; a dict of arrays with names, dtypes and shapes of an earlier run needs no check."""
         if type(inputs) is not dict:
             return checked_inputs(self.entries, inputs)
-        like = tuple(
-            [(name, each.dtype, each.shape) if type(each) is np.ndarray else None for name, each in inputs.items()]
-        )
-        if like in self._taken:
+        arrays = [(name, x.dtype, x.shape) if type(x) is np.ndarray else None for name, x in inputs.items()]
+        signature = tuple(arrays)
+        if signature in self._accepted:
             return inputs
         checked = checked_inputs(self.entries, inputs)
-        if len(self._taken) < SHAPES and all(checked[name] is array for name, array in inputs.items()):
-            self._taken.add(like)
+        if len(self._accepted) < MAX_ACCEPTED and all(checked[name] is array for name, array in inputs.items()):
+            self._accepted.add(signature)
         return checked
 
     def write_report(

@@ -15,7 +15,7 @@ from .._format.manifest import Manifest, read_manifest
 from .._format.names import CASES, MANIFEST, MODEL
 from .._format.verify_script import verify_script
 from .atomic_writes import old_path, restore_folder
-from .output_paths import unless_a_folder, unless_overwriting
+from .output_paths import unless_a_folder
 from .untrusted_input import check_external_data, check_files, read_json
 
 SAVED_MODEL = "saved_model"
@@ -58,25 +58,28 @@ def _is_in_steps(folder: Path) -> bool:
     try:
         return read_manifest_file(folder).get("kind") == "decoder in steps"
     except (BundleError, OSError):
-        return False  # what is wrong with it has been said
+        return False  # the caller raises the error of this file
 
 
 def unless_replaceable(path: Path, *, overwrite: bool) -> str | None:
     """Return the objection to replacing a file or folder by a bundle, or `None`."""
-    objection = unless_a_folder(path, "A bundle is a folder") or unless_overwriting(path, overwrite=overwrite)
-    if objection is None and not is_bundle(path) and any(path.iterdir()):
+    if objection := unless_a_folder(path, "A bundle is a folder"):
+        return objection
+    if not overwrite:
+        return f"{path} already exists. Pass overwrite=True (--overwrite) to replace it."
+    if not is_bundle(path) and any(path.iterdir()):
         return f"{path} is a folder that holds no bundle; it will not be replaced. Choose another place."
-    return objection
+    return None
 
 
 def restore_bundle(folder: Path) -> None:
-    """Put back a bundle that a killed export had renamed to `NAME.old`, also if nothing else is left of the export."""
+    """Rename the `NAME.old` of a killed export back, also if nothing else of the export is left."""
     old = old_path(folder)
     if os.path.lexists(folder) or not is_bundle(old):
         return
-    with contextlib.suppress(OSError):  # a folder that may only be read: the caller finds no bundle
+    with contextlib.suppress(OSError):  # in a read-only folder, the caller finds no bundle
         inode = old.lstat().st_ino
-        restore_folder(folder)  # which waits for an export that is between its renames
+        restore_folder(folder)  # waits for an export that is between its renames
         if not os.path.lexists(folder):
             old.rename(folder)
         if folder.lstat().st_ino == inode:
@@ -84,10 +87,10 @@ def restore_bundle(folder: Path) -> None:
 
 
 def is_bundle(folder: Path) -> bool:
-    """Tell whether a folder is a bundle, of any schema version, whole or damaged.
+    """Return whether a folder is a bundle, of any schema version, complete or damaged.
 
-    Many programs write a `manifest.json`. Ours gives a schema version, and hashes of the ONNX model and of the golden
-    cases among others. A manifest that is no JSON any more says nothing, so then these files must be there.
+    Many programs write a `manifest.json`. That of a bundle has a schema version, and hashes of the ONNX model and the
+    golden cases. If it is not JSON, these two files must exist.
     """
     try:
         manifest = read_json(folder / MANIFEST)

@@ -47,7 +47,8 @@ def _rows(folder: Path, manifest: Manifest, report: ParityReport) -> Iterator[tu
     if report.warnings:
         yield "warnings", _some(map(_text, report.warnings))
     written = f"{manifest.precision}, opset {manifest.opset}, onnxruntime {manifest.lowest_onnxruntime} or newer"
-    yield "file", [_text(f"{bytes_text(_size(folder))}: {written}")]
+    size = sum(file.stat().st_size for file in folder.glob(f"{MODEL}*"))
+    yield "file", [_text(f"{bytes_text(size)}: {written}")]
 
 
 def _layer(layer: dict[str, str]) -> str:
@@ -62,10 +63,6 @@ def _call(folder: Path, inputs: Sequence[Spec]) -> str:
 
 def _kind(spec: Spec) -> str:
     return f"{spec.dtype} [{', '.join(map(str, spec.shape))}]"
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob(f"{MODEL}*"))
 
 
 def _some(lines: Iterable[str]) -> list[str]:

@@ -15,26 +15,21 @@ from .._onnx.traversal import names_read
 
 
 class OnnxGraph:
-    """The graph of an ONNX file.
+    """The graph of an ONNX file: its tensors outside loops and branches, and weights, in topological order.
 
     Attributes:
-        tensors: Names of the weights and of all that is computed outside loops and branches, each after what it is
-            made from.
-        sources: What each of them is computed from directly.
-        ops: The type of the op that computes it.
+        tensors: Names of the tensors.
+        sources: Names of the tensors from which a computed tensor is computed directly.
+        ops: The operator type of the node that computes a tensor.
     """
 
     def __init__(self, file: Path) -> None:
-        """Read the file, without weights that lie in files of their own.
-
-        Raises:
-            BundleError: onnx cannot read it.
-            ExportError: onnx is not installed.
-        """
+        """Read the file without external data, or raise the errors of `load_graph`."""
         self._model = load_graph(file)
         self._folder = file.parent
-        self.sources = {name: set(names_read(node)) for node in self._model.graph.node for name in node.output if name}
-        self.ops = {name: node.op_type for node in self._model.graph.node for name in node.output if name}
+        outputs = [(name, node) for node in self._model.graph.node for name in filter(None, node.output)]
+        self.sources = {name: set(names_read(node)) for name, node in outputs}
+        self.ops = {name: node.op_type for name, node in outputs}
         self.tensors = list(self._in_order())
         self._continued = self._continuations()
 
@@ -43,47 +38,39 @@ class OnnxGraph:
         for node in self._model.graph.node:
             for name in (*node.input, *node.output):
                 if name in weights or (name and name in node.output):
-                    weights.discard(name)  # at its first use only
+                    weights.discard(name)  # to yield it once, at its first use
                     yield name
 
     def _continuations(self) -> dict[str, list[str]]:
         continued: dict[str, list[str]] = {}
         for name, sources in self.sources.items():
-            for begun in (re.sub(r"__\d+(:\d+)$", r"\1", name), f"{name}:0", re.sub(r"(\.\w+|_\d+)$", ":0", name)):
-                if begun != name and begun in sources:
-                    continued.setdefault(begun, []).append(name)
+            for first in (re.sub(r"__\d+(:\d+)$", r"\1", name), f"{name}:0", re.sub(r"(\.\w+|_\d+)$", ":0", name)):
+                if first != name and first in sources:
+                    continued.setdefault(first, []).append(name)
         return continued
 
     def versions(self, name: str) -> list[str]:
-        """Return the names under which a TensorFlow tensor may stand here: its own, and those that begin with it.
+        """Return the names that a TensorFlow tensor may have in the file.
 
-        Where one TensorFlow op becomes several nodes, tf2onnx often gives its name to the first: `Rsqrt:0` is then the
-        square root, and `Rsqrt.Reciprocal` one over it, or `Rsqrt__165:0` in a file of before.
+        If one TensorFlow operator becomes several nodes, tf2onnx often gives its name to the first: `Rsqrt:0` is then
+        the square root, and `Rsqrt.Reciprocal`, or `Rsqrt__165:0` in older files, its reciprocal.
         """
         return [name, *self._continued.get(name, ())]
 
     def session(self, names: Iterable[str], provider: str, scratch: Path) -> Any:
-        """Open a session that gives these tensors too, as far as it must compute them.
-
-        Args:
-            names: The tensors.
-            provider: Where to run.
-            scratch: A folder for the changed file; it must outlive the session.
-        """
+        """Open a session that also returns some tensors, except weights; the folder `scratch` must outlive it."""
         import onnx
 
         changed = deepcopy(self._model)
-        there = {value.name for value in (*changed.graph.output, *changed.graph.initializer)}
-        changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
+        available = {value.name for value in (*changed.graph.output, *changed.graph.initializer)}
+        changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in available)
         return open_session(write_beside_weights(changed, self._folder, scratch), provider)
 
     def weights(self, names: Iterable[str]) -> Arrays:
-        """Return those of these tensors that are weights in the file itself."""
+        """Return the tensors that are weights in the file itself."""
         import onnx
 
-        wanted = set(names)
-        return {
-            weight.name: onnx.numpy_helper.to_array(weight)
-            for weight in self._model.graph.initializer
-            if weight.name in wanted and weight.data_location != onnx.TensorProto.EXTERNAL
-        }
+        requested = set(names)
+        weights = [weight for weight in self._model.graph.initializer if weight.name in requested]
+        internal = (weight for weight in weights if weight.data_location != onnx.TensorProto.EXTERNAL)
+        return {weight.name: onnx.numpy_helper.to_array(weight) for weight in internal}

@@ -9,92 +9,73 @@ from pathlib import Path
 from .._errors import ExportError
 from .._format.names import CASES, MANIFEST, MODEL
 
-Refusal = Callable[[Path], str | None]  # maps what is there to what is said against replacing it, `None` for nothing
+Refusal = Callable[[Path], str | None]  # returns an objection to replacing an existing file, folder or link
 
 _IN_EVERY_BUNDLE = (MANIFEST, MODEL, CASES)
-_MOST_READ = 16 * 2**20  # bytes by which a file is known
+_MAX_BYTES = 16 * 2**20  # that are read to recognize a file
 
 
 def check_place(
-    target: Path,
-    refusal: Refusal,
-    *,
-    error: type[ExportError] = ExportError,
-    in_a_folder: bool = True,
+    target: Path, refusal: Refusal, *, error: type[ExportError] = ExportError, in_a_folder: bool = True
 ) -> None:
-    """Check that something may be written somewhere.
-
-    Args:
-        target: The place.
-        refusal: Says what speaks against replacing what is there, a link that leads nowhere too, or going on with it.
-        error: What is raised.
-        in_a_folder: Whether the folder around it must be there yet.
-
-    Raises:
-        ExportError: It is in a bundle, it is in no folder or in a file, or there is a refusal.
-    """
+    """Raise an error if a path is in a bundle, below a file, or refused; or, if `in_a_folder`, has no parent folder."""
     if _is_in_a_bundle(target):
         raise error(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
     if in_a_folder and not target.parent.is_dir():
         raise error(f"There is no folder {target.parent} to write {target.name} to.")
     if blocked := next((parent for parent in target.parents if parent.is_file()), None):
         raise error(f"{blocked} is a file, so {target} cannot be made. Choose another place.")
-    if os.path.lexists(target) and (said := refusal(target)):
-        raise error(said)
+    if os.path.lexists(target) and (objection := refusal(target)):
+        raise error(objection)
 
 
-def unless_a_file(there: Path) -> str | None:
-    """Return what is said against replacing something by a file."""
-    if there.is_file() and not there.is_symlink():
+def unless_a_file(path: Path) -> str | None:
+    """Return the objection to replacing anything but a file."""
+    if path.is_file() and not path.is_symlink():
         return None
-    return f"{there} is there and is not a file; it will not be replaced. Choose another place."
+    return f"{path} is there and is not a file; it will not be replaced. Choose another place."
 
 
-def unless_of_kind(there: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
-    """Return what is said against replacing something by a file of a kind that its content shows, `kind` in words."""
-    if said := unless_a_file(there):
-        return said
+def unless_of_kind(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
+    """Return the objection to replacing anything but a file of a kind, which its content shows, or an empty file."""
+    if objection := unless_a_file(path):
+        return objection
     try:
-        with there.open("rb") as file:
-            content = file.read(_MOST_READ)
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES)
     except OSError as error:
-        return f"Cannot write {there}: {error.strerror}."
-    known = not content or is_one(content)  # an empty file, as `mktemp` makes one, loses nothing
-    return None if known else f"{there} is there and is no {kind}; it will not be replaced. Choose another place."
+        return f"Cannot write {path}: {error.strerror}."
+    if not content or is_one(content):
+        return None
+    return f"{path} is there and is no {kind}; it will not be replaced. Choose another place."
 
 
-def unless_read(there: Path, read: str | Path) -> str | None:
-    """Return what is said against replacing a file that is read for what is written, under whatever name."""
-    if said := unless_a_file(there):
-        return said
+def unless_read(path: Path, source: str | Path) -> str | None:
+    """Return the objection to replacing anything but a file, or the file `source`, which is read."""
+    if objection := unless_a_file(path):
+        return objection
     try:
-        same = os.path.samefile(there, read)
+        if not os.path.samefile(path, source):
+            return None
     except OSError:
         return None
-    called = "" if str(there) == str(read) else f", as {read}"
-    return f"{there} is read for this{called}; it will not be replaced. Choose another place." if same else None
+    other_name = "" if str(path) == str(source) else f", as {source}"
+    return f"{path} is read for this{other_name}; it will not be replaced. Choose another place."
 
 
-def unless_a_folder(there: Path, wanted: str) -> str | None:
-    """Return what is said against replacing something by a folder, in which `wanted` tells why it is one."""
-    if there.is_symlink() and not there.exists():
-        return f"{there} is a symbolic link that leads nowhere. Choose another place."
-    return None if there.is_dir() else f"{there} is a file. {wanted}: choose another place."
-
-
-def unless_overwriting(there: Path, *, overwrite: bool) -> str | None:
-    """Return what is said against replacing something that nobody asked to replace."""
-    return None if overwrite else f"{there} already exists. Pass overwrite=True (--overwrite) to replace it."
+def unless_a_folder(path: Path, reason: str) -> str | None:
+    """Return the objection to replacing anything but a folder by a folder; `reason` is part of it."""
+    if path.is_symlink() and not path.exists():
+        return f"{path} is a symbolic link that leads nowhere. Choose another place."
+    return None if path.is_dir() else f"{path} is a file. {reason}: choose another place."
 
 
 def _is_in_a_bundle(target: Path) -> bool:
-    """Tell whether a path leads into a bundle, whose ever it is."""
-    link, real = Path(os.path.realpath(target.parent)) / target.name, Path(os.path.realpath(target))
-    return any(
-        all(os.path.isfile(folder / name) for name in _IN_EVERY_BUNDLE) for folder in (*link.parents, *real.parents)
-    )
+    """Return whether a path, or the target of a link, is in a bundle."""
+    parents = [*(Path(os.path.realpath(target.parent)) / target.name).parents, *Path(os.path.realpath(target)).parents]
+    return any(all(os.path.isfile(folder / name) for name in _IN_EVERY_BUNDLE) for folder in parents)
 
 
 def is_within(path: Path, folder: Path) -> bool:
-    """Tell whether a path leads into a folder, or is it, wherever links lead."""
+    """Return whether a path, with links resolved, is a folder or in it."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -55,13 +55,7 @@ def _check_file(path: Path, status: os.stat_result, is_json: bool) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        BundleError: If the file is not a regular file, or too large.
-        ValueError: If the content is not JSON.
-        OSError: If the file cannot be read.
-    """
+    """Return the content of a JSON file, or raise `ValueError`; `BundleError` if it is too large or no regular file."""
     _check_file(path, path.lstat(), is_json=True)
     try:
         return json.loads(path.read_bytes())
@@ -70,11 +64,7 @@ def read_json(path: Path) -> Any:
 
 
 def golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
-    """Return the golden cases of a bundle, after a check of the headers of their arrays.
-
-    Raises:
-        BundleError: If an array is pickled or does not fit the manifest.
-    """
+    """Return the golden cases of a bundle, or raise `BundleError` if an array is pickled or does not fit."""
     check_cases(folder / CASES, manifest)
     return load_cases(folder / CASES)
 

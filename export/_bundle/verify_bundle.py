@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,30 +77,20 @@ def verify_bundle(
 
 
 def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
-    """Replay the golden cases of a bundle in onnxruntime, and compare them with the outputs Keras gave.
-
-    Returns:
-        The bundle, and the comparison, whatever came of it.
-
-    Raises:
-        BundleError: As for `load_bundle`.
-        ProviderError: The provider is absent, or is not the one that ran.
-    """
+    """Return a bundle, and the comparison of its golden cases in onnxruntime, also if outputs differ."""
     bundle = load_bundle(path)
     exported = bundle.report
     cases = golden_cases(bundle.path, bundle.entries)
-    rows = compared(
-        cases, run_cases(bundle.path / MODEL, cases, provider), bundle.entries.parity["tolerance"], provider
-    )
+    outputs = run_cases(bundle.path / MODEL, cases, provider)
+    rows = compared(cases, outputs, bundle.entries.parity["tolerance"], provider)
     return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
 
 
 def _rows_of_samples(
     bundle: Bundle, report: ParityReport, model: keras.Model | str | Path, options: Options
 ) -> tuple[ParityRow, ...]:
-    taken = {row.case for row in report.rows}  # the samples of the export are a golden case of that name
-    name = next(name for name in (SAMPLES, SAMPLES_AGAIN) if name not in taken)
-    with _samples_by_their_name():
+    names = {row.case for row in report.rows}  # among them `SAMPLES`, if the export had samples
+    try:
         loaded = loaded_model(model, options)
 
         from .._rounding.reference import case_of
@@ -109,15 +98,8 @@ def _rows_of_samples(
 
         dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in bundle.entries.outputs}
         with unchanged_variables(loaded):
-            case = widened(case_of(name, loaded, options), dtypes)
+            case = widened(case_of(SAMPLES_AGAIN if SAMPLES in names else SAMPLES, loaded, options), dtypes)
+    except InputError as error:  # whose message has the name of the argument of `export_model`
+        raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
     actual = bundle.run(case.inputs, provider=options.provider)
     return compared([case], [actual], bundle.entries.parity["tolerance"], options.provider)
-
-
-@contextlib.contextmanager
-def _samples_by_their_name() -> Iterator[None]:
-    """Let errors call the samples what they are called here; those of a model have `export_model`'s name for them."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error).replace("`sample_inputs", "`samples")) from error

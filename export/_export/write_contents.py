@@ -20,7 +20,7 @@ from .._onnx.metadata import write_bundle_metadata
 from .._options import FLOAT32, INT8, STANDARD, Options
 from .._passes.finalize import check_standard
 from .._precision.calibration_data import calibration_batches
-from .._precision.convert_precision import converted
+from .._precision.convert_precision import convert_precision
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
 from .._tracing.saved_model import write_saved_model
@@ -130,7 +130,8 @@ def _convert(
     if run.options.precision == FLOAT32:
         return report
     golden = reference.golden
-    result = converted(run.folder, report, reference.converted_cases, run.options, run.step, batches, golden.drawn)
+    cases = reference.converted_cases
+    result = convert_precision(run.folder, report, cases, run.options, run.step, batches, golden.drawn)
     compare_weights(run.folder / MODEL, file.model.unfolded, signature.model.variables)
     # 2**24 + 1 and ties may legitimately differ in float16 and int8
     usual = tuple(row for row in result.saved_model_rows if row.case not in golden.trials)

@@ -19,15 +19,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def decoded(array: np.ndarray | bytes) -> np.ndarray:
-    """Return an array of `str` for an array of UTF-8 bytes, as TensorFlow returns strings; other arrays unchanged.
-
-    Raises:
-        UnicodeDecodeError: If bytes are not UTF-8.
-    """
+    """Return an array of `str` for an array of UTF-8 bytes, as TensorFlow returns strings; other arrays unchanged."""
     if isinstance(array, bytes):  # a scalar
         return np.array(array.decode(), object)
     if array.dtype != object:
         return array
-    strings = np.empty(array.shape, object)
-    strings.flat[:] = [value.decode() for value in array.flat]
-    return strings
+    return np.array([value.decode() for value in array.flat], object).reshape(array.shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .dtypes import UNWRITABLE
 from .manifest import Manifest, Spec
-from .names import STRING, Case, ExportError
+from .names import STRING, Case, ExportError, first_line
 
 
 class InputError(ExportError):
@@ -17,24 +17,19 @@ class InputError(ExportError):
 
 
 def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
-    """Return `value` as an array of `dtype`: wider or narrower is converted, another kind of number is not.
+    """Return an array or nested lists as an array of a manifest's dtype; messages begin with `name`.
 
-    Args:
-        name: What the message calls it, such as "Input `keys`".
-        value: An array, or nested lists.
-        dtype: The dtype to return, as a manifest names it.
+    Numbers of another width are converted, and integers to floats.
 
     Raises:
-        InputError: It is no array, the kind differs (floats for integers, say), or a number does not fit.
+        InputError: If `value` is no array, is of another kind (such as floats for integers), or a number does not fit.
     """
     if dtype == STRING:
         return _as_strings(name, value)
     try:
         array = np.asarray(value)
-    except Exception as error:
-        # nested lists of unequal lengths, or what an object that should turn into an array raises instead
-        said = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"{name} must be one array: {said}") from error
+    except Exception as error:  # nested lists of unequal lengths, or any error of an object's `__array__`
+        raise InputError(f"{name} must be one array: {first_line(error)}") from error
     is_text = array.dtype.kind in "SUT"  # NumPy lets a StringDType become bool
     if is_text or not np.can_cast(array.dtype, dtype, casting="same_kind"):
         kinds = array.dtype.kind in "biuf" and dtype != "bool"
@@ -54,42 +49,30 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
 
 
 def _as_strings(name: str, value: Any) -> np.ndarray:
-    """Return an array of `str`, from one, from NumPy's own strings, or from nested lists.
-
-    Raises:
-        InputError: It holds something else, such as bytes, or a string that no file can hold.
-    """
+    """Return arrays of NumPy's string dtypes, or nested lists, as an array of `str`."""
     try:
         array = (value if isinstance(value, np.ndarray) else np.asarray(value, object)).astype(object)
-    except (ValueError, SystemError) as error:  # lists of unequal lengths, or what is no character
+    except (ValueError, SystemError) as error:  # lists of unequal lengths, or invalid code points
         raise InputError(f"{name} must be one array of strings: {error}") from error
-    for each in array.flat:
-        if not isinstance(each, str):
-            remedy = " Decode them first, as by `numpy.char.decode(array, 'utf-8')`." if type(each) is bytes else ""
-            raise InputError(f"{name} must hold strings. Received: {type(each).__name__}.{remedy}")
-        if UNWRITABLE.search(each):
+    for item in array.flat:
+        if not isinstance(item, str):
+            remedy = " Decode them first, as by `numpy.char.decode(array, 'utf-8')`." if type(item) is bytes else ""
+            raise InputError(f"{name} must hold strings. Received: {type(item).__name__}.{remedy}")
+        if UNWRITABLE.search(item):
             raise InputError(f"{name} holds a string with a zero character or half of a pair, which no file can hold.")
     return array
 
 
-def by_name(called: str, given: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return what is given by name: a mapping as it is, or arrays in the order of the names, one alone as it is.
-
-    Args:
-        called: What the message calls it.
-        given: What is given.
-        names: The names.
-
-    Raises:
-        InputError: There are not as many arrays as names.
-    """
-    if isinstance(given, Mapping):
-        return given
-    several = isinstance(given, list | tuple) and all(hasattr(each, "shape") for each in given)
-    arrays = list(given) if several else [given]
-    if len(arrays) != len(names) or isinstance(given, str | bytes):
-        came = f"{len(arrays)} arrays" if several else type(given).__name__
-        raise InputError(f"{called} must be a mapping from names to arrays, or arrays for {names}. Received: {came}.")
+def by_name(subject: str, value: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return arrays by name: a mapping unchanged, or a list in the order of the names; a single array needs no list."""
+    if isinstance(value, Mapping):
+        return value
+    is_list = isinstance(value, list | tuple) and all(hasattr(array, "shape") for array in value)
+    arrays = list(value) if is_list else [value]
+    if len(arrays) != len(names) or isinstance(value, str | bytes):
+        received = f"{len(arrays)} arrays" if is_list else type(value).__name__
+        message = f"{subject} must be a mapping from names to arrays, or arrays for {names}. Received: {received}."
+        raise InputError(message)
     return dict(zip(names, arrays, strict=True))
 
 
@@ -131,15 +114,10 @@ def _checked_input(
 
 
 def widened(case: Case, dtypes: Mapping[str, np.dtype[Any]]) -> Case:
-    """Return a case with outputs in these dtypes where they are wider: JAX has 32 bits for what is declared to have 64.
-
-    Args:
-        case: The case.
-        dtypes: By output; others stay as they are.
-    """
-
-    def wide(name: str, array: np.ndarray) -> np.ndarray:
+    """Return a case with outputs in wider dtypes of the same kind: JAX computes with 32 bits if 64 are declared."""
+    outputs = dict(case.outputs)
+    for name, array in case.outputs.items():
         dtype = dtypes.get(name, array.dtype)
-        return array.astype(dtype) if array.dtype.kind == dtype.kind and np.can_cast(array.dtype, dtype) else array
-
-    return case._replace(outputs={name: wide(name, array) for name, array in case.outputs.items()})
+        if array.dtype.kind == dtype.kind and np.can_cast(array.dtype, dtype):
+            outputs[name] = array.astype(dtype)
+    return case._replace(outputs=outputs)

@@ -36,11 +36,7 @@ _OPENVINO = "[OpenVINO-EP]"  # follows names of C++ functions in messages of Ope
 
 
 def check_provider(provider: str) -> Any:
-    """Return the onnxruntime module.
-
-    Raises:
-        ProviderError: If onnxruntime is not installed, or lacks the provider.
-    """
+    """Return the onnxruntime module, or raise `ProviderError` if it is not installed or lacks the provider."""
     try:
         return session.check_provider(provider)
     except ProviderError as error:
@@ -68,42 +64,26 @@ def _installation(error: ProviderError, provider: str) -> str:
 def open_session(model: Path, provider: str = "cpu", *, threads: int | None = None, session_options: Any = None) -> Any:
     """Open an `onnxruntime.InferenceSession` on exactly one provider.
 
-    Args:
-        model: Path of the ONNX file.
-        provider: Either name of the provider.
-        threads: Threads of a run. The threads of this session then sleep between runs, so that two sessions can be
-            timed in turns. None leaves both to onnxruntime.
-        session_options: `onnxruntime.SessionOptions`; by default, only fatal errors are logged.
+    With `threads`, options are those for timing: threads sleep between runs, so that two sessions can run in turns.
 
     Raises:
         ProviderError: If the provider is missing, has no device, or onnxruntime used another one.
         BundleError: If onnxruntime cannot load the file.
     """
-    options = session_options
     ort = check_provider(provider)
-    if options is None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4  # fatal errors only: other errors are raised as well
     if threads is not None:
-        options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        session_options = ort.SessionOptions()
+        session_options.log_severity_level = 4  # fatal errors only: other errors are raised as well
+        session_options.intra_op_num_threads = threads
+        session_options.add_session_config_entry("session.force_spinning_stop", "1")
     with _remedies(provider):
-        return interruptible(lambda _: session.open_session(model, provider, options))
+        return interruptible(lambda _: session.open_session(model, provider, session_options))
 
 
-def run_session(opened: Any, inputs: Mapping[str, np.ndarray], options: Any = None) -> Arrays:
-    """Run a session and return its outputs by name.
-
-    Args:
-        opened: `onnxruntime.InferenceSession`.
-        inputs: Arrays by input name.
-        options: `onnxruntime.RunOptions`; setting its `terminate` from another thread ends the run.
-
-    Raises:
-        ExportError: If onnxruntime cannot run the model, for example for an index outside an embedding.
-    """
+def run_session(opened: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    """Run a session and return its outputs by name, or raise `ExportError`, as for an index outside an embedding."""
     try:
-        outputs: Arrays = interruptible(lambda stoppable: session.run_session(opened, inputs, options or stoppable))
+        outputs: Arrays = interruptible(lambda options: session.run_session(opened, inputs, options))
     except ExportError as error:
         if PROVIDERS["cuda"].name in opened.get_providers():
             raise _running_error(error) from error.__cause__

@@ -170,12 +170,7 @@ def _first_problem(values: Iterable[tuple[Any, Any, str]]) -> str | None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a bundle after a check of its entries and of every file.
-
-    Raises:
-        BundleError: If a file is missing, altered, unlisted or unreadable, an entry of the manifest is missing or
-            invalid, or the installed onnxruntime is too old for the bundle.
-    """
+    """Return the manifest of a bundle, or raise the `BundleError` of its entries, its files, or an old onnxruntime."""
     try:
         checked_entries(folder)
         return files.read_manifest(folder)
@@ -184,11 +179,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def checked_entries(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a folder after a check of its entries.
-
-    Raises:
-        BundleError: If the manifest is missing or altered, or an entry is missing or invalid.
-    """
+    """Return the manifest of a folder, or raise `BundleError` if it is altered, or an entry is missing or invalid."""
     path, manifest = folder / MANIFEST, read_manifest_file(folder)
     hashes = manifest.get("sha256", {})
     missing = [name for name in REQUIRED if name not in manifest]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -12,12 +12,12 @@ from .compare import compare
 from .manifest import BOOLEAN, COUNT, LIMIT, NUMBER, TEXT, TOLERANCE, Each, Kind, OrNull, problem_of
 from .names import Arrays, Case, ExportError
 from .providers import provider_of
-from .report_text import calibrated, int8_without_gain, range_warnings, slower, warnings_of
+from .report_text import coverage_warnings, precision_warnings, time_warning
 
 NO_MORE = {"relative": 0.0, "absolute": 0.0}  # no tolerance in addition to the rounding limits
 _DISTANCES = ("max_abs", "max_rel")
 _SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
-# As `finite` writes it.
+# as `finite` writes floats
 _MEASURE = Kind("a number, inf or nan", lambda value: NUMBER.holds(value) or value in ("inf", "-inf", "nan"))
 _ROW = {
     "name": TEXT,
@@ -83,51 +83,36 @@ _REPORT = {
     ),
 }
 
-ROUGH = {"relative": 1e-5, "absolute": 1e-6}  # for tensors of which it is not known what rounding may do to them
+ROUGH = {"relative": 1e-5, "absolute": 1e-6}  # for tensors without rounding limits
 
 
 @dataclass(frozen=True)
 class ParityRow:
-    """One output of one case.
+    """Comparison of one output of one golden case."""
 
-    Attributes:
-        name: The output.
-        case: The golden case.
-        shape: The shape that Keras gave.
-        dtype: The dtype that Keras gave.
-        max_abs: The largest difference.
-        max_rel: The largest difference relative to the scale of the number (`compare.scale_of`), or to the limit of its
-            rounding where that is more.
-        of_limit: The largest difference as a share of its limit; up to 1 it passes.
-        ties: How many integers or booleans differ where rounding decides them, as in an argmax of equal scores.
-        tolerance: What is allowed beyond rounding: `relative`, `absolute`.
-        passed: Whether the output matches.
-        problem: Why it does not, or `None`.
-    """
-
-    name: str
+    name: str  # of the output
     case: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # in Keras, as `dtype`
     dtype: str
-    max_abs: float
-    max_rel: float
-    of_limit: float
-    ties: int
-    tolerance: dict[str, float]
+    max_abs: float  # largest difference
+    max_rel: float  # relative to the scale of the number (`compare.scale_of`), or to its rounding limit if larger
+    of_limit: float  # as a share of its limit; an output passes up to 1
+    ties: int  # integers or booleans that differ because of rounding, as in an argmax of equal scores
+    tolerance: dict[str, float]  # `relative` and `absolute`, in addition to rounding limits
     passed: bool
     problem: str | None = None
 
 
 @dataclass(frozen=True)
 class ParityReport:
-    """The comparison of a bundle with the outputs that Keras gave.
+    """Comparison of a bundle with the outputs of Keras.
 
     Attributes:
-        provider: Where the ONNX file ran, such as `"cpu"`.
+        provider: The provider that ran the ONNX file, such as `"cpu"`.
         rows: ONNX in onnxruntime compared with Keras, one row for each output of each case.
-        saved_model_rows: The SavedModel, in a fresh process, compared with Keras; empty when a bundle is replayed.
+        saved_model_rows: The SavedModel, in a fresh process, compared with Keras; empty if a bundle is replayed.
         float32_clone: For a model that computes in half precision: its `policies`, and the largest `max_abs` and
-            `max_rel` between it and the float32 clone that was exported and compared.
+            `max_rel` between it and the float32 clone that was exported.
         precision: For a precision other than float32: its `name`; `bytes` and `milliseconds` of the converted file and
             of the float32 file, their ratios, and the `timed_case`; the largest `float32_max_abs` and
             `float32_max_rel` before the conversion; and for class scores the `top1` agreement. A float16
@@ -156,18 +141,18 @@ class ParityReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what a match leaves open, such as few cases, and about a precision that is slower."""
-        return (*self._left_open, *slower(self.precision))
+        """Sentences about the limits of a match, such as few cases, and about a precision that is slower."""
+        return (*self._left_open, *(() if self.precision is None else time_warning(self.precision)))
 
     @property
     def _left_open(self) -> tuple[str, ...]:
-        of_cases = () if self.coverage is None else warnings_of(self.coverage)
-        of_precision = (calibrated, int8_without_gain, range_warnings)
-        return (*of_cases, *(text for warnings in of_precision for text in warnings(self.precision)))
+        of_cases = () if self.coverage is None else coverage_warnings(self.coverage)
+        of_precision = () if self.precision is None else precision_warnings(self.precision)
+        return (*of_cases, *of_precision)
 
     @property
     def passed(self) -> bool:
-        """Whether there was something to compare, and every output of every case is within its limit."""
+        """Whether there are outputs, and every output of every case is within its limit."""
         return bool(self.rows) and all(row.passed for row in (*self.rows, *self.saved_model_rows))
 
     def to_json(self) -> str:
@@ -177,51 +162,42 @@ class ParityReport:
 
     @classmethod
     def from_json(cls, text: str) -> ParityReport:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: The text is not such a report.
-        """
+        """Return the report for the text of `to_json`, or raise `ValueError`."""
         return cls.of(json.loads(text))
 
     @classmethod
     def of(cls, content: Any) -> ParityReport:
-        """Return the report that parsed JSON holds.
-
-        Raises:
-            ValueError: The JSON is not that of a report.
-        """
+        """Return the report for parsed JSON, or raise `ValueError`."""
         if problem := problem_of(content, _REPORT):
             raise ValueError(problem)
-        known = {each.name: content[each.name] for each in fields(cls) if each.name in content}
-        rows = {part: tuple(map(_read_row, content[part])) for part in ("rows", "saved_model_rows")}
-        clone, coverage = known.get("float32_clone"), known.get("coverage")
-        if clone is not None:
-            known["float32_clone"] = clone | {key: float(clone[key]) for key in _DISTANCES}
-        if coverage is not None:
-            shares = {name: _with_shares(each) for name, each in coverage["outputs"].items()}
-            known["coverage"] = coverage | {"outputs": shares}
-        return cls(**{**known, **rows})
+        entries = {entry.name: content[entry.name] for entry in fields(cls) if entry.name in content}
+        for part in ("rows", "saved_model_rows"):
+            rows = ({key: row[key] for key in row if key in ParityRow.__annotations__} for row in content[part])
+            entries[part] = rows_of(_with_floats(row, (*_DISTANCES, "of_limit")) for row in rows)
+        if (clone := content.get("float32_clone")) is not None:
+            entries["float32_clone"] = _with_floats(clone, _DISTANCES)
+        if (coverage := content.get("coverage")) is not None:
+            outputs = {name: _with_floats(output, _SHARES) for name, output in coverage["outputs"].items()}
+            entries["coverage"] = coverage | {"outputs": outputs}
+        return cls(**entries)
 
     def summary(self) -> str:
         """Return one line with the number of cases and outputs, and the largest differences."""
-        rows = (*self.rows, *self.saved_model_rows)
         if not self.rows:
             return "nothing was compared"
-        failed = sum(not row.passed for row in self.rows)
+        rows = (*self.rows, *self.saved_model_rows)
         count = len(self.rows)
+        failed = sum(not row.passed for row in self.rows)
         verdict = f"{failed} of {count} outputs differ" if failed else f"all {count} outputs match"
         saved = sum(not row.passed for row in self.saved_model_rows)
         also = f"; of the SavedModel, {saved} of {len(self.saved_model_rows)} outputs differ" if saved else ""
-        worst_abs = max((row.max_abs for row in rows), default=0.0)
-        worst_rel = max((row.max_rel for row in rows), default=0.0)
+        max_abs, max_rel, of_limit = (max(getattr(row, key) for row in rows) for key in (*_DISTANCES, "of_limit"))
         cases = len({row.case for row in rows})
         left_out = f" ({len(self.refused)} more that Keras itself cannot run)" if self.refused else ""
-        worst = max((row.of_limit for row in rows), default=0.0)
+        largest = f"largest difference {max_abs:.1e} absolute, {max_rel:.1e} relative, {of_limit:.2g} of its limit"
         ties = sum(row.ties for row in rows)
-        largest = f"largest difference {worst_abs:.1e} absolute, {worst_rel:.1e} relative, {worst:.2g} of its limit"
-        largest += f"; {ties} integers differ where rounding decides" if ties else ""
-        return f"{verdict} over {cases} cases{left_out}{also}; {largest}"
+        decided = f"; {ties} integers differ where rounding decides" if ties else ""
+        return f"{verdict} over {cases} cases{left_out}{also}; {largest}{decided}"
 
     def raise_if_failed(self) -> None:
         """Raise a `ParityError` that names what failed, unless everything passed."""
@@ -252,7 +228,7 @@ class ParityError(ExportError):
     """Outputs differ from Keras's, or there are warnings with `strict`. `report` holds all comparisons."""
 
     def __init__(self, message: str, report: ParityReport) -> None:
-        """Keep the report beside the message."""
+        """Store the report."""
         super().__init__(message)
         self.report = report
 
@@ -265,12 +241,13 @@ def compared(
     cases: Iterable[Case], actual: Iterable[Arrays], tolerance: Mapping[str, float], provider: str = "cpu"
 ) -> tuple[ParityRow, ...]:
     """Return the rows of every case: Keras's outputs against `actual`, as computed by a provider, in order."""
-    pairs, lenience = zip(cases, actual, strict=True), provider_of(provider).lenience
-    return rows_of(row for case, got in pairs for row in compare(case, got, tolerance, lenience))
+    lenience = provider_of(provider).lenience
+    pairs = zip(cases, actual, strict=True)
+    return rows_of(row for case, outputs in pairs for row in compare(case, outputs, tolerance, lenience))
 
 
 def differences(expected: Arrays, actual: Arrays) -> dict[str, float]:
-    """Return the largest difference of each output; infinite where two cannot be compared."""
+    """Return the largest difference of each output; infinite if shapes, dtypes or NaN differ."""
     return {row["name"]: row["max_abs"] for row in compare(Case("", {}, expected), actual, NO_MORE)}
 
 
@@ -279,22 +256,17 @@ def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
     return tuple(ParityRow(**{**row, "shape": tuple(row["shape"])}) for row in rows)
 
 
-def finite(content: Any) -> Any:
-    """Return nested content with a string for every float that JSON does not have."""
+def finite(content: Any, text: Callable[[float], str] = str) -> Any:
+    """Return nested content with a string for each float that JSON lacks."""
     if isinstance(content, float) and not math.isfinite(content):
-        return str(content)
+        return text(content)
     if isinstance(content, dict):
-        return {key: finite(value) for key, value in content.items()}
+        return {key: finite(value, text) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [finite(value) for value in content]
+        return [finite(value, text) for value in content]
     return content
 
 
-def _read_row(row: Mapping[str, Any]) -> ParityRow:
-    numbers = {key: float(row[key]) for key in (*_DISTANCES, "of_limit")}
-    known = {each.name: row[each.name] for each in fields(ParityRow) if each.name in row}
-    return ParityRow(**{**known, **numbers, "shape": tuple(row["shape"])})
-
-
-def _with_shares(output: Mapping[str, Any]) -> dict[str, Any]:
-    return {**output, **{key: float(output[key]) for key in _SHARES if output.get(key) is not None}}
+def _with_floats(content: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return a JSON object in which the strings of `finite` are floats again."""
+    return {**content, **{key: float(content[key]) for key in keys if content.get(key) is not None}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._format.interruptible_session import open_session, run_session
 from .._format.names import Arrays
@@ -20,76 +20,56 @@ from .sensitive_layers import left_in_float32
 TRIED_ROWS = 128  # on which layers are compared with each other
 
 
-class CalibratedFile(NamedTuple):
-    """An int8 file in QDQ form.
-
-    Attributes:
-        traced: The file.
-        about: For the parity report: `rows`, how many it was calibrated on; `int8_layers` and `float32_layers`, those
-            that became int8, and those that could have and stay; `outputs`, how far each is from float32, as `apart`
-            gives it; `limit`, as it was asked for.
-    """
-
-    traced: Traced
-    about: dict[str, Any]
-
-
 def to_calibrated_int8(
     float32: Path, batches: Sequence[Arrays], limit: float | None, folder: Path, step: Progress
-) -> CalibratedFile:
-    """Return an int8 file, and how far it is from the float32 file.
+) -> tuple[Traced, dict[str, Any]]:
+    """Return an int8 model in QDQ form, and `calibration` of the parity report's `precision`.
 
     Args:
-        float32: The checked file.
-        batches: The user's arrays.
-        limit: How far an output may be, as a share of its largest number, if that was said.
-        folder: Where files are written that are not kept.
-        step: Is told what is being done.
+        float32: The checked float32 file.
+        batches: Calibration arrays.
+        limit: The largest allowed error of an output, as a share of its largest number.
+        folder: A folder for temporary files.
+        step: Receives the name of each step.
 
     Raises:
-        UnsupportedModelError: onnxruntime cannot calibrate or quantize the model.
+        UnsupportedModelError: If onnxruntime cannot calibrate or quantize the model.
     """
     step("Running the float32 file on the calibration arrays")
-    source, tried = read(float32), folder / "tried.onnx"
+    source, trial = read(float32), folder / "tried.onnx"
     model = calibrated(source, batches, folder)
-    layers = [*model.layers]
 
-    def measured(taken: Collection[str], inputs: Sequence[Arrays], expected: Sequence[Arrays]) -> Apart:
-        write(model.quantized(taken), tried, check=False)
-        return apart(expected, _outputs(tried, inputs))
+    def measure(layers: Collection[str], inputs: Sequence[Arrays], expected: Sequence[Arrays]) -> Apart:
+        write(model.quantized(layers), trial, check=False)
+        return apart(expected, _outputs(trial, inputs))
 
     few = first_rows(batches, TRIED_ROWS)
-    of_few = _outputs(float32, few)
+    expected_of_few = _outputs(float32, few)
     step("Looking for layers that int8 does harm")
-    left = left_in_float32(layers, lambda taken: measured(taken, few, of_few), limit)
-    taken = [layer for layer in layers if layer not in left]
-    outputs = measured(taken, batches, _outputs(float32, batches))
+    float32_layers = left_in_float32([*model.layers], lambda layers: measure(layers, few, expected_of_few), limit)
+    int8_layers = [layer for layer in model.layers if layer not in float32_layers]
+    outputs = measure(int8_layers, batches, _outputs(float32, batches))
     for value in source.model.graph.output:
         axes = value.type.tensor_type.shape.dim
-        if not axes or not axes[-1].HasField("dim_value"):  # of weights of attention, which are no classes
+        if not axes or not axes[-1].HasField("dim_value"):  # weights of attention over keys, which are no classes
             outputs[value.name].pop("same_choices", None)
-    about = {
+    return model.quantized(int8_layers), {
         "rows": sum(map(rows_of, batches)),
-        "int8_layers": taken,
-        "float32_layers": left,
+        "int8_layers": int8_layers,
+        "float32_layers": float32_layers,
         "outputs": outputs,
         "limit": limit,
     }
-    return CalibratedFile(model.quantized(taken), about)
 
 
 def check_limit(report: ParityReport) -> None:
-    """Check that a calibrated file is as near to float32 as was asked.
-
-    Raises:
-        ParityError: An output is further off.
-    """
+    """Raise a `ParityError` if a calibrated file differs from float32 by more than the user's limit."""
     about = (report.precision or {}).get("calibration")
     if about is None or about["limit"] is None:
         return
-    for name, found in about["outputs"].items():
-        if found["share"] > about["limit"]:
-            off = f"{found['share']:.2g} of its largest number on `calibration`, by {found['mean']:.2g} in the mean"
+    for name, error in about["outputs"].items():
+        if error["share"] > about["limit"]:
+            off = f"{error['share']:.2g} of its largest number on `calibration`, by {error['mean']:.2g} in the mean"
             raise ParityError(
                 f"In int8 output `{name}` is off by up to {off}, and `limit` allows {about['limit']:g}. Calibrate on "
                 "more rows of what the model will be used on, allow more, or take float16.",

@@ -17,18 +17,15 @@ _REPEATS, _SECONDS = 30, 0.5  # at most, for each of the two files
 
 
 def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) -> dict[str, Any]:
-    """Return sizes and times of the converted file and of the float32 one, and their ratios (below 1: less).
+    """Return sizes and times of the converted file and of the float32 file, and their ratios.
 
-    Times are the medians of runs by turns, on one thread, of the golden case with the largest inputs.
-
-    Returns:
-        `bytes`, `float32_bytes`, `size_ratio`, `milliseconds`, `float32_milliseconds`, `time_ratio`, `timed_case`.
+    Times are medians of runs in turns, on one thread, of the golden case with the largest inputs.
     """
     name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     size, float32_size = (_size(path) for path in (converted, float32))
     sessions = [open_session(path, provider, threads=1) for path in (converted, float32)]
-    _, taken = timed_in_turns(sessions, inputs, 2 * _SECONDS, warm_up=1, fewest=3, most=_REPEATS)
-    time, float32_time = (1000 * statistics.median(each) for each in taken)
+    _, latencies = timed_in_turns(sessions, inputs, 2 * _SECONDS, warm_up=1, fewest=3, most=_REPEATS)
+    time, float32_time = (1000 * statistics.median(seconds) for seconds in latencies)
     return {
         "bytes": size,
         "float32_bytes": float32_size,
@@ -46,24 +43,19 @@ def _size(model: Path) -> int:
 
 
 def top1(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str, float]]:
-    """Return how often the largest class score is that of the same class, for each output of class scores.
+    """Return the share of rows with the same largest class (`agreement`), and their number, by output of class scores.
 
-    An output holds class scores if in every case its last axis has the same size, 2 or more, and its rows there are
-    at least 0 and sum to 1: what a softmax over classes gives. Attention weights have as many entries as there are
-    keys, which differs between cases.
-
-    Returns:
-        By output name: `agreement`, from 0 to 1, and the number of `rows` compared.
+    Class scores are the output of a softmax over classes: the last axis has one size, 2 or more, in all cases, and its
+    rows are at least 0 and sum to 1. The last axis of attention weights has one entry for each key, so its size varies.
     """
-    found = {}
+    agreement = {}
     for name in cases[0].outputs:
         expected = [case.outputs[name] for case in cases]
-        if _are_class_scores(expected) and all(name in outputs for outputs in actual):
+        if _are_class_scores(expected):
             pairs = zip(expected, (outputs[name] for outputs in actual), strict=True)
-            same = [want.argmax(-1) == have.argmax(-1) for want, have in pairs]
-            flat = np.concatenate([np.ravel(each) for each in same])
-            found[name] = {"agreement": float(flat.mean()), "rows": flat.size}
-    return found
+            is_same = np.concatenate([np.ravel(one.argmax(-1) == other.argmax(-1)) for one, other in pairs])
+            agreement[name] = {"agreement": float(is_same.mean()), "rows": is_same.size}
+    return agreement
 
 
 def _are_class_scores(arrays: Sequence[np.ndarray]) -> bool:

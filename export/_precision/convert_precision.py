@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .._format.case_writing import save_cases
 from .._format.interruptible_session import run_cases
@@ -15,7 +17,8 @@ from .._golden_cases.coverage import left_to_rounding
 from .._onnx.external_data import DATA
 from .._onnx.metadata import write_producer
 from .._onnx.model_files import read, write
-from .._options import Options
+from .._onnx.traced_model import Traced
+from .._options import FLOAT16, Options
 from .._progress import Progress
 from .calibrated_int8 import check_limit, to_calibrated_int8
 from .conversion_gains import gains, top1
@@ -24,96 +27,118 @@ from .embedding_tables import check_tables
 from .float16_overflow import to_measured_float16
 from .qdq_reference import with_oracle
 
+Outputs = dict[str, dict[str, Any]]  # entries of the report's coverage, by output
 
-def converted(
+
+class _Conversion(NamedTuple):
+    """A converted model, the cases that it is compared with, and entries of the report's `precision`."""
+
+    traced: Traced
+    cases: Sequence[Case]
+    summary: dict[str, Any]
+
+
+def convert_precision(
     folder: Path,
     report: ParityReport,
     cases: Sequence[Case],
     options: Options,
     step: Progress,
-    batches: Sequence[Arrays] = (),
-    drawn: Collection[str] = (),
+    batches: Sequence[Arrays],
+    drawn: Collection[str],
 ) -> ParityReport:
-    """Replace a bundle's float32 ONNX file by one in another precision, and compare that one with Keras in turn.
+    """Replace a bundle's float32 ONNX file by one in another precision, and return the report of that one.
 
     Args:
-        folder: The bundle that is being written.
-        report: The report of its float32 file, all of which passed.
-        cases: The golden cases, with what rounding does in this precision; they replace those of the bundle.
-        options: The precision, `"float16"` or `"int8"`, and the tolerance for the converted file.
-        step: Is told what is being done.
-        batches: What an int8 file is calibrated on, if it is: such a file is compared with what its own graph says.
+        folder: The bundle.
+        report: The report of the float32 file.
+        cases: The golden cases with rounding limits of the other precision; they replace the cases of the bundle.
+        options: The precision, and the tolerance for the converted file.
+        step: Receives the name of each step.
+        batches: Calibration arrays; static int8 if there are any.
         drawn: Float inputs without samples.
 
-    Returns:
-        The report with the rows of the converted file, and with its `precision`.
-
     Raises:
-        UnsupportedModelError: The model cannot be converted.
-        ParityError: The converted file differs by more than the tolerance, or is further from float32 than `limit`.
+        UnsupportedModelError: If the model cannot be converted.
+        ParityError: If an output of the converted file differs by more than the tolerance, or than `limit` allows.
     """
-    precision, scratch, float32 = options.precision, folder.with_name("converted"), folder / MODEL
+    float32, scratch = folder / MODEL, folder.with_name("converted")
     scratch.mkdir()
-    step(f"Converting to {precision}")
-    about: dict[str, Any] = {"name": precision}
+    step(f"Converting to {options.precision}")
     source = read(float32)
+    file = scratch / MODEL
     if batches:
-        made, about["calibration"] = to_calibrated_int8(float32, batches, options.limit, scratch, step)
-        step("Computing what the int8 graph says without integers")
-        cases = with_oracle(made.model, cases, report.provider, scratch)
-    elif precision == "int8":
-        made = to_int8(source, scratch)
+        conversion = _convert_static_int8(float32, batches, cases, options, scratch, step)
     else:
-        made, about["ranges"] = to_measured_float16(source, cases, report.provider, scratch, drawn)
-    write_producer(made.model, source.model.graph.name, precision, source.model.producer_version)
-    write(made, scratch / MODEL)
-    check_tables(source, read(scratch / MODEL))
-    step(f"Running onnxruntime on the golden cases in {precision}")
-    actual = run_cases(scratch / MODEL, cases, report.provider)
-    scores = {} if batches else top1(cases, actual)
-    if precision == "int8":
-        pairs = zip(cases, run_cases(float32, cases, report.provider), strict=True)
-        rows = compared((case._replace(outputs=outputs) for case, outputs in pairs), actual, options.tolerance)
-        changes = [row.max_abs for row in rows if row.dtype.startswith("float")]
-        about["changes_nothing"] = bool(changes) and not any(changes)
-    about |= {
-        **gains(scratch / MODEL, float32, cases, report.provider),
-        **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
-        **({"top1": scores} if scores else {}),
-    }
-    rows = compared(cases, actual, options.tolerance, report.provider)
-    coverage = _with_limits(report.coverage, cases) if batches else _with_seen(report.coverage, rows)
-    report = replace(report, rows=rows, precision=about, coverage=coverage)
-    check_limit(report)  # first, as it was asked for and says what to do
-    report.raise_if_failed()
+        conversion = _convert_other(source, cases, options, scratch, drawn)
+    write_producer(conversion.traced.model, source.model.graph.name, options.precision, source.model.producer_version)
+    write(conversion.traced, file)
+    check_tables(source, read(file))
+    step(f"Running onnxruntime on the golden cases in {options.precision}")
+    actual = run_cases(file, conversion.cases, options.provider)
+    summary = conversion.summary
+    if options.precision != FLOAT16:
+        summary["changes_nothing"] = _are_equal(run_cases(float32, conversion.cases, options.provider), actual)
+    summary |= gains(file, float32, conversion.cases, options.provider)
+    summary |= {f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")}
+    if not batches and (agreement := top1(conversion.cases, actual)):
+        summary["top1"] = agreement
+    rows = compared(conversion.cases, actual, options.tolerance, options.provider)
+    coverage = dict(report.coverage or {})
+    outputs = coverage["outputs"]
+    coverage["outputs"] = _with_limits(outputs, conversion.cases) if batches else _with_changes(outputs, rows)
+    converted_report = replace(report, rows=rows, precision=summary, coverage=coverage)
+    check_limit(converted_report)  # first: the user set this limit, and the message names remedies
+    converted_report.raise_if_failed()
     if options.strict:
-        report.raise_if_warned()
+        converted_report.raise_if_warned()
     (folder / DATA).unlink(missing_ok=True)
-    for file in scratch.glob(f"{MODEL}*"):
-        file.replace(folder / file.name)
-    save_cases(folder / CASES, cases)
-    return report
+    for part in scratch.glob(f"{MODEL}*"):
+        part.replace(folder / part.name)
+    save_cases(folder / CASES, conversion.cases)
+    return converted_report
 
 
-def _with_seen(coverage: dict[str, Any] | None, rows: Iterable[ParityRow]) -> dict[str, Any] | None:
-    """Return what was compared, and how far each output of floats moved at most, of what stands beside it."""
-    if coverage is None:
-        return None
-    outputs = {name: dict(known) for name, known in coverage["outputs"].items()}
+def _convert_static_int8(
+    float32: Path, batches: Sequence[Arrays], cases: Sequence[Case], options: Options, scratch: Path, step: Progress
+) -> _Conversion:
+    """Quantize with the ranges of calibration arrays; the reference is the file's own graph, computed in floats."""
+    traced, calibration = to_calibrated_int8(float32, batches, options.limit, scratch, step)
+    step("Computing what the int8 graph says without integers")
+    own_cases = with_oracle(traced.model, cases, options.provider, scratch)
+    return _Conversion(traced, own_cases, {"name": options.precision, "calibration": calibration})
+
+
+def _convert_other(
+    source: Traced, cases: Sequence[Case], options: Options, scratch: Path, drawn: Collection[str]
+) -> _Conversion:
+    """Convert to float16 or dynamic int8; the reference is Keras."""
+    if options.precision != FLOAT16:
+        return _Conversion(to_int8(source, scratch), cases, {"name": options.precision})
+    traced, ranges = to_measured_float16(source, cases, options.provider, scratch, drawn)
+    return _Conversion(traced, cases, {"name": options.precision, "ranges": ranges})
+
+
+def _are_equal(expected: Sequence[Arrays], actual: Sequence[Arrays]) -> bool:
+    """Return whether there are outputs of floats, and all of them are equal."""
+    pairs = [(one[name], other[name]) for one, other in zip(expected, actual, strict=True) for name in one]
+    are_equal = [np.array_equal(one, other, equal_nan=True) for one, other in pairs if one.dtype.kind == "f"]
+    return bool(are_equal) and all(are_equal)
+
+
+def _with_changes(outputs: Outputs, rows: Iterable[ParityRow]) -> Outputs:
+    """Return the entries with the largest relative change of each output of floats, and its case."""
+    changed = {name: dict(entries) for name, entries in outputs.items()}
     for row in rows:
-        if row.dtype.startswith("float"):
-            before = outputs[row.name].get("seen_in_precision", 0.0)
-            if row.max_rel >= before:
-                outputs[row.name] |= {"seen_in_precision": row.max_rel, "seen_in_case": row.case}
-    return coverage | {"outputs": outputs}
+        entries = changed[row.name]
+        if row.dtype.startswith("float") and row.max_rel >= entries.get("seen_in_precision", 0.0):
+            entries |= {"seen_in_precision": row.max_rel, "seen_in_case": row.case}
+    return changed
 
 
-def _with_limits(coverage: dict[str, Any] | None, cases: Sequence[Case]) -> dict[str, Any] | None:
-    """Return what was compared, with what is left to rounding in cases that are no longer Keras's."""
-    if coverage is None:
-        return None
-    outputs = {
-        name: known | {"rounding_in_precision" if "rounding" in known else "ties": left_to_rounding(name, cases)}
-        for name, known in coverage["outputs"].items()
+def _with_limits(outputs: Outputs, cases: Sequence[Case]) -> Outputs:
+    """Return the entries with the share of each output that is left to rounding in cases of an int8 graph."""
+    return {
+        name: entries | {"rounding_in_precision" if "rounding" in entries else "ties": left_to_rounding(name, cases)}
+        for name, entries in outputs.items()
     }
-    return coverage | {"outputs": outputs}

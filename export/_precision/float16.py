@@ -1,12 +1,12 @@
 """Convert a model to mixed precision: float16 where safe, float32 elsewhere.
 
 The rule is that of autocast in training frameworks. Matrix products, convolutions and embedding tables run in float16.
-Ops that only move or mildly combine numbers follow their inputs, float32 if any of them is. Everything else stays
-float32, and so does whatever takes a constant that float16 cannot hold, such as the fill of a masked softmax.
+Operators that only move or mildly combine numbers follow their inputs, float32 if any of them is. All others stay
+float32, as do operators with a constant that float16 cannot hold, such as the fill of a masked softmax.
 
 The converters of onnxruntime 1.31 (`onnxruntime.transformers.float16`) and onnxconverter-common 1.16 were tried first:
-as soon as an op is kept in float32 they wrote models that onnxruntime refuses, for each of six models with attention
-(two nodes of one name where two float32 ops read one value; casts of a loop's values outside of the loop; mixed types).
+if an operator stays float32, they wrote models that onnxruntime refuses, for each of six models with attention (equal
+names of two nodes if two float32 operators read one value; casts of a loop's values outside of the loop; mixed types).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .._passes.loop_passthrough_state import capture_unchanged
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
-_OF_DEVICES = {(CONTRIB, "MultiHeadAttention"), ("", "Attention")}
+_ATTENTION = {(CONTRIB, "MultiHeadAttention"), ("", "Attention")}
 _LARGEST, _SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).tiny)
 
 
 class Float16Model(NamedTuple):
-    """A float16 model, and the computed tensors that have a float16 form there, by their names in the float32 model."""
+    """A float16 model, and the computed tensors that have a float16 form in it, by their float32 names."""
 
     traced: Traced
     tensors: set[str]
@@ -42,49 +42,52 @@ class Float16Model(NamedTuple):
 def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[str] = ()) -> Float16Model:
     """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types.
 
-    Args:
-        traced: The model.
-        provider: Where it is to run. On a GPU attention by an operator of onnxruntime's computes in float16 too.
-        wide: Tensors beyond the range of float16. Operators that read or return a wide tensor compute in float32.
+    Operators that read or return a tensor in `wide`, beyond the range of float16, compute in float32. On CUDA,
+    onnxruntime's operators of attention compute in float16 too.
     """
-    converted = deepcopy(traced.model)
-    _hoist_constants(converted.graph)
-    capture_unchanged(converted.graph)
+    model = deepcopy(traced.model)
+    _hoist_constants(model.graph)
+    capture_unchanged(model.graph)
     weights = dict(traced.weights)
-    scope = _Scope(converted.graph, _element_types(converted, weights), None, weights, {*wide})
-    for function in converted.functions if provider == "cuda" else ():
-        if "bias" not in function.input:  # of which a float16 may not hold what it has for masked keys
-            scope.halve_calls(function)
+    scope = _Scope(model.graph, _element_types(model, weights), None, weights, {*wide})
+    if provider == "cuda":
+        for function in model.functions:
+            if "bias" not in function.input:  # float16 may not hold the bias of masked keys
+                scope.halve_calls(function)
     scope.convert()
-    return Float16Model(replace(traced, model=converted, weights=weights), scope.half)
+    return Float16Model(replace(traced, model=model, weights=weights), scope.half)
 
 
 def _halve_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
-    """Let operators of attention compute in float16, where a GPU has its fastest kernels."""
+    """Let operators of attention compute in float16, for which a GPU has its fastest kernels."""
     nodes = []
     for node in graph.node:
         for inner in graphs_in(node):
             _halve_attention(inner)
         nodes.append(node)
-        if (node.domain, node.op_type) in _OF_DEVICES:
-            for place, name in enumerate(node.input[:3]):
-                node.input[place] = cast = f"{node.output[0]}/{name}/float16"
-                nodes.insert(-1, helper.make_node("Cast", [name], [cast], name=f"{node.name}/cast_{place}", to=HALF))
-            given, node.output[0] = node.output[0], f"{node.output[0]}/float16"
-            nodes.append(helper.make_node("Cast", [node.output[0]], [given], name=f"{node.name}/cast_back", to=FULL))
+        if (node.domain, node.op_type) in _ATTENTION:
+            output = node.output[0]
+            for index, name in enumerate(node.input[:3]):
+                node.input[index] = f"{output}/{name}/float16"
+                nodes.insert(-1, _cast(name, node.input[index], f"{node.name}/cast_{index}", HALF))
+            node.output[0] = f"{output}/float16"
+            nodes.append(_cast(node.output[0], output, f"{node.name}/cast_back", FULL))
     del graph.node[:]
     graph.node.extend(nodes)
 
 
+def _cast(source: str, target: str, name: str, kind: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [target], name=name, to=kind)
+
+
 def _hoist_constants(graph: onnx.GraphProto) -> None:
-    """Make every `Constant` node an initializer, so that constants come in one form."""
-    for each in all_graphs(graph):
-        for node in each.node:
-            if _is_tensor(node):
-                tensor = each.initializer.add()
-                tensor.CopyFrom(node.attribute[0].t)
-                tensor.name = node.output[0]
-        keep(each.node, lambda node: not _is_tensor(node))
+    """Make every `Constant` node an initializer, so that constants have one form."""
+    for subgraph in all_graphs(graph):
+        for node in filter(_is_tensor, subgraph.node):
+            tensor = subgraph.initializer.add()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+        keep(subgraph.node, lambda node: not _is_tensor(node))
 
 
 def _is_tensor(node: onnx.NodeProto) -> bool:
@@ -95,7 +98,7 @@ def _element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
     """Return the element type of every tensor by name, as onnx infers it."""
     types: dict[str, int] = {}
     for graph in all_graphs(inferred(model, weights)):
-        types.update((each.name, each.data_type) for each in graph.initializer)
+        types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.HasField("tensor_type"):
                 types[value.name] = value.type.tensor_type.elem_type
@@ -103,10 +106,7 @@ def _element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
 
 
 class _Scope:
-    """One graph under conversion: under which name each of its float tensors is to be had in either type.
-
-    Weights that are in none of its initializers are its constants too, and get their float16 in the place they are in.
-    """
+    """A graph, and the names of its float tensors in float16 and float32; `weights` are constants outside the graph."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _Scope:
     ) -> None:
         self._graph, self._types, self._outer, self._weights, self._wide = graph, types, outer, weights, wide
         self.half: set[str] = set() if outer is None else outer.half  # computed tensors that have a float16 form
-        self._constants = {each.name: each for each in graph.initializer} | dict.fromkeys(weights)
+        self._constants = {tensor.name: tensor for tensor in graph.initializer} | dict.fromkeys(weights)
         self._native = {value.name: FULL for value in graph.input} | dict.fromkeys(self._constants, FULL)
         self._names: dict[tuple[str, int], str] = {(name, FULL): name for name in self._native}
         self._outputs = {value.name for value in graph.output}
@@ -138,7 +138,7 @@ class _Scope:
     def halve_calls(self, function: onnx.FunctionProto) -> None:
         """Let attention in a function compute in float16 unless a call reads a wide tensor."""
         calls = [node for node in all_nodes(self._graph) if node.op_type == function.name]
-        # The function only moves queries, keys and values before attention, so that no tensor is larger in it.
+        # before attention, the function only moves queries, keys and values, so that its tensors are no larger
         read = {name for node in calls for name in node.input if self._is_float(name)}
         if read.isdisjoint(self._wide):
             _halve_attention(function)
@@ -154,12 +154,14 @@ class _Scope:
                 node.input[index] = self._owner(name)._named(name, kind)
         casts = []
         for index, name in enumerate(node.output):
-            self._native[name], self._names[name, kind] = kind, name
-            self.half |= {name} if kind == HALF and self._is_float(name) else set()
-            if kind == HALF and self._is_float(name) and name in self._outputs:
-                node.output[index] = self._names[name, HALF] = f"{name}/float16"
-                self._names[name, FULL] = name
-                casts.append(helper.make_node("Cast", [f"{name}/float16"], [name], name=f"{name}/to_float32", to=FULL))
+            self._native[name] = kind
+            self._names[name, kind] = name
+            if kind == HALF and self._is_float(name):
+                self.half.add(name)
+                if name in self._outputs:
+                    node.output[index] = self._names[name, HALF] = f"{name}/float16"
+                    self._names[name, FULL] = name
+                    casts.append(_cast(node.output[index], name, f"{name}/to_float32", FULL))
         self._nodes += [node, *casts]
 
     def _is_float(self, name: str) -> bool:
@@ -179,7 +181,7 @@ class _Scope:
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def _named(self, name: str, kind: int) -> str:
-        """Return the name under which a float tensor of this graph has a type, after casting it if need be."""
+        """Return the name of a float tensor of this graph in a type, after a cast if necessary."""
         if (name, kind) not in self._names:
             cast = f"{name}/{'float16' if kind == HALF else 'float32'}"
             if name in self._weights:
@@ -189,7 +191,7 @@ class _Scope:
             else:
                 self.half.add(name)
                 source = self._names[name, self._native[name]]
-                self._nodes.append(helper.make_node("Cast", [source], [cast], name=f"{cast}/cast", to=kind))
+                self._nodes.append(_cast(source, cast, f"{cast}/cast", kind))
             self._names[name, kind] = cast
         return self._names[name, kind]
 
@@ -201,7 +203,7 @@ class _Scope:
         computed = [name for name in floats if constants[name] is None]
         if not self._wide.isdisjoint([*computed, *node.output]):
             return False
-        if not floats or not all(_is_safe(each) for each in constants.values() if each is not None):
+        if not floats or not all(_is_safe(array) for array in constants.values() if array is not None):
             return False
         if node.op_type in TABLES and constants[floats[0]] is not None:
             return True
@@ -221,8 +223,8 @@ class _Scope:
 
 
 def _is_safe(constant: np.ndarray) -> bool:
-    """Tell whether float16 holds a constant: nothing too large, nor a single number so small that it loses digits."""
-    ends = constant.max(initial=0), constant.min(initial=0)  # without a copy: it may be gigabytes
-    if not all(abs(end) <= _LARGEST for end in ends):  # NaN and infinities too
+    """Return whether float16 can hold a constant: no number is too large, nor a single number subnormal."""
+    largest = max(constant.max(initial=0), -constant.min(initial=0))  # `abs` would copy gigabytes
+    if not largest <= _LARGEST:  # NaN too
         return False
     return constant.size != 1 or bool(constant.item() == 0 or abs(constant.item()) >= _SMALLEST)

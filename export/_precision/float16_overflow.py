@@ -64,18 +64,10 @@ _MAXIMUM = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
 def to_measured_float16(
     traced: Traced, cases: Sequence[Case], provider: str, folder: Path, drawn: Collection[str] = ()
 ) -> tuple[Traced, dict[str, Any]]:
-    """Return a float16 model without tensors that overflow in the golden cases, and the measured ranges.
+    """Return a float16 model without tensors that overflow in the golden cases, and `ranges` of the parity report.
 
-    Args:
-        traced: The float32 model.
-        cases: The golden cases.
-        provider: Provider that runs the model.
-        folder: An existing folder for a file that is not kept.
-        drawn: Float inputs without samples.
-
-    Returns:
-        The model; and for the parity report `float32_layers` and `near_limit`, the largest magnitude in each layer,
-        and `drawn_inputs`, the first layer that overflows if the values of an input are larger.
+    These are `float32_layers` and `near_limit`, the largest magnitude in each layer, and `drawn_inputs`, the first
+    layer that overflows if the values of an input without samples are larger.
     """
     converted = to_float16(traced, provider)
     measure = _range_meter(traced, converted.tensors, provider, folder)
@@ -154,7 +146,7 @@ def _layers(traced: Traced) -> dict[str, str]:
     """Return the layer of each tensor: the layer that computes it, or else the first that reads it."""
     graph = traced.model.graph
     nodes = [*all_nodes(graph)]
-    paths = node_paths(nodes, {*traced.weights, *(each.name for each in graph.initializer if len(each.dims) > 1)})
+    paths = node_paths(nodes, {*traced.weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)})
     pairs = [(node, layer_path(*path)) for node, path in zip(nodes, paths, strict=True) if path]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
     return layers | {name: layer for node, layer in pairs for name in node.output}

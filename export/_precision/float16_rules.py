@@ -9,7 +9,7 @@ import onnx
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 TABLES = frozenset({"Gather"})  # an embedding: a lookup in a constant
 
-# These neither grow a number much nor depend on its last digits.
+# Their results neither are much larger nor depend on the last digits.
 _LAY_OUT = {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
 _TAKE = {"Gather", "GatherElements", "GatherND", "MaxPool", "ReverseSequence", "Slice", "Split"}
 _JOIN = {"Concat", "Expand", "Pad", "Tile"}
@@ -20,23 +20,21 @@ _ON_THE_WAY = FOLLOWERS | {"Div", "Max", "Min"}  # from scores to softmax: scale
 
 
 def score_products(graph: onnx.GraphProto, constants: Container[str]) -> set[str]:
-    """Return the outputs of the products of two computed tensors that a softmax of this graph takes.
+    """Return the outputs of products of two computed tensors from which a softmax of this graph is computed.
 
-    They are attention scores: unlike an output they may be 1e4 and more, where float16 overflows or has no digit left
-    behind the point.
+    These attention scores may be 1e4 or more, where float16 has no fractional digits or overflows.
     """
-    made_by = {name: node for node in graph.node for name in node.output}
-    found: set[str] = set()
+    producers = {name: node for node in graph.node for name in node.output}
+    scores: set[str] = set()
+    visited: set[str] = set()
     pending = [node.input[0] for node in graph.node if node.op_type in ("Softmax", "LogSoftmax")]
-    seen: set[str] = set()
     while pending:
         name = pending.pop()
-        node = made_by.get(name)
-        if node is None or name in seen:
+        if name in visited or (node := producers.get(name)) is None:
             continue
-        seen.add(name)
-        if node.op_type in PRODUCTS and not any(each in constants for each in node.input):
-            found.add(name)
+        visited.add(name)
+        if node.op_type in PRODUCTS and not any(source in constants for source in node.input):
+            scores.add(name)
         elif node.op_type in _ON_THE_WAY:
             pending += node.input
-    return found
+    return scores

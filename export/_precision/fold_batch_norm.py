@@ -1,57 +1,65 @@
 """Fold per-channel `Mul` and `Add`, such as batch normalization, into convolutions.
 
 A batch normalization after a convolution is a product and a sum in the traced graph. onnxruntime folds both when it
-loads a float file; in an int8 file they would stand between a convolution and the step of what it gives.
+loads a float file; in an int8 file they would stand between a convolution and the quantizer of its output. With one
+number m or a for each channel: m * (W * x + b) = (m * W) * x + m * b, and (W * x + b) + a = W * x + (b + a).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
 from .._onnx.graph_edits import keep
+from .._onnx.traced_model import Weights
 from .._onnx.traversal import names_used
 
 
 def fold_into_convolutions(graph: onnx.GraphProto) -> None:
-    """Let convolutions, in place, do what a `Mul` or an `Add` of one number a channel does after them."""
-    constants = {each.name: each for each in graph.initializer}
+    """Fold each `Mul` and `Add` of one number for each channel, in place, into the convolution before it."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     uses = Counter(names_used(graph))
-    makers = {name: node for node in graph.node for name in node.output}
-    gone = set()
+    nodes = (node for node in graph.node if node.op_type == "Conv" and constants.keys() >= {*node.input[1:]})
+    convolutions = {node.output[0]: node for node in nodes if uses[node.output[0]] == 1}
+    folded = set()
     for node in graph.node:
-        for computed, constant in (node.input, [*node.input][::-1]) if node.op_type in ("Mul", "Add") else ():
-            made = makers.get(computed)
-            if made is None or made.op_type != "Conv" or uses[computed] > 1 or constant not in constants:
-                continue
-            channels = _by_channel(numpy_helper.to_array(constants[constant]), constants.get(made.input[1]))
-            if channels is None or any(name not in constants for name in made.input[1:]):
-                continue
-            weights, *bias = (numpy_helper.to_array(constants[name]) for name in made.input[1:])
-            summand = bias[0] if bias else np.zeros_like(channels)
-            if node.op_type == "Mul":
-                weights, summand = weights * channels.reshape(-1, *[1] * (weights.ndim - 1)), summand * channels
-            else:
-                summand = summand + channels
-            output = node.output[0]
-            folded = {f"{output}/kernel": weights, f"{output}/bias": summand}
-            constants |= {name: numpy_helper.from_array(array, name) for name, array in folded.items()}
-            graph.initializer.extend(constants[name] for name in folded)
-            made.input[1:] = folded
-            made.output[0], makers[output] = output, made
-            gone.add(node.name)
-            break
-    keep(graph.node, lambda node: node.name not in gone)
+        if (foldable := _foldable(node, convolutions, constants)) is None:
+            continue
+        convolution, channels = foldable
+        kernel, *biases = (constants[name] for name in convolution.input[1:])
+        bias = biases[0] if biases else np.zeros_like(channels)
+        output = node.output[0]
+        if node.op_type == "Mul":
+            factors = channels.reshape(-1, *[1] * (kernel.ndim - 1))
+            arrays = {f"{output}/kernel": kernel * factors, f"{output}/bias": bias * channels}
+        else:
+            arrays = {f"{output}/kernel": kernel, f"{output}/bias": bias + channels}
+        constants |= arrays
+        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+        convolution.input[1:] = arrays
+        convolution.output[0] = output
+        if uses[output] == 1:
+            convolutions[output] = convolution
+        folded.add(node.name)
+    keep(graph.node, lambda node: node.name not in folded)
     used = {*names_used(graph)}
     keep(graph.initializer, lambda tensor: tensor.name in used)
 
 
-def _by_channel(constant: np.ndarray, weights: onnx.TensorProto | None) -> np.ndarray | None:
-    """Return a constant that has one number for each channel of a convolution, as a vector."""
-    if weights is None:
+def _foldable(
+    node: onnx.NodeProto, convolutions: Mapping[str, onnx.NodeProto], constants: Weights
+) -> tuple[onnx.NodeProto, np.ndarray] | None:
+    """Return a convolution and a vector of its channels, if the node is the product or sum of both."""
+    if node.op_type not in ("Mul", "Add"):
         return None
-    own = (weights.dims[0], *[1] * (len(weights.dims) - 2))
-    return constant.reshape(-1) if constant.shape in (own, (1, *own)) else None
+    for computed, constant in (node.input, reversed(node.input)):
+        if computed in convolutions and constant in constants:
+            kernel, array = constants[convolutions[computed].input[1]], constants[constant]
+            shape = (len(kernel), *[1] * (kernel.ndim - 2))
+            if array.shape in (shape, (1, *shape)):
+                return convolutions[computed], array.reshape(-1)
+    return None

@@ -1,20 +1,20 @@
 """Quantize a calibrated model to QDQ form with onnxruntime's quantizer.
 
-onnxruntime's quantizer converts all weights except embedding tables. What is decided here is which nodes are quantized.
-Activations are unsigned, and take their largest and smallest number: percentiles and entropy gave the same accuracy on
-trained models. Weights are signed with 7 bits: of unsigned with signed numbers x86-64 without VNNI adds two products in
-16 bits, which 255 * 64 * 2 fits and 255 * 127 * 2 does not, so that one file would give two results
+onnxruntime's quantizer converts all weights except embedding tables; this module chooses the nodes. Activations are
+unsigned, with the range of their calibration: percentiles and entropy gave the same accuracy on trained models. Weights
+are signed with 7 bits: x86-64 without VNNI adds two products of unsigned and signed numbers in 16 bits, which
+255 * 64 * 2 fits and 255 * 127 * 2 does not, so that one file would give two results
 (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range").
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import onnx
@@ -29,43 +29,34 @@ from .._onnx.model_files import write
 from .._onnx.name_scopes import layer_path, node_paths
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_nodes, names_read_by_value
-from .dynamic_int8 import FEWEST_COLUMNS, silent_logging
+from .dynamic_int8 import FEWEST_COLUMNS, quantizer_errors
 from .embedding_tables import constants_of, is_lookup, quantize_tables
 from .fold_batch_norm import fold_into_convolutions
 
-# What a convolution's integers pass unchanged, or are joined in; each only where all that it takes are integers.
+# Operators that run on the integers of convolutions if all their inputs are integers
 PASS_ON = frozenset(
     {"Add", "Clip", "Concat", "Flatten", "MaxPool", "Relu", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
 PRODUCTS = ("Gemm", "MatMul")
 CALIBRATED = {"Conv", *PRODUCTS, *PASS_ON}
+REMEDY = " Leave `calibration` out: int8 is then dynamic."
 OPTIONS = {
     "MatMulConstBOnly": True,
-    "OpTypesToExcludeOutputQuantization": [*PRODUCTS],  # a step for what they give would cost time and digits
-    "DefaultTensorType": onnx.TensorProto.FLOAT,  # of what attention gives, where onnx infers nothing
+    "OpTypesToExcludeOutputQuantization": [*PRODUCTS],  # it would cost time and digits
+    "DefaultTensorType": onnx.TensorProto.FLOAT,  # of the output of attention, for which onnx infers nothing
 }
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A float32 model with what is known of its numbers.
-
-    Attributes:
-        traced: The model, batch normalizations folded into convolutions.
-        ranges: From its tensors to the smallest and largest number they had, as onnxruntime holds them.
-        layers: The nodes that can be quantized, by the path of the layer that they are in.
-    """
+    """A float32 model, in which batch normalizations are folded into convolutions, and the ranges of its tensors."""
 
     traced: Traced
-    ranges: Any
-    layers: Mapping[str, tuple[str, ...]]
+    ranges: Any  # of onnxruntime's class
+    layers: Mapping[str, tuple[str, ...]]  # the nodes that can be quantized, by the path of their layer
 
     def quantized(self, layers: Collection[str]) -> Traced:
-        """Return the model with these layers in int8, and what carries their integers to each other.
-
-        Raises:
-            UnsupportedModelError: The quantizer fails on the model.
-        """
+        """Return the model with some layers in int8, or raise `UnsupportedModelError` if the quantizer fails."""
         from onnxruntime.quantization import QuantType
         from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
@@ -76,7 +67,7 @@ class Calibrated:
             _keep_biases_apart(model.graph, products)
             nodes = [*products, *_carriers(model.graph, products)]
             kinds = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
-            with silent_logging(), _told("quantize"):
+            with quantizer_errors("quantize", REMEDY):
                 quantizer = QDQQuantizer(
                     model,
                     per_channel=True,
@@ -97,25 +88,12 @@ class Calibrated:
 
 
 def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calibrated:
-    """Run a float32 model on arrays, and note which numbers its tensors have.
-
-    Args:
-        traced: The model; it is not changed.
-        batches: Inputs.
-        folder: Where onnxruntime's calibration, which works on files, writes.
+    """Run a copy of a float32 model on batches of inputs, and record the ranges of its tensors.
 
     Raises:
-        UnsupportedModelError: The weights are beyond what one file holds, nothing can be quantized, or onnxruntime
-            cannot run the model with its tensors shown.
+        UnsupportedModelError: If the weights do not fit one file, or onnxruntime cannot calibrate the model.
     """
-    from onnxruntime.quantization import CalibrationDataReader, create_calibrator
-
-    class Reader(CalibrationDataReader):
-        def __init__(self) -> None:
-            self._left = iter(batches)
-
-        def get_next(self) -> Arrays | None:
-            return next(self._left, None)
+    from onnxruntime.quantization import create_calibrator
 
     if traced.weights:
         raise UnsupportedModelError(
@@ -129,30 +107,19 @@ def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calib
     nodes = {name for names in layers.values() for name in names}
     nodes |= _carriers(graph, nodes)
     kinds = sorted({node.op_type for node in graph.node if node.name in nodes} & CALIBRATED)
-    if not kinds:  # but lookups, which need no ranges
+    if not kinds:  # lookups alone, which need no ranges
         return Calibrated(prepared, None, layers)
     _name_types(prepared.model)
-    (place := folder / "calibrating").mkdir()
-    write(prepared, place / "float32.onnx", check=False)
-    with silent_logging(), _told("calibrate"):
-        calibrator = create_calibrator(place / "float32.onnx", kinds, str(place / "shown.onnx"))
-        calibrator.collect_data(Reader())
+    files = folder / "calibrating"
+    files.mkdir()
+    write(prepared, files / "float32.onnx", check=False)
+    remaining = iter(batches)
+    reader: Any = SimpleNamespace(get_next=lambda: next(remaining, None))  # in place of a `CalibrationDataReader`
+    with quantizer_errors("calibrate", REMEDY):
+        calibrator = create_calibrator(files / "float32.onnx", kinds, str(files / "shown.onnx"))
+        calibrator.collect_data(reader)
         ranges = calibrator.compute_data()
     return Calibrated(prepared, ranges, layers)
-
-
-@contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Say in one sentence what onnxruntime's quantizer raises, which is whatever its handlers meet."""
-    try:
-        yield
-    except OSError:
-        raise  # the disk, not the model
-    except Exception as error:
-        raise UnsupportedModelError(
-            f"onnxruntime cannot {what} the model: {type(error).__name__}: {error} Leave `calibration` out: int8 is "
-            "then dynamic."
-        ) from error
 
 
 def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
@@ -168,14 +135,14 @@ def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
     weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
     int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
     reads = Counter(name for node in nodes for name in node.input)
-    found: dict[str, tuple[str, ...]] = {}
+    layers: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}
     for node, path in zip(nodes, paths, strict=True):
         weight = weights.get(node.name, "")
         if 0 < int8_reads[weight] == reads[weight]:
             layer = owners.setdefault(weight, layer_path(*path) if path else node.name)
-            found[layer] = (*found.get(layer, ()), node.name)
-    return found
+            layers[layer] = (*layers.get(layer, ()), node.name)
+    return layers
 
 
 def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
@@ -185,44 +152,42 @@ def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]])
         return False
     if node.op_type == "Conv":
         return True
-    given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-    plain = not given.get("transA") and given.get("alpha", 1.0) == given.get("beta", 1.0) == 1.0
+    attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+    is_plain = not attributes.get("transA") and attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
     shape = shapes[node.input[1]]
-    return plain and len(shape) == 2 and shape[0 if given.get("transB") else 1] >= FEWEST_COLUMNS
+    return is_plain and len(shape) == 2 and shape[0 if attributes.get("transB") else 1] >= FEWEST_COLUMNS
 
 
 def _carriers(graph: onnx.GraphProto, products: Collection[str]) -> set[str]:
-    """Return the nodes after quantized convolutions that can take and give integers too."""
-    constants = {each.name for each in graph.initializer}
-    integers, found = set[str](), set[str]()
+    """Return the nodes after quantized convolutions that can read and return integers too."""
+    constants = {tensor.name for tensor in graph.initializer}
+    integers = {name for node in graph.node if node.op_type == "Conv" and node.name in products for name in node.output}
+    carriers = set()
     for node in graph.node:
-        read = [name for name in node.input if name and name not in constants]
-        passes = node.op_type in PASS_ON and read and integers.issuperset(read)
-        if passes and node.op_type in ("Add", "Concat"):
-            passes = len(read) == len(node.input)
-        if passes:
-            found.add(node.name)
-        if passes or (node.op_type == "Conv" and node.name in products):
+        computed = [name for name in node.input if name and name not in constants]
+        has_constants = node.op_type in ("Add", "Concat") and len(computed) < len(node.input)
+        if node.op_type in PASS_ON and computed and integers.issuperset(computed) and not has_constants:
+            carriers.add(node.name)
             integers.update(node.output)
-    return found
+    return carriers
 
 
 def _keep_biases_apart(graph: onnx.GraphProto, products: Collection[str]) -> None:
     """Let `Sum` add the bias to quantized products of two axes.
 
-    Of a `MatMul` and an `Add` onnxruntime makes a `Gemm` before it looks for quantizers, finds none around the bias,
-    and computes in float32, of weights that it makes floats again in each run: ten times as long.
+    onnxruntime fuses `MatMul` and `Add` to `Gemm` before it looks for quantizers, finds none around the bias, and
+    computes in float32 with weights that it dequantizes in each run: ten times as long.
     """
     axes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
-    flat = {node.output[0] for node in graph.node if node.op_type == "MatMul" and node.name in products}
-    flat -= {name for name in flat & axes.keys() if len(axes[name]) > 2}
+    outputs = {node.output[0] for node in graph.node if node.op_type == "MatMul" and node.name in products}
+    matrices = {name for name in outputs if len(axes.get(name, ())) <= 2}
     for node in graph.node:
-        if node.op_type == "Add" and not flat.isdisjoint(node.input):
+        if node.op_type == "Add" and not matrices.isdisjoint(node.input):
             node.op_type = "Sum"
 
 
 def _name_all(graph: onnx.GraphProto) -> None:
-    """Give every node a name of its own, by which the quantizer knows it."""
+    """Give every node a unique name, by which the quantizer identifies it."""
     nodes = [*all_nodes(graph)]
     counts = Counter(node.name for node in nodes)
     for node in nodes:
@@ -231,14 +196,11 @@ def _name_all(graph: onnx.GraphProto) -> None:
 
 
 def _name_types(model: onnx.ModelProto) -> None:
-    """Say in place of all that products take and give that they are floats: onnx does not infer it of all functions."""
-    known = inferred(model)
-    refill(model.graph.value_info, known.value_info)
-    told = {
-        value.name for value in (*known.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer)
-    }
-    of_products = (
-        name for node in model.graph.node for name in (*node.input[:1], *node.output) if node.op_type in CALIBRATED
-    )
-    for name in {*of_products} - told:
+    """Declare the inputs and outputs of products as floats if onnx cannot infer them, as behind some functions."""
+    types = inferred(model)
+    refill(model.graph.value_info, types.value_info)
+    values = (*types.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer)
+    products = [node for node in model.graph.node if node.op_type in CALIBRATED]
+    names = {name for node in products for name in (*node.input[:1], *node.output)}
+    for name in names - {value.name for value in values}:
         model.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))

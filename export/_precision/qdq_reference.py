@@ -1,9 +1,9 @@
 """Compute a QDQ graph in float32, as the reference for onnxruntime's int8 kernels.
 
-A `QuantizeLinear` becomes the steps of its definition in float32, a weight of integers the floats that it stands for,
-by NumPy. What is left is a float graph, of operators that were checked against Keras. Where a number stands at a half
-between two steps, both are right, and the order of a sum decides: so the weights are moved in their last digits, which
-draws that anew, and what it does to the outputs is what the file is allowed.
+A `QuantizeLinear` becomes the nodes of its definition in float32, and integer weights become float weights. The result
+is a float graph of operators that were checked against Keras. A number half-way between two steps may be rounded to
+either, depending on the order of a sum. Therefore the graph runs again with perturbed weights, which draws these
+choices anew, and the change of the outputs, times `MULTIPLE`, is their rounding limit.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ from onnx import helper, numpy_helper
 from .._format.interruptible_session import run_cases
 from .._format.names import Arrays, Case
 from .._onnx.graph_edits import keep, refill
+from .._onnx.graph_index import attribute
 from .._onnx.traversal import all_nodes, names_used
 from .._rounding.rounding_error import with_limits
 from .embedding_tables import INTEGERS
 
-MOVED = 2.0**-16  # of a weight: so much that some numbers pass a half in every run, as one may anywhere
+PERTURBATION = 2.0**-16  # share of a weight: enough that some numbers cross a half in every run
 RUNS = 4
-MULTIPLE = 8  # of what was seen: a few runs do not draw the half that takes an output furthest
+MULTIPLE = 8  # a few runs do not draw the choices that change an output most
 
 
 def with_oracle(model: onnx.ModelProto, cases: Sequence[Case], provider: str, folder: Path) -> list[Case]:
-    """Return golden cases with what a graph of quantizers says of their inputs, and what rounding may do to that.
+    """Return cases with the outputs and rounding limits of the float computation of a QDQ model."""
+    rng = np.random.default_rng(0)
+    file = folder / "floats.onnx"
 
-    Args:
-        model: A model with quantizers of 8 bits without a sign, and weights of integers, in its own graph.
-        cases: Golden cases, of which only the inputs are read.
-        provider: Where the float graph runs.
-        folder: Where it is written.
-    """
-    rng, file = np.random.default_rng(0), folder / "floats.onnx"
-
-    def answers(move: float) -> list[Arrays]:
-        onnx.save(in_floats(model, move, rng), file)
+    def run(perturbation: float) -> list[Arrays]:
+        onnx.save(in_floats(model, perturbation, rng), file)
         return run_cases(file, cases, provider)
 
-    expected = [case._replace(outputs=outputs) for case, outputs in zip(cases, answers(0.0), strict=True)]
-    return with_limits(expected, (answers(MOVED) for _ in range(RUNS)), MULTIPLE)
+    expected = [case._replace(outputs=outputs) for case, outputs in zip(cases, run(0.0), strict=True)]
+    return with_limits(expected, (run(PERTURBATION) for _ in range(RUNS)), MULTIPLE)
 
 
-def in_floats(model: onnx.ModelProto, move: float, rng: np.random.Generator) -> onnx.ModelProto:
-    """Return a graph of quantizers in floats: each quantizer by its definition, each weight as what it stands for.
+def in_floats(model: onnx.ModelProto, perturbation: float, rng: np.random.Generator) -> onnx.ModelProto:
+    """Return a copy of a QDQ model, with uint8 activations, that computes in floats.
 
     Args:
-        model: As for `with_oracle`; it is not changed.
-        move: By which share of themselves, up or down, weights are moved.
-        rng: Draws the direction of each.
+        model: The model.
+        perturbation: Share by which each weight becomes larger or smaller.
+        rng: Draws the sign for each weight.
     """
     floats = deepcopy(model)
     graph = floats.graph
-    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+    def factors(weight: np.ndarray) -> np.ndarray:
+        return 1 + perturbation * rng.choice([-1.0, 1.0], weight.shape)
+
     nodes: list[onnx.NodeProto] = []
     for node in all_nodes(graph):
         if node.input and node.input[0].endswith(f"/{INTEGERS}"):
-            rows = constants[node.input[0]] * (1 + move * rng.choice([-1.0, 1.0], constants[node.input[0]].shape))
+            integers = constants[node.input[0]]
+            rows = integers * factors(integers)
             node.input[0] = f"{node.output[0]}/floats"
             graph.initializer.append(numpy_helper.from_array(rows.astype(np.float32), node.input[0]))
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
             weight = _dequantized(node, *(constants[name] for name in node.input))
-            weight *= (1 + move * rng.choice([-1.0, 1.0], weight.shape)).astype(weight.dtype)
+            weight *= factors(weight).astype(weight.dtype)
             graph.initializer.append(numpy_helper.from_array(weight, node.output[0]))
         elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             name, (x, scale, zero) = node.output[0], node.input
@@ -84,14 +84,11 @@ def in_floats(model: onnx.ModelProto, move: float, rng: np.random.Generator) -> 
 
 
 def _dequantized(node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """Return the floats that integers stand for: (integer - zero point) * scale, along an axis if there are several."""
-    axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
-    along = (
-        [-1 if number == axis % max(integers.ndim, 1) else 1 for number in range(integers.ndim)]
-        if scale.size > 1
-        else ()
-    )
-    floats: np.ndarray = (integers.astype(np.float64) - zero.reshape(along)) * scale.reshape(along)
+    """Return (integer - zero point) * scale, with one zero point and scale, or one for each index of an axis."""
+    shape = [1] * integers.ndim
+    if scale.size > 1:
+        shape[attribute(node, "axis", 1)] = -1
+    floats: np.ndarray = (integers.astype(np.float64) - zero.reshape(shape)) * scale.reshape(shape)
     return floats.astype(np.float32)
 
 

@@ -14,31 +14,31 @@ Apart = dict[str, dict[str, float]]
 
 
 def apart(float32: Sequence[Arrays], int8: Sequence[Arrays]) -> Apart:
-    """Return how far what int8 gives is from what float32 gives, batch by batch.
+    """Return the error of each int8 output over all batches.
 
     Returns:
-        By output: `largest` and `mean`, the largest and the mean difference; `scale`, the largest number of float32, in
-        which what fills a place, as -1e9 for what is masked, has no say; `share`, the largest difference as a share
-        of that; and `noise`, the mean square of the differences as a share of that of the numbers, its root. Of whole
-        numbers all of these are the share that differs, and so is `differ`. For class scores also `same_choices`, the
-        share of rows in which one class is the largest in both.
+        `largest` and `mean` difference; `scale`, the largest float32 number except fill values; `share`, largest /
+        scale; and `noise`, root(sum of squared differences / sum of squared numbers). For integers and booleans, all
+        but `scale` are the share of elements that differ, as is `differ`. For class scores, `same_choices` is the share
+        of rows with the same largest class.
     """
-    found = {name: _apart([each[name] for each in float32], [each[name] for each in int8]) for name in float32[0]}
+    errors = {name: _error([batch[name] for batch in float32], [batch[name] for batch in int8]) for name in float32[0]}
     for name, choices in top1([Case("", {}, outputs) for outputs in float32], int8).items():
-        found[name]["same_choices"] = choices["agreement"]
-    return found
+        errors[name]["same_choices"] = choices["agreement"]
+    return errors
 
 
-def _apart(float32: Sequence[np.ndarray], int8: Sequence[np.ndarray]) -> dict[str, float]:
-    if any(have.shape != want.shape for want, have in zip(float32, int8, strict=True)):
-        return dict.fromkeys(("largest", "mean", "scale", "share", "noise"), 1.0)  # sizes hang on what was chosen
-    wanted, given = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (float32, int8))
-    if wanted.dtype.kind != "f":
-        differs = float(np.mean(wanted != given)) if wanted.size else 0.0
-        return {"scale": 1.0, **dict.fromkeys(("largest", "mean", "share", "noise", "differ"), differs)}
-    is_number = np.isfinite(wanted)
-    difference = np.abs(wanted[is_number].astype(np.float64) - given[is_number])
-    sizes = without_fills(np.abs(wanted[is_number].astype(np.float64)))
+def _error(float32: Sequence[np.ndarray], int8: Sequence[np.ndarray]) -> dict[str, float]:
+    if any(one.shape != other.shape for one, other in zip(float32, int8, strict=True)):
+        return dict.fromkeys(("largest", "mean", "scale", "share", "noise"), 1.0)  # a size depends on computed values
+    expected, actual = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (float32, int8))
+    if expected.dtype.kind != "f":
+        differ = float(np.mean(expected != actual)) if expected.size else 0.0
+        return {"scale": 1.0, **dict.fromkeys(("largest", "mean", "share", "noise", "differ"), differ)}
+    is_finite = np.isfinite(expected)
+    finite = expected[is_finite].astype(np.float64)
+    difference = np.abs(finite - actual[is_finite])
+    sizes = without_fills(np.abs(finite))
     largest, scale = float(difference.max(initial=0.0)), float(sizes.max(initial=0.0))
     squares = float(np.square(difference).sum()), float(np.square(sizes).sum())
     return {
@@ -51,6 +51,6 @@ def _apart(float32: Sequence[np.ndarray], int8: Sequence[np.ndarray]) -> dict[st
 
 
 def _share(part: float, whole: float) -> float:
-    if not part < np.inf:  # NaN too, which int8 cannot hold and sums beyond float32 give
+    if not part < np.inf:  # NaN too, from sums that overflow float32
         return 1.0
     return min(part / whole, 1.0) if whole > 0 else float(part > 0)

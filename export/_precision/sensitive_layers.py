@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from .quantization_error import Apart
 
-NEAR = 0.02  # noise, as a share of an output, from which on layers are tried
-GAIN = 0.2  # of the noise must go with a layer that is left in float32
-MOST_LEFT = 0.25  # of the layers
-MOST_TRIED = 32  # groups of layers: what is spent on a model of hundreds
+MAX_NOISE = 0.02  # share of an output; above it layers are tried
+MIN_GAIN = 0.2  # share of the noise that a further float32 layer must remove
+MAX_FLOAT32_SHARE = 0.25  # of the layers
+MAX_GROUPS = 32  # of layers that are tried together, to bound the time for models of hundreds of layers
 
 
 def noise_of(outputs: Apart) -> float:
@@ -21,36 +21,35 @@ def noise_of(outputs: Apart) -> float:
 def left_in_float32(
     layers: Sequence[str], measure: Callable[[Collection[str]], Apart], limit: float | None
 ) -> list[str]:
-    """Return the layers that stay float32.
+    """Return the layers that stay float32: none if the error is small with all layers in int8.
 
-    Where int8 is near with all of them, that is none. Else each is quantized alone, and those that make most noise are
-    left out one after the other, as long as a fifth of the noise goes with each, until int8 is near.
+    Otherwise each group of layers is quantized alone, and the groups with most noise become float32 one by one, as long
+    as each removes `MIN_GAIN` of the noise that is left, until the error is small.
 
     Args:
-        layers: Those that can be quantized, in the order in which they run.
-        measure: Returns how far int8 is with these layers quantized.
-        limit: The largest share that an output may be off, if one was asked for.
+        layers: The layers that can be quantized, in the order in which they run.
+        measure: Returns the error with some layers in int8.
+        limit: The largest allowed error of an output, as a share of its largest number.
     """
 
-    def is_near(outputs: Apart) -> bool:
-        largest = max((output["share"] for output in outputs.values()), default=0.0)
-        return noise_of(outputs) <= NEAR and (limit is None or largest <= limit)
+    def is_small(error: Apart) -> bool:
+        largest = max((output["share"] for output in error.values()), default=0.0)
+        return noise_of(error) <= MAX_NOISE and (limit is None or largest <= limit)
 
-    now = measure(layers)
-    if is_near(now) or len(layers) < 2:
-        return []
-    size = math.ceil(len(layers) / MOST_TRIED)
-    groups = [layers[start : start + size] for start in range(0, len(layers), size)]
-    alone = {number: noise_of(measure(group)) for number, group in enumerate(groups)}
-    left: list[str] = []
-    for number in sorted(alone, key=alone.__getitem__, reverse=True):
-        if len(left) + len(groups[number]) > max(1, MOST_LEFT * len(layers)):
+    error = measure(layers)
+    size = math.ceil(len(layers) / MAX_GROUPS)
+    groups = [layers[start : start + size] for start in range(0, len(layers), size or 1)]
+    float32_layers: list[str] = []
+    if is_small(error) or len(layers) < 2:
+        return float32_layers
+    for group in sorted(groups, key=lambda group: noise_of(measure(group)), reverse=True):
+        candidates = [*float32_layers, *group]
+        if len(candidates) > max(1, MAX_FLOAT32_SHARE * len(layers)):
             break
-        without = [*left, *groups[number]]
-        then = measure([layer for layer in layers if layer not in without])
-        if noise_of(then) > (1 - GAIN) * noise_of(now):
+        candidate_error = measure([layer for layer in layers if layer not in candidates])
+        if noise_of(candidate_error) > (1 - MIN_GAIN) * noise_of(error):
             break
-        left, now = without, then
-        if is_near(now):
+        float32_layers, error = candidates, candidate_error
+        if is_small(error):
             break
-    return [layer for layer in layers if layer in left]
+    return [layer for layer in layers if layer in float32_layers]

@@ -23,17 +23,9 @@ Map = dict[str, Any]
 
 
 def attention_maps(case: Case, manifest: Manifest, examples: Sequence[Example]) -> list[list[Map]]:
-    """Return the attention maps of the first examples of a case.
+    """Return a map of each output of attention weights, for as many examples of a case as fit.
 
-    Fewer positions are shown until one example has at most `MAX_WEIGHTS` weights, then as many examples as fit.
-
-    Args:
-        case: The arrays.
-        manifest: The manifest, whose `weights_of` names the outputs that are attention weights.
-        examples: The examples of the case, which label the queries and keys.
-
-    Returns:
-        For each example with maps, a map of each output.
+    Fewer positions are shown until one example has at most `MAX_WEIGHTS` weights. Examples label queries and keys.
     """
     specs = [spec for spec in manifest.outputs if spec.name in manifest.weights_of and len(spec.shape) > 1]
     weights = {spec.name: _with_heads(case.outputs[spec.name]) for spec in specs if case.outputs[spec.name].size}

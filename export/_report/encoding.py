@@ -22,12 +22,7 @@ def difference_text(value: float) -> str:
 
 
 def number_text(value: Any, digits: int | None = None) -> str:
-    """Return an element of an array as JavaScript writes it: NaN, Infinity, true.
-
-    Args:
-        value: The element.
-        digits: The significant digits of a float; `None` for all that tell the float from its neighbours.
-    """
+    """Return an element of an array as JavaScript writes it (NaN, Infinity, true), a float with significant digits."""
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float | np.floating):
@@ -35,15 +30,6 @@ def number_text(value: Any, digits: int | None = None) -> str:
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         return f"{value:.{digits}g}" if digits else str(value).removesuffix(".0")
     return str(value)
-
-
-def json_value(value: Any) -> Any:
-    """Return nested lists in which each float that JSON does not have is a string."""
-    if isinstance(value, list):
-        return [json_value(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return number_text(value)
-    return value
 
 
 def gzip_base64(content: bytes) -> str:

@@ -34,37 +34,25 @@ class LabelledAxis(NamedTuple):
 class Prediction:
     """An output of one example.
 
-    Attributes:
-        name: The name of the output.
-        text: Strings, labels or numbers.
-        is_text: Whether the text consists of strings or labels.
-        has_probabilities: Whether the scores are probabilities.
-        is_sequence: Whether there is a prediction for each position.
-        rows: The best classes of scores: a row of label and score for each class; for a sequence a row of the position,
-            its labels and scores.
+    `rows` are the best classes of scores: a row of label and score for each class; for a sequence a row of the
+    position, its labels and scores.
     """
 
     name: str
-    text: str
-    is_text: bool
-    has_probabilities: bool = False
-    is_sequence: bool = False
-    rows: tuple[tuple[str, ...], ...] = ()
+    text: str  # strings, labels or numbers
+    is_text: bool  # of strings or labels
+    has_probabilities: bool
+    is_sequence: bool  # with a prediction for each position
+    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One row of a case.
+    """One row of a case."""
 
-    Attributes:
-        inputs: Name and text of each input.
-        predictions: Those outputs that are not attention weights, texts first.
-        labelled_axes: The words of each sequence of strings, labelled ids or labelled scores.
-    """
-
-    inputs: tuple[tuple[str, str], ...]
-    predictions: tuple[Prediction, ...]
-    labelled_axes: tuple[LabelledAxis, ...]
+    inputs: tuple[tuple[str, str], ...]  # names and texts
+    predictions: tuple[Prediction, ...]  # outputs except attention weights, texts first
+    labelled_axes: tuple[LabelledAxis, ...]  # of sequences of strings, labelled ids or labelled scores
 
 
 def probability_outputs(manifest: Manifest, labels: Labels, cases: Sequence[Case]) -> list[str]:
@@ -84,15 +72,7 @@ def _are_probabilities(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> Example:
-    """Return one example of a case.
-
-    Args:
-        index: The index of its row.
-        case: The arrays.
-        manifest: The manifest of the bundle.
-        labels: Labels by the name of an input or output.
-        probabilities: The outputs whose scores are probabilities (`probability_outputs`).
-    """
+    """Return the example in one row of a case; the scores of some outputs are probabilities."""
     rows = _rows(index, case, manifest)
     words = {name: _words_of_row(row, labels.get(name)) for name, row in rows.items()}
     axes: dict[str, Any] = {spec.name: _position_axis(spec, rows[spec.name]) for spec in manifest.specs}

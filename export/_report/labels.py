@@ -15,15 +15,7 @@ _SPECIAL = re.compile(r"[<[].*[>\]]")  # such as <pad> or [MASK]
 
 
 def checked_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Return labels as lists; a string stands for the list of its characters.
-
-    Args:
-        manifest: The manifest of the bundle.
-        labels: A sequence of strings by the name of an input or output; `None` for no labels.
-
-    Raises:
-        InputError: If `labels` is no mapping to sequences of strings, or a name or the number of labels does not fit.
-    """
+    """Return labels as lists by input or output, or raise `InputError`; a string is the list of its characters."""
     if labels is None:
         return {}
     specs = {spec.name: spec for spec in manifest.specs}

@@ -10,7 +10,8 @@ import numpy as np
 from .._format.compare import scale_of
 from .._format.manifest import Manifest, Spec
 from .._format.names import STRING, Case, dtype_name
-from .encoding import gzip_base64, json_value
+from .._format.parity_report import finite
+from .encoding import gzip_base64, number_text
 from .examples import has_batch
 from .labels import Labels
 
@@ -54,18 +55,11 @@ def _limits(name: str, case: Case, tolerance: Mapping[str, float]) -> np.ndarray
 
 
 def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str, str]) -> list[Record]:
-    """Return the fields of the form.
+    """Return the fields of the form, filled with the first example of a case, whose texts are given by input.
 
-    Args:
-        manifest: The manifest of the bundle.
-        labels: Labels by the name of an input or output.
-        case: The case whose first example the form begins with.
-        texts: The texts of this example by input name.
-
-    Returns:
-        The entries of `port_data`, `counts`, the axis whose positions an input counts, and one of: `text`, the labels
-        of a sequence; `first`, nested lists, or `None` for the length of a text; `fixed`, a tensor that is too large to
-        be edited.
+    A field has the entries of `port_data`; `counts`, the axis whose positions the input counts; and one of `text`, the
+    labels of a sequence; `first`, nested lists, or `None` for the length of a text; `fixed`, a tensor that is too large
+    to be edited.
     """
     text_axes = {spec.shape[1] for spec in manifest.inputs if _is_text(spec, labels, manifest)}
     records = []
@@ -79,7 +73,7 @@ def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str
         elif first.size > MAX_TYPED:
             record["fixed"] = tensor_data(first)
         else:
-            record["first"] = None if counts in text_axes else json_value(_shortest(first).tolist())
+            record["first"] = None if counts in text_axes else finite(_shortest(first).tolist(), number_text)
         records.append(record)
     return records
 

@@ -26,43 +26,29 @@ MAX_EXAMPLES = 16
 class PageContent:
     """The content of a page.
 
-    Attributes:
-        folder: The bundle.
-        manifest: Its manifest.
-        context: The names that the template reads. Their values are records and lists: in Jinja, the lookup of a
-            missing key in a mapping returns the mapping's method of that name, as for an input named `keys`.
-        data: The data that the scripts read, as JSON.
+    Values in `context` are records and lists, no mappings: in Jinja, the lookup of a missing key in a mapping returns
+    the mapping's method of that name, as for an input named `keys`.
     """
 
     folder: Path
     manifest: Manifest
-    context: dict[str, Any]
-    data: dict[str, Any]
+    context: dict[str, Any]  # names that the template reads
+    data: dict[str, Any]  # data that the scripts read, as JSON
 
 
 def page_content(
     folder: Path,
     manifest: Manifest,
     report: ParityReport,
-    user_case: Case | None = None,
+    user_case: Case | None,
     *,
-    labels: Mapping[str, Any] | None = None,
-    live: bool = False,
+    labels: Mapping[str, Any] | None,
+    live: bool,
 ) -> PageContent:
-    """Collect the content of a page.
+    """Collect the content of a page about a bundle whose files were checked.
 
-    Args:
-        folder: The bundle, whose files were checked.
-        manifest: Its manifest.
-        report: Its parity report.
-        user_case: A user's inputs, with the outputs of the ONNX model, shown as the examples; `None` for the samples of
-            the export, or generated inputs.
-        labels: Labels of ids and classes, by the name of an input or output.
-        live: Whether the page replays the golden cases and runs the model.
-
-    Raises:
-        InputError: If the labels do not fit the model.
-        BundleError: If a file of the bundle is damaged.
+    The examples are a user's inputs with the outputs of the ONNX model, or else samples of the export or generated
+    inputs. A live page replays the golden cases and runs the model.
     """
     checked = checked_labels(manifest, labels)
     cases = golden_cases(folder, manifest)

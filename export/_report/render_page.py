@@ -21,13 +21,8 @@ GENERATOR = "keras-attn report"
 MAX_OPEN_ROWS = 40  # comparisons that are not folded away
 
 
-def render_page(content: PageContent, web: WebRuntime | None = None) -> str:
-    """Return the page.
-
-    Args:
-        content: The content.
-        web: onnxruntime-web, for a live page.
-    """
+def render_page(content: PageContent, web: WebRuntime | None) -> str:
+    """Return the page as HTML; with onnxruntime-web it is live."""
     style, script = _asset("style.css"), _script(live=web is not None)
     data = content.data if web is None else content.data | {"live": _live_files(content.folder, web)}
     template = _environment().get_template("page.html")

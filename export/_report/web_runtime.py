@@ -27,11 +27,8 @@ class WebRuntime(NamedTuple):
 def web_runtime(lowest: str) -> WebRuntime:
     """Return the onnxruntime-web that Node would import: from `node_modules` here or in a folder above.
 
-    Args:
-        lowest: The lowest onnxruntime that runs the model.
-
     Raises:
-        ExportError: If onnxruntime-web is not installed, is incomplete, or is older.
+        ExportError: If onnxruntime-web is not installed, is incomplete, or is older than the release `lowest`.
     """
     folder = next((folder for folder in _folders() if (folder / "package.json").is_file()), None)
     if folder is None:

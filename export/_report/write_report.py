@@ -23,33 +23,17 @@ def default_report_path(bundle: Path) -> Path:
 
 
 def check_report_path(page: Path, *, in_a_folder: bool = True) -> None:
-    """Check that a report may be written to a path.
-
-    Args:
-        page: The path.
-        in_a_folder: Whether the folder of the path must exist.
-
-    Raises:
-        ExportError: If the path is a file other than a report, is in a bundle, or its folder does not exist.
-    """
+    """Raise an `ExportError` if a path is a file other than a report, or in a bundle, or in no folder."""
     check_place(page, _refusal, in_a_folder=in_a_folder)
 
 
 def _refusal(path: Path) -> str | None:
-    return unless_of_kind(path, "report", _is_report)
-
-
-def _is_report(content: bytes) -> bool:
-    return f'<meta name="generator" content="{GENERATOR}">'.encode() in content[:_HEAD_BYTES]
+    meta = f'<meta name="generator" content="{GENERATOR}">'.encode()
+    return unless_of_kind(path, "report", lambda content: meta in content[:_HEAD_BYTES])
 
 
 def write_page(page: Path, content: PageContent, *, live: bool) -> Path:
-    """Write a page.
-
-    Args:
-        page: The file.
-        content: The content.
-        live: Whether the page runs the model.
+    """Write a page, and return its path.
 
     Raises:
         ExportError: If the file cannot be written, onnxruntime-web is missing, or the model too large for a live page.

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._dependencies import needing
 from .._errors import InputError
+from .._format.names import first_line
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 CHUNK_ROWS = 4096
@@ -68,7 +69,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UnreadableFileError(f"cannot be read: {first_line(error)}") from error
+        raise UnreadableFileError(f"cannot be read: {first_line(error).rstrip('.')}") from error
 
 
 def record_batches(opened: Any, columns: list[str] | None = None) -> Iterator[Any]:
@@ -84,8 +85,3 @@ def _row_bytes(group: Any) -> float:
     """Return the mean bytes of a row in memory; repeated numbers have almost no bytes in the file."""
     values = sum(group.column(index).num_values for index in range(group.num_columns))
     return float(max(1, 8 * values, group.total_byte_size) / max(1, group.num_rows))
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -11,7 +11,7 @@ from small_bundle import read_manifest
 from keras_attn import AdditiveAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
 from keras_attn_export._cli.bundle_text import describe
-from keras_attn_export._format.report_text import calibrated
+from keras_attn_export._format.report_text import precision_warnings
 from keras_attn_export._precision import convert_precision
 from keras_attn_export._precision.qdq_quantizer import Calibrated
 
@@ -165,7 +165,7 @@ def about(**changed):
     ids=["dynamic", "near", "few rows", "nothing", "far", "as far as was asked"],
 )
 def test_calibration_warns_of_few_rows_and_large_differences(precision, said):
-    found = calibrated(precision)
+    found = list(precision_warnings(precision))
     assert len(found) == len(said)
     assert all(each.startswith(begins) for each, begins in zip(found, said, strict=True))
 
