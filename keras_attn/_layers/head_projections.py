@@ -4,8 +4,10 @@ import inspect
 from typing import Any
 
 import keras
+from keras import ops
 
 from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes
+from .._keras.private_api import get_keras_mask
 from .._keras.projections import projection
 from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
 from .._maths.masks import hide
@@ -13,7 +15,6 @@ from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_layer import AttentionLayer
 from .._shapes import dtype_of, shape_of, shapes_agree
 from .._states.cache import PROJECTED, Keys, check_projected, refuse_state
-from .._states.cache_mask import without_mask
 from .._types import Shape, Tensor
 
 
@@ -135,7 +136,8 @@ class HeadProjections(AttentionLayer):
 
     def _keys_for(self, num_heads: int, keys: Keys) -> Any:
         if keys.projected:
-            return {PROJECTED: self._repeated_for(num_heads, without_mask(keys.tensor))}
+            tensor = keys.tensor if get_keras_mask(keys.tensor) is None else ops.copy(keys.tensor)  # carries no mask
+            return {PROJECTED: self._repeated_for(num_heads, tensor)}
         return self._repeated_for(num_heads, self._heads_of("keys", keys.tensor, 0))
 
     def _values_for(self, num_heads: int, call: AttentionCall) -> Tensor:

@@ -21,7 +21,7 @@ from .._keras.device import is_on_gpu
 from .._shapes import ceil_div, dtype_of, holds, largest, smallest
 from .._types import Pairs, Tensor
 from .additive_torch_compiled import block_gradients, block_scores, is_compiled
-from .band_mask import range_of_keys
+from .masks import range_of_keys
 from .scores import additive_scores, weighed
 
 BlockSize = int | Literal["auto"] | None
@@ -43,7 +43,7 @@ _GROUPS = 8  # of queries, each with the keys that it may see: causal scores are
 def blocked_additive_scores(
     queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, pairs: Pairs = EVERY_PAIR
 ) -> Tensor:
-    """Additive scores `w_v^T tanh(q + k)`: those of `additive_scores`, gradients too.
+    """Return additive scores `B + (Tq, Tk)` of projected queries and keys, like `additive_scores`, gradients too.
 
     Args:
         queries: Projected queries, `B + (Tq, U)`.
@@ -51,10 +51,7 @@ def blocked_additive_scores(
         w_v: (U, 1), of the dtype of queries and keys.
         block_size: The largest number of queries in a block; `"auto"` for one whose features stay in cache; None, or
             a block that holds all queries, for the plain form.
-        pairs: Which pairs take part by their order alone. Where there are blocks, the scores of others may be zeros.
-
-    Returns:
-        Scores `B + (Tq, Tk)`.
+        pairs: Which pairs take part by their order alone. With blocks, the scores of others may be zeros.
     """
     num_queries, num_keys = (ops.shape(rows)[-2] for rows in (queries, keys))
     if block_size is None or _is_plain(queries, keys, block_size):
@@ -255,15 +252,10 @@ def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
 def _fold(
     step: Callable[..., tuple[tuple[Tensor, ...], Tensor]], sums: tuple[Tensor, ...], blocks: Tensor, others: Tensor
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Sums over all blocks, and what a step gives for each, which has the shape of `blocks` and the dtype of the sums.
+    """Sum over all blocks, and stack what a step returns for each, in a form whose gradient each backend can take.
 
-    In a form whose gradient each backend can take, for gradients of gradients.
-
-    Args:
-        step: Maps the sums so far and a block of each kind to the sums with it and its result.
-        sums: Those to start from.
-        blocks: `(count,) + ...`.
-        others: `(count,) + ...`.
+    A step maps the sums so far and a block of each kind, from arrays `(count,) + ...`, to the next sums and its result,
+    which has the shape of `blocks` and the dtype of the sums.
     """
     if keras.backend.backend() == "torch":  # which compiles a loop of Python, and no tensor as an index
         results = []

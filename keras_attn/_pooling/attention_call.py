@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from .._maths.band_mask import order_mask
-from .._maths.masks import combine_masks, intersect, lengths_mask, segments_mask, with_pairs
+from .._maths.masks import combine_masks, intersect, lengths_mask, order_mask, segments_mask, with_pairs
 from .._states.cache import Keys
 from .._types import Heads, Masks, Pairs, Tensor
 

@@ -5,9 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_rank
+from .._checks.call_arguments import check_given, check_offset, check_rank, positions_from
 from .._checks.constructor_arguments import check_positive_integer
-from .._checks.position_offset import check_offset, positions_from
 from .._shapes import largest, merge_shapes, shape_of
 from .._types import Shape, Tensor
 

@@ -5,9 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given
+from .._checks.call_arguments import check_given, check_offset, positions_from
 from .._checks.constructor_arguments import check_flag, check_positive, check_positive_integer
-from .._checks.position_offset import check_offset, positions_from
 from .._maths.heads import ROLES
 from .._shapes import at_least_float32, dtype_of, shape_of
 from .._types import Shape, Tensor

@@ -111,11 +111,13 @@ def shapes_of_memory(memory: Any) -> Any:
 
 
 def shapes_of(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shapes:
-    """Checks the shapes of inputs (B, T, Dx) and of a memory, and tells those of what comes out."""
+    """Check the shapes of inputs (B, T, Dx) and of a memory, and return those of the results."""
+    inputs_shape = tuple(inputs_shape)
+    is_state = isinstance(memory_shape, Mapping)
+    memory_shape = {name: tuple(shape) for name, shape in memory_shape.items()} if is_state else tuple(memory_shape)
     _check_inputs(cell, inputs_shape)
     batch = _checked_memory(cell, inputs_shape, memory_shape)
-    makes_weights = cell.memory_size is None and not isinstance(memory_shape, Mapping)
-    if makes_weights and None in (inputs_shape[-1], memory_shape[-1]):
+    if cell.memory_size is None and not is_state and None in (inputs_shape[-1], memory_shape[-1]):
         raise ValueError(
             "The last axes of `inputs` and `memory` must be known when a cell is built: they are sizes of its weights. "
             f"Received: inputs shape {inputs_shape}, {_received(memory_shape)}. Give the sizes in `keras.Input`."

@@ -111,12 +111,7 @@ class AttentionCell(CheckedCalls, CellStates):
         self.attention_size = attention_size
         self.activation = keras.activations.get(activation)
         self.input_feeding = check_flag("input_feeding", input_feeding)
-        set_kernel_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            kernel_constraint=kernel_constraint,
-        )
+        set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         # Dx, Dm and the size of the context, once it is built
         self.inputs_size: int | None = None
         self.memory_size: int | None = None
@@ -127,7 +122,7 @@ class AttentionCell(CheckedCalls, CellStates):
         """Builds the attention, the cell and `W_c`."""
         check_passed(memory=memory_shape)
         check_not_precomputed(NOT_BUILT, memory_shape)
-        memory_shape, of_inputs = tuple(memory_shape), of_one_step(tuple(inputs_shape))
+        memory_shape, of_inputs = tuple(memory_shape), of_one_step(inputs_shape)
         shapes = shapes_of(self, of_inputs, memory_shape)
         batch = shapes.weights[:1]
         if not self.attention.built:
@@ -223,8 +218,7 @@ class AttentionCell(CheckedCalls, CellStates):
         self, inputs_shape: Any, states_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
     ) -> Any:
         """The shapes of what `call` returns."""
-        memory_shape = memory_shape if isinstance(memory_shape, Mapping) else tuple(memory_shape)
-        shapes = shapes_of(self, of_one_step(tuple(inputs_shape)), memory_shape)
+        shapes = shapes_of(self, of_one_step(inputs_shape), memory_shape)
         batch, *heads, _, places = shapes.weights
         result = (batch, shapes.output_size), shapes.states
         return (result, (batch, *heads, places)) if return_attention_scores else result

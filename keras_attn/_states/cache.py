@@ -168,13 +168,9 @@ def preallocated(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, .
 
 
 def append_rows(past: Tensor, steps: Tensor, length: Tensor, axis: int) -> Tensor:
-    """Steps appended to the first `length` of each example; those for which there is no room are lost.
+    """Append steps `B + (..., T, ...)` to the first `length` of each example of `past`, `B + (..., C, ...)`.
 
-    Args:
-        past: `B + (..., C, ...)`, with the capacity C on the axis.
-        steps: `B + (..., T, ...)`, likewise.
-        length: Integers `B`.
-        axis: That of the steps.
+    Steps for which there is no room are lost. The length are integers `B`; T and the capacity C are on `axis`.
     """
     capacity, added = ops.shape(past)[axis], ops.shape(steps)[axis]
     places = ops.arange(capacity, dtype="int32") - ops.expand_dims(length, -1)
