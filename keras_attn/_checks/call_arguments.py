@@ -213,7 +213,7 @@ def check_masks(
     values_shape: Shape,
     weights_shape: Shape,
 ) -> None:
-    """Checks lengths and masks, as tensors, against what they mask, and a bias against the scores.
+    """Check lengths and masks, as tensors, against what they mask, and a bias against the scores.
 
     The weights may have one axis more than the scores, of heads; then the mask of pairs and the bias may have it too.
     """

@@ -21,18 +21,11 @@ from .._types import Shape, Tensor
 class HeadProjections(AttentionLayer):
     """A layer with the projections `W_q`, `W_k`, `W_v` and `W_o`, and a scoring layer for what comes between.
 
-    A subclass sets the attributes below.
+    A subclass sets the attributes of the arguments of `MultiHeadAttention`, of which the others have any type.
     """
 
-    attention: Any
     num_heads: int
     num_kv_heads: int | None
-    key_dim: int | None
-    value_dim: int | None
-    output_dim: int | None
-    process_heads: Any
-    use_bias: bool
-    bias_initializer: Any
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -50,7 +43,6 @@ class HeadProjections(AttentionLayer):
             check_last_axis(name, shape, kernel, size)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Makes the four projections and builds the scoring layer on one head."""
         refuse_state(keys_shape)
         check_given(keys=keys_shape, values=values_shape)
         shapes = tuple(queries_shape), tuple(keys_shape), tuple(values_shape)

@@ -205,7 +205,6 @@ class MultiHeadAttention(HeadProjections):
         return (*batch, num_queries, size), (*batch, self.num_heads, num_queries, num_keys)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         attention = keras.saving.serialize_keras_object(self.attention)
         attention.pop("build_config", None)  # this layer builds it
         process_heads = keras.saving.serialize_keras_object(self.process_heads)

@@ -13,8 +13,7 @@ from typing import Any
 
 import keras
 
-from .._keras.device import is_on_gpu
-from .._keras.private_api import is_transformed
+from .._keras.private_api import is_on_gpu, is_transformed
 from .._types import Tensor
 
 _refused: set[Any] = set()  # dtypes

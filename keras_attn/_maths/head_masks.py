@@ -16,19 +16,12 @@ class Seen(NamedTuple):
 
 
 class MasksOfHeads(NamedTuple):
-    """What masks say of heads.
+    """The masks of a call, for heads; None for each that hides nothing."""
 
-    Attributes:
-        lengths: Integers `B`, the same for all heads, or None.
-        of_lengths: Booleans `B + (1, Tk)`, True for the keys that they let take part, or None.
-        mask: All other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`, or None.
-        seen: Which queries and keys take part in any head, or None where there is no mask.
-    """
-
-    lengths: Tensor | None = None
-    of_lengths: Tensor | None = None
-    mask: Tensor | None = None
-    seen: Seen | None = None
+    lengths: Tensor | None = None  # integers `B`, the same for all heads
+    of_lengths: Tensor | None = None  # booleans `B + (1, Tk)`, True for the keys within the lengths
+    mask: Tensor | None = None  # all other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`
+    seen: Seen | None = None  # queries and keys that take part in any head
 
 
 def with_heads_axis(masks: Masks, rank: int) -> Masks:

@@ -76,7 +76,6 @@ class RotaryEmbedding(keras.layers.Layer):
         """Makes no weights."""
 
     def call(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        """Turns queries and keys."""
         size, offset = self._checked(heads, role, offset)
         if size == 0:
             return heads
@@ -90,12 +89,10 @@ class RotaryEmbedding(keras.layers.Layer):
         return turned if rest.shape[-1] == 0 else ops.concatenate([turned, rest], axis=-1)
 
     def compute_output_spec(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        """The shape and dtype of what comes out: those of the heads."""
         self._checked(heads, role, offset)
         return keras.KerasTensor(shape_of(heads), dtype=dtype_of(heads))
 
     def compute_output_shape(self, heads_shape: Any, *_: Any, **__: Any) -> Any:
-        """The shape of what comes out: that of the heads."""
         return heads_shape
 
     def _frequencies(self, size: int, dtype: str) -> Tensor:
@@ -140,7 +137,6 @@ class RotaryEmbedding(keras.layers.Layer):
         return int(last if size is None else size)  # type: ignore[arg-type]
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         options = {"base": self.base, "interleaved": self.interleaved, "size": self.size, "scale": self.scale}
         return {**super().get_config(), **options}
 

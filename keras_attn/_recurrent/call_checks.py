@@ -24,16 +24,9 @@ _WANTED = {
 
 
 class Shapes(NamedTuple):
-    """What shapes of inputs (B, T, Dx) and of a memory tell of what comes out.
+    """The shapes of the results for inputs (B, T, Dx) and a memory."""
 
-    Attributes:
-        weights: (B, T, Tk), or (B, H, T, Tk) of several heads.
-        context_size: Size of the context.
-        output_size: Size of the output.
-        states: The shapes of all states.
-    """
-
-    weights: Shape
+    weights: Shape  # (B, T, Tk), or (B, H, T, Tk) of several heads
     context_size: int | None
     output_size: int | None
     states: list[Shape]

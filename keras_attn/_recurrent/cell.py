@@ -119,7 +119,6 @@ class AttentionCell(CheckedCalls, CellStates):
         self.W_c = None if self.attention_size is None else projection(self, "W_c", self.attention_size)
 
     def build(self, inputs_shape: Any, states_shape: Any = None, memory_shape: Any = None) -> None:
-        """Builds the attention, the cell and `W_c`."""
         check_passed(memory=memory_shape)
         check_not_precomputed(NOT_BUILT, memory_shape)
         memory_shape, of_inputs = tuple(memory_shape), of_one_step(inputs_shape)
@@ -172,7 +171,6 @@ class AttentionCell(CheckedCalls, CellStates):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        """Makes one step."""
         before, masking, _ = self._checked(inputs, states, memory, Masking(valid_lens, memory_mask))
         inputs = ops.cast(inputs, self.compute_dtype)
         if before.fed is not None:
@@ -201,7 +199,6 @@ class AttentionCell(CheckedCalls, CellStates):
     def compute_output_spec(
         self, inputs: Tensor, states: Any, memory: Any, valid_lens: Any = None, **options: Any
     ) -> Any:
-        """The shapes and dtypes of what `call` returns, which takes the same."""
         given = Masking(valid_lens, options.get("memory_mask"))
         before, _, shapes = self._checked(inputs, states, memory, given)
         after = [
@@ -217,7 +214,6 @@ class AttentionCell(CheckedCalls, CellStates):
     def compute_output_shape(
         self, inputs_shape: Any, states_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
     ) -> Any:
-        """The shapes of what `call` returns."""
         shapes = shapes_of(self, of_one_step(inputs_shape), memory_shape)
         batch, *heads, _, places = shapes.weights
         result = (batch, shapes.output_size), shapes.states
@@ -257,7 +253,6 @@ class AttentionCell(CheckedCalls, CellStates):
         """None: one step has no axis of time."""
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this cell again."""
         parts = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in ("cell", "attention")}
         for part in parts.values():
             part.pop("build_config", None)  # this layer builds both

@@ -8,7 +8,7 @@ from keras import ops
 
 from .._keras.private_api import VariedOutputs
 from .._layers.location_sensitive import LocationSensitiveAttention
-from .._shapes import shape_of, shapes_agree
+from .._shapes import exact_dtype, shape_of, shapes_agree
 from .._states.cache import PROJECTED
 from .._types import Shape, Tensor
 from .keras_cells import first_states, hidden_place, output_size, state_sizes
@@ -74,8 +74,8 @@ class CellStates(VariedOutputs, keras.layers.Layer):
     def state_dtypes(self) -> list[str]:
         """The dtypes of the states. Previous weights may be sums, which need float32."""
         dtypes = [self.cell.compute_dtype] * len(state_sizes(self.cell))
-        exact = "float64" if self.compute_dtype == "float64" else "float32"
-        return dtypes + [self.compute_dtype] * self.input_feeding + [exact] * self._reads_weights
+        exact = [exact_dtype(self.compute_dtype)]
+        return dtypes + [self.compute_dtype] * self.input_feeding + exact * self._reads_weights
 
     def get_initial_state(self, batch_size: Any = None, memory: Any = None) -> list[Tensor]:
         """Returns the first states: the initial states of `cell`, and zeros.

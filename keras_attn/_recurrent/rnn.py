@@ -68,7 +68,7 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
 
     CALLED = "`layer(inputs, memory)`"
 
-    def _init__(
+    def __init__(
         self, cell: AttentionCell, return_sequences: bool = True, return_state: bool = False, **kwargs: Any
     ) -> None:
         if not isinstance(cell, AttentionCell):
@@ -84,7 +84,6 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         super().__init__(cell, **{name: check_flag(name, value) for name, value in returns.items()}, **kwargs)
 
     def build(self, inputs_shape: Any, memory_shape: Any = None) -> None:
-        """Builds the cell."""
         if not self.cell.built:
             check_passed(memory=memory_shape)
             shapes_of(self.cell, inputs_shape, memory_shape)
@@ -104,7 +103,6 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        """Makes all steps."""
         given = Masking(valid_lens, memory_mask, input_lens, inputs_mask)
         masking, shapes = self._checked(inputs, memory, initial_state, given)
         inputs = ops.cast(inputs, self.compute_dtype)
@@ -177,7 +175,6 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         return ops.transpose(ops.reshape(weights, (batch, steps, heads, both // heads)), (0, 2, 1, 3))
 
     def compute_output_spec(self, inputs: Tensor, memory: Any, valid_lens: Any = None, **options: Any) -> Any:
-        """The shapes and dtypes of what `call` returns, which takes the same."""
         given = Masking(valid_lens, options.get("memory_mask"), options.get("input_lens"), options.get("inputs_mask"))
         masking, shapes = self._checked(inputs, memory, options.get("initial_state"), given)
         (shape, *states), weights_shape = self._returned(shapes)
@@ -193,7 +190,6 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
     def compute_output_shape(
         self, inputs_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
     ) -> Any:
-        """The shapes of what `call` returns."""
         returned, weights_shape = self._returned(shapes_of(self.cell, inputs_shape, memory_shape))
         result = tuple(returned) if self.return_state else returned[0]
         return (result, weights_shape) if return_attention_scores else result
@@ -209,7 +205,6 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         return previous_mask if self.return_sequences else None
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {name: value for name, value in super().get_config().items() if name not in _OF_KERAS}
 
 

@@ -29,14 +29,12 @@ from .cache import (
 
 
 class Precomputing(keras.layers.Layer):
-    """A layer whose call gives a state of keys and values where it is asked for that alone.
+    """A layer whose call can return a state of keys and values alone.
 
-    A subclass gives `_project` and `_checked_shapes`, and where values are projected `_project_values`.
+    A subclass defines `_project(keys, offset)`, which returns what depends on keys `B + (Tk, Dk)` alone, the first at
+    position `offset`; and `_checked_shapes(queries_shape, keys, values_shape)`, which checks three shapes, that in
+    `keys` among them, and returns them as `B + (T, D)`. If values are projected, it also overrides `_project_values`.
     """
-
-    def _project(self, keys: Tensor, offset: Any) -> Tensor:
-        """What depends on keys `B + (Tk, Dk)` alone, of which the first has a position."""
-        raise NotImplementedError
 
     def _project_values(self, values: Tensor, offset: Any) -> Tensor:
         """What depends on values `B + (Tk, Dv)` alone."""
@@ -45,10 +43,6 @@ class Precomputing(keras.layers.Layer):
     def _time_axis(self, rank: int) -> int:
         """The axis of the steps in what is projected, of keys of so many axes."""
         return rank - 2
-
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
-        """Checks three shapes, where `keys.tensor` is one; returns them as `B + (T, D)`."""
-        raise NotImplementedError
 
     def precompute(
         self, keys: Tensor, values: Tensor | None = None, *, capacity: int | None = None
