@@ -177,28 +177,26 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
     def compute_output_spec(self, inputs: Tensor, memory: Any, valid_lens: Any = None, **options: Any) -> Any:
         given = Masking(valid_lens, options.get("memory_mask"), options.get("input_lens"), options.get("inputs_mask"))
         masking, shapes = self._checked(inputs, memory, options.get("initial_state"), given)
-        (shape, *states), weights_shape = self._returned(shapes)
-        output = keras.KerasTensor(shape, self.compute_dtype)
+        output = keras.KerasTensor(self._output_shape(shapes), self.compute_dtype)
         if self.return_sequences and masking.inputs_mask is not None:
             set_keras_mask(output, masking.inputs_mask)
-        after = map(keras.KerasTensor, states, self.cell.state_dtypes)
+        after = map(keras.KerasTensor, shapes.states, self.cell.state_dtypes)
         result = (output, *after) if self.return_state else output
         if not check_switch("return_attention_scores", options.get("return_attention_scores")):
             return result
-        return result, keras.KerasTensor(weights_shape, self.compute_dtype)
+        return result, keras.KerasTensor(shapes.weights, self.compute_dtype)
 
     def compute_output_shape(
         self, inputs_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
     ) -> Any:
-        returned, weights_shape = self._returned(shapes_of(self.cell, inputs_shape, memory_shape))
-        result = tuple(returned) if self.return_state else returned[0]
-        return (result, weights_shape) if return_attention_scores else result
+        shapes = shapes_of(self.cell, inputs_shape, memory_shape)
+        output_shape = self._output_shape(shapes)
+        result = (output_shape, *shapes.states) if self.return_state else output_shape
+        return (result, shapes.weights) if return_attention_scores else result
 
-    def _returned(self, shapes: Shapes) -> tuple[list[Shape], Shape]:
-        """The shapes of output and states, and of the weights."""
+    def _output_shape(self, shapes: Shapes) -> Shape:
         batch, *_, steps, _ = shapes.weights
-        output = (batch, steps, shapes.output_size) if self.return_sequences else (batch, shapes.output_size)
-        return [output, *shapes.states], shapes.weights
+        return (batch, steps, shapes.output_size) if self.return_sequences else (batch, shapes.output_size)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """The mask of the outputs: that of the inputs, where there is one output for each step."""

@@ -31,10 +31,13 @@ from .cache import (
 class Precomputing(keras.layers.Layer):
     """A layer whose call can return a state of keys and values alone.
 
-    A subclass defines `_project(keys, offset)`, which returns what depends on keys `B + (Tk, Dk)` alone, the first at
-    position `offset`; and `_checked_shapes(queries_shape, keys, values_shape)`, which checks three shapes, that in
-    `keys` among them, and returns them as `B + (T, D)`. If values are projected, it also overrides `_project_values`.
+    A subclass defines `_checked_shapes`, and `_project(keys, offset)`: what depends on keys `B + (Tk, Dk)` alone, the
+    first at position `offset`. If values are projected, it also overrides `_project_values`.
     """
+
+    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+        """Check three shapes, that in `keys` among them, and return them as `B + (T, D)`."""
+        raise NotImplementedError
 
     def _project_values(self, values: Tensor, offset: Any) -> Tensor:
         """What depends on values `B + (Tk, Dv)` alone."""

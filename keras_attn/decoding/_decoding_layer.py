@@ -99,7 +99,8 @@ class Decoding(keras.layers.Layer):
             states={name: spec_of(inputs[name]) for name in self._names.state.values()},
             kept=lambda: self._kept_specs(given),
         )
-        return self._answer(*run(search))
+        outputs: Tensors = self._answer(*run(search))
+        return outputs
 
     def compute_output_spec(self, inputs: Mapping[str, Any], training: bool | None = None) -> dict[str, Any]:
         encoded = self.encoder.compute_output_spec(called(self.encoder, inputs))
