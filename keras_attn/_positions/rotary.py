@@ -119,22 +119,24 @@ class RotaryEmbedding(keras.layers.Layer):
 
     def _size_of(self, shape: Shape) -> int:
         last, size = shape[-1], self.size
-        if size is None and last is None:
+        if size is not None:
+            if last is not None and size > last:
+                raise ValueError(
+                    "`size` must be at most D, the last axis of `heads`: it is how many of the D entries turn. "
+                    f"Received: size={size}, heads shape {shape}."
+                )
+            return size
+        if last is None:
             raise ValueError(
                 "The last axis of `heads` must be known unless `size` is given: it says how entries pair up. "
                 f"Received: heads shape {shape}. Give the size in `keras.Input`, or `size` to the layer."
             )
-        if size is None and last is not None and last % 2:
+        if last % 2:
             raise ValueError(
                 "The last axis of `heads` must be even: entries turn in pairs. "
                 f"Received: heads shape {shape}. Give an even `size` below that to the layer."
             )
-        if size is not None and last is not None and size > last:
-            raise ValueError(
-                "`size` must be at most D, the last axis of `heads`: it is how many of the D entries turn. "
-                f"Received: size={size}, heads shape {shape}."
-            )
-        return int(last if size is None else size)  # type: ignore[arg-type]
+        return last
 
     def get_config(self) -> dict[str, Any]:
         options = {"base": self.base, "interleaved": self.interleaved, "size": self.size, "scale": self.scale}

@@ -1,4 +1,4 @@
-"""Validate the arguments of AttentionCell and AttentionRNN."""
+"""Validate the arguments and states of AttentionCell and AttentionRNN."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
@@ -39,6 +39,18 @@ class Masking(NamedTuple):
     memory_mask: Any = None
     input_lens: Tensor | None = None
     inputs_mask: Tensor | None = None
+
+
+class States(NamedTuple):
+    """The states of a cell: those of the cell in it, and two that it may not have."""
+
+    of_cell: list[Tensor]
+    fed: Tensor | None
+    weights: Tensor | None
+
+    def flat(self) -> list[Tensor]:
+        """Return all states, one after another."""
+        return [*self.of_cell, *(each for each in (self.fed, self.weights) if each is not None)]
 
 
 def check_parts(cell: Any, attention: Any, when: Any) -> None:
@@ -118,6 +130,21 @@ def shapes_of(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shapes:
     context_size, weights_shape = _of_attention(cell, (*batch, inputs_shape[1], cell.query_size), memory_shape)
     states = cell.state_shapes(*batch, weights_shape[-1], context_size)
     return Shapes(weights_shape, context_size, cell.output_size_with(context_size), states)
+
+
+def check_first_states(shapes: list[Shape], wanted: list[Shape], number_of_cell: int) -> None:
+    """Check the shapes of initial states: those of the cell in the cell, or all of them."""
+    if len(shapes) not in (0, number_of_cell, len(wanted)):
+        raise ValueError(
+            f"`initial_state` must be the {number_of_cell} states of the cell in the cell, or all {len(wanted)}. "
+            f"Received: {len(shapes)} tensors."
+        )
+    for place, (shape, of_state) in enumerate(zip(shapes, wanted, strict=False)):
+        if not shapes_agree(shape, of_state):
+            raise ValueError(
+                f"`initial_state` must have the shapes of the states. Received: shape {shape} for number {place}, of "
+                f"shape {of_state}."
+            )
 
 
 def _check_inputs(cell: Any, inputs_shape: Shape) -> None:

@@ -12,9 +12,8 @@ from .._keras.private_api import VariedOutputs, loop_over_time, set_keras_mask
 from .._maths.masks import hide, intersect, lengths_mask
 from .._shapes import dtype_of, shape_of
 from .._types import Shape, Tensor
-from .call_checks import Masking, Shapes, check_passed, checked, shapes_of
+from .call_checks import Masking, Shapes, check_first_states, check_passed, checked, shapes_of
 from .cell import AttentionCell
-from .cell_states import check_first_states
 from .keras_cells import draws_of_steps, state_sizes
 
 _OF_KERAS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
