@@ -21,7 +21,7 @@ from .._types import Shape, Tensor
 class HeadProjections(AttentionLayer):
     """A layer with the projections `W_q`, `W_k`, `W_v` and `W_o`, and a scoring layer for what comes between.
 
-    A subclass sets the attributes of the arguments of `MultiHeadAttention`, of which the others have any type.
+    A subclass sets these attributes, and the others that are arguments of `MultiHeadAttention`.
     """
 
     num_heads: int

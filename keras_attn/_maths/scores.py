@@ -44,11 +44,11 @@ def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> 
 
 
 def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
-    """Return scores `-||q - k||^2 / (2 h^2)`, in float32 at least: squares leave float16 soon.
+    """Return scores `-||q - k||^2 / (2 h^2)` of queries `B + (Tq, D)` and keys `B + (Tk, D)`, in float32 at least.
 
-    For up to `COORDINATES` axes each difference is taken, which is exact however far from the origin the points lie.
-    For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B Tq Tk D` numbers, and loses
-    digits where positions are large beside their distances.
+    Squares leave float16 soon. For up to `COORDINATES` axes each difference is taken, which is exact however far from
+    the origin the points lie. For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B
+    Tq Tk D` numbers, and loses digits where positions are large beside their distances.
     """
     queries, keys = at_least_float32(queries), at_least_float32(keys)
     bandwidth = ops.cast(bandwidth, dtype_of(queries))

@@ -27,9 +27,9 @@ DROPS = "it drops weights, since it is called with `training=True`"  # a reason 
 class Composite(NamedTuple):
     """One call of a layer as a pure function and its arguments.
 
-    The function maps the tensors, as keywords, to the output `B + (Tq, H Dv)` and the weights `B + (Tq, Tk)`, or `B +
-    (H, Tq, Tk)` with heads. The tensors are those of the scoring function and `values`, `B + (T, ...)`, all of which
-    may hold anything where they are masked; and the masks of the call: `valid_lens`, integers `B` or `B + (Tq,)`;
+    The function maps the tensors, as keywords, to the output `B + (Tq, H Dv)` and the weights, `B + (Tq, Tk)` or
+    `B + (H, Tq, Tk)` with heads. The tensors are those of the scoring function and `values`, `B + (T, ...)`, all of
+    which may hold anything where they are masked; and the masks of the call: `valid_lens`, integers `B` or `B + (Tq,)`;
     `keys_mask`, booleans `B + (Tk,)`; and `mask`, booleans that broadcast to the weights and have all their axes.
     """
 
