@@ -47,9 +47,14 @@ def merge_shapes(*shapes: Shape) -> Shape:
     return tuple(next((size for size in sizes if size is not None), None) for sizes in zip(*shapes, strict=True))
 
 
+def exact_dtype(dtype: str) -> str:
+    """Return float64 for float64, else float32: sums of many terms lose digits in half precision."""
+    return "float64" if dtype == "float64" else "float32"
+
+
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in float32, or float64 if it is."""
-    return ops.cast(tensor, "float64" if dtype_of(tensor) == "float64" else "float32")
+    """Cast a tensor to float32, unless it is float64."""
+    return ops.cast(tensor, exact_dtype(dtype_of(tensor)))
 
 
 def holds(condition: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from .._keras.build_placeholders import as_lengths
 from .._shapes import dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
@@ -212,7 +213,7 @@ def check_masks(
     values_shape: Shape,
     weights_shape: Shape,
 ) -> None:
-    """Checks lengths and masks, as tensors, against what they mask, and a bias against the scores.
+    """Check lengths and masks, as tensors, against what they mask, and a bias against the scores.
 
     The weights may have one axis more than the scores, of heads; then the mask of pairs and the bias may have it too.
     """
@@ -240,3 +241,27 @@ def check_score_result(name: str, shape: Shape, scores_shape: Shape) -> None:
             f"`{name}.score` must return scores of shape B + (Tq, Tk), here {scores_shape}. "
             f"Received: scores shape {shape}. Return one score for each pair of a query and a key."
         )
+
+
+def check_offset(offset: Any, owner: str, batch_shape: Shape, *, heads: bool = False) -> Tensor:
+    """Return an offset as a checked tensor: one integer, or one for each example of the axes `batch_shape` of `owner`.
+
+    With `heads` the offset may lack the last of these axes.
+    """
+    if offset is None:
+        raise TypeError("`offset` must be integers. Received: offset=None. Leave it out where positions start at 0.")
+    offset = as_lengths(offset)
+    check_integers("offset", ": it is a position", offset)
+    shape = shape_of(offset)
+    expected = batch_shape[: len(shape)] if heads or not shape else batch_shape
+    if not shapes_agree(shape, expected):
+        raise ValueError(
+            f"`offset` must be one integer, or one for each example: the leading axes of `{owner}`. "
+            f"Received: offset shape {shape}, {owner} with the leading axes {batch_shape}. Reshape or repeat it."
+        )
+    return offset
+
+
+def positions_from(offset: Tensor, length: Any) -> Tensor:
+    """Positions `offset`, `offset + 1`, ... of so many steps: int32, the axes of the offset and then `(length,)`."""
+    return ops.expand_dims(ops.cast(offset, "int32"), -1) + ops.arange(length, dtype="int32")

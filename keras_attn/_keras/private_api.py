@@ -9,17 +9,7 @@ from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 
 from .call_errors import CheckedCalls
 
-__all__ = [
-    "calls_of",
-    "children_of",
-    "get_keras_mask",
-    "in_symbolic_scope",
-    "loop_over_time",
-    "set_keras_mask",
-    "stateless_scope",
-    "sublayers_of",
-]
-
+__all__ = ["get_keras_mask", "in_symbolic_scope", "set_keras_mask", "stateless_scope"]  # for the modules of the package
 
 loop_over_time = getattr(rnn, "rnn", rnn)  # a module from Keras 3.16 on
 
@@ -61,6 +51,18 @@ def is_compiled_by_xla() -> bool:
     from tensorflow.python.ops import control_flow_util
 
     return not is_eager() and bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def is_on_gpu(tensor: Any) -> bool:
+    """Return whether a tensor of torch or JAX is computed on a GPU. TensorFlow was not measured there."""
+    backend = keras.backend.backend()
+    if backend == "torch":
+        return getattr(getattr(tensor, "device", None), "type", "") == "cuda"  # one without numbers has none
+    if backend == "jax":
+        import jax
+
+        return bool(jax.default_backend() == "gpu")
+    return False
 
 
 def is_transformed() -> bool:

@@ -27,13 +27,9 @@ def kernel_config(layer: Any) -> dict[str, Any]:
 
 
 def projection(layer: Any, name: str, units: int, **options: Any) -> Any:
-    """A `Dense` layer without bias, not built yet, for a layer that has kernel options.
+    """Return a `Dense` layer without bias, not built yet, named `name`, for a layer with kernel options to own.
 
-    Args:
-        layer: The layer that will own it.
-        name: Its name there.
-        units: Size of what it returns.
-        **options: Further arguments of `Dense`, or others in the place of these.
+    Further arguments of `Dense` take precedence over these options.
     """
     options = {"use_bias": False, **{name: getattr(layer, name) for name in _OPTIONS}, **options}
     options = {name: _copied(option) for name, option in options.items()}

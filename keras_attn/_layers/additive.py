@@ -85,7 +85,6 @@ class AdditiveAttention(AttentionPooling):
         self.w_v = projection(self, "w_v", 1)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Makes the three kernels."""
         super().build(queries_shape, keys_shape, values_shape)
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape)
@@ -139,7 +138,6 @@ class AdditiveAttention(AttentionPooling):
         return layer
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {
             **super().get_config(),
             "num_hiddens": self.num_hiddens,

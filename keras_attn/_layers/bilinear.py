@@ -59,7 +59,6 @@ class BilinearAttention(AttentionPooling):
         self.W: Any = None
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Makes the kernel."""
         super().build(queries_shape, keys_shape, values_shape)
         self.W = projection(self, "W", queries_shape[-1])
         self.W.build(keys_shape)
@@ -76,5 +75,4 @@ class BilinearAttention(AttentionPooling):
         return scoring_by_dot_products(*self._parts(call))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {**super().get_config(), **kernel_config(self)}

@@ -58,7 +58,6 @@ class CosineAttention(AttentionPooling):
         self.log_temperature: Any = None
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Makes the temperature."""
         super().build(queries_shape, keys_shape, values_shape)
         start = keras.initializers.Constant(math.log(self.temperature))
         self.log_temperature = self.add_weight(shape=(), initializer=start, autocast=False, name="log_temperature")
@@ -74,5 +73,4 @@ class CosineAttention(AttentionPooling):
         return scoring_by_dot_products(*self._parts(call))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {**super().get_config(), "temperature": self.temperature}

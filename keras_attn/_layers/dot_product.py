@@ -55,7 +55,6 @@ class DotProductAttention(AttentionPooling):
         return scoring_by_dot_products(queries, keys, scale)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {**super().get_config(), "scale": self.scale}
 
 

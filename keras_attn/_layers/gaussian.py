@@ -64,7 +64,6 @@ class GaussianAttention(AttentionPooling):
         self.log_bandwidth: Any = None
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Makes the bandwidth."""
         super().build(queries_shape, keys_shape, values_shape)
         start = keras.initializers.Constant(math.log(self.bandwidth))
         self.log_bandwidth = self.add_weight(shape=(), initializer=start, autocast=False, name="log_bandwidth")
@@ -97,5 +96,4 @@ class GaussianAttention(AttentionPooling):
         return by_products(call.queries)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {**super().get_config(), "bandwidth": self.bandwidth}

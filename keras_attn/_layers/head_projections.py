@@ -4,8 +4,10 @@ import inspect
 from typing import Any
 
 import keras
+from keras import ops
 
 from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes
+from .._keras.private_api import get_keras_mask
 from .._keras.projections import projection
 from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
 from .._maths.masks import hide
@@ -13,25 +15,17 @@ from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_layer import AttentionLayer
 from .._shapes import dtype_of, shape_of, shapes_agree
 from .._states.cache import PROJECTED, Keys, check_projected, refuse_state
-from .._states.cache_mask import without_mask
 from .._types import Shape, Tensor
 
 
 class HeadProjections(AttentionLayer):
     """A layer with the projections `W_q`, `W_k`, `W_v` and `W_o`, and a scoring layer for what comes between.
 
-    A subclass sets the attributes below.
+    A subclass sets these attributes, and the others that are arguments of `MultiHeadAttention`.
     """
 
-    attention: Any
     num_heads: int
     num_kv_heads: int | None
-    key_dim: int | None
-    value_dim: int | None
-    output_dim: int | None
-    process_heads: Any
-    use_bias: bool
-    bias_initializer: Any
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -49,7 +43,6 @@ class HeadProjections(AttentionLayer):
             check_last_axis(name, shape, kernel, size)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Makes the four projections and builds the scoring layer on one head."""
         refuse_state(keys_shape)
         check_given(keys=keys_shape, values=values_shape)
         shapes = tuple(queries_shape), tuple(keys_shape), tuple(values_shape)
@@ -135,7 +128,8 @@ class HeadProjections(AttentionLayer):
 
     def _keys_for(self, num_heads: int, keys: Keys) -> Any:
         if keys.projected:
-            return {PROJECTED: self._repeated_for(num_heads, without_mask(keys.tensor))}
+            tensor = keys.tensor if get_keras_mask(keys.tensor) is None else ops.copy(keys.tensor)  # carries no mask
+            return {PROJECTED: self._repeated_for(num_heads, tensor)}
         return self._repeated_for(num_heads, self._heads_of("keys", keys.tensor, 0))
 
     def _values_for(self, num_heads: int, call: AttentionCall) -> Tensor:

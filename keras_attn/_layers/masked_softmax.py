@@ -98,15 +98,12 @@ class MaskedSoftmax(CheckedCalls, keras.layers.Layer):
         """Makes no weights."""
 
     def call(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
-        """Computes the weights."""
         checked = check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
         return _softmax_of(scores, *checked)
 
     def compute_output_spec(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
-        """The shape and dtype of the weights."""
         check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
         return keras.KerasTensor(shape_of(scores), dtype=self.compute_dtype)
 
     def compute_output_shape(self, scores_shape: Any) -> Any:
-        """The shape of the weights: that of the scores."""
         return scores_shape

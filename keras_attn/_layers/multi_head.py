@@ -121,30 +121,41 @@ class MultiHeadAttention(HeadProjections):
         lowered = self._lowered(call)
         if lowered is not None:
             return lowered
-        rank, num_queries, num_keys = len(call.queries.shape), *_lengths(call)
-        bias, given = None if call.bias is None else for_heads(call.bias, rank), MasksOfHeads()
-        pairs, keys_are_there = call.pairs, call.keys.projected
+        rank = len(call.queries.shape)
+        num_queries, num_keys = _lengths(call)
+        bias = None if call.bias is None else for_heads(call.bias, rank)
+        masks, pairs = MasksOfHeads(), call.pairs
         if not each_sees_itself(call.masks, call.queries, call.keys.tensor):
-            given, pairs = masks_of_heads(call.masks, pairs, num_queries, num_keys, rank), Pairs()  # in the mask
-        call, mask = _without_masked(call, given.seen), given.mask
-        # Heads of queries that share keys are rows of one where keys are kept: those would be repeated at every step.
-        shares = keys_are_there and pairs == Pairs() and self._kv_heads < self.num_heads
-        queries, num_heads = self._heads_of("queries", call.queries, call.offset), self.num_heads
+            masks = masks_of_heads(call.masks, call.pairs, num_queries, num_keys, rank)
+            pairs = Pairs()  # in the mask
+        unmasked = _without_masked(call, masks.seen)._replace(bias=bias, pairs=pairs)
+        pooled, weights = self._pooled_in_heads(unmasked, masks, num_queries)
+        seeing = sees_some_key(None if masks.seen is None else masks.seen.queries, num_keys)
+        return self._project_back(join_heads(pooled), seeing), weights
+
+    def _pooled_in_heads(
+        self, call: AttentionCall, masks: MasksOfHeads, num_queries: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the pooled heads `B + (H, Tq, V)` and their weights, for a call whose bias and pairs are of heads."""
+        queries = self._heads_of("queries", call.queries, call.offset)
+        # Heads of queries that share cached keys become rows of one head: the keys would be repeated at every step.
+        shares = call.keys.projected and call.pairs == Pairs() and self._kv_heads < self.num_heads
+        num_heads = self._kv_heads if shares else self.num_heads
+        mask, bias = masks.mask, call.bias
         if shares:
-            num_heads = self._kv_heads
             queries = rows_of_groups(queries, num_heads)
-            mask, bias = (pairs_of_groups(each, self.num_heads, num_heads, num_queries) for each in (mask, bias))
-        of_heads = AttentionCall(queries, self._keys_for(num_heads, call.keys), self._values_for(num_heads, call))
-        of_heads = of_heads._replace(pairs=pairs, bias=bias, offset=0)
+            mask = pairs_of_groups(mask, self.num_heads, num_heads, num_queries)
+            bias = pairs_of_groups(bias, self.num_heads, num_heads, num_queries)
+        keys = self._keys_for(num_heads, call.keys)
+        values = self._values_for(num_heads, call)
+        of_heads = AttentionCall(queries, keys, values, pairs=call.pairs, offset=0, bias=bias)
         of_heads = of_heads._replace(returns_weights=call.returns_weights, training=call.training)
-        pooled, weights = self._pooled(of_heads, given._replace(mask=mask))
+        pooled, weights = self._pooled(of_heads, masks._replace(mask=mask))
         if shares:
             pooled = heads_of_groups(pooled, self.num_heads)
             weights = None if weights is None else heads_of_groups(weights, self.num_heads)
-        if weights is not None:
-            weights = ops.cast(weights, self.compute_dtype)  # the scoring layer may have another
-        seeing = sees_some_key(None if given.seen is None else given.seen.queries, num_keys)
-        return self._project_back(join_heads(pooled), seeing), weights
+        # the scoring layer may have another dtype
+        return pooled, None if weights is None else ops.cast(weights, self.compute_dtype)
 
     def _pooled(self, call: AttentionCall, given: MasksOfHeads) -> tuple[Tensor, Tensor | None]:
         """What the scoring layer makes of queries, keys and values of heads, and of the masks that they are given."""
@@ -205,7 +216,6 @@ class MultiHeadAttention(HeadProjections):
         return (*batch, num_queries, size), (*batch, self.num_heads, num_queries, num_keys)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         attention = keras.saving.serialize_keras_object(self.attention)
         attention.pop("build_config", None)  # this layer builds it
         process_heads = keras.saving.serialize_keras_object(self.process_heads)

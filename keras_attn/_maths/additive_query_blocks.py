@@ -17,11 +17,11 @@ import keras
 from keras import ops
 
 from .._keras.custom_gradients import with_gradient
-from .._keras.device import is_on_gpu
-from .._shapes import ceil_div, dtype_of, holds, largest, smallest
+from .._keras.private_api import is_on_gpu
+from .._shapes import ceil_div, dtype_of, exact_dtype, holds, largest, smallest
 from .._types import Pairs, Tensor
 from .additive_torch_compiled import block_gradients, block_scores, is_compiled
-from .band_mask import range_of_keys
+from .masks import range_of_keys
 from .scores import additive_scores, weighed
 
 BlockSize = int | Literal["auto"] | None
@@ -43,7 +43,7 @@ _GROUPS = 8  # of queries, each with the keys that it may see: causal scores are
 def blocked_additive_scores(
     queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, pairs: Pairs = EVERY_PAIR
 ) -> Tensor:
-    """Additive scores `w_v^T tanh(q + k)`: those of `additive_scores`, gradients too.
+    """Return additive scores `B + (Tq, Tk)` of projected queries and keys, like `additive_scores`, gradients too.
 
     Args:
         queries: Projected queries, `B + (Tq, U)`.
@@ -51,10 +51,7 @@ def blocked_additive_scores(
         w_v: (U, 1), of the dtype of queries and keys.
         block_size: The largest number of queries in a block; `"auto"` for one whose features stay in cache; None, or
             a block that holds all queries, for the plain form.
-        pairs: Which pairs take part by their order alone. Where there are blocks, the scores of others may be zeros.
-
-    Returns:
-        Scores `B + (Tq, Tk)`.
+        pairs: Which pairs take part by their order alone. With blocks, the scores of others may be zeros.
     """
     num_queries, num_keys = (ops.shape(rows)[-2] for rows in (queries, keys))
     if block_size is None or _is_plain(queries, keys, block_size):
@@ -125,12 +122,6 @@ def _groups(num_queries: Any, num_keys: Any, pairs: Pairs, block_size: Any) -> l
     return [whole] if meets_all else groups
 
 
-def _in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
-    if holds(ops.shape(keys)[-2] == 0):
-        return _plain(queries, keys, w_v)
-    return _blocked(queries, keys, w_v, _size_in_cache(queries, keys) if block_size == "auto" else block_size)
-
-
 def _size_in_cache(queries: Tensor, keys: Tensor) -> Any:
     """The number of queries in a block for `"auto"`, such that all blocks hold as many features as they should."""
     num_queries, (*batch, num_keys, num_hiddens) = ops.shape(queries)[-2], ops.shape(keys)
@@ -139,26 +130,45 @@ def _size_in_cache(queries: Tensor, keys: Tensor) -> Any:
     return largest(size, 1)  # a group may have no queries, where their number was not known when groups were made
 
 
-def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
+class QueryBlocks(NamedTuple):
+    """Rows of queries, `B + (T, D)`, in `count` blocks of `size` rows, with zeros after the last row."""
+
+    num_rows: Any
+    count: Any
+    size: Any
+
+    def split(self, rows: Tensor) -> Tensor:
+        """Return rows as blocks `(count,) + B + (size, D)`."""
+        *batch, num_rows, features = ops.shape(rows)
+        padding = self.count * self.size - num_rows
+        if not holds(padding == 0):
+            rows = ops.pad(rows, [[0, 0]] * len(batch) + [[0, padding], [0, 0]])
+        return ops.moveaxis(ops.reshape(rows, (*batch, self.count, self.size, features)), -3, 0)
+
+    def join(self, blocks: Tensor) -> Tensor:
+        """Return blocks `(count,) + B + (size, D)` as rows, without the padding."""
+        count, *batch, size, features = ops.shape(blocks)
+        rows = ops.reshape(ops.moveaxis(blocks, 0, -3), (*batch, count * size, features))
+        return rows if holds(count * size == self.num_rows) else rows[..., : self.num_rows, :]
+
+
+def _in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
+    if holds(ops.shape(keys)[-2] == 0):
+        return _plain(queries, keys, w_v)
+    most = _size_in_cache(queries, keys) if block_size == "auto" else block_size
     num_queries = ops.shape(queries)[-2]
     # As few blocks as this size allows, of equal size: the last one is then padded by less than one query a block.
-    count = largest(ceil_div(num_queries, block_size), 1)
-    block_size = largest(ceil_div(num_queries, count), 1)  # to ONNX, a size of 0 in a reshape means another
-
-    def split(rows: Tensor) -> Tensor:
-        return _split(rows, count, block_size)
-
-    def join(blocks: Tensor) -> Tensor:
-        return _join(blocks, num_queries)
-
+    count = largest(ceil_div(num_queries, most), 1)
+    size = largest(ceil_div(num_queries, count), 1)  # to ONNX, a size of 0 in a reshape means another
+    blocks = QueryBlocks(num_queries, count, size)
     if keras.backend.backend() == "jax":
-        return join(_rematerialized(split(queries), keys, w_v))
+        return blocks.join(_rematerialized(blocks.split(queries), keys, w_v))
 
     def scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
         def gradient(*received: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradient alone, torch the arguments as well.
             arguments = (queries, keys, w_v, *received) if upstream is None else (*received, upstream)
-            return _gradient(arguments, split, join)
+            return _gradient(blocks, *arguments)
 
         # TensorFlow's eager tape would record these ops as well, and keep the features.
         constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
@@ -167,7 +177,7 @@ def _blocked(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Ten
             scores = block_scores if is_compiled(rows) else _plain
             return scores(rows, constant_keys, constant_w_v)
 
-        return join(_map(block_of, split(ops.stop_gradient(queries)))), gradient
+        return blocks.join(_map(block_of, blocks.split(ops.stop_gradient(queries)))), gradient
 
     scores: Tensor = with_gradient(scores_of)(queries, keys, w_v)
     return scores
@@ -180,7 +190,7 @@ def _rematerialized(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
     """
     import jax
 
-    dtype, sums_dtype = dtype_of(query_blocks), _sums_dtype(query_blocks)
+    dtype, sums_dtype = dtype_of(query_blocks), exact_dtype(dtype_of(query_blocks))
 
     def block_of(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
         sums = ops.cast(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3), dtype)
@@ -192,17 +202,9 @@ def _rematerialized(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
     return jax.lax.map(lambda rows: block_of(rows, keys, w_v), query_blocks)
 
 
-def _sums_dtype(tensor: Tensor) -> str:
-    """The dtype for sums over thousands of pairs, which lose digits in half precision."""
-    return "float64" if dtype_of(tensor) == "float64" else "float32"
-
-
-def _gradient(
-    arguments: tuple[Tensor, ...], split: Callable[[Tensor], Tensor], join: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, ...]:
-    """The gradients by projected queries, keys and `w_v`, of these and the gradient by the scores."""
-    queries, keys, w_v, dscores = arguments
-    dtype, sums_dtype = dtype_of(queries), _sums_dtype(queries)
+def _gradient(blocks: QueryBlocks, queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients by projected queries, keys and `w_v`, from the gradient by the scores."""
+    dtype, sums_dtype = dtype_of(queries), exact_dtype(dtype_of(queries))
 
     def step(sums: tuple[Tensor, ...], rows: Tensor, drows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         dkeys, dw_v = sums
@@ -218,28 +220,12 @@ def _gradient(
 
     weights = ops.cast(ops.transpose(w_v), sums_dtype)
     zeros = tuple(ops.zeros_like(sums, dtype=sums_dtype) for sums in (keys, weights))
-    (dkeys, dw_v), dqueries = _fold(step, zeros, split(queries), split(ops.cast(dscores, sums_dtype)))
+    (dkeys, dw_v), dqueries = _fold(step, zeros, blocks.split(queries), blocks.split(ops.cast(dscores, sums_dtype)))
     return (
-        ops.cast(join(dqueries) * weights, dtype),
+        ops.cast(blocks.join(dqueries) * weights, dtype),
         ops.cast(dkeys * weights, dtype),
         ops.cast(ops.transpose(dw_v), dtype),
     )
-
-
-def _split(rows: Tensor, count: Any, block_size: Any) -> Tensor:
-    """Rows `B + (T, D)` as blocks `(count,) + B + (block_size, D)`, zeros after the last row."""
-    *batch, num_rows, size = ops.shape(rows)
-    padding = count * block_size - num_rows
-    if not holds(padding == 0):
-        rows = ops.pad(rows, [[0, 0]] * len(batch) + [[0, padding], [0, 0]])
-    return ops.moveaxis(ops.reshape(rows, (*batch, count, block_size, size)), -3, 0)
-
-
-def _join(blocks: Tensor, num_rows: Any) -> Tensor:
-    """Blocks `(n,) + B + (block_size, D)` as rows `B + (num_rows, D)`, without those that were padded."""
-    count, *batch, block_size, size = ops.shape(blocks)
-    rows = ops.reshape(ops.moveaxis(blocks, 0, -3), (*batch, count * block_size, size))
-    return rows if holds(count * block_size == num_rows) else rows[..., :num_rows, :]
 
 
 def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
@@ -255,15 +241,10 @@ def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
 def _fold(
     step: Callable[..., tuple[tuple[Tensor, ...], Tensor]], sums: tuple[Tensor, ...], blocks: Tensor, others: Tensor
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Sums over all blocks, and what a step gives for each, which has the shape of `blocks` and the dtype of the sums.
+    """Sum over all blocks, and stack what a step returns for each, in a form whose gradient each backend can take.
 
-    In a form whose gradient each backend can take, for gradients of gradients.
-
-    Args:
-        step: Maps the sums so far and a block of each kind to the sums with it and its result.
-        sums: Those to start from.
-        blocks: `(count,) + ...`.
-        others: `(count,) + ...`.
+    A step maps the sums so far and a block of each kind, from arrays `(count,) + ...`, to the next sums and its result,
+    which has the shape of `blocks` and the dtype of the sums.
     """
     if keras.backend.backend() == "torch":  # which compiles a loop of Python, and no tensor as an index
         results = []

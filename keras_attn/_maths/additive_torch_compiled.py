@@ -13,8 +13,7 @@ from typing import Any
 
 import keras
 
-from .._keras.device import is_on_gpu
-from .._keras.private_api import is_transformed
+from .._keras.private_api import is_on_gpu, is_transformed
 from .._types import Tensor
 
 _refused: set[Any] = set()  # dtypes
@@ -39,15 +38,10 @@ def block_scores(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
 
 
 def block_gradients(rows: Tensor, keys: Tensor, drows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients by queries, keys and `w_v`, before the former two are multiplied by it.
+    """Return the gradients by queries, keys and `w_v`, before the former two are multiplied by it.
 
-    Args:
-        rows: Projected queries, `B + (n, U)`.
-        keys: Projected keys, `B + (Tk, U)`.
-        drows: The gradient by the scores, `B + (n, Tk)`, in the dtype of the sums.
-
-    Returns:
-        `B + (n, U)`, `B + (Tk, U)` and (1, U), in that dtype.
+    Of rows `B + (n, U)`, keys `B + (Tk, U)` and the gradient by the scores `B + (n, Tk)`, in the dtype of the sums,
+    they are `B + (n, U)`, `B + (Tk, U)` and (1, U), in that dtype.
     """
     joined = _joined(rows), _joined(keys), _joined(drows)
     dqueries, dw_v = _run(_sums_over_keys, *joined)

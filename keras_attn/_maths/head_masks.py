@@ -16,19 +16,12 @@ class Seen(NamedTuple):
 
 
 class MasksOfHeads(NamedTuple):
-    """What masks say of heads.
+    """The masks of a call, for heads; None for each that hides nothing."""
 
-    Attributes:
-        lengths: Integers `B`, the same for all heads, or None.
-        of_lengths: Booleans `B + (1, Tk)`, True for the keys that they let take part, or None.
-        mask: All other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`, or None.
-        seen: Which queries and keys take part in any head, or None where there is no mask.
-    """
-
-    lengths: Tensor | None = None
-    of_lengths: Tensor | None = None
-    mask: Tensor | None = None
-    seen: Seen | None = None
+    lengths: Tensor | None = None  # integers `B`, the same for all heads
+    of_lengths: Tensor | None = None  # booleans `B + (1, Tk)`, True for the keys within the lengths
+    mask: Tensor | None = None  # all other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`
+    seen: Seen | None = None  # queries and keys that take part in any head
 
 
 def with_heads_axis(masks: Masks, rank: int) -> Masks:
@@ -45,15 +38,7 @@ def for_heads(pairwise: Tensor, rank: int) -> Tensor:
 
 
 def masks_of_heads(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> MasksOfHeads:
-    """The masks of a call as each head gets them.
-
-    Args:
-        masks: All that the call was given.
-        pairs: Which pairs take part by their order alone.
-        num_queries: Tq, an integer or a scalar tensor.
-        num_keys: Tk, likewise.
-        rank: Number of axes of queries, `B + (Tq, D)`.
-    """
+    """Return the masks of a call as each head gets them; `rank` is the number of axes of queries `B + (Tq, D)`."""
     lengths, others = split_lengths(masks, rank)
     mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
     in_some_head: Any = mask
@@ -85,12 +70,7 @@ def queries_that_see(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any
 
 
 def sees_some_key(seeing: Tensor | None, num_keys: Any) -> Tensor | None:
-    """Booleans that broadcast to queries `B + (Tq,)`, False for those that give zeros; None where all see a key.
-
-    Args:
-        seeing: Which queries the masks let see a key, or None.
-        num_keys: Tk, an integer or a scalar tensor.
-    """
+    """Return which queries see a key, booleans that broadcast to `B + (Tq,)`, also if Tk may be 0; None if all do."""
     if isinstance(num_keys, int) and num_keys > 0:
         return seeing
     # There may be no key at all, which a mask without the axis of keys does not tell.

@@ -1,4 +1,4 @@
-"""Build and combine boolean attention masks, and zero what they mask."""
+"""Build and combine boolean attention masks, band masks (causal, windows) among them, and zero what they mask."""
 
 from functools import reduce
 from typing import Any
@@ -6,23 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._shapes import dtype_of
+from .._shapes import dtype_of, largest, smallest
 from .._types import Masks, Pairs, Tensor
-from .band_mask import order_mask
 
 
 def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
-    """True at key `j < valid_lens`, broadcastable to scores `B + (Tq, Tk)`.
+    """Return True at key `j < valid_lens`: `B + (1, Tk)` for lengths `B`, `B + (Tq, Tk)` for lengths `B + (Tq,)`.
 
     The rank of the lengths says what they count, never a size: `B` and `Tq` may be equal.
-
-    Args:
-        valid_lens: Integers, `B` (for each example) or `B + (Tq,)` (for each query).
-        scores_rank: Number of axes of the scores.
-        num_keys: Tk, an integer or a scalar tensor.
-
-    Returns:
-        Booleans, `B + (1, Tk)` or `B + (Tq, Tk)`.
     """
     if keras.backend.backend() == "jax" and dtype_of(valid_lens) == "uint32":
         valid_lens = ops.clip(valid_lens, 0, num_keys)  # JAX compares with int32 in int32, in which 2**31 is negative
@@ -45,18 +36,10 @@ def intersect(*masks: Tensor | None) -> Tensor | None:
 
 
 def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, scores_rank: int) -> Tensor | None:
-    """The pairs of query and key that every mask lets take part, or None when there is no mask.
+    """Return the pairs of query and key that every mask lets take part, or None when there is no mask.
 
-    Args:
-        masks: Lengths and masks, each checked.
-        pairs: Which pairs take part by their order alone.
-        num_queries: Tq, an integer or a scalar tensor.
-        num_keys: Tk, likewise.
-        scores_rank: Number of axes of the scores.
-
-    Returns:
-        Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`. While all masks speak of keys alone, the query
-        axis keeps size 1: no mask of all pairs is made before one is needed.
+    The result are booleans of at least 2 axes that broadcast to scores `B + (Tq, Tk)` of `scores_rank` axes. While all
+    masks speak of keys alone, the query axis keeps size 1: no mask of all pairs is made before one is needed.
     """
     keys_mask = intersect(masks.keys_mask, masks.values_mask)
     mask = intersect(
@@ -71,6 +54,31 @@ def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, s
     return mask
 
 
+def order_mask(pairs: Pairs, num_queries: Any, num_keys: Any, offset: Any = 0) -> Tensor | None:
+    """Return which keys queries from position `offset` on see by the order of positions; None where they see all.
+
+    The offset is an integer, a scalar tensor, or integers `B`; then the booleans are `B + (Tq, Tk)`, else (Tq, Tk).
+    """
+    left, right = pairs.band
+    if left is None and right is None:
+        return None
+    own = ops.expand_dims(ops.cast(offset, "int32"), -1) + ops.arange(num_queries, dtype="int32")
+    gaps = ops.arange(num_keys, dtype="int32") - ops.expand_dims(own, -1)
+    bounds = [] if left is None else [ops.greater_equal(gaps, -left)]
+    bounds += [] if right is None else [ops.less_equal(gaps, right)]
+    return reduce(ops.logical_and, bounds)
+
+
+def range_of_keys(pairs: Pairs, start: Any, stop: Any, num_keys: Any) -> tuple[Any, Any]:
+    """Return the first key that queries `start <= i < stop` may see by the order of positions, and the range's end.
+
+    There is always a key in the range, the last one if none is seen. All sizes are integers or scalar tensors.
+    """
+    left, right = pairs.band
+    end = num_keys if right is None else smallest(stop + right, num_keys)
+    return 0 if left is None else smallest(largest(start - left, 0), largest(end - 1, 0)), end
+
+
 def with_pairs(masks: Masks, mask: Tensor | None, scores_rank: int) -> Masks:
     """The masks with one more of pairs, (Tq, Tk) or `B + (Tq, Tk)`, which is the same for all heads."""
     given = masks.attention_mask
@@ -80,14 +88,9 @@ def with_pairs(masks: Masks, mask: Tensor | None, scores_rank: int) -> Masks:
 
 
 def each_sees_itself(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
-    """Whether no query can be without a key and no key without a query, as far as is known without looking.
+    """Return whether no query can be without a key and no key without a query, as far as static shapes tell.
 
     The order of positions, in a causal mask or a window, never hides a position from itself.
-
-    Args:
-        masks: All that the call was given.
-        queries: `B + (Tq, ...)`.
-        keys: `B + (Tk, ...)`.
     """
     num_queries = queries.shape[-2]
     return all(mask is None for mask in masks) and num_queries is not None and num_queries == keys.shape[-2]
@@ -102,13 +105,9 @@ def split_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None, Masks]
 
 
 def hide(positions: Tensor, visible: Tensor) -> Tensor:
-    """Zeros where a position is not visible.
+    """Set features `B + (T, D)` to zero where booleans that broadcast to `B + (T,)` are False.
 
     A selection, not a product: zero times NaN is NaN, and a selection stops gradients too.
-
-    Args:
-        positions: Features, `B + (T, D)`.
-        visible: Booleans that broadcast to `B + (T,)`.
     """
     if keras.backend.backend() == "torch" and ops.is_tensor(positions):  # Keras takes twice as long to see to dtypes
         import torch
@@ -132,14 +131,10 @@ def hide_masked(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Ten
 
 
 def mean_seen_by_all(mask: Tensor | None, keys: Tensor) -> Tensor:
-    """Mean of the keys that every query sees, `B + (1, D)`; zeros where there is none.
+    """Return the mean `B + (1, D)` of the keys `B + (Tk, D)` that every query sees; zeros where there is none.
 
-    Queries that see no key have no say. No other key has a part in the mean, so it tells a query nothing of keys that
-    it does not see.
-
-    Args:
-        mask: Booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
-        keys: `B + (Tk, D)`.
+    The mask has at least 2 axes, or is None. Queries that see no key do not count. No other key has a part in the mean,
+    so it tells a query nothing of keys that it does not see.
     """
     counted = ops.ones_like(keys[..., :1])
     if mask is not None:

@@ -16,14 +16,10 @@ LARGEST_BIAS = 1e30
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
-    """Additive scores `w_v^T tanh(q + k)` of projected queries and keys.
+    """Return additive scores `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)` and keys `B + (Tk, U)`.
 
-    Args:
-        queries: Projected queries `W_q q`, `B + (Tq, U)`.
-        keys: Projected keys `W_k k`, `B + (Tk, U)`.
-        weigh: Maps features (N, U), of all pairs in a row, to (N, 1): the product with `w_v`.
-
-    Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2.
+    `weigh` maps features (N, U) of all pairs to (N, 1): the product with `w_v`. Source: Bahdanau, Cho and Bengio 2014,
+    appendix A.1.2.
     """
     return weighed(ops.tanh(ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3)), weigh)
 
@@ -39,32 +35,20 @@ def weighed(features: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> Tensor:
-    """Scaled dot products `scale * q.k`.
+    """Return scaled dot products `scale * q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`.
 
     The queries are scaled before the product: Tq D multiplications instead of Tq Tk, and the product of two float16
-    vectors is far less likely to pass 65504.
-
-    Args:
-        queries: `B + (Tq, D)`.
-        keys: `B + (Tk, D)`.
-        scale: A number, or a scalar tensor of the dtype of the queries.
-
-    Source: Vaswani et al. 2017, equation 1, with scale 1/sqrt(D).
+    vectors is far less likely to pass 65504. Source: Vaswani et al. 2017, equation 1, with scale 1/sqrt(D).
     """
     return ops.matmul(queries * scale, ops.swapaxes(keys, -2, -1))
 
 
 def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
-    """Scores `-||q - k||^2 / (2 h^2)`, in float32 at least: squares leave float16 soon.
+    """Return scores `-||q - k||^2 / (2 h^2)` of queries `B + (Tq, D)` and keys `B + (Tk, D)`, in float32 at least.
 
-    For up to `COORDINATES` axes each difference is taken, which is exact however far from the origin the points lie.
-    For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B Tq Tk D` numbers, and loses
-    digits where positions are large beside their distances.
-
-    Args:
-        queries: `B + (Tq, D)`.
-        keys: `B + (Tk, D)`.
-        bandwidth: h, a scalar.
+    Squares leave float16 soon. For up to `COORDINATES` axes each difference is taken, which is exact however far from
+    the origin the points lie. For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B
+    Tq Tk D` numbers, and loses digits where positions are large beside their distances.
     """
     queries, keys = at_least_float32(queries), at_least_float32(keys)
     bandwidth = ops.cast(bandwidth, dtype_of(queries))
@@ -78,13 +62,9 @@ def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
 
 
 def longer_vectors(queries: Tensor, keys: Tensor, bandwidth: Tensor, *, of_queries_too: bool) -> tuple[Tensor, Tensor]:
-    """Vectors whose dot products are the scores of `gaussian_scores`, or with a softmax as good.
+    """Return vectors whose dot products are the scores of `gaussian_scores`, or with a softmax as good.
 
-    Args:
-        queries: `B + (Tq, D)`.
-        keys: `B + (Tk, D)`.
-        bandwidth: h, a scalar.
-        of_queries_too: Whether the scores have what is the same for all keys of a query, which no softmax sees.
+    Without `of_queries_too` the scores lack the term that is the same for all keys of a query, which no softmax sees.
     """
     bandwidth = ops.cast(bandwidth, dtype_of(queries))
     queries, keys = queries / bandwidth, keys / bandwidth

@@ -4,44 +4,27 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from .._maths.band_mask import order_mask
-from .._maths.masks import combine_masks, intersect, lengths_mask, segments_mask, with_pairs
+from .._maths.masks import combine_masks, intersect, lengths_mask, order_mask, segments_mask, with_pairs
 from .._states.cache import Keys
 from .._types import Heads, Masks, Pairs, Tensor
 
 
 class AttentionCall(NamedTuple):
-    """All that a call was given; once it is checked, in this form.
+    """The arguments of a call, as passed; once checked, in this form."""
 
-    Attributes:
-        queries: `B + (Tq, Dq)`.
-        keys: `B + (Tk, Dk)`, or projected.
-        values: `B + (Tk, Dv)`, or projected where the keys are a state that holds values.
-        masks: What there is of them.
-        pairs: Which pairs take part by the order of positions, counted from the first of each.
-        offset: Position of the first query: an integer or integers, a scalar or `B`; None for what the keys tell.
-        segment_ids: Integers of the queries, `B + (Tq,)`, and of the keys, `B + (Tk,)`; None where all are one text.
-        bias: Floats that broadcast to the scores, or None.
-        returns_weights: Whether the weights are wanted.
-        training: Whether dropout acts.
-        heads: How many lie side by side in queries, keys and values; None where there is no axis for them.
-        previous_weights: Weights of the step before, `B + (1, Tk)` or `B + (Tq, Tk)`, or None.
-        is_clean: Whether what is masked is finite, and no row without keys is read: nothing has to be hidden then.
-    """
-
-    queries: Tensor
-    keys: Keys
-    values: Tensor
+    queries: Tensor  # `B + (Tq, Dq)`
+    keys: Keys  # `B + (Tk, Dk)`, or projected
+    values: Tensor  # `B + (Tk, Dv)`, or projected if the keys are a state that holds values
     masks: Masks = Masks()
-    pairs: Pairs = Pairs()
-    offset: Any = None
-    segment_ids: tuple[Tensor, Tensor] | None = None
-    bias: Tensor | None = None
+    pairs: Pairs = Pairs()  # counted from the first position of queries and keys
+    offset: Any = None  # position of the first query, a scalar or `B`; None for that which the keys imply
+    segment_ids: tuple[Tensor, Tensor] | None = None  # integers of queries, `B + (Tq,)`, and of keys, `B + (Tk,)`
+    bias: Tensor | None = None  # floats that broadcast to the scores
     returns_weights: bool = False
     training: bool | None = None
-    heads: Heads | None = None
-    previous_weights: Tensor | None = None
-    is_clean: bool = False
+    heads: Heads | None = None  # side by side in queries, keys and values; None if they have an axis, or there are none
+    previous_weights: Tensor | None = None  # of the previous step, `B + (1, Tk)` or `B + (Tq, Tk)`
+    is_clean: bool = False  # masked positions are finite and no row without keys is read: nothing has to be hidden
 
     def mask(self) -> Tensor | None:
         """The pairs of query and key that take part, for a layer without heads; None where all do."""
@@ -50,14 +33,10 @@ class AttentionCall(NamedTuple):
 
 
 def with_all_masks(call: AttentionCall, num_keys: Any) -> AttentionCall:
-    """The call with the position of its first query, and with all in its masks that hides a key.
+    """Add to the masks of a call what else hides a key, and set the position of its first query.
 
-    That is what other segments hold, what a state of fixed capacity does not have yet, and what the order of positions
-    keeps out where it does not count from 0.
-
-    Args:
-        call: What a layer was given.
-        num_keys: Tk, an integer or a scalar tensor.
+    These are other segments, places of a state of fixed capacity that hold no step yet, and the order of positions
+    where it does not count from 0.
     """
     masks, pairs, keys = call.masks, call.pairs, call.keys
     num_queries, rank = ops.shape(call.queries)[-2], len(call.queries.shape)

@@ -5,9 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_masks, check_real, check_segment_ids
+from .._checks.call_arguments import check_given, check_masks, check_offset, check_real, check_segment_ids
 from .._checks.constructor_arguments import check_switch, check_window
-from .._checks.position_offset import check_offset
 from .._keras.build_placeholders import as_tensors
 from .._keras.call_errors import CheckedCalls
 from .._keras.private_api import VariedOutputs, set_keras_mask

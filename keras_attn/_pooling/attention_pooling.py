@@ -164,5 +164,4 @@ class AttentionPooling(ScoringLayer):
         return keras.random.dropout(weights, self.dropout, seed=self.seed_generator)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed, "normalizer": self.normalizer}

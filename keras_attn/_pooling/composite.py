@@ -27,41 +27,29 @@ DROPS = "it drops weights, since it is called with `training=True`"  # a reason 
 class Composite(NamedTuple):
     """One call of a layer as a pure function and its arguments.
 
-    Attributes:
-        name: The name of the scoring function.
-        layer: The layer.
-        function: Pure: maps the tensors, as keywords, to the output `B + (Tq, H Dv)` and the weights `B + (Tq, Tk)`,
-            or `B + (H, Tq, Tk)` where there are heads.
-        tensors: Those of the scoring function and `values`, `B + (T, ...)`, all of which may hold anything where they
-            are masked; and what there is of masks: `valid_lens`, integers `B` or `B + (Tq,)`; `keys_mask`, booleans
-            `B + (Tk,)`; and `mask`, booleans that broadcast to the weights and have all their axes.
-        options: Those of the scoring function.
-        heads: The heads, or None where there is no axis for them in the weights.
-        pairs: Which pairs take part by their order alone.
-        normalizer: What makes weights of the scores of the keys that take part: a key of `NORMALIZERS`.
+    The function maps the tensors, as keywords, to the output `B + (Tq, H Dv)` and the weights, `B + (Tq, Tk)` or
+    `B + (H, Tq, Tk)` with heads. The tensors are those of the scoring function and `values`, `B + (T, ...)`, all of
+    which may hold anything where they are masked; and the masks of the call: `valid_lens`, integers `B` or `B + (Tq,)`;
+    `keys_mask`, booleans `B + (Tk,)`; and `mask`, booleans that broadcast to the weights and have all their axes.
     """
 
-    name: str
+    name: str  # of the scoring function
     layer: Any
     function: Callable[..., tuple[Tensor, Tensor]]
     tensors: Mapping[str, Tensor]
-    options: Mapping[str, float]
-    heads: Heads | None
+    options: Mapping[str, float]  # of the scoring function
+    heads: Heads | None  # None if the weights have no axis for them
     pairs: Pairs
-    normalizer: str
+    normalizer: str  # a key of `NORMALIZERS`
 
 
 class Evaluator(Protocol):
-    """Computes composites.
+    """Computes composites."""
 
-    Attributes:
-        hides_masked: Whether queries and keys that are masked must be zeros before a layer projects them. The result
-            does not depend on them; but a file in which they share a scale with others, as in int8, would.
-        reasons: By the identity of a layer, the reason for which a call of the layer is no composite.
-    """
-
+    # Whether masked queries and keys must be zero before they are projected. The result does not depend on them, but a
+    # file in which they share a scale with others, as in int8, would.
     hides_masked: bool
-    reasons: dict[int, str]
+    reasons: dict[int, str]  # by the identity of a layer, why a call of the layer is no composite
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Returns the output, and the weights where they are wanted, else None."""
@@ -86,15 +74,9 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
 
 
 def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: str = SOFTMAX) -> Composite:
-    """The composite of one call.
+    """Return the composite of one call, with the scoring of the layer, or of one head, and values `B + (Tk, G Dv)`.
 
-    It knows no `queries_mask`, with which a query is without keys: that is for whoever reads the result.
-
-    Args:
-        call: The call; its values are `B + (Tk, Dv)`, or `B + (Tk, G Dv)`.
-        scoring: That of the layer, or of one head.
-        layer: The layer.
-        normalizer: A key of `NORMALIZERS`.
+    It has no `queries_mask`, with which a query is without keys: that is for whoever reads the result.
     """
     tensors, masks, heads = {**scoring.tensors, "values": call.values}, call.masks, call.heads
     if masks.queries_mask is not None and scoring.name != DOT_PRODUCT:

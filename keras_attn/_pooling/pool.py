@@ -20,18 +20,11 @@ def pool(
     normalizer: str = SOFTMAX,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Weights of scores `B + (Tq, Tk)`, and the mean of values `B + (Tk, Dv)` under them.
+    """Return the mean of values `B + (Tk, Dv)` under weights of scores `B + (Tq, Tk)`, and the weights before `drop`.
 
-    Args:
-        scores: For each pair of query and key.
-        values: They may hold anything where no query sees them.
-        mask: Booleans that broadcast to the scores, or None.
-        drop: Applied to the weights before the mean is taken.
-        normalizer: What makes weights of the scores: a key of `NORMALIZERS`.
-        bias: Floats that broadcast to the scores, added to them in float32 at least; or None.
-
-    Returns:
-        The output `B + (Tq, Dv)`, and the weights before `drop`, both of the dtype of the values.
+    The mean is `B + (Tq, Dv)`, and both have the dtype of the values, which may hold anything where no query sees them.
+    The mask and the bias broadcast to the scores; the bias is added in float32 at least. `normalizer` is a key of
+    `NORMALIZERS`.
     """
     if bias is not None:
         scores = at_least_float32(scores) + at_least_float32(bias)

@@ -13,18 +13,14 @@ DISTANCE = "distance"
 class Scoring(NamedTuple):
     """The scores of a call: a function and all that it reads.
 
-    Attributes:
-        name: `ADDITIVE`, `DOT_PRODUCT` or `DISTANCE`; None where an exporter gets the operations of the function.
-        function: Maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone. With a name
-            it is pure.
-        tensors: `queries` and `keys`, projected where the layer projects them, and further weights of the layer.
-        options: Numbers the function depends on.
+    The function maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone. With a name
+    it is pure; without one an exporter gets its operations.
     """
 
-    name: str | None
+    name: str | None  # `ADDITIVE`, `DOT_PRODUCT` or `DISTANCE`
     function: Callable[..., Tensor]
-    tensors: Mapping[str, Tensor]
-    options: Mapping[str, float] = {}
+    tensors: Mapping[str, Tensor]  # `queries` and `keys`, projected if the layer projects them, and further weights
+    options: Mapping[str, float] = {}  # numbers that the function depends on
 
     def scores(self) -> Tensor:
         """The scores `B + (Tq, Tk)`; those of pairs that do not take part by their order may be any numbers."""

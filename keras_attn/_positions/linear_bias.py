@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from .._shapes import exact_dtype
 from .._types import Tensor
 from .position_bias import PositionBias
 
@@ -49,7 +50,7 @@ class LinearBias(PositionBias):
     """
 
     def _by_gap(self, gaps: Tensor) -> Tensor:
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
+        dtype = exact_dtype(self.compute_dtype)
         distances = ops.expand_dims(ops.cast(ops.abs(gaps), dtype), -1)
         biases = distances * ops.convert_to_tensor([-slope for slope in _slopes(self.num_heads)], dtype)
         if self.compute_dtype == "float16":  # infinities would leave a row that sees only far keys without numbers

@@ -5,29 +5,27 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_rank
+from .._checks.call_arguments import check_given, check_offset, check_rank, positions_from
 from .._checks.constructor_arguments import check_positive_integer
-from .._checks.position_offset import check_offset, positions_from
 from .._shapes import largest, merge_shapes, shape_of
 from .._types import Shape, Tensor
 
 
 class PositionBias(keras.layers.Layer):
-    """Biases `(1, H, Tq, Tk)` from the lengths of queries and keys. A subclass gives `_by_gap`."""
+    """Biases `(1, H, Tq, Tk)` from the lengths of queries and keys.
+
+    A subclass defines `_by_gap`: biases `G + (H,)`, in the compute dtype, for keys `G` (int32) positions after their
+    query.
+    """
 
     def __init__(self, num_heads: int, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)  # of queries and keys only the lengths are read
         self.num_heads = check_positive_integer("num_heads", num_heads)
 
-    def _by_gap(self, gaps: Tensor) -> Tensor:
-        """Biases `G + (H,)`, in the compute dtype, of keys that are so many positions behind the query: int32 `G`."""
-        raise NotImplementedError
-
     def build(self, queries_shape: Any = None) -> None:
         """Makes no weights."""
 
     def call(self, queries: Tensor, keys: Tensor | None = None, offset: Any = 0) -> Tensor:
-        """Computes the biases."""
         keys = queries if keys is None else keys
         offset = ops.cast(self._checked(queries, keys, offset)[0], "int32")
         num_queries, num_keys = ops.shape(queries)[-2], ops.shape(keys)[-2]
@@ -37,12 +35,10 @@ class PositionBias(keras.layers.Layer):
         return biases if len(offset.shape) > 0 else ops.expand_dims(biases, 0)
 
     def compute_output_spec(self, queries: Tensor, keys: Tensor | None = None, offset: Any = 0) -> Tensor:
-        """The shape and dtype of the biases."""
         _, shape = self._checked(queries, queries if keys is None else keys, offset)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def compute_output_shape(self, queries_shape: Any, keys_shape: Any = None, offset_shape: Any = ()) -> Shape:
-        """The shape of the biases."""
         keys_shape = queries_shape if keys_shape is None else keys_shape
         return (*(tuple(offset_shape or ()) or (1,)), self.num_heads, queries_shape[-2], keys_shape[-2])
 
@@ -61,7 +57,6 @@ class PositionBias(keras.layers.Layer):
         return offset, self.compute_output_shape(queries_shape, keys_shape, offset_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {**super().get_config(), "num_heads": self.num_heads}
 
 

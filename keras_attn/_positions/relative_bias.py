@@ -34,15 +34,7 @@ class RelativePositionBias(PositionBias):
         embeddings_initializer: Initializer of the biases, (num_buckets, H).
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    Call arguments:
-        queries: `B + (Tq, Dq)`; only Tq is used.
-        keys: `B + (Tk, Dk)`; only Tk is used. None for the queries. The positions of keys start at 0.
-        offset: Position of the first query: one integer, or integers B, one for each example. Pass a tensor if it
-            changes from call to call.
-
-    Returns:
-        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` if each example has an offset. Pass them as
-        `score_bias`.
+    Call arguments, Returns, Raises: those of `LinearBias`.
 
     Masking:
         Masks are not read, and the biases carry none.
@@ -52,10 +44,6 @@ class RelativePositionBias(PositionBias):
         So no rounding of a logarithm puts a distance into the wrong bucket. The authors' code takes logarithms in
         float32. With T5's sizes it gives the same buckets. With some others, such as 36 buckets for one direction and
         M=392, it is off by one at a boundary that is an integer.
-
-    Raises:
-        TypeError: If the offset is not integers.
-        ValueError: If an axis is missing, or the offset does not agree with the batch.
 
     Example:
         >>> position_bias = RelativePositionBias(num_heads=4)
@@ -97,7 +85,6 @@ class RelativePositionBias(PositionBias):
         return self.num_buckets // 2 if self.bidirectional else self.num_buckets
 
     def build(self, queries_shape: Any = None) -> None:
-        """Makes the biases."""
         shape = (self.num_buckets, self.num_heads)
         self.embeddings = self.add_weight(shape=shape, initializer=self.embeddings_initializer, name="embeddings")
 
@@ -110,7 +97,6 @@ class RelativePositionBias(PositionBias):
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {
             **super().get_config(),
             "num_buckets": self.num_buckets,
@@ -121,11 +107,9 @@ class RelativePositionBias(PositionBias):
 
 
 def _starts(num_buckets: int, max_distance: int) -> list[int]:
-    """The least distance in each bucket but the first: a distance is in bucket `b` when it has reached `b` of them.
+    """Return the least distance in each bucket but the first, for N buckets of one direction and distances up to M.
 
-    Args:
-        num_buckets: N, the number of buckets for one direction, at least 2.
-        max_distance: M, above `N // 2`.
+    A distance is in bucket `b` when it has reached `b` of them.
     """
     exact = num_buckets // 2
     wide = num_buckets - exact

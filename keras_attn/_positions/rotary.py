@@ -5,9 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given
+from .._checks.call_arguments import check_given, check_offset, positions_from
 from .._checks.constructor_arguments import check_flag, check_positive, check_positive_integer
-from .._checks.position_offset import check_offset, positions_from
 from .._maths.heads import ROLES
 from .._shapes import at_least_float32, dtype_of, shape_of
 from .._types import Shape, Tensor
@@ -77,7 +76,6 @@ class RotaryEmbedding(keras.layers.Layer):
         """Makes no weights."""
 
     def call(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        """Turns queries and keys."""
         size, offset = self._checked(heads, role, offset)
         if size == 0:
             return heads
@@ -91,12 +89,10 @@ class RotaryEmbedding(keras.layers.Layer):
         return turned if rest.shape[-1] == 0 else ops.concatenate([turned, rest], axis=-1)
 
     def compute_output_spec(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        """The shape and dtype of what comes out: those of the heads."""
         self._checked(heads, role, offset)
         return keras.KerasTensor(shape_of(heads), dtype=dtype_of(heads))
 
     def compute_output_shape(self, heads_shape: Any, *_: Any, **__: Any) -> Any:
-        """The shape of what comes out: that of the heads."""
         return heads_shape
 
     def _frequencies(self, size: int, dtype: str) -> Tensor:
@@ -123,25 +119,26 @@ class RotaryEmbedding(keras.layers.Layer):
 
     def _size_of(self, shape: Shape) -> int:
         last, size = shape[-1], self.size
-        if size is None and last is None:
+        if size is not None:
+            if last is not None and size > last:
+                raise ValueError(
+                    "`size` must be at most D, the last axis of `heads`: it is how many of the D entries turn. "
+                    f"Received: size={size}, heads shape {shape}."
+                )
+            return size
+        if last is None:
             raise ValueError(
                 "The last axis of `heads` must be known unless `size` is given: it says how entries pair up. "
                 f"Received: heads shape {shape}. Give the size in `keras.Input`, or `size` to the layer."
             )
-        if size is None and last is not None and last % 2:
+        if last % 2:
             raise ValueError(
                 "The last axis of `heads` must be even: entries turn in pairs. "
                 f"Received: heads shape {shape}. Give an even `size` below that to the layer."
             )
-        if size is not None and last is not None and size > last:
-            raise ValueError(
-                "`size` must be at most D, the last axis of `heads`: it is how many of the D entries turn. "
-                f"Received: size={size}, heads shape {shape}."
-            )
-        return int(last if size is None else size)  # type: ignore[arg-type]
+        return last
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         options = {"base": self.base, "interleaved": self.interleaved, "size": self.size, "scale": self.scale}
         return {**super().get_config(), **options}
 

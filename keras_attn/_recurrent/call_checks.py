@@ -1,4 +1,4 @@
-"""Validate the arguments of AttentionCell and AttentionRNN."""
+"""Validate the arguments and states of AttentionCell and AttentionRNN."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
@@ -24,16 +24,9 @@ _WANTED = {
 
 
 class Shapes(NamedTuple):
-    """What shapes of inputs (B, T, Dx) and of a memory tell of what comes out.
+    """The shapes of the results for inputs (B, T, Dx) and a memory."""
 
-    Attributes:
-        weights: (B, T, Tk), or (B, H, T, Tk) of several heads.
-        context_size: Size of the context.
-        output_size: Size of the output.
-        states: The shapes of all states.
-    """
-
-    weights: Shape
+    weights: Shape  # (B, T, Tk), or (B, H, T, Tk) of several heads
     context_size: int | None
     output_size: int | None
     states: list[Shape]
@@ -46,6 +39,18 @@ class Masking(NamedTuple):
     memory_mask: Any = None
     input_lens: Tensor | None = None
     inputs_mask: Tensor | None = None
+
+
+class States(NamedTuple):
+    """The states of a cell: those of the cell in it, and two that it may not have."""
+
+    of_cell: list[Tensor]
+    fed: Tensor | None
+    weights: Tensor | None
+
+    def flat(self) -> list[Tensor]:
+        """Return all states, one after another."""
+        return [*self.of_cell, *(each for each in (self.fed, self.weights) if each is not None)]
 
 
 def check_parts(cell: Any, attention: Any, when: Any) -> None:
@@ -111,11 +116,13 @@ def shapes_of_memory(memory: Any) -> Any:
 
 
 def shapes_of(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shapes:
-    """Checks the shapes of inputs (B, T, Dx) and of a memory, and tells those of what comes out."""
+    """Check the shapes of inputs (B, T, Dx) and of a memory, and return those of the results."""
+    inputs_shape = tuple(inputs_shape)
+    is_state = isinstance(memory_shape, Mapping)
+    memory_shape = {name: tuple(shape) for name, shape in memory_shape.items()} if is_state else tuple(memory_shape)
     _check_inputs(cell, inputs_shape)
     batch = _checked_memory(cell, inputs_shape, memory_shape)
-    makes_weights = cell.memory_size is None and not isinstance(memory_shape, Mapping)
-    if makes_weights and None in (inputs_shape[-1], memory_shape[-1]):
+    if cell.memory_size is None and not is_state and None in (inputs_shape[-1], memory_shape[-1]):
         raise ValueError(
             "The last axes of `inputs` and `memory` must be known when a cell is built: they are sizes of its weights. "
             f"Received: inputs shape {inputs_shape}, {_received(memory_shape)}. Give the sizes in `keras.Input`."
@@ -123,6 +130,21 @@ def shapes_of(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shapes:
     context_size, weights_shape = _of_attention(cell, (*batch, inputs_shape[1], cell.query_size), memory_shape)
     states = cell.state_shapes(*batch, weights_shape[-1], context_size)
     return Shapes(weights_shape, context_size, cell.output_size_with(context_size), states)
+
+
+def check_first_states(shapes: list[Shape], wanted: list[Shape], number_of_cell: int) -> None:
+    """Check the shapes of initial states: those of the cell in the cell, or all of them."""
+    if len(shapes) not in (0, number_of_cell, len(wanted)):
+        raise ValueError(
+            f"`initial_state` must be the {number_of_cell} states of the cell in the cell, or all {len(wanted)}. "
+            f"Received: {len(shapes)} tensors."
+        )
+    for place, (shape, of_state) in enumerate(zip(shapes, wanted, strict=False)):
+        if not shapes_agree(shape, of_state):
+            raise ValueError(
+                f"`initial_state` must have the shapes of the states. Received: shape {shape} for number {place}, of "
+                f"shape {of_state}."
+            )
 
 
 def _check_inputs(cell: Any, inputs_shape: Shape) -> None:

@@ -8,14 +8,18 @@ from keras import ops
 
 from .._checks.constructor_arguments import check_flag, check_positive_integer, check_switch
 from .._keras.call_errors import CheckedCalls
+from .._keras.private_api import VariedOutputs
 from .._keras.projections import kernel_config, policy_with_quantized_sublayers, projection, set_kernel_options
+from .._layers.location_sensitive import LocationSensitiveAttention
 from .._pooling.attention_layer import AttentionLayer
-from .._shapes import dtype_of, merge_shapes, shape_of
-from .._types import Tensor
+from .._shapes import dtype_of, exact_dtype, merge_shapes, shape_of, shapes_agree
+from .._states.cache import PROJECTED
+from .._types import Shape, Tensor
 from .call_checks import (
     NOT_BUILT,
     Masking,
     Shapes,
+    States,
     When,
     check_not_precomputed,
     check_parts,
@@ -25,12 +29,11 @@ from .call_checks import (
     shapes_of,
     shapes_of_memory,
 )
-from .cell_states import CellStates, States
-from .keras_cells import dropout_drawn_once, hidden_place, output_size, packed
+from .keras_cells import dropout_drawn_once, first_states, hidden_place, output_size, packed, state_sizes
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class AttentionCell(CheckedCalls, CellStates):
+class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
     """A recurrent cell that attends to a memory at each step: the decoder of Bahdanau, or that of Luong.
 
     With the input `x`, the states `s` and the context `c = attention(query, memory)`, a step gives the output `o`:
@@ -111,12 +114,7 @@ class AttentionCell(CheckedCalls, CellStates):
         self.attention_size = attention_size
         self.activation = keras.activations.get(activation)
         self.input_feeding = check_flag("input_feeding", input_feeding)
-        set_kernel_options(
-            self,
-            kernel_initializer=kernel_initializer,
-            kernel_regularizer=kernel_regularizer,
-            kernel_constraint=kernel_constraint,
-        )
+        set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         # Dx, Dm and the size of the context, once it is built
         self.inputs_size: int | None = None
         self.memory_size: int | None = None
@@ -124,10 +122,9 @@ class AttentionCell(CheckedCalls, CellStates):
         self.W_c = None if self.attention_size is None else projection(self, "W_c", self.attention_size)
 
     def build(self, inputs_shape: Any, states_shape: Any = None, memory_shape: Any = None) -> None:
-        """Builds the attention, the cell and `W_c`."""
         check_passed(memory=memory_shape)
         check_not_precomputed(NOT_BUILT, memory_shape)
-        memory_shape, of_inputs = tuple(memory_shape), of_one_step(tuple(inputs_shape))
+        memory_shape, of_inputs = tuple(memory_shape), of_one_step(inputs_shape)
         shapes = shapes_of(self, of_inputs, memory_shape)
         batch = shapes.weights[:1]
         if not self.attention.built:
@@ -138,6 +135,84 @@ class AttentionCell(CheckedCalls, CellStates):
             self.cell.built = True
         if self.W_c is not None:
             self.W_c.build((*batch, (self.context_size or 0) + output_size(self.cell)))
+
+    @property
+    def output_size(self) -> int | None:
+        """The size of the output; None if it depends on a memory that is not known yet."""
+        return self.output_size_with(self.context_size)
+
+    def output_size_with(self, context_size: int | None) -> int | None:
+        """The size of the output for contexts of a given size."""
+        if self.attention_size is not None:
+            return self.attention_size
+        size = output_size(self.cell)
+        if self.when == "before":
+            return size
+        return None if context_size is None else context_size + size
+
+    @property
+    def state_size(self) -> list[int | None]:
+        """The sizes of the states; None for one that depends on the memory."""
+        return [size for _, size in self.state_shapes(None, None, self.context_size)]
+
+    def state_shapes(self, batch: int | None, places: int | None, context_size: int | None) -> list[Shape]:
+        """The shapes of the states for a memory of `places` keys and for contexts of `context_size`."""
+        fed = [self.output_size_with(context_size)] if self.input_feeding else []
+        weights = [places] if self._reads_weights else []
+        return [(batch, size) for size in (*state_sizes(self.cell), *fed, *weights)]
+
+    @property
+    def query_size(self) -> int:
+        """The size of the query."""
+        return state_sizes(self.cell)[hidden_place(self.cell)] if self.when == "before" else output_size(self.cell)
+
+    @property
+    def _reads_weights(self) -> bool:
+        return isinstance(self.attention, LocationSensitiveAttention)
+
+    @property
+    def state_dtypes(self) -> list[str]:
+        """The dtypes of the states. Previous weights may be sums, which need float32."""
+        dtypes = [self.cell.compute_dtype] * len(state_sizes(self.cell))
+        exact = [exact_dtype(self.compute_dtype)]
+        return dtypes + [self.compute_dtype] * self.input_feeding + exact * self._reads_weights
+
+    def get_initial_state(self, batch_size: Any = None, memory: Any = None) -> list[Tensor]:
+        """Returns the first states: the initial states of `cell`, and zeros.
+
+        Args:
+            batch_size: B; by default that of the memory.
+            memory: The memory, or the result of `precompute`. Needed if `batch_size` is not given, or if weights are a
+                state.
+        """
+        if memory is None and (batch_size is None or self._reads_weights):
+            raise ValueError(
+                "`memory` must be given where its length is the size of a state, or where `batch_size` is not given. "
+                f"Received: memory=None, batch_size={batch_size}."
+            )
+        shape: Any = () if memory is None else ops.shape(memory[PROJECTED] if isinstance(memory, Mapping) else memory)
+        batch_size = shape[0] if batch_size is None else batch_size
+        states = first_states(self.cell, batch_size)
+        if self.input_feeding:
+            if self.output_size is None:
+                raise ValueError(f"`{self.name}` must be built first, or have an `attention_size`: its output is fed.")
+            states.append(ops.zeros((batch_size, self.output_size)))
+        if self._reads_weights:
+            states.append(ops.zeros((batch_size, shape[1])))
+        return [ops.cast(state, dtype) for state, dtype in zip(states, self.state_dtypes, strict=True)]
+
+    def _split(self, states: Any, wanted: list[Shape]) -> States:
+        flat = list(keras.tree.flatten(states))
+        shapes = [shape_of(state) for state in flat]
+        if len(shapes) != len(wanted) or not all(map(shapes_agree, shapes, wanted)):
+            raise ValueError(
+                f"`states` must be a list of {len(wanted)} tensors of shapes {wanted}, as `get_initial_state` gives "
+                "them: those of the cell, the output before, the weights so far. "
+                f"Received: {len(shapes)} tensors of shapes {shapes}."
+            )
+        weights = flat.pop() if self._reads_weights else None
+        fed = flat.pop() if self.input_feeding else None
+        return States(flat, fed, weights)
 
     def dropout_for(self, inputs: Tensor, training: bool | None) -> Any:
         """Returns a context in which the dropout of `cell` drops the same units at all steps of inputs (B, T, Dx)."""
@@ -177,7 +252,6 @@ class AttentionCell(CheckedCalls, CellStates):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        """Makes one step."""
         before, masking, _ = self._checked(inputs, states, memory, Masking(valid_lens, memory_mask))
         inputs = ops.cast(inputs, self.compute_dtype)
         if before.fed is not None:
@@ -206,7 +280,6 @@ class AttentionCell(CheckedCalls, CellStates):
     def compute_output_spec(
         self, inputs: Tensor, states: Any, memory: Any, valid_lens: Any = None, **options: Any
     ) -> Any:
-        """The shapes and dtypes of what `call` returns, which takes the same."""
         given = Masking(valid_lens, options.get("memory_mask"))
         before, _, shapes = self._checked(inputs, states, memory, given)
         after = [
@@ -222,9 +295,7 @@ class AttentionCell(CheckedCalls, CellStates):
     def compute_output_shape(
         self, inputs_shape: Any, states_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
     ) -> Any:
-        """The shapes of what `call` returns."""
-        memory_shape = memory_shape if isinstance(memory_shape, Mapping) else tuple(memory_shape)
-        shapes = shapes_of(self, of_one_step(tuple(inputs_shape)), memory_shape)
+        shapes = shapes_of(self, of_one_step(inputs_shape), memory_shape)
         batch, *heads, _, places = shapes.weights
         result = (batch, shapes.output_size), shapes.states
         return (result, (batch, *heads, places)) if return_attention_scores else result
@@ -263,7 +334,6 @@ class AttentionCell(CheckedCalls, CellStates):
         """None: one step has no axis of time."""
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this cell again."""
         parts = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in ("cell", "attention")}
         for part in parts.values():
             part.pop("build_config", None)  # this layer builds both

@@ -44,14 +44,10 @@ def first_states(cell: Any, batch_size: Any) -> list[Tensor]:
 
 @contextlib.contextmanager
 def dropout_drawn_once(cell: Any, inputs: Tensor, training: bool | None) -> Iterator[None]:
-    """Lets all steps within the context drop the same units, as `keras.layers.RNN` does.
+    """Let all steps within the context drop the same units, as `keras.layers.RNN` does.
 
-    A cell keeps what it drew until it is told to forget. What it draws within a loop could not be kept.
-
-    Args:
-        cell: The cell.
-        inputs: Any tensor of the shape and dtype of what a step of it gets.
-        training: Whether anything is dropped.
+    A cell keeps what it drew until it is told to forget. What it draws within a loop could not be kept. `inputs` are of
+    the shape and dtype of the inputs of a step.
     """
     _forget(cell)
     try:
@@ -66,16 +62,10 @@ def dropout_drawn_once(cell: Any, inputs: Tensor, training: bool | None) -> Iter
 def draws_of_steps(
     cell: Any, step: Callable[..., Any], inputs: Tensor, training: bool | None
 ) -> Iterator[tuple[Callable[..., Any], Any]]:
-    """A step and its inputs for which every step of a loop draws other random numbers, as steps one by one would.
+    """Return a step and inputs (B, T, Dx) with which every step of a loop draws other random numbers.
 
     JAX traces a step once, with the seeds as they are then; and what a step leaves in them is no number outside of the
     loop. So there the seeds of all steps go in beside the inputs.
-
-    Args:
-        cell: The layer that a step calls.
-        step: From inputs (B, Dx) and states to output and states.
-        inputs: (B, T, Dx).
-        training: Whether anything is drawn.
     """
     seeds = [each for each in cell.non_trainable_variables if each.name == "seed_generator_state"]
     if keras.backend.backend() != "jax" or not training or not seeds:

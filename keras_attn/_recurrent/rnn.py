@@ -9,14 +9,12 @@ from keras import ops
 from .._checks.constructor_arguments import check_flag, check_switch
 from .._keras.call_errors import CheckedCalls
 from .._keras.private_api import VariedOutputs, loop_over_time, set_keras_mask
-from .._maths.masks import hide
+from .._maths.masks import hide, intersect, lengths_mask
 from .._shapes import dtype_of, shape_of
 from .._types import Shape, Tensor
-from .call_checks import Masking, Shapes, check_passed, checked, shapes_of
+from .call_checks import Masking, Shapes, check_first_states, check_passed, checked, shapes_of
 from .cell import AttentionCell
-from .cell_states import check_first_states
 from .keras_cells import draws_of_steps, state_sizes
-from .time_masks import last_output, steps_mask, without_padding
 
 _OF_KERAS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
 
@@ -85,10 +83,9 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         super().__init__(cell, **{name: check_flag(name, value) for name, value in returns.items()}, **kwargs)
 
     def build(self, inputs_shape: Any, memory_shape: Any = None) -> None:
-        """Builds the cell."""
         if not self.cell.built:
             check_passed(memory=memory_shape)
-            shapes_of(self.cell, tuple(inputs_shape), _as_shapes(memory_shape))
+            shapes_of(self.cell, inputs_shape, memory_shape)
             self.cell.build((inputs_shape[0], *inputs_shape[2:]), None, memory_shape)
             self.cell.built = True
 
@@ -105,15 +102,14 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        """Makes all steps."""
         given = Masking(valid_lens, memory_mask, input_lens, inputs_mask)
         masking, shapes = self._checked(inputs, memory, initial_state, given)
         inputs = ops.cast(inputs, self.compute_dtype)
-        kept = steps_mask(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
+        kept = _steps_mask(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
         if kept is not None:
             inputs = hide(inputs, kept)
         if not isinstance(memory, Mapping):
-            memory = self.cell.precompute(without_padding(ops.cast(memory, self.compute_dtype), masking))
+            memory = self.cell.precompute(_without_padding(ops.cast(memory, self.compute_dtype), masking))
         first = self._first_states(initial_state, inputs, memory)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
 
@@ -135,7 +131,7 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
 
         outputs, states = self._looped(step, inputs, first, kept, training)
         outputs, weights = self._parted(outputs)
-        output = outputs if self.return_sequences else last_output(outputs, kept)
+        output = outputs if self.return_sequences else _last_output(outputs, kept)
         if self.return_sequences and kept is not None:
             set_keras_mask(output, kept)
         result = (output, *states) if self.return_state else output
@@ -178,39 +174,34 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         return ops.transpose(ops.reshape(weights, (batch, steps, heads, both // heads)), (0, 2, 1, 3))
 
     def compute_output_spec(self, inputs: Tensor, memory: Any, valid_lens: Any = None, **options: Any) -> Any:
-        """The shapes and dtypes of what `call` returns, which takes the same."""
         given = Masking(valid_lens, options.get("memory_mask"), options.get("input_lens"), options.get("inputs_mask"))
         masking, shapes = self._checked(inputs, memory, options.get("initial_state"), given)
-        (shape, *states), weights_shape = self._returned(shapes)
-        output = keras.KerasTensor(shape, self.compute_dtype)
+        output = keras.KerasTensor(self._output_shape(shapes), self.compute_dtype)
         if self.return_sequences and masking.inputs_mask is not None:
             set_keras_mask(output, masking.inputs_mask)
-        after = map(keras.KerasTensor, states, self.cell.state_dtypes)
+        after = map(keras.KerasTensor, shapes.states, self.cell.state_dtypes)
         result = (output, *after) if self.return_state else output
         if not check_switch("return_attention_scores", options.get("return_attention_scores")):
             return result
-        return result, keras.KerasTensor(weights_shape, self.compute_dtype)
+        return result, keras.KerasTensor(shapes.weights, self.compute_dtype)
 
     def compute_output_shape(
         self, inputs_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
     ) -> Any:
-        """The shapes of what `call` returns."""
-        returned, weights_shape = self._returned(shapes_of(self.cell, tuple(inputs_shape), _as_shapes(memory_shape)))
-        result = tuple(returned) if self.return_state else returned[0]
-        return (result, weights_shape) if return_attention_scores else result
+        shapes = shapes_of(self.cell, inputs_shape, memory_shape)
+        output_shape = self._output_shape(shapes)
+        result = (output_shape, *shapes.states) if self.return_state else output_shape
+        return (result, shapes.weights) if return_attention_scores else result
 
-    def _returned(self, shapes: Shapes) -> tuple[list[Shape], Shape]:
-        """The shapes of output and states, and of the weights."""
+    def _output_shape(self, shapes: Shapes) -> Shape:
         batch, *_, steps, _ = shapes.weights
-        output = (batch, steps, shapes.output_size) if self.return_sequences else (batch, shapes.output_size)
-        return [output, *shapes.states], shapes.weights
+        return (batch, steps, shapes.output_size) if self.return_sequences else (batch, shapes.output_size)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """The mask of the outputs: that of the inputs, where there is one output for each step."""
         return previous_mask if self.return_sequences else None
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {name: value for name, value in super().get_config().items() if name not in _OF_KERAS}
 
 
@@ -218,8 +209,21 @@ def _listed(states: Any) -> list[Tensor]:
     return [] if states is None else list(keras.tree.flatten(states))
 
 
-def _as_shapes(memory_shape: Any) -> Any:
-    """The shape of a memory as a tuple, or those of its parts."""
-    if isinstance(memory_shape, Mapping):
-        return {name: tuple(shape) for name, shape in memory_shape.items()}
-    return tuple(memory_shape)
+def _steps_mask(mask: Tensor | None, lengths: Tensor | None, size: Any) -> Tensor | None:
+    """Return True (B, T) where a mask and lengths let a position take part; None if there is neither."""
+    return intersect(mask, None if lengths is None else lengths_mask(lengths, 2, size))
+
+
+def _without_padding(memory: Tensor, masking: Masking) -> Tensor:
+    """Set the masked memory to zero before anything is computed of it: zero times NaN is NaN."""
+    mask = _steps_mask(masking.memory_mask, masking.valid_lens, ops.shape(memory)[1])
+    return memory if mask is None else hide(memory, mask)
+
+
+def _last_output(outputs: Tensor, kept: Tensor | None) -> Tensor:
+    """Return the output (B, size) of the last unmasked step, of outputs (B, T, size); zeros if all are masked."""
+    if kept is None:
+        return outputs[:, -1]
+    steps = ops.arange(1, ops.shape(outputs)[1] + 1, dtype="int32")
+    last = ops.max(ops.where(kept, steps, 0), axis=1, keepdims=True)
+    return ops.sum(ops.where(ops.expand_dims(ops.equal(steps, last), -1), outputs, 0.0), axis=1)

@@ -23,40 +23,27 @@ _KINDS = ({PROJECTED}, {PROJECTED, VALUES}, {PROJECTED, VALUES, LENGTH})
 
 
 class Keys(NamedTuple):
-    """Keys as a caller passed them, and what came with them.
+    """Keys as a caller passed them, and what came with them."""
 
-    Attributes:
-        tensor: `B + (Tk, Dk)`, or projected.
-        mask: Booleans `B + (Tk,)`, or None.
-        projected: Whether they come from `precompute`.
-        values: Projected values, or None where they are passed by themselves.
-        length: Integers `B`, how many of the keys are there yet, or None where all are.
-    """
-
-    tensor: Tensor
-    mask: Tensor | None = None
-    projected: bool = False
-    values: Tensor | None = None
-    length: Tensor | None = None
+    tensor: Tensor  # `B + (Tk, Dk)`, or projected
+    mask: Tensor | None = None  # booleans `B + (Tk,)`
+    projected: bool = False  # by `precompute`
+    values: Tensor | None = None  # projected values; None if they are passed separately
+    length: Tensor | None = None  # integers `B`, the number of valid keys; None if all are
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class ZerosLike(keras.Operation):
-    """Zeros in the place of vectors `B + (T, D)`: `B + (T, size)`.
-
-    In a functional model they stand where only a size is wanted.
-    """
+    """Zeros `B + (T, size)` for vectors `B + (T, D)`: in a functional model they stand where only a size is wanted."""
 
     def __init__(self, size: int, *, name: str | None = None) -> None:
         super().__init__(name=name)
         self.size = size
 
     def call(self, vectors: Tensor) -> Tensor:
-        """Makes the zeros."""
         return ops.zeros((*ops.shape(vectors)[:-1], self.size), vectors.dtype)
 
     def compute_output_spec(self, vectors: Tensor) -> Tensor:
-        """Their shape and dtype."""
         return keras.KerasTensor((*vectors.shape[:-1], self.size), vectors.dtype)
 
 
@@ -141,9 +128,9 @@ def have_lost_steps(keys: Keys, axis: int) -> Tensor | None:
 
 
 def nan_where(lost: Tensor, queries_mask: Tensor | None, pooled: Tensor) -> Tensor:
-    """NaN in an output `B + (Tq, D)` or weights `B + (H, Tq, Tk)` of examples that have lost steps.
+    """Set output `B + (Tq, D)` or weights `B + (H, Tq, Tk)` to NaN in examples that lost steps: no number is right.
 
-    No number would be right. Queries that are masked keep their zeros.
+    Queries that are masked keep their zeros.
     """
     lost = ops.expand_dims(lost, -1)
     lost = lost if queries_mask is None else ops.logical_and(lost, queries_mask)
@@ -168,13 +155,9 @@ def preallocated(steps: Mapping[str, Tensor], capacity: int, batch: tuple[Any, .
 
 
 def append_rows(past: Tensor, steps: Tensor, length: Tensor, axis: int) -> Tensor:
-    """Steps appended to the first `length` of each example; those for which there is no room are lost.
+    """Append steps `B + (..., T, ...)` to the first `length` of each example of `past`, `B + (..., C, ...)`.
 
-    Args:
-        past: `B + (..., C, ...)`, with the capacity C on the axis.
-        steps: `B + (..., T, ...)`, likewise.
-        length: Integers `B`.
-        axis: That of the steps.
+    Steps for which there is no room are lost. The length are integers `B`; T and the capacity C are on `axis`.
     """
     capacity, added = ops.shape(past)[axis], ops.shape(steps)[axis]
     places = ops.arange(capacity, dtype="int32") - ops.expand_dims(length, -1)

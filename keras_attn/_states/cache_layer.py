@@ -1,5 +1,6 @@
 """Base class with `precompute` and `append`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -7,7 +8,7 @@ from keras import ops
 
 from .._checks.call_arguments import check_given, check_rank, check_real
 from .._checks.constructor_arguments import check_positive_integer
-from .._keras.private_api import get_keras_mask
+from .._keras.private_api import get_keras_mask, set_keras_mask
 from .._shapes import as_tensor, shape_of, shapes_agree
 from .._types import Shape, Tensor
 from .cache import (
@@ -16,6 +17,7 @@ from .cache import (
     VALUES,
     Keys,
     ZerosLike,
+    append_rows,
     appended,
     check_appended,
     check_built,
@@ -24,17 +26,17 @@ from .cache import (
     next_position,
     preallocated,
 )
-from .cache_mask import carry_mask
 
 
 class Precomputing(keras.layers.Layer):
-    """A layer whose call gives a state of keys and values where it is asked for that alone.
+    """A layer whose call can return a state of keys and values alone.
 
-    A subclass gives `_project` and `_checked_shapes`, and where values are projected `_project_values`.
+    A subclass defines `_checked_shapes`, and `_project(keys, offset)`: what depends on keys `B + (Tk, Dk)` alone, the
+    first at position `offset`. If values are projected, it also overrides `_project_values`.
     """
 
-    def _project(self, keys: Tensor, offset: Any) -> Tensor:
-        """What depends on keys `B + (Tk, Dk)` alone, of which the first has a position."""
+    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+        """Check three shapes, that in `keys` among them, and return them as `B + (T, D)`."""
         raise NotImplementedError
 
     def _project_values(self, values: Tensor, offset: Any) -> Tensor:
@@ -44,10 +46,6 @@ class Precomputing(keras.layers.Layer):
     def _time_axis(self, rank: int) -> int:
         """The axis of the steps in what is projected, of keys of so many axes."""
         return rank - 2
-
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
-        """Checks three shapes, where `keys.tensor` is one; returns them as `B + (T, D)`."""
-        raise NotImplementedError
 
     def precompute(
         self, keys: Tensor, values: Tensor | None = None, *, capacity: int | None = None
@@ -152,7 +150,7 @@ class Precomputing(keras.layers.Layer):
             state = appended(past, steps, axis)
         else:
             state = steps if capacity is None else preallocated(steps, capacity, batch, axis)
-        carry_mask(state, mask, past, (*batch, ops.shape(keys)[-2]), axis)
+        _carry_mask(state, mask, past, (*batch, ops.shape(keys)[-2]), axis)
         return state
 
     def _spec_of_state(self, queries: Tensor, keys: Tensor, values: Tensor, wanted: Any, mask: Tensor | None) -> Any:
@@ -176,3 +174,31 @@ class Precomputing(keras.layers.Layer):
                 )
             values_shape = shape_of(values)
         self._checked_shapes((*shape[:-2], None, None), Keys(shape, None, False), values_shape)
+
+
+def _carry_mask(
+    state: Mapping[str, Tensor],
+    mask: Tensor | None,
+    past: Mapping[str, Tensor] | None,
+    shape: tuple[Any, ...],
+    axis: int,
+) -> None:
+    """Let a state carry the mask of its steps: that of `past`, and booleans `B + (T,)` of the last steps, None for all.
+
+    `shape` is `B + (T,)`, and `axis` that of the steps in the projected keys.
+    """
+    before = None if past is None else get_keras_mask(past[PROJECTED])
+    if mask is None and before is None:
+        return
+    *batch, _ = shape
+    latest = ops.ones(shape, "bool") if mask is None else mask
+    if past is None and LENGTH not in state:
+        set_keras_mask(state[PROJECTED], latest)
+        return
+    if before is None:  # in a state of fixed capacity the length says which places hold a step
+        before = ops.ones((*batch, ops.shape((past or state)[PROJECTED])[axis]), "bool")
+    if LENGTH in state:
+        length = ops.zeros(batch, "int32") if past is None else ops.cast(past[LENGTH], "int32")
+        set_keras_mask(state[PROJECTED], append_rows(before, latest, length, len(batch)))
+    else:
+        set_keras_mask(state[PROJECTED], ops.concatenate([before, latest], -1))

@@ -30,7 +30,8 @@ class Decoding(keras.layers.Layer):
     """A layer that runs a step until each row has ended, from what an encoder gives.
 
     It is called with the encoder's inputs by name, and holds both models themselves: what trains them later counts.
-    A subclass gives `_first_rows`, `_advance` and `_answer`.
+    A subclass defines `_first_rows`, the rows of the first carry, from the inputs of the step by name; `_advance`, one
+    step, as `Search.advance`; and `_answer`, the outputs, from the results of a search.
     """
 
     width = 1  # W, of sequences that go on in a row
@@ -70,7 +71,7 @@ class Decoding(keras.layers.Layer):
         return batch_of(self.encoder, self.step, self.width)
 
     def call(self, inputs: Tensors, training: bool | None = None) -> Tensors:
-        """Decodes. Nothing is trained here, so `training` makes no difference."""
+        """Decode. Nothing is trained here, so `training` makes no difference."""
         count = ops.shape(next(iter(inputs.values())))[0]
         encoded = self.encoder(called(self.encoder, inputs), training=False)
         read = {*inputs_of(self.step), self.start}
@@ -98,10 +99,10 @@ class Decoding(keras.layers.Layer):
             states={name: spec_of(inputs[name]) for name in self._names.state.values()},
             kept=lambda: self._kept_specs(given),
         )
-        return self._answer(*run(search))
+        outputs: Tensors = self._answer(*run(search))
+        return outputs
 
     def compute_output_spec(self, inputs: Mapping[str, Any], training: bool | None = None) -> dict[str, Any]:
-        """The shape and dtype of what `call` returns."""
         encoded = self.encoder.compute_output_spec(called(self.encoder, inputs))
         given = {**inputs, **encoded}
         check_given(self.step, self._names, given)
@@ -119,7 +120,6 @@ class Decoding(keras.layers.Layer):
         """None: masks end here."""
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         of_encoder = {id(layer): layer.name for layer in self.encoder.layers}
         return {
             **super().get_config(),
@@ -149,18 +149,6 @@ class Decoding(keras.layers.Layer):
             )
         options = {name: value for name, value in config.items() if name != "shared"}
         return cls(**{**options, "encoder": encoder, "step": step})
-
-    def _first_rows(self, given: Tensors, count: Any) -> Tensors:
-        """The rows of the first carry, from what is given to the step by name."""
-        raise NotImplementedError
-
-    def _advance(self, number: Tensor, carry: Carry, memory: Tensors, entries: Tensor) -> tuple[Carry, Tensors]:
-        """One step, as `Search.advance`."""
-        raise NotImplementedError
-
-    def _answer(self, rows: Tensors, steps: Tensors) -> Tensors:
-        """The outputs, from what a search found."""
-        raise NotImplementedError
 
     def _kept_specs(self, given: Tensors) -> Specs:
         """Shape and dtype of what is kept of a step."""

@@ -28,29 +28,19 @@ class Carry(NamedTuple):
 class Search(NamedTuple):
     """A search as the loops see it.
 
-    Attributes:
-        advance: Maps the number of a step, a carry, memory `(n W, ...)` and the first entry of each row, `(n, 1)`, to
-            the next carry and what is kept of the step, `(n W, ...)` each. It leaves what it found in rows that are
-            done as it is.
-        carry: The first carry, of all B rows.
-        memory: What each step reads, `(B, ...)` each.
-        width: W.
-        limit: The largest number of steps, at least 1.
-        ends: Whether a row can be done before that.
-        rows_stay: Whether rows that are done stay: the step takes one batch only.
-        states: Shape and dtype of each state, with None for each size that may change.
-        kept: Gives the same of what is kept of a step, to loops that must know it before.
+    `advance` maps the number of a step, a carry, memory `(n W, ...)` and the first entry of each row, `(n, 1)`, to the
+    next carry and what is kept of the step, `(n W, ...)` each. It leaves finished rows as they are.
     """
 
     advance: Callable[[Tensor, Carry, Tensors, Tensor], tuple[Carry, Tensors]]
-    carry: Carry
-    memory: Tensors
-    width: int
-    limit: int
-    ends: bool
-    rows_stay: bool
-    states: Specs
-    kept: Callable[[], Specs]
+    carry: Carry  # the first one, of all B rows
+    memory: Tensors  # the same for each step, `(B, ...)` each
+    width: int  # W
+    limit: int  # the largest number of steps, at least 1
+    ends: bool  # whether a row can be done before that
+    rows_stay: bool  # whether rows that are done stay: the step takes one batch only
+    states: Specs  # with None for each size that may change
+    kept: Callable[[], Specs]  # of what is kept of a step, for loops that must know it before
 
 
 def spec_of(tensor: Any) -> Spec:

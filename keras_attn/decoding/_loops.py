@@ -19,11 +19,9 @@ from ._ops import repeat, take, where
 
 
 def run(search: Search) -> tuple[Tensors, Tensors]:
-    """Runs a search to its end.
+    """Run a search to its end; return the rows of the last carry, `(B, ...)`, and what was kept of all steps.
 
-    Returns:
-        The rows of the last carry, `(B, ...)` each; and what was kept of every step, `(L, B W, ...)` each, which of a
-        row that is done may be anything.
+    The latter are `(L, B W, ...)` each, which of a row that is done may be anything.
     """
     backend = keras.backend.backend()
     if backend == "jax" or (backend == "tensorflow" and is_compiled_by_xla()):

@@ -13,14 +13,7 @@ OWN_OUTPUTS = ("tokens", "lengths", "scores")
 
 
 class Names(NamedTuple):
-    """The names a decoding goes by.
-
-    Attributes:
-        token: The step's input for the last token.
-        logits: Its output for the scores of the next.
-        state: From outputs of the step to its inputs.
-        outputs: Its outputs that are given for every step.
-    """
+    """The names of the step's inputs and outputs that a decoding uses: `state` maps outputs to inputs."""
 
     token: str
     logits: str
@@ -83,14 +76,11 @@ def called(model: Any, tensors: Mapping[str, Tensor]) -> Any:
 def check_step(step: Any, names: Names, end: int | None) -> None:
     """Checks names and a token against the inputs and outputs of a step, and these against each other."""
     inputs, outputs = inputs_of(step), outputs_of(step)
-    for role, wanted, there in (
-        ("logits", [names.logits], outputs),
-        ("outputs", names.outputs, outputs),
-        ("state", names.state, outputs),
-        ("state", names.state.values(), inputs),
-        ("token", [names.token], inputs),
-    ):
-        _check_there(role, wanted, "output" if there is outputs else "input", there)
+    _check_there("logits", [names.logits], "output", outputs)
+    _check_there("outputs", names.outputs, "output", outputs)
+    _check_there("state", names.state, "output", outputs)
+    _check_there("state", names.state.values(), "input", inputs)
+    _check_there("token", [names.token], "input", inputs)
     own = next((name for name in names.outputs if name in OWN_OUTPUTS), None)
     if own is not None:
         raise ValueError(
@@ -159,11 +149,7 @@ def batches_of(inputs: Mapping[str, Any]) -> set[int]:
 
 
 def batch_of(encoder: Any, step: Any, width: int) -> int | None:
-    """How many rows are decoded at a time where the encoder or the step takes one batch only, else None.
-
-    Raises:
-        ValueError: If the step does not take the encoder's batch, W times.
-    """
+    """Return the number of rows decoded at a time if the encoder or the step takes one batch only, else None."""
     of_encoder, of_step = batches_of(inputs_of(encoder, "encoder")), batches_of(inputs_of(step))
     batches = {width * size for size in of_encoder} | of_step
     if len(batches) > 1 or any(size % width for size in batches):

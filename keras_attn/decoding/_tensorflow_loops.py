@@ -65,16 +65,11 @@ def _shapes(specs: Specs) -> dict[str, tf.TensorShape]:
 
 
 def run_as_program(method: Any, inputs: Tensors, count: Any, shapes: dict[str, Shape]) -> Tensors:
-    """Calls a method of a layer as a program, traced once for all sizes: its loops would take fifty times as long.
+    """Call a method of a layer as a program, traced once for all sizes: its loops would take fifty times as long.
 
-    It is traced anew where it would compute with others than the variables that it was traced with: those of a
-    quantized layer, or the values that a stateless scope puts in their place.
-
-    Args:
-        method: It takes tensors by name and a number of rows.
-        inputs: The tensors.
-        count: The number of rows.
-        shapes: The shapes of the tensors by name, with None for each size that may change.
+    The method takes tensors by name and a number of rows; `shapes` have None for each size that may change. It is
+    traced anew where it would compute with other variables than those that it was traced with: those of a quantized
+    layer, or the values that a stateless scope puts in their place.
     """
     layer, scope = method.__self__, stateless_scope()
     of = (*(id(variable) for variable in layer.variables), *((name, dtype_of(x)) for name, x in inputs.items()))

@@ -89,9 +89,9 @@ def from_state(
     _check_plain(layer)
     parts = [Part(entry, values[key][0], array_of(*values[key])) for entry, key in keys.items()]
     sizes = sizes_of(layer, layout, parts)
-    free = () if layer.built else OF_INPUTS
+    expected = sizes if layer.built else {name: size for name, size in sizes.items() if name not in OF_INPUTS}
     for part in parts:
-        check_shape(part, {name: size for name, size in sizes.items() if name not in free}, source)
+        check_shape(part, expected, source)
     if isinstance(layer, AttentionCell):
         check_inputs_beside_memory(sizes)
     weights = layout.weights({part.entry.names[0]: part.array for part in parts}, sizes)
@@ -114,14 +114,12 @@ def _layouts_of(layer: Any, source: str) -> tuple[Layout, ...]:
 
 
 def _choose(layouts: tuple[Layout, ...], values: Mapping[str, Any]) -> tuple[Layout, dict[Entry, str]]:
-    """The first of the layouts with the most entries there, and the names of these."""
-
-    def entries_in(layout: Layout) -> dict[Entry, str]:
-        names = ((entry, next((name for name in entry.names if name in values), None)) for entry in layout.entries)
-        return {entry: name for entry, name in names if name is not None}
-
-    layout = max(layouts, key=lambda layout: len(entries_in(layout)))
-    return layout, entries_in(layout)
+    """Return the first of the layouts with the most entries in a state, and the names of these entries there."""
+    present = []
+    for layout in layouts:
+        names = {entry: [name for name in entry.names if name in values] for entry in layout.entries}
+        present.append((layout, {entry: there[0] for entry, there in names.items() if there}))
+    return max(present, key=lambda pair: len(pair[1]))
 
 
 def _check_names(

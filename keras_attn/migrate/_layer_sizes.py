@@ -8,6 +8,7 @@ from .._layers.additive import AdditiveAttention
 from .._layers.bilinear import BilinearAttention
 from .._layers.multi_head import MultiHeadAttention
 from .._recurrent.cell import AttentionCell
+from .._shapes import shapes_agree
 from ._cell_layouts import recurrent_sizes
 from ._layouts import Array, Entry, Layout
 
@@ -85,8 +86,4 @@ def check_shape(part: Part, sizes: Mapping[str, int], source: str) -> None:
 
 
 def _fits(shape: tuple[int, ...], expected: list[int | None]) -> bool:
-    return (
-        len(shape) == len(expected)
-        and 0 not in shape
-        and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
-    )
+    return 0 not in shape and shapes_agree(shape, tuple(expected))

@@ -17,37 +17,23 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of a state.
+    """One array of a state."""
 
-    Attributes:
-        names: Its name, and others that it may have.
-        axes: The size of each axis; `H*K` is a product.
-        to: The variable of ours that it becomes; of several, each gets an equal share of the first axis.
-        turn: Makes the array as we store it of the array (or the share) as it is stored there.
-        optional: Whether a state may lack it.
-    """
-
-    names: tuple[str, ...]
-    axes: tuple[str, ...]
-    to: tuple[str, ...]
-    turn: Callable[[Array], Array]
-    optional: bool = False
+    names: tuple[str, ...]  # alternatives, the usual one first
+    axes: tuple[str, ...]  # the size of each axis; `H*K` is a product
+    to: tuple[str, ...]  # the variables of our layer; of several, each gets an equal share of the first axis
+    turn: Callable[[Array], Array]  # from the array (or the share) as stored there to ours
+    optional: bool = False  # whether a state may lack it
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The arrays of one kind of layer of one source.
+    """The arrays of one kind of layer of one source."""
 
-    Attributes:
-        origin: What the layer is called there.
-        entries: Its arrays.
-        equal: Sizes that are one and the same there, and need not be so here.
-        complete: Makes the weights that no entry makes, or that several make together.
-    """
-
-    origin: str
+    origin: str  # the name of the layer there
     entries: tuple[Entry, ...]
-    equal: tuple[str, ...] = ()
+    equal: tuple[str, ...] = ()  # sizes that are equal there, and need not be equal in our layer
+    # Makes the weights that no entry makes, or that several make together.
     complete: Callable[[Weights, Sizes], Weights] = lambda weights, sizes: weights
 
     def weights(self, arrays: Weights, sizes: Sizes) -> Weights:
@@ -60,13 +46,8 @@ class Layout:
         return self.complete(weights, sizes)
 
 
-def as_it_is(array: Array) -> Array:
-    """The array."""
-    return array
-
-
 def entry_of(
-    names: str, axes: str, to: str, turn: Callable[[Array], Array] = as_it_is, *, optional: bool = False
+    names: str, axes: str, to: str, turn: Callable[[Array], Array] = np.asarray, *, optional: bool = False
 ) -> Entry:
     """An entry, its names, axes and variables written with spaces between."""
     return Entry(tuple(names.split()), tuple(axes.split()), tuple(to.split()), turn, optional)
