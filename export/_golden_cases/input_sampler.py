@@ -245,18 +245,6 @@ def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
     return assigned is None or not np.array_equal(before, assigned)
 
 
-def is_same_model(found: Arrays, expected: Arrays) -> bool:
-    """Tell whether a clone of a model gives its outputs, but for what another order of their sums does."""
-
-    def same(one: np.ndarray, other: np.ndarray) -> bool:
-        if other.dtype.kind != "f":
-            return one.dtype == other.dtype and np.array_equal(one, other)
-        largest = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
-        return one.dtype == other.dtype and alike(one, other, rtol=1e-5, atol=1e-6 * largest)
-
-    return all(same(found[name], array) for name, array in expected.items())
-
-
 def _same_again(first: Any, second: Any) -> bool:
     """Tell whether a computation gave the same twice, but for the order in which threads added up."""
     return alike(*map(keras.ops.convert_to_numpy, (first, second)), rtol=1e-3, atol=1e-5)

@@ -18,8 +18,10 @@ from keras_attn_export._signature.signature import model_signature
 def way(request, monkeypatch):
     """However small the model is."""
     monkeypatch.setattr(perturbed_runs, "WORTH_A_GRAPH", np.inf if request.param == "one by one" else 0)
-    as_graph, graphs = perturbed_runs._as_graph, []
-    monkeypatch.setattr(perturbed_runs, "_as_graph", lambda *given: graphs.append(as_graph(*given)) or graphs[-1])
+    graph_runner, graphs = perturbed_runs._graph_runner, []
+    monkeypatch.setattr(
+        perturbed_runs, "_graph_runner", lambda *given: graphs.append(graph_runner(*given)) or graphs[-1]
+    )
     yield
     # what is left of lost digits is another in a graph
     lost_digits = "cancel" in request.node.name and "Traced" not in request.node.name
