@@ -12,7 +12,7 @@ from .._format.names import Arrays
 from .._options import Options
 from .._signature.signature import Signature
 from .axis_groups import Axis, Group, apart_sizes, find_groups
-from .input_sampler import NAN, Drawer, Problem
+from .trial_runs import NAN, RunFailure, TrialRuns
 
 BATCH = "batch"
 BATCH_SIZE = 3
@@ -59,7 +59,7 @@ def named_axes(shapes: Shapes) -> Iterator[tuple[Axis, str]]:
         yield from (((name, axis), symbol) for axis, symbol in enumerate(shape) if isinstance(symbol, str))
 
 
-def name_axes(signature: Signature, given: Arrays, drawer: Drawer, options: Options) -> Axes:
+def name_axes(signature: Signature, given: Arrays, runs: TrialRuns, options: Options) -> Axes:
     """Return the inputs' shapes with names for dynamic axes, and sizes by name on which the model runs.
 
     A name is the first input's that has the axis: `keys_length` for axis 1 of `keys`, `image_axis_2` beyond it. Axes
@@ -70,26 +70,26 @@ def name_axes(signature: Signature, given: Arrays, drawer: Drawer, options: Opti
     Args:
         signature: The model's inputs.
         given: Samples by input name; their sizes are tried first.
-        drawer: Runs the Keras model.
+        runs: Runs the Keras model.
         options: Which axes shall not be dynamic.
 
     Raises:
         InputError: Keras cannot run the model on any size tried, or on those of static axes; or a name is unknown.
     """
     free = _free_axes(signature)
-    base = _base_sizes(signature, free, given, drawer)
-    groups = sorted(_groups(signature, free, base, given, drawer), key=lambda group: free.index(_first(group, free)))
+    base = _base_sizes(signature, free, given, runs)
+    groups = sorted(_groups(signature, free, base, given, runs), key=lambda group: free.index(_first(group, free)))
     named = [(_name(_first(group, free), group, groups), group) for group in groups]
     varying = {name: group for name, group in named if _is_dynamic(group, base)}
     found = Axes(
         shapes=_shapes(signature, varying, base),
         base={name: base[group.axes[0]] for name, group in varying.items()},
-        apart=_apart(varying, base, drawer),
+        apart=_apart(varying, base, runs),
         multiples={name: group.step for name, group in varying.items() if group.step not in (None, 1)},
         static={name: _why(group) for name, group in named if name not in varying},
         fixed={axis: base[axis] for name, group in named if name not in varying for axis in group.axes},
     )
-    return _with_static(found, options, given, drawer)
+    return _with_static(found, options, given, runs)
 
 
 def _free_axes(signature: Signature) -> list[Axis]:
@@ -110,7 +110,7 @@ def _batch_axes(free: Iterable[Axis], given: Arrays) -> list[Axis]:
     return first if len({given[name].shape[0] for name, _ in first if name in given}) <= 1 else []
 
 
-def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: Drawer) -> dict[Axis, int]:
+def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, runs: TrialRuns) -> dict[Axis, int]:
     """Return sizes on which the model gives numbers: the samples' own, or the first of a few lengths that works."""
     batch = _batch_axes(free, given)
     sampled = {given[name].shape[axis] for name, axis in free if name in given and axis > 0}
@@ -123,21 +123,21 @@ def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: D
             candidates.append(sizes)
     # A layer may not support inference or declare a wrong shape. If no size is accepted (with samples, the candidates
     # have the sizes of the samples), only runs of Keras decide.
-    drawer.infers_shapes = any(drawer.positions(sizes) is not None for sizes in candidates)
+    runs.infers_shapes = any(runs.positions(sizes) is not None for sizes in candidates)
 
     def scarcity(sizes: dict[Axis, int]) -> float:
-        positions = None if LONGEST in sizes.values() else drawer.positions(sizes)
+        positions = None if LONGEST in sizes.values() else runs.positions(sizes)
         return math.inf if positions is None else -sum(min(MIN_POSITIONS, size) for size in positions)
 
-    first = drawer.positions(candidates[0])
+    first = runs.positions(candidates[0])
     if not sampled and (first is None or min(first, default=MIN_POSITIONS) < MIN_POSITIONS):
         # At such sizes a strided convolution reads mostly padding, so most of its kernel is untested.
         candidates.sort(key=scarcity)
-    problems: list[Problem] = []
+    problems: list[RunFailure] = []
     for sizes in candidates:
-        if LONGEST in sizes.values() and {problem.said for problem in problems} == {NAN}:
+        if LONGEST in sizes.values() and {problem.message for problem in problems} == {NAN}:
             break  # NaN at all shorter lengths: a longer input will not help
-        if (found := drawer.problem(sizes)) is None:
+        if (found := runs.failure(sizes)) is None:
             return sizes
         problems.append(found)
     raise InputError(
@@ -164,13 +164,13 @@ def _sizes(signature: Signature, free: list[Axis], given: Arrays, length: int, l
 
 
 def _groups(
-    signature: Signature, free: list[Axis], base: dict[Axis, int], given: Arrays, drawer: Drawer
+    signature: Signature, free: list[Axis], base: dict[Axis, int], given: Arrays, runs: TrialRuns
 ) -> list[Group]:
     """Return the groups of all free axes, the batch first."""
 
     def problem(changed: Mapping[Axis, int]) -> str | None:
-        found = drawer.problem({**base, **changed})
-        return None if found is None else found.said
+        found = runs.failure({**base, **changed})
+        return None if found is None else found.message
 
     batch = tuple(_batch_axes(free, given))
     if batch and problem({axis: base[axis] + 1 for axis in batch}) is None:
@@ -214,17 +214,17 @@ def _shapes(signature: Signature, varying: Mapping[str, Group], base: Mapping[Ax
     return shapes
 
 
-def _apart(varying: Mapping[str, Group], base: Mapping[Axis, int], drawer: Drawer) -> dict[str, int]:
+def _apart(varying: Mapping[str, Group], base: Mapping[Axis, int], runs: TrialRuns) -> dict[str, int]:
     """Return sizes by name, none of which equals another, or the nearest to that on which the model runs."""
     groups = list(varying.values())
     near = {axis: group.other for group in groups for axis in group.axes if group.other is not None}
     for sizes in (apart_sizes(groups, base), near):
-        if drawer.problem({**base, **sizes}) is None:
+        if runs.failure({**base, **sizes}) is None:
             return {name: sizes[group.axes[0]] for name, group in varying.items()}
     return {name: base[group.axes[0]] for name, group in varying.items()}
 
 
-def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) -> Axes:
+def _with_static(axes: Axes, options: Options, given: Arrays, runs: TrialRuns) -> Axes:
     """Return the axes with some of them static, at the size that was asked for, or the samples', or the base's."""
     if unknown := sorted(set(options.static_axes) - set(axes.base)):
         raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")
@@ -258,6 +258,6 @@ def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) ->
         static={**axes.static, **reasons},
         fixed={**axes.fixed, **fixed},
     )
-    if reasons and (problem := drawer.problem(found.sizes(found.base))) is not None:
+    if reasons and (problem := runs.failure(found.sizes(found.base))) is not None:
         raise InputError(f"{problem.sentence}, with static axes {dict(options.static_axes)}.")
     return found

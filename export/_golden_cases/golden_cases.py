@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._format.names import Case
 from .._signature.signature import InputSpec
-from .dynamic_axes import Shapes
+from .dynamic_axes import Shapes, named_axes
 from .special_values import Trial
 
+LONG = "long"  # the case that reaches the large form of attention
+NOT_RUN = "not run"
 Sizes = dict[str, int]
 
 
@@ -46,6 +48,18 @@ class Cases:
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     drawn: tuple[str, ...] = ()
     nan_texts: dict[str, list[str]] = field(default_factory=dict)
+
+    def append(self, case: Case) -> None:
+        """Append a case, with its sizes."""
+        self.cases.append(case)
+        self.sizes.append({symbol: case.inputs[name].shape[axis] for (name, axis), symbol in named_axes(self.axes)})
+
+    def drop(self, names: Collection[str], reason: str) -> None:
+        """Move cases to the refused ones."""
+        numbers = [number for number, case in enumerate(self.cases) if case.name not in names]
+        self.refused |= {case.name: reason for case in self.cases if case.name in names}
+        self.cases = [self.cases[number] for number in numbers]
+        self.sizes = [self.sizes[number] for number in numbers]
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""

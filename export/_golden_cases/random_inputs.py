@@ -85,6 +85,13 @@ def normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:
     return rng.standard_normal(shape)
 
 
+def normal_around(shape: Shape, rng: np.random.Generator, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Return floats of a normal distribution with mean and deviation, if these broadcast to the shape."""
+    drawn = normal(shape, rng)
+    scaled = drawn * deviation + mean
+    return scaled if scaled.shape == drawn.shape else drawn
+
+
 def normal_with_padding(shape: Shape, rng: np.random.Generator, fill: float) -> np.ndarray:
     """Return floats of a normal distribution, of shape (B, T, ...); some rows end with steps full of `fill`."""
     drawn = normal(shape, rng)

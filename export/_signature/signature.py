@@ -75,6 +75,12 @@ class Signature:
         """Whether the model says of its inputs which axes are dynamic: it is no subclass with a `call` of its own."""
         return self.functional is not None
 
+    @property
+    def input_tensors(self) -> dict[str, Any]:
+        """The input tensors of a functional model by name; none of a subclass."""
+        tensors = [] if self.functional is None else self.functional.inputs
+        return dict(zip((spec.name for spec in self.inputs), tensors, strict=self.is_functional))
+
     @cached_property
     def layers(self) -> list[Any]:
         """The model and all layers within it, at any depth."""

@@ -10,7 +10,8 @@ from keras import layers, ops
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import InputError
 from keras_attn_export._golden_cases import case_generation as golden_cases_module
-from keras_attn_export._golden_cases.long_sequence_cases import EVERY_KEY, LONG
+from keras_attn_export._golden_cases.case_generation import EVERY_KEY
+from keras_attn_export._golden_cases.golden_cases import LONG
 from keras_attn_export._thresholds import LARGE, From
 
 
