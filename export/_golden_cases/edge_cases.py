@@ -1,10 +1,12 @@
-"""Inputs of golden cases for full vocabularies, unusual padding, close choices, empty caches and long sequences."""
+"""Golden cases for large values, unusual padding, full vocabularies, close choices, empty caches and long sequences."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -12,19 +14,26 @@ import numpy as np
 from keras_attn import AdditiveAttention, AttentionPooling
 
 from .._array_comparison import alike
+from .._errors import InputError
 from .._format.names import Arrays, Case
 from .._private_api.builtin_attention import WITH_HEADS, WITHOUT_HEADS
 from .._thresholds import LARGE as LARGE_FORMS
 from .dynamic_axes import BATCH, Axes, named_axes
+from .golden_cases import LARGE, LONG, NOT_RUN, POISONED, Cases, Run
 from .input_generators import InputGenerator
-from .random_inputs import Ids, every, filled, padded_elsewhere
+from .random_inputs import Ids, padded_elsewhere
+from .trial_runs import InputSampler
 
+EVERY_KEY = "long, every key"
+EMPTY_CACHE = "empty cache"
+STATIC_CASES = 5  # of a model without a dynamic axis, whose sizes give one only
 MAX_VOCABULARY = 4096  # rows of the largest vocabulary of which every row is looked up
 CHOICES = 4096  # integers or booleans in the case of many rows
 SEARCH_FACTOR = 4  # times as many rows are drawn for it, of which those with the closest choices are taken
 PERTURBATIONS = (0.05, 0.3)  # relative, of the floats that show which choices are close
 MAX_WORK = 2**24  # numbers between input and output, roughly
 MAX_NUMBERS = 2**21  # in an array of the case of many rows
+MAX_LONG_NUMBERS = 2**23  # in an array of the long cases
 LONG_ROWS = 2
 FEW_UNITS = 8
 ATTENTION = (AttentionPooling, *WITH_HEADS, *WITHOUT_HEADS)
@@ -32,6 +41,91 @@ ADDITIVE = (AdditiveAttention, keras.layers.AdditiveAttention)
 
 Generators = Mapping[str, InputGenerator]
 DrawRows = Callable[[int], Arrays]  # of that many rows, or of as many as there must be
+
+
+class CaseSpec(NamedTuple):
+    """A golden case to add: its inputs, `None` if the case does not apply, and whether its outputs may be NaN."""
+
+    name: str
+    draw: Callable[[], Arrays | None]
+    allow_degenerate: bool = False
+
+
+@dataclass(frozen=True)
+class CaseInputs:
+    """Inputs of golden cases, for sizes by name."""
+
+    generators: Generators
+    sampler: InputSampler
+    axes: Axes
+
+    def draw(self, sizes: Mapping[str, int], lengths: str = "mixed") -> Arrays:
+        """Return inputs of these sizes, with a pattern of lengths."""
+        return self.sampler.inputs(self.axes.sizes(sizes), lengths)
+
+    def draw_rows(self, rows: int, lengths: str = "full") -> Arrays:
+        """Return inputs of `rows` rows, if the batch is dynamic."""
+        base = self.axes.base
+        return self.draw(base | ({BATCH: rows} if BATCH in base else {}), lengths)
+
+
+def edge_cases(
+    inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None, widest: int, lengths: Sequence[int]
+) -> Iterator[CaseSpec]:
+    """Yield edge cases, each of which must be added to `golden` before the next one.
+
+    Args:
+        inputs: Draws inputs.
+        golden: The cases so far.
+        run: Runs the model.
+        graph: Runs the traced graph of the model.
+        widest: The largest number of values that the model computes for one of its positions, roughly.
+        lengths: The numbers of positions from which a call of a layer may take the large form, largest first.
+    """
+    generators, axes, draw_rows = inputs.generators, inputs.axes, inputs.draw_rows
+    draw = partial(inputs.draw, axes.apart)
+    yield CaseSpec(LARGE, lambda: magnified(inputs.sampler.floats, draw()))
+    yield CaseSpec(POISONED, lambda: poisoned(generators, draw()))
+    yield CaseSpec("padding elsewhere", lambda: with_padding_elsewhere(generators, draw()))
+    is_sampled = golden.cases[0].name == "samples"
+    for number in range(2, STATIC_CASES + 1) if not axes.base and not is_sampled else ():
+        yield CaseSpec(f"again {number}", draw)
+    yield CaseSpec("every id", lambda: with_every_id(generators, golden.cases, draw_rows))
+    yield CaseSpec("every text", lambda: with_every_text(generators, draw_rows))
+    yield CaseSpec("empty text", lambda: _if_graph_runs(graph, with_empty_texts(generators, draw())), True)
+    rows = rows_for_choices(golden.cases[0], widest)
+    if BATCH in axes.base and rows:
+        draw_mixed = partial(draw_rows, lengths="mixed")
+        yield CaseSpec("many rows", lambda: with_close_choices(generators, rows, draw_mixed, run))
+    if growing := _growing_axes(axes, golden.cases):
+        yield CaseSpec(EMPTY_CACHE, partial(inputs.draw, axes.apart | dict.fromkeys(growing, 0)), True)
+    yield from _long_cases(inputs, golden, lengths)
+
+
+def _if_graph_runs(graph: Run | None, inputs: Arrays | None) -> Arrays | None:
+    """Return inputs that the graph of the model takes too, or raise: of others no file can be compared."""
+    if graph is not None and inputs is not None:
+        graph(inputs)
+    return inputs
+
+
+def _long_cases(inputs: CaseInputs, golden: Cases, lengths: Sequence[int]) -> Iterator[CaseSpec]:
+    """Yield cases of the largest of these lengths that the model takes, with padding and without."""
+    sized = [(length, sizes) for length in lengths if (sizes := _long_sizes(length, inputs.axes)) is not None]
+    for length, sizes in sized:
+        yield CaseSpec(LONG, partial(_draw_long, inputs, golden, sizes))
+        if golden.cases[-1].name == LONG:
+            fewer = [(f"{EVERY_KEY} of fewer", sized[-1][1])] if length > lengths[-1] else []
+            for name, chosen in [(EVERY_KEY, sizes), *fewer]:
+                full = partial(inputs.draw, chosen, "full")
+                yield CaseSpec(name, lambda full=full: with_every_key(inputs.generators, full()))  # type: ignore[misc]
+            return
+
+
+def _draw_long(inputs: CaseInputs, golden: Cases, sizes: Mapping[str, int]) -> Arrays:
+    if (numbers := golden.numbers_at(sizes)) > MAX_LONG_NUMBERS:
+        raise InputError(f"{NOT_RUN}: {numbers:,} numbers, too many for a bundle")
+    return inputs.draw(sizes)
 
 
 def magnified(names: Sequence[str], inputs: Arrays) -> Arrays | None:
@@ -109,20 +203,21 @@ def with_every_id(generators: Generators, cases: Sequence[Case], draw: DrawRows)
     numbers = max(row[name] * largest / cases[0].inputs[name].size for name in unseen)  # in a row, about
     inputs = draw(max(1, min(rows, int(MAX_NUMBERS / max(numbers, 1)))))
     inputs |= {name: np.ones_like(inputs[name]) for name in masks}
-    return inputs | {name: filled(inputs[name].shape, ids).astype(inputs[name].dtype) for name, ids in unseen.items()}
+    return inputs | {
+        name: np.resize(ids, inputs[name].shape).astype(inputs[name].dtype) for name, ids in unseen.items()
+    }
 
 
 def _left(name: str, ids: Ids, seen: Sequence[Arrays]) -> np.ndarray:
     if len(ids.dealt) > MAX_VOCABULARY:
         return np.empty(0, np.int64)
-    return every(ids, np.concatenate([np.empty(0), *(inputs[name].ravel() for inputs in seen)]))
+    return np.setdiff1d(ids.dealt, np.concatenate([np.empty(0), *(inputs[name].ravel() for inputs in seen)]))
 
 
 def rows_for_choices(case: Case, widest: int) -> int:
     """Return the number of rows in which a slightly wrong choice shows: 0 if no output is an integer or boolean.
 
     A wrong score shows in any row; the integer or boolean that the score decides only in rows with close scores.
-    `widest` is the largest number of values that the model computes for one of its positions.
     """
     chosen = [max(output.size // max(len(output), 1), 1) for output in case.outputs.values() if _is_discrete(output)]
     if not chosen:
@@ -173,7 +268,7 @@ def _is_discrete(output: np.ndarray) -> bool:
     return output.ndim > 0 and output.dtype.kind != "f"
 
 
-def growing_axes(axes: Axes, cases: Sequence[Case]) -> set[str]:
+def _growing_axes(axes: Axes, cases: Sequence[Case]) -> set[str]:
     """Return the names of axes along which an output is an input with more appended, in every case."""
     named = [(name, axis, symbol) for (name, axis), symbol in named_axes(axes.shapes) if symbol != BATCH]
     outputs = list(cases[0].outputs)
@@ -213,7 +308,7 @@ def _units(layer: Any) -> int:
     return FEW_UNITS if scale is None else int(scale.shape[0])
 
 
-def long_sizes(length: int, axes: Axes) -> dict[str, int] | None:
+def _long_sizes(length: int, axes: Axes) -> dict[str, int] | None:
     """Return sizes by name at which sequences have at least `length` positions; `None` if no input is a sequence.
 
     A sequence has one dynamic axis beside the batch. An image of that size would be too large.

@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._format.names import Case
+from .._format.names import Arrays, Case
 from .._signature.signature import InputSpec
 from .dynamic_axes import Shapes, named_axes
-from .special_values import Trial
 
+LARGE = "large values"  # scores reach 1e4
+POISONED = "poisoned padding"
 LONG = "long"  # the case that reaches the large form of attention
 NOT_RUN = "not run"
+FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
+
 Sizes = dict[str, int]
+Run = Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A special value in one row of an input.
+
+    Attributes:
+        input: The input.
+        value: The integer, or the kind of value.
+        row: Its index in the batch.
+    """
+
+    input: str
+    value: int | str
+    row: int
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the value is an integer near usual integers."""
+        return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
 
 
 @dataclass
@@ -53,13 +77,6 @@ class Cases:
         """Append a case, with its sizes."""
         self.cases.append(case)
         self.sizes.append({symbol: case.inputs[name].shape[axis] for (name, axis), symbol in named_axes(self.axes)})
-
-    def drop(self, names: Collection[str], reason: str) -> None:
-        """Move cases to the refused ones."""
-        numbers = [number for number, case in enumerate(self.cases) if case.name not in names]
-        self.refused |= {case.name: reason for case in self.cases if case.name in names}
-        self.cases = [self.cases[number] for number in numbers]
-        self.sizes = [self.sizes[number] for number in numbers]
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""

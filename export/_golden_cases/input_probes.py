@@ -15,7 +15,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,7 @@ PREPROCESSING = (
 )
 
 Value = int | str
+Probe = Callable[[tuple[int, ...]], "list[_TableLookup] | None"]  # of a value for each input
 Observe = Callable[[Any, Any], Any]  # of a layer and its inputs; returns the inputs to call the layer with
 
 
@@ -116,43 +117,27 @@ def embedding_inputs(signature: Signature, samples: Arrays) -> EmbeddingInputs:
     """Return the values that each input without a sample may hold to stay within every `Embedding` that reads it."""
     tables = [layer for layer in signature.layers if isinstance(layer, keras.layers.Embedding)]
     numeric = [spec for spec in signature.inputs if spec.dtype not in ("bool", STRING) and spec.name not in samples]
-    for length in _probe_lengths(signature.inputs, samples) if tables and numeric else ():
-        probe = _EmbeddingProbe(signature, samples, tables, length)
-        lookups = probe.lookups("", 1, 1)
+    free = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
+    sampled = {samples[name].shape[axis] for name, axis in free if name in samples and axis > 0}
+    for length in dict.fromkeys((*sorted(sampled), *PROBE_LENGTHS)) if tables and numeric else ():
+        probe: Probe = functools.cache(partial(_lookups, signature, samples, tables, length))
+        lookups = probe((1,) * len(signature.inputs))
         if lookups is not None:
             reached = {id(lookup.table) for lookup in lookups}
-            ids = {spec.name: ids for spec in numeric if (ids := _id_range(spec, probe)) is not None}
+            ids = {spec.name: ids for spec in numeric if (ids := _id_range(spec, signature.inputs, probe)) is not None}
             return EmbeddingInputs(ids, frozenset(table.input_dim for table in tables if id(table) not in reached))
     return EmbeddingInputs({}, frozenset(table.input_dim for table in tables))
 
 
-def _probe_lengths(specs: Iterable[InputSpec], samples: Arrays) -> list[int]:
-    free = [(spec.name, axis) for spec in specs for axis, size in enumerate(spec.shape) if size is None]
-    sampled = {samples[name].shape[axis] for name, axis in free if name in samples and axis > 0}
-    return list(dict.fromkeys((*sorted(sampled), *PROBE_LENGTHS)))
-
-
-@dataclass(frozen=True)
-class _EmbeddingProbe:
-    """Probe runs of a model with free axes of one length, with a cache."""
-
-    signature: Signature
-    samples: Arrays
-    tables: Sequence[Any]
-    length: int
-    _cache: dict[tuple[int, ...], list[_TableLookup] | None] = field(default_factory=dict)
-
-    def lookups(self, name: str, value: int, others: int) -> list[_TableLookup] | None:
-        """Return all lookups with `value` in one input and `others` in the other ones; `None` if a layer raises."""
-        values = {spec.name: value if spec.name == name else others for spec in self.signature.inputs}
-        key = tuple(values.values())
-        if key not in self._cache:
-            lookups: list[_TableLookup] = []
-            unsampled = {input_: number for input_, number in values.items() if input_ not in self.samples}
-            observe = partial(_record_lookup, lookups)
-            runs = _probe(self.signature, self.samples, self.length, unsampled, self.tables, observe)
-            self._cache[key] = lookups if runs else None
-        return self._cache[key]
+def _lookups(
+    signature: Signature, samples: Arrays, tables: Sequence[Any], length: int, values: tuple[int, ...]
+) -> list[_TableLookup] | None:
+    """Return all lookups of a run on `values`, one for each input without a sample; `None` if a layer raises."""
+    pairs = zip(signature.inputs, values, strict=True)
+    unsampled = {spec.name: value for spec, value in pairs if spec.name not in samples}
+    lookups: list[_TableLookup] = []
+    has_run = _probe(signature, samples, length, unsampled, tables, partial(_record_lookup, lookups))
+    return lookups if has_run else None
 
 
 def _record_lookup(lookups: list[_TableLookup], table: Any, inputs: Any) -> Any:
@@ -166,28 +151,27 @@ def _record_lookup(lookups: list[_TableLookup], table: Any, inputs: Any) -> Any:
     return keras.ops.convert_to_tensor(np.clip(indices, 0, table.input_dim - 1).astype(array.dtype))
 
 
-def _id_range(spec: InputSpec, probe: _EmbeddingProbe) -> Ids | None:
+def _id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) -> Ids | None:
     """Return the values that an input may hold; `None` if no `Embedding` is seen to read the input."""
     is_float = not np.issubdtype(spec.dtype, np.integer)
-    ranges = (_id_range_of_probe(spec, probe, *values) for values in (PROBES[:1] if is_float else PROBES))
-    return next((ids for ids in ranges if ids is not None), None)
-
-
-def _id_range_of_probe(spec: InputSpec, probe: _EmbeddingProbe, others: int, first: int) -> Ids | None:
-    before, after = (probe.lookups(spec.name, value, others) for value in (first, first + 1))
-    if before is None or after is None or not _have_same_tables(before, after):
-        return None
-    is_float = not np.issubdtype(spec.dtype, np.integer)
-    ranges = [_valid_range(first, *pair, exact=is_float) for pair in zip(before, after, strict=True)]
-    reached = {number: ids for number, ids in enumerate(ranges) if ids is not None}
-    if not reached:
-        return None
     limits = [] if is_float else [Ids(int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max))]
-    ids = functools.reduce(Ids.__and__, [*reached.values(), *limits])
-    if ids.low > ids.high:
-        return None
-    ends = (probe.lookups(spec.name, end, others) for end in (ids.low, ids.high))
-    return ids if all(_are_within(lookups, reached) for lookups in ends) else None
+    for others, first in PROBES[:1] if is_float else PROBES:
+        lookups = partial(_lookups_of_value, probe, specs, spec, others)
+        before, after = lookups(first), lookups(first + 1)
+        if before is None or after is None or not _have_same_tables(before, after):
+            continue
+        ranges = [_valid_range(first, *pair, exact=is_float) for pair in zip(before, after, strict=True)]
+        reached = {number: ids for number, ids in enumerate(ranges) if ids is not None}
+        ids = functools.reduce(Ids.__and__, [*reached.values(), *limits]) if reached else Ids(1, 0)
+        if ids.low <= ids.high and all(_are_within(lookups(end), reached) for end in (ids.low, ids.high)):
+            return ids
+    return None
+
+
+def _lookups_of_value(
+    probe: Probe, specs: Sequence[InputSpec], spec: InputSpec, others: int, value: int
+) -> list[_TableLookup] | None:
+    return probe(tuple(value if other is spec else others for other in specs))
 
 
 def _have_same_tables(first: list[_TableLookup], second: list[_TableLookup]) -> bool:

@@ -113,13 +113,3 @@ def resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
     for axis, size in enumerate(shape):
         sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")
     return sample
-
-
-def every(ids: Ids, seen: np.ndarray) -> np.ndarray:
-    """Return the ids that are not among those seen."""
-    return np.setdiff1d(np.arange(ids.dealt.start, ids.dealt.stop), seen)
-
-
-def filled(shape: Shape, ids: np.ndarray) -> np.ndarray:
-    """Return an array of ids, as many of them as there is room for, repeated where there is more."""
-    return np.resize(ids, math.prod(shape)).reshape(shape)

@@ -6,49 +6,64 @@ as Keras gives finite numbers for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
-from .._format.names import Arrays
+from .._format.names import Arrays, Case
+from .dynamic_axes import BATCH
+from .edge_cases import CaseInputs
+from .golden_cases import FIRST_LARGE, Cases, Run, Trial
 from .input_generators import InputGenerator
 
 SPECIAL = "special values"
 TIES, ZERO = "ties and zeros", "zero"
 SMALL = (0, -1, -7)
-FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
 BEYOND_FLOAT32 = 2**24 + 1
+MAX_STATIC_CASES = 5  # of each input, for a model with a fixed batch
 MAX_ROWS, MAX_CHEAP_NUMBERS = 40, 2**16  # rows, or more if all rows together have fewer numbers
 
 Value = int | str
-Run = Callable[[Arrays], Arrays]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A value in one place of an input, of which there is one row.
+def special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None) -> Iterator[tuple[Case, list[Trial]]]:
+    """Yield a case with values that break operators, one value in each row.
 
-    Attributes:
-        input: The input.
-        value: The integer, or the kind of value.
-        row: Its index in the batch.
+    If the batch size is fixed, each value gets a case of its own. Values that Keras or its graph refuses are left out.
     """
+    first, axes = golden.cases[0].inputs, inputs.axes
+    has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
+    values = _special_values(inputs.generators, first)
+    trials = [Trial(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
+    rows = {BATCH: _distinct_size(len(trials) + 1, axes.apart)} if has_rows else {}
+    arrays = outputs_or_none(lambda sizes: inputs.draw(sizes, "full"), axes.apart | rows) if trials else None
+    if arrays is None:
+        return
+    groups = [finite_trials(group, arrays, run) for group in ([trials] if has_rows else [[trial] for trial in trials])]
+    if graph is not None:
+        groups = [runnable_trials(group, arrays, graph) for group in groups]
+    if not has_rows:
+        groups = [[trial] for trial in few_of_each([trial for group in groups for trial in group], MAX_STATIC_CASES)]
+    for number, group in enumerate(filter(None, groups), 1):
+        changed = with_trials(arrays, group)
+        outputs = outputs_or_none(run, changed)
+        if outputs is None:
+            return
+        yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, changed, outputs), group
 
-    input: str
-    value: Value
-    row: int
 
-    @property
-    def is_near(self) -> bool:
-        """Whether it is an integer near those that are usual."""
-        return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
+def _distinct_size(size: int, others: Mapping[str, int]) -> int:
+    """Return a size, or the next larger, that no other axis has: Keras may take two that are equal for one."""
+    taken = {other for symbol, other in others.items() if symbol != BATCH}
+    return next(larger for larger in itertools.count(size) if larger not in taken)
 
 
-def special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) -> list[tuple[str, Value]]:
+def _special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) -> list[tuple[str, Value]]:
     """Return the values to try of each input, by name: as many as cost little, and as many of each input."""
     values = {name: dict.fromkeys(_values(generator, inputs[name])) for name, generator in generators.items()}
     fitting = {name: [*filter(partial(_fits, inputs[name].dtype), of_input)] for name, of_input in values.items()}
@@ -143,7 +158,7 @@ def runnable_trials(
     return [trial for one in trials for trial in runnable_trials([one], inputs, run, is_right)]
 
 
-def outputs_or_none(run: Run, inputs: Arrays) -> Arrays | None:
+def outputs_or_none(run: Callable[[Any], Arrays], inputs: Any) -> Arrays | None:
     """Return the outputs of a model, or `None` if the model refuses the inputs."""
     try:
         return run(inputs)

@@ -1,4 +1,4 @@
-"""Run a model on inputs of trial sizes, and detect failures.
+"""Draw inputs of given sizes, run a model on them, and detect failures.
 
 TensorFlow's eager kernels do not check 'valid' convolutions with strides: if an input has fewer positions than the
 kernel, the kernel returns uninitialised memory with a wrong shape. So the shapes of all layer outputs are inferred
@@ -9,20 +9,89 @@ because most layers compute an output shape by a formula.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
+from .._array_comparison import alike
 from .._errors import UnsupportedModelError
+from .._format.dtypes import numpy_dtype
 from .._format.names import Arrays
-from .._private_api.keras_internals import functional_of, layers_of, through_nodes, traced_spec
+from .._private_api.keras_internals import (
+    KeptUpdates,
+    functional_of,
+    layers_of,
+    numbers_of,
+    through_nodes,
+    traced_spec,
+)
 from .._signature.keras_messages import first_line, quiet_keras
-from .._signature.signature import Signature
-from .input_sampler import InputSampler, Shapes, Sizes
+from .._signature.signature import InputSpec, Signature
+from .axis_groups import Axis
+from .input_generators import BEYOND_KEYS, LENGTHS, InputGenerator, Lengths
 
+Sizes = Mapping[Axis, int]
+Shapes = tuple[tuple[int, ...], ...]
 NAN = "NaN or nothing"
+RUNS_OF_RANDOM = 30  # of a layer that drops one example in ten, all but 1 in 20 models show it
+
+
+class InputSampler:
+    """Draws inputs of given sizes; the arrays depend on the order of all draws."""
+
+    def __init__(self, specs: Sequence[InputSpec], generators: Mapping[str, InputGenerator]) -> None:
+        self._specs = specs
+        self._generators = generators
+        self._rng = np.random.default_rng(0)
+
+    def inputs(self, sizes: Sizes, lengths: str = "mixed") -> Arrays:
+        """Return arrays whose free axes have `sizes`, and whose lengths follow the pattern called `lengths`."""
+        arrays = {
+            spec.name: self._generators[spec.name].draw(shape, self._rng).astype(numpy_dtype(spec.dtype))
+            for spec, shape in zip(self._specs, self.shapes(sizes), strict=True)
+        }
+        for name, array in arrays.items():
+            rule = self._generators[name].lengths
+            if rule is not None:
+                cycle = _cycle(rule, arrays, sizes, lengths)
+                arrays[name] = np.resize(cycle, array.size).reshape(array.shape).astype(array.dtype)
+        return arrays
+
+    def shapes(self, sizes: Sizes) -> Shapes:
+        """Return the shape of every input, in the order of the model."""
+        return tuple(
+            tuple(sizes.get((spec.name, axis), size or 0) for axis, size in enumerate(spec.shape))
+            for spec in self._specs
+        )
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether an input holds strings."""
+        return any(generator.words for generator in self._generators.values())
+
+    @property
+    def floats(self) -> tuple[str, ...]:
+        """Float inputs that are drawn, except masks and numbers that are looked up."""
+        drawn = {
+            name
+            for name, generator in self._generators.items()
+            if not (generator.is_sampled or generator.ids or generator.is_mask)
+        }
+        return tuple(s.name for s in self._specs if s.name in drawn and numpy_dtype(s.dtype).kind == "f")
+
+
+def _cycle(rule: Lengths, arrays: Arrays, sizes: Sizes, pattern: str) -> np.ndarray:
+    """Return the lengths through which the rows of a batch cycle."""
+    if rule.count is None:
+        keys = max((size for (_, axis), size in sizes.items() if axis > 0), default=1)
+    else:
+        keys = rule.count(arrays)
+    cycle = np.array(LENGTHS[pattern](keys))
+    if rule.is_of_state and pattern not in BEYOND_KEYS:
+        cycle = np.minimum(cycle, keys)  # a state without room gives NaN
+    return cycle if rule.limit is None else np.clip(cycle, 0, rule.limit - 1)
 
 
 class RunFailure(NamedTuple):
@@ -170,3 +239,71 @@ def _infer_functional(functional: Any, inputs: Sequence[Any], positions: list[fl
         return outputs
 
     return through_nodes(functional, inputs, infer)
+
+
+def refuse_unsteady(signature: Signature, inputs: Arrays) -> None:
+    """Run a model again on the same inputs; more often if it draws random numbers, of which few may change an output.
+
+    Raises:
+        UnsupportedModelError: A layer changes a weight or draws random numbers without `training`, or counts its calls.
+    """
+    with KeptUpdates() as scope:
+        first = signature.run(inputs)
+        assigned = [v for v in signature.model.variables if scope.get_current_value(v) is not None]
+        weights = {id(weight) for weight in signature.model.weights}
+        if stateful := [variable for variable in assigned if id(variable) in weights]:
+            raise UnsupportedModelError(
+                f"Layer `{_holder_of(signature, stateful[0])}` changes a variable, `{stateful[0].name}`, when the "
+                "model is called with `training=False`; a file would freeze the value it has now. Let the layer change "
+                "the variable only `if training:`, do not call it with `training=True` in the model, or pass the state "
+                "as an input and an output."
+            )
+        random = [variable for variable in assigned if _is_changed(variable, scope)]
+        for _ in range(RUNS_OF_RANDOM if random else 1):
+            again = signature.run(inputs)
+            if not all(_same_again(first[name], again[name]) for name in first):
+                raise UnsupportedModelError(_unsteady(signature, inputs, random))
+
+
+def _holder_of(signature: Signature, variable: Any) -> str:
+    """Return the name of the innermost layer that has a variable."""
+    holders = [layer for layer in signature.layers if any(v is variable for v in layer.variables)]
+    return str(min(holders, key=lambda layer: len(layers_of(layer))).name)
+
+
+def _unsteady(signature: Signature, inputs: Arrays, random: list[Any]) -> str:
+    if random:
+        return (
+            f"Layer `{_holder_of(signature, random[0])}` draws random numbers when it is called with `training=False`, "
+            "and its output changes with them, which a file cannot do. Let it draw only `if training:`, and return "
+            "the mean otherwise."
+        )
+    return (
+        f"{_first_unsteady_layer(signature, inputs)} gives other outputs when it is called again on the same inputs: "
+        "it draws random numbers or keeps state in Python, which a file cannot do."
+    )
+
+
+def _first_unsteady_layer(signature: Signature, inputs: Arrays) -> str:
+    if not signature.is_functional:
+        return "The model"
+    with KeptUpdates():
+        first = signature.layer_outputs(inputs)
+        for _ in range(RUNS_OF_RANDOM):
+            for (name, one), (_, other) in zip(first, signature.layer_outputs(inputs), strict=True):
+                if not _same_again(one, other):
+                    return f"Layer `{name}`"
+    return "A layer of the model"
+
+
+def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
+    """Return True if a run within a scope assigned another value to a variable than the variable has outside."""
+    assigned = numbers_of(scope.get_current_value(variable))  # `None` if a `tf.function` was traced, for instance
+    with keras.StatelessScope():
+        before = keras.ops.convert_to_numpy(variable.value)
+    return assigned is None or not np.array_equal(before, assigned)
+
+
+def _same_again(first: np.ndarray, second: np.ndarray) -> bool:
+    """Return True if two runs gave the same, except for the order in which threads added up."""
+    return alike(first, second, rtol=1e-3, atol=1e-5)

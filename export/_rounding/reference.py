@@ -19,8 +19,7 @@ from .._golden_cases.golden_cases import Cases
 from .._golden_cases.sample_inputs import flat_samples
 from .._options import FLOAT32, Options
 from .._progress import Progress
-from .._signature.attention_weight_outputs import attention_outputs
-from .._signature.decoder_weight_outputs import collected_weights
+from .._signature.attention_weight_outputs import attention_outputs, collected_weights
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature, model_signature
 from .float32_clone import distance, float32_clone, half_policies

@@ -24,7 +24,7 @@ import numpy as np
 
 from .._format.compare import scale_of, without_fills
 from .._format.names import Arrays, Case
-from .._golden_cases.case_generation import LARGE
+from .._golden_cases.golden_cases import LARGE
 from .._signature.signature import Signature
 from .perturbed_runs import PRECISION_EPS, Perturbation, perturbed_runner
 from .tie_errors import ObservedErrors

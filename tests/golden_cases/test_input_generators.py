@@ -12,8 +12,8 @@ from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProduc
 from keras_attn_export import InputError
 from keras_attn_export._golden_cases.edge_cases import poisoned, with_close_choices
 from keras_attn_export._golden_cases.input_generators import LENGTHS, InputGenerator, input_generators
-from keras_attn_export._golden_cases.input_sampler import InputSampler
 from keras_attn_export._golden_cases.sample_inputs import flat_samples
+from keras_attn_export._golden_cases.trial_runs import InputSampler
 from keras_attn_export._signature.signature import model_signature
 
 

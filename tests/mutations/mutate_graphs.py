@@ -25,8 +25,7 @@ from keras_attn_export import export_model
 from keras_attn_export._format.names import MODEL
 from keras_attn_export._golden_cases.dynamic_axes import name_axes
 from keras_attn_export._golden_cases.input_generators import input_generators
-from keras_attn_export._golden_cases.input_sampler import InputSampler
-from keras_attn_export._golden_cases.trial_runs import TrialRuns
+from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns
 from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
 

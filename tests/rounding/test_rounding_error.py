@@ -8,7 +8,7 @@ from golden_case_helpers import rounding
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.case_generation import LARGE
+from keras_attn_export._golden_cases.golden_cases import LARGE
 from keras_attn_export._rounding import perturbed_runs
 from keras_attn_export._rounding.rounding_error import with_rounding
 from keras_attn_export._signature.signature import model_signature

@@ -7,10 +7,8 @@ from golden_case_helpers import cases_of, integers, sequence
 from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._golden_cases.determinism import refuse_unsteady
 from keras_attn_export._golden_cases.input_generators import input_generators
-from keras_attn_export._golden_cases.input_sampler import InputSampler
-from keras_attn_export._golden_cases.trial_runs import TrialRuns
+from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns, refuse_unsteady
 from keras_attn_export._signature.signature import model_signature
 
 
