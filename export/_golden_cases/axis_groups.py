@@ -102,38 +102,44 @@ def _told_apart(
     """Merge blocks until the model runs while each has a size of its own.
 
     Returns:
-        The blocks with their sizes; and those whose sizes the last complaint mentions, `None` if there is none left.
+        The blocks with their sizes; and those whose sizes the last message mentions, `None` if the model runs.
     """
     sizes = _distinct(blocks, base, lambda block: stride(base[block[0]]))
-
-    def said_of(sizes: Mapping[Block, int]) -> str | None:
-        return problem({axis: size for block, size in sizes.items() for axis in block})
-
-    def runs_as_one(keep: Block, drop: Block, size: int) -> bool:
-        return said_of({keep + drop: size}) is None
-
-    said = said_of(sizes)
-    while said is not None:
-        block_of = {size: block for block, size in sizes.items()}
-        hints = [
-            hint
-            for hint in _hints(said, set(block_of))
-            if base[block_of[hint.keep][0]] == base[block_of[hint.drop][0]]  # the model ran on the base
-        ]
-        likely = [hint for hint in hints if hint.likely]
-        tried = (hint for hint in (likely if len(likely) > 1 else []))  # two at once, and the sentence fits any pair
-        sure = next((each for each in tried if runs_as_one(block_of[each.keep], block_of[each.drop], each.keep)), None)
-        for hint in [sure] if sure else hints[:MOST_HINTS]:
-            keep, drop = block_of[hint.keep], block_of[hint.drop]
-            merged = {block: size for block, size in sizes.items() if block not in (keep, drop)}
-            merged[keep + drop] = hint.keep
-            after = said_of(merged)
-            if after is None or hint is sure or (after != said and hint.clear) or hint.is_elsewhere(said, after):
-                sizes, said = merged, after
-                break
-        else:
-            return sizes, [block for size, block in block_of.items() if size in _numbers(said)]
+    message = _message(problem, sizes)
+    while message is not None:
+        merge = _next_merge(sizes, message, base, problem)
+        if merge is None:
+            return sizes, [block for block, size in sizes.items() if size in _numbers(message)]
+        sizes, message = merge
     return sizes, None
+
+
+def _message(problem: Problem, sizes: Mapping[Block, int]) -> str | None:
+    return problem({axis: size for block, size in sizes.items() for axis in block})
+
+
+def _next_merge(
+    sizes: Mapping[Block, int], message: str, base: Mapping[Axis, int], problem: Problem
+) -> tuple[dict[Block, int], str | None] | None:
+    """Merge two blocks to which the message hints, and return the new sizes with the message that then remains.
+
+    A merge counts if the error disappears, moves to another operation or other sizes, or named no other conflict.
+    """
+    block_of = {size: block for block, size in sizes.items()}
+    pairs = {hint: (block_of[hint.keep], block_of[hint.drop]) for hint in _hints(message, set(block_of))}
+    # the model ran on the base
+    joined = {hint: keep + drop for hint, (keep, drop) in pairs.items() if base[keep[0]] == base[drop[0]]}
+    likely = [hint for hint in joined if hint.likely]
+    # with two likely conflicts at once the message fits any pair: only a pair on which the model runs is sure
+    runs = (hint for hint in likely if _message(problem, {joined[hint]: hint.keep}) is None)
+    sure = next(runs, None) if len(likely) > 1 else None
+    for hint in [sure] if sure else list(joined)[:MOST_HINTS]:
+        merged = {block: size for block, size in sizes.items() if block not in pairs[hint]} | {joined[hint]: hint.keep}
+        after = _message(problem, merged)
+        only_conflict = hint.clear and after != message
+        if hint is sure or after is None or only_conflict or hint.is_elsewhere(message, after):
+            return merged, after
+    return None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,9 +17,9 @@ from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .axis_groups import Axis
 from .coverage import input_coverage
-from .dynamic_axes import BATCH, Axes, name_axes
+from .dynamic_axes import BATCH, name_axes
 from .edge_cases import CaseInputs, CaseSpec, edge_cases, large_form_positions
-from .golden_cases import POISONED, Cases, Run, Sizes
+from .golden_cases import POISONED, Cases, Run
 from .input_generators import LENGTHS, InputGenerator, input_generators
 from .random_inputs import resized
 from .sample_inputs import flat_samples
@@ -133,13 +132,10 @@ class CaseBuilder:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {self.golden.refused['samples']}")
 
     def add_sizes(self, check: Callable[[Cases], Run | None]) -> Run | None:
-        """Add a case for each size of an axis, and each pattern of lengths; return what `check` of the first returns."""
+        """Add a case for each size of an axis and pattern of lengths; return what `check` returns."""
         graph, is_checked, golden = None, False, self.golden
-        has_lengths = any(generator.lengths for generator in self._inputs.generators.values())
-        for name, sizes, lengths in _sized_cases(self._inputs.axes, has_lengths):
-            # rows without keys may be NaN in other layers
-            draw = partial(self._inputs.draw, sizes, lengths)
-            self.add(CaseSpec(name, draw, allow_degenerate=name.startswith("lengths")))
+        for spec in _sized_cases(self._inputs):
+            self.add(spec)
             if golden.cases and not is_checked and golden.cases[-1].name not in self._mistaken:
                 graph = check(replace(golden, cases=golden.cases[-1:], sizes=golden.sizes[-1:]))
                 is_checked = True
@@ -193,26 +189,19 @@ def _fitted(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
     }
 
 
-class CaseSizes(NamedTuple):
-    """Name of a golden case, its sizes by axis name, and its pattern of lengths."""
-
-    name: str
-    sizes: Sizes
-    lengths: str = "mixed"
-
-
-def _sized_cases(axes: Axes, has_lengths: bool) -> Iterator[CaseSizes]:
+def _sized_cases(inputs: CaseInputs) -> Iterator[CaseSpec]:
     """Yield each axis alone over small and large sizes, and each pattern of lengths once."""
-    apart = axes.apart
-    yield CaseSizes("base", axes.base)
+    axes, apart, draw = inputs.axes, inputs.axes.apart, inputs.draw
+    yield CaseSpec("base", partial(draw, axes.base))
     if apart:
-        yield CaseSizes("axes apart", apart)
+        yield CaseSpec("axes apart", partial(draw, apart))
     for symbol, size in apart.items():
         step = axes.multiples.get(symbol, 1)
         # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
         cheap = size <= LARGEST and math.prod(apart.values()) <= MANY
         beyond = 2 * size + step if cheap else (size // 2 // step + 1) * step
         for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):
-            yield CaseSizes(f"{symbol} {other}", apart | {symbol: other})
-    for pattern in LENGTHS if has_lengths else ():
-        yield CaseSizes(f"lengths {pattern}", apart, pattern)
+            yield CaseSpec(f"{symbol} {other}", partial(draw, apart | {symbol: other}))
+    for pattern in LENGTHS if any(generator.lengths for generator in inputs.generators.values()) else ():
+        # rows without keys may be NaN in other layers
+        yield CaseSpec(f"lengths {pattern}", partial(draw, apart, pattern), allow_degenerate=True)

@@ -95,55 +95,17 @@ class InputGenerator:
 
 @dataclass(frozen=True)
 class _InputFacts:
-    """Facts about one input, from which its generator follows.
-
-    Attributes:
-        spec: Name, dtype and shape.
-        is_functional: Whether the model is functional, so that all uses are known.
-        uses: Uses of the input in a functional model.
-        sizes: Computes sizes of tensors of the model.
-        tensors: The input tensors of a functional model by name.
-        sample: The sample of the user.
-        looked_up: Numbers that every `Embedding` has a row for, as far as probe runs show.
-        unreached_rows: Row counts of the tables that no probe run reached.
-        readers: Preprocessing layers that read the input unchanged.
-    """
+    """Facts about one input, from which its generator follows."""
 
     spec: InputSpec
-    is_functional: bool
+    is_functional: bool  # so that all uses are known
     uses: list[InputUse]
     sizes: TensorSizes
-    tensors: Mapping[str, Any]
     sample: np.ndarray | None
-    looked_up: Ids | None
-    unreached_rows: frozenset[int]
-    readers: list[Any]
-
-    @property
-    def tables(self) -> list[Any]:
-        """Embeddings that the input feeds directly."""
-        return [use.operation for use in self.uses if isinstance(use.operation, keras.layers.Embedding)]
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether the dtype is an integer."""
-        return bool(np.issubdtype(self.spec.dtype, np.integer))
-
-    @property
-    def is_mask(self) -> bool:
-        """Whether numbers are a mask: by the input's own name, or by that of an argument it is passed as."""
-        names = [self.spec.name.lower(), *(use.argument for use in self.uses)]
-        has_name = any("mask" in name and not NO_MASK.search(name) for name in names)
-        return has_name and not self.tables and self.spec.dtype != "bool"
-
-    @functools.cached_property
-    def ids(self) -> Ids | None:
-        """Numbers that every `Embedding` has a row for: the product of ids and a mask is looked up too."""
-        if self.is_mask:
-            return None
-        ranges = [Ids(0, table.input_dim - 1, bool(table.mask_zero)) for table in self.tables]
-        known = ranges if self.looked_up is None else [*ranges, self.looked_up]
-        return functools.reduce(Ids.__and__, known) if known else None
+    is_mask: bool
+    ids: Ids | None  # numbers for which every `Embedding` has a row
+    unreached_rows: set[int]  # row counts of tables that no probe run reached
+    readers: list[Any]  # preprocessing layers that read the input unchanged
 
 
 def input_generators(signature: Signature, samples: Arrays) -> dict[str, InputGenerator]:
@@ -157,32 +119,35 @@ def input_generators(signature: Signature, samples: Arrays) -> dict[str, InputGe
         InputError: Integer inputs feed something else and have no sample.
     """
     facts = _facts(signature, samples)
-    rules = (
-        (fact, next((generator for rule in RULES if (generator := rule(fact)) is not None), None)) for fact in facts
-    )
-    chosen = list(rules)
-    if unknown := [fact for fact, generator in chosen if generator is None]:
+    chosen = {of_input.spec.name: _first_generator(of_input) for of_input in facts}
+    if unknown := [of_input for of_input in facts if chosen[of_input.spec.name] is None]:
         raise InputError(_unknown(unknown))
-    return {fact.spec.name: generator for fact, generator in chosen if generator is not None}
+    return {name: generator for name, generator in chosen.items() if generator is not None}
+
+
+def _first_generator(facts: _InputFacts) -> InputGenerator | None:
+    generators = (rule(facts) for rule in RULES)
+    return next((generator for generator in generators if generator is not None), None)
 
 
 def _facts(signature: Signature, samples: Arrays) -> list[_InputFacts]:
-    embeddings, readers = embedding_inputs(signature, samples), preprocessing_layers(signature, samples)
-    uses, sizes = input_uses(signature), TensorSizes(signature)
-    return [
-        _InputFacts(
-            spec=spec,
-            is_functional=signature.is_functional,
-            uses=uses.get(spec.name, []),
-            sizes=sizes,
-            tensors=signature.input_tensors,
-            sample=samples.get(spec.name),
-            looked_up=embeddings.ids.get(spec.name),
-            unreached_rows=embeddings.unreached_rows,
-            readers=readers.get(spec.name, []),
-        )
-        for spec in signature.inputs
-    ]
+    looked_up, rows = embedding_inputs(signature, samples)
+    readers = preprocessing_layers(signature, samples)
+    all_uses, sizes = input_uses(signature), TensorSizes(signature)
+    facts = []
+    for spec in signature.inputs:
+        uses = all_uses.get(spec.name, [])
+        tables = [use.operation for use in uses if isinstance(use.operation, keras.layers.Embedding)]
+        ranges = [Ids(0, table.input_dim - 1, bool(table.mask_zero)) for table in tables]
+        ranges += [looked_up[spec.name]] if spec.name in looked_up else []
+        # by the input's own name, or by that of an argument it is passed as
+        names = [spec.name.lower(), *(use.argument for use in uses)]
+        has_name = any("mask" in name and not NO_MASK.search(name) for name in names)
+        is_mask = has_name and not tables and spec.dtype != "bool"
+        ids = functools.reduce(Ids.__and__, ranges) if ranges and not is_mask else None  # ids * mask is looked up too
+        sample, of_input = samples.get(spec.name), readers.get(spec.name, [])
+        facts.append(_InputFacts(spec, signature.is_functional, uses, sizes, sample, is_mask, ids, rows, of_input))
+    return facts
 
 
 def _unknown(inputs: Iterable[_InputFacts]) -> str:
@@ -222,10 +187,9 @@ def _lengths_by_use(facts: _InputFacts) -> InputGenerator | None:
         first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
         return InputGenerator(_ones, Lengths(_size(facts, use, first, 1), limit=limit))
     has_features = "scores" not in use.bound
-    padded = attended if len(facts.spec.shape) == 1 and has_features else []
-    names = tuple(name for name, tensor in facts.tensors.items() if any(tensor is other for other in padded))
+    padded = facts.sizes.input_names(attended if len(facts.spec.shape) == 1 and has_features else [])
     count = _size(facts, use, attended[0], -2 if has_features else -1)
-    return InputGenerator(_ones, Lengths(count, names, limit))
+    return InputGenerator(_ones, Lengths(count, padded, limit))
 
 
 def _size(facts: _InputFacts, use: InputUse, tensor: Any, axis: int) -> Callable[[Arrays], int] | None:
@@ -250,7 +214,7 @@ def _lengths_by_name(facts: _InputFacts) -> InputGenerator | None:
     is_lengths = not facts.is_functional or (facts.sample is None and facts.ids is None)
     return (
         InputGenerator(_ones, Lengths())
-        if is_lengths and "valid_lens" in facts.spec.name and facts.is_integer
+        if is_lengths and "valid_lens" in facts.spec.name and _is_integer(facts)
         else None
     )
 
@@ -279,7 +243,7 @@ def _mask(facts: _InputFacts) -> InputGenerator | None:
 
 
 def _floats(facts: _InputFacts) -> InputGenerator | None:
-    if facts.is_integer:
+    if _is_integer(facts):
         return None
     masking = next((use.operation for use in facts.uses if isinstance(use.operation, keras.layers.Masking)), None)
     if masking is not None and len(facts.spec.shape) > 1:
@@ -373,6 +337,10 @@ def words_of(readers: Iterable[Any]) -> Words:
 def _splits(layer: Any) -> bool:
     is_split_text = isinstance(layer, keras.layers.TextVectorization) and layer.get_config()["split"] is not None
     return is_word_piece(layer) or is_split_text
+
+
+def _is_integer(facts: _InputFacts) -> bool:
+    return bool(np.issubdtype(facts.spec.dtype, np.integer))
 
 
 def _resized(sample: np.ndarray, shape: Shape, rng: np.random.Generator) -> np.ndarray:

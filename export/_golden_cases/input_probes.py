@@ -95,17 +95,6 @@ def _observed_call(observe: Observe, layer: Any, call: Callable[..., Any]) -> Ca
 
 
 @dataclass(frozen=True)
-class EmbeddingInputs:
-    """Ranges of the inputs that are embedding indices, and row counts of the tables that no probe reached.
-
-    A loop, for example, hides its tables.
-    """
-
-    ids: dict[str, Ids]
-    unreached_rows: frozenset[int]
-
-
-@dataclass(frozen=True)
 class _TableLookup:
     """Call of an `Embedding`: its indices as they arrived, which may lie outside the table."""
 
@@ -113,8 +102,11 @@ class _TableLookup:
     indices: np.ndarray
 
 
-def embedding_inputs(signature: Signature, samples: Arrays) -> EmbeddingInputs:
-    """Return the values that each input without a sample may hold to stay within every `Embedding` that reads it."""
+def embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[str, Ids], set[int]]:
+    """Return the valid ranges of inputs that embeddings look up, and the row counts of tables that no probe reached.
+
+    Inputs with a sample have no range. A loop, for example, hides its tables.
+    """
     tables = [layer for layer in signature.layers if isinstance(layer, keras.layers.Embedding)]
     numeric = [spec for spec in signature.inputs if spec.dtype not in ("bool", STRING) and spec.name not in samples]
     free = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
@@ -125,8 +117,8 @@ def embedding_inputs(signature: Signature, samples: Arrays) -> EmbeddingInputs:
         if lookups is not None:
             reached = {id(lookup.table) for lookup in lookups}
             ids = {spec.name: ids for spec in numeric if (ids := _id_range(spec, signature.inputs, probe)) is not None}
-            return EmbeddingInputs(ids, frozenset(table.input_dim for table in tables if id(table) not in reached))
-    return EmbeddingInputs({}, frozenset(table.input_dim for table in tables))
+            return ids, {table.input_dim for table in tables if id(table) not in reached}
+    return {}, {table.input_dim for table in tables}
 
 
 def _lookups(

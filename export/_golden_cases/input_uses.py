@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,11 @@ class TensorSizes:
             with discarded_updates():
                 tensor = self._models[id(tensor)](self._signature.packed(inputs), training=False)
         return int(tensor.shape[axis])
+
+    def input_names(self, tensors: Iterable[Any]) -> tuple[str, ...]:
+        """Return the names of the inputs among tensors."""
+        numbers = {id(tensor) for tensor in tensors}
+        return tuple(name for name, tensor in self._signature.input_tensors.items() if id(tensor) in numbers)
 
     def capacity(self, inputs: Arrays, state: Any, appended: tuple[Any, ...]) -> int:
         """Return the room that a state has along axis -2 for others than the `appended` tensors, or their sizes."""
