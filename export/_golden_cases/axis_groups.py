@@ -24,27 +24,15 @@ MOST_HINTS = 4  # that are followed for one failure
 
 @dataclass(frozen=True)
 class Group:
-    """Axes that must have one size.
-
-    Attributes:
-        axes: The axes.
-        step: The size must be a multiple of it, as far as was seen; `None` where no size but the base is known to do.
-        other: Another size that does, while all other axes keep theirs.
-    """
+    """Axes that must have one size."""
 
     axes: Block
-    step: int | None
-    other: int | None
+    step: int | None  # of which the size must be a multiple, as far as was seen; `None` if only the base is known to do
+    other: int | None  # another size that does, while all other axes keep theirs
 
 
 def find_groups(free: Sequence[Axis], base: Mapping[Axis, int], problem: Problem) -> list[Group]:
-    """Return the groups of the free axes.
-
-    Args:
-        free: The axes that may vary.
-        base: A size for each, on which the model runs.
-        problem: Tries other sizes for some axes.
-    """
+    """Return the groups of the free axes, with a `base` size for each on which the model runs."""
     blocks: list[Block] = [(axis,) for axis in free]
     stuck: list[Block] = []
     sizes, mentioned = _told_apart(blocks, base, problem, lambda size: 1)
@@ -144,19 +132,12 @@ def _next_merge(
 
 @dataclass(frozen=True)
 class _Hint:
-    """Two sizes that seem not to fit each other.
-
-    Attributes:
-        keep: One of them.
-        drop: The other.
-        clear: Whether nothing else in what was said might not fit.
-        likely: Whether they stand at the same place of two shapes.
-    """
+    """Two sizes that seem not to fit each other."""
 
     keep: int
     drop: int
-    clear: bool = False
-    likely: bool = False
+    clear: bool = False  # whether nothing else in the message might not fit
+    likely: bool = False  # whether the sizes stand at the same place of two shapes
 
     def is_elsewhere(self, before: str, after: str) -> bool:
         """Tell whether, since the two are one, it is another operation that fails, or on other sizes."""

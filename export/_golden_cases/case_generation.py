@@ -16,18 +16,17 @@ from .._private_api.keras_internals import mistaken_biases
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .axis_groups import Axis
-from .coverage import input_coverage
+from .coverage import counted_axes, input_coverage
 from .dynamic_axes import BATCH, name_axes
 from .edge_cases import CaseInputs, CaseSpec, edge_cases, large_form_positions
 from .golden_cases import POISONED, Cases, Run
-from .input_generators import LENGTHS, InputGenerator, input_generators
+from .input_generators import LENGTHS, input_generators
 from .random_inputs import resized
 from .sample_inputs import flat_samples
 from .special_values import special_cases
 from .trial_runs import InputSampler, TrialRuns, nan_rows, refuse_unsteady
 
 LARGEST, MANY = 64, 2**18
-FULL = "lengths full"
 MISTAKEN = "by sizes that are equal Keras takes a summand for a bias, along another axis: keras PR 20386"
 
 Check = Callable[[Signature, Cases], Run | None]
@@ -58,7 +57,7 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
     if len(samples) == len(signature.inputs):
         builder.add_samples(_fitted(samples, axes.fixed))
     graph = builder.add_sizes(partial(check, signature))
-    widest = max((variable.shape[-1] for variable in signature.model.weights if variable.shape), default=1)
+    widest = max((weight.shape[-1] for weight in signature.model.weights if len(weight.shape)), default=1)
     lengths = large_form_positions(signature.layers)
     for spec in edge_cases(inputs, builder.golden, signature.run, graph, widest, lengths):
         builder.add(spec)
@@ -67,7 +66,7 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
         builder.golden.trials[case.name] = trials
     golden = builder.finished()
     golden.inputs = input_coverage(golden, generators, inputs.draw, signature.run)
-    golden.lengths = _counted_axes(golden, generators)
+    golden.lengths = counted_axes(golden, generators)
     return golden
 
 
@@ -167,18 +166,6 @@ class CaseBuilder:
 
     def _is_dropped(self, case: Case) -> bool:
         return case.name in self._mistaken and case.name != "samples"
-
-
-def _counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
-    """Return for inputs that are lengths the axis that they count: full lengths are as large as its size."""
-    cases = zip(golden.cases, golden.sizes, strict=True)
-    case, sizes = next(((case, sizes) for case, sizes in cases if case.name == FULL), (None, {}))
-    if case is None:
-        return {}
-    rules = {name: generator.lengths for name, generator in generators.items()}
-    counting = [name for name, rule in rules.items() if rule is not None and not rule.is_of_state]
-    axes = ((name, axis) for name in counting for axis, size in sizes.items() if size == case.inputs[name].max())
-    return {name: axis for name, axis in axes if axis != BATCH}  # the sizes differ from each other
 
 
 def _fitted(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:

@@ -12,11 +12,13 @@ from .._array_comparison import alike
 from .._format.compare import scale_of
 from .._format.names import Arrays, Case
 from .._format.parity_report import differences
+from .dynamic_axes import BATCH
 from .golden_cases import Cases
 from .input_generators import LENGTHS, InputGenerator
 from .special_values import outputs_or_none
 
 MAX_REDRAWS = 4  # changes of an input, after which no output is said to depend on the input
+FULL = "lengths full"  # the case in which lengths are full
 MAX_NAN_TEXTS = 3  # in the report
 
 
@@ -55,11 +57,7 @@ def input_coverage(
 ) -> dict[str, dict[str, Any]]:
     """Return the coverage of each input: outputs that it `moves`, its `ids` with `ids_seen`, and its `values`.
 
-    Args:
-        golden: The golden cases.
-        generators: The generator of each input.
-        draw: Draws inputs for sizes by name and a pattern of lengths.
-        run: Runs the model.
+    `draw` returns inputs for sizes by name and a pattern of lengths.
     """
     usual = [case for case in golden.cases if case.name not in golden.trials]
     number = _number_of_changed_case(usual, generators)
@@ -79,6 +77,18 @@ def input_coverage(
         if texts := golden.nan_texts.get(name):
             covered[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]
     return covered
+
+
+def counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
+    """Return for inputs that are lengths the axis that they count: full lengths are as large as its size."""
+    cases = zip(golden.cases, golden.sizes, strict=True)
+    case, sizes = next(((case, sizes) for case, sizes in cases if case.name == FULL), (None, {}))
+    if case is None:
+        return {}
+    rules = {name: generator.lengths for name, generator in generators.items()}
+    counting = [name for name, rule in rules.items() if rule is not None and not rule.is_of_state]
+    axes = ((name, axis) for name in counting for axis, size in sizes.items() if size == case.inputs[name].max())
+    return {name: axis for name, axis in axes if axis != BATCH}  # the sizes differ from each other
 
 
 def _number_of_changed_case(cases: Sequence[Case], generators: Mapping[str, InputGenerator]) -> int:

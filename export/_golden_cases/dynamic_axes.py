@@ -33,23 +33,14 @@ Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dy
 
 @dataclass(frozen=True)
 class Axes:
-    """What is known of the axes of a model's inputs.
-
-    Attributes:
-        shapes: Shape of every input; a string names a dynamic axis.
-        base: Sizes by name on which the model runs.
-        apart: Sizes on which it runs and none of which equals another, or the base if there are none.
-        multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
-        static: Why an axis is static that the model does not say is, by name.
-        fixed: The sizes of such axes.
-    """
+    """The axes of a model's inputs."""
 
     shapes: Shapes
-    base: dict[str, int]
-    apart: dict[str, int]
-    multiples: dict[str, int]
-    static: dict[str, str]
-    fixed: dict[Axis, int]
+    base: dict[str, int]  # sizes by name on which the model runs
+    apart: dict[str, int]  # sizes on which it runs, no two of which are equal, or the base if there are none
+    multiples: dict[str, int]  # of which the size of an axis must be one, by name, unless 1
+    static: dict[str, str]  # reasons by name of static axes that the model leaves open
+    fixed: dict[Axis, int]  # sizes of such axes
 
     def sizes(self, named: Mapping[str, int]) -> dict[Axis, int]:
         """Return the size of each axis that may vary or might have varied, of the sizes by name."""
@@ -68,13 +59,7 @@ def name_axes(signature: Signature, samples: Arrays, runs: TrialRuns, options: O
     A name is the first input's that has the axis: `keys_length` for axis 1 of `keys`, `image_axis_2` beyond it. Axes
     share a name only if the model was seen to run on several sizes of theirs, and not to run where they differ. An axis
     for which no second size is known to do is static: what nobody has seen to work is not promised, and a file that
-    takes one size says so.
-
-    Args:
-        signature: The model's inputs.
-        samples: Samples by input name; their sizes are tried first.
-        runs: Runs the Keras model.
-        options: Which axes shall not be dynamic.
+    takes one size says so. The sizes of samples are tried first.
 
     Raises:
         InputError: Keras cannot run the model on any size tried, or on those of static axes; or a name is unknown.

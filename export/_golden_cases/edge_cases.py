@@ -74,13 +74,8 @@ def edge_cases(
 ) -> Iterator[CaseSpec]:
     """Yield edge cases, each of which must be added to `golden` before the next one.
 
-    Args:
-        inputs: Draws inputs.
-        golden: The cases so far.
-        run: Runs the model.
-        graph: Runs the traced graph of the model.
-        widest: The largest number of values that the model computes for one of its positions, roughly.
-        lengths: The numbers of positions from which a call of a layer may take the large form, largest first.
+    The model computes at most `widest` values for one of its positions, roughly. From each of these `lengths` on, the
+    largest of which is first, a call of a layer may take the large form.
     """
     generators, axes, draw_rows = inputs.generators, inputs.axes, inputs.draw_rows
     draw = partial(inputs.draw, axes.apart)
@@ -182,13 +177,7 @@ def with_every_text(generators: Generators, draw: DrawRows) -> Arrays | None:
 
 
 def with_every_id(generators: Generators, cases: Sequence[Case], draw: DrawRows) -> Arrays | None:
-    """Return inputs with every id that no case has so far; `None` if there is none.
-
-    Args:
-        generators: The generator of each input.
-        cases: The cases so far.
-        draw: Draws inputs whose lengths are full.
-    """
+    """Return inputs with every id that none of the cases has; `None` if there is none. `draw` gives full lengths."""
     masks = [name for name, generator in generators.items() if generator.is_mask]
     # an id in a place that a mask or a length hides has not been looked up
     is_hidden = masks or any(generator.lengths for generator in generators.values())
@@ -278,15 +267,10 @@ def _growing_axes(axes: Axes, cases: Sequence[Case]) -> set[str]:
 def _grows(cases: Sequence[Case], name: str, output: str, axis: int) -> bool:
     """Return True if an output appends to an input, in some case not a multiple of the input, as where two join."""
     pairs = [(case.inputs[name], case.outputs[output]) for case in cases]
-    appends = all(_appends(before, after, axis) for before, after in pairs)
-    return appends and any(after.shape[axis] % before.shape[axis] for before, after in pairs)
-
-
-def _appends(before: np.ndarray, after: np.ndarray, axis: int) -> bool:
-    """Return True if `after` begins with `before`, along an axis on which `after` is longer."""
-    if before.ndim != after.ndim or before.dtype != after.dtype or before.shape[axis] >= after.shape[axis]:
+    if any(a.ndim != b.ndim or a.dtype != b.dtype or a.shape[axis] >= b.shape[axis] for a, b in pairs):
         return False
-    return alike(np.take(after, np.arange(before.shape[axis]), axis), before)
+    begins = all(alike(np.take(after, np.arange(before.shape[axis]), axis), before) for before, after in pairs)
+    return begins and any(after.shape[axis] % before.shape[axis] for before, after in pairs)
 
 
 def large_form_positions(layers: Iterable[Any]) -> list[int]:

@@ -48,48 +48,29 @@ Draw = Callable[[Shape, np.random.Generator], np.ndarray]
 
 @dataclass(frozen=True)
 class Lengths:
-    """Rule for the lengths that an input holds.
+    """Rule for the lengths that an input holds."""
 
-    Attributes:
-        count: Returns the number of steps that the lengths count, for arrays of all inputs; `None` if only the sizes of
-            a case are known.
-        padded: Inputs that are the counted keys or values themselves: their steps beyond a length of shape (B,) must
-            not change an output.
-        limit: All lengths are below it: the rows of an `Embedding` that looks them up too, or the next number after the
-            lengths of states in samples.
-        is_of_state: Whether the lengths are those of a state, to which steps are appended.
-    """
-
+    # returns the number of steps that the lengths count; `None` if only the sizes of a case are known
     count: Callable[[Arrays], int] | None = None
+    # inputs that are the counted keys or values: their steps beyond a length of shape (B,) must not change an output
     padded: tuple[str, ...] = ()
+    # all lengths are below: the rows of an `Embedding` that looks them up too, or the sampled lengths of a state plus 1
     limit: int | None = None
-    is_of_state: bool = False
+    is_of_state: bool = False  # to which steps are appended
 
 
 @dataclass(frozen=True)
 class InputGenerator:
-    """Generator of arrays for one input.
-
-    Attributes:
-        draw: Returns an array of a shape.
-        lengths: The rule of an input that holds lengths, which replace the array from `draw`.
-        is_sampled: Whether `draw` crops and repeats a sample.
-        is_mask: Whether the numbers are a mask of ones and zeros.
-        is_normal: Whether the floats have a normal distribution.
-        ids: All numbers that may be looked up.
-        sample_ids: The same of a sampled input.
-        padding: The number in the steps that a model skips, which stand at the end of some rows.
-        words: The strings of an input of strings.
-    """
+    """Generator of arrays for one input."""
 
     draw: Draw
-    lengths: Lengths | None = None
-    is_sampled: bool = False
-    is_mask: bool = False
+    lengths: Lengths | None = None  # which replace the array from `draw`
+    is_sampled: bool = False  # whether `draw` crops and repeats a sample
+    is_mask: bool = False  # of ones and zeros, in a dtype of numbers
     is_normal: bool = False
-    ids: Ids | None = None
-    sample_ids: Ids | None = None
-    padding: float | None = None
+    ids: Ids | None = None  # all numbers that may be looked up
+    sample_ids: Ids | None = None  # the same of a sampled input
+    padding: float | None = None  # number in the steps that a model skips, at the end of some rows
     words: Words | None = None
 
 
@@ -225,21 +206,17 @@ def _sampled(facts: _InputFacts) -> InputGenerator | None:
     return InputGenerator(partial(_resized, facts.sample), is_sampled=True, sample_ids=facts.ids)
 
 
-def _booleans(facts: _InputFacts) -> InputGenerator | None:
-    return InputGenerator(lambda shape, rng: rng.random(shape) < 0.5) if facts.spec.dtype == "bool" else None
-
-
-def _ids(facts: _InputFacts) -> InputGenerator | None:
-    return None if facts.ids is None else _dealt(facts, facts.ids)
+def _ids_or_mask(facts: _InputFacts) -> InputGenerator | None:
+    if facts.spec.dtype == "bool":
+        return InputGenerator(lambda shape, rng: rng.random(shape) < 0.5)
+    if facts.ids is not None:
+        return _dealt(facts, facts.ids)
+    padding = 0 if len(facts.spec.shape) == 2 else None
+    return InputGenerator(mask, is_mask=True, padding=padding) if facts.is_mask else None
 
 
 def _dealt(facts: _InputFacts, ids: Ids) -> InputGenerator:
     return InputGenerator(Deck(ids).draw, ids=ids, padding=0 if ids.pads and len(facts.spec.shape) > 1 else None)
-
-
-def _mask(facts: _InputFacts) -> InputGenerator | None:
-    padding = 0 if len(facts.spec.shape) == 2 else None
-    return InputGenerator(mask, is_mask=True, padding=padding) if facts.is_mask else None
 
 
 def _floats(facts: _InputFacts) -> InputGenerator | None:
@@ -266,13 +243,10 @@ def _around(limits: np.ndarray, shape: Shape, rng: np.random.Generator) -> np.nd
     return np.asarray(drawn)
 
 
-def _classes(facts: _InputFacts) -> InputGenerator | None:
-    classes = [layer.num_tokens for layer in facts.readers if isinstance(layer, CLASSES)]
-    return _dealt(facts, Ids(0, min(classes) - 1)) if classes else None
-
-
 def _vocabulary(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of integers that lookups read: those of vocabularies, and others if these are allowed."""
+    """Return the generator of classes, or of integers that lookups read: of vocabularies, and others if allowed."""
+    if classes := [layer.num_tokens for layer in facts.readers if isinstance(layer, CLASSES)]:
+        return _dealt(facts, Ids(0, min(classes) - 1))
     readers = [layer for layer in facts.readers if not isinstance(layer, keras.layers.Normalization)]
     if not readers:
         return None
@@ -285,39 +259,27 @@ def _vocabulary(facts: _InputFacts) -> InputGenerator | None:
     return InputGenerator(lambda shape, rng: rng.choice(numbers, shape))
 
 
-def _segments(facts: _InputFacts) -> InputGenerator | None:
-    return _dealt(facts, Ids(0, 1)) if SEGMENTS.search(facts.spec.name.lower()) else None
-
-
-def _bytes(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of any number of a dtype of 8 bits, such as pixels."""
-    if facts.unreached_rows or facts.spec.dtype not in ("uint8", "int8"):
-        return None
-    ends = np.iinfo(facts.spec.dtype)
-    return InputGenerator(lambda shape, rng: rng.integers(ends.min, ends.max, shape, endpoint=True))
-
-
-def _ids_of_unreached_table(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of ids if all tables that no probe reached, as in a loop, have one number of rows."""
+def _other_integers(facts: _InputFacts) -> InputGenerator | None:
+    """Return the generator of segments by their name, bytes such as pixels, or ids of tables that no probe reached."""
+    if SEGMENTS.search(facts.spec.name.lower()):
+        return _dealt(facts, Ids(0, 1))
+    if not facts.unreached_rows and facts.spec.dtype in ("uint8", "int8"):
+        ends = np.iinfo(facts.spec.dtype)
+        return InputGenerator(lambda shape, rng: rng.integers(ends.min, ends.max, shape, endpoint=True))
     return _dealt(facts, Ids(0, min(facts.unreached_rows) - 1)) if len(facts.unreached_rows) == 1 else None
 
 
 # The first rule that returns a generator decides.
-RULES: tuple[Callable[[_InputFacts], InputGenerator | None], ...] = (
+RULES = (
     _texts,
     _lengths_by_use,
     _lengths_of_state,
     _lengths_by_name,
     _sampled,
-    _booleans,
-    _ids,
-    _mask,
+    _ids_or_mask,
     _floats,
-    _classes,
     _vocabulary,
-    _segments,
-    _bytes,
-    _ids_of_unreached_table,
+    _other_integers,
 )
 
 

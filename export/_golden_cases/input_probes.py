@@ -173,13 +173,9 @@ def _have_same_tables(first: list[_TableLookup], second: list[_TableLookup]) -> 
 
 
 def _valid_range(first: int, before: _TableLookup, after: _TableLookup, *, exact: bool) -> Ids | None:
-    """Return the numbers x that stay within a table; `None` if the input does not arrive.
+    """Return the numbers x that stay within a table, by lookups of `first` and the next number; `None` if not reached.
 
-    Args:
-        first: The number in the input before.
-        before: The lookup with that number.
-        after: The lookup with the next number.
-        exact: Whether only x itself may be looked up: a float that becomes the number of a bucket is no id.
+    If `exact`, only x itself may be looked up: a float that becomes the number of a bucket is no id.
     """
     slopes = after.indices - before.indices
     slope = slopes[slopes != 0]

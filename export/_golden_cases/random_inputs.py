@@ -12,17 +12,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Ids:
-    """Whole numbers that an input may hold because all that looks them up has a row for each.
-
-    Attributes:
-        low: The smallest.
-        high: The largest.
-        skips_zero: Whether zero is padding, as for an `Embedding` with `mask_zero`.
-    """
+    """Range of whole numbers for which every lookup has a row."""
 
     low: int
     high: int
-    skips_zero: bool = False
+    skips_zero: bool = False  # whether zero is padding, as for an `Embedding` with `mask_zero`
 
     def __and__(self, other: Ids) -> Ids:
         """Return what both may hold."""

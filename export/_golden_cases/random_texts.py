@@ -42,17 +42,11 @@ MOST = 1000  # strings that a case tries, one a row
 
 @dataclass
 class Words:
-    """Draws strings: no word comes again before all have come.
+    """Draws strings: no word comes again before all have come."""
 
-    Attributes:
-        known: The words of the vocabularies that look them up.
-        in_sentences: Whether they are split before they are looked up.
-        is_closed: Whether others than those are refused.
-    """
-
-    known: Sequence[str]
-    in_sentences: bool
-    is_closed: bool = False
+    known: Sequence[str]  # words of the vocabularies that look them up
+    in_sentences: bool  # whether strings are split before the lookup
+    is_closed: bool = False  # whether other words are refused
     _left: list[str] = field(default_factory=list)
 
     @property

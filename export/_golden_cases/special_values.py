@@ -74,24 +74,20 @@ def _special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) ->
 
 
 def _values(generator: InputGenerator, array: np.ndarray) -> Sequence[Value]:
+    numbers = _row_of(array, 0).size
+    if generator.is_mask or not numbers:
+        return ()
     if generator.ids is not None:
         return (-1, generator.ids.low, generator.ids.high)
-    if generator.is_mask:
-        return ()
+    if array.dtype.kind in "iu" and generator.lengths is not None:
+        ends = np.iinfo(array.dtype)
+        return () if generator.lengths.is_of_state else (int(ends.max), int(ends.min))
     if array.dtype.kind in "iu":
-        return _integers(generator, array.dtype)
+        highest = () if generator.sample_ids is None else (generator.sample_ids.high,)
+        return (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32)
     if array.dtype.kind != "f":
         return ()
-    numbers = _row_of(array, 0).size
     return (*((ZERO, f"-{ZERO}") if numbers < 3 else ()), *((TIES,) if numbers > 1 else ()))
-
-
-def _integers(generator: InputGenerator, dtype: np.dtype[Any]) -> Sequence[int]:
-    if generator.lengths is not None:
-        ends = np.iinfo(dtype)
-        return () if generator.lengths.is_of_state else (int(ends.max), int(ends.min))
-    highest = () if generator.sample_ids is None else (generator.sample_ids.high,)
-    return (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32)
 
 
 def few_of_each(trials: Sequence[Trial], few: int) -> list[Trial]:

@@ -114,7 +114,7 @@ class GraphRunner:
 
     def run(self, inputs: Iterable[Arrays], perturbation: Perturbation) -> list[Arrays]:
         """Return the outputs for several inputs, which are perturbed, with weights perturbed once for all of them."""
-        values = _as_tensors(perturbation.of_weights(self.weights))
+        values = [tensor for _, tensor in _state_mapping(perturbation.of_weights(self.weights))]
         return [self.graph(perturbation.of_inputs(arrays), values, perturbation.ulps) for arrays in inputs]
 
 
@@ -123,18 +123,12 @@ def perturbed_runner(
 ) -> EagerRunner | GraphRunner:
     """Return a runner of a model with perturbed inputs and weights; the model's variables keep their values.
 
-    Args:
-        signature: The model; it runs as one graph of TensorFlow if that is faster and gives the same outputs.
-        cases: Golden cases on whose inputs the model will run.
-        times: Number of runs on all cases.
-        rng: Draws the perturbation of saturating activations.
+    The model runs as one graph of TensorFlow if that is faster for so many `times`, and gives the same outputs.
     """
     patch_weights = _weight_patch(signature, cases[0])
-    if patch_weights is _scoped_weights and _is_worth_a_graph(signature, cases, times):
-        runner = _graph_runner(signature, cases, rng)
-        if runner is not None:
-            return runner
-    return EagerRunner(signature, [case.outputs for case in cases], patch_weights, rng)
+    is_graph = patch_weights is _scoped_weights and _is_worth_a_graph(signature, cases, times)
+    runner = _graph_runner(signature, cases, rng) if is_graph else None
+    return runner or EagerRunner(signature, [case.outputs for case in cases], patch_weights, rng)
 
 
 def _is_worth_a_graph(signature: Signature, cases: Sequence[Case], times: int) -> bool:
@@ -160,7 +154,7 @@ def _graph_runner(signature: Signature, cases: Sequence[Case], rng: np.random.Ge
             if has_calls(signature):
                 return None
             graph = graph_of_weights(signature, [variable for variable, _ in weights], change)
-        values = _as_tensors(weights)
+        values = [tensor for _, tensor in _state_mapping(weights)]
         base_outputs = [graph(case.inputs, values, 0) for case in cases]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
         return None
@@ -206,10 +200,6 @@ def _assigned_weights(model: keras.Model, perturbation: Perturbation) -> Iterato
 
 def _state_mapping(weights: Iterable[tuple[Any, np.ndarray]]) -> list[tuple[Any, Any]]:
     return [(variable, keras.ops.convert_to_tensor(array, variable.dtype)) for variable, array in weights]
-
-
-def _as_tensors(weights: Iterable[tuple[Any, np.ndarray]]) -> list[Any]:
-    return [tensor for _, tensor in _state_mapping(weights)]
 
 
 def _weights(model: keras.Model) -> Iterator[tuple[Any, np.ndarray]]:

@@ -29,23 +29,14 @@ from .rounding_error import with_rounding
 
 @dataclass(frozen=True)
 class Reference:
-    """What a model gives.
-
-    Attributes:
-        golden: Its golden cases.
-        weights_of: Of outputs that are the weights of an attention layer, the path of that layer.
-        backend: The Keras backend that gave their outputs.
-        float32_clone: As in the parity report, for a model that was cloned to float32.
-        converted_cases: The golden cases with what rounding does in another precision, if one was asked for.
-        predicted: The outputs of `predict` in the first golden case, unless `predict` cannot run the model.
-    """
+    """Golden cases and other outputs of a model."""
 
     golden: Cases
-    weights_of: dict[str, str]
-    backend: str
-    float32_clone: dict[str, Any] | None = None
-    converted_cases: list[Case] = field(default_factory=list)
-    predicted: Arrays | None = None
+    weights_of: dict[str, str]  # by output with attention weights, the path of the layer
+    backend: str  # of Keras, that gave the outputs
+    float32_clone: dict[str, Any] | None = None  # as in the parity report, for a model that was cloned to float32
+    converted_cases: list[Case] = field(default_factory=list)  # with limits of another precision, if one was asked for
+    predicted: Arrays | None = None  # outputs of `predict` in the first golden case, unless `predict` cannot run
 
 
 def reference_of(
@@ -74,13 +65,13 @@ def reference_of(
         signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
         step("Measuring what rounding does to the outputs")
         golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32))
-        predicted = outputs_of_predict(signature, golden.cases[0])
         usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
-        chosen = usual if options.precision != FLOAT32 else []
-        # an int8 file with fixed ranges is compared with what its own graph says
-        is_measured = options.calibration is None
-        converted = with_rounding(signature, chosen, options.precision) if is_measured else chosen
-        golden = replace(golden, coverage=coverage_of(golden, () if converted is chosen else converted))
+        # an int8 file with fixed ranges is compared with the outputs of its own graph
+        is_measured = options.precision != FLOAT32 and options.calibration is None
+        measured = with_rounding(signature, usual, options.precision) if is_measured else []
+        converted = measured if is_measured or options.precision == FLOAT32 else usual
+        golden = replace(golden, coverage=coverage_of(golden, measured))
+        predicted = outputs_of_predict(signature, golden.cases[0])
         clone = distance(given, golden.cases) if is_half else None
         varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
@@ -131,26 +122,17 @@ def whole_samples(signature: Signature) -> Arrays:
 def _full_float32() -> Iterator[None]:
     """Keep Keras's backend from rounding what it multiplies to 10 bits (TF32), as it may on a GPU."""
     backend = keras.backend.backend()
-    if backend == "jax":
-        jax = importlib.import_module(backend)  # neither need be installed
-        with jax.default_matmul_precision("highest"):
-            yield
-    elif backend == "torch":
-        torch = importlib.import_module(backend)
-        products = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
-                yield
-        finally:
-            torch.set_float32_matmul_precision(products)
-    elif backend == "tensorflow":
-        config = importlib.import_module(backend).config.experimental
-        allowed = config.tensor_float_32_execution_enabled()
-        config.enable_tensor_float_32_execution(False)
-        try:
-            yield
-        finally:
-            config.enable_tensor_float_32_execution(allowed)
-    else:
+    with contextlib.ExitStack() as stack:
+        if backend == "jax":
+            jax = importlib.import_module(backend)  # neither need be installed
+            stack.enter_context(jax.default_matmul_precision("highest"))
+        elif backend == "torch":
+            torch = importlib.import_module(backend)
+            stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("highest")
+            stack.enter_context(torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False))
+        elif backend == "tensorflow":
+            config = importlib.import_module(backend).config.experimental
+            stack.callback(config.enable_tensor_float_32_execution, config.tensor_float_32_execution_enabled())
+            config.enable_tensor_float_32_execution(False)
         yield

@@ -81,12 +81,9 @@ def with_rounding(signature: Signature, cases: Sequence[Case], precision: str) -
 
 
 def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], multiple: int) -> list[Case]:
-    """Return cases with the rounding limits that other runs of a float32 graph show.
+    """Return cases with the rounding limits that `runs` of a float32 graph show, with all roundings drawn anew.
 
-    Args:
-        cases: Inputs, and outputs of the graph.
-        runs: Outputs of the graph with all roundings drawn anew, case by case, several times.
-        multiple: Multiple of the observed errors, as few runs miss the largest.
+    The limits are a multiple of the observed errors, as few runs miss the largest.
     """
     observed = [ObservedErrors(case.outputs) for case in cases]
     for run in runs:

@@ -85,10 +85,10 @@ def collected_weights(signature: Signature, inputs: Arrays) -> dict[str, str]:
     if len(layers) != 1 or not isinstance(layers[0], GreedyDecoding):
         return {}
     (layer,) = layers
-    step = model_signature(layer.step)
+    step, encoder = model_signature(layer.step), model_signature(layer.encoder)
     written_names = {name: written for name, written in _written_names(step).items() if name in layer._names.outputs}
     names = {name: w for name, w in written_names.items() if len(layer.step.output[name].shape) == 2}
-    paths = attention_outputs(step, _fed_after_steps(layer, step, inputs)) if names else {}
+    paths = attention_outputs(step, _fed_after_steps(layer, step, encoder, inputs)) if names else {}
     return {name: paths[written] for name, written in names.items() if written in paths}
 
 
@@ -98,10 +98,9 @@ def _written_names(signature: Signature) -> dict[str, str]:
     return dict(zip(keys, signature.outputs, strict=True))
 
 
-def _fed_after_steps(layer: Any, step: Signature, inputs: Arrays) -> Arrays:
+def _fed_after_steps(layer: Any, step: Signature, encoder: Signature, inputs: Arrays) -> Arrays:
     """Return the inputs of Keras's step after some steps on inputs of the encoder."""
-    names, encoder = layer._names, model_signature(layer.encoder)
-    encoded = encoder.run(inputs)
+    names, encoded = layer._names, encoder.run(inputs)
     known = inputs | {name: encoded[written] for name, written in _written_names(encoder).items()}
     rows, written = len(next(iter(inputs.values()))), _written_names(step)
     token = known[layer.start] if isinstance(layer.start, str) else np.full(rows, layer.start)
