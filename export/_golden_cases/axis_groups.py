@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 Axis = tuple[str, int]  # an input's name and the number of one of its axes
 Block = tuple[Axis, ...]
-Problem = Callable[[Mapping[Axis, int]], str | None]  # what is said against sizes that differ from the base; None: fine
+Problem = Callable[[Mapping[Axis, int]], str | None]  # message about sizes that differ from the base; None: fine
 
 LARGEST_STEP = 32  # of sizes that must be multiples
 MOST_IN_PAIRS = 6
@@ -144,9 +144,9 @@ class _Hint:
         return _wording(after) != _wording(before) or self.keep not in _numbers(after)
 
 
-def _hints(said: str, sizes: set[int]) -> list[_Hint]:
-    """Return which sizes may not fit each other according to what a library says, the likeliest first."""
-    shapes = _shapes(said)
+def _hints(message: str, sizes: set[int]) -> list[_Hint]:
+    """Return the pairs of sizes that may not fit each other according to a message, the likeliest first."""
+    shapes = _shapes(message)
     likely: list[tuple[int, ...]] = []
     possible: list[tuple[int, ...]] = []
     for first, second in itertools.combinations(shapes, 2):
@@ -154,33 +154,33 @@ def _hints(said: str, sizes: set[int]) -> list[_Hint]:
         if len(first) == len(second):
             likely += [pair for pair in unequal if sizes.issuperset(pair)]
         possible += itertools.product(sizes & {*first} - {*second}, sizes & {*second} - {*first})
-    known = sorted(sizes & _numbers(said))
+    known = sorted(sizes & _numbers(message))
     if not possible and len(known) == 2 and not any({*known} <= {*shape} for shape in shapes):
         possible.append((known[0], known[1]))
-    found = dict.fromkeys((min(pair), max(pair)) for pair in (*likely, *possible))
-    clear = len(found) == 1 and len([shape for shape in shapes if len(shape) > 1]) <= 2
+    pairs = dict.fromkeys((min(pair), max(pair)) for pair in (*likely, *possible))
+    clear = len(pairs) == 1 and len([shape for shape in shapes if len(shape) > 1]) <= 2
     placed = {(min(pair), max(pair)) for pair in likely}
-    return [_Hint(keep, drop, clear, (keep, drop) in placed) for keep, drop in found]
+    return [_Hint(keep, drop, clear, (keep, drop) in placed) for keep, drop in pairs]
 
 
 def _is_not_named(block: Block, base: Mapping[Axis, int], problem: Problem) -> bool:
-    """Tell whether a block cannot change alone, and what is said of it does not name its size."""
+    """Return True if a block cannot change alone, and the message does not name its size."""
     size = base[block[0]] + _stride(base[block[0]])
-    said = problem(dict.fromkeys(block, size))
-    return said is not None and size not in _numbers(said)
+    message = problem(dict.fromkeys(block, size))
+    return message is not None and size not in _numbers(message)
 
 
-def _shapes(said: str) -> list[tuple[int, ...]]:
-    found = re.findall(r"[\[(]\s*(\d+(?:,\s*\d+)*),?\s*[\])]", said)
-    return [tuple(map(int, shape.split(","))) for shape in found]
+def _shapes(message: str) -> list[tuple[int, ...]]:
+    lists = re.findall(r"[\[(]\s*(\d+(?:,\s*\d+)*),?\s*[\])]", message)
+    return [tuple(map(int, shape.split(","))) for shape in lists]
 
 
-def _numbers(said: str) -> set[int]:
-    return {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.]*\w)", re.sub(r"\{\{.*?\}\}", "", said))}
+def _numbers(message: str) -> set[int]:
+    return {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.]*\w)", re.sub(r"\{\{.*?\}\}", "", message))}
 
 
-def _wording(said: str) -> str:
-    return re.sub(r"\d+", "", said)
+def _wording(message: str) -> str:
+    return re.sub(r"\d+", "", message)
 
 
 def _moved(block: Block, base: Mapping[Axis, int], problem: Problem, lowest: int = 2) -> Group | None:

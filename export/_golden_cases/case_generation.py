@@ -155,8 +155,9 @@ class CaseBuilder:
         if names - set(golden.trials) - self._mistaken:
             golden.refused |= {case.name: MISTAKEN for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
-            kept = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
-            golden.cases, golden.sizes = [case for case, _ in kept], [sizes for _, sizes in kept]
+            left = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
+            golden.cases = [case for case, _ in left]
+            golden.sizes = [sizes for _, sizes in left]
         for output, array in golden.cases[0].outputs.items():
             if str(array.dtype) == "bfloat16":
                 raise UnsupportedModelError(

@@ -172,8 +172,8 @@ def _varies(output: str, golden: Cases) -> bool:
 def _left(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:
     if cases[0].outputs[output].dtype.kind != "f":
         return {"ties": left_to_rounding(output, converted or cases)}
-    found = {"rounding": left_to_rounding(output, cases)}
-    return found | ({"rounding_in_precision": left_to_rounding(output, converted)} if converted else {})
+    share = {"rounding": left_to_rounding(output, cases)}
+    return share | ({"rounding_in_precision": left_to_rounding(output, converted)} if converted else {})
 
 
 def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
@@ -225,7 +225,7 @@ def varies(output: str, cases: Sequence[Case]) -> bool:
 def _rows(array: np.ndarray) -> np.ndarray:
     """Return numbers by row, an infinity as the largest number and NaN as none of them; of strings, one of each."""
     if array.dtype == object:
-        array = np.array([zlib.crc32(each.encode()) for each in array.flat]).reshape(array.shape)
+        array = np.array([zlib.crc32(text.encode()) for text in array.flat]).reshape(array.shape)
     wide = np.nan_to_num(array.astype(np.float64), nan=-1e300, posinf=1e301, neginf=-1e301)
     return wide if wide.ndim else wide[np.newaxis]
 

@@ -201,12 +201,12 @@ def preprocessing_layers(signature: Signature, samples: Arrays) -> dict[str, lis
     """Return by input the preprocessing layers that read the input unchanged."""
     layers = [layer for layer in signature.layers if isinstance(layer, PREPROCESSING) or is_word_piece(layer)]
     marks = {spec.name: mark for number, spec in enumerate(signature.inputs) if (mark := _mark(spec, number))}
-    found: dict[str, list[Any]] = {}
+    readers: dict[str, list[Any]] = {}
     for length in PROBE_LENGTHS if layers and marks else ():
         # a layer may refuse a mark that was recorded before
-        if _probe(signature, samples, length, marks, layers, partial(_record_marks, found, marks)) or found:
+        if _probe(signature, samples, length, marks, layers, partial(_record_marks, readers, marks)) or readers:
             break
-    return found
+    return readers
 
 
 def _mark(spec: InputSpec, number: int) -> Value | None:
@@ -215,13 +215,13 @@ def _mark(spec: InputSpec, number: int) -> Value | None:
     return MARK + number if spec.dtype in MARKED else None
 
 
-def _record_marks(found: dict[str, list[Any]], marks: Mapping[str, Value], layer: Any, inputs: Any) -> Any:
+def _record_marks(readers: dict[str, list[Any]], marks: Mapping[str, Value], layer: Any, inputs: Any) -> Any:
     """Record a layer for each mark in its inputs, and return inputs that the layer takes."""
     arrays = [array for tensor in keras.tree.flatten(inputs) if (array := numbers_of(tensor)) is not None]
     for array in arrays:
         for name, mark in marks.items():
-            if _holds(array, mark) and not any(reader is layer for reader in found.get(name, ())):
-                found.setdefault(name, []).append(layer)
+            if _holds(array, mark) and not any(reader is layer for reader in readers.get(name, ())):
+                readers.setdefault(name, []).append(layer)
     if isinstance(layer, CLASSES):
         return keras.ops.zeros_like(inputs)
     if isinstance(layer, LOOKUPS) and is_closed(layer):

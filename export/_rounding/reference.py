@@ -55,25 +55,27 @@ def reference_of(
         InputError: `samples` do not fit, or are needed.
     """
     with _full_float32():
-        signature = given = model_signature(model, options.samples, options.file)
-        is_half = bool(half_policies(given))
+        original = model_signature(model, options.samples, options.file)
+        is_half = bool(half_policies(original))
         if is_half:
             step("Cloning the model to float32")
-            signature = float32_clone(given)
+        float32 = float32_clone(original) if is_half else original
         step("Running Keras on the golden cases")
-        golden = golden_cases(signature, options, check)
-        signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
+        unmeasured = golden_cases(float32, options, check)
+        signature = replace(float32, inputs=tuple(unmeasured.dynamic(spec) for spec in float32.inputs))
         step("Measuring what rounding does to the outputs")
-        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32))
+        golden = replace(unmeasured, cases=with_rounding(signature, unmeasured.cases, FLOAT32))
         usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
         # an int8 file with fixed ranges is compared with the outputs of its own graph
         is_measured = options.precision != FLOAT32 and options.calibration is None
         measured = with_rounding(signature, usual, options.precision) if is_measured else []
         converted = measured if is_measured or options.precision == FLOAT32 else usual
-        golden = replace(golden, coverage=coverage_of(golden, measured))
+        golden.coverage = coverage_of(golden, measured)
         predicted = outputs_of_predict(signature, golden.cases[0])
-        clone = distance(given, golden.cases) if is_half else None
-        varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))
+        clone = distance(original, golden.cases) if is_half else None
+        varied = max(
+            golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape})
+        )
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
     return signature, Reference(golden, weights_of, keras.backend.backend(), clone, converted, predicted)
 
