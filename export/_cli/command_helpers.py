@@ -32,7 +32,8 @@ def new_parser(
 ) -> argparse.ArgumentParser:
     """Add a subcommand that `main` carries out."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    about = "show the traceback of an error, and the lowering of each attention layer or why it has none"
+    parser.add_argument("--debug", action="store_true", help=about)
     parser.set_defaults(run=main)
     return parser
 

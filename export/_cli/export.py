@@ -11,7 +11,7 @@ from typing import Any
 
 from .._export.export_model import IN_STEPS_REFUSED, StaticAxisWarning, export_model
 from .._format.console import in_one_line, say
-from .._lowering_names import LOWERINGS, instead
+from .._lowering_names import LOWERINGS, count_recognised, instead
 from .._options import OPSETS, PRECISIONS, Options
 from .._report.write_report import default_report_path
 from .bundle_text import describe
@@ -161,4 +161,5 @@ def main(arguments: argparse.Namespace) -> None:
         say(*describe(bundle))
         if arguments.report:
             say("", f"Report: {default_report_path(bundle.path)}")
-        say("", f"Exported to {bundle.path}: it matches Keras.")
+        recognised = f" {count_recognised(layers)}." if (layers := bundle.entries.layers) else ""
+        say("", f"Exported to {bundle.path}: it matches Keras.{recognised}")

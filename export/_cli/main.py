@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
         contextlib.suppress(KeyboardInterrupt, SystemExit),
         stopping_at_signals(is_process=is_process) as signals,
         _temporary_folder() if is_process else contextlib.nullcontext(),
+        _debug_messages() if arguments.debug else contextlib.nullcontext(),
     ):
         code = _run_command(arguments, signals)
     return 128 + signals[0] if signals else code
@@ -147,6 +149,28 @@ def _plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = format_before
+
+
+class _StandardError(logging.Handler):
+    """Handler that prints each record in one line on standard error, with control characters escaped."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(in_one_line(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _debug_messages() -> Iterator[None]:
+    """Print all records of this package."""
+    logger = logging.getLogger("keras_attn_export")
+    level_before = logger.level
+    handler = _StandardError()
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.setLevel(level_before)
+        logger.removeHandler(handler)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,8 @@ import keras
 import numpy as np
 
 from .._errors import ExportError, UnsupportedModelError
+from .._format.names import Case
 from .._format.parity_report import ParityError
-from .._options import Options
 from .._progress import Progress
 from .._rounding.keras_implementations import (
     LAYER_OUTPUTS,
@@ -31,6 +32,7 @@ from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .._tracing.saved_model_worker import end
 from .custom_objects import Places, places_of
+from .export_run import ExportRun
 from .tensorflow_worker import Task
 
 # The modules of this process, whatever it did to find them, can be imported there too.
@@ -40,17 +42,13 @@ _START = (
 )
 
 
-def write_contents_on_tensorflow(
-    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, places: Places
-) -> None:
+def write_contents_on_tensorflow(run: ExportRun, signature: Signature, reference: Reference, places: Places) -> None:
     """Fill the empty folder of a bundle from a fresh process with TensorFlow.
 
     Args:
-        folder: The folder; files that are not kept are written beside it.
+        run: The export; its own worker is not used.
         signature: The model.
-        reference: What it gives on the backend of this process.
-        options: What was asked for.
-        step: Is told what is being done, here and there.
+        reference: The golden cases, with the outputs on the backend of this process.
         places: Where the custom classes and functions in the model are.
 
     Raises:
@@ -58,34 +56,43 @@ def write_contents_on_tensorflow(
         ParityError: An output differs; the message names the first layer that differs between the backends.
         ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
     """
-    step("Saving the model")
-    file = folder.with_name("model.keras")
+    task = _saved_task(run, signature, reference, places)
+    run.step("Starting a process with TensorFlow")
+    with TensorFlowProcess(run.folder.parent) as process:
+        try:
+            process.carry_out(task, run.step)
+        except ParityError as error:
+            hint = _layer_hint(run, signature, reference.golden.cases, error)
+            raise type(error)(f"{error}{hint}", error.report) from None
+
+
+def _saved_task(run: ExportRun, signature: Signature, reference: Reference, places: Places) -> Task:
+    """Save the model for the process, and return its task."""
+    run.step("Saving the model")
+    file = run.beside("model.keras")
     with _saving(signature.model):
         signature.model.save(file)
     samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(signature.samples or {}))
-    task = Task(
-        folder=folder,
+    return Task(
+        folder=run.folder,
         places=places,
         floatx=keras.config.floatx(),
         image_data_format=keras.config.image_data_format(),
         policy=signature.model.dtype_policy.compute_dtype,
         inputs=signature.inputs,
         outputs=signature.outputs,
+        log_level=logging.getLogger("keras_attn_export").getEffectiveLevel(),
         reference=reference,
-        options=replace(options, file=file, samples=samples),
+        options=replace(run.options, file=file, samples=samples),
     )
-    step("Starting a process with TensorFlow")
-    with TensorFlowProcess(folder.parent) as process:
-        try:
-            process.carry_out(task, step)
-        except ParityError as error:
-            cases = reference.golden.cases
-            if isinstance(error, PredictError):
-                begins = begins_in(layer_differing_in_predict(signature, cases[0]))
-            else:
-                layer = layer_differing_from(folder.with_name(LAYER_OUTPUTS), signature, cases)
-                begins = begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
-            raise type(error)(f"{error}{begins}", error.report) from None
+
+
+def _layer_hint(run: ExportRun, signature: Signature, cases: Sequence[Case], error: ParityError) -> str:
+    """Name the first layer that differs, between `predict` and an eager call or between the backends."""
+    if isinstance(error, PredictError):
+        return begins_in(layer_differing_in_predict(signature, cases[0]))
+    layer = layer_differing_from(run.beside(LAYER_OUTPUTS), signature, cases)
+    return begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
 
 
 def checked_places(model: keras.Model) -> Places:
@@ -167,7 +174,11 @@ class TensorFlowProcess:
                 return
             if kind == "error":
                 raise content
-            step(content)
+            if kind == "log":
+                name, level, message = content
+                logging.getLogger(name).log(level, "%s", message)
+            else:
+                step(content)
 
     def _last_words(self) -> str:
         code = self._process.wait()

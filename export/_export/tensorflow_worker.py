@@ -1,18 +1,21 @@
 """Worker process with the TensorFlow backend: load a saved model and write its bundle.
 
-A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, and in the end ("done", None), or
-("error", what is to be raised there): an `UntraceableError` or an `ExportError`.
+A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, ("log", its logger, level and
+message) for each log record, and in the end ("done", None), or ("error", what is to be raised there): an
+`UntraceableError` or an `ExportError`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,7 @@ from .._errors import ExportError, UnsupportedModelError, UntraceableError
 
 if TYPE_CHECKING:
     import keras
+    import numpy as np
 
     from .._options import Options
     from .._progress import Progress
@@ -41,6 +45,7 @@ class Task:
         policy: The dtype policy for layers that a subclass makes without saying theirs.
         inputs: The inputs of its signature.
         outputs: The names of its outputs.
+        log_level: The level of the package's logger.
         reference: What it gives on another backend.
         options: The options of the export: the file is that of the model as it was saved there, and the samples are
             those that a subclassed model is called with first.
@@ -53,8 +58,20 @@ class Task:
     policy: str
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
+    log_level: int
     reference: Reference
     options: Options
+
+
+class _LogReplies(logging.Handler):
+    """Handler that replies with each record."""
+
+    def __init__(self, reply: Callable[[str, Any], None]) -> None:
+        super().__init__()
+        self._reply = reply
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._reply("log", (record.name, record.levelno, record.getMessage()))
 
 
 def main() -> None:
@@ -69,6 +86,9 @@ def main() -> None:
     try:
         task = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_the_other, daemon=True).start()
+        logger = logging.getLogger("keras_attn_export")
+        logger.setLevel(task.log_level)
+        logger.addHandler(_LogReplies(reply))
         _carry_out(task, lambda name: reply("step", name))
     except (UntraceableError, ExportError) as error:
         reply("error", error)
@@ -97,11 +117,12 @@ def _crash(error: Exception) -> ExportError:
 def _carry_out(task: Task, step: Progress) -> None:
     from .._tracing.saved_model_worker import SavedModelRun
 
-    with SavedModelRun() as fresh:  # which imports TensorFlow too, meanwhile
+    with SavedModelRun() as worker:  # it imports TensorFlow too, at the same time
         step("Loading TensorFlow and the model")
+        from .export_run import ExportRun
         from .write_contents import write_contents
 
-        write_contents(task.folder, *on_tensorflow(task, _loaded(task)), task.options, step, fresh)
+        write_contents(ExportRun(task.folder, task.options, step, worker), *on_tensorflow(task, _loaded(task)))
 
 
 def _loaded(task: Task) -> keras.Model:
@@ -136,8 +157,6 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
     Raises:
         UnsupportedModelError: The model does not run on TensorFlow, or has other inputs or outputs there.
     """
-    from .._format.input_arrays import widened
-    from .._format.names import Case
     from .._signature.keras_messages import first_line
     from .._signature.signature import model_signature
 
@@ -159,8 +178,18 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
             f"{reference.backend}."
         )
     dtypes = {name: array.dtype for name, array in outputs.items()}
-    golden = replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases])
-    converted = [widened(case, dtypes) for case in reference.converted_cases]
-    predicted = None if reference.predicted is None else widened(Case("", {}, reference.predicted), dtypes).outputs
-    reference = replace(reference, golden=golden, converted_cases=converted, predicted=predicted)
-    return replace(signature, inputs=task.inputs), reference
+    return replace(signature, inputs=task.inputs), _with_dtypes(reference, dtypes)
+
+
+def _with_dtypes(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
+    """Return the reference with outputs in the dtypes that they have on TensorFlow."""
+    from .._format.input_arrays import widened
+    from .._format.names import Case
+
+    predicted = reference.predicted
+    return replace(
+        reference,
+        golden=replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases]),
+        converted_cases=[widened(case, dtypes) for case in reference.converted_cases],
+        predicted=None if predicted is None else widened(Case("", {}, predicted), dtypes).outputs,
+    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx
 
 from .._errors import UnsupportedModelError
 from .._golden_cases.golden_cases import Cases
-from .._lowering_names import FOR_ANY, FOR_CPU, FOR_CUDA, PORTABLE, asked_by
+from .._lowering_names import FOR_ANY, FOR_CPU, FOR_CUDA, PORTABLE, UNRECOGNISED, asked_by
 from .._onnx.traced_model import Traced
 from .._onnxruntime_releases import LOWEST_ONNXRUNTIME
 from .._operators.text.hash_functions import hash_functions, opset_of_hashes
@@ -18,7 +18,10 @@ from .._operators.text.string_functions import has_loops_of_strings, opset_of_te
 from .._options import FLOAT32, TRACED_OPSET
 from .._passes.finalize import finish
 from .._tracing.attention_calls import Call
+from .._tracing.trace_attention import AttentionLayer
 from .lowering_choice import form_of, function_of, lowest_opset, opset_of
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,64 +32,74 @@ class Lowered:
         traced: The model, at opset 18.
         lowerings: The lowering of each call, plain primitives among them.
         written_for: What the file is to run on, as `Provider` has it.
+        layers: The attention layers of the model.
         written: Those of the calls that no layer made: attention that a package wrote by hand.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
         precision: That of the file.
-        reasons: By the identity of a layer, why a call of it is written in the operators of its own computation.
+        refusals: By call, the reason if the requested lowering has no form for the call.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
     written_for: str = FOR_CPU
+    layers: tuple[AttentionLayer, ...] = ()
     written: tuple[Call, ...] = ()
     only_large: bool = False
     precision: str = FLOAT32
-    reasons: Mapping[int, str] = field(default_factory=dict)
+    refusals: Mapping[Call, str] = field(default_factory=dict)
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
         """Return the shape of every output, dynamic axes by name."""
         return {name: golden.output_axes(name, shape) for name, shape in self.traced.outputs.items()}
 
     def finished(self, golden: Cases, asked: int | None, most: int | None = None) -> tuple[Traced, int]:
-        """Return the model as it is written, and its opset: the one asked for, or one that the lowerings are best at.
+        """Return the finished model and its opset: the requested one, or the best one to which the model converts.
 
         Args:
             golden: The golden cases.
-            asked: The opset that is asked for.
-            most: The highest that will do, where that is another.
+            asked: The requested opset, if any.
+            most: The highest opset that the target allows, if higher than `asked`.
 
         Raises:
-            UnsupportedModelError: onnx has no conversion to that opset for an op of the model, or it is too low; or
-                the model puts texts together, and the file is for CUDA.
+            UnsupportedModelError: onnx does not convert an operator of the model to the opset, or the opset is too low
+                for the texts of the model, or the file is for CUDA and joins texts.
         """
         if self.written_for == FOR_CUDA and has_loops_of_strings(self.traced.model):
             raise UnsupportedModelError(
                 "Texts are put together by loops of strings, which onnxruntime 1.31 does not load with CUDA. Export "
                 'with `provider="cpu"`, or export what takes the texts and what follows it as two models.'
             )
-        of_texts = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
-        if asked is not None and asked < of_texts:
-            if (most or asked) < of_texts:
-                raise UnsupportedModelError(
-                    f"Texts are put together by operators of opset {of_texts}, which onnxruntime has from "
-                    f"{LOWEST_ONNXRUNTIME[of_texts]} on. Received: opset={asked}. Leave `opset` out, or name a later "
-                    "`target`."
-                )
-            asked = of_texts
-        lowest = max([TRACED_OPSET, of_texts, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
-        best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
-        if asked is not None or best == lowest:
-            return self._finished(golden, asked or lowest)
-        try:
-            return self._finished(golden, best)
-        except UnsupportedModelError:
-            return self._finished(golden, lowest)
+        *better, last = self._opsets(asked, most)
+        for opset in better:
+            try:
+                return self._finished(golden, opset), opset
+            except UnsupportedModelError as error:
+                LOGGER.debug("not written at opset %d: %s", opset, error)
+        return self._finished(golden, last), last
 
-    def _finished(self, golden: Cases, opset: int) -> tuple[Traced, int]:
+    def _opsets(self, asked: int | None, most: int | None) -> list[int]:
+        """Return the opsets to try, best first.
+
+        A requested opset is the only one. If none is requested, the first one is that of the best form of each call,
+        and the last one is the lowest that has every operator of the file.
+        """
+        of_texts = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
+        if asked is None:
+            lowest = max([TRACED_OPSET, of_texts, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
+            best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
+            return sorted({best, lowest}, reverse=True)
+        if (most or asked) < of_texts:
+            raise UnsupportedModelError(
+                f"Texts are put together by operators of opset {of_texts}, which onnxruntime has from "
+                f"{LOWEST_ONNXRUNTIME[of_texts]} on. Received: opset={asked}. Leave `opset` out, or name a later "
+                "`target`."
+            )
+        return [max(asked, of_texts)]
+
+    def _finished(self, golden: Cases, opset: int) -> Traced:
         all_plain = self.written_for == FOR_ANY
-        plain = [call.op for call, each in self.lowerings.items() if all_plain or asked_by(each) == PORTABLE]
-        outputs = self.outputs(golden)
-        return finish(self.traced, golden.axes, outputs, opset, self.functions(opset), inlined=plain), opset
+        plain = [call.op for call, lowering in self.lowerings.items() if all_plain or asked_by(lowering) == PORTABLE]
+        return finish(self.traced, golden.axes, self.outputs(golden), opset, self.functions(opset), inlined=plain)
 
     def functions(self, opset: int) -> list[onnx.FunctionProto]:
         """Return how each call is written."""
@@ -96,12 +109,36 @@ class Lowered:
         ]
         return [*of_calls, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
 
-    def layers(self, opset: int) -> dict[int, dict[str, Any]]:
-        """Return what the manifest says of each layer that was called, by the owner of its calls."""
-        told: dict[int, dict[str, Any]] = {}
+    def manifest_entries(self, opset: int) -> list[dict[str, str]]:
+        """Return how each attention layer is written; hand-written attention outside of layers is last."""
+        by_owner = self._entries_by_owner(opset)
+        listed = [
+            {
+                "name": layer.path,
+                "class": layer.class_name,
+                "lowering": PORTABLE,
+                "form": f"{UNRECOGNISED}{layer.reason}",
+                "precision": self.precision,
+                **by_owner.get(layer.owner, {}),
+            }
+            for layer in self.layers
+        ]
+        owners = {layer.owner for layer in self.layers}
+        unowned = [
+            {"name": call.layer, "class": "operations", **by_owner[call.owner], "precision": self.precision}
+            for call in self.written
+            if call.owner not in owners
+        ]
+        return [*listed, *unowned]
+
+    def _entries_by_owner(self, opset: int) -> dict[int, dict[str, str]]:
+        entries: dict[int, dict[str, str]] = {}
         for call, lowering in self.lowerings.items():
             name = asked_by(lowering)
-            layer = told.setdefault(call.owner, {"lowering": name, "form": form_of(call, lowering, opset)})
-            if name not in layer["lowering"].split(" and "):  # a layer that is called twice
-                layer["lowering"] += f" and {name}"
-        return told
+            form = form_of(call, lowering, opset)
+            if call in self.refusals:
+                form += f", because {self.refusals[call]}"
+            entry = entries.setdefault(call.owner, {"lowering": name, "form": form})
+            if name not in entry["lowering"].split(" and "):  # a layer that is called twice
+                entry["lowering"] += f" and {name}"
+        return entries

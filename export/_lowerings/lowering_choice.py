@@ -1,8 +1,4 @@
-"""Choose a lowering for each attention call and build its ONNX function.
-
-Each gives a body to the function that stands for a call of an attention layer. That of plain ONNX goes in its
-place.
-"""
+"""Choose a lowering for each attention call and build its ONNX function."""
 
 from __future__ import annotations
 
@@ -10,47 +6,49 @@ from functools import partial
 
 import onnx
 
-from .._lowering_names import ADAPTIVE, BATCHED, FOR_ANY, FOR_CPU, FOR_CUDA, IN_BLOCKS, PORTABLE
+from .._lowering_names import ADAPTIVE, BATCHED, FOR_ANY, FOR_CPU, FOR_CUDA, IN_BLOCKS, PLAIN, PORTABLE
 from .._onnxruntime_releases import FUSED_OPSET, runs_here
 from .._options import FLOAT32
 from .._tracing.attention_calls import Call
 from .attention_function import function
-from .forms import adaptive, adaptive_gpu, additive_batched, fused, portable, portable_additive
+from .forms import adaptive, adaptive_gpu, additive_batched, fused, portable, portable_additive, ragged
 
 BODIES = {ADAPTIVE: adaptive, PORTABLE: portable, "fused": fused, BATCHED: adaptive_gpu, IN_BLOCKS: portable_additive}
 
 FORMS = {
-    PORTABLE: "plain operators",
+    PORTABLE: PLAIN,
     "fused": "the operator `Attention`",
     BATCHED: "all examples at once, as sizes ask for it",
-    IN_BLOCKS: "plain operators, of many pairs in blocks of queries",
+    IN_BLOCKS: f"{PLAIN}, of many pairs in blocks of queries",
 }
 
 
 def lowering_of(call: Call, lowering: str, written_for: str = FOR_CPU, precision: str = FLOAT32) -> str:
-    """Return the lowering that a call gets where one was asked for: `"portable"` where that has no body for it.
+    """Return the lowering of a call if one is requested: `"portable"` if the requested one has no body for the call.
 
-    For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each turn. For whatever has the
-    standard operators nothing decides by sizes.
+    For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each iteration. For runtimes
+    with the standard operators only, no sizes decide.
 
     Args:
         call: The call.
-        lowering: What was asked for.
-        written_for: What it is to run on, as `Provider` has it.
-        precision: That of the file; where it is another than float32, `portable` takes all pairs at once.
+        lowering: The requested lowering.
+        written_for: The kind of device, as in `Provider`.
+        precision: The precision of the file; in others than float32, `portable` computes all pairs at once.
     """
-    meant = lowering
+    if refusal(call, lowering, written_for):
+        return PORTABLE
     if lowering == ADAPTIVE:
-        meant = {FOR_CUDA: BATCHED, FOR_ANY: PORTABLE}.get(written_for, ADAPTIVE)
-    elif (lowering, written_for, precision) == (PORTABLE, FOR_CPU, FLOAT32):
-        meant = IN_BLOCKS
-    return meant if _fits(call, meant, written_for) else PORTABLE
+        return {FOR_CUDA: BATCHED, FOR_ANY: PORTABLE}.get(written_for, ADAPTIVE)
+    if (lowering, written_for, precision) == (PORTABLE, FOR_CPU, FLOAT32) and portable_additive.fits(call):
+        return IN_BLOCKS
+    return lowering
 
 
-def _fits(call: Call, lowering: str, written_for: str) -> bool:
-    if (lowering, written_for) == ("fused", FOR_CUDA):
-        return adaptive_gpu.uses_fused(call)
-    return bool(BODIES[lowering].fits(call))
+def refusal(call: Call, lowering: str, written_for: str = FOR_CPU) -> str:
+    """Return the reason if a requested lowering has no body for a call, or an empty text."""
+    if lowering == "fused":
+        return adaptive_gpu.fused_refusal(call) if written_for == FOR_CUDA else fused.refusal(call)
+    return ragged.refusal(call) if (lowering, written_for) == (ADAPTIVE, FOR_CPU) else ""
 
 
 def lowest_opset(lowering: str) -> int:

@@ -41,7 +41,7 @@ MERGED = {
 ROUNDED = {"Exp", "Log", "Log1p", "Pow"}
 INEXACT = {"Elu", "Erf", "Expm1", "Selu", "Softplus", "Tanh"}  # whole numbers of these are rounded, as 1 of tanh(9)
 SUMS = {"Mean": tf.reduce_mean, "Sum": tf.reduce_sum}
-SATURATING = "Sigmoid"  # of a layer that calls TensorFlow itself; those of Keras have been moved, as in `moved_runs`
+SATURATING = "Sigmoid"  # of a layer that calls TensorFlow itself; `perturbed_runs.py` perturbs those of Keras
 
 
 def with_reordering(signature: Signature, cases: Sequence[Case], near: Collection[str]) -> list[Case]:

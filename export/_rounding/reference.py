@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from .._errors import InputError
+from .._format.manifest import Spec
 from .._format.names import Arrays, Case
 from .._golden_cases.case_generation import Check, golden_cases, unchecked
 from .._golden_cases.coverage import coverage_of
@@ -29,8 +30,10 @@ from .rounding_error import with_rounding
 
 @dataclass(frozen=True)
 class Reference:
-    """Golden cases and other outputs of a model."""
+    """The outputs of a model on the golden cases, and what a bundle says of the model."""
 
+    model: str  # the name
+    inputs: tuple[Spec, ...]  # with names of dynamic axes
     golden: Cases
     weights_of: dict[str, str]  # by output with attention weights, the path of the layer
     backend: str  # of Keras, that gave the outputs
@@ -77,7 +80,9 @@ def reference_of(
             golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape})
         )
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
-    return signature, Reference(golden, weights_of, keras.backend.backend(), clone, converted, predicted)
+    inputs = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
+    backend = keras.backend.backend()
+    return signature, Reference(signature.model.name, inputs, golden, weights_of, backend, clone, converted, predicted)
 
 
 def case_of(name: str, model: keras.Model, options: Options) -> Case:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from other_backend_models import Running
 from small_bundle import assert_one_line, finished, names, read_manifest
 
+from keras_attn import AdditiveAttention
 from keras_attn_export import load_bundle, verify_bundle
 from keras_attn_export._cli.bundle_text import describe
 
@@ -40,7 +42,23 @@ def test_export_process_prints_the_bundle_and_nothing_on_stderr(model_file, tmp_
     described, _, last = done.stdout.partition("\n\n")
     bundle = load_bundle(tmp_path / "bundle")
     assert described.splitlines() == describe(bundle)
-    assert last == f"Exported to {bundle.path}: it matches Keras.\n"
+    assert last == f"Exported to {bundle.path}: it matches Keras. 1 of 1 attention layers recognised.\n"
+
+
+def test_debug_shows_how_each_attention_layer_was_lowered(tmp_path, call, caplog):
+    x = keras.Input((3, 4), name="x")
+    ours, wide = AdditiveAttention(2, name="ours"), keras.layers.Attention(name="wide", dtype="float64")
+    keras.Model(x, wide([ours(x, x, x), x])).save(tmp_path / "model.keras")
+    code, out, err = call("export", tmp_path / "model.keras", tmp_path / "bundle", "--lowering", "fused", "--debug")
+    assert (code, out.splitlines()[-1].partition("Keras. ")[2]) == (0, "1 of 2 attention layers recognised.")
+    lines = [
+        "ours: portable (plain operators, because the operator `Attention` computes a softmax of dot products only)",
+        "wide: plain operators, because it computes in float64",
+    ]
+    assert {f"debug: {line}" for line in lines} <= set(err.splitlines())
+    logged = [record.getMessage() for record in caplog.records if record.module == "manifest_entries"]
+    assert logged == lines, "Python's logging gets the same"
+    assert logging.getLogger("keras_attn_export").level == logging.NOTSET, "the command leaves the logger as it was"
 
 
 @pytest.mark.parametrize(

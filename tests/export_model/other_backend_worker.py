@@ -4,6 +4,7 @@ A process has one backend, so the tests of other backends start this one. What c
 """
 
 import json
+import logging.handlers
 import os
 import sys
 import time
@@ -63,7 +64,11 @@ def keep(name, inputs, outputs):
 def everything():
     """Export a trained model, a subclass with options, one in half precision, and all that must fail."""
     model, inputs = models.trained_model(), models.inputs_of_trained()
+    logger, handler = logging.getLogger("keras_attn_export"), logging.handlers.BufferingHandler(1000)
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
     bundle = export_model(model, FOLDER / "trained")
+    logger.setLevel(logging.NOTSET)
     keep("trained", inputs, model(list(inputs.values()), training=False))
     golden_is_ours = []
     for _, arrays, expected, _ in load_cases(bundle.path / CASES):
@@ -85,6 +90,7 @@ def everything():
 
     return {
         "golden is ours": golden_is_ours,
+        "logged": [record.getMessage() for record in handler.buffer],
         "without a size": error_of(models.looping()),
         "in the script": error_of(models.through(InTheScript())),
         "not on TensorFlow": error_of(models.through(models.Elsewhere())),

@@ -92,6 +92,10 @@ def test_trained_model_equals_its_backend(folder):
     assert {"tensorflow", "keras", "onnxruntime"} < set(bundle.manifest["versions"])
 
 
+def test_log_records_of_the_tensorflow_process_arrive(found):
+    assert any(line.startswith("additive: adaptive (") for line in found["logged"]), found["logged"]
+
+
 def test_golden_outputs_equal_those_of_the_backend_in_every_bit(found):
     assert len(found["golden is ours"]) > 30
     assert all(found["golden is ours"])

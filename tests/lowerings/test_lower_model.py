@@ -226,13 +226,15 @@ def test_saved_model_has_no_tags_and_inspect_tells_the_form(tmp_path):
     assert " ".join(layer["form"].split()) in " ".join(" ".join(describe(bundle)).split())
 
 
-def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monkeypatch):
+def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monkeypatch, caplog):
     def fails(*_):
         raise RuntimeError("no adapter")
 
     monkeypatch.setattr(finalize.version_converter, "convert_version", fails)
     traced = Unproven(dict_inputs_and_outputs())
-    file = traced.written(tmp_path)
+    with caplog.at_level("DEBUG", "keras_attn_export"):
+        file = traced.written(tmp_path)
+    assert "not written at opset 24: " in caplog.text
     assert (file.opset, file.lowerings) == (18, {"attention": "adaptive"})
     assert file.layers[0]["form"].startswith("plain operators")
     with pytest.raises(UnsupportedModelError, match="no adapter"):

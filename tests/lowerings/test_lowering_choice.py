@@ -14,6 +14,7 @@ from keras_attn_export._lowerings.forms import adaptive, adaptive_gpu, portable_
 from keras_attn_export._lowerings.lowered_model import Lowered
 from keras_attn_export._onnxruntime_releases import FUSED_OPSET, runs_here
 from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._tracing.trace_attention import AttentionLayer
 
 SLOW = pytest.mark.slow
 FORMS = {
@@ -28,14 +29,21 @@ FORMS = {
     "float16": ("portable", 18, None, "float16"),  # which holds neither the lowest float32 nor 1e30
     "blocks18": (IN_BLOCKS, 18),
 }
+
+
+def lowerings_of(call, form, _=18, provider=None):
+    """The lowering of a call if that of a form is requested, and the one that is requested for it."""
+    lowering = "portable" if form == IN_BLOCKS else form
+    found = lowering_choice.lowering_of(call, lowering, *filter(None, [provider]))
+    return found, asked_by(found)
+
+
 # Each form with every third plan, and another third than the form before; an eighth of them unmarked.
 NUMBERS = [
     pytest.param(plan, form, id=f"{name}-{plan}", marks=SLOW if (number + turn) % 24 else ())
     for turn, (name, form) in enumerate(FORMS.items())
     for number, plan in enumerate(PLANS)
-    if (number + turn) % 3 == 0
-    and form[0]
-    in (found := lowering_choice.lowering_of(plan.call(), form[0], *filter(None, form[2:3])), asked_by(found))
+    if (number + turn) % 3 == 0 and form[0] in lowerings_of(plan.call(), *form[:3])
 ]
 SIZES = [(1, 3), (7, 5), (4, 60), (50, 3)]
 BLOCKS = [
@@ -303,8 +311,10 @@ def test_form_depends_on_lowering_and_provider(plan, lowering, provider, form):
 
 def test_layer_with_two_lowerings_names_both():
     calls = [Plan(weights=weights).call() for weights in (False, True)]
-    lowered = Lowered(None, {call: lowering_choice.lowering_of(call, "fused", "cuda") for call in calls}, "cuda")
-    assert lowered.layers(24)[0]["lowering"] == "fused and portable"
+    lowerings = {call: lowering_choice.lowering_of(call, "fused", "cuda") for call in calls}
+    layer = AttentionLayer(calls[0].owner, "attention", "DotProductAttention", "")
+    (entry,) = Lowered(None, lowerings, "cuda", layers=(layer,)).manifest_entries(24)
+    assert entry["lowering"] == "fused and portable"
 
 
 def test_size_of_a_window_decides_its_form(monkeypatch):

@@ -22,11 +22,6 @@ from ..forms import fused, multi_head_attention_op, portable, ragged, sliding_wi
 LOWEST_OPSET = 18
 
 
-def fits(call: Call) -> bool:
-    """Tell whether there is a body for a call."""
-    return ragged.fits(call)
-
-
 def body(given: Given) -> Outputs:
     """Return the outputs of a call that fits."""
     call, known = given.call, _is_large(given.call)
@@ -68,7 +63,7 @@ def form(call: Call, opset: int) -> str:
 
 def has_use_of_fused(call: Call) -> bool:
     """Tell whether a call may be written by the operator of `fused`, where the opset has it."""
-    return fused.fits(call) and not _is_large(call)
+    return not (fused.refusal(call) or _is_large(call))
 
 
 def kind_of(call: Call) -> str:
@@ -99,7 +94,7 @@ def _least(call: Call) -> From:
 
 
 def _uses_operator(call: Call, opset: int) -> bool:
-    return opset >= FUSED_OPSET and fused.fits(call)
+    return opset >= FUSED_OPSET and not fused.refusal(call)
 
 
 def small(given: Given) -> Outputs:
@@ -120,7 +115,7 @@ def _is_large(call: Call) -> bool | None:
 
 
 def _longest(call: Call) -> int:
-    """Return the number of positions in the longest golden cases for a call; see `long_sequence_cases.py`."""
+    """Return the number of positions in the longest golden cases for a call; see `edge_cases.py`."""
     if call.name == ADDITIVE:
         return _least(call).positions()
     return _longest_of_all()

@@ -35,11 +35,6 @@ LONG = 256  # keys that a kernel of the operators goes over one after another, a
 HELD = (64, 128)  # sizes up to which there is a kernel of its own, for keys of the same sizes
 
 
-def fits(call: Call) -> bool:
-    """Tell whether there is a body for a call."""
-    return portable.fits(call)
-
-
 def body(given: Given, at_once: Mapping[str, int] = AT_ONCE) -> Outputs:
     """Return the outputs of a call that fits.
 
@@ -60,9 +55,18 @@ def body(given: Given, at_once: Mapping[str, int] = AT_ONCE) -> Outputs:
     return branch(op.Squeeze(few_rows), portable.body(given), _with_operators(given, at_once))
 
 
+def fused_refusal(call: Call) -> str:
+    """Return the reason if the operator `Attention` does not compute a call on CUDA, or an empty text."""
+    if reason := fused.refusal(call):
+        return reason
+    if call.returns_weights:  # microsoft/onnxruntime#28351
+        return "the operator `Attention` returns no weights on CUDA"
+    return "" if _holds_keys(call) else "the operator `Attention` has no kernel on CUDA for the sizes of its heads"
+
+
 def uses_fused(call: Call) -> bool:
-    """Tell whether the operator `Attention` computes a call on CUDA, which gives no weights there (28351)."""
-    return fused.fits(call) and not call.returns_weights and _holds_keys(call)
+    """Return whether the operator `Attention` computes a call on CUDA."""
+    return not fused_refusal(call)
 
 
 def is_one_operator(call: Call) -> bool:

@@ -31,10 +31,11 @@ from ..nan_fallback import tried
 LOWEST_OPSET = FUSED_OPSET
 
 
-def fits(call: Call) -> bool:
-    """Tell whether the op computes what a call does: it takes no scale but one above 0, in float32."""
-    is_softmax_of_products = call.name == DOT_PRODUCT and call.normalizer == SOFTMAX
-    return is_softmax_of_products and bool(np.float32(call.options["scale"]) > 0)
+def refusal(call: Call) -> str:
+    """Return the reason if the operator does not compute a call, or an empty text."""
+    if call.name != DOT_PRODUCT or call.normalizer != SOFTMAX:
+        return "the operator `Attention` computes a softmax of dot products only"
+    return "" if np.float32(call.options["scale"]) > 0 else "the operator `Attention` takes a scale above 0 only"
 
 
 def body(given: Given) -> Outputs:

@@ -14,7 +14,6 @@ from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import ADDITIVE, DISTANCE, DOT_PRODUCT
 
 from ..._onnx.lazy_values import LOWEST, Outputs, Value, constant, op
-from ..._tracing.attention_calls import Call
 from ..body_inputs import Given
 from ..forms import distances
 from ..heads import join_heads, repeat_heads, split_heads
@@ -23,11 +22,6 @@ from ..nan_fallback import tried
 from ..normalizers import normalized
 
 LOWEST_OPSET = 18
-
-
-def fits(call: Call) -> bool:
-    """Tell whether there is a body for a call."""
-    return call.name in _SCORES
 
 
 def body(given: Given) -> Outputs:

@@ -19,9 +19,12 @@ from ..body_inputs import Given
 from ..forms import additive_per_example, distances, dot_product_blocks, multi_head_attention_op, sliding_window
 
 
-def fits(call: Call) -> bool:
-    """Tell whether there is a body for a call; a scale of 0 would stand for the operator's default."""
-    return call.name in (ADDITIVE, DISTANCE) or (call.name == DOT_PRODUCT and np.float32(call.options["scale"]) != 0)
+def refusal(call: Call) -> str:
+    """Return the reason if there is no body for a call, or an empty text.
+
+    onnxruntime's operator takes a scale of 0 for its default, 1 / sqrt(size of a key).
+    """
+    return "its scale is 0" if call.name == DOT_PRODUCT and np.float32(call.options["scale"]) == 0 else ""
 
 
 def body(given: Given) -> Outputs:
