@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 Axis = tuple[str, int]  # an input's name and the number of one of its axes
 Block = tuple[Axis, ...]
-Problem = Callable[[Mapping[Axis, int]], str | None]  # what is said against sizes that differ from the base; None: fine
+Problem = Callable[[Mapping[Axis, int]], str | None]  # message about sizes that differ from the base; None: fine
 
 LARGEST_STEP = 32  # of sizes that must be multiples
 MOST_IN_PAIRS = 6
@@ -24,27 +24,15 @@ MOST_HINTS = 4  # that are followed for one failure
 
 @dataclass(frozen=True)
 class Group:
-    """Axes that must have one size.
-
-    Attributes:
-        axes: The axes.
-        step: The size must be a multiple of it, as far as was seen; `None` where no size but the base is known to do.
-        other: Another size that does, while all other axes keep theirs.
-    """
+    """Axes that must have one size."""
 
     axes: Block
-    step: int | None
-    other: int | None
+    step: int | None  # of which the size must be a multiple, as far as was seen; `None` if only the base is known to do
+    other: int | None  # another size that does, while all other axes keep theirs
 
 
 def find_groups(free: Sequence[Axis], base: Mapping[Axis, int], problem: Problem) -> list[Group]:
-    """Return the groups of the free axes.
-
-    Args:
-        free: The axes that may vary.
-        base: A size for each, on which the model runs.
-        problem: Tries other sizes for some axes.
-    """
+    """Return the groups of the free axes, with a `base` size for each on which the model runs."""
     blocks: list[Block] = [(axis,) for axis in free]
     stuck: list[Block] = []
     sizes, mentioned = _told_apart(blocks, base, problem, lambda size: 1)
@@ -102,64 +90,63 @@ def _told_apart(
     """Merge blocks until the model runs while each has a size of its own.
 
     Returns:
-        The blocks with their sizes; and those whose sizes the last complaint mentions, `None` if there is none left.
+        The blocks with their sizes; and those whose sizes the last message mentions, `None` if the model runs.
     """
     sizes = _distinct(blocks, base, lambda block: stride(base[block[0]]))
-
-    def said_of(sizes: Mapping[Block, int]) -> str | None:
-        return problem({axis: size for block, size in sizes.items() for axis in block})
-
-    def runs_as_one(keep: Block, drop: Block, size: int) -> bool:
-        return said_of({keep + drop: size}) is None
-
-    said = said_of(sizes)
-    while said is not None:
-        block_of = {size: block for block, size in sizes.items()}
-        hints = [
-            hint
-            for hint in _hints(said, set(block_of))
-            if base[block_of[hint.keep][0]] == base[block_of[hint.drop][0]]  # the model ran on the base
-        ]
-        likely = [hint for hint in hints if hint.likely]
-        tried = (hint for hint in (likely if len(likely) > 1 else []))  # two at once, and the sentence fits any pair
-        sure = next((each for each in tried if runs_as_one(block_of[each.keep], block_of[each.drop], each.keep)), None)
-        for hint in [sure] if sure else hints[:MOST_HINTS]:
-            keep, drop = block_of[hint.keep], block_of[hint.drop]
-            merged = {block: size for block, size in sizes.items() if block not in (keep, drop)}
-            merged[keep + drop] = hint.keep
-            after = said_of(merged)
-            if after is None or hint is sure or (after != said and hint.clear) or hint.is_elsewhere(said, after):
-                sizes, said = merged, after
-                break
-        else:
-            return sizes, [block for size, block in block_of.items() if size in _numbers(said)]
+    message = _message(problem, sizes)
+    while message is not None:
+        merge = _next_merge(sizes, message, base, problem)
+        if merge is None:
+            return sizes, [block for block, size in sizes.items() if size in _numbers(message)]
+        sizes, message = merge
     return sizes, None
+
+
+def _message(problem: Problem, sizes: Mapping[Block, int]) -> str | None:
+    return problem({axis: size for block, size in sizes.items() for axis in block})
+
+
+def _next_merge(
+    sizes: Mapping[Block, int], message: str, base: Mapping[Axis, int], problem: Problem
+) -> tuple[dict[Block, int], str | None] | None:
+    """Merge two blocks to which the message hints, and return the new sizes with the message that then remains.
+
+    A merge counts if the error disappears, moves to another operation or other sizes, or named no other conflict.
+    """
+    block_of = {size: block for block, size in sizes.items()}
+    pairs = {hint: (block_of[hint.keep], block_of[hint.drop]) for hint in _hints(message, set(block_of))}
+    # the model ran on the base
+    joined = {hint: keep + drop for hint, (keep, drop) in pairs.items() if base[keep[0]] == base[drop[0]]}
+    likely = [hint for hint in joined if hint.likely]
+    # with two likely conflicts at once the message fits any pair: only a pair on which the model runs is sure
+    runs = (hint for hint in likely if _message(problem, {joined[hint]: hint.keep}) is None)
+    sure = next(runs, None) if len(likely) > 1 else None
+    for hint in [sure] if sure else list(joined)[:MOST_HINTS]:
+        merged = {block: size for block, size in sizes.items() if block not in pairs[hint]} | {joined[hint]: hint.keep}
+        after = _message(problem, merged)
+        only_conflict = hint.clear and after != message
+        if hint is sure or after is None or only_conflict or hint.is_elsewhere(message, after):
+            return merged, after
+    return None
 
 
 @dataclass(frozen=True)
 class _Hint:
-    """Two sizes that seem not to fit each other.
-
-    Attributes:
-        keep: One of them.
-        drop: The other.
-        clear: Whether nothing else in what was said might not fit.
-        likely: Whether they stand at the same place of two shapes.
-    """
+    """Two sizes that seem not to fit each other."""
 
     keep: int
     drop: int
-    clear: bool = False
-    likely: bool = False
+    clear: bool = False  # whether nothing else in the message might not fit
+    likely: bool = False  # whether the sizes stand at the same place of two shapes
 
     def is_elsewhere(self, before: str, after: str) -> bool:
         """Tell whether, since the two are one, it is another operation that fails, or on other sizes."""
         return _wording(after) != _wording(before) or self.keep not in _numbers(after)
 
 
-def _hints(said: str, sizes: set[int]) -> list[_Hint]:
-    """Return which sizes may not fit each other according to what a library says, the likeliest first."""
-    shapes = _shapes(said)
+def _hints(message: str, sizes: set[int]) -> list[_Hint]:
+    """Return the pairs of sizes that may not fit each other according to a message, the likeliest first."""
+    shapes = _shapes(message)
     likely: list[tuple[int, ...]] = []
     possible: list[tuple[int, ...]] = []
     for first, second in itertools.combinations(shapes, 2):
@@ -167,33 +154,33 @@ def _hints(said: str, sizes: set[int]) -> list[_Hint]:
         if len(first) == len(second):
             likely += [pair for pair in unequal if sizes.issuperset(pair)]
         possible += itertools.product(sizes & {*first} - {*second}, sizes & {*second} - {*first})
-    known = sorted(sizes & _numbers(said))
+    known = sorted(sizes & _numbers(message))
     if not possible and len(known) == 2 and not any({*known} <= {*shape} for shape in shapes):
         possible.append((known[0], known[1]))
-    found = dict.fromkeys((min(pair), max(pair)) for pair in (*likely, *possible))
-    clear = len(found) == 1 and len([shape for shape in shapes if len(shape) > 1]) <= 2
+    pairs = dict.fromkeys((min(pair), max(pair)) for pair in (*likely, *possible))
+    clear = len(pairs) == 1 and len([shape for shape in shapes if len(shape) > 1]) <= 2
     placed = {(min(pair), max(pair)) for pair in likely}
-    return [_Hint(keep, drop, clear, (keep, drop) in placed) for keep, drop in found]
+    return [_Hint(keep, drop, clear, (keep, drop) in placed) for keep, drop in pairs]
 
 
 def _is_not_named(block: Block, base: Mapping[Axis, int], problem: Problem) -> bool:
-    """Tell whether a block cannot change alone, and what is said of it does not name its size."""
+    """Return True if a block cannot change alone, and the message does not name its size."""
     size = base[block[0]] + _stride(base[block[0]])
-    said = problem(dict.fromkeys(block, size))
-    return said is not None and size not in _numbers(said)
+    message = problem(dict.fromkeys(block, size))
+    return message is not None and size not in _numbers(message)
 
 
-def _shapes(said: str) -> list[tuple[int, ...]]:
-    found = re.findall(r"[\[(]\s*(\d+(?:,\s*\d+)*),?\s*[\])]", said)
-    return [tuple(map(int, shape.split(","))) for shape in found]
+def _shapes(message: str) -> list[tuple[int, ...]]:
+    lists = re.findall(r"[\[(]\s*(\d+(?:,\s*\d+)*),?\s*[\])]", message)
+    return [tuple(map(int, shape.split(","))) for shape in lists]
 
 
-def _numbers(said: str) -> set[int]:
-    return {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.]*\w)", re.sub(r"\{\{.*?\}\}", "", said))}
+def _numbers(message: str) -> set[int]:
+    return {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.]*\w)", re.sub(r"\{\{.*?\}\}", "", message))}
 
 
-def _wording(said: str) -> str:
-    return re.sub(r"\d+", "", said)
+def _wording(message: str) -> str:
+    return re.sub(r"\d+", "", message)
 
 
 def _moved(block: Block, base: Mapping[Axis, int], problem: Problem, lowest: int = 2) -> Group | None:

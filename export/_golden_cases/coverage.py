@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .._array_comparison import alike
 from .._format.compare import scale_of
-from .._format.names import Case
+from .._format.names import Arrays, Case
+from .._format.parity_report import differences
+from .dynamic_axes import BATCH
 from .golden_cases import Cases
+from .input_generators import LENGTHS, InputGenerator
+from .special_values import outputs_or_none
+
+MAX_REDRAWS = 4  # changes of an input, after which no output is said to depend on the input
+FULL = "lengths full"  # the case in which lengths are full
+MAX_NAN_TEXTS = 3  # in the report
 
 
 def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]:
@@ -40,6 +49,117 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
     }
 
 
+def input_coverage(
+    golden: Cases,
+    generators: Mapping[str, InputGenerator],
+    draw: Callable[[Mapping[str, int], str], Arrays],
+    run: Callable[[Arrays], Arrays],
+) -> dict[str, dict[str, Any]]:
+    """Return the coverage of each input: outputs that it `moves`, its `ids` with `ids_seen`, and its `values`.
+
+    `draw` returns inputs for sizes by name and a pattern of lengths.
+    """
+    usual = [case for case in golden.cases if case.name not in golden.trials]
+    number = _number_of_changed_case(usual, generators)
+    case = usual[number]
+    noise = differences(case.outputs, run(case.inputs))
+    small = [trial for trials in golden.trials.values() for trial in trials if trial.is_near]
+    covered: dict[str, dict[str, Any]] = {}
+    for name, generator in generators.items():
+        tried = [int(trial.value) for trial in small if trial.input == name]
+        alternatives = _alternatives(generator, name, case, lambda lengths: draw(golden.sizes[number], lengths), tried)
+        arrays = [other.inputs[name] for other in usual]
+        covered[name] = {"moves": _moved_outputs(name, case, alternatives, run, noise)}
+        if generator.ids is not None:
+            seen = np.unique(np.concatenate([array.ravel() for array in arrays]))
+            covered[name] |= {"ids": generator.ids.high - generator.ids.low + 1, "ids_seen": len(seen)}
+        covered[name]["values"] = {"drawn": _description(generator, arrays, tried)}
+        if texts := golden.nan_texts.get(name):
+            covered[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]
+    return covered
+
+
+def counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
+    """Return for inputs that are lengths the axis that they count: full lengths are as large as its size."""
+    cases = zip(golden.cases, golden.sizes, strict=True)
+    case, sizes = next(((case, sizes) for case, sizes in cases if case.name == FULL), (None, {}))
+    if case is None:
+        return {}
+    rules = {name: generator.lengths for name, generator in generators.items()}
+    counting = [name for name, rule in rules.items() if rule is not None and not rule.is_of_state]
+    axes = ((name, axis) for name in counting for axis, size in sizes.items() if size == case.inputs[name].max())
+    return {name: axis for name, axis in axes if axis != BATCH}  # the sizes differ from each other
+
+
+def _number_of_changed_case(cases: Sequence[Case], generators: Mapping[str, InputGenerator]) -> int:
+    """Return the number of the case whose inputs are changed, one after the other."""
+    drawn = [number for number, case in enumerate(cases) if case.name != "samples"]  # samples may be large
+    states = [name for name, generator in generators.items() if generator.lengths and generator.lengths.is_of_state]
+    # keys of an empty state change no output
+    filled = [number for number in drawn if all(cases[number].inputs[name].any() for name in states)]
+    return (filled or drawn or [0])[0]
+
+
+def _moved_outputs(
+    name: str,
+    case: Case,
+    alternatives: Iterator[np.ndarray],
+    run: Callable[[Arrays], Arrays],
+    noise: Mapping[str, float],
+) -> list[str] | None:
+    """Return the outputs that change when one input does; `None` if the input cannot be changed."""
+    moved: set[str] = set()
+    is_changed = False
+    for array in alternatives:
+        outputs = None if alike(array, case.inputs[name]) else outputs_or_none(run, case.inputs | {name: array})
+        if outputs is None:
+            continue
+        is_changed = True
+        changes = differences(case.outputs, outputs)
+        moved |= {output for output, size in changes.items() if size > 2 * noise[output]}
+        if len(moved) == len(case.outputs):
+            break
+    return [output for output in case.outputs if output in moved] if is_changed else None
+
+
+def _alternatives(
+    generator: InputGenerator, name: str, case: Case, draw: Callable[[str], Arrays], tried: Sequence[int]
+) -> Iterator[np.ndarray]:
+    """Yield other arrays for an input."""
+    array = case.inputs[name]
+    if generator.lengths is not None:
+        yield from (draw(pattern)[name] for pattern in LENGTHS)
+    elif not generator.is_sampled:
+        yield from (draw("mixed")[name] for _ in range(MAX_REDRAWS))
+    else:
+        yield np.roll(array, 1, axis=0) if array.ndim else array
+        yield np.roll(array, 1)  # through all axes: numbers that the user has passed, in other places
+        if array.dtype.kind == "f":
+            factors = np.linspace(0.5, 1.5, max(array.size, 2))[: array.size].reshape(array.shape)
+            yield (array * factors).astype(array.dtype)
+        yield from (np.full_like(array, value) for value in tried)
+
+
+def _description(generator: InputGenerator, arrays: Sequence[np.ndarray], tried: Sequence[int]) -> str:
+    """Return in words what golden cases hold of an input; of integers the range, with special values."""
+    dtype = arrays[0].dtype
+    if dtype.kind == "b":
+        return "booleans"
+    if generator.words is not None:
+        texts = {text for array in arrays for text in array.flat}
+        return f"{len(texts)} different strings, {sum(not t.isascii() for t in texts)} with characters outside ASCII"
+    if generator.is_mask:
+        return "zeros and ones"
+    if generator.is_normal:
+        return "normal floats"
+    numbers = np.append(np.concatenate([array[np.isfinite(array)].ravel() for array in arrays]), tried)
+    if not numbers.size:
+        return "nothing"
+    if dtype.kind == "f" and generator.ids is None:
+        return f"floats {numbers.min():g} to {numbers.max():g}"
+    return f"integers {int(numbers.min())} to {int(numbers.max())}"
+
+
 def _varies(output: str, golden: Cases) -> bool:
     """Tell whether an output varies, or, where all examples are one, as a sample of one row is, would with another."""
     if varies(output, golden.cases):
@@ -52,8 +172,8 @@ def _varies(output: str, golden: Cases) -> bool:
 def _left(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:
     if cases[0].outputs[output].dtype.kind != "f":
         return {"ties": left_to_rounding(output, converted or cases)}
-    found = {"rounding": left_to_rounding(output, cases)}
-    return found | ({"rounding_in_precision": left_to_rounding(output, converted)} if converted else {})
+    share = {"rounding": left_to_rounding(output, cases)}
+    return share | ({"rounding_in_precision": left_to_rounding(output, converted)} if converted else {})
 
 
 def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
@@ -105,7 +225,7 @@ def varies(output: str, cases: Sequence[Case]) -> bool:
 def _rows(array: np.ndarray) -> np.ndarray:
     """Return numbers by row, an infinity as the largest number and NaN as none of them; of strings, one of each."""
     if array.dtype == object:
-        array = np.array([zlib.crc32(each.encode()) for each in array.flat]).reshape(array.shape)
+        array = np.array([zlib.crc32(text.encode()) for text in array.flat]).reshape(array.shape)
     wide = np.nan_to_num(array.astype(np.float64), nan=-1e300, posinf=1e301, neginf=-1e301)
     return wide if wide.ndim else wide[np.newaxis]
 

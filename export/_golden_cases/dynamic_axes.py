@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from .._errors import InputError
 from .._format.names import Arrays
 from .._options import Options
-from .._signature.signature import Signature
+from .._signature.signature import InputSpec, Signature
 from .axis_groups import Axis, Group, apart_sizes, find_groups
-from .input_sampler import NAN, Drawer, Problem
+from .trial_runs import NAN, RunFailure, TrialRuns
 
 BATCH = "batch"
 BATCH_SIZE = 3
@@ -25,28 +26,21 @@ LONGEST = 2**14  # tried last, for sound and sequences of DNA
 MIN_POSITIONS = 3  # of a layer output: two padded border positions and one inner position per open axis
 MOST = 2**22  # numbers in an input that is tried: no image is so long on each side
 ASKED = "as asked"
+ONE_SIZE = "Keras runs the model on no other size that was tried"
+UNEQUAL = "several inputs must change together here, and their sizes are not equal"
 Shapes = dict[str, tuple[str | int, ...]]  # of every input; a string names a dynamic axis
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What is known of the axes of a model's inputs.
-
-    Attributes:
-        shapes: Shape of every input; a string names a dynamic axis.
-        base: Sizes by name on which the model runs.
-        apart: Sizes on which it runs and none of which equals another, or the base if there are none.
-        multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
-        static: Why an axis is static that the model does not say is, by name.
-        fixed: The sizes of such axes.
-    """
+    """The axes of a model's inputs."""
 
     shapes: Shapes
-    base: dict[str, int]
-    apart: dict[str, int]
-    multiples: dict[str, int]
-    static: dict[str, str]
-    fixed: dict[Axis, int]
+    base: dict[str, int]  # sizes by name on which the model runs
+    apart: dict[str, int]  # sizes on which it runs, no two of which are equal, or the base if there are none
+    multiples: dict[str, int]  # of which the size of an axis must be one, by name, unless 1
+    static: dict[str, str]  # reasons by name of static axes that the model leaves open
+    fixed: dict[Axis, int]  # sizes of such axes
 
     def sizes(self, named: Mapping[str, int]) -> dict[Axis, int]:
         """Return the size of each axis that may vary or might have varied, of the sizes by name."""
@@ -59,180 +53,170 @@ def named_axes(shapes: Shapes) -> Iterator[tuple[Axis, str]]:
         yield from (((name, axis), symbol) for axis, symbol in enumerate(shape) if isinstance(symbol, str))
 
 
-def name_axes(signature: Signature, given: Arrays, drawer: Drawer, options: Options) -> Axes:
+def name_axes(signature: Signature, samples: Arrays, runs: TrialRuns, options: Options) -> Axes:
     """Return the inputs' shapes with names for dynamic axes, and sizes by name on which the model runs.
 
     A name is the first input's that has the axis: `keys_length` for axis 1 of `keys`, `image_axis_2` beyond it. Axes
     share a name only if the model was seen to run on several sizes of theirs, and not to run where they differ. An axis
     for which no second size is known to do is static: what nobody has seen to work is not promised, and a file that
-    takes one size says so.
-
-    Args:
-        signature: The model's inputs.
-        given: Samples by input name; their sizes are tried first.
-        drawer: Runs the Keras model.
-        options: Which axes shall not be dynamic.
+    takes one size says so. The sizes of samples are tried first.
 
     Raises:
         InputError: Keras cannot run the model on any size tried, or on those of static axes; or a name is unknown.
     """
-    free = _free_axes(signature)
-    base = _base_sizes(signature, free, given, drawer)
-    groups = sorted(_groups(signature, free, base, given, drawer), key=lambda group: free.index(_first(group, free)))
-    named = [(_name(_first(group, free), group, groups), group) for group in groups]
-    varying = {name: group for name, group in named if _is_dynamic(group, base)}
-    found = Axes(
-        shapes=_shapes(signature, varying, base),
+    search = _AxisSearch(signature.inputs, signature.is_functional, samples, runs)
+    base, named = search.base, search.named_groups()
+    varying = {name: group for name, group in named.items() if _is_dynamic(group, base)}
+    static = {name: group for name, group in named.items() if name not in varying}
+    axes = Axes(
+        shapes=search.shapes({axis: name for name, group in varying.items() for axis in group.axes}),
         base={name: base[group.axes[0]] for name, group in varying.items()},
-        apart=_apart(varying, base, drawer),
+        apart=search.apart(varying),
         multiples={name: group.step for name, group in varying.items() if group.step not in (None, 1)},
-        static={name: _why(group) for name, group in named if name not in varying},
-        fixed={axis: base[axis] for name, group in named if name not in varying for axis in group.axes},
+        static={name: UNEQUAL if group.step else ONE_SIZE for name, group in static.items()},
+        fixed={axis: base[axis] for group in static.values() for axis in group.axes},
     )
-    return _with_static(found, options, given, drawer)
-
-
-def _free_axes(signature: Signature) -> list[Axis]:
-    """Return the axes that may vary: those without a static size.
-
-    A subclassed model says nothing of its axes. There the last axis of floats is their features, and whether the others
-    vary is to be found out.
-    """
-    if signature.is_functional:
-        return [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
-    features = {spec.name: "float" in spec.dtype and len(spec.shape) > 1 for spec in signature.inputs}
-    return [(spec.name, axis) for spec in signature.inputs for axis in range(len(spec.shape) - features[spec.name])]
-
-
-def _batch_axes(free: Iterable[Axis], given: Arrays) -> list[Axis]:
-    """Return the first axes, which are the batch unless samples differ there, as nodes and edges of one graph do."""
-    first = [axis for axis in free if axis[1] == 0]
-    return first if len({given[name].shape[0] for name, _ in first if name in given}) <= 1 else []
-
-
-def _base_sizes(signature: Signature, free: list[Axis], given: Arrays, drawer: Drawer) -> dict[Axis, int]:
-    """Return sizes on which the model gives numbers: the samples' own, or the first of a few lengths that works."""
-    batch = _batch_axes(free, given)
-    sampled = {given[name].shape[axis] for name, axis in free if name in given and axis > 0}
-    batches = (BATCH_SIZE, *{given[name].shape[0] for name, _ in batch if name in given})
-    candidates: list[dict[Axis, int]] = []
-    # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
-    for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY, LONGEST), (2, 1), batches):
-        sizes = _sizes(signature, free, given, length, lowest) | dict.fromkeys(batch, rows)
-        if sizes not in candidates and (not candidates or _largest(signature, sizes) <= MOST):
-            candidates.append(sizes)
-    # A layer may not support inference or declare a wrong shape. If no size is accepted (with samples, the candidates
-    # have the sizes of the samples), only runs of Keras decide.
-    drawer.infers_shapes = any(drawer.positions(sizes) is not None for sizes in candidates)
-
-    def scarcity(sizes: dict[Axis, int]) -> float:
-        positions = None if LONGEST in sizes.values() else drawer.positions(sizes)
-        return math.inf if positions is None else -sum(min(MIN_POSITIONS, size) for size in positions)
-
-    first = drawer.positions(candidates[0])
-    if not sampled and (first is None or min(first, default=MIN_POSITIONS) < MIN_POSITIONS):
-        # At such sizes a strided convolution reads mostly padding, so most of its kernel is untested.
-        candidates.sort(key=scarcity)
-    problems: list[Problem] = []
-    for sizes in candidates:
-        if LONGEST in sizes.values() and {problem.said for problem in problems} == {NAN}:
-            break  # NaN at all shorter lengths: a longer input will not help
-        if (found := drawer.problem(sizes)) is None:
-            return sizes
-        problems.append(found)
-    raise InputError(
-        f"{problems[0].sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else the "
-        "fault is in the model."
-    )
-
-
-def _largest(signature: Signature, sizes: Mapping[Axis, int]) -> int:
-    """Return how many numbers the largest input has."""
-    return max(
-        math.prod(sizes.get((spec.name, axis), size or 1) for axis, size in enumerate(spec.shape))
-        for spec in signature.inputs
-    )
-
-
-def _sizes(signature: Signature, free: list[Axis], given: Arrays, length: int, lowest: int) -> dict[Axis, int]:
-    specs = {spec.name: spec for spec in signature.inputs}
-    sizes = {}
-    for name, axis in free:
-        known = given[name].shape[axis] if name in given else specs[name].shape[axis]
-        sizes[name, axis] = length if known is None else max(lowest, known)
-    return sizes
-
-
-def _groups(
-    signature: Signature, free: list[Axis], base: dict[Axis, int], given: Arrays, drawer: Drawer
-) -> list[Group]:
-    """Return the groups of all free axes, the batch first."""
-
-    def problem(changed: Mapping[Axis, int]) -> str | None:
-        found = drawer.problem({**base, **changed})
-        return None if found is None else found.said
-
-    batch = tuple(_batch_axes(free, given))
-    if batch and problem({axis: base[axis] + 1 for axis in batch}) is None:
-        rest = [axis for axis in free if axis not in batch]
-        return [Group(batch, 1, base[batch[0]] + 1), *find_groups(rest, base, problem)]
-    if not signature.is_functional:  # that the first axes are the batch was a guess
-        return find_groups(free, base, problem)
-    fixed = [Group(batch, None, None)] if batch else []
-    return fixed + find_groups([axis for axis in free if axis not in batch], base, problem)
-
-
-def _first(group: Group, free: list[Axis]) -> Axis:
-    return min(group.axes, key=free.index)
-
-
-def _name(first: Axis, group: Group, groups: list[Group]) -> str:
-    name, axis = first
-    with_batch = [each for each in groups if any(axis == 0 for _, axis in each.axes)]
-    if group in with_batch and group == max(with_batch, key=lambda each: (len(each.axes), -groups.index(each))):
-        return BATCH
-    return f"{name}_length" if axis == 1 else f"{name}_axis_{axis}"
+    return _with_static(axes, options, samples, runs)
 
 
 def _is_dynamic(group: Group, base: Mapping[Axis, int]) -> bool:
     return group.step is not None and len({base[axis] for axis in group.axes}) == 1
 
 
-def _why(group: Group) -> str:
-    if group.step is None:
-        return "Keras runs the model on no other size that was tried"
-    return "several inputs must change together here, and their sizes are not equal"
+@dataclass(frozen=True)
+class _AxisSearch:
+    """Search for the dynamic axes of a model's inputs, by runs on trial sizes."""
+
+    specs: Sequence[InputSpec]
+    is_functional: bool
+    samples: Arrays
+    runs: TrialRuns
+
+    @cached_property
+    def free(self) -> list[Axis]:
+        """The axes that may vary: those without a static size.
+
+        A subclassed model says nothing of its axes. There the last axis of floats is their features, and whether the
+        others vary is to be found out.
+        """
+        axes = [(spec, axis) for spec in self.specs for axis in range(len(spec.shape))]
+        if self.is_functional:
+            return [(spec.name, axis) for spec, axis in axes if spec.shape[axis] is None]
+        return [(s.name, axis) for s, axis in axes if "float" not in s.dtype or axis < max(len(s.shape) - 1, 1)]
+
+    @cached_property
+    def batch(self) -> list[Axis]:
+        """The first axes, which are the batch unless samples differ there, as nodes and edges of one graph do."""
+        first = [axis for axis in self.free if axis[1] == 0]
+        return first if len({self.samples[name].shape[0] for name, _ in first if name in self.samples}) <= 1 else []
+
+    @cached_property
+    def base(self) -> dict[Axis, int]:
+        """Sizes on which the model gives numbers: the samples' own, or the first of a few lengths that works."""
+        failures: list[RunFailure] = []
+        for sizes in self._candidates():
+            if LONGEST in sizes.values() and {failure.message for failure in failures} == {NAN}:
+                break  # NaN at all shorter lengths: a longer input will not help
+            if (failure := self.runs.failure(sizes)) is None:
+                return sizes
+            failures.append(failure)
+        raise InputError(
+            f"{failures[0].sentence}. Where `predict` of the model runs, pass what it runs on as `sample_inputs`; else "
+            "the fault is in the model."
+        )
+
+    def _candidates(self) -> list[dict[Axis, int]]:
+        """Return the sizes to try, in order."""
+        sampled = {self.samples[name].shape[axis] for name, axis in self.free if name in self.samples and axis > 0}
+        batches = (BATCH_SIZE, *{self.samples[name].shape[0] for name, _ in self.batch if name in self.samples})
+        candidates: list[dict[Axis, int]] = []
+        # first not below 2: an axis of size 1 broadcasts, and what must agree would seem not to
+        for length, lowest, rows in itertools.product((*sorted(sampled), *LENGTHS_TO_TRY, LONGEST), (2, 1), batches):
+            sizes = self._sizes(length, lowest) | dict.fromkeys(self.batch, rows)
+            if sizes not in candidates and (not candidates or self._largest(sizes) <= MOST):
+                candidates.append(sizes)
+        # A layer may not support inference or declare a wrong shape. If no size is accepted (with samples, the
+        # candidates have the sizes of the samples), only runs of Keras decide.
+        self.runs.infers_shapes = any(self.runs.positions(sizes) is not None for sizes in candidates)
+        first = self.runs.positions(candidates[0])
+        if sampled or (first is not None and min(first, default=MIN_POSITIONS) >= MIN_POSITIONS):
+            return candidates
+        # At such sizes a strided convolution reads mostly padding, so most of its kernel is untested.
+        return sorted(candidates, key=self._scarcity)
+
+    def _scarcity(self, sizes: dict[Axis, int]) -> float:
+        positions = None if LONGEST in sizes.values() else self.runs.positions(sizes)
+        return math.inf if positions is None else -sum(min(MIN_POSITIONS, size) for size in positions)
+
+    def _largest(self, sizes: Mapping[Axis, int]) -> int:
+        """Return the count of numbers in the largest input."""
+        return max(
+            math.prod(sizes.get((spec.name, axis), size or 1) for axis, size in enumerate(spec.shape))
+            for spec in self.specs
+        )
+
+    def _sizes(self, length: int, lowest: int) -> dict[Axis, int]:
+        """Return the sizes of samples and static axes, at least `lowest`, and `length` for other axes."""
+        shapes = {spec.name: spec.shape for spec in self.specs}
+        shapes |= {name: sample.shape for name, sample in self.samples.items()}
+        sizes = {(name, axis): shapes[name][axis] for name, axis in self.free}
+        return {axis: length if size is None else max(lowest, size) for axis, size in sizes.items()}
+
+    def message(self, changed: Mapping[Axis, int]) -> str | None:
+        """Return Keras's message about changed sizes, or `None` if the model runs."""
+        failure = self.runs.failure({**self.base, **changed})
+        return None if failure is None else failure.message
+
+    def named_groups(self) -> dict[str, Group]:
+        """Return the groups of all free axes by name, in the order of their first axes."""
+        firsts = [(min(map(self.free.index, group.axes)), group) for group in self._groups()]
+        groups = [(self.free[first], group) for first, group in sorted(firsts, key=lambda pair: pair[0])]
+        with_batch = [group for _, group in groups if any(axis == 0 for _, axis in group.axes)]
+        largest = max(with_batch, key=lambda group: len(group.axes), default=None)
+        return {
+            BATCH if group is largest else f"{name}_length" if axis == 1 else f"{name}_axis_{axis}": group
+            for (name, axis), group in groups
+        }
+
+    def _groups(self) -> list[Group]:
+        """Return the groups of all free axes, the batch first."""
+        batch, rest = tuple(self.batch), [axis for axis in self.free if axis not in self.batch]
+        if batch and self.message({axis: self.base[axis] + 1 for axis in batch}) is None:
+            return [Group(batch, 1, self.base[batch[0]] + 1), *find_groups(rest, self.base, self.message)]
+        if not self.is_functional:  # that the first axes are the batch was a guess
+            return find_groups(self.free, self.base, self.message)
+        return [*([Group(batch, None, None)] if batch else []), *find_groups(rest, self.base, self.message)]
+
+    def shapes(self, names: Mapping[Axis, str]) -> Shapes:
+        """Return the shape of every input, with names of dynamic axes; the sizes of all free axes are in `base`."""
+        return {
+            spec.name: tuple(
+                names.get((spec.name, axis), self.base.get((spec.name, axis), size or 0))
+                for axis, size in enumerate(spec.shape)
+            )
+            for spec in self.specs
+        }
+
+    def apart(self, varying: Mapping[str, Group]) -> dict[str, int]:
+        """Return sizes by name, none of which equals another, or the nearest to that on which the model runs."""
+        groups = list(varying.values())
+        near = {axis: group.other for group in groups for axis in group.axes if group.other is not None}
+        candidates = (apart_sizes(groups, self.base), near)
+        sizes = next((sizes for sizes in candidates if self.message(sizes) is None), self.base)
+        return {name: sizes[group.axes[0]] for name, group in varying.items()}
 
 
-def _shapes(signature: Signature, varying: Mapping[str, Group], base: Mapping[Axis, int]) -> Shapes:
-    names = {axis: name for name, group in varying.items() for axis in group.axes}
-    shapes: Shapes = {}
-    for spec in signature.inputs:
-        axes = [(spec.name, axis) for axis in range(len(spec.shape))]
-        sizes = [names.get(axis, base.get(axis, size)) for axis, size in zip(axes, spec.shape, strict=True)]
-        shapes[spec.name] = tuple(size for size in sizes if size is not None)  # all are known: free axes are in `base`
-    return shapes
-
-
-def _apart(varying: Mapping[str, Group], base: Mapping[Axis, int], drawer: Drawer) -> dict[str, int]:
-    """Return sizes by name, none of which equals another, or the nearest to that on which the model runs."""
-    groups = list(varying.values())
-    near = {axis: group.other for group in groups for axis in group.axes if group.other is not None}
-    for sizes in (apart_sizes(groups, base), near):
-        if drawer.problem({**base, **sizes}) is None:
-            return {name: sizes[group.axes[0]] for name, group in varying.items()}
-    return {name: base[group.axes[0]] for name, group in varying.items()}
-
-
-def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) -> Axes:
-    """Return the axes with some of them static, at the size that was asked for, or the samples', or the base's."""
+def _with_static(axes: Axes, options: Options, samples: Arrays, runs: TrialRuns) -> Axes:
+    """Return the axes with some of them static, at the size that was asked for, or the samples'."""
     if unknown := sorted(set(options.static_axes) - set(axes.base)):
         raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")
-    fixed: dict[Axis, int] = {}
     reasons = {**dict.fromkeys(options.static_axes, ASKED), **options.untraceable}
+    if not reasons:
+        return axes
+    fixed: dict[Axis, int] = {}
     for symbol, reason in reasons.items():
-        places = [axis for axis, each in named_axes(axes.shapes) if each == symbol]
-        sampled = next((given[name].shape[axis] for name, axis in places if name in given), None)
+        of_symbol = [axis for axis, name in named_axes(axes.shapes) if name == symbol]
+        sampled = next((samples[name].shape[axis] for name, axis in of_symbol if name in samples), None)
         size = options.static_axes.get(symbol, sampled)
         if size is None:
             raise InputError(
@@ -240,24 +224,19 @@ def _with_static(axes: Axes, options: Options, given: Arrays, drawer: Drawer) ->
                 f"Choose the size: pass `sample_inputs=` (`--samples`), or `static_axes={{{symbol!r}: "
                 f"{axes.base[symbol]}}}` (`--static {symbol}={axes.base[symbol]}`)."
             )
-        fixed |= dict.fromkeys(places, size)
-
-    def left(named: Mapping[str, int]) -> dict[str, int]:
-        return {name: size for name, size in named.items() if name not in reasons}
-
-    shapes = {
-        name: tuple(fixed.get((name, axis), size) for axis, size in enumerate(shape))
-        for name, shape in axes.shapes.items()
-    }
-    found = replace(
-        axes,
-        shapes=shapes,
-        base=left(axes.base),
-        apart=left(axes.apart),
-        multiples=left(axes.multiples),
+        fixed |= dict.fromkeys(of_symbol, size)
+    left = [name for name in axes.base if name not in reasons]
+    with_static = Axes(
+        shapes={
+            name: tuple(fixed.get((name, axis), size) for axis, size in enumerate(shape))
+            for name, shape in axes.shapes.items()
+        },
+        base={name: axes.base[name] for name in left},
+        apart={name: axes.apart[name] for name in left},
+        multiples={name: axes.multiples[name] for name in left if name in axes.multiples},
         static={**axes.static, **reasons},
         fixed={**axes.fixed, **fixed},
     )
-    if reasons and (problem := drawer.problem(found.sizes(found.base))) is not None:
-        raise InputError(f"{problem.sentence}, with static axes {dict(options.static_axes)}.")
-    return found
+    if (failure := runs.failure(with_static.sizes(with_static.base))) is not None:
+        raise InputError(f"{failure.sentence}, with static axes {dict(options.static_axes)}.")
+    return with_static

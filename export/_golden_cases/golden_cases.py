@@ -3,49 +3,59 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._format.names import Case
+from .._format.names import Arrays, Case
 from .._signature.signature import InputSpec
-from .dynamic_axes import Shapes
-from .special_values import Trial
+from .dynamic_axes import Shapes, named_axes
+
+LARGE = "large values"  # scores reach 1e4
+POISONED = "poisoned padding"
+LONG = "long"  # the case that reaches the large form of attention
+NOT_RUN = "not run"
+FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
 
 Sizes = dict[str, int]
+Run = Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A special value in one row of an input."""
+
+    input: str
+    value: int | str  # the integer, or the kind of value
+    row: int  # index in the batch
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the value is an integer near usual integers."""
+        return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
 
 
 @dataclass
 class Cases:
-    """Golden cases, and the names of the axes they vary.
+    """Golden cases, and the names of the axes they vary."""
 
-    Attributes:
-        axes: Shape of every input; a string stands for a dynamic axis, the same string where axes must agree.
-        cases: (name, inputs, Keras's outputs) each.
-        sizes: The size every named axis has in each case.
-        refused: Cases that Keras itself cannot run, with its own explanation.
-        inputs: What the cases show of each input, as in the parity report.
-        coverage: What they show of the model, as in the parity report.
-        multiples: What the size of an axis must be a multiple of, by name, where that is not 1.
-        static: Why an axis is static that might have been dynamic, by name.
-        lengths: Of inputs that are lengths, the name of the axis along which they count.
-        trials: What is tried in cases of special values, by the name of the case.
-        drawn: Float inputs without samples, whose range is unknown; a mask is none of them.
-        nan_texts: By input, texts for which Keras gives NaN.
-    """
-
-    axes: Shapes
+    axes: Shapes  # of every input; a string stands for a dynamic axis, the same string where axes must agree
     cases: list[Case] = field(default_factory=list)
-    sizes: list[Sizes] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    coverage: dict[str, Any] = field(default_factory=dict)
-    multiples: dict[str, int] = field(default_factory=dict)
-    static: dict[str, str] = field(default_factory=dict)
-    lengths: dict[str, str] = field(default_factory=dict)
-    trials: dict[str, list[Trial]] = field(default_factory=dict)
-    drawn: tuple[str, ...] = ()
-    nan_texts: dict[str, list[str]] = field(default_factory=dict)
+    sizes: list[Sizes] = field(default_factory=list)  # of every named axis, by case
+    refused: dict[str, str] = field(default_factory=dict)  # reasons by name of the cases that Keras cannot run
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # coverage by input, as in the parity report
+    coverage: dict[str, Any] = field(default_factory=dict)  # of the model, as in the parity report
+    multiples: dict[str, int] = field(default_factory=dict)  # of which the size of an axis must be one, unless 1
+    static: dict[str, str] = field(default_factory=dict)  # reasons by name of static axes that Keras leaves open
+    lengths: dict[str, str] = field(default_factory=dict)  # name of the axis that an input of lengths counts
+    trials: dict[str, list[Trial]] = field(default_factory=dict)  # in cases of special values, by name of the case
+    drawn: tuple[str, ...] = ()  # float inputs without samples, whose range is unknown; no masks
+    nan_texts: dict[str, list[str]] = field(default_factory=dict)  # by input, texts for which Keras gives NaN
+
+    def append(self, case: Case) -> None:
+        """Append a case, with its sizes."""
+        self.cases.append(case)
+        self.sizes.append({symbol: case.inputs[name].shape[axis] for (name, axis), symbol in named_axes(self.axes)})
 
     def dynamic(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""

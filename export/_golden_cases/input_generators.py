@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -14,15 +15,15 @@ import numpy as np
 from keras_attn._states.cache import PROJECTED
 
 from .._errors import InputError
-from .._format.names import STRING
+from .._format.dtypes import UNWRITABLE
+from .._format.names import STRING, Arrays
 from .._signature.signature import InputSpec, Signature
-from .embedding_inputs import Found, found_ids
-from .input_uses import InputUse, state_in, tensors_by_name, uses_of
-from .preprocessing_inputs import floats_of, readers_of, whole_numbers_of, words_of
-from .random_inputs import Deck, Ids, Shape, mask, normal_with_padding, resized
+from .input_probes import CLASSES, HASHES, LOOKUPS, embedding_inputs, is_closed, is_word_piece, preprocessing_layers
+from .input_uses import InputUse, TensorSizes, input_uses, state_in
+from .random_inputs import Deck, Ids, Shape, mask, normal, normal_around, normal_with_padding, resized
 from .random_texts import Words
 
-# How lengths are set in a case, by name: rows cycle through what the function gives for a number of keys.
+# Patterns of lengths by name: rows cycle through the lengths that the function returns for a number of keys.
 LENGTHS: dict[str, Callable[[int], list[int]]] = {
     "mixed": lambda keys: [max(keys - 1, 1), 1, keys],
     "zero": lambda keys: [0],
@@ -37,185 +38,276 @@ BEYOND_KEYS = ("over-full", "every")  # in which a state has no room for what is
 
 # The arguments of our layers that are lengths, and those whose steps they count.
 COUNTED = {"valid_lens": ("keys", "values", "scores", "memory"), "input_lens": ("inputs",)}
+SEGMENTS = re.compile(r"segment|token_type")
+# `mask_positions` counts where masked tokens are, a `masked_image` is one
+NO_MASK = re.compile(r"position|ind(ex|ices)|masked")
+HASHED_INTEGERS = (42, -805, 12345678, 2**31 - 1, -(2**31))  # of several lengths as texts, of which hashes are made
+
+Draw = Callable[[Shape, np.random.Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Makes arrays for one input.
+class Lengths:
+    """Rule for the lengths that an input holds."""
 
-    `draw` takes a shape and a generator. For an input of lengths, `keys` is the tensor of the model whose axis -2
-    they count (axis -1 for scores), or `None` where only the sizes of the case are known, and `padded` names the inputs
-    that are the keys or values themselves: what stands there beyond a length of shape (B,) must not matter. Lengths
-    that feed an `Embedding` too stay `below` its size, and lengths of states `below` those in samples. `ids` are all
-    numbers that may be looked up, as `table` is where they are not drawn but sampled, and `padding` is what fills the
-    steps that a model skips, which stand at the end of some of the rows that are drawn. `appended` are the
-    tensors whose positions, along axis -2, are appended to a state behind the length, or their numbers. `words` are
-    what an input of strings holds.
-    """
-
-    draw: Callable[[Shape, np.random.Generator], np.ndarray]
-    lengths: bool = False
-    keys: Any = None
-    keys_axis: int = -2
+    # returns the number of steps that the lengths count; `None` if only the sizes of a case are known
+    count: Callable[[Arrays], int] | None = None
+    # inputs that are the counted keys or values: their steps beyond a length of shape (B,) must not change an output
     padded: tuple[str, ...] = ()
-    below: int | None = None
-    sampled: bool = False
-    ids: Ids | None = None
-    table: Ids | None = None
-    padding: float | None = None
-    appended: tuple[Any, ...] = ()
+    # all lengths are below: the rows of an `Embedding` that looks them up too, or the sampled lengths of a state plus 1
+    limit: int | None = None
+    is_of_state: bool = False  # to which steps are appended
+
+
+@dataclass(frozen=True)
+class InputGenerator:
+    """Generator of arrays for one input."""
+
+    draw: Draw
+    lengths: Lengths | None = None  # which replace the array from `draw`
+    is_sampled: bool = False  # whether `draw` crops and repeats a sample
+    is_mask: bool = False  # of ones and zeros, in a dtype of numbers
+    is_normal: bool = False
+    ids: Ids | None = None  # all numbers that may be looked up
+    sample_ids: Ids | None = None  # the same of a sampled input
+    padding: float | None = None  # number in the steps that a model skips, at the end of some rows
     words: Words | None = None
 
 
-def sources(signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, Source]:
-    """Return the source of every input.
+@dataclass(frozen=True)
+class _InputFacts:
+    """Facts about one input, from which its generator follows."""
 
-    Floats are drawn normal, booleans at even odds, what is looked up in an `Embedding` within its range, integers that
-    feed `valid_lens` or are called so within the keys' length, numbers that are a mask and integers for one of two
-    segments as 0 and 1.
-    A sample, where `given`, is resized instead.
+    spec: InputSpec
+    is_functional: bool  # so that all uses are known
+    uses: list[InputUse]
+    sizes: TensorSizes
+    sample: np.ndarray | None
+    is_mask: bool
+    ids: Ids | None  # numbers for which every `Embedding` has a row
+    unreached_rows: set[int]  # row counts of tables that no probe run reached
+    readers: list[Any]  # preprocessing layers that read the input unchanged
+
+
+def input_generators(signature: Signature, samples: Arrays) -> dict[str, InputGenerator]:
+    """Return a generator for every input.
+
+    Floats are drawn normal, booleans at even odds, embedding indices within their range, integers that feed
+    `valid_lens` or have that name within the number of keys, numbers that are a mask and integers for one of two
+    segments as 0 and 1. A sample is resized.
 
     Raises:
         InputError: Integer inputs feed something else and have no sample.
     """
-    functional = signature.functional
-    tensors = {} if functional is None else tensors_by_name(signature)
-    found, readers = found_ids(signature, given), readers_of(signature, given)
-    made: dict[str, Source] = {}
-    unknown: dict[InputSpec, list[InputUse]] = {}
-    for spec in signature.inputs:
-        uses = None if functional is None else list(uses_of(functional, tensors[spec.name]))
-        read, sample = readers.get(spec.name, []), given.get(spec.name)
-        if spec.dtype == STRING:
-            made[spec.name] = _source_of_strings(words_of(read), sample)
-            continue
-        source = _source(spec, uses, sample, tensors, found, read)
-        if source is None:
-            unknown[spec] = uses or []
-        else:
-            made[spec.name] = source
-    if unknown:
+    facts = _facts(signature, samples)
+    chosen = {of_input.spec.name: _first_generator(of_input) for of_input in facts}
+    if unknown := [of_input for of_input in facts if chosen[of_input.spec.name] is None]:
         raise InputError(_unknown(unknown))
-    return made
+    return {name: generator for name, generator in chosen.items() if generator is not None}
 
 
-def _unknown(inputs: Mapping[InputSpec, list[InputUse]]) -> str:
-    """Say all that is known of inputs of which it is not known what they may hold."""
+def _first_generator(facts: _InputFacts) -> InputGenerator | None:
+    generators = (rule(facts) for rule in RULES)
+    return next((generator for generator in generators if generator is not None), None)
+
+
+def _facts(signature: Signature, samples: Arrays) -> list[_InputFacts]:
+    looked_up, rows = embedding_inputs(signature, samples)
+    readers = preprocessing_layers(signature, samples)
+    all_uses, sizes = input_uses(signature), TensorSizes(signature)
+    facts = []
+    for spec in signature.inputs:
+        uses = all_uses.get(spec.name, [])
+        tables = [use.operation for use in uses if isinstance(use.operation, keras.layers.Embedding)]
+        ranges = [Ids(0, table.input_dim - 1, bool(table.mask_zero)) for table in tables]
+        ranges += [looked_up[spec.name]] if spec.name in looked_up else []
+        # by the input's own name, or by that of an argument it is passed as
+        names = [spec.name.lower(), *(use.argument for use in uses)]
+        has_name = any("mask" in name and not NO_MASK.search(name) for name in names)
+        is_mask = has_name and not tables and spec.dtype != "bool"
+        ids = functools.reduce(Ids.__and__, ranges) if ranges and not is_mask else None  # ids * mask is looked up too
+        sample, of_input = samples.get(spec.name), readers.get(spec.name, [])
+        facts.append(_InputFacts(spec, signature.is_functional, uses, sizes, sample, is_mask, ids, rows, of_input))
+    return facts
+
+
+def _unknown(inputs: Iterable[_InputFacts]) -> str:
+    """Return the message about inputs whose integers are unknown, with all that is known of them."""
     known = []
-    for spec, uses in inputs.items():
-        feeds = ", ".join(dict.fromkeys(f"`{use.operation.name}`" for use in uses))
-        known.append(f"`{spec.name}` ({spec.dtype}, shape {spec.shape}{f', feeds {feeds}' if feeds else ''})")
-    samples = ", ".join(f"{spec.name!r}: ..." for spec in inputs)
+    for facts in inputs:
+        feeds = ", ".join(dict.fromkeys(f"`{use.operation.name}`" for use in facts.uses))
+        spec, feeding = facts.spec, f", feeds {feeds}" if feeds else ""
+        known.append(f"`{spec.name}` ({spec.dtype}, shape {spec.shape}{feeding})")
+    samples = ", ".join(f"{facts.spec.name!r}: ..." for facts in inputs)
     return (
         f"It is not known which integers may be in {' and '.join(known)}: no Embedding was seen to look them up, they "
         f"are no `valid_lens`, and no mask by their name. Pass `sample_inputs={{{samples}}}` (`--samples`)."
     )
 
 
-def _source(
-    spec: InputSpec,
-    uses: list[InputUse] | None,
-    sample: np.ndarray | None,
-    tensors: Mapping[str, Any],
-    found: Found,
-    readers: list[Any],
-) -> Source | None:
-    """Return the source of one input; `None` where it is not known what the input may hold."""
-    uses_of_it = uses or []
-    lengths = next((use for use in uses_of_it if use.argument in COUNTED), None)
-    tables = [use.operation for use in uses_of_it if isinstance(use.operation, keras.layers.Embedding)]
-    is_mask = not tables and spec.dtype != "bool" and _is_mask(spec, uses_of_it)
-    ids = None if is_mask else _ids(spec, tables, found)  # a product of ids and a mask is looked up too
-    if lengths is not None:
-        below = None if ids is None else ids.high + 1
-        attended = [lengths.bound.get(name) for name in COUNTED[lengths.argument]]
-        attended = [tensor for tensor in attended if tensor is not None and not isinstance(tensor, Mapping)]
-        if not attended:  # a block of the user's own: the lengths are taken for those of its first tensor, along axis 1
-            others = (value for name, value in lengths.bound.items() if name != lengths.argument)
-            first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
-            return Source(_counts, True, None if lengths.inner else first, 1, below=below)
-        keys = None if lengths.inner else attended[0]  # not a mapping, which is what `precompute` gave
-        has_features = "scores" not in lengths.bound
-        padding = attended if len(spec.shape) == 1 and has_features else []
-        padded = tuple(name for name, tensor in tensors.items() if any(tensor is each for each in padding))
-        return Source(_counts, True, keys, -2 if has_features else -1, padded, below)
-    if spec.dtype.startswith("int") and (source := _source_of_filled(uses_of_it, sample)) is not None:
-        return source
-    is_called_lengths = "valid_lens" in spec.name and np.issubdtype(spec.dtype, np.integer)
-    if uses is None and is_called_lengths:
-        return Source(_counts, True)
-    if sample is not None:
-        return Source(lambda shape, rng: resized(sample, shape), sampled=True, table=ids)
-    if ids is None and is_called_lengths:  # of a mask that the user makes, as for a recurrent layer
-        return Source(_counts, True)
-    if spec.dtype == "bool":
-        return Source(lambda shape, rng: rng.random(shape) < 0.5)
-    if ids is not None:
-        return _source_of_ids(spec, ids)
-    if is_mask:
-        return Source(mask, padding=0 if len(spec.shape) == 2 else None)
-    if not np.issubdtype(spec.dtype, np.integer):
-        return _source_of_floats(spec, uses_of_it, readers)
-    if (looked_up := whole_numbers_of(readers)) is not None:
-        return _source_of_ids(spec, looked_up) if isinstance(looked_up, Ids) else Source(looked_up)
-    if SEGMENTS.search(spec.name.lower()):
-        return _source_of_ids(spec, Ids(0, 1))
-    # a table that was not seen at work, as in a loop, and of one size only: what else would be looked up there?
-    sizes = {table.input_dim for table in found.unseen}
-    if not sizes and spec.dtype in ("uint8", "int8"):  # such as pixels: any number of the dtype
-        ends = np.iinfo(spec.dtype)
-        return Source(lambda shape, rng: rng.integers(ends.min, ends.max, shape, endpoint=True))
-    return _source_of_ids(spec, Ids(0, sizes.pop() - 1)) if len(sizes) == 1 else None
+def _texts(facts: _InputFacts) -> InputGenerator | None:
+    if facts.spec.dtype != STRING:
+        return None
+    words = words_of(facts.readers)
+    if facts.sample is None:
+        return InputGenerator(words.draw, words=words)
+    return InputGenerator(partial(_resized, facts.sample), is_sampled=True, words=words)
 
 
-def _source_of_strings(words: Words, sample: np.ndarray | None) -> Source:
-    if sample is None:
-        return Source(words.draw, words=words)
-    return Source(lambda shape, rng: resized(sample, shape), sampled=True, words=words)
+def _lengths_by_use(facts: _InputFacts) -> InputGenerator | None:
+    """Return the generator of an input that a layer of ours takes as lengths."""
+    use = next((use for use in facts.uses if use.argument in COUNTED), None)
+    if use is None:
+        return None
+    limit = None if facts.ids is None else facts.ids.high + 1
+    arguments = [use.bound.get(name) for name in COUNTED[use.argument]]
+    # a mapping is what `precompute` returned
+    attended = [tensor for tensor in arguments if tensor is not None and not isinstance(tensor, Mapping)]
+    if not attended:  # a block of the user's own: the lengths are taken for those of its first tensor, along axis 1
+        others = (value for name, value in use.bound.items() if name != use.argument)
+        first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
+        return InputGenerator(_ones, Lengths(_size(facts, use, first, 1), limit=limit))
+    has_features = "scores" not in use.bound
+    padded = facts.sizes.input_names(attended if len(facts.spec.shape) == 1 and has_features else [])
+    count = _size(facts, use, attended[0], -2 if has_features else -1)
+    return InputGenerator(_ones, Lengths(count, padded, limit))
 
 
-def _source_of_filled(uses: list[InputUse], sample: np.ndarray | None) -> Source | None:
-    """Return the source of the length of a state with a capacity, or `None` if the input is no such length."""
-    states = [(use, state) for use in uses if (state := state_in(use.bound[use.argument])) is not None]
-    if not states:
+def _size(facts: _InputFacts, use: InputUse, tensor: Any, axis: int) -> Callable[[Arrays], int] | None:
+    return None if use.inner or tensor is None else partial(facts.sizes.size, tensor=tensor, axis=axis)
+
+
+def _lengths_of_state(facts: _InputFacts) -> InputGenerator | None:
+    """Return the generator of the length of a state with a capacity."""
+    states = [(use, state) for use in facts.uses if (state := state_in(use.bound[use.argument])) is not None]
+    if not states or not facts.spec.dtype.startswith("int"):
         return None
     use, state = states[0]
     appending = [other for other, _ in states if other.argument not in ("keys", "values")]
     appended = tuple(1 if other.inner else other.bound.get("keys", 1) for other in appending)
-    below = None if sample is None else int(sample.max()) + 1
-    return Source(_counts, True, None if use.inner else state[PROJECTED], below=below, appended=appended)
+    count = None if use.inner else partial(facts.sizes.capacity, state=state[PROJECTED], appended=appended)
+    limit = None if facts.sample is None else int(facts.sample.max()) + 1
+    return InputGenerator(_ones, Lengths(count, limit=limit, is_of_state=bool(appended)))
 
 
-SEGMENTS = re.compile(r"segment|token_type")
-# `mask_positions` counts where masked tokens are, a `masked_image` is one
-NO_MASK = re.compile(r"position|ind(ex|ices)|masked")
+def _lengths_by_name(facts: _InputFacts) -> InputGenerator | None:
+    """Return the generator of lengths in a subclass, or of those from which the user makes a mask himself."""
+    is_lengths = not facts.is_functional or (facts.sample is None and facts.ids is None)
+    return (
+        InputGenerator(_ones, Lengths())
+        if is_lengths and "valid_lens" in facts.spec.name and _is_integer(facts)
+        else None
+    )
 
 
-def _is_mask(spec: InputSpec, uses: list[InputUse]) -> bool:
-    """Tell whether an input is a mask: by its own name, or by that of an argument it is passed as."""
-    names = [spec.name.lower(), *(use.argument for use in uses)]
-    return any("mask" in name and not NO_MASK.search(name) for name in names)
+def _sampled(facts: _InputFacts) -> InputGenerator | None:
+    if facts.sample is None:
+        return None
+    return InputGenerator(partial(_resized, facts.sample), is_sampled=True, sample_ids=facts.ids)
 
 
-def _ids(spec: InputSpec, tables: list[Any], found: Found) -> Ids | None:
-    """Return what may be looked up: in the tables that an input feeds, and by what was seen of a run."""
-    known = [Ids(0, table.input_dim - 1, bool(table.mask_zero)) for table in tables]
-    if spec.name in found.ids:
-        known.append(found.ids[spec.name])
-    return functools.reduce(Ids.__and__, known) if known else None
+def _ids_or_mask(facts: _InputFacts) -> InputGenerator | None:
+    if facts.spec.dtype == "bool":
+        return InputGenerator(lambda shape, rng: rng.random(shape) < 0.5)
+    if facts.ids is not None:
+        return _dealt(facts, facts.ids)
+    padding = 0 if len(facts.spec.shape) == 2 else None
+    return InputGenerator(mask, is_mask=True, padding=padding) if facts.is_mask else None
 
 
-def _source_of_ids(spec: InputSpec, ids: Ids) -> Source:
-    return Source(Deck(ids).draw, ids=ids, padding=0 if ids.pads and len(spec.shape) > 1 else None)
+def _dealt(facts: _InputFacts, ids: Ids) -> InputGenerator:
+    return InputGenerator(Deck(ids).draw, ids=ids, padding=0 if ids.pads and len(facts.spec.shape) > 1 else None)
 
 
-def _source_of_floats(spec: InputSpec, uses: list[InputUse], readers: list[Any]) -> Source:
-    masking = next((use.operation for use in uses if isinstance(use.operation, keras.layers.Masking)), None)
-    if masking is None or len(spec.shape) < 2:
-        return Source(floats_of(readers))
-    fill = float(masking.mask_value)
-    return Source(functools.partial(normal_with_padding, fill=fill), padding=fill)
+def _floats(facts: _InputFacts) -> InputGenerator | None:
+    if _is_integer(facts):
+        return None
+    masking = next((use.operation for use in facts.uses if isinstance(use.operation, keras.layers.Masking)), None)
+    if masking is not None and len(facts.spec.shape) > 1:
+        fill = float(masking.mask_value)
+        return InputGenerator(partial(normal_with_padding, fill=fill), padding=fill)
+    for layer in facts.readers:
+        if isinstance(layer, keras.layers.Discretization) and layer.bin_boundaries:
+            return InputGenerator(partial(_around, np.asarray(layer.bin_boundaries, np.float64)))
+        if isinstance(layer, keras.layers.Normalization) and not layer.invert:
+            mean, deviation = np.asarray(layer.mean), np.asarray(np.sqrt(layer.variance))
+            return InputGenerator(partial(normal_around, mean=mean, deviation=deviation))
+    return InputGenerator(normal, is_normal=True)
 
 
-def _counts(shape: Shape, rng: np.random.Generator) -> np.ndarray:
+def _around(limits: np.ndarray, shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return floats of every bucket, and the limits themselves."""
+    width = max(float(np.ptp(limits)), 1.0) / len(limits)
+    ends = np.array([limits[0] - width, *limits, limits[-1] + width])
+    drawn = rng.choice(ends, shape) + rng.choice([0.0, 0.5], shape) * rng.uniform(-width, width, shape)
+    return np.asarray(drawn)
+
+
+def _vocabulary(facts: _InputFacts) -> InputGenerator | None:
+    """Return the generator of classes, or of integers that lookups read: of vocabularies, and others if allowed."""
+    if classes := [layer.num_tokens for layer in facts.readers if isinstance(layer, CLASSES)]:
+        return _dealt(facts, Ids(0, min(classes) - 1))
+    readers = [layer for layer in facts.readers if not isinstance(layer, keras.layers.Normalization)]
+    if not readers:
+        return None
+    lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
+    known = [int(word) for layer in lookups for word in layer.get_vocabulary(include_special_tokens=False)]
+    largest = max(known, default=0)
+    others = [] if any(map(is_closed, lookups)) else [largest + 1, largest + 1000, -1, 0]
+    hashed = HASHED_INTEGERS if any(isinstance(layer, HASHES) for layer in readers) else ()
+    numbers = np.array([*known, *others, *hashed], np.int64)
+    return InputGenerator(lambda shape, rng: rng.choice(numbers, shape))
+
+
+def _other_integers(facts: _InputFacts) -> InputGenerator | None:
+    """Return the generator of segments by their name, bytes such as pixels, or ids of tables that no probe reached."""
+    if SEGMENTS.search(facts.spec.name.lower()):
+        return _dealt(facts, Ids(0, 1))
+    if not facts.unreached_rows and facts.spec.dtype in ("uint8", "int8"):
+        ends = np.iinfo(facts.spec.dtype)
+        return InputGenerator(lambda shape, rng: rng.integers(ends.min, ends.max, shape, endpoint=True))
+    return _dealt(facts, Ids(0, min(facts.unreached_rows) - 1)) if len(facts.unreached_rows) == 1 else None
+
+
+# The first rule that returns a generator decides.
+RULES = (
+    _texts,
+    _lengths_by_use,
+    _lengths_of_state,
+    _lengths_by_name,
+    _sampled,
+    _ids_or_mask,
+    _floats,
+    _vocabulary,
+    _other_integers,
+)
+
+
+def words_of(readers: Iterable[Any]) -> Words:
+    """Return the generator of strings for the preprocessing layers that read an input."""
+    known: dict[str, None] = {}
+    for layer in readers:
+        if is_word_piece(layer):
+            pieces = (str(piece).removeprefix(layer.suffix_indicator) for piece in layer.get_vocabulary())
+            known |= dict.fromkeys(piece for piece in pieces if piece and not UNWRITABLE.search(piece))
+        elif not isinstance(layer, HASHES):
+            known |= dict.fromkeys(map(str, layer.get_vocabulary(include_special_tokens=False)))
+    lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
+    return Words(tuple(known), not readers or any(map(_splits, readers)), any(map(is_closed, lookups)))
+
+
+def _splits(layer: Any) -> bool:
+    is_split_text = isinstance(layer, keras.layers.TextVectorization) and layer.get_config()["split"] is not None
+    return is_word_piece(layer) or is_split_text
+
+
+def _is_integer(facts: _InputFacts) -> bool:
+    return bool(np.issubdtype(facts.spec.dtype, np.integer))
+
+
+def _resized(sample: np.ndarray, shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    return resized(sample, shape)
+
+
+def _ones(shape: Shape, rng: np.random.Generator) -> np.ndarray:
     return np.ones(shape, np.int64)

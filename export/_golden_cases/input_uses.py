@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from keras_attn._states.cache import LENGTH, PROJECTED
 from keras_attn.decoding._decoding_layer import Decoding
 from keras_attn.decoding._step_wiring import inputs_of, outputs_of
 
-from .._private_api.keras_internals import functional_of, nodes_of
+from .._format.names import Arrays
+from .._private_api.keras_internals import discarded_updates, functional_of, inputs_structure, nodes_of
 from .._signature.signature import Signature
 
 
@@ -28,9 +29,9 @@ class InputUse:
     inner: bool  # inside a nested model, whose tensors cannot be computed from the outer inputs
 
 
-def tensors_by_name(signature: Signature) -> dict[str, Any]:
-    """Return the input tensors of a functional model by name."""
-    return dict(zip((spec.name for spec in signature.inputs), signature.functional.inputs, strict=True))  # type: ignore[union-attr]
+def input_uses(signature: Signature) -> dict[str, list[InputUse]]:
+    """Return all uses of each input of a functional model; nothing for a subclassed model."""
+    return {name: list(_uses(signature.functional, tensor)) for name, tensor in signature.input_tensors.items()}
 
 
 def state_in(argument: Any) -> Mapping[str, Any] | None:
@@ -42,7 +43,7 @@ def state_in(argument: Any) -> Mapping[str, Any] | None:
     return next((state for value in argument.values() if (state := state_in(value)) is not None), None)
 
 
-def uses_of(model: Any, tensor: Any, inner: bool = False) -> Iterator[InputUse]:
+def _uses(model: Any, tensor: Any, inner: bool = False) -> Iterator[InputUse]:
     """Yield every use of `tensor` in a functional model and in the models nested in it."""
     for node in nodes_of(model):
         if node.is_input or not any(argument is tensor for argument in node.arguments.keras_tensors):
@@ -52,30 +53,61 @@ def uses_of(model: Any, tensor: Any, inner: bool = False) -> Iterator[InputUse]:
             flat = keras.tree.flatten(arguments.args[0] if arguments.args else arguments.kwargs.get("inputs"))
             for outer, nested in zip(flat, nested_model.inputs, strict=False):
                 if outer is tensor:
-                    yield from uses_of(nested_model, nested, inner=True)
-            continue
-        if isinstance(operation, Decoding):
+                    yield from _uses(nested_model, nested, inner=True)
+        elif isinstance(operation, Decoding):
             for part, nested in _fed_in_decoding(operation, arguments.args[0], tensor):
-                yield from uses_of(part, nested, inner=True)
-            continue
-        if type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
-            yield from uses_of(model, node.output_tensors[0], inner)
-            continue
-        options = {name: value for name, value in arguments.kwargs.items() if name != "training"}  # `call` may lack it
-        bound = inspect.signature(operation.call).bind(*arguments.args, **options).arguments
-        for name, value in bound.items():
-            if any(leaf is tensor for leaf in keras.tree.flatten(value)):
-                yield InputUse(operation, name, bound, inner)
-                if name not in ("keys", "values") and state_in(value) is not None:  # appended to, perhaps once more
-                    lengths = (output for output in node.output_tensors if output.dtype == tensor.dtype)
-                    later = itertools.chain(*(uses_of(model, output, inner) for output in lengths))
-                    yield from (use for use in later if state_in(use.bound[use.argument]) is not None)
+                yield from _uses(part, nested, inner=True)
+        elif type(operation).__name__ == "Cast":  # keras.ops.cast: what it feeds, the input feeds
+            yield from _uses(model, node.output_tensors[0], inner)
+        else:
+            yield from _uses_of_node(model, node, tensor, inner)
 
 
-def _fed_in_decoding(layer: Any, given: Mapping[str, Any], tensor: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the models of a decoding that get a tensor as it is given, each with the input of it that this is."""
-    for name in (name for name, each in given.items() if each is tensor):
+def _uses_of_node(model: Any, node: Any, tensor: Any, inner: bool) -> Iterator[InputUse]:
+    """Yield the uses as an argument of one operation, and later uses of a length that the operation increases."""
+    options = {name: value for name, value in node.arguments.kwargs.items() if name != "training"}  # may be no argument
+    bound = inspect.signature(node.operation.call).bind(*node.arguments.args, **options).arguments
+    for name, value in bound.items():
+        if any(leaf is tensor for leaf in keras.tree.flatten(value)):
+            yield InputUse(node.operation, name, bound, inner)
+            if name not in ("keys", "values") and state_in(value) is not None:  # appended to, perhaps once more
+                lengths = (output for output in node.output_tensors if output.dtype == tensor.dtype)
+                later = itertools.chain(*(_uses(model, output, inner) for output in lengths))
+                yield from (use for use in later if state_in(use.bound[use.argument]) is not None)
+
+
+def _fed_in_decoding(layer: Any, inputs: Mapping[str, Any], tensor: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the models of a decoding that get a tensor unchanged, each with its input of that name."""
+    for name in (name for name, value in inputs.items() if value is tensor):
         yield layer.encoder, inputs_of(layer.encoder)[name]
-        own = {layer._names.token, *outputs_of(layer.encoder)}  # what the step gets elsewhere
-        if name in inputs_of(layer.step) and name not in own:
+        computed = {layer._names.token, *outputs_of(layer.encoder)}
+        if name in inputs_of(layer.step) and name not in computed:
             yield layer.step, inputs_of(layer.step)[name]
+
+
+class TensorSizes:
+    """Sizes of the tensors of a functional model, as functions of the inputs."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._models: dict[int, keras.Model] = {}  # by tensor, which they compute
+
+    def size(self, inputs: Arrays, tensor: Any, axis: int) -> int:
+        """Return the size that a tensor has along an axis; an integer is the size itself."""
+        if isinstance(tensor, int):
+            return tensor
+        if tensor.shape[axis] is None:
+            if id(tensor) not in self._models:
+                self._models[id(tensor)] = keras.Model(inputs_structure(self._signature.functional), tensor)
+            with discarded_updates():
+                tensor = self._models[id(tensor)](self._signature.packed(inputs), training=False)
+        return int(tensor.shape[axis])
+
+    def input_names(self, tensors: Iterable[Any]) -> tuple[str, ...]:
+        """Return the names of the inputs among tensors."""
+        numbers = {id(tensor) for tensor in tensors}
+        return tuple(name for name, tensor in self._signature.input_tensors.items() if id(tensor) in numbers)
+
+    def capacity(self, inputs: Arrays, state: Any, appended: tuple[Any, ...]) -> int:
+        """Return the room that a state has along axis -2 for others than the `appended` tensors, or their sizes."""
+        return max(self.size(inputs, state, -2) - sum(self.size(inputs, tensor, -2) for tensor in appended), 0)

@@ -12,17 +12,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Ids:
-    """Whole numbers that an input may hold because all that looks them up has a row for each.
-
-    Attributes:
-        low: The smallest.
-        high: The largest.
-        skips_zero: Whether zero is padding, as for an `Embedding` with `mask_zero`.
-    """
+    """Range of whole numbers for which every lookup has a row."""
 
     low: int
     high: int
-    skips_zero: bool = False
+    skips_zero: bool = False  # whether zero is padding, as for an `Embedding` with `mask_zero`
 
     def __and__(self, other: Ids) -> Ids:
         """Return what both may hold."""
@@ -85,6 +79,13 @@ def normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:
     return rng.standard_normal(shape)
 
 
+def normal_around(shape: Shape, rng: np.random.Generator, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Return floats of a normal distribution with mean and deviation, if these broadcast to the shape."""
+    drawn = normal(shape, rng)
+    scaled = drawn * deviation + mean
+    return scaled if scaled.shape == drawn.shape else drawn
+
+
 def normal_with_padding(shape: Shape, rng: np.random.Generator, fill: float) -> np.ndarray:
     """Return floats of a normal distribution, of shape (B, T, ...); some rows end with steps full of `fill`."""
     drawn = normal(shape, rng)
@@ -106,13 +107,3 @@ def resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
     for axis, size in enumerate(shape):
         sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")
     return sample
-
-
-def every(ids: Ids, seen: np.ndarray) -> np.ndarray:
-    """Return the ids that are not among those seen."""
-    return np.setdiff1d(np.arange(ids.dealt.start, ids.dealt.stop), seen)
-
-
-def filled(shape: Shape, ids: np.ndarray) -> np.ndarray:
-    """Return an array of ids, as many of them as there is room for, repeated where there is more."""
-    return np.resize(ids, math.prod(shape)).reshape(shape)

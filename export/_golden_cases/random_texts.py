@@ -42,17 +42,11 @@ MOST = 1000  # strings that a case tries, one a row
 
 @dataclass
 class Words:
-    """Draws strings: no word comes again before all have come.
+    """Draws strings: no word comes again before all have come."""
 
-    Attributes:
-        known: The words of the vocabularies that look them up.
-        in_sentences: Whether they are split before they are looked up.
-        is_closed: Whether others than those are refused.
-    """
-
-    known: Sequence[str]
-    in_sentences: bool
-    is_closed: bool = False
+    known: Sequence[str]  # words of the vocabularies that look them up
+    in_sentences: bool  # whether strings are split before the lookup
+    is_closed: bool = False  # whether other words are refused
     _left: list[str] = field(default_factory=list)
 
     @property
@@ -70,14 +64,14 @@ class Words:
     def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
         """Return strings of any shape."""
         make = self._sentence if self.in_sentences else self._word
-        found = np.empty(math.prod(shape), object)
-        found[:] = [make(rng) for _ in range(found.size)]
-        return found.reshape(shape)
+        texts = np.empty(math.prod(shape), object)
+        texts[:] = [make(rng) for _ in range(texts.size)]
+        return texts.reshape(shape)
 
     def _word(self, rng: np.random.Generator) -> str:
         if not self._left:
             others = () if self.is_closed and self.known else ODD[: max(4, len(self.known) // 4)]
-            self._left = [str(each) for each in rng.permutation(np.array([*self.known, *others], object))]
+            self._left = [str(word) for word in rng.permutation(np.array([*self.known, *others], object))]
         return self._left.pop()
 
     def _sentence(self, rng: np.random.Generator) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from .._errors import InputError
 from .._format.input_arrays import as_dtype
 from .._signature.signature import InputSpec, Signature
-from .input_uses import tensors_by_name
 
 
 def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
@@ -22,18 +21,14 @@ def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
     if not (samples := signature.samples):
         return {}
     specs = {spec.name: spec for spec in signature.inputs}
-    shown = (
-        {}
-        if signature.functional is None
-        else {tensor.name: name for name, tensor in tensors_by_name(signature).items()}
-    )
+    names_of_tensors = {tensor.name: name for name, tensor in signature.input_tensors.items()}
     named: dict[str, Any] = {}
     for path, value in keras.tree.flatten_with_path(dict(samples)):
         parts = [str(part) for part in path]
         # nested inputs go by their whole path in a subclassed model, by their own name in a functional one
         joined = "_".join(parts)
         name = joined if joined in specs else parts[-1]
-        named[name if name in specs else shown.get(name, name)] = value
+        named[name if name in specs else names_of_tensors.get(name, name)] = value
     if unknown := sorted(set(named) - set(specs)):
         raise InputError(f"`sample_inputs` names {unknown}, which the model does not take. It takes {list(specs)}.")
     arrays = {name: _fitting(value, specs[name]) for name, value in named.items()}

@@ -1,114 +1,102 @@
 """Special values to inject into inputs: extreme integers, ties, zeros, infinities, NaN.
 
-What is tried of one input stands in a row in which all others are as usual. Integers are tried as far as Keras gives
-finite numbers for them.
+Each value is injected into one row of one input; the other inputs of that row are as usual. Integers are tried as far
+as Keras gives finite numbers for them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
-from .._format.names import Arrays
-from .input_generators import Source
-from .random_inputs import mask, normal
+from .._format.names import Arrays, Case
+from .dynamic_axes import BATCH
+from .edge_cases import CaseInputs
+from .golden_cases import FIRST_LARGE, Cases, Run, Trial
+from .input_generators import InputGenerator
 
 SPECIAL = "special values"
 TIES, ZERO = "ties and zeros", "zero"
 SMALL = (0, -1, -7)
-FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
 BEYOND_FLOAT32 = 2**24 + 1
-MOST, CHEAP = 40, 2**16  # rows, or as many as have so many numbers
+MAX_STATIC_CASES = 5  # of each input, for a model with a fixed batch
+MAX_ROWS, MAX_CHEAP_NUMBERS = 40, 2**16  # rows, or more if all rows together have fewer numbers
 
 Value = int | str
-Run = Callable[[Arrays], Arrays]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A value in one place of an input, of which there is one row.
+def special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None) -> Iterator[tuple[Case, list[Trial]]]:
+    """Yield a case with values that break operators, one value in each row.
 
-    Attributes:
-        input: The input.
-        value: The integer, or the kind of value.
-        row: Its index in the batch.
+    If the batch size is fixed, each value gets a case of its own. Values that Keras or its graph refuses are left out.
     """
-
-    input: str
-    value: Value
-    row: int
-
-    @property
-    def is_near(self) -> bool:
-        """Whether it is an integer near those that are usual."""
-        return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
-
-
-def drawn(source: Source, arrays: Sequence[np.ndarray], trials: Iterable[Trial]) -> str:
-    """Return in words what golden cases hold of an input: the range of integers with what was tried near it."""
-    dtype = arrays[0].dtype
-    if dtype.kind == "b":
-        return "booleans"
-    if source.words is not None:
-        seen = {*itertools.chain(*(array.ravel() for array in arrays))}
-        return (
-            f"{len(seen)} different strings, {sum(not text.isascii() for text in seen)} with characters outside ASCII"
-        )
-    if source.draw is mask:
-        return "zeros and ones"
-    if source.draw is normal:
-        return "normal floats"
-    numbers = np.concatenate([array[np.isfinite(array)].ravel() for array in arrays])
-    numbers = np.append(numbers, [trial.value for trial in trials if trial.is_near])
-    if not numbers.size:
-        return "nothing"
-    if dtype.kind == "f" and source.ids is None:
-        return f"floats {numbers.min():g} to {numbers.max():g}"
-    return f"integers {int(numbers.min())} to {int(numbers.max())}"
+    first, axes = golden.cases[0].inputs, inputs.axes
+    has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
+    values = _special_values(inputs.generators, first)
+    trials = [Trial(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
+    rows = {BATCH: _distinct_size(len(trials) + 1, axes.apart)} if has_rows else {}
+    arrays = outputs_or_none(lambda sizes: inputs.draw(sizes, "full"), axes.apart | rows) if trials else None
+    if arrays is None:
+        return
+    groups = [finite_trials(group, arrays, run) for group in ([trials] if has_rows else [[trial] for trial in trials])]
+    if graph is not None:
+        groups = [runnable_trials(group, arrays, graph) for group in groups]
+    if not has_rows:
+        groups = [[trial] for trial in few_of_each([trial for group in groups for trial in group], MAX_STATIC_CASES)]
+    for number, group in enumerate(filter(None, groups), 1):
+        changed = with_trials(arrays, group)
+        outputs = outputs_or_none(run, changed)
+        if outputs is None:
+            return
+        yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, changed, outputs), group
 
 
-def special_values(made: Mapping[str, Source], inputs: Arrays) -> list[tuple[str, Value]]:
-    """Return what is tried of each input, by name, that Keras may have finite numbers for."""
-    return _as_many(inputs, {name: _values(source, inputs[name]) for name, source in made.items()})
+def _distinct_size(size: int, others: Mapping[str, int]) -> int:
+    """Return a size, or the next larger, that no other axis has: Keras may take two that are equal for one."""
+    taken = {other for symbol, other in others.items() if symbol != BATCH}
+    return next(larger for larger in itertools.count(size) if larger not in taken)
 
 
-def _values(source: Source, array: np.ndarray) -> Sequence[Value]:
-    if source.ids is not None:
-        return (-1, source.ids.low, source.ids.high)
-    if array.dtype.kind in "iu" and source.draw is not mask and not source.appended:
-        if source.lengths:
-            return (int(np.iinfo(array.dtype).max), int(np.iinfo(array.dtype).min))
-        highest = () if source.table is None else (source.table.high,)
-        return (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32)
-    if array.dtype.kind != "f" or source.draw is mask:
-        return ()
+def _special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) -> list[tuple[str, Value]]:
+    """Return the values to try of each input, by name: as many as cost little, and as many of each input."""
+    values = {name: dict.fromkeys(_values(generator, inputs[name])) for name, generator in generators.items()}
+    fitting = {name: [*filter(partial(_fits, inputs[name].dtype), of_input)] for name, of_input in values.items()}
+    most = max(MAX_ROWS, MAX_CHEAP_NUMBERS // sum(_row_of(array, 0).size for array in inputs.values()))
+    turns = ((turn, name, value) for name, of_input in fitting.items() for turn, value in enumerate(of_input))
+    chosen = sorted(turns, key=lambda ranked: ranked[0])[:most]
+    return [(name, value) for input_name in fitting for _, name, value in chosen if name == input_name]
+
+
+def _values(generator: InputGenerator, array: np.ndarray) -> Sequence[Value]:
     numbers = _row_of(array, 0).size
+    if generator.is_mask or not numbers:
+        return ()
+    if generator.ids is not None:
+        return (-1, generator.ids.low, generator.ids.high)
+    if array.dtype.kind in "iu" and generator.lengths is not None:
+        ends = np.iinfo(array.dtype)
+        return () if generator.lengths.is_of_state else (int(ends.max), int(ends.min))
+    if array.dtype.kind in "iu":
+        highest = () if generator.sample_ids is None else (generator.sample_ids.high,)
+        return (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32)
+    if array.dtype.kind != "f":
+        return ()
     return (*((ZERO, f"-{ZERO}") if numbers < 3 else ()), *((TIES,) if numbers > 1 else ()))
 
 
-def _as_many(inputs: Arrays, values: Mapping[str, Sequence[Value]]) -> list[tuple[str, Value]]:
-    """Return values by input, as many as cost little: where that is not all, as many of each input."""
-    fitting = {name: [*filter(partial(_fits, inputs[name].dtype), dict.fromkeys(of))] for name, of in values.items()}
-    most = max(MOST, CHEAP // sum(_row_of(array, 0).size for array in inputs.values()))
-    turns = ((turn, name, one) for name, of in fitting.items() for turn, one in enumerate(of))
-    chosen = sorted(turns, key=lambda each: each[0])[:most]
-    return [(name, one) for each in fitting for _, name, one in chosen if name == each]
-
-
-def few_of_each(trials: Iterable[Trial], few: int) -> list[Trial]:
-    """Return the first so many trials of each input."""
-    listed = list(trials)
-    return [each for number, each in enumerate(listed) if sum(t.input == each.input for t in listed[:number]) < few]
+def few_of_each(trials: Sequence[Trial], few: int) -> list[Trial]:
+    """Return the first few trials of each input."""
+    return [trial for n, trial in enumerate(trials) if sum(t.input == trial.input for t in trials[:n]) < few]
 
 
 def _row_of(array: np.ndarray, row: int) -> np.ndarray:
-    """Return the numbers of a row, or of all there is, as a view."""
+    """Return a view of the numbers of a row, or of a scalar."""
     return (array[row : row + 1] if array.ndim else array).reshape(-1)
 
 
@@ -134,42 +122,45 @@ def with_trials(inputs: Arrays, trials: Iterable[Trial]) -> Arrays:
     return changed
 
 
-def accepted(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
-    """Return the trials of which Keras gives finite numbers, and that are no more work than usual."""
+def finite_trials(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
+    """Return the trials for which Keras gives finite numbers, and that are no more work than usual."""
     large = [trial for trial in trials if isinstance(trial.value, int) and not trial.is_near]
-    others = [trial for trial in trials if trial not in large]
-    kept = that_run(others, inputs, run, are_finite)
-    if not large or keras.backend.backend() != "tensorflow":  # which alone tells how much work there was
-        return kept
+    finite = runnable_trials([trial for trial in trials if trial not in large], inputs, run, _are_finite)
+    if not large or keras.backend.backend() != "tensorflow":  # other backends do not count operations
+        return finite
     from .._private_api.tensorflow_internals import work_of
 
-    usual = work_of(lambda: run(inputs))
+    usual = work_of(lambda: outputs_or_none(run, inputs))
     for name in dict.fromkeys(trial.input for trial in large):
-        of_it = [trial for trial in large if trial.input == name]
-        first = with_trials(inputs, [replace(of_it[0], value=FIRST_LARGE)])
-        try:
-            found = work_of(lambda first=first: run(first))  # type: ignore[misc]
-        except Exception:  # noqa: BLE001 - what raises did not get far, as an index out of range
-            found = usual
-        if found == usual:
-            wanted = [trial for trial in of_it if trial.value != FIRST_LARGE]
-            kept += that_run(wanted, inputs, run, are_finite)
-    return kept
+        of_input = [trial for trial in large if trial.input == name]
+        first = with_trials(inputs, [replace(of_input[0], value=FIRST_LARGE)])
+        outputs: list[Arrays | None] = []
+        work = work_of(lambda first=first, outputs=outputs: outputs.append(outputs_or_none(run, first)))  # type: ignore[misc]
+        if work == usual or outputs == [None]:  # a model that raises did not get far, as with an index out of range
+            largest = [trial for trial in of_input if trial.value != FIRST_LARGE]
+            finite += runnable_trials(largest, inputs, run, _are_finite)
+    return finite
 
 
-def that_run(
+def runnable_trials(
     trials: Sequence[Trial], inputs: Arrays, run: Run, is_right: Callable[[Arrays], bool] = lambda _: True
 ) -> list[Trial]:
-    """Return the trials that run, and give what is right: found at once where that is all."""
-    try:
-        fine = is_right(run(with_trials(inputs, trials)))
-    except Exception:  # noqa: BLE001 - what is no input for this model tells nothing
-        fine = False
-    if fine:
+    """Return the trials on which `run` does not raise, and gives right outputs; all are tried at once first."""
+    outputs = outputs_or_none(run, with_trials(inputs, trials))
+    if outputs is not None and is_right(outputs):
         return list(trials)
-    return [] if len(trials) < 2 else [each for one in trials for each in that_run([one], inputs, run, is_right)]
+    if len(trials) < 2:
+        return []
+    return [trial for one in trials for trial in runnable_trials([one], inputs, run, is_right)]
 
 
-def are_finite(outputs: Arrays) -> bool:
-    """Tell whether no float is infinite or NaN."""
+def outputs_or_none(run: Callable[[Any], Arrays], inputs: Any) -> Arrays | None:
+    """Return the outputs of a model, or `None` if the model refuses the inputs."""
+    try:
+        return run(inputs)
+    except Exception:  # noqa: BLE001 - a model may refuse numbers with any exception
+        return None
+
+
+def _are_finite(outputs: Arrays) -> bool:
     return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in outputs.values())

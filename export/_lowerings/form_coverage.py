@@ -13,8 +13,7 @@ from onnx import helper
 
 from .._format.interruptible_session import open_session, run_session
 from .._golden_cases.dynamic_axes import BATCH
-from .._golden_cases.golden_cases import Cases
-from .._golden_cases.long_sequence_cases import LONG, NOT_RUN
+from .._golden_cases.golden_cases import LONG, NOT_RUN, Cases
 from .._onnx.model_files import write
 from .._onnx.row_collection import with_rows
 from .._onnx.traced_model import DOMAIN, Traced

@@ -27,7 +27,7 @@ from .._errors import ExportError
 from .._format.interruptible_session import check_provider, open_session, run_session
 from .._format.names import Arrays, Case
 from .._format.session_options import session_options
-from .._golden_cases.case_generation import LARGE, POISONED
+from .._golden_cases.golden_cases import LARGE, POISONED
 from .._onnx.model_files import write
 from .._onnx.name_scopes import layer_path, node_paths
 from .._onnx.row_collection import with_rows

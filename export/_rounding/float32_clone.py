@@ -15,7 +15,7 @@ from .._errors import UnsupportedModelError
 from .._format.compare import compare
 from .._format.names import Case
 from .._format.parity_report import NO_MORE
-from .._golden_cases.case_generation import LARGE
+from .._golden_cases.golden_cases import LARGE
 from .._options import FLOAT32
 from .._private_api.keras_internals import functional_of, own_weights_of, quantization_of
 from .._signature.keras_messages import first_line, quiet_keras

@@ -19,7 +19,7 @@ from .._format.names import Arrays, Case
 from .._format.parity_report import ParityError, ParityReport, ParityRow
 from .._signature.keras_messages import quiet_keras
 from .._signature.signature import Signature
-from .tie_errors import difference
+from .tie_errors import abs_error
 
 # A difference begins in the first layer whose relative difference exceeds SHARE times that of the model's outputs, and
 # ROUNDING, which layers with long sums reach.
@@ -118,7 +118,7 @@ def _relative_difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     if ours.dtype.kind != "f":
         return float(np.any(ours != theirs))
     largest = np.abs(np.nan_to_num(ours.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
-    return float(difference(ours, theirs).max(initial=0.0) / max(largest, np.finfo(np.float32).tiny))
+    return float(abs_error(ours, theirs).max(initial=0.0) / max(largest, np.finfo(np.float32).tiny))
 
 
 def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:

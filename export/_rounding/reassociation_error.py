@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from .._array_comparison import outputs_match
 from .._format.compare import scale_of
 from .._format.names import Arrays, Case
-from .._golden_cases.input_sampler import is_same_model
 from .._private_api.tensorflow_internals import through_traced
 from .._signature.keras_messages import quiet_keras
 from .._signature.signature import Signature
 from .._signature.tensorflow_graph import graph_of_weights, has_calls
-from .rounding_error import blank, choice_thresholds, likely
-from .tie_errors import note, widen
+from .rounding_error import typical_errors
+from .tie_errors import ObservedErrors
 
 RUNS = 8  # of two numbers that matter, three runs may move both alike each time
 MULTIPLE = 4  # of what was seen: each move is a whole unit, where rounding is off by half a one at most
@@ -41,7 +41,7 @@ MERGED = {
 ROUNDED = {"Exp", "Log", "Log1p", "Pow"}
 INEXACT = {"Elu", "Erf", "Expm1", "Selu", "Softplus", "Tanh"}  # whole numbers of these are rounded, as 1 of tanh(9)
 SUMS = {"Mean": tf.reduce_mean, "Sum": tf.reduce_sum}
-SATURATING = "Sigmoid"  # of a layer that calls TensorFlow itself; those of Keras have been moved, as in `moved_runs`
+SATURATING = "Sigmoid"  # of a layer that calls TensorFlow itself; `perturbed_runs.py` perturbs those of Keras
 
 
 def with_reordering(signature: Signature, cases: Sequence[Case], near: Collection[str]) -> list[Case]:
@@ -102,19 +102,17 @@ def _nudged(op: str, tensor: Any, size: Any, seed: int) -> Any:
 
 def _widened(case: Case, run: Callable[[Arrays, Sequence[Any], float], Arrays]) -> Case:
     unperturbed = run(case.inputs, [], 0)
-    if not is_same_model(run(case.inputs, [], 0), unperturbed):
+    if not outputs_match(run(case.inputs, [], 0), unperturbed):
         return case  # a layer draws random numbers in the graph, which are no rounding
-    seen, of_choices = ({name: blank(array) for name, array in unperturbed.items()} for _ in range(2))
+    observed = ObservedErrors(unperturbed)
     for _ in range(RUNS):
-        perturbed = run(case.inputs, [], 1)
-        note(unperturbed, perturbed, seen, of_choices, choice_thresholds(unperturbed), rounds=True)
+        observed.record(run(case.inputs, [], 1))
     limits = dict(case.rounding)
     for name, expected in case.outputs.items():
-        if unperturbed[name].shape != expected.shape or not expected.size:
-            continue
-        widest = seen[name]
-        if expected.dtype.kind == "f":
-            widest = MULTIPLE * likely(widest, scale_of(unperturbed[name].astype(np.float64))).reshape(expected.shape)
-        limits[name] = np.maximum(limits.get(name, widest), widest)
-    widen(limits, {name: array for name, array in of_choices.items() if name in limits})
-    return case._replace(rounding=limits)
+        if unperturbed[name].shape == expected.shape and expected.size:
+            errors = observed.errors[name]
+            if expected.dtype.kind == "f":
+                scale = scale_of(unperturbed[name].astype(np.float64))
+                errors = MULTIPLE * typical_errors(errors, scale).reshape(expected.shape)
+            limits[name] = np.maximum(limits.get(name, errors), errors)
+    return case._replace(rounding=observed.widened(limits))

@@ -20,8 +20,7 @@ from .._golden_cases.golden_cases import Cases
 from .._golden_cases.sample_inputs import flat_samples
 from .._options import FLOAT32, Options
 from .._progress import Progress
-from .._signature.attention_weight_outputs import attention_outputs
-from .._signature.decoder_weight_outputs import collected_weights
+from .._signature.attention_weight_outputs import attention_outputs, collected_weights
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature, model_signature
 from .float32_clone import distance, float32_clone, half_policies
@@ -31,27 +30,16 @@ from .rounding_error import with_rounding
 
 @dataclass(frozen=True)
 class Reference:
-    """The outputs of a model on the golden cases, and what a bundle says of the model.
+    """The outputs of a model on the golden cases, and what a bundle says of the model."""
 
-    Attributes:
-        model: The name of the model.
-        inputs: Names, dtypes and shapes of its inputs, with the names of dynamic axes.
-        golden: Its golden cases.
-        weights_of: Of outputs that are the weights of an attention layer, the path of that layer.
-        backend: The Keras backend that gave their outputs.
-        float32_clone: As in the parity report, for a model that was cloned to float32.
-        converted_cases: The golden cases with what rounding does in another precision, if one was asked for.
-        predicted: The outputs of `predict` in the first golden case, unless `predict` cannot run the model.
-    """
-
-    model: str
-    inputs: tuple[Spec, ...]
+    model: str  # the name
+    inputs: tuple[Spec, ...]  # with names of dynamic axes
     golden: Cases
-    weights_of: dict[str, str]
-    backend: str
-    float32_clone: dict[str, Any] | None = None
-    converted_cases: list[Case] = field(default_factory=list)
-    predicted: Arrays | None = None
+    weights_of: dict[str, str]  # by output with attention weights, the path of the layer
+    backend: str  # of Keras, that gave the outputs
+    float32_clone: dict[str, Any] | None = None  # as in the parity report, for a model that was cloned to float32
+    converted_cases: list[Case] = field(default_factory=list)  # with limits of another precision, if one was asked for
+    predicted: Arrays | None = None  # outputs of `predict` in the first golden case, unless `predict` cannot run
 
 
 def reference_of(
@@ -70,25 +58,27 @@ def reference_of(
         InputError: `samples` do not fit, or are needed.
     """
     with _full_float32():
-        signature = given = model_signature(model, options.samples, options.file)
-        is_half = bool(half_policies(given))
+        original = model_signature(model, options.samples, options.file)
+        is_half = bool(half_policies(original))
         if is_half:
             step("Cloning the model to float32")
-            signature = float32_clone(given)
+        float32 = float32_clone(original) if is_half else original
         step("Running Keras on the golden cases")
-        golden = golden_cases(signature, options, check)
-        signature = replace(signature, inputs=tuple(golden.dynamic(spec) for spec in signature.inputs))
+        unmeasured = golden_cases(float32, options, check)
+        signature = replace(float32, inputs=tuple(unmeasured.dynamic(spec) for spec in float32.inputs))
         step("Measuring what rounding does to the outputs")
-        golden = replace(golden, cases=with_rounding(signature, golden.cases, FLOAT32))
-        predicted = outputs_of_predict(signature, golden.cases[0])
+        golden = replace(unmeasured, cases=with_rounding(signature, unmeasured.cases, FLOAT32))
         usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
-        chosen = usual if options.precision != FLOAT32 else []
-        # an int8 file with fixed ranges is compared with what its own graph says
-        is_measured = options.calibration is None
-        converted = with_rounding(signature, chosen, options.precision) if is_measured else chosen
-        golden = replace(golden, coverage=coverage_of(golden, () if converted is chosen else converted))
-        clone = distance(given, golden.cases) if is_half else None
-        varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))
+        # an int8 file with fixed ranges is compared with the outputs of its own graph
+        is_measured = options.precision != FLOAT32 and options.calibration is None
+        measured = with_rounding(signature, usual, options.precision) if is_measured else []
+        converted = measured if is_measured or options.precision == FLOAT32 else usual
+        golden.coverage = coverage_of(golden, measured)
+        predicted = outputs_of_predict(signature, golden.cases[0])
+        clone = distance(original, golden.cases) if is_half else None
+        varied = max(
+            golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape})
+        )
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
     inputs = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
     backend = keras.backend.backend()
@@ -139,26 +129,17 @@ def whole_samples(signature: Signature) -> Arrays:
 def _full_float32() -> Iterator[None]:
     """Keep Keras's backend from rounding what it multiplies to 10 bits (TF32), as it may on a GPU."""
     backend = keras.backend.backend()
-    if backend == "jax":
-        jax = importlib.import_module(backend)  # neither need be installed
-        with jax.default_matmul_precision("highest"):
-            yield
-    elif backend == "torch":
-        torch = importlib.import_module(backend)
-        products = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
-                yield
-        finally:
-            torch.set_float32_matmul_precision(products)
-    elif backend == "tensorflow":
-        config = importlib.import_module(backend).config.experimental
-        allowed = config.tensor_float_32_execution_enabled()
-        config.enable_tensor_float_32_execution(False)
-        try:
-            yield
-        finally:
-            config.enable_tensor_float_32_execution(allowed)
-    else:
+    with contextlib.ExitStack() as stack:
+        if backend == "jax":
+            jax = importlib.import_module(backend)  # neither need be installed
+            stack.enter_context(jax.default_matmul_precision("highest"))
+        elif backend == "torch":
+            torch = importlib.import_module(backend)
+            stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("highest")
+            stack.enter_context(torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False))
+        elif backend == "tensorflow":
+            config = importlib.import_module(backend).config.experimental
+            stack.callback(config.enable_tensor_float_32_execution, config.tensor_float_32_execution_enabled())
+            config.enable_tensor_float_32_execution(False)
         yield

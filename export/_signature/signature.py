@@ -32,7 +32,6 @@ from .._private_api.keras_internals import (
 )
 from .input_output_names import check_inputs, output_names
 from .keras_messages import first_line, quiet_keras
-from .unsupported_tokenizers import refuse_tokenizer
 
 Tensors = dict[str, Any]
 
@@ -74,6 +73,12 @@ class Signature:
     def is_functional(self) -> bool:
         """Whether the model says of its inputs which axes are dynamic: it is no subclass with a `call` of its own."""
         return self.functional is not None
+
+    @property
+    def input_tensors(self) -> dict[str, Any]:
+        """The input tensors of a functional model by name; none of a subclass."""
+        tensors = [] if self.functional is None else self.functional.inputs
+        return dict(zip((spec.name for spec in self.inputs), tensors, strict=self.is_functional))
 
     @cached_property
     def layers(self) -> list[Any]:
@@ -170,6 +175,10 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
 
 
 SAMPLES = "`sample_inputs`"
+UNSUPPORTED_TOKENIZERS = {
+    "BytePairTokenizer": "Keras itself gives other numbers for some texts in a graph than without one",
+    "SentencePieceTokenizer": "Its pieces are found by a library of its own, for which ONNX has no operator",
+}
 UNWRITTEN = ("float8",)  # modes of Keras's `quantize`, whose numbers tf2onnx does not know
 
 
@@ -207,12 +216,36 @@ def _refuse_layers(model: keras.Model) -> None:
                 f"Layer `{layer.name}` ({type(layer).__name__}) is stateful: a file would freeze the state it has now. "
                 "Set `stateful=False`, or pass the state as an input and an output."
             )
-        refuse_tokenizer(layer)
+        _refuse_tokenizer(layer)
         if (mode := quantization_of(layer)) in UNWRITTEN:
             raise UnsupportedModelError(
                 f"Layer `{layer.name}` ({type(layer).__name__}) is quantized to {mode}, which cannot be written to "
                 "ONNX. Quantize the model to 'int8' or 'int4', or export it as it was, with `precision='int8'`."
             )
+
+
+def _refuse_tokenizer(layer: Any) -> None:
+    """Refuse a tokenizer of KerasHub that cannot be exported."""
+    kinds = [kind.__name__ for kind in type(layer).__mro__ if kind.__module__.startswith("keras_hub.")]
+    if "Tokenizer" not in kinds:
+        return
+    for kind in kinds:
+        if kind in UNSUPPORTED_TOKENIZERS:
+            raise UnsupportedModelError(
+                f"Layer `{layer.name}` is a `{kind}` of KerasHub, which no file can hold. "
+                f"{UNSUPPORTED_TOKENIZERS[kind]}. Tokenize before the model, and let it take the numbers; or take a "
+                "`WordPieceTokenizer`, a `UnicodeCodepointTokenizer` or a `ByteTokenizer`."
+            )
+    if not layer.sequence_length:
+        raise UnsupportedModelError(
+            f"Layer `{layer.name}` ({type(layer).__name__}) gives rows of unequal lengths, which no tensor holds. Set "
+            "`sequence_length`."
+        )
+    if getattr(layer, "special_tokens_in_strings", False):
+        raise UnsupportedModelError(
+            f"Layer `{layer.name}` ({type(layer).__name__}) looks for special tokens within texts, which no operator "
+            "does. Leave out `special_tokens_in_strings`."
+        )
 
 
 def _functional_signature(model: keras.Model, functional: Any, samples: Mapping[str, Any] | None) -> Signature:

@@ -12,8 +12,7 @@ from dataclasses import replace
 from .._array_comparison import alike
 from .._errors import UntraceableError
 from .._format.names import Arrays
-from .._golden_cases.golden_cases import Cases
-from .._golden_cases.special_values import Run
+from .._golden_cases.golden_cases import Cases, Run
 from .._signature.signature import InputSpec, Signature
 from .saved_model import said_against, traced_function, traced_run
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import InputError
-from keras_attn_export._golden_cases.cache_axes import EMPTY_CACHE
+from keras_attn_export._golden_cases.edge_cases import EMPTY_CACHE
 
 CAPACITY, WIDTH = 6, 4
 

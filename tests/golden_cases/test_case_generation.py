@@ -9,8 +9,9 @@ from keras import layers, ops
 
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import InputError
-from keras_attn_export._golden_cases import case_generation as golden_cases_module
-from keras_attn_export._golden_cases.long_sequence_cases import EVERY_KEY, LONG
+from keras_attn_export._golden_cases import edge_cases
+from keras_attn_export._golden_cases.edge_cases import EVERY_KEY
+from keras_attn_export._golden_cases.golden_cases import LONG
 from keras_attn_export._thresholds import LARGE, From
 
 
@@ -194,7 +195,7 @@ def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
 
 @pytest.mark.usefixtures("low_thresholds")
 def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
-    monkeypatch.setattr(golden_cases_module, "NUMBERS", 2 * 13 * 8 - 1)
+    monkeypatch.setattr(edge_cases, "MAX_LONG_NUMBERS", 2 * 13 * 8 - 1)
     cases = cases_of(additive())
     assert LONG not in {case.name for case in cases.cases}
     assert cases.refused[LONG] == "not run: 208 numbers, too many for a bundle"

@@ -9,15 +9,15 @@ from keras import layers, ops
 from keras_attn import DotProductAttention
 from keras_attn_export import InputError
 from keras_attn_export._golden_cases.dynamic_axes import ASKED
-from keras_attn_export._golden_cases.input_sampler import Drawer
+from keras_attn_export._golden_cases.trial_runs import TrialRuns
 
 
 @pytest.fixture
 def trials(monkeypatch):
     """Sizes of every trial."""
-    made, problem = [], Drawer.problem
-    monkeypatch.setattr(Drawer, "problem", lambda drawer, sizes: made.append(sizes) or problem(drawer, sizes))
-    return made
+    tried, failure = [], TrialRuns.failure
+    monkeypatch.setattr(TrialRuns, "failure", lambda runs, sizes: tried.append(sizes) or failure(runs, sizes))
+    return tried
 
 
 def sequences(names):

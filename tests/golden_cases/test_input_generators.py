@@ -10,10 +10,10 @@ from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention
 from keras_attn_export import InputError
-from keras_attn_export._golden_cases.edge_cases import with_close_choices
-from keras_attn_export._golden_cases.input_generators import LENGTHS, Source, sources
-from keras_attn_export._golden_cases.input_sampler import Drawer
+from keras_attn_export._golden_cases.edge_cases import poisoned, with_close_choices
+from keras_attn_export._golden_cases.input_generators import LENGTHS, InputGenerator, input_generators
 from keras_attn_export._golden_cases.sample_inputs import flat_samples
+from keras_attn_export._golden_cases.trial_runs import InputSampler
 from keras_attn_export._signature.signature import model_signature
 
 
@@ -23,15 +23,15 @@ def ids_and(outputs, **options):
     return keras.Model(ids, outputs(ids))
 
 
-def drawer_of(model, samples=None):
+def sampler_of(model, samples=None):
     signature = model_signature(model, samples)
-    return Drawer(signature, sources(signature, flat_samples(signature)))
+    return InputSampler(signature.inputs, input_generators(signature, flat_samples(signature)))
 
 
-def drawn_by(drawer, *pattern, **shapes):
+def drawn_by(sampler, *pattern, **shapes):
     """What is drawn for the first axes of these sizes."""
     sizes = {(name, axis): size for name, shape in shapes.items() for axis, size in enumerate(shape)}
-    return drawer.inputs(sizes, *pattern)
+    return sampler.inputs(sizes, *pattern)
 
 
 def qkvl_shapes(batch, queries, keys):
@@ -39,7 +39,7 @@ def qkvl_shapes(batch, queries, keys):
 
 
 def test_floats_are_drawn_from_a_normal_distribution():
-    drawn = drawn_by(drawer_of(additive()), **qkvl_shapes(50, 20, 30))
+    drawn = drawn_by(sampler_of(additive()), **qkvl_shapes(50, 20, 30))
     assert drawn["keys"].dtype == np.float32
     assert abs(drawn["keys"].mean()) < 0.02
     assert abs(drawn["keys"].std() - 1) < 0.02
@@ -47,9 +47,9 @@ def test_floats_are_drawn_from_a_normal_distribution():
 
 @pytest.mark.parametrize("build", [additive, nested_model])
 def test_lengths_are_drawn_up_to_the_number_of_keys(build):
-    drawer = drawer_of(build())
+    sampler = sampler_of(build())
     for pattern, lengths in LENGTHS.items():
-        drawn = drawn_by(drawer, pattern, **qkvl_shapes(7, 3, 11))
+        drawn = drawn_by(sampler, pattern, **qkvl_shapes(7, 3, 11))
         np.testing.assert_array_equal(drawn["valid_lens"], np.resize(lengths(11), 7))
 
 
@@ -64,24 +64,26 @@ class Block(layers.Layer):
 def test_lengths_count_the_keys_that_the_layer_reads():
     ids, lens = integers("ids", None), integers("lens")
     halved = layers.MaxPooling1D(2)(layers.Embedding(9, 4)(ids))
-    drawer = drawer_of(keras.Model([ids, lens], DotProductAttention()(halved, halved, halved, lens)))
-    np.testing.assert_array_equal(drawn_by(drawer, "full", ids=(2, 10), lens=(2,))["lens"], [5, 5])
+    sampler = sampler_of(keras.Model([ids, lens], DotProductAttention()(halved, halved, halved, lens)))
+    np.testing.assert_array_equal(drawn_by(sampler, "full", ids=(2, 10), lens=(2,))["lens"], [5, 5])
     x, other, lens = sequence("x", 3), sequence("other", 3), integers("lens")
-    drawer = drawer_of(keras.Model([x, other, lens], [Block()(x, valid_lens=lens), other]))
-    np.testing.assert_array_equal(drawn_by(drawer, "full", x=(2, 5), other=(2, 9), lens=(2,))["lens"], [5, 5])
+    sampler = sampler_of(keras.Model([x, other, lens], [Block()(x, valid_lens=lens), other]))
+    np.testing.assert_array_equal(drawn_by(sampler, "full", x=(2, 5), other=(2, 9), lens=(2,))["lens"], [5, 5])
 
 
 def test_lengths_of_memory_and_inputs_count_their_own_steps():
     inputs, memory = sequence("inputs", 3), sequence("memory", 5)
     seen, read = integers("seen"), integers("read")
     decode = AttentionRNN(AttentionCell(layers.GRUCell(4), AdditiveAttention(4)))
-    drawer = drawer_of(keras.Model([inputs, memory, seen, read], decode(inputs, memory, seen, input_lens=read)))
+    model = keras.Model([inputs, memory, seen, read], decode(inputs, memory, seen, input_lens=read))
+    sampler = sampler_of(model)
     shapes = {"inputs": (2, 6), "memory": (2, 9), "seen": (2,), "read": (2,)}
-    drawn = drawn_by(drawer, "full", **shapes)
+    drawn = drawn_by(sampler, "full", **shapes)
     assert (drawn["seen"].tolist(), drawn["read"].tolist()) == ([9, 9], [6, 6])
-    poisoned = drawer.poisoned(drawn_by(drawer, **shapes))
-    assert np.isnan(poisoned["memory"]).any()
-    assert np.isnan(poisoned["inputs"]).any()
+    generators = input_generators(model_signature(model), {})
+    changed = poisoned(generators, drawn_by(sampler, **shapes))
+    assert np.isnan(changed["memory"]).any()
+    assert np.isnan(changed["inputs"]).any()
 
 
 def test_integers_named_valid_lens_are_drawn_as_lengths():
@@ -89,7 +91,7 @@ def test_integers_named_valid_lens_are_drawn_as_lengths():
     seen = ops.cumsum(ops.ones_like(ids), axis=1) <= ops.expand_dims(lens, 1)
     model = keras.Model([ids, lens], layers.GRU(3)(layers.Embedding(9, 4)(ids), mask=seen))
     for given, expected in ((None, [10, 10]), ({"valid_lens": np.array([3, 4])}, [3, 4])):
-        drawn = drawn_by(drawer_of(model, given), "full", ids=(2, 10), valid_lens=(2,))
+        drawn = drawn_by(sampler_of(model, given), "full", ids=(2, 10), valid_lens=(2,))
         assert drawn["valid_lens"].tolist() == expected
 
 
@@ -127,7 +129,7 @@ def and_last_product(x):
 
 
 def ids_of(model, name="ids"):
-    return sources(model_signature(model), {})[name].ids
+    return input_generators(model_signature(model), {})[name].ids
 
 
 LOOKUPS = {
@@ -162,7 +164,7 @@ def test_two_tables_in_a_graph_ask_for_samples():
 @pytest.mark.parametrize("layer", [layers.Embedding(7, 3), Lookup(rows=7)])
 def test_floats_that_are_looked_up_are_ids_without_rounding(layer):
     model = ids_and(lambda ids: {"out": layer(ids)}, dtype="float32")
-    drawn = drawn_by(drawer_of(model), ids=(40, 10))["ids"]
+    drawn = drawn_by(sampler_of(model), ids=(40, 10))["ids"]
     assert drawn.dtype == np.float32
     assert set(np.unique(drawn)) == set(range(7))
     limits, _ = rounding(model, {"ids": np.arange(7, dtype="float32").reshape(1, 7)})
@@ -194,7 +196,7 @@ def test_masks_and_segments_are_drawn_as_zeros_and_ones():
     ids, mask, segments = (integers(name, None) for name in names)
     hidden = Lookup()(ids * mask) * ops.cast(mask, "float32")[..., None]
     model = keras.Model([ids, mask, segments], hidden + ops.one_hot(segments, 4))
-    drawn = drawn_by(drawer_of(model), **dict.fromkeys(names, (8, 8)))
+    drawn = drawn_by(sampler_of(model), **dict.fromkeys(names, (8, 8)))
     assert set(np.unique(drawn["segment_ids"])) == {0, 1}
     lengths = drawn["padding_mask"].sum(1)
     np.testing.assert_array_equal(drawn["padding_mask"], np.arange(8) < lengths[:, None])
@@ -217,7 +219,7 @@ def test_float_masks_stay_zeros_and_ones_in_all_cases():
 def test_integers_passed_as_attention_mask_are_drawn_as_a_mask():
     x, seen = keras.Input((None, 4), name="x"), integers("seen", None, None)
     heads = layers.MultiHeadAttention(2, 3)(x, x, attention_mask=seen)
-    drawn = drawn_by(drawer_of(keras.Model([x, seen], heads)), x=(2, 9), seen=(2, 9, 9))["seen"]
+    drawn = drawn_by(sampler_of(keras.Model([x, seen], heads)), x=(2, 9), seen=(2, 9, 9))["seen"]
     assert set(np.unique(drawn)) == {0, 1}
     assert drawn[..., 0].all()  # nowhere is nothing seen
 
@@ -262,7 +264,7 @@ def test_cases_of_choices_have_rows_with_close_scores():
     def shown(inputs):
         return (label_of(inputs)["label"] != label_of(inputs, 0.02)["label"]).mean()
 
-    close = with_close_choices({"x": Source(draw=None)}, 4096, draw, label_of)
+    close = with_close_choices({"x": InputGenerator(draw=None)}, 4096, draw, label_of)
     assert close["x"].shape == (4096, 6)
     assert shown(close) > 2 * shown(draw(2**15))
 
@@ -277,7 +279,7 @@ def test_unknown_integers_ask_for_samples_by_name():
     digit, place = integers("digit"), integers("place", None, dtype="int64")
     outputs = [ops.one_hot(digit, 5), ops.one_hot(place, 3)]
     with pytest.raises(InputError) as caught:
-        drawer_of(keras.Model([digit, place], outputs))
+        sampler_of(keras.Model([digit, place], outputs))
     said = str(caught.value)
     assert "`digit` (int32, shape (None,), feeds `" in said
     assert "`place` (int64" in said
@@ -286,16 +288,18 @@ def test_unknown_integers_ask_for_samples_by_name():
 
 @pytest.mark.parametrize(("dtype", "numbers"), [("uint8", range(256)), ("int8", range(-128, 128)), ("bool", range(2))])
 def test_bytes_and_booleans_take_all_values(dtype, numbers):
-    drawn = drawn_by(drawer_of(keras.Model(x := integers("x", None, dtype=dtype), ops.cast(x, "float32"))), x=(20, 400))
+    drawn = drawn_by(
+        sampler_of(keras.Model(x := integers("x", None, dtype=dtype), ops.cast(x, "float32"))), x=(20, 400)
+    )
     assert np.unique(drawn["x"]).tolist() == [*numbers]
     assert dtype != "bool" or 0.3 < drawn["x"].mean() < 0.7
 
 
 def test_samples_are_cropped_and_repeated_to_the_batch():
     digit = integers("digit")
-    drawer = drawer_of(keras.Model(digit, ops.one_hot(digit, 5)), {"digit": np.array([4, 1, 3])})
-    np.testing.assert_array_equal(drawn_by(drawer, digit=(5,))["digit"], [4, 1, 3, 4, 1])
-    np.testing.assert_array_equal(drawn_by(drawer, digit=(2,))["digit"], [4, 1])
+    sampler = sampler_of(keras.Model(digit, ops.one_hot(digit, 5)), {"digit": np.array([4, 1, 3])})
+    np.testing.assert_array_equal(drawn_by(sampler, digit=(5,))["digit"], [4, 1, 3, 4, 1])
+    np.testing.assert_array_equal(drawn_by(sampler, digit=(2,))["digit"], [4, 1])
 
 
 SAMPLES = {

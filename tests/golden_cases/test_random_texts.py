@@ -7,8 +7,8 @@ from keras import layers
 from text_models import COLOURS, WORDS, of_texts
 
 from keras_attn_export._golden_cases.case_generation import golden_cases
-from keras_attn_export._golden_cases.input_generators import sources
-from keras_attn_export._golden_cases.preprocessing_inputs import readers_of, words_of
+from keras_attn_export._golden_cases.input_generators import input_generators, words_of
+from keras_attn_export._golden_cases.input_probes import preprocessing_layers
 from keras_attn_export._golden_cases.random_inputs import Ids
 from keras_attn_export._golden_cases.random_texts import ODD, Words
 from keras_attn_export._options import Options
@@ -17,14 +17,14 @@ from keras_attn_export._signature.signature import model_signature
 RNG = np.random.default_rng(0)
 
 
-def source(layer, *shape, dtype="float32"):
-    """The source of an input that goes through other operators on its way, and to a layer as it is."""
+def generator(layer, *shape, dtype="float32"):
+    """The generator of an input that goes through other operators on its way, and to a layer as it is."""
     x = keras.Input(shape, dtype=dtype, name="x")
-    return sources(model_signature(keras.Model(x, layer(x))), {})["x"]
+    return input_generators(model_signature(keras.Model(x, layer(x))), {})["x"]
 
 
 def test_each_input_is_read_by_its_own_layers():
-    found = readers_of(model_signature(of_texts()), {})
+    found = preprocessing_layers(model_signature(of_texts()), {})
     assert {name: of_it[0].name for name, of_it in found.items()} == {
         "text": "ids",
         "colour": "known",
@@ -37,7 +37,7 @@ def test_closed_vocabulary_of_one_input_leaves_others_open():
     first, second = (keras.Input((1,), dtype="string", name=name) for name in "ab")
     closed = layers.StringLookup(vocabulary=["x"], num_oov_indices=0, name="closed")
     model = keras.Model([first, second], [closed(first), layers.StringLookup(vocabulary=["y"], name="open")(second)])
-    found = readers_of(model_signature(model), {})
+    found = preprocessing_layers(model_signature(model), {})
     assert {name: [layer.name for layer in of_it] for name, of_it in found.items()} == {"a": ["closed"], "b": ["open"]}
     assert words_of(found["a"]).is_closed
     assert {*words_of(found["a"]).draw((50,), RNG)} == {"x"} == {*words_of(found["a"]).every}
@@ -55,13 +55,13 @@ def test_words_are_drawn_with_odd_strings_cases_and_spaces():
 
 
 def test_floats_are_drawn_around_bucket_limits():
-    drawn = source(layers.Discretization(bin_boundaries=[100.0, 200.0, 300.0]), 1).draw((400, 1), RNG)
+    drawn = generator(layers.Discretization(bin_boundaries=[100.0, 200.0, 300.0]), 1).draw((400, 1), RNG)
     assert {100.0, 200.0, 300.0} <= {*drawn.flat}
     assert len(np.unique(np.digitize(drawn, [100.0, 200.0, 300.0]))) == 4
 
 
 def test_floats_are_drawn_with_the_scale_of_a_normalization():
-    drawn = source(layers.Normalization(mean=[1e6, -5.0], variance=[1e8, 4.0]), 2).draw((500, 2), RNG)
+    drawn = generator(layers.Normalization(mean=[1e6, -5.0], variance=[1e8, 4.0]), 2).draw((500, 2), RNG)
     np.testing.assert_allclose((drawn.mean(0) - [1e6, -5]) / [1e4, 2], 0, atol=0.2)
     np.testing.assert_allclose(drawn.std(0), [1e4, 2], rtol=0.1)
 
@@ -69,12 +69,12 @@ def test_floats_are_drawn_with_the_scale_of_a_normalization():
 @pytest.mark.parametrize("unknown", [0, 1])
 def test_integers_are_drawn_from_the_vocabulary(unknown):
     lookup = layers.IntegerLookup(vocabulary=[5, 70], num_oov_indices=unknown)
-    drawn = {*source(lookup, 1, dtype="int64").draw((300,), RNG)}
+    drawn = {*generator(lookup, 1, dtype="int64").draw((300,), RNG)}
     assert drawn == {5, 70} | ({71, 1070, -1, 0} if unknown else set())
 
 
 def test_integers_of_a_category_encoding_are_classes():
-    assert source(layers.CategoryEncoding(7, output_mode="one_hot"), 1, dtype="int64").ids == Ids(0, 6)
+    assert generator(layers.CategoryEncoding(7, output_mode="one_hot"), 1, dtype="int64").ids == Ids(0, 6)
 
 
 def test_golden_cases_with_samples_try_odd_strings():

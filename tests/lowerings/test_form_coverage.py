@@ -14,7 +14,7 @@ from unchecked_export import Unproven
 from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._golden_cases.case_generation import golden_cases
-from keras_attn_export._golden_cases.long_sequence_cases import LONG
+from keras_attn_export._golden_cases.golden_cases import LONG
 from keras_attn_export._lowerings.form_coverage import _with_sizes, small_only
 from keras_attn_export._options import Options
 from keras_attn_export._thresholds import LARGE, From

@@ -12,7 +12,7 @@ from onnx_text import small_graph
 
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._format.names import MODEL, Case
-from keras_attn_export._golden_cases.case_generation import LARGE, POISONED
+from keras_attn_export._golden_cases.golden_cases import LARGE, POISONED
 from keras_attn_export._lowering_names import BATCHED
 from keras_attn_export._lowerings import lowering_choice
 from keras_attn_export._onnx.traced_model import Traced

@@ -10,7 +10,7 @@ from keras import layers
 from keras_attn_export._format.names import Case
 from keras_attn_export._private_api.tensorflow_internals import operations_of
 from keras_attn_export._rounding import perturbed_runs as module
-from keras_attn_export._rounding.perturbed_runs import moved_runs
+from keras_attn_export._rounding.perturbed_runs import GraphRunner, Perturbation, perturbed_runner
 from keras_attn_export._signature.signature import model_signature
 
 X = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
@@ -35,25 +35,20 @@ def model_of(layer):
     return keras.Model(x, {"out": layer(x)})
 
 
-def runs_of(model, times=10**6):
+def runner_of(model, times=10**6):
     signature = model_signature(model)
     inputs = {"x": X.astype(model.inputs[0].dtype)}
     cases = [Case("base", inputs, signature.run(inputs))]
-    return moved_runs(signature, cases, times, np.random.default_rng(0))
+    return perturbed_runner(signature, cases, times, np.random.default_rng(0))
 
 
-def is_graph(runs):
-    return runs.__qualname__.startswith("_as_graph")
+UNPERTURBED = Perturbation(0, "float32", np.random.default_rng(0))
 
 
 def test_long_loops_run_as_a_graph_and_short_ones_one_by_one():
-    found = {}
-    for steps in (2, 40):
-        runs, _ = runs_of(model_of(Steps(steps)), times=module.WORTH_A_GRAPH // 50)
-        found[steps] = is_graph(runs)
-    assert found == {2: False, 40: True}
-    with runs(0, lambda array, _: array) as run:
-        assert operations_of(lambda: run({"x": X})) < 5  # a graph is one
+    runners = {steps: runner_of(model_of(Steps(steps)), times=module.WORTH_A_GRAPH // 50) for steps in (2, 40)}
+    assert {steps: isinstance(runner, GraphRunner) for steps, runner in runners.items()} == {2: False, 40: True}
+    assert operations_of(lambda: runners[40].run([{"x": X}], UNPERTURBED)) < 5  # a graph is one
 
 
 def test_limits_are_independent_of_the_seed_of_tensorflow(monkeypatch):
@@ -75,11 +70,11 @@ def test_limits_are_independent_of_the_seed_of_tensorflow(monkeypatch):
     ids=["differs", "untraceable"],
 )
 def test_layers_without_an_equal_graph_run_one_by_one(function):
-    runs, (base,) = runs_of(model_of(layers.Lambda(function, output_shape=(6,))))
-    assert not is_graph(runs)
-    with runs(0, lambda array, _: array) as run:
-        np.testing.assert_array_equal(run({"x": X})["out"], base["out"])
-    np.testing.assert_array_equal(base["out"], X)
+    runner = runner_of(model_of(layers.Lambda(function, output_shape=(6,))))
+    assert not isinstance(runner, GraphRunner)
+    (outputs,) = runner.run([{"x": X}], UNPERTURBED)
+    np.testing.assert_array_equal(outputs["out"], X)
+    np.testing.assert_array_equal(runner.base_outputs[0]["out"], X)
 
 
 @pytest.mark.parametrize("worth", [0, np.inf], ids=["as a graph", "one by one"])
@@ -87,5 +82,5 @@ def test_float64_models_have_float64_limits(worth, monkeypatch):
     monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
     x = keras.Input((6,), dtype="float64", name="x")
     model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
-    assert is_graph(runs_of(model, times=1)[0]) == (worth == 0)
+    assert isinstance(runner_of(model, times=1), GraphRunner) == (worth == 0)
     assert 0 < rounding(model, {"x": X.astype("float64")})[0].max() < 1e-13

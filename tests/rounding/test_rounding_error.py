@@ -8,7 +8,7 @@ from golden_case_helpers import rounding
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.case_generation import LARGE
+from keras_attn_export._golden_cases.golden_cases import LARGE
 from keras_attn_export._rounding import perturbed_runs
 from keras_attn_export._rounding.rounding_error import with_rounding
 from keras_attn_export._signature.signature import model_signature
@@ -18,8 +18,10 @@ from keras_attn_export._signature.signature import model_signature
 def way(request, monkeypatch):
     """However small the model is."""
     monkeypatch.setattr(perturbed_runs, "WORTH_A_GRAPH", np.inf if request.param == "one by one" else 0)
-    as_graph, graphs = perturbed_runs._as_graph, []
-    monkeypatch.setattr(perturbed_runs, "_as_graph", lambda *given: graphs.append(as_graph(*given)) or graphs[-1])
+    graph_runner, graphs = perturbed_runs._graph_runner, []
+    monkeypatch.setattr(
+        perturbed_runs, "_graph_runner", lambda *given: graphs.append(graph_runner(*given)) or graphs[-1]
+    )
     yield
     # what is left of lost digits is another in a graph
     lost_digits = "cancel" in request.node.name and "Traced" not in request.node.name

@@ -10,8 +10,7 @@ from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, DotProductAttention, MaskedSoftmax, MultiHeadAttention
 from keras_attn.decoding import beam, greedy
-from keras_attn_export._signature.attention_weight_outputs import attention_outputs
-from keras_attn_export._signature.decoder_weight_outputs import collected_weights
+from keras_attn_export._signature.attention_weight_outputs import attention_outputs, collected_weights
 from keras_attn_export._signature.signature import model_signature
 
 

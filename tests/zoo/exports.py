@@ -10,7 +10,8 @@ import onnxruntime as ort
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.case_generation import LARGE, POISONED, golden_cases
+from keras_attn_export._golden_cases.case_generation import golden_cases
+from keras_attn_export._golden_cases.golden_cases import LARGE, POISONED
 from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
 

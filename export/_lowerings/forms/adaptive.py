@@ -115,7 +115,7 @@ def _is_large(call: Call) -> bool | None:
 
 
 def _longest(call: Call) -> int:
-    """Return the number of positions in the longest golden cases for a call; see `long_sequence_cases.py`."""
+    """Return the number of positions in the longest golden cases for a call; see `edge_cases.py`."""
     if call.name == ADDITIVE:
         return _least(call).positions()
     return _longest_of_all()

@@ -7,8 +7,8 @@ from golden_case_helpers import cases_of, integers, sequence
 from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._golden_cases.input_generators import sources
-from keras_attn_export._golden_cases.input_sampler import Drawer
+from keras_attn_export._golden_cases.input_generators import input_generators
+from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns, refuse_unsteady
 from keras_attn_export._signature.signature import model_signature
 
 
@@ -40,29 +40,29 @@ def model_with(layer):
 
 
 def check_steady(layer):
-    drawer_of(model_with(layer)).refuse_unsteady({("x", 0): 3})
+    refuse_unsteady(model_signature(model_with(layer)), {"x": np.ones((3, 4), "float32")})
 
 
-def drawer_of(model):
+def failure(model, sizes):
     signature = model_signature(model)
-    return Drawer(signature, sources(signature, {}))
+    return TrialRuns(signature, InputSampler(signature.inputs, input_generators(signature, {}))).failure(sizes)
 
 
 def test_none_among_outputs_of_a_layer_is_skipped():
     """The encoder of KerasHub's XLNet declares two tensors too and returns the second one as None."""
     x = keras.Input((4,), name="x")
     first, second = layers.Lambda(lambda x: (x * 2, None), lambda shape: (shape, shape))(x)
-    assert drawer_of(keras.Model(x, first)).problem({("x", 0): 3}) is None
+    assert failure(keras.Model(x, first), {("x", 0): 3}) is None
     with pytest.raises(UnsupportedModelError, match=r"Output `none` .* is None when the model runs"):
-        drawer_of(keras.Model(x, {"none": second})).problem({("x", 0): 3})
+        failure(keras.Model(x, {"none": second}), {("x", 0): 3})
 
 
 def test_empty_outputs_are_a_problem_unless_always_empty():
     x = keras.Input((5, 4), name="x")
     with_scores = layers.Lambda(lambda x: (x, ops.zeros((0, 4))))  # they were not asked for
-    assert drawer_of(keras.Model(x, layers.Dense(3)(with_scores(x)[0]))).problem({("x", 0): 3}) is None
+    assert failure(keras.Model(x, layers.Dense(3)(with_scores(x)[0])), {("x", 0): 3}) is None
     x = keras.Input((None, 4), name="x")
-    found = drawer_of(keras.Model(x, ops.sum(x[:, 5:], 1))).problem({("x", 0): 3, ("x", 1): 5})
+    found = failure(keras.Model(x, ops.sum(x[:, 5:], 1)), {("x", 0): 3, ("x", 1): 5})
     assert found.sentence.startswith("Static shape inference rejects inputs of shapes `x` (3, 5, 4): layer `get_item")
     assert found.sentence.endswith("has an empty output of shape (3, 0, 4)")
 
