@@ -29,9 +29,6 @@ from .storage_errors import storage_errors
 if TYPE_CHECKING:
     import keras
 
-    from .._rounding.reference import Reference
-    from .._signature.signature import Signature
-
 # What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
 # terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
 _ONE_AT_A_TIME = threading.RLock()
@@ -260,7 +257,7 @@ def _fill_here(run: ExportRun, model: keras.Model) -> dict[str, str]:
 
     signature, reference = reference_of(model, run.options, run.step, check_traceable)
     write_contents(run, signature, reference)
-    return _unrequested_static_axes(signature, reference, run.options)
+    return reference.unrequested_static
 
 
 def _fill_through_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, str]:
@@ -272,13 +269,4 @@ def _fill_through_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, st
     places = checked_places(model)
     signature, reference = reference_of(model, run.options, run.step)
     write_contents_on_tensorflow(run, signature, reference, places)
-    return _unrequested_static_axes(signature, reference, run.options)
-
-
-def _unrequested_static_axes(signature: Signature, reference: Reference, options: Options) -> dict[str, str]:
-    # Nothing suggested that an axis is dynamic if Keras runs a subclassed model on one size only.
-    return {
-        name: reason
-        for name, reason in reference.golden.static.items()
-        if name in options.untraceable or (name not in options.static_axes and signature.is_functional)
-    }
+    return reference.unrequested_static

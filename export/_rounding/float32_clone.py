@@ -19,7 +19,7 @@ from .._golden_cases.golden_cases import LARGE
 from .._options import FLOAT32
 from .._private_api.keras_internals import functional_of, own_weights_of, quantization_of
 from .._signature.keras_messages import first_line, quiet_keras
-from .._signature.signature import Signature, model_signature
+from .._signature.signature import Signature, signature_with_samples
 
 FAR = 0.25  # relative; bfloat16 has 8 bits, and a deep model loses a few of them
 
@@ -70,7 +70,8 @@ def _clone(signature: Signature) -> Signature:
         return type(layer).from_config(_with_float32(layer.get_config()))
 
     def build_and_copy_weights(clone: Any) -> Signature:
-        cloned = model_signature(clone, signature.samples)  # a subclass has no weights before this, its first call
+        # A subclass has no weights before its first call.
+        cloned = signature_with_samples(clone, signature.samples)
         for original, copy in _pair_layers(model, clone):
             _copy_weights(original, copy)
         for layer in cloned.layers:

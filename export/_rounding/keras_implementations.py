@@ -95,15 +95,15 @@ def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]
         if list(names) != list(saved["names"]):
             return None
         theirs = [saved[f"arr_{index}"] for index in range(len(names))]
-    return _first_differing_layer(signature, names, ours, theirs)
+    return _first_differing_layer(len(case.outputs), names, ours, theirs)
 
 
 def _first_differing_layer(
-    signature: Signature, names: Sequence[str], ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
+    num_outputs: int, names: Sequence[str], ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
 ) -> str | None:
     """Return the name of the first layer whose outputs differ by a share of the difference of the model's outputs."""
     shares = [_relative_difference(*map(_without_texts, pair)) for pair in zip(ours, theirs, strict=True)]
-    threshold = max(SHARE * max(shares[-len(signature.outputs) :]), ROUNDING)
+    threshold = max(SHARE * max(shares[-num_outputs:]), ROUNDING)
     return next((name for name, share in zip(names, shares, strict=True) if share > threshold), None)
 
 
@@ -125,11 +125,11 @@ def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
     """Return the first layer of a functional model whose outputs differ between `predict` and an eager call."""
     if not signature.is_functional:
         return None
-    names, eager = zip(*signature.layer_outputs(case.inputs), strict=True)
     predicted = _predicted(signature, signature.every_layer, case.inputs)
+    names, eager = zip(*signature.layer_outputs(case.inputs), strict=True)
     if predicted is None or len(predicted) != len(names):
         return None
-    return _first_differing_layer(signature, names, eager, predicted)
+    return _first_differing_layer(len(case.outputs), names, eager, predicted)
 
 
 def _predicted(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:

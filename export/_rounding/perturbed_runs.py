@@ -141,7 +141,7 @@ def _is_worth_a_graph(signature: Signature, cases: Sequence[Case], times: int) -
 
 def _graph_runner(signature: Signature, cases: Sequence[Case], rng: np.random.Generator) -> GraphRunner | None:
     """Return a runner of the model as a graph of TensorFlow, or `None` if the graph gives other outputs."""
-    from .._signature.tensorflow_graph import graph_of_weights, has_calls, shares_in_graph
+    from .._signature.tensorflow_graph import graph_of_weights, shares_in_graph
 
     weights = list(_weights(signature.model))
 
@@ -151,9 +151,9 @@ def _graph_runner(signature: Signature, cases: Sequence[Case], rng: np.random.Ge
 
     try:
         with quiet_keras():
-            if has_calls(signature):
-                return None
             graph = graph_of_weights(signature, [variable for variable, _ in weights], change)
+        if graph is None:
+            return None
         values = [tensor for _, tensor in _state_mapping(weights)]
         base_outputs = [graph(case.inputs, values, 0) for case in cases]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors

@@ -20,7 +20,7 @@ from .._format.names import Arrays, Case
 from .._private_api.tensorflow_internals import through_traced
 from .._signature.keras_messages import quiet_keras
 from .._signature.signature import Signature
-from .._signature.tensorflow_graph import graph_of_weights, has_calls
+from .._signature.tensorflow_graph import graph_of_weights
 from .rounding_error import typical_errors
 from .tie_errors import ObservedErrors
 
@@ -57,15 +57,15 @@ def with_reordering(signature: Signature, cases: Sequence[Case], near: Collectio
     """
     try:
         with quiet_keras():
-            if has_calls(signature):
-                return list(cases)
             run = _perturbed_graph(signature)
+            if run is None:
+                return list(cases)
             return [_widened(case, run) if case.name in near else case for case in cases]
     except Exception:  # noqa: BLE001 - whatever the code of the user's own layers raises on symbolic tensors
         return list(cases)
 
 
-def _perturbed_graph(signature: Signature) -> Callable[[Arrays, Sequence[Any], float], Arrays]:
+def _perturbed_graph(signature: Signature) -> Callable[[Arrays, Sequence[Any], float], Arrays] | None:
     """Return the model as a graph in which each product and sum is perturbed by a number of ulps, its last argument."""
     seeds = iter(range(1, 2**31))
 

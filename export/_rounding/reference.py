@@ -37,6 +37,7 @@ class Reference:
     golden: Cases
     weights_of: dict[str, str]  # by output with attention weights, the path of the layer
     backend: str  # of Keras, that gave the outputs
+    unrequested_static: dict[str, str]  # axes that are static although the user did not ask for it, with the reasons
     float32_clone: dict[str, Any] | None = None  # as in the parity report, for a model that was cloned to float32
     converted_cases: list[Case] = field(default_factory=list)  # with limits of another precision, if one was asked for
     predicted: Arrays | None = None  # outputs of `predict` in the first golden case, unless `predict` cannot run
@@ -80,9 +81,26 @@ def reference_of(
             golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape})
         )
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
-    inputs = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
-    backend = keras.backend.backend()
-    return signature, Reference(signature.model.name, inputs, golden, weights_of, backend, clone, converted, predicted)
+    return signature, Reference(
+        model=signature.model.name,
+        inputs=tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs),
+        golden=golden,
+        weights_of=weights_of,
+        backend=keras.backend.backend(),
+        unrequested_static=_unrequested_static(signature, golden, options),
+        float32_clone=clone,
+        converted_cases=converted,
+        predicted=predicted,
+    )
+
+
+def _unrequested_static(signature: Signature, golden: Cases, options: Options) -> dict[str, str]:
+    # Nothing suggested that an axis is dynamic if Keras runs a subclassed model on one size only.
+    return {
+        name: reason
+        for name, reason in golden.static.items()
+        if name in options.untraceable or (name not in options.static_axes and signature.is_functional)
+    }
 
 
 def case_of(name: str, model: keras.Model, options: Options) -> Case:

@@ -150,13 +150,16 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
             holds other weights.
         InputError: `samples` do not fit the model, or are needed.
     """
+    return signature_with_samples(model, _named_samples(model, samples), file)
+
+
+def signature_with_samples(
+    model: keras.Model, samples: Mapping[str, Any] | None, file: Path | None = None
+) -> Signature:
+    """Return the signature of a model, as `model_signature` does, for samples by name."""
     functional = functional_of(model)
-    if samples is not None and not isinstance(samples, Mapping):
-        samples = by_name(SAMPLES, samples, _names_in_order(model, functional, samples))
-    if samples is not None:
-        samples = {name: value for name, value in samples.items() if value is not None}  # optional arguments
     if functional is None and isinstance(model, keras.Sequential):
-        return model_signature(with_input(model, samples), samples)
+        return signature_with_samples(with_input(model, samples), samples)
     _refuse_layers(model)
     if functional is not None:
         return _functional_signature(model, functional, samples)
@@ -180,6 +183,15 @@ UNSUPPORTED_TOKENIZERS = {
     "SentencePieceTokenizer": "Its pieces are found by a library of its own, for which ONNX has no operator",
 }
 UNWRITTEN = ("float8",)  # modes of Keras's `quantize`, whose numbers tf2onnx does not know
+
+
+def _named_samples(model: keras.Model, samples: Any) -> Mapping[str, Any] | None:
+    """Return samples by name, without optional arguments that are `None`."""
+    if samples is None:
+        return None
+    names = [] if isinstance(samples, Mapping) else _names_in_order(model, functional_of(model), samples)
+    named = samples if isinstance(samples, Mapping) else by_name(SAMPLES, samples, names)
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def _names_in_order(model: keras.Model, functional: Any | None, samples: Any) -> list[str]:

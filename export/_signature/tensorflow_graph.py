@@ -38,6 +38,12 @@ def specs_of(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
     return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
+def called_from_outside(serve: Any, signature: Signature) -> Any:
+    """Return a concrete function that calls `serve`, as in a SavedModel, so that tensors have the same names."""
+    outer = tf.function(lambda inputs: serve(inputs), input_signature=[specs_of(signature.inputs)], autograph=False)
+    return outer.get_concrete_function()
+
+
 def _traced(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Any:
     serve = endpoint(signature, tracing)
     function = tf.function(serve, input_signature=[specs_of(signature.inputs)], autograph=False)  # as Keras has it
@@ -55,11 +61,8 @@ def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -
     return run
 
 
-def has_calls(signature: Signature) -> bool:
-    """Return True if the graph of a model calls functions that cannot be inlined, or Python.
-
-    Operations in such functions cannot be perturbed from outside.
-    """
+def _has_calls(signature: Signature) -> bool:
+    """Return True if the graph of a model calls functions that cannot be inlined, or Python."""
     definition = _traced(signature, _inlined_functions).graph.as_graph_def()
     nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
     return any(node.op in CALLS for node in nodes)
@@ -78,14 +81,19 @@ def _inlined_functions() -> Iterator[None]:
 
 def graph_of_weights(
     signature: Signature, weights: Sequence[Any], change: Callable[[Any], contextlib.AbstractContextManager[None]]
-) -> Callable[[Arrays, Sequence[Any], float], Arrays]:
+) -> Callable[[Arrays, Sequence[Any], float], Arrays] | None:
     """Return the function that runs the model of a signature with other weights, which are no part of the graph.
+
+    Operations in functions that are not inlined cannot be perturbed from outside: a graph with such calls is no use,
+    and the result is `None`.
 
     Args:
         signature: That of the model.
         weights: The variables whose values are given.
         change: Gives the context to trace in, for a number that is given too.
     """
+    if _has_calls(signature):
+        return None
     given = [tf.TensorSpec(variable.shape, keras.backend.standardize_dtype(variable.dtype)) for variable in weights]
     signatures = [specs_of(signature.inputs), given, tf.TensorSpec((), tf.float32)]
 

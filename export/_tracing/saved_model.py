@@ -17,7 +17,7 @@ from .._private_api.keras_internals import scans_of_known_length, track_once, wi
 from .._private_api.tensorflow_internals import put_variables_in_order, write_same_uuid
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
-from .._signature.tensorflow_graph import endpoint, graph_run, specs_of
+from .._signature.tensorflow_graph import called_from_outside, endpoint, graph_run, specs_of
 from .time_distributed import steps_as_rows
 
 ENDPOINT = "serving_default"
@@ -40,7 +40,7 @@ def write_saved_model(signature: Signature, folder: Path) -> Any:
         with without_default_signature():
             archive.write_out(str(folder), verbose=False)
         write_same_uuid(folder / "fingerprint.pb")
-        return _called_from_outside(serve, signature)
+        return called_from_outside(serve, signature)
 
 
 def traced_function(signature: Signature, tracing: Callable[[], Any]) -> Any:
@@ -56,13 +56,7 @@ def traced_function(signature: Signature, tracing: Callable[[], Any]) -> Any:
     with _tracing(signature):
         specs = [specs_of(signature.inputs)]
         serve = tf.function(endpoint(signature, tracing), input_signature=specs, autograph=False)
-        return _called_from_outside(serve, signature)
-
-
-def _called_from_outside(serve: Any, signature: Signature) -> Any:
-    """Return a function that calls another, as in a SavedModel, so that tensors have the names that they have there."""
-    outer = tf.function(lambda inputs: serve(inputs), input_signature=[specs_of(signature.inputs)], autograph=False)
-    return outer.get_concrete_function()
+        return called_from_outside(serve, signature)
 
 
 @contextlib.contextmanager
