@@ -135,14 +135,14 @@ def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
     weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
     int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
     reads = Counter(name for node in nodes for name in node.input)
-    layers: dict[str, tuple[str, ...]] = {}
+    quantizable: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}
     for node, path in zip(nodes, paths, strict=True):
         weight = weights.get(node.name, "")
         if 0 < int8_reads[weight] == reads[weight]:
             layer = owners.setdefault(weight, layer_path(*path) if path else node.name)
-            layers[layer] = (*layers.get(layer, ()), node.name)
-    return layers
+            quantizable[layer] = (*quantizable.get(layer, ()), node.name)
+    return quantizable
 
 
 def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:

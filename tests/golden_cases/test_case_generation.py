@@ -80,6 +80,20 @@ def test_models_of_long_inputs_have_long_cases():
     assert {case.inputs["x"].shape[1] for case in cases_of(keras.Model(x, layers.Cropping1D(500)(x))).cases} >= {1024}
 
 
+class Scale(layers.Layer):
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(), name="factor", initializer="ones")
+
+    def call(self, x):
+        return x * self.factor
+
+
+def test_weights_without_axes_are_not_the_widest():
+    x = keras.Input((3,), name="x")
+    outputs = Scale()(x)
+    assert len(cases_of(keras.Model(x, [outputs, ops.argmax(outputs, -1)])).cases) > 3
+
+
 class Broken(layers.Layer):
     def call(self, x):
         if hasattr(x, "numpy"):

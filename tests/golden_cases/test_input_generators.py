@@ -10,8 +10,9 @@ from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention
 from keras_attn_export import InputError
-from keras_attn_export._golden_cases.edge_cases import poisoned, with_close_choices
+from keras_attn_export._golden_cases.edge_cases import poisoned, with_close_choices, with_padding_elsewhere
 from keras_attn_export._golden_cases.input_generators import LENGTHS, InputGenerator, input_generators
+from keras_attn_export._golden_cases.random_inputs import padded_elsewhere
 from keras_attn_export._golden_cases.sample_inputs import flat_samples
 from keras_attn_export._golden_cases.trial_runs import InputSampler
 from keras_attn_export._signature.signature import model_signature
@@ -235,6 +236,15 @@ def test_masked_steps_are_last_and_elsewhere_in_one_case():
         assert not steps.all(1).any()
         assert (np.diff(steps.astype(int), axis=1) >= 0).all()
     assert all((np.diff(steps.astype(int), axis=1) < 0).any() for steps in skipped["padding elsewhere"])
+
+
+def test_padding_moves_in_the_order_of_the_inputs():
+    """In each process alike, although a set of strings has another order in each."""
+    generators = {f"x{number}": InputGenerator(draw=None, padding=0) for number in range(8)}
+    inputs = {name: np.random.default_rng(5).integers(0, 3, (6, 5)) for name in generators}
+    rng = np.random.default_rng(0)
+    expected = {name: padded_elsewhere(array, rng) for name, array in inputs.items()}
+    np.testing.assert_equal(with_padding_elsewhere(generators, inputs), expected)
 
 
 def test_every_id_is_drawn_and_unmasked():
