@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -82,25 +82,24 @@ class Nodes:
         return self._owner(name)._kinds.get(name, 0)
 
     def both_orders(self, node: onnx.NodeProto | None) -> Iterator[tuple[str, str]]:
-        """Yield the two inputs of a node in either order; nothing where there is no node."""
+        """Yield the two inputs of a node in either order; nothing without a node."""
         if node is not None:
             yield node.input[0], node.input[1]
             yield node.input[1], node.input[0]
 
-    def only_input(self, name: str | None, op: str) -> str | None:
-        """Return what the node of this op that makes a tensor takes, or None where it is made otherwise."""
-        node = None if name is None else self.maker(name, op)
+    def only_input(self, name: str, op: str) -> str | None:
+        """Return the first input of the node that computes a tensor, or None if another operator computes it."""
+        node = self.maker(name, op)
         return None if node is None else str(node.input[0])
 
-    def averaged(self, name: str) -> str | None:
-        """Return what a tensor is the mean of over the last axis, which stays."""
+    def is_mean_over_last_axis(self, name: str) -> bool:
+        """Return whether a tensor is a mean over the last axis, which stays as an axis of length 1."""
         node = self.maker(name, "ReduceMean")
-        axes = None if node is None or len(node.input) < 2 else self.constant(node.input[1])
-        if node is None or axes is None or axes.size != 1 or not attribute(node, "keepdims", 1):
-            return None
+        axis = None if node is None or len(node.input) < 2 else self.number(node.input[1])
+        if node is None or axis is None or not attribute(node, "keepdims", 1):
+            return False
         sizes = self.sizes(node.input[0])
-        is_last = axes.item() == -1 or (sizes is not None and axes.item() == len(sizes) - 1)
-        return str(node.input[0]) if is_last else None
+        return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
 
     def is_along_last_axis(self, name: str, source: str) -> bool:
         """Tell whether a tensor is a constant vector of float32 as long as the last axis; ones may stand before."""
@@ -108,9 +107,6 @@ class Nodes:
         if array is None or array.dtype != np.float32 or not sizes or array.ndim > len(sizes):
             return False
         return array.ndim > 0 and array.size == array.shape[-1] == sizes[-1]
-
-
-Rule = Callable[[onnx.NodeProto, Nodes], "list[onnx.NodeProto] | None"]
 
 
 def attribute(node: onnx.NodeProto, name: str, default: int) -> int:

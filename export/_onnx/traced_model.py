@@ -17,9 +17,9 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 Weights = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Traced:
-    """A model on its way from TensorFlow to a file.
+    """A model on its way from TensorFlow to a file. Passes edit the model in place, and replace `weights`.
 
     Attributes:
         model: Nodes of the domain `alt.keras_attn` stand for the calls of attention layers that are lowered.

@@ -15,12 +15,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
-from .._onnx.canonical_order import in_order, put_in_order
 from .._onnx.graph_edits import refill
 from .._onnx.model_files import read, write
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_graphs, graphs_in
-from .._passes.loop_passthrough_state import capture_unchanged
+from .._passes.canonical_order import sort_nodes, sort_weights
+from .._passes.loop_passthrough_state import remove_passthrough_state
 from .embedding_tables import quantize_tables
 
 FEWEST_COLUMNS = 8
@@ -52,7 +52,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     (place := folder / "quantizing").mkdir()
     source, target = place / "float32.onnx", place / "int8.onnx"
     prepared = deepcopy(traced.model)
-    capture_unchanged(prepared.graph)
+    remove_passthrough_state(Traced(prepared))
     shapes = {name: array.shape for name, array in traced.weights.items()}
     try:
         write(replace(traced, model=prepared), source, check=False)
@@ -76,14 +76,15 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
         raise UnsupportedModelError(message) from error
     model = quantized.model
     del model.graph.value_info[:]  # what the quantizer inferred
-    put_in_order(model.graph)  # the quantizer does not look into bodies and branches
+    sort_nodes(quantized)  # the quantizer does not look into bodies and branches
     by_row = False
     for graph in reversed([*all_graphs(model.graph)]):
         _keep_biases_apart(graph)
         by_row |= _quantize_by_row(graph)
     if by_row:
         _add_constants(model.graph)
-    return replace(quantized, weights=in_order(quantized.weights, model.graph))
+    sort_weights(quantized)
+    return quantized
 
 
 def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> Iterator[str]:

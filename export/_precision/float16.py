@@ -24,7 +24,7 @@ from .._onnx.graph_edits import keep
 from .._onnx.graph_index import inferred
 from .._onnx.traced_model import CONTRIB, Traced, Weights
 from .._onnx.traversal import all_graphs, all_nodes, graphs_in, names_used
-from .._passes.loop_passthrough_state import capture_unchanged
+from .._passes.loop_passthrough_state import remove_passthrough_state
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -49,7 +49,7 @@ def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[str] = ()
     """
     converted = deepcopy(traced.model)
     _hoist_constants(converted.graph)
-    capture_unchanged(converted.graph)
+    remove_passthrough_state(Traced(converted))
     weights = dict(traced.weights)
     scope = _Scope(converted.graph, _element_types(converted, weights), None, weights, {*wide})
     for function in converted.functions if provider == "cuda" else ():

@@ -5,7 +5,8 @@ import onnx
 import pytest
 from traced_models import run
 
-from keras_attn_export._passes.rewrite_rules import OF_ONNXRUNTIME, simplify
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._passes.rewrite_rules import ONNXRUNTIME_RULES, apply_rules
 
 HEADS, SIZE = 3, 8
 HALVES = "first, second = Split <axis = -1, num_outputs = 2> (x) \n negative = Neg (second)"
@@ -64,7 +65,7 @@ def model_of(lines):
 def simplified(model):
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    simplify(changed, OF_ONNXRUNTIME)
+    apply_rules(Traced(changed), ONNXRUNTIME_RULES)
     return changed
 
 
