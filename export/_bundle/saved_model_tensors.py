@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from .._errors import BundleError, ExportError
+from .._format.manifest import SERVING_SIGNATURE
 from .._format.names import Arrays
 from .._private_api.tensorflow_internals import with_constants
-
-ENDPOINT = "serving_default"
 
 
 class SavedGraph:
@@ -38,7 +37,7 @@ class SavedGraph:
         """
         try:
             self._loaded = tf.saved_model.load(str(folder))  # must outlive freezing, which reads its variables
-            function = self._loaded.signatures[ENDPOINT]
+            function = self._loaded.signatures[SERVING_SIGNATURE]
         except Exception as error:
             # missing, not a SavedModel, or of ops that this TensorFlow does not have
             raise BundleError(f"TensorFlow cannot load {folder}: {str(error).partition(chr(10))[0]}") from error

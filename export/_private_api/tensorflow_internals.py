@@ -17,6 +17,8 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tensorflow.python.grappler import tf_optimizer
 from tensorflow.python.ops.control_flow_v2_func_graphs import CondBranchFuncGraph, WhileBodyFuncGraph
 
+from .._format.manifest import SERVING_SIGNATURE
+
 # Attributes of functions and of their calls.
 IMPLEMENTS = "_implements"  # what `experimental_implements` was
 KEPT_APART = "_noinline"
@@ -90,7 +92,7 @@ def write_same_uuid(file: Path) -> None:
 def signature_tensors(folder: Path) -> list[dict[str, str]]:
     """Return the tensors behind the inputs and behind the outputs of a SavedModel's `serving_default`, by name."""
     content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    signature = content.meta_graphs[0].signature_def["serving_default"]
+    signature = content.meta_graphs[0].signature_def[SERVING_SIGNATURE]
     return [{name: each.name for name, each in tensors.items()} for tensors in (signature.inputs, signature.outputs)]
 
 

@@ -33,6 +33,7 @@ def main(saved_model: str, cases: str, results: str, inputs: dict[str, str], out
     from _format.case_writing import save_cases
     from _format.cases import load_cases
     from _format.dtypes import decoded
+    from _format.manifest import SERVING_SIGNATURE
     from _format.names import Case
     from _processes.saved_model_in_c import SavedModel
 
@@ -44,11 +45,11 @@ def main(saved_model: str, cases: str, results: str, inputs: dict[str, str], out
         with contextlib.closing(SavedModel(Path(saved_model), inputs, outputs)) as in_c:
             cases_run = run_cases(in_c.run)
     except Exception:  # noqa: BLE001 - the library is missing, or a dtype or operator unsupported; Python repeats other errors
-        cases_run = run_cases(_in_python(saved_model))
+        cases_run = run_cases(_in_python(saved_model, SERVING_SIGNATURE))
     save_cases(Path(results), cases_run)
 
 
-def _in_python(saved_model: str) -> Run:
+def _in_python(saved_model: str, signature: str) -> Run:
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -61,7 +62,7 @@ def _in_python(saved_model: str) -> Run:
             raise
         _load_tensorflow_text_ops(tf)
         loaded = tf.saved_model.load(saved_model)
-    serve = loaded.signatures["serving_default"]
+    serve = loaded.signatures[signature]
 
     def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
         tensors = serve(**{name: tf.constant(value) for name, value in inputs.items()})

@@ -54,5 +54,5 @@ def test_tf32_is_off_in_the_process_of_the_saved_model(tf32, monkeypatch):
     script["isolate"]()
     assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"  # what libraries of NVIDIA read where the C interface runs
     with pytest.raises(OSError, match="absent"):
-        script["_in_python"]("absent")
+        script["_in_python"]("absent", "serving_default")
     assert not tf.config.experimental.tensor_float_32_execution_enabled()
