@@ -23,7 +23,7 @@ PATTERN = Op("Softmax", Op("Add", ANY, "mask", behind="Reshape"))
 def _check(match: Match, nodes: Nodes) -> str:
     mask = nodes.constant(match["mask"])
     if mask is None or mask.dtype != np.float32 or not np.any((mask > MASKS[0]) & (mask < MASKS[1])):
-        return f"no float32 constant with numbers between {MASKS[0]:g} and {MASKS[1]:g} is added to the scores"
+        return f"no float32 constant between {MASKS[0]:g} and {MASKS[1]:g} is added to the scores"
     return ""
 
 

@@ -25,7 +25,7 @@ PATTERN = (Op("Mul", CLIP, "factor"), Op("Div", CLIP, "divisor"))
 def _check(match: Match, nodes: Nodes) -> str:
     factor = nodes.number(match["factor"]) if "factor" in match else 1 / (nodes.number(match["divisor"]) or math.inf)
     if factor is None or not math.isclose(factor, SIXTH, rel_tol=1e-6):
-        return "the clipped sum is not divided by 6"
+        return "it is not divided by 6"
     if [nodes.number(match[name]) for name in ("three", "zero", "six")] != [3, 0, 6]:
         return "the sum is not x + 3, clipped to 0 and 6"
     if nodes.kind(match[CLIP]) != TensorProto.FLOAT:

@@ -54,16 +54,16 @@ class Rule(NamedTuple):
 
 
 class Matcher:
-    """Search for matches in a graph. The largest match that failed gives the reason of the failure.
+    """Search for matches in a graph.
 
     Attributes:
-        num_matched: Number of operators in the largest match that failed.
+        size: Numbers of operators and of names in the largest match that failed.
         reason: The reason why this match failed.
     """
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self.num_matched = 0
+        self.size = (0, 0)
         self.reason = ""
 
     def matches(self, pattern: Pattern, name: str, match: Match) -> Iterator[Match]:
@@ -103,7 +103,7 @@ class Matcher:
 
     def fail(self, match: Match, reason: str) -> None:
         """Record why a match failed, if no larger match failed before."""
-        num_matched = sum(isinstance(key, Op) for key in match)
-        if num_matched > self.num_matched:
-            self.num_matched = num_matched
+        size = (sum(isinstance(key, Op) for key in match), len(match))
+        if size > self.size:
+            self.size = size
             self.reason = reason

@@ -73,6 +73,6 @@ def _rewritten(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> lis
             if not reason:
                 return rule.rewrite(node, match, nodes)
             matcher.fail(match, reason)
-        if matcher.num_matched > 1:
+        if matcher.size[0] > 1:  # more than the last node
             _LOG.debug("Rule %s: no match at node %s: %s", rule.name, node.name, matcher.reason)
     return None

@@ -38,7 +38,7 @@ def _check(match: Match, nodes: Nodes) -> str:
     if len(x) != 4 or not (x[2] and x[3]) or nodes.kind(match["x"]) != TensorProto.FLOAT:
         return "x is not float32 with four axes, heads and their size known"
     if not _are_halves(match, len(x), nodes):
-        return "the rotated halves are not those of x on its last axis"
+        return "the rotated tensors are not the halves of x"
     if len(all_angles) != 4 or (all_angles[0], all_angles[2]) != (1, 1):
         return "the angles are not of the shape (1, T, 1, D)"
     if len(half) != 3 or all_angles[3] != 2 * (half[2] or 0):

@@ -28,7 +28,11 @@ def _check(match: Match, nodes: Nodes) -> str:
         return "the first reshape is not to rows as long as the last axis"
     units = kernel[1]
     if "shape" in match:
-        return "" if _is_shape(nodes.constant(match["shape"]), x, units) else "the last shape is another one"
+        return (
+            ""
+            if _is_shape(nodes.constant(match["shape"]), x, units)
+            else "the shape of the output is not that of the input with another last axis"
+        )
     shape = nodes.maker(match[SHAPE], "Shape")
     axes, last = nodes.constant(match["axes"]), nodes.constant(match["units"])
     if shape is None or shape.input[0] != match["x"] or shape.attribute:

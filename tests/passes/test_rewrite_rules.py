@@ -1,5 +1,6 @@
 """What tf2onnx writes in many operators is written in one, where it is that and nothing like it."""
 
+import logging
 from collections import Counter
 from itertools import permutations
 
@@ -16,6 +17,7 @@ from traced_models import optimized, run
 from keras_attn_export import export_model
 from keras_attn_export._onnx.external_data import with_weights
 from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._passes.passes import run_passes
 from keras_attn_export._passes.rewrite_rules import apply_rules
 
 RNG = np.random.default_rng(0)
@@ -387,3 +389,37 @@ def test_attention_with_denormal_weights_is_not_fused(tmp_path):
     scores = x @ keras.ops.transpose(x, (0, 2, 1)) + mask
     bundle = export_model(keras.Model(x, keras.ops.softmax(scores) @ x), tmp_path / "bundle")
     assert names_of(onnx.load(bundle.path / "model.onnx"))[-4:] == ["Softmax", "Less", "Where", "MatMul"]
+
+
+PRODUCT = "rows = Reshape (x, target) \n product = MatMul (rows, kernel) \n y = Reshape (product, pairs)"
+NEAR_MISSES = {
+    "tensordot": (
+        lambda: small_graph(
+            PRODUCT, kernel=np.eye(4, dtype="float32"), target=np.array([-1, 4]), pairs=np.array([-1, 2])
+        ),
+        "the shape of the output is not that of the input with another last axis",
+    ),
+    "layer normalization": (
+        lambda: graph_of(LAYER_NORMALIZATION, LIKE_LAYER_NORMALIZATION["the square root"]),
+        "`inverse` is not the output of `Reciprocal` with 1 inputs",
+    ),
+    "RMS normalization": (lambda: graph_of(RMS, LIKE_RMS["another power"]), "the exponent is not 2"),
+    "hard sigmoid": (lambda: sigmoid_of(MOVED, CLIPPED, "y = Mul (clipped, fifth)"), "it is not divided by 6"),
+    "denormal attention weights": (lambda: masked_softmax(PLAIN, MASK / 100), "no float32 constant between -125 and"),
+}
+
+
+@pytest.mark.parametrize(("model", "reason"), NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_miss_logs_rule_and_reason(model, reason, caplog, request):
+    traced = Traced(model())
+    with caplog.at_level(logging.DEBUG, "keras_attn_export"):
+        assert not run_passes(traced, [apply_rules])
+    node = traced.model.graph.node[-1].name
+    assert f"Rule {request.node.callspec.id}: no match at node {node}: {reason}" in caplog.text
+    assert "Pass apply_rules: no change" in caplog.messages
+
+
+def test_complete_match_logs_no_reason(caplog):
+    with caplog.at_level(logging.DEBUG, "keras_attn_export"):
+        assert run_passes(Traced(sigmoid_of(MOVED, CLIPPED, SCALED)), [apply_rules])
+    assert caplog.messages == ["Pass apply_rules: changed the graph"]
