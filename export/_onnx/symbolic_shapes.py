@@ -29,13 +29,7 @@ MAX_NUMBERS = 16  # longer constants are not shapes
 
 
 class Spread(NamedTuple):
-    """The shape of an attention call's output, by the numbers of its inputs.
-
-    Attributes:
-        queries: The input with all axes of the output except the last.
-        values: The input with the last axis.
-        times: Factor of the last axis.
-    """
+    """The shape of an attention call's output: (*axes[:-1] of the input `queries`, `times` * last axis of `values`)."""
 
     queries: int
     values: int
@@ -73,13 +67,6 @@ class KnownTensors:
             if tensor.data_type in INTEGERS:
                 self.constants[tensor.name] = tensor
 
-    def apply_rules(self, node: onnx.NodeProto) -> None:
-        """Record the axes and numbers that onnx does not infer."""
-        if axes := _AXES_RULES.get(node.op_type, _no_rule)(node, self):
-            self.axes[node.output[0]] = axes
-        if numbers := _NUMBERS_RULES.get(node.op_type, _no_rule)(node, self):
-            self.numbers[node.output[0]] = numbers
-
 
 def infer_known(
     model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread] | None = None
@@ -107,7 +94,9 @@ def infer_known(
             merged = _merged(axes, _axes(types[name], named=False) if name in types else None)
             if merged is not None:
                 known.axes[name] = merged
-        known.apply_rules(node)
+        for rules, facts in ((_AXES_RULES, known.axes), (_NUMBERS_RULES, known.numbers)):
+            if node.op_type in rules and (values := rules[node.op_type](node, known)):
+                facts[node.output[0]] = values
     return known
 
 
@@ -154,10 +143,6 @@ def _merged(one: Axes | None, other: Axes | None) -> Axes | None:
 
 
 # --------------------------------------------------------------------------- rules that onnx lacks
-
-
-def _no_rule(node: onnx.NodeProto, known: KnownTensors) -> None:
-    return None
 
 
 def _reshape_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:

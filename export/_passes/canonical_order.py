@@ -5,7 +5,7 @@ Names, and the order of a converter, which keeps nodes in sets, differ from proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import onnx
 
@@ -15,9 +15,9 @@ from .._onnx.traversal import graphs_in, names_read
 
 
 def sort_nodes(traced: Traced) -> bool:
-    """Sort nodes, as a pass, depth first from the outputs of the graph, and drop nodes that no output depends on.
+    """Sort nodes, as a pass, depth first from the outputs of the graph, and initializers by their first readers.
 
-    Initializers follow in the order in which the nodes read them.
+    Nodes and initializers that no output depends on go.
     """
     return _sort_graph(traced.model.graph)
 
@@ -25,8 +25,8 @@ def sort_nodes(traced: Traced) -> bool:
 def sort_weights(traced: Traced) -> bool:
     """Sort weights, as a pass, in the order in which the graph reads them, unread weights last."""
     before = [*traced.weights]
-    read = (name for name in _reading_order(traced.model.graph) if name in traced.weights)
-    traced.weights = {name: traced.weights[name] for name in dict.fromkeys((*read, *sorted(before)))}
+    names = [*_names_in_reading_order(traced.model.graph, before), *sorted(before)]
+    traced.weights = {name: traced.weights[name] for name in dict.fromkeys(names)}
     return [*traced.weights] != before
 
 
@@ -36,9 +36,15 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
     order = _depth_first_order(nodes, [value.name for value in graph.output])
     refill(graph.node, (nodes[number] for number in order))
     initializers = {tensor.name: tensor for tensor in graph.initializer}
-    names = [name for name in _reading_order(graph) if name in initializers]
+    names = _names_in_reading_order(graph, initializers)
     refill(graph.initializer, (initializers[name] for name in names))
     return is_changed or order != [*range(len(nodes))] or names != [*initializers]
+
+
+def _names_in_reading_order(graph: onnx.GraphProto, names: Collection[str]) -> list[str]:
+    """Return the names among some names that a graph and its subgraphs read, by first occurrence, outputs last."""
+    read = (name for node in graph.node for name in names_read(node))
+    return [name for name in dict.fromkeys((*read, *(value.name for value in graph.output))) if name in names]
 
 
 def _depth_first_order(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[int]:
@@ -70,9 +76,3 @@ def _outer_reads(node: onnx.NodeProto) -> Iterator[str]:
         inner_names.update(name for node in inner.node for name in node.output)
         read = (name for node in inner.node for name in _outer_reads(node))
         yield from (name for name in (*read, *(value.name for value in inner.output)) if name not in inner_names)
-
-
-def _reading_order(graph: onnx.GraphProto) -> dict[str, None]:
-    """Return the names that nodes of a graph and of its subgraphs read, and its outputs, by first occurrence."""
-    names = dict.fromkeys(name for node in graph.node for name in names_read(node))
-    return names | dict.fromkeys(value.name for value in graph.output)

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from .._onnx.graph_edits import drop_unread, keep, refill, rename_reads
-from .._onnx.traced_model import Traced, Weights
+from .._onnx.traced_model import Traced
 from .._onnx.traversal import graphs_in, names_used
 
 _LAYOUT_OPS = {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
@@ -26,20 +26,24 @@ class _FoldedWeight(NamedTuple):
 
 
 def fold_weights(traced: Traced) -> bool:
-    """Fold, as a pass, shapes and layouts of weights, and drop unread weights; a weight in one layout keeps its name.
-
-    The weights are inputs of the graph before and after.
-    """
+    """Fold, as a pass, shapes and layouts of weights, which are inputs of the graph, and drop unread weights."""
     graph, before = traced.model.graph, traced.weights
     sizes = len(graph.node), len(graph.initializer)
     folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in before.items()})
     used = {*names_used(graph)}
     keep(graph.initializer, lambda constant: constant.name in used)
     folded = {name: weight for name, weight in folded.items() if name in used}
-    origins = _names_to_restore(graph, folded)
-    rename_reads(graph, origins)
-    traced.weights = {origins.get(name, name): weight.array for name, weight in folded.items()}
-    _declare(graph, before, traced.weights)
+    # a weight with one layout keeps its name, unless a subgraph reads the layout
+    num_layouts = Counter(weight.origin for weight in folded.values())
+    inner_names = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
+    can_keep = {name for name, weight in folded.items() if num_layouts[weight.origin] == 1} - inner_names
+    names = {name: folded[name].origin for name in can_keep}
+    rename_reads(graph, names)
+    traced.weights = {names.get(name, name): weight.array for name, weight in folded.items()}
+    keep(graph.input, lambda value: value.name not in before)
+    for name, array in traced.weights.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
     return (len(graph.node), len(graph.initializer)) != sizes or traced.weights.keys() != before.keys()
 
 
@@ -71,32 +75,19 @@ def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> d
     return folded
 
 
-def _names_to_restore(graph: onnx.GraphProto, folded: Mapping[str, _FoldedWeight]) -> dict[str, str]:
-    """Return the name of the weight by the name of each layout that is the only one, and that no subgraph reads."""
-    num_layouts = Counter(weight.origin for weight in folded.values())
-    inner_names = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
-    return {
-        name: weight.origin
-        for name, weight in folded.items()
-        if num_layouts[weight.origin] == 1 and name not in inner_names
-    }
-
-
 def _fold_body(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorProto]) -> bool:
     constants = {**outer_constants, **{tensor.name: tensor for tensor in body.initializer}}
     outputs = {value.name for value in body.output}
-    is_changed = False
     remaining = []
     for node in body.node:
         if _is_foldable(node, constants, outputs):
             arrays = (numpy_helper.to_array(constants[name]) for name in node.input)
-            tensor = numpy_helper.from_array(_evaluate(node, *arrays), node.output[0])
-            body.initializer.append(tensor)
-            constants[tensor.name] = tensor
-            is_changed = True
+            constants[node.output[0]] = numpy_helper.from_array(_evaluate(node, *arrays), node.output[0])
+            body.initializer.append(constants[node.output[0]])
         else:
-            is_changed |= any([_fold_body(inner, constants) for inner in graphs_in(node)])
             remaining.append(node)
+    is_changed = len(remaining) < len(body.node)
+    is_changed |= any([_fold_body(inner, constants) for node in remaining for inner in graphs_in(node)])
     refill(body.node, remaining)
     return is_changed
 
@@ -106,14 +97,6 @@ def _is_foldable(node: onnx.NodeProto, constants: Collection[str], outputs: Coll
     if node.op_type not in _LAYOUT_OPS or node.output[0] in outputs:
         return False
     return all(name in constants for name in node.input)
-
-
-def _declare(graph: onnx.GraphProto, before: Weights, after: Weights) -> None:
-    """Replace the weights among the inputs of a graph."""
-    inputs = [value for value in graph.input if value.name not in before]
-    for name, array in after.items():
-        inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape))
-    refill(graph.input, inputs)
 
 
 def _evaluate(node: onnx.NodeProto, *arrays: np.ndarray) -> np.ndarray:

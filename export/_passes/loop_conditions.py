@@ -30,14 +30,12 @@ def remove_conditions(traced: Traced) -> bool:
 def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
     (body,) = graphs_in(node)
     loop = _Loop(node, body, nodes)
-    if not node.input[0]:
-        _LOG.debug("Condition of loop %s stays: the loop has no trip count", node.name)
-        return False
-    if not all(map(loop.is_before_the_last, loop.conditions())):
-        _LOG.debug("Condition of loop %s stays: it is not a comparison of the step with the trip count", node.name)
-        return False
-    _pass_condition_on(body)
-    return True
+    is_removable = bool(node.input[0]) and all(map(loop.is_before_the_last, loop.conditions()))
+    if is_removable:
+        _pass_condition_on(body)
+    else:
+        _LOG.debug("Condition of loop %s stays: it is not a comparison of the step with a trip count", node.name)
+    return is_removable
 
 
 class _Loop:

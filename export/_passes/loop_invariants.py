@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import onnx
@@ -24,13 +25,7 @@ def hoist_invariants(traced: Traced) -> bool:
 
 
 class _Parts(NamedTuple):
-    """The two parts of a function, with copies of the constants that each reads.
-
-    Attributes:
-        early: Nodes that depend on some of the inputs only.
-        late: The other nodes.
-        crossing: Results of the first part that the second reads.
-    """
+    """A function in two parts; `crossing` are the results of the first part that the second reads."""
 
     early: list[onnx.NodeProto]
     late: list[onnx.NodeProto]
@@ -93,8 +88,7 @@ class _Hoisting:
     def _split_call(self, node: onnx.NodeProto, changing: Collection[str]) -> list[onnx.NodeProto]:
         """Split the function that a node calls, and return the call of its first part; empty without such a part.
 
-        The second part replaces the function. It takes the results of the first part as further inputs, behind the
-        inputs of the function, some of which a call may leave out at the end.
+        The second part replaces the function, with the results of the first part as further inputs at the end.
         """
         function = self._functions.get((node.domain, node.op_type))
         if function is None or self._num_calls[node.domain, node.op_type] > 1:
@@ -104,25 +98,16 @@ class _Hoisting:
         if not parts.crossing:
             return []
         early_inputs = [name for name in arguments if any(name in early.input for early in parts.early)]
-        late_inputs = [*function.input, *parts.crossing]
-        first = _function(function, f"{function.name}_before_loop", early_inputs, parts.crossing, parts.early)
-        second = _function(function, function.name, late_inputs, function.output, parts.late)
+        make = partial(helper.make_function, function.domain, opset_imports=function.opset_import)
+        first = make(f"{function.name}_before_loop", early_inputs, parts.crossing, parts.early)
+        second = make(function.name, [*function.input, *parts.crossing], function.output, parts.late)
         results = [f"{node.output[0]}/before_loop/{name}" for name in parts.crossing]
-        node.input.extend([*[""] * (len(function.input) - len(node.input)), *results])
+        left_out = [""] * (len(function.input) - len(node.input))
+        node.input.extend([*left_out, *results])
         self._model.functions.append(first)
         function.CopyFrom(second)
         inputs = [arguments[name] for name in early_inputs]
         return [helper.make_node(first.name, inputs, results, f"{node.name}/before_loop", domain=node.domain)]
-
-
-def _function(
-    original: onnx.FunctionProto,
-    name: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    nodes: Sequence[onnx.NodeProto],
-) -> onnx.FunctionProto:
-    return helper.make_function(original.domain, name, inputs, outputs, nodes, original.opset_import)
 
 
 def _parts(function: onnx.FunctionProto, invariant_inputs: Collection[str]) -> _Parts:

@@ -31,7 +31,7 @@ def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str
     """Rename nodes, values and weights, as a pass, in bodies too; inputs and outputs keep their names.
 
     Args:
-        traced: The model, with nodes in an order that does not depend on names.
+        traced: The model, its nodes sorted.
         layers: Names of layers, after which scopes are named.
         functions: Names of TensorFlow's functions, with which names begin.
     """
@@ -80,12 +80,7 @@ class _Renaming:
         self._new: dict[str, str] = {}
 
     def new_names(self, graph: onnx.GraphProto, holder: str = "") -> dict[str, str]:
-        """Return the new names of values by old name, and rename the nodes.
-
-        Args:
-            graph: The graph, or a subgraph.
-            holder: The new name of the node that holds a subgraph.
-        """
+        """Return the new names of values by old name, and rename the nodes; `holder` is the node of a subgraph."""
         graph.doc_string = ""
         self._name_parameters(graph.input, holder)
         for node, scope in zip(graph.node, layer_scopes(graph, self._layers, self._weights), strict=True):
@@ -156,13 +151,7 @@ def _value_names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _make_unique(graph: onnx.GraphProto, outer_names: Mapping[str, str], unique: UniqueNames) -> None:
-    """Give different names to all values of a graph and its subgraphs; parallel branches may share names.
-
-    Args:
-        graph: The graph.
-        outer_names: New names of the values of the graphs around it, by old name.
-        unique: The names that are taken.
-    """
+    """Give different names to all values of a graph and its subgraphs; parallel branches may share names."""
     names = dict(outer_names)
     for value in (*graph.input, *graph.initializer):
         names[value.name] = unique.take(value.name, f"{value.name}__2")

@@ -19,13 +19,7 @@ COMMUTATIVE = ("Add", "Mul")  # the two inputs match in either order
 
 
 class Op:
-    """An operator in a pattern.
-
-    Attributes:
-        op_type: The type of the operator.
-        inputs: One pattern for each input.
-        behind: Types of operators that may lie between this operator and its reader; a match skips these operators.
-    """
+    """An operator in a pattern, with a pattern for each input; a match skips operators of the type `behind` after it."""
 
     def __init__(self, op_type: str, *inputs: Pattern, behind: str = "") -> None:
         self.op_type = op_type

@@ -24,19 +24,12 @@ _SHAPE_OPS = {"Cast", "Concat", "Gather", "Reshape", "Shape", "Slice", "Squeeze"
 
 @dataclass(frozen=True)
 class _Facts:
-    """Facts about a graph that decide what replaces a node.
-
-    Attributes:
-        known: Shapes and numbers of tensors.
-        input_axes: An input and its axis, by the name of a size.
-        outputs: Names of the outputs of all graphs, which stay.
-        read: Names of tensors of which more than the shape is read.
-    """
+    """Facts about a graph that decide what replaces a node."""
 
     known: KnownTensors
-    input_axes: Mapping[Axis, tuple[str, int]]
-    outputs: set[str]
-    read: set[str]
+    input_axes: Mapping[Axis, tuple[str, int]]  # an input and its axis, by size
+    outputs: set[str]  # of all graphs: these names stay
+    read: set[str]  # tensors of which more than the shape is read
 
 
 def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> bool:
@@ -107,10 +100,7 @@ def _is_size_of_input(node: onnx.NodeProto, sizes: tuple[Axis, ...], facts: _Fac
 
 
 def _is_shape_of_inputs(node: onnx.NodeProto, sizes: tuple[Axis, ...], facts: _Facts) -> bool:
-    """Return whether a node computes the shape of a tensor of which nothing else is read.
-
-    Keras runs a recurrent cell once more, to read the shapes of its states.
-    """
+    """Return whether a node computes the shape of a tensor of which nothing else is read, as of Keras's initial states."""
     if node.op_type != "Shape" or not sizes or node.input[0] in facts.read:
         return False
     return all(isinstance(size, int) or size in facts.input_axes for size in sizes)

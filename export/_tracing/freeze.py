@@ -70,7 +70,7 @@ def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: 
 
 
 def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Put nodes and functions in the order of their names: that of TensorFlow's optimizers is chance."""
+    """Sort nodes and functions by name: TensorFlow's optimizers return them in a random order."""
     refill(graph.node, sorted(graph.node, key=lambda node: node.name))
     refill(graph.library.function, sorted(graph.library.function, key=lambda function: function.signature.name))
     for function in graph.library.function:
@@ -79,8 +79,8 @@ def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
 
 
 def _ops_by_function(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
-    found = ((function.signature.name, _op_of(function)) for function in graph.library.function)
-    return {name: op for name, op in found if op is not None}
+    ops = ((function.signature.name, _op_of(function)) for function in graph.library.function)
+    return {name: op for name, op in ops if op is not None}
 
 
 def _op_of(function: Any) -> str | None:
@@ -110,35 +110,40 @@ def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]
 
 
 def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
-    """Return tf2onnx's handlers for the calls that are left: one node for each, with all inputs and outputs.
-
-    Freezing itself optimizes, and drops outputs that nobody reads; what is left tells by its name which it was.
-    """
-    named = {each.signature.name: each for each in graph.library.function if _op_of(each) is not None}
+    """Return tf2onnx's handlers for the remaining calls: one node for each, with all inputs and outputs."""
+    functions = {each.signature.name: each for each in graph.library.function if _op_of(each) is not None}
     by_op = {call.op: call for call in calls}
 
     def one_node(context: Any, node: Any, name: str, arguments: Any) -> None:
-        function = named.get(node.get_attr_str("f"))
-        if function is None:
-            return  # stays as it is, and is refused as an op without mapping
-        call = by_op[str(_op_of(function))]
-        given, write = iter(node.input), Writer(context)
-        inputs = [write.constant(call.constants[x]) if x in call.constants else next(given) for x in call.shapes]
-        kept = {_number(each.name): index for index, each in enumerate(function.signature.output_arg)}
-        outputs, shapes, dtypes = node.output, node.output_shapes, node.output_dtypes
-        context.remove_node(name)
-        numbers = range(len(call.outputs))
-        context.make_node(
-            call.op,
-            [*inputs, *given],
-            outputs=[outputs[kept[number]] if number in kept else make_name(name) for number in numbers],
-            shapes=[shapes[kept[number]] if number in kept else None for number in numbers],
-            dtypes=[dtypes[kept[number]] if number in kept else TensorProto.FLOAT for number in numbers],
-            domain=DOMAIN,
-            name=name,
-        )
+        function = functions.get(node.get_attr_str("f"))
+        if function is not None:  # any other function is refused as an op without mapping
+            _write_call(context, node, by_op[str(_op_of(function))], function)
 
-    return {"PartitionedCall": (one_node, []), "StatefulPartitionedCall": (one_node, [])}
+    return dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), (one_node, []))
+
+
+def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
+    """Replace a node of tf2onnx by a call. Optimizers drop outputs that nobody reads; their names have the number."""
+    inputs = _call_inputs(call, node, Writer(context))
+    remaining = {_number(argument.name): index for index, argument in enumerate(function.signature.output_arg)}
+    known = [*zip(node.output, node.output_shapes, node.output_dtypes, strict=True)]
+    missing = (None, TensorProto.FLOAT)
+    outputs = [
+        known[remaining[number]] if number in remaining else (make_name(node.name), *missing)
+        for number in range(len(call.outputs))
+    ]
+    context.remove_node(node.name)
+    names, shapes, dtypes = map(list, zip(*outputs, strict=True))
+    context.make_node(call.op, inputs, outputs=names, shapes=shapes, dtypes=dtypes, domain=DOMAIN, name=node.name)
+
+
+def _call_inputs(call: Call, node: Any, write: Writer) -> list[str]:
+    """Return the inputs of a call: constants that were folded into the function, and the arguments of its node."""
+    arguments = [*node.input]
+    inputs = [
+        write.constant(call.constants[name]) if name in call.constants else arguments.pop(0) for name in call.shapes
+    ]
+    return [*inputs, *arguments]
 
 
 def _number(name: str) -> int:
