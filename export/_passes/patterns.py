@@ -19,7 +19,7 @@ COMMUTATIVE = ("Add", "Mul")  # the two inputs match in either order
 
 
 class Op:
-    """An operator in a pattern, with a pattern for each input; a match skips operators of the type `behind` after it."""
+    """An operator, with a pattern for each input; a match skips operators of the type `behind` after the operator."""
 
     def __init__(self, op_type: str, *inputs: Pattern, behind: str = "") -> None:
         self.op_type = op_type

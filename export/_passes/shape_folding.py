@@ -76,8 +76,7 @@ def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str,
 
 
 def _facts(model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> _Facts:
-    # A size is read from the first input that has it, from masks last: some runtimes pass a mask with one column, which
-    # says nothing about the other inputs.
+    # A size is read from the first input that has it, from masks last: a session accepts a mask with one column.
     by_priority = sorted(inputs.items(), key=lambda item: "mask" in item[0])
     return _Facts(
         known=infer_known(model, inputs, spread),
@@ -100,7 +99,7 @@ def _is_size_of_input(node: onnx.NodeProto, sizes: tuple[Axis, ...], facts: _Fac
 
 
 def _is_shape_of_inputs(node: onnx.NodeProto, sizes: tuple[Axis, ...], facts: _Facts) -> bool:
-    """Return whether a node computes the shape of a tensor of which nothing else is read, as of Keras's initial states."""
+    """Return whether a node computes the shape of a tensor that nothing else reads, such as a recurrent initial state."""
     if node.op_type != "Shape" or not sizes or node.input[0] in facts.read:
         return False
     return all(isinstance(size, int) or size in facts.input_axes for size in sizes)

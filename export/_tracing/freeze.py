@@ -28,45 +28,28 @@ from .weight_inputs import is_large, move_out
 
 @dataclass(frozen=True)
 class Frozen:
-    """A traced function as one graph.
-
-    Attributes:
-        graph: The graph.
-        weights: Those that are inputs of the graph, by name.
-        unfolded: Variables into which the converter folds nothing, by name.
-        needed: The named functions that the outputs depend on.
-    """
+    """A traced function as one graph."""
 
     graph: tf.compat.v1.GraphDef
-    weights: Weights
-    unfolded: Weights
-    needed: set[str]
+    weights: Weights  # those that are inputs of the graph
+    unfolded: Weights  # variables into which the converter folds nothing
+    needed: set[str]  # the named functions that the outputs depend on
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool) -> Frozen:
-    """Return the frozen graph of a concrete function.
-
-    Args:
-        function: The function.
-        inputs: Names of its input tensors.
-        outputs: Names of its output tensors.
-        keep_calls: Whether named functions of attention layers stay calls.
-    """
-    # as tf2onnx does it, but for the weights and the calls
+    """Return the frozen graph of a concrete function between tensors; `keep_calls` keeps calls of attention layers."""
+    # the steps of tf2onnx, except for weights and calls
     graph, left_out = tensorflow_internals.graph_with_constants(function, is_large, inline=not keep_calls)
     for named in graph.library.function:
         if _op_of(named) is not None:
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
     weights, unfolded = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
-    inputs = [*inputs, *(f"{name}:0" for name in weights)]
     cases_as_conditions(graph)
     needed = needed_calls(graph, outputs, _ops_by_function(graph)) if keep_calls else set()
-
-    def optimized(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-        return tf2onnx_internals.optimized(_inlined(graph, inputs, outputs), inputs, outputs)
-
-    graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs), inputs, outputs)
-    return Frozen(_in_order(known_conditions_resolved(graph, optimized)), weights, unfolded, needed)
+    ends = [*inputs, *(f"{name}:0" for name in weights)], outputs
+    graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), *ends), *ends)
+    graph = known_conditions_resolved(graph, lambda graph: tf2onnx_internals.optimized(_inlined(graph, *ends), *ends))
+    return Frozen(_in_order(graph), weights, unfolded, needed)
 
 
 def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
@@ -98,8 +81,7 @@ def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]
         return graph
     for holder in (*graph.node, *functions, *(node for function in functions for node in function.node_def)):
         for mark in (tensorflow_internals.COMPILED, tensorflow_internals.KEPT_APART):
-            if mark in holder.attr:
-                del holder.attr[mark]
+            holder.attr.pop(mark, None)
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.optimizers.append("function")
     config.graph_options.rewrite_options.min_graph_nodes = -1  # or graphs of a few nodes are left as they are
@@ -123,13 +105,12 @@ def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[s
 
 
 def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
-    """Replace a node of tf2onnx by a call. Optimizers drop outputs that nobody reads; their names have the number."""
+    """Replace a node of tf2onnx by a call with all outputs; TensorFlow's optimizers drop outputs that nobody reads."""
     inputs = _call_inputs(call, node, Writer(context))
-    remaining = {_number(argument.name): index for index, argument in enumerate(function.signature.output_arg)}
-    known = [*zip(node.output, node.output_shapes, node.output_dtypes, strict=True)]
-    missing = (None, TensorProto.FLOAT)
+    numbers = (_number(argument.name) for argument in function.signature.output_arg)
+    remaining = dict(zip(numbers, zip(node.output, node.output_shapes, node.output_dtypes, strict=True), strict=True))
     outputs = [
-        known[remaining[number]] if number in remaining else (make_name(node.name), *missing)
+        remaining[number] if number in remaining else (make_name(node.name), None, TensorProto.FLOAT)
         for number in range(len(call.outputs))
     ]
     context.remove_node(node.name)
