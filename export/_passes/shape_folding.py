@@ -19,7 +19,8 @@ from .._onnx.symbolic_shapes import INTEGERS, Axes, Axis, KnownTensors, Spread, 
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_graphs, names_read_by_value
 
-_SHAPE_OPS = {"Cast", "Concat", "Gather", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze"}
+_SELECT_OPS = {"Gather", "Slice", "Squeeze"}
+_SHAPE_OPS = {"Cast", "Concat", "Reshape", "Shape", "Unsqueeze"} | _SELECT_OPS
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str,
         if sizes and all(isinstance(size, int) for size in sizes):
             dtype = helper.tensor_dtype_to_np_dtype(facts.known.kinds[output])
             constants[output] = np.array(sizes, dtype).reshape(() if facts.known.axes.get(output) == () else -1)
-        elif _is_size_of_input(node, sizes, facts):
+        elif node.op_type in _SELECT_OPS and len(sizes) == 1 and sizes[0] in facts.input_axes:
             computed = _size_nodes(sizes[0], output, facts)
             size_nodes |= {size_node.name: size_node for size_node in computed}
             new_names[output] = computed[-1].name
@@ -94,12 +95,8 @@ def _sizes(node: onnx.NodeProto, facts: _Facts) -> tuple[Axis, ...]:
     return sizes if is_replaceable and facts.known.kinds.get(output) in INTEGERS and None not in sizes else ()
 
 
-def _is_size_of_input(node: onnx.NodeProto, sizes: tuple[Axis, ...], facts: _Facts) -> bool:
-    return node.op_type in ("Gather", "Slice", "Squeeze") and len(sizes) == 1 and sizes[0] in facts.input_axes
-
-
 def _is_shape_of_inputs(node: onnx.NodeProto, sizes: tuple[Axis, ...], facts: _Facts) -> bool:
-    """Return whether a node computes the shape of a tensor that nothing else reads, such as a recurrent initial state."""
+    """Return whether a node computes the shape of a tensor that nothing else reads, such as an initial state."""
     if node.op_type != "Shape" or not sizes or node.input[0] in facts.read:
         return False
     return all(isinstance(size, int) or size in facts.input_axes for size in sizes)
