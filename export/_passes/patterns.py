@@ -7,7 +7,7 @@ same tensor at each of its occurrences; an `Op` that occurs twice stands for one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import onnx
@@ -51,53 +51,44 @@ class Matcher:
     """Search for matches in a graph.
 
     Attributes:
-        size: Numbers of operators and of names in the largest match that failed.
+        num_matched: Number of operators in the largest match that failed.
         reason: The reason why this match failed.
     """
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self.size = (0, 0)
+        self.num_matched = 0
         self.reason = ""
 
-    def matches(self, pattern: Pattern, name: str, match: Match) -> Iterator[Match]:
-        """Yield the matches of a pattern at a tensor that extend another match."""
+    def matches(self, pattern: Pattern, name: str, match: Match) -> list[Match]:
+        """Return the matches of a pattern at a tensor that extend another match."""
         if isinstance(pattern, tuple):
-            for alternative in pattern:
-                yield from self.matches(alternative, name, match)
-        elif isinstance(pattern, Op):
-            yield from self._matches_of_op(pattern, name, match)
-        elif pattern == ANY:
-            yield match
-        elif match.get(pattern, name) == name:
-            yield match | {pattern: name}
-        else:
-            self.fail(match, f"`{name}` stands where `{match[pattern]}` is expected")
+            return [complete for option in pattern for complete in self.matches(option, name, match)]
+        if pattern == ANY:
+            return [match]
+        tensor = self._nodes.source_of(name, pattern.behind) if isinstance(pattern, Op) else name
+        if match.get(pattern, tensor) != tensor:
+            return self._fail(match, f"`{tensor}` stands where `{match[pattern]}` is expected")
+        extended = match | {pattern: tensor}
+        if pattern in match or isinstance(pattern, str):
+            return [extended]
+        node = self._nodes.maker(tensor, pattern.op_type)
+        if node is None or len(node.input) != len(pattern.inputs):
+            reason = f"`{tensor}` is not the output of `{pattern.op_type}` with {len(pattern.inputs)} inputs"
+            return self._fail(match, reason)
+        orders = [node.input, node.input[::-1]] if pattern.op_type in COMMUTATIVE else [node.input]
+        return [complete for names in orders for complete in self._with_inputs(pattern.inputs, names, extended)]
 
-    def _matches_of_op(self, pattern: Op, name: str, match: Match) -> Iterator[Match]:
-        name = self._nodes.source_of(name, pattern.behind)
-        node = self._nodes.maker(name, pattern.op_type)
-        if match.get(pattern, name) != name:
-            self.fail(match, f"`{name}` stands where `{match[pattern]}` is expected")
-        elif pattern in match:
-            yield match
-        elif node is None or len(node.input) != len(pattern.inputs):
-            self.fail(match, f"`{name}` is not the output of `{pattern.op_type}` with {len(pattern.inputs)} inputs")
-        else:
-            yield from self._matches_of_inputs(pattern.inputs, node.input, match | {pattern: name})
-            if pattern.op_type in COMMUTATIVE:
-                yield from self._matches_of_inputs(pattern.inputs, node.input[::-1], match | {pattern: name})
+    def _with_inputs(self, patterns: Sequence[Pattern], names: Sequence[str], match: Match) -> list[Match]:
+        matches = [match]
+        for pattern, name in zip(patterns, names, strict=True):
+            matches = [extended for before in matches for extended in self.matches(pattern, name, before)]
+        return matches
 
-    def _matches_of_inputs(self, patterns: Sequence[Pattern], names: Sequence[str], match: Match) -> Iterator[Match]:
-        if not patterns:
-            yield match
-            return
-        for extended in self.matches(patterns[0], names[0], match):
-            yield from self._matches_of_inputs(patterns[1:], names[1:], extended)
-
-    def fail(self, match: Match, reason: str) -> None:
-        """Record why a match failed, if no larger match failed before."""
-        size = (sum(isinstance(key, Op) for key in match), len(match))
-        if size > self.size:
-            self.size = size
+    def _fail(self, match: Match, reason: str) -> list[Match]:
+        """Record why a match failed, if no larger match failed before, and return no match."""
+        num_matched = sum(isinstance(key, Op) for key in match)
+        if num_matched > self.num_matched:
+            self.num_matched = num_matched
             self.reason = reason
+        return []

@@ -16,22 +16,14 @@ from .._onnx.graph_edits import drop_unread, refill
 from .._onnx.graph_index import Nodes, inferred, views
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_nodes
-from . import (
-    eye_like,
-    flush_denormals,
-    hard_sigmoid,
-    layer_normalization,
-    rms_normalization,
-    rotary_embedding,
-    tensordot,
-)
+from . import eye_like, flush_denormals, hard_sigmoid, normalization, rotary_embedding, tensordot
 from .patterns import Matcher, Rule
 
 # No two of these patterns end in the same node, so that their order does not matter.
 RULES = (
     tensordot.RULE,
-    layer_normalization.RULE,
-    rms_normalization.RULE,
+    normalization.LAYER_RULE,
+    normalization.RMS_RULE,
     hard_sigmoid.RULE,
     flush_denormals.RULE,
     eye_like.RULE,
@@ -68,11 +60,12 @@ def _rewritten(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> lis
     """Return the nodes that the first rule with a match writes in the place of a node, or None without a match."""
     for rule in rules:
         matcher = Matcher(nodes)
+        reasons: list[str] = []
         for match in matcher.matches(rule.pattern, node.output[0], {}):
             reason = rule.check(match, nodes)
             if not reason:
                 return rule.rewrite(node, match, nodes)
-            matcher.fail(match, reason)
-        if matcher.size[0] > 1:  # more than the last node
-            _LOG.debug("Rule %s: no match at node %s: %s", rule.name, node.name, matcher.reason)
+            reasons.append(reason)
+        if reasons or matcher.num_matched > 1:  # more than the last node of the pattern
+            _LOG.debug("Rule %s: no match at node %s: %s", rule.name, node.name, [*reasons, matcher.reason][0])
     return None
