@@ -105,15 +105,17 @@ class Nodes:
 
 def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
     """Return an integer attribute of a node."""
-    return next((each.i for each in node.attribute if each.name == name), default)
+    return next((entry.i for entry in node.attribute if entry.name == name), default)
 
 
-def views(graph: onnx.GraphProto, known: onnx.GraphProto | None = None, outer: Nodes | None = None) -> Iterator[Nodes]:
-    """Yield the index of a graph, and then those of its subgraphs; `known` is the same graph with inferred shapes."""
-    with_shapes = graph if known is None else known
-    nodes = Nodes(graph, outer, (*with_shapes.value_info, *with_shapes.input))
+def views(
+    graph: onnx.GraphProto, with_shapes: onnx.GraphProto | None = None, outer: Nodes | None = None
+) -> Iterator[Nodes]:
+    """Yield the index of a graph, and then those of its subgraphs; `with_shapes` is the graph with inferred shapes."""
+    typed_graph = graph if with_shapes is None else with_shapes
+    nodes = Nodes(graph, outer, (*typed_graph.value_info, *typed_graph.input))
     yield nodes
-    for node, same_node in zip(graph.node, with_shapes.node, strict=True):
+    for node, same_node in zip(graph.node, typed_graph.node, strict=True):
         for inner, same_inner in zip(graphs_in(node), graphs_in(same_node), strict=True):
             yield from views(inner, same_inner, nodes)
 

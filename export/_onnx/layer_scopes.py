@@ -55,8 +55,7 @@ def layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights: Colle
     for number in reversed(range(len(scopes))):
         scopes[number] = scopes[number] or _common(scopes[reader] for reader in readers[number])
     for number in range(len(scopes)):
-        known = (scopes[feeder] for feeder in feeders[number] if scopes[feeder] is not None)
-        scopes[number] = scopes[number] or _common(known)
+        scopes[number] = scopes[number] or _common(scopes[feeder] for feeder in feeders[number] if scopes[feeder])
     return scopes
 
 

@@ -37,7 +37,7 @@ class Spread(NamedTuple):
 
 
 @dataclass
-class KnownTensors:
+class TensorFacts:
     """Known facts about tensors, by name.
 
     Attributes:
@@ -68,56 +68,53 @@ class KnownTensors:
                 self.constants[tensor.name] = tensor
 
 
-def infer_known(
+def infer_facts(
     model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread] | None = None
-) -> KnownTensors:
+) -> TensorFacts:
     """Return the known facts about the tensors of the outermost graph.
 
-    Args:
-        model: The model.
-        inputs: The axes of its inputs, by name: axes with the same name have the same size.
-        spread: Shapes of attention calls, by operator.
+    Axes of the inputs with the same name have the same size; `spread` has the shapes of attention calls by operator.
     """
-    known = KnownTensors()
+    facts = TensorFacts()
     types = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.input)}
     for value in model.graph.input:
-        known.kinds[value.name] = types[value.name].elem_type
+        facts.kinds[value.name] = types[value.name].elem_type
         if (axes := inputs.get(value.name) or _axes(types[value.name], named=False)) is not None:
-            known.axes[value.name] = axes
+            facts.axes[value.name] = axes
     for tensor in model.graph.initializer:
-        known.read_initializer(tensor)
+        facts.read_initializer(tensor)
     for node in model.graph.node:
         call = (spread or {}).get(node.op_type)
-        outputs = [_call_output(node, known, call)] if call else [*_infer(node, known, model.opset_import)]
+        outputs = [_call_output(node, facts, call)] if call else [*_infer(node, facts, model.opset_import)]
         for name, (kind, axes) in zip(node.output, outputs, strict=False):
-            known.kinds[name] = kind or (types[name].elem_type if name in types else 0)
+            facts.kinds[name] = kind or (types[name].elem_type if name in types else 0)
             merged = _merged(axes, _axes(types[name], named=False) if name in types else None)
             if merged is not None:
-                known.axes[name] = merged
-        for rules, facts in ((_AXES_RULES, known.axes), (_NUMBERS_RULES, known.numbers)):
-            if node.op_type in rules and (values := rules[node.op_type](node, known)):
-                facts[node.output[0]] = values
-    return known
+                facts.axes[name] = merged
+        for rules, results in ((_AXES_RULES, facts.axes), (_NUMBERS_RULES, facts.numbers)):
+            if node.op_type in rules and (values := rules[node.op_type](node, facts)):
+                results[node.output[0]] = values
+    return facts
 
 
-def _call_output(node: onnx.NodeProto, known: KnownTensors, spread: Spread) -> tuple[int, Axes | None]:
+def _call_output(node: onnx.NodeProto, facts: TensorFacts, spread: Spread) -> tuple[int, Axes | None]:
     """Return the type and the axes of the output of an attention call."""
     queries, values = node.input[spread.queries], node.input[spread.values]
-    first, (*_, last) = known.axes.get(queries), known.axes.get(values) or (None,)
+    first, (*_, last) = facts.axes.get(queries), facts.axes.get(values) or (None,)
     size = last * spread.times if isinstance(last, int) else last if spread.times == 1 else None
-    return known.kinds.get(queries, 0), None if first is None else (*first[:-1], size)
+    return facts.kinds.get(queries, 0), None if first is None else (*first[:-1], size)
 
 
-def _infer(node: onnx.NodeProto, known: KnownTensors, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
+def _infer(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
     """Yield the type and the axes of each output, as onnx infers them from the inputs."""
     version = next((opset.version for opset in opsets if opset.domain == node.domain), None)
     outputs: Mapping[str, onnx.TypeProto] = {}
     is_inferable = version is not None and onnx.defs.has(node.op_type, version, node.domain) and not [*graphs_in(node)]
-    if is_inferable and all(known.kinds.get(name) for name in node.input if name):
+    if is_inferable and all(facts.kinds.get(name) for name in node.input if name):
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         names = [name for name in node.input if name]
-        types = {name: helper.make_tensor_type_proto(known.kinds[name], known.axes.get(name)) for name in names}
-        data = {name: known.constants[name] for name in names if name in known.constants}
+        types = {name: helper.make_tensor_type_proto(facts.kinds[name], facts.axes.get(name)) for name in names}
+        data = {name: facts.constants[name] for name in names if name in facts.constants}
         with contextlib.suppress(*_ERRORS):
             outputs = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, list(opsets))
     for name in node.output:
@@ -145,8 +142,8 @@ def _merged(one: Axes | None, other: Axes | None) -> Axes | None:
 # --------------------------------------------------------------------------- rules that onnx lacks
 
 
-def _reshape_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    target, before = known.numbers.get(node.input[1]), known.axes.get(node.input[0]) or ()
+def _reshape_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0]) or ()
     if target is None or node.attribute:
         return None
     sizes = tuple(before[axis] if size == 0 and axis < len(before) else size for axis, size in enumerate(target))
@@ -172,16 +169,16 @@ def _quotient(sizes: Axes, others: Sequence[Axis]) -> Axis:
     return names[0] if len(names) == 1 and number == 1 else None
 
 
-def has_step_one(node: onnx.NodeProto, known: KnownTensors) -> bool:
+def has_step_one(node: onnx.NodeProto, facts: TensorFacts) -> bool:
     """Return whether a slice takes consecutive elements in their order."""
-    return len(node.input) < 5 or {*known.numbers.get(node.input[4], ())} == {1}
+    return len(node.input) < 5 or {*facts.numbers.get(node.input[4], ())} == {1}
 
 
-def _slice_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
+def _slice_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     """Return the axes of a slice: those of its input where it starts at 0 and ends at or behind the size."""
-    before, after = (known.axes.get(name) for name in (node.input[0], node.output[0]))
-    starts, ends, axes = (known.numbers.get(name, ()) for name in (*node.input[1:4], "")[:3])
-    if before is None or after is None or not has_step_one(node, known) or not len(starts) == len(ends) == len(axes):
+    before, after = (facts.axes.get(name) for name in (node.input[0], node.output[0]))
+    starts, ends, axes = (facts.numbers.get(name, ()) for name in (*node.input[1:4], "")[:3])
+    if before is None or after is None or not has_step_one(node, facts) or not len(starts) == len(ends) == len(axes):
         return None
     sizes = [size if axis in axes else before[axis] for axis, size in enumerate(after)]
     for start, end, axis in zip(starts, ends, axes, strict=True):
@@ -193,8 +190,8 @@ def _slice_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
     return tuple(sizes)
 
 
-def _expand_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    target, before = known.numbers.get(node.input[1]), known.axes.get(node.input[0])
+def _expand_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
     if target is None or before is None:
         return None
     rank = max(len(target), len(before))
@@ -205,18 +202,18 @@ def _expand_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
     )
 
 
-def _filled_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    return known.numbers.get(node.input[0])
+def _filled_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    return facts.numbers.get(node.input[0])
 
 
-def _range_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    start, limit, step = (known.numbers.get(name) for name in node.input)
+def _range_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    start, limit, step = (facts.numbers.get(name) for name in node.input)
     is_length = limit is not None and (isinstance(limit[0], str) or (isinstance(limit[0], int) and limit[0] >= 0))
     return limit if is_length and (start, step) == ((0,), (1,)) else None
 
 
-def _tile_axes(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    times, before = known.numbers.get(node.input[1]), known.axes.get(node.input[0])
+def _tile_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    times, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
     if times is None or before is None:
         return None
     return tuple(
@@ -231,40 +228,40 @@ _AXES_RULES = {
 }  # fmt: skip
 
 
-def _shape_numbers(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    axes = known.axes.get(node.input[0])
-    ends = {each.name: each.i for each in node.attribute}
+def _shape_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    axes = facts.axes.get(node.input[0])
+    ends = {attribute.name: attribute.i for attribute in node.attribute}
     return None if axes is None else axes[ends.get("start") : ends.get("end")]
 
 
-def _same_numbers(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    return known.numbers.get(node.input[0]) if known.kinds.get(node.output[0]) in EXACT else None
+def _same_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    return facts.numbers.get(node.input[0]) if facts.kinds.get(node.output[0]) in EXACT else None
 
 
-def _one_number(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    numbers, axes = known.numbers.get(node.input[0]), known.axes.get(node.output[0])
+def _one_number(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    numbers, axes = facts.numbers.get(node.input[0]), facts.axes.get(node.output[0])
     return numbers if numbers and axes is not None and len(axes) < 2 else None
 
 
-def _concat_numbers(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    parts = [known.numbers.get(name) or known.unknown_numbers(name) for name in node.input]
+def _concat_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    parts = [facts.numbers.get(name) or facts.unknown_numbers(name) for name in node.input]
     return None if None in parts else tuple(number for part in parts for number in part or ())
 
 
-def _slice_numbers(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    numbers = known.numbers.get(node.input[0])
-    ends = [known.constants.get(name) for name in node.input[1:]]
-    if numbers is None or None in ends or known.axes.get(node.input[0]) == ():
+def _slice_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    numbers = facts.numbers.get(node.input[0])
+    ends = [facts.constants.get(name) for name in node.input[1:]]
+    if numbers is None or None in ends or facts.axes.get(node.input[0]) == ():
         return None
-    start, end, *rest = (numpy_helper.to_array(each).item() for each in ends)
+    start, end, *rest = (numpy_helper.to_array(end).item() for end in ends)
     return numbers[slice(start, end, *rest[1:])]
 
 
-def _gather_numbers(node: onnx.NodeProto, known: KnownTensors) -> Axes | None:
-    numbers, places = known.numbers.get(node.input[0]), known.constants.get(node.input[1])
-    if numbers is None or places is None:
+def _gather_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    numbers, indices = facts.numbers.get(node.input[0]), facts.constants.get(node.input[1])
+    if numbers is None or indices is None:
         return None
-    return tuple(numbers[place] for place in numpy_helper.to_array(places).reshape(-1).tolist())
+    return tuple(numbers[index] for index in numpy_helper.to_array(indices).reshape(-1).tolist())
 
 
 _NUMBERS_RULES = {

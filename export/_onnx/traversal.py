@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs among the attributes of a node: bodies and branches."""
-    for each in node.attribute:
-        if each.HasField("g"):
-            yield each.g
-        yield from each.graphs
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -20,7 +20,7 @@ def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.Node
     eye = onnx.NodeProto()
     eye.CopyFrom(node)
     eye.output[:] = [f"{node.output[0]}_float"]
-    next(each for each in eye.attribute if each.name == "dtype").i = TensorProto.FLOAT
+    next(entry for entry in eye.attribute if entry.name == "dtype").i = TensorProto.FLOAT
     return [eye, helper.make_node("Cast", eye.output, node.output, f"{node.name}_cast", to=TensorProto.BOOL)]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-import numpy as np
 import onnx
 from onnx import helper
 
@@ -64,10 +63,8 @@ class _Loop:
         return self._counts_steps(number) and self._is_count(end)
 
     def _is_count(self, name: str) -> bool:
-        if name == self._count:
-            return True
-        count, other = self._around.constant(self._count), self._within.constant(name)
-        return count is not None and other is not None and np.array_equal(count.reshape(-1), other.reshape(-1))
+        count = self._around.number(self._count)
+        return name == self._count or (count is not None and count == self._within.number(name))
 
     def _counts_steps(self, name: str) -> bool:
         """Return whether a tensor of the body is the number of the step, counted from 0, or of the next step."""

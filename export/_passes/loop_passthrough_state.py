@@ -35,7 +35,7 @@ def _remove_from_loop(graph: onnx.GraphProto, loop: onnx.NodeProto) -> bool:
             after = sources[after]
         if after != inside:
             continue
-        if any(value.name == inside for place, value in enumerate(body.output, 1) if place != index):
+        if any(value.name == inside for number, value in enumerate(body.output, 1) if number != index):
             # another state takes the value in the next step, and outputs of a body must be computed in the body
             body.node.append(helper.make_node("Identity", [outside], [inside], name=f"{inside}/outside"))
         result = loop.output[index - 2]

@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 def run_passes(traced: Traced, passes: Sequence[Pass]) -> bool:
     """Run passes in their order, in place, and return whether any of them changed anything."""
-    changes = [_run(traced, each) for each in passes]
+    changes = [_run(traced, function) for function in passes]
     return any(changes)
 
 

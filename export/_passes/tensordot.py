@@ -47,9 +47,7 @@ def _is_shape(shape: np.ndarray | None, x: Sizes, units: int | None) -> bool:
     # with an unknown last axis of x, some of it may have moved to another axis
     if shape is None or x[-1] is None or shape.size != len(x) or shape[-1] != units:
         return False
-    leading = shape[:-1]
-    left = [size for number, size in zip(leading.tolist(), x[:-1], strict=True) if number != size]
-    return not left or (len(left) == 1 and (leading == -1).sum() == 1)
+    return [number for number, size in zip(shape[:-1].tolist(), x, strict=False) if number != size] in ([], [-1])
 
 
 def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:

@@ -25,7 +25,7 @@ from keras_attn._types import Heads, Pairs
 
 from .._onnx.graph_edits import drop_unread, refill
 from .._onnx.graph_index import Nodes, Sizes, attribute, inferred, views
-from .._onnx.symbolic_shapes import Axes, infer_known
+from .._onnx.symbolic_shapes import Axes, infer_facts
 from .._onnx.traced_model import DOMAIN, Traced
 from .._onnx.traversal import names_used
 from .attention_calls import Call
@@ -79,7 +79,7 @@ def with_written_attention(traced: Traced, first: int, inputs: Mapping[str, Axes
         found = {node.output[0]: each for node in nodes.graph.node if (each := _written(node, nodes, reads))}
         if not found:
             continue
-        axes = axes or infer_known(traced.model, inputs).axes
+        axes = axes or infer_facts(traced.model, inputs).axes
         rows = []
         for node in nodes.graph.node:
             if (each := found.get(node.output[0] if node.output else "")) is None:

@@ -81,10 +81,10 @@ def _make_condition(nodes: Any, case: Any, number: int, then: str, other: str, i
 def known_conditions_resolved(graph: tf.compat.v1.GraphDef, optimized: Callable[[Any], Any]) -> Any:
     """Replace each `If` with a known condition by a call of its branch, and repeat after each inlining."""
     is_resolved = False
-    while known := _known_inputs(graph, *_CALL):
+    while values := _known_inputs(graph, *_CALL):
         is_resolved = True
-        for node in [node for node in graph.node if node.name in known]:
-            branch = node.attr["then_branch" if known[node.name].all() else "else_branch"].func
+        for node in [node for node in graph.node if node.name in values]:
+            branch = node.attr["then_branch" if values[node.name].all() else "else_branch"].func
             node.op = _CALL[node.op]
             del node.input[0]
             node.attr["f"].func.CopyFrom(branch)
@@ -98,10 +98,10 @@ def known_conditions_resolved(graph: tf.compat.v1.GraphDef, optimized: Callable[
 
 def _make_axes_constant(graph: tf.compat.v1.GraphDef) -> None:
     """Replace axes that are computed from known values by constants, which tf2onnx requires."""
-    known = _known_inputs(graph, "ConcatV2", "GatherV2")
-    for node in [node for node in graph.node if node.name in known]:
+    values = _known_inputs(graph, "ConcatV2", "GatherV2")
+    for node in [node for node in graph.node if node.name in values]:
         axis = graph.node.add(name=f"{node.name}/known_axis", op="Const")
-        value = tf.make_tensor_proto(known[node.name])
+        value = tf.make_tensor_proto(values[node.name])
         axis.attr["value"].tensor.CopyFrom(value)
         axis.attr["dtype"].type = value.dtype
         last = sum(not name.startswith("^") for name in node.input) - 1

@@ -93,7 +93,7 @@ def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]
 
 def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
     """Return tf2onnx's handlers for the remaining calls: one node for each, with all inputs and outputs."""
-    functions = {each.signature.name: each for each in graph.library.function if _op_of(each) is not None}
+    functions = {f.signature.name: f for f in graph.library.function if _op_of(f) is not None}
     by_op = {call.op: call for call in calls}
 
     def one_node(context: Any, node: Any, name: str, arguments: Any) -> None:

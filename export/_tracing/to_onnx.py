@@ -123,8 +123,8 @@ def _shape(shape: tf.TensorShape, output: str, model: onnx.ModelProto) -> tuple[
     """Return the static shape of an output; where TensorFlow knows no rank, what the model says of it."""
     if shape.rank is not None:
         return tuple(shape)
-    (found,) = (each for each in model.graph.output if each.name == output)
-    return tuple(axis.dim_value or None for axis in found.type.tensor_type.shape.dim)
+    (value,) = (value for value in model.graph.output if value.name == output)
+    return tuple(axis.dim_value or None for axis in value.type.tensor_type.shape.dim)
 
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:
