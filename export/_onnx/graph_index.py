@@ -16,17 +16,12 @@ Sizes = tuple[int | None, ...]
 
 
 class Nodes:
-    """An index of the graph of a model, or of a body or branch, which sees the graphs around it.
-
-    Attributes:
-        graph: The graph.
-        added: Constants that rewrites add to the graph, by name.
-    """
+    """An index of the graph of a model, or of a body or branch, which sees the graphs around it."""
 
     def __init__(self, graph: onnx.GraphProto, outer: Nodes | None, values: Sequence[onnx.ValueInfoProto] = ()) -> None:
         """Index a graph within another one, with the known types and shapes of its tensors."""
         self.graph, self._outer = graph, outer
-        self.added: dict[str, np.ndarray] = {}
+        self.added: dict[str, np.ndarray] = {}  # constants that rewrites add to the graph
         self._makers = {name: node for node in graph.node for name in node.output}
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._kinds: dict[str, int] = {value.name: value.type.tensor_type.elem_type for value in values}

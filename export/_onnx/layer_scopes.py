@@ -32,12 +32,8 @@ def layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights: Colle
     """Return the scope of the layer of each node, None for nodes between several layers.
 
     A node without a name in a layer is in the layer that computes all its inputs, or else in the layer of all readers
-    of its outputs. A node with weights of its own is not in the layer that computes its input.
-
-    Args:
-        graph: The graph, its nodes sorted.
-        layers: Names of layers, after which scopes are named.
-        weights: Names of weights that are not constants of the graph.
+    of its outputs. A node with its own weights is not in the layer that computes its input. The nodes are sorted, and
+    `weights` are names of weights outside the graph.
     """
     matrices = {*weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
     scopes = [_named_scope((*_merged_kernels(node), node.name, *node.output), layers) for node in graph.node]
@@ -64,11 +60,7 @@ def node_layers(nodes: Sequence[onnx.NodeProto], weights: Collection[str]) -> li
 
     Names are `model_1/encoder_1/dense_1/Tensordot/MatMul`: Keras opens the scope of a layer once to build the layer
     and once to call it, so that the scopes of nodes are numbered. If the name of a node has no scopes, its output or
-    weight may have some.
-
-    Args:
-        nodes: The nodes of a graph.
-        weights: Names of matrices and kernels; large ones are named as in Keras: `encoder/dense/kernel`.
+    weight may have some; large weights are named as in Keras: `encoder/dense/kernel`.
     """
     operators = {name.partition(":")[0] for node in nodes for name in (node.name, *node.output)}
     paths = [
@@ -119,12 +111,7 @@ def _layer_of_weights(
 
 
 def _scopes(name: str, operators: Collection[str]) -> tuple[str, ...]:
-    """Return the scopes of layers with which a name begins.
-
-    Args:
-        name: The name of a node, output or weight.
-        operators: Names of operators, which are scopes of their inner nodes.
-    """
+    """Return the scopes of layers with which a name begins; names of operators are scopes of their inner nodes."""
     scopes: list[str] = []
     prefix = ""
     for part in name.split("/")[:-1]:

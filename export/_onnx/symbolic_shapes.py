@@ -38,19 +38,12 @@ class Spread(NamedTuple):
 
 @dataclass
 class TensorFacts:
-    """Known facts about tensors, by name.
-
-    Attributes:
-        kinds: Element types.
-        axes: Shapes.
-        numbers: The content of short vectors and of scalars, with the names of sizes among the numbers.
-        constants: Those of these tensors that are constant integers.
-    """
+    """Known facts about tensors, by name: types, shapes, and the content of scalars and short vectors."""
 
     kinds: dict[str, int] = field(default_factory=dict)
     axes: dict[str, Axes] = field(default_factory=dict)
-    numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
-    constants: dict[str, TensorProto] = field(default_factory=dict)
+    numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)  # with the names of sizes among the numbers
+    constants: dict[str, TensorProto] = field(default_factory=dict)  # integers
 
     def unknown_numbers(self, name: str) -> Axes | None:
         """Return one unknown number for each number of a vector, or None unless the length is known."""

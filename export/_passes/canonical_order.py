@@ -15,10 +15,7 @@ from .._onnx.traversal import graphs_in, names_read
 
 
 def sort_nodes(traced: Traced) -> bool:
-    """Sort nodes, as a pass, depth first from the outputs of the graph, and initializers by their first readers.
-
-    Nodes and initializers that no output depends on go.
-    """
+    """Sort nodes, as a pass, depth first from the outputs, and initializers by their readers, and drop the others."""
     return _sort_graph(traced.model.graph)
 
 

@@ -38,16 +38,10 @@ def finish(
 ) -> Traced:
     """Return a traced model at `opset`, its inputs and outputs in order, with every dynamic axis named.
 
-    Args:
-        traced: The model; it stays as it is.
-        inputs: Shape of every input, dynamic axes by name.
-        outputs: Shape of every output, dynamic axes by name.
-        opset: 18 or higher.
-        functions: The functions that the graph calls, at `opset`.
-        inlined: Names of functions that replace their calls.
+    The graph calls `functions`, which are at `opset`; those with a name in `inlined` replace their calls.
 
     Raises:
-        UnsupportedModelError: onnx has no conversion to `opset` for an op of the model.
+        UnsupportedModelError: If onnx has no conversion to `opset` for an op of the model.
     """
     model = deepcopy(traced.model)  # a model may be finished several times, in different forms
     if opset > TRACED_OPSET:

@@ -27,14 +27,17 @@ def remove_conditions(traced: Traced) -> bool:
 
 
 def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
+    """Replace the condition that a body returns by the one that it gets, and return whether this is possible."""
     (body,) = graphs_in(node)
     loop = _Loop(node, body, nodes)
-    is_removable = bool(node.input[0]) and all(map(loop.is_before_the_last, loop.conditions()))
-    if is_removable:
-        _pass_condition_on(body)
-    else:
+    if not node.input[0] or not all(map(loop.is_before_the_last, loop.conditions())):
         _LOG.debug("Condition of loop %s stays: it is not a comparison of the step with a trip count", node.name)
-    return is_removable
+        return False
+    condition = body.output[0].name
+    for inner in body.node:
+        inner.output[:] = [f"{name}/not_asked" if name == condition else name for name in inner.output]
+    body.node.append(helper.make_node("Identity", [body.input[1].name], [condition], name=f"{condition}/given"))
+    return True
 
 
 class _Loop:
@@ -79,11 +82,3 @@ class _Loop:
                     for counter, step in self._within.both_orders(self._within.maker(after, "Add"))
                 )
         return False
-
-
-def _pass_condition_on(body: onnx.GraphProto) -> None:
-    """Replace the condition that a body returns by the one that it gets."""
-    name = body.output[0].name
-    for node in body.node:
-        node.output[:] = [f"{output}/not_asked" if output == name else output for output in node.output]
-    body.node.append(helper.make_node("Identity", [body.input[1].name], [name], name=f"{name}/given"))

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 
 import onnx
 
 from .._onnx.layer_scopes import layer_scopes
-from .._onnx.traced_model import Traced
+from .._onnx.traced_model import Traced, Weights
 from .._onnx.traversal import all_graphs, graphs_in
 
 _COUNTED = re.compile(r"(__\d+)+(?=(:\d+)?(/[a-z_]+)?$)")
@@ -28,17 +28,15 @@ _OF_OUTPUT = "_graph_outputs_Identity"
 
 
 def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str] = ()) -> bool:
-    """Rename nodes, values and weights, as a pass, in bodies too; inputs and outputs keep their names.
+    """Rename sorted nodes, values and weights, as a pass, in bodies too; inputs and outputs keep their names.
 
-    Args:
-        traced: The model, its nodes sorted.
-        layers: Names of layers, after which scopes are named.
-        functions: Names of TensorFlow's functions, with which names begin.
+    Scopes are named after `layers`, and prefixes of names after `functions` of TensorFlow.
     """
     graph = traced.model.graph
     nodes_before = [node.name for inner in all_graphs(graph) for node in inner.node]
-    _make_unique(graph, {}, UniqueNames())
-    names = _Renaming(graph, layers, traced.weights, functions).new_names(graph)
+    unique = UniqueNames()
+    _make_unique(graph, {}, unique)
+    names = _Renaming(graph, layers, traced.weights, functions, unique.taken).new_names(graph)
     for inner in all_graphs(graph):
         for value in (*inner.input, *inner.output, *inner.initializer, *inner.value_info):
             value.name = names.get(value.name, value.name)
@@ -53,14 +51,14 @@ class UniqueNames:
     """Names that are taken."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = {*taken}
+        self.taken = {*taken}
 
     def take(self, name: str, repeated: str = "") -> str:
         """Take a name, with a number if it is taken, and return it; a repeated name may have another stem."""
-        stem = repeated if repeated and name in self._taken else name
-        candidates = (f"{stem}_{number}" if number > 1 else stem for number in itertools.count(1))
-        free = next(candidate for candidate in candidates if candidate not in self._taken)
-        self._taken.add(free)
+        stem = repeated if repeated and name in self.taken else name
+        candidates = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
+        free = next(candidate for candidate in candidates if candidate not in self.taken)
+        self.taken.add(free)
         return free
 
 
@@ -68,14 +66,19 @@ class _Renaming:
     """The new names of a graph with unique names."""
 
     def __init__(
-        self, graph: onnx.GraphProto, layers: Collection[str], weights: Collection[str], functions: Iterable[str]
+        self,
+        graph: onnx.GraphProto,
+        layers: Collection[str],
+        weights: Weights,
+        functions: Iterable[str],
+        names: set[str],
     ) -> None:
         self._layers = layers
         self._weights = weights
         self._prefixes = tuple(f"{name}_" for name in (*functions, _CONDITION))
         self._fixed = {value.name for value in (*graph.input, *graph.output) if value.name not in weights}
         self._constants = {*weights, *(tensor.name for inner in all_graphs(graph) for tensor in inner.initializer)}
-        self._values = UniqueNames(name for name in _value_names(graph) if self._is_fixed(name))
+        self._values = UniqueNames(filter(self._is_fixed, names))
         self._nodes = UniqueNames()
         self._new: dict[str, str] = {}
 
@@ -141,13 +144,6 @@ def _argument(op_type: str, domain: str, index: int) -> str:
     except onnx.defs.SchemaError:
         inputs = []
     return str(inputs[min(index, len(inputs) - 1)].name) if inputs else f"input_{index}"
-
-
-def _value_names(graph: onnx.GraphProto) -> Iterator[str]:
-    for inner in all_graphs(graph):
-        yield from (value.name for value in (*inner.input, *inner.output, *inner.initializer))
-        for node in inner.node:
-            yield from node.output
 
 
 def _make_unique(graph: onnx.GraphProto, outer_names: Mapping[str, str], unique: UniqueNames) -> None:

@@ -40,13 +40,9 @@ def _check(match: Match, nodes: Nodes) -> str:
         return "the exponent is not 2"
     if epsilon is None or epsilon.size != 1 or (MEAN_SQUARE in match and epsilon.ndim):
         return "epsilon is not one constant number"
-    if not all(nodes.is_along_last_axis(name, match["x"]) for name in _vectors(match)):
+    if not all(nodes.is_along_last_axis(match[name], match["x"]) for name in ("gamma", "beta") if name in match):
         return "gamma or beta is not a constant vector along the last axis"
     return ""
-
-
-def _vectors(match: Match) -> list[str]:
-    return [match[name] for name in ("gamma", "beta") if name in match]
 
 
 def _layer(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
@@ -55,7 +51,7 @@ def _layer(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodePr
     Releases of onnxruntime before 1.27 compute the variance as the mean of squares minus the square of the mean, which
     cancels if the mean is large.
     """
-    inputs = [match[CENTERED], *map(nodes.as_vector, _vectors(match))]
+    inputs = [match[CENTERED], *(nodes.as_vector(match[name]) for name in ("gamma", "beta") if name in match)]
     options = {"axis": -1, "epsilon": nodes.number(match["epsilon"])}
     return [helper.make_node("LayerNormalization", inputs, node.output, name=node.name, **options)]
 

@@ -32,33 +32,23 @@ Match = dict[str | Op, str]  # names of tensors: by variable, and the outputs of
 
 
 class Rule(NamedTuple):
-    """A rewrite rule.
-
-    Attributes:
-        name: The name in log messages.
-        pattern: A pattern for the output of the last node.
-        check: Returns the reason why a match must stay, or an empty string.
-        rewrite: Returns the nodes that replace the last node, the first output of which they compute.
-    """
+    """A rewrite rule; `name` is for log messages."""
 
     name: str
-    pattern: Pattern
-    check: Callable[[Match, Nodes], str]
-    rewrite: Callable[[onnx.NodeProto, Match, Nodes], list[onnx.NodeProto]]
+    pattern: Pattern  # for the output of the last node
+    check: Callable[[Match, Nodes], str]  # returns the reason why a match must stay, or an empty string
+    rewrite: Callable[
+        [onnx.NodeProto, Match, Nodes], list[onnx.NodeProto]
+    ]  # returns the nodes instead of the last node
 
 
 class Matcher:
-    """Search for matches in a graph.
-
-    Attributes:
-        num_matched: Number of operators in the largest match that failed.
-        reason: The reason why this match failed.
-    """
+    """Search for matches in a graph."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self.num_matched = 0
-        self.reason = ""
+        self.num_matched = 0  # number of operators in the largest match that failed
+        self.reason = ""  # why this match failed
 
     def matches(self, pattern: Pattern, name: str, match: Match) -> list[Match]:
         """Return the matches of a pattern at a tensor that extend another match."""

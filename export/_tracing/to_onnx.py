@@ -37,15 +37,12 @@ PASSES: tuple[Pass, ...] = (remove_passthrough_state, remove_conditions, fold_bo
 def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
     """Return the ONNX model (opset 18) of a concrete function.
 
-    Args:
-        function: Takes tensors by name and returns a dict; these are the names in ONNX.
-        layers: Names of the model's layers, for messages.
-        calls: Attention calls that were traced as named functions. Each becomes a node of the domain `alt.keras_attn`,
-            without a body.
+    The function takes tensors by name and returns a dict; these are the names in ONNX. Attention calls that were traced
+    as named functions become nodes of the domain `alt.keras_attn`, without a body.
 
     Raises:
-        UnsupportedModelError: An op has no mapping to ONNX; the message names it and the layer it comes from.
-        ExportError: A named function did not come through as one node with all its inputs.
+        UnsupportedModelError: If an op has no mapping to ONNX; the message names it and the layer it comes from.
+        ExportError: If a named function did not come through as one node with all its inputs.
     """
     _refuse_outputs(function)
     _refuse_state(function, layers)
