@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from .._errors import BundleError, ExportError
+from .._format.manifest import SERVING_SIGNATURE
 from .._format.names import Arrays, first_line
 from .._private_api.tensorflow_internals import with_constants
-
-ENDPOINT = "serving_default"
 
 
 class SavedGraph:
@@ -28,7 +27,7 @@ class SavedGraph:
         """Load a SavedModel, or raise a `BundleError`; the names of the model and of layers are in name scopes."""
         try:
             self._loaded = tf.saved_model.load(str(folder))  # must outlive freezing, which reads its variables
-            function = self._loaded.signatures[ENDPOINT]
+            function = self._loaded.signatures[SERVING_SIGNATURE]
         except Exception as error:  # missing, not a SavedModel, or operators that this TensorFlow lacks
             raise BundleError(f"TensorFlow cannot load {folder}: {first_line(error)}") from error
         frozen = with_constants(function)

@@ -11,6 +11,8 @@ from .dtypes import DTYPES
 from .files import read_manifest_file
 from .names import CASES, MANIFEST, MODEL, SCHEMA_VERSION, BundleError
 
+SERVING_SIGNATURE = "serving_default"  # the signature of a SavedModel, by TensorFlow's default name
+
 
 @dataclass(frozen=True)
 class Spec:

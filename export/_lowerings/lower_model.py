@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 from .._lowering_names import ADAPTIVE, FOR_CPU, IN_BLOCKS, PORTABLE
+from .._onnx.layer_scopes import layer_path
 from .._onnx.symbolic_shapes import Axes, Spread
 from .._onnxruntime_releases import FUSED_OPSET, runs_here
 from .._options import Options
-from .._passes.rewrite_rules import OF_ONNXRUNTIME, simplify
-from .._passes.shape_folding import with_known_sizes
+from .._passes.passes import Pass, run_passes
+from .._passes.rewrite_rules import ONNXRUNTIME_RULES, apply_rules
+from .._passes.shape_folding import fold_shapes
 from .._tracing.attention_calls import Call
 from .._tracing.attention_pattern import with_written_attention
 from .._tracing.trace_attention import AttentionLayer, TracedAttention
@@ -66,7 +69,7 @@ def _lowered(model: TracedAttention, options: Options) -> Lowered:
 
 def _owner(call: Call, layers: Sequence[AttentionLayer]) -> int:
     """Return the identity of the innermost layer around hand-written attention, or of the call if there is none."""
-    path = "/".join(re.sub(r"_\d+$", "", name) for name in call.layer.split("/"))  # without TensorFlow's numbers
+    path = layer_path(*call.layer.split("/"))
     around = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]
     return max(around, key=lambda layer: len(layer.path)).owner if around else id(call)
 
@@ -82,10 +85,12 @@ def _sized(lowered: Lowered, inputs: Mapping[str, Axes], *, rotates: bool) -> Lo
     for call in lowered.lowerings:
         order = [*call.shapes]
         spread[call.op] = Spread(order.index("queries"), order.index("values"), heads_per_key(call))
-    model = with_known_sizes(lowered.traced.model, inputs, spread)
+    passes: list[Pass] = [partial(fold_shapes, inputs=inputs, spread=spread)]
     if rotates and not {*lowered.lowerings.values()}.isdisjoint((ADAPTIVE, FUSED)):  # which need as new a runtime
-        simplify(model, OF_ONNXRUNTIME, lowered.traced.weights)
-    return replace(lowered, traced=replace(lowered.traced, model=model))
+        passes.append(partial(apply_rules, rules=ONNXRUNTIME_RULES))
+    traced = replace(lowered.traced, model=deepcopy(lowered.traced.model))
+    run_passes(traced, passes)
+    return replace(lowered, traced=traced)
 
 
 def _takes_operator(options: Options) -> bool:

@@ -17,35 +17,35 @@ _PAGE = 4096  # onnxruntime maps weights from the file when they start at a page
 
 
 def fit_in_one_file(size: int) -> bool:
-    """Tell whether weights of so many bytes are held in the file of the graph."""
+    """Return whether weights of a number of bytes are stored in the file of the graph."""
     return size <= LIMIT
 
 
 def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a model with these weights as initializers, those beyond 2 GiB with their content in a second file."""
-    whole = deepcopy(model)
+    """Return a model with weights as initializers, the content of which is in a second file if it exceeds 2 GiB."""
+    complete = deepcopy(model)
     if fit_in_one_file(_all_bytes(weights)):
-        whole.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
-        return whole
+        complete.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+        return complete
     for name, array, offset in _layout(weights):
         kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         tensor = onnx.TensorProto(name=name, data_type=kind, dims=array.shape, data_location=onnx.TensorProto.EXTERNAL)
         for key, value in (("location", DATA), ("offset", offset), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
-        whole.graph.initializer.append(tensor)
-    return whole
+        complete.graph.initializer.append(tensor)
+    return complete
 
 
 def take_out(graph: onnx.GraphProto, folder: Path) -> Weights:
-    """Remove the initializers whose content lies in a second file, and return that content, which stays on the disk."""
+    """Remove the initializers with external data, and return the data as arrays that are mapped from the file."""
     weights: dict[str, np.ndarray] = {}
     for index in reversed(range(len(graph.initializer))):
         tensor = graph.initializer[index]
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            where = {each.key: each.value for each in tensor.external_data}
+            entries = {entry.key: entry.value for entry in tensor.external_data}
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            offset, shape = int(where.get("offset", 0)), tuple(tensor.dims)
-            weights[tensor.name] = np.memmap(folder / where["location"], dtype, "r", offset, shape)
+            offset = int(entries.get("offset", 0))
+            weights[tensor.name] = np.memmap(folder / entries["location"], dtype, "r", offset, tuple(tensor.dims))
             del graph.initializer[index]
     return weights
 

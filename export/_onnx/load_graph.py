@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def load_graph(file: Path) -> onnx.ModelProto:
-    """Read a file without the weights that lie in files of their own.
+    """Read a file without its external data.
 
     Raises:
-        BundleError: onnx cannot read it.
-        ExportError: onnx is not installed.
+        BundleError: If onnx cannot read the file.
+        ExportError: If onnx is not installed.
     """
     with needing("runtime", "Reading the graph of an ONNX file"):
         import onnx
@@ -32,12 +32,9 @@ def load_graph(file: Path) -> onnx.ModelProto:
 
 
 def write_beside_weights(model: onnx.ModelProto, folder: Path, scratch: Path) -> Path:
-    """Write a changed model into another folder, with the weights that lie in files of their own, and return the file.
+    """Write a model from one folder into another, with its external data, and return the file.
 
-    Args:
-        model: The model.
-        folder: Where its weights lie.
-        scratch: Where to write, under the name that it has in a bundle; it must outlive the sessions of the file.
+    The scratch folder must outlive the sessions of the file.
     """
     file = scratch / MODEL
     file.write_bytes(model.SerializeToString())

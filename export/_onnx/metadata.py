@@ -17,16 +17,12 @@ from .traversal import all_nodes
 
 
 def write_producer(model: onnx.ModelProto, name: str, precision: str, version: str) -> None:
-    """Write producer, model name and precision into a finished model, in place.
-
-    Args:
-        model: The file.
-        name: That of the Keras model.
-        precision: That of the file.
-        version: That of this package.
-    """
-    model.producer_name, model.producer_version, model.domain = "keras-attn", version, DOMAIN
-    model.graph.name, model.doc_string = name, ""
+    """Write this package and its version, the name of the Keras model and the precision into a model, in place."""
+    model.producer_name = "keras-attn"
+    model.producer_version = version
+    model.domain = DOMAIN
+    model.doc_string = ""
+    model.graph.name = name
     used = {"", *(node.domain for holder in (model.graph, *model.functions) for node in all_nodes(holder))}
     keep(model.opset_import, lambda opset: opset.domain in used)  # a runtime may refuse one that it does not know
     about = {"model": name, "precision": precision, "bundle_schema": str(SCHEMA_VERSION)}
@@ -34,13 +30,9 @@ def write_producer(model: onnx.ModelProto, name: str, precision: str, version: s
 
 
 def write_bundle_metadata(folder: Path, manifest: Manifest) -> None:
-    """Write the meanings of inputs and outputs, and the hashes of cases and weights, into the file of a bundle.
+    """Write the meanings of inputs and outputs, and the hashes of cases and weights, into the ONNX file of a bundle.
 
-    Viewers and servers read it there, without the manifest. The hash of the file itself is in the manifest only.
-
-    Args:
-        folder: Folder of the bundle; its ONNX file is rewritten.
-        manifest: Manifest of the bundle.
+    Viewers and servers read the file without the manifest. The hash of the file itself is in the manifest only.
     """
     path = folder / MODEL
     model = onnx.load(str(path), load_external_data=False)

@@ -12,22 +12,16 @@ from .traced_model import Traced
 
 
 def read(path: Path) -> Traced:
-    """Return what was written, with the weights of the second file as arrays that are read when they are used."""
+    """Return the model in a file, with the weights of the second file as arrays that are read when they are used."""
     model = onnx.load(str(path), load_external_data=False)
-    weights = take_out(model.graph, path.parent)
-    return Traced(model, weights=weights)
+    return Traced(model, weights=take_out(model.graph, path.parent))
 
 
 def write(traced: Traced, path: Path, *, check: bool = True) -> None:
-    """Write the file with its weights, a second file beside it if they pass 2 GiB, and check both in full.
-
-    Args:
-        traced: What to write.
-        path: The file.
-        check: Whether to check.
+    """Write a model and its weights, weights beyond 2 GiB to a second file, and check both files in full.
 
     Raises:
-        ExportError: onnx's checker finds the file invalid.
+        ExportError: If onnx's checker finds the file invalid.
     """
     path.write_bytes(with_weights(traced.model, traced.weights).SerializeToString())
     write_data(path.parent, traced.weights)

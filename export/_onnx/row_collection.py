@@ -22,13 +22,9 @@ Add = Callable[[onnx.GraphProto, Callable[[], str]], Rows]
 
 
 def with_rows(model: onnx.ModelProto, empty: np.ndarray, add: Add) -> onnx.ModelProto:
-    """Return a copy of a model whose only outputs are rows.
+    """Return a copy of a model whose only outputs are rows, with the dtype and width of an empty array.
 
-    Args:
-        model: The model.
-        empty: An array without rows, of their dtype and width.
-        add: Adds nodes that compute rows to a graph, but not to the graphs within; its second argument returns new
-            names.
+    `add` adds nodes that compute rows to a graph, without its subgraphs; its second argument returns new names.
     """
     numbers = itertools.count()
 

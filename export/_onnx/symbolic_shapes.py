@@ -1,7 +1,8 @@
-"""Infer symbolic shapes: propagate named input dims through a graph.
+"""Infer symbolic shapes: propagate named axes of the inputs through a graph.
 
-onnx infers what an operator makes of the axes of its inputs, names among them. What it does not see is what small
-vectors of whole numbers hold: sizes that were asked for, cut out, joined and cast, and what is then shaped by them.
+onnx infers the axes of outputs from those of inputs, names included, but not the content of small vectors of integers:
+sizes that are read from shapes, sliced, joined and cast, and the shapes of tensors that depend on such vectors. The
+tables at the end of this file have one rule for each operator that onnx lacks.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .traversal import graphs_in
 
-Axis = int | str | None  # a size, the name of one, or neither
+Axis = int | str | None  # a size, the name of a size, or unknown
 Axes = tuple[Axis, ...]
-WHOLE = (TensorProto.INT64, TensorProto.INT32)
-COUNTING = (*WHOLE, TensorProto.FLOAT, TensorProto.DOUBLE)  # what holds a size as it is
-ALL = 10**9  # tf2onnx's end of a slice that has none
-REFUSED = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, KeyError)
-MOST = 16  # numbers in what may be sizes
+INTEGERS = (TensorProto.INT64, TensorProto.INT32)
+EXACT = (*INTEGERS, TensorProto.FLOAT, TensorProto.DOUBLE)  # types that represent sizes exactly
+OPEN_END = 10**9  # tf2onnx's end of a slice up to the end of the axis
+_ERRORS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, KeyError)
+MAX_NUMBERS = 16  # longer constants are not shapes
 
 
 class Spread(NamedTuple):
-    """Of a call of attention: which input has the axes of the output but for the last, and which the last, so often."""
+    """The shape of an attention call's output: (*axes[:-1] of the input `queries`, `times` * last axis of `values`)."""
 
     queries: int
     values: int
@@ -36,98 +37,86 @@ class Spread(NamedTuple):
 
 
 @dataclass
-class Known:
-    """What is known of tensors, by name.
-
-    Attributes:
-        kinds: Their element types.
-        axes: Their axes.
-        numbers: What is in those of one axis or none, and few numbers: sizes among them have their names.
-        constants: Those of them that are constant whole numbers.
-    """
+class TensorFacts:
+    """Known facts about tensors, by name: types, shapes, and the content of scalars and short vectors."""
 
     kinds: dict[str, int] = field(default_factory=dict)
     axes: dict[str, Axes] = field(default_factory=dict)
-    numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
-    constants: dict[str, TensorProto] = field(default_factory=dict)
+    numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)  # with the names of sizes among the numbers
+    constants: dict[str, TensorProto] = field(default_factory=dict)  # integers
 
-    def axes_as_unknown(self, name: str) -> Axes | None:
-        """Return as many numbers that are not known as a vector has, or None where it is no vector of known length."""
+    def unknown_numbers(self, name: str) -> Axes | None:
+        """Return one unknown number for each number of a vector, or None unless the length is known."""
         axes = self.axes.get(name)
         return (None,) * axes[0] if axes is not None and len(axes) == 1 and isinstance(axes[0], int) else None
 
+    def read_initializer(self, tensor: TensorProto) -> None:
+        """Record the shape of an initializer, and its content if this may be a shape."""
+        self.kinds[tensor.name] = tensor.data_type
+        self.axes[tensor.name] = tuple(tensor.dims)
+        is_short = len(tensor.dims) < 2 and max(tensor.dims, default=1) <= MAX_NUMBERS
+        if is_short and tensor.data_type in (*INTEGERS, TensorProto.FLOAT):
+            self.numbers[tensor.name] = tuple(numpy_helper.to_array(tensor).reshape(-1).tolist())
+            if tensor.data_type in INTEGERS:
+                self.constants[tensor.name] = tensor
 
-def known_of(model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread] | None = None) -> Known:
-    """Return what is known of the tensors of the outermost graph, from its first node to its last.
 
-    Args:
-        model: The model.
-        inputs: The axes of its inputs, by name: those of one name have one size.
-        spread: What is known of nodes that are calls of attention, by op.
+def infer_facts(
+    model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread] | None = None
+) -> TensorFacts:
+    """Return the known facts about the tensors of the outermost graph.
+
+    Axes of the inputs with the same name have the same size; `spread` has the shapes of attention calls by operator.
     """
-    known, graph = Known(), model.graph
-    static = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input)}
-    for value in graph.input:
-        known.kinds[value.name] = value.type.tensor_type.elem_type
-        if (axes := inputs.get(value.name) or _axes(value.type.tensor_type, named=False)) is not None:
-            known.axes[value.name] = axes
-    for tensor in graph.initializer:
-        known.kinds[tensor.name], known.axes[tensor.name] = tensor.data_type, tuple(tensor.dims)
-        if (
-            tensor.data_type in (*WHOLE, TensorProto.FLOAT)
-            and len(tensor.dims) < 2
-            and max(tensor.dims, default=1) <= MOST
-        ):
-            known.numbers[tensor.name] = tuple(numpy_helper.to_array(tensor).reshape(-1).tolist())
-            if tensor.data_type in WHOLE:
-                known.constants[tensor.name] = tensor
-    for node in graph.node:
-        if spread and node.op_type in spread:
-            found = [_attended(node, known, spread[node.op_type])]
-        else:
-            found = [*_inferred(node, known, model.opset_import)]
-        for name, (kind, axes) in zip(node.output, found, strict=False):
-            traced = static.get(name)
-            known.kinds[name] = kind or (traced.elem_type if traced else 0)
-            merged = _merged(axes, traced and _axes(traced, named=False))
+    facts = TensorFacts()
+    types = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.input)}
+    for value in model.graph.input:
+        facts.kinds[value.name] = types[value.name].elem_type
+        if (axes := inputs.get(value.name) or _axes(types[value.name], named=False)) is not None:
+            facts.axes[value.name] = axes
+    for tensor in model.graph.initializer:
+        facts.read_initializer(tensor)
+    for node in model.graph.node:
+        call = (spread or {}).get(node.op_type)
+        outputs = [_call_output(node, facts, call)] if call else [*_infer(node, facts, model.opset_import)]
+        for name, (kind, axes) in zip(node.output, outputs, strict=False):
+            facts.kinds[name] = kind or (types[name].elem_type if name in types else 0)
+            merged = _merged(axes, _axes(types[name], named=False) if name in types else None)
             if merged is not None:
-                known.axes[name] = merged
-        output = node.output[0] if node.output else ""
-        if node.op_type in AXES and (own := AXES[node.op_type](node, known)):
-            known.axes[output] = own
-        if node.op_type in NUMBERS and (own := NUMBERS[node.op_type](node, known)):
-            known.numbers[output] = own
-    return known
+                facts.axes[name] = merged
+        for rules, results in ((_AXES_RULES, facts.axes), (_NUMBERS_RULES, facts.numbers)):
+            if node.op_type in rules and (values := rules[node.op_type](node, facts)):
+                results[node.output[0]] = values
+    return facts
 
 
-def _attended(node: onnx.NodeProto, known: Known, spread: Spread) -> tuple[int, Axes | None]:
-    """Return the type and the axes of the output of a call of attention."""
+def _call_output(node: onnx.NodeProto, facts: TensorFacts, spread: Spread) -> tuple[int, Axes | None]:
+    """Return the type and the axes of the output of an attention call."""
     queries, values = node.input[spread.queries], node.input[spread.values]
-    first, (*_, last) = known.axes.get(queries), known.axes.get(values) or (None,)
+    first, (*_, last) = facts.axes.get(queries), facts.axes.get(values) or (None,)
     size = last * spread.times if isinstance(last, int) else last if spread.times == 1 else None
-    return known.kinds.get(queries, 0), None if first is None else (*first[:-1], size)
+    return facts.kinds.get(queries, 0), None if first is None else (*first[:-1], size)
 
 
-def _inferred(node: onnx.NodeProto, known: Known, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
-    """Yield the type and the axes of each output, as onnx infers them from those of the inputs."""
-    version = next((each.version for each in opsets if each.domain == node.domain), None)
-    found: Mapping[str, onnx.TypeProto] = {}
-    is_known = version is not None and onnx.defs.has(node.op_type, version, node.domain) and not [*graphs_in(node)]
-    if is_known and all(known.kinds.get(name) for name in node.input if name):
+def _infer(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
+    """Yield the type and the axes of each output, as onnx infers them from the inputs."""
+    version = next((opset.version for opset in opsets if opset.domain == node.domain), None)
+    outputs: Mapping[str, onnx.TypeProto] = {}
+    is_inferable = version is not None and onnx.defs.has(node.op_type, version, node.domain) and not [*graphs_in(node)]
+    if is_inferable and all(facts.kinds.get(name) for name in node.input if name):
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-        types = {
-            name: helper.make_tensor_type_proto(known.kinds[name], known.axes.get(name)) for name in node.input if name
-        }
-        data = {name: known.constants[name] for name in node.input if name in known.constants}
-        with contextlib.suppress(*REFUSED):
-            found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, list(opsets))
+        names = [name for name in node.input if name]
+        types = {name: helper.make_tensor_type_proto(facts.kinds[name], facts.axes.get(name)) for name in names}
+        data = {name: facts.constants[name] for name in names if name in facts.constants}
+        with contextlib.suppress(*_ERRORS):
+            outputs = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, list(opsets))
     for name in node.output:
-        kind = found[name].tensor_type if name in found else None
+        kind = outputs[name].tensor_type if name in outputs else None
         yield (0, None) if kind is None else (kind.elem_type, _axes(kind, named=True))
 
 
 def _axes(kind: Any, *, named: bool) -> Axes | None:
-    """Return axes; names are those of the inputs of the model, where they are not made up by tf2onnx."""
+    """Return the axes of a type, with names only if they are those of inputs; tf2onnx invents its own."""
     if not kind.HasField("shape"):
         return None
     return tuple(
@@ -137,17 +126,17 @@ def _axes(kind: Any, *, named: bool) -> Axes | None:
 
 
 def _merged(one: Axes | None, other: Axes | None) -> Axes | None:
-    """Return what either knows; a number before a name."""
+    """Return the axes that either shape has, numbers before names."""
     if one is None or other is None or len(one) != len(other):
         return other if one is None else one
     return tuple(b if isinstance(b, int) or a is None else a for a, b in zip(one, other, strict=True))
 
 
-# --------------------------------------------------------------------------- what onnx does not infer
+# --------------------------------------------------------------------------- rules that onnx lacks
 
 
-def _reshaped(node: onnx.NodeProto, known: Known) -> Axes | None:
-    target, before = known.numbers.get(node.input[1]), known.axes.get(node.input[0]) or ()
+def _reshape_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0]) or ()
     if target is None or node.attribute:
         return None
     sizes = tuple(before[axis] if size == 0 and axis < len(before) else size for axis, size in enumerate(target))
@@ -158,44 +147,44 @@ def _reshaped(node: onnx.NodeProto, known: Known) -> Axes | None:
 
 
 def _quotient(sizes: Axes, others: Sequence[Axis]) -> Axis:
-    """Return what the product of sizes is, divided by that of others, if that is one size."""
+    """Return the product of sizes divided by the product of others, or None unless the quotient is one size."""
     left, number = Counter(sizes), 1.0
     left.subtract(others)
     for size, times in [*left.items()]:
         if isinstance(size, int):
             number *= float(size) ** times if size else math.inf
             del left[size]
-    kept = [size for size, times in left.items() if times]
-    if None in sizes or None in others or any(left[size] != 1 for size in kept):
+    names = [size for size, times in left.items() if times]
+    if None in sizes or None in others or any(left[size] != 1 for size in names):
         return None
-    if not kept:
+    if not names:
         return int(number) if number.is_integer() and number > 0 else None
-    return kept[0] if len(kept) == 1 and number == 1 else None
+    return names[0] if len(names) == 1 and number == 1 else None
 
 
-def steps_by_one(node: onnx.NodeProto, known: Known) -> bool:
-    """Tell whether a slice takes one after the other, in their order."""
-    return len(node.input) < 5 or {*known.numbers.get(node.input[4], ())} == {1}
+def has_step_one(node: onnx.NodeProto, facts: TensorFacts) -> bool:
+    """Return whether a slice takes consecutive elements in their order."""
+    return len(node.input) < 5 or {*facts.numbers.get(node.input[4], ())} == {1}
 
 
-def _taken(node: onnx.NodeProto, known: Known) -> Axes | None:
-    """Return the axes of a slice that is whole along some of them."""
-    before, after = (known.axes.get(name) for name in (node.input[0], node.output[0]))
-    starts, ends, axes = (known.numbers.get(name, ()) for name in (*node.input[1:4], "")[:3])
-    if before is None or after is None or not steps_by_one(node, known) or not len(starts) == len(ends) == len(axes):
+def _slice_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    """Return the axes of a slice: those of its input where it starts at 0 and ends at or behind the size."""
+    before, after = (facts.axes.get(name) for name in (node.input[0], node.output[0]))
+    starts, ends, axes = (facts.numbers.get(name, ()) for name in (*node.input[1:4], "")[:3])
+    if before is None or after is None or not has_step_one(node, facts) or not len(starts) == len(ends) == len(axes):
         return None
     sizes = [size if axis in axes else before[axis] for axis, size in enumerate(after)]
     for start, end, axis in zip(starts, ends, axes, strict=True):
         if not isinstance(axis, int):
             return None
         size = before[axis]
-        if start == 0 and size is not None and ((isinstance(end, int) and end >= ALL) or end == size):
+        if start == 0 and size is not None and ((isinstance(end, int) and end >= OPEN_END) or end == size):
             sizes[axis] = size
     return tuple(sizes)
 
 
-def _expanded(node: onnx.NodeProto, known: Known) -> Axes | None:
-    target, before = known.numbers.get(node.input[1]), known.axes.get(node.input[0])
+def _expand_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
     if target is None or before is None:
         return None
     rank = max(len(target), len(before))
@@ -206,18 +195,18 @@ def _expanded(node: onnx.NodeProto, known: Known) -> Axes | None:
     )
 
 
-def _filled(node: onnx.NodeProto, known: Known) -> Axes | None:
-    return known.numbers.get(node.input[0])
+def _filled_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    return facts.numbers.get(node.input[0])
 
 
-def _counted(node: onnx.NodeProto, known: Known) -> Axes | None:
-    start, limit, step = (known.numbers.get(name) for name in node.input)
+def _range_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    start, limit, step = (facts.numbers.get(name) for name in node.input)
     is_length = limit is not None and (isinstance(limit[0], str) or (isinstance(limit[0], int) and limit[0] >= 0))
     return limit if is_length and (start, step) == ((0,), (1,)) else None
 
 
-def _tiled(node: onnx.NodeProto, known: Known) -> Axes | None:
-    times, before = known.numbers.get(node.input[1]), known.axes.get(node.input[0])
+def _tile_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    times, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
     if times is None or before is None:
         return None
     return tuple(
@@ -226,49 +215,50 @@ def _tiled(node: onnx.NodeProto, known: Known) -> Axes | None:
     )
 
 
-AXES = {
-    "Reshape": _reshaped, "Expand": _expanded, "ConstantOfShape": _filled, "Range": _counted, "Slice": _taken,
-    "Tile": _tiled,
+_AXES_RULES = {
+    "Reshape": _reshape_axes, "Expand": _expand_axes, "ConstantOfShape": _filled_axes, "Range": _range_axes,
+    "Slice": _slice_axes, "Tile": _tile_axes,
 }  # fmt: skip
 
 
-def _shape(node: onnx.NodeProto, known: Known) -> Axes | None:
-    axes = known.axes.get(node.input[0])
-    ends = {each.name: each.i for each in node.attribute}
+def _shape_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    axes = facts.axes.get(node.input[0])
+    ends = {attribute.name: attribute.i for attribute in node.attribute}
     return None if axes is None else axes[ends.get("start") : ends.get("end")]
 
 
-def _same_numbers(node: onnx.NodeProto, known: Known) -> Axes | None:
-    return known.numbers.get(node.input[0]) if known.kinds.get(node.output[0]) in COUNTING else None
+def _same_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    return facts.numbers.get(node.input[0]) if facts.kinds.get(node.output[0]) in EXACT else None
 
 
-def _one_number(node: onnx.NodeProto, known: Known) -> Axes | None:
-    numbers, axes = known.numbers.get(node.input[0]), known.axes.get(node.output[0])
+def _one_number(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    numbers, axes = facts.numbers.get(node.input[0]), facts.axes.get(node.output[0])
     return numbers if numbers and axes is not None and len(axes) < 2 else None
 
 
-def _joined(node: onnx.NodeProto, known: Known) -> Axes | None:
-    parts = [known.numbers.get(name) or known.axes_as_unknown(name) for name in node.input]
+def _concat_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    parts = [facts.numbers.get(name) or facts.unknown_numbers(name) for name in node.input]
     return None if None in parts else tuple(number for part in parts for number in part or ())
 
 
-def _sliced(node: onnx.NodeProto, known: Known) -> Axes | None:
-    numbers = known.numbers.get(node.input[0])
-    ends = [known.constants.get(name) for name in node.input[1:]]
-    if numbers is None or None in ends or known.axes.get(node.input[0]) == ():
+def _slice_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    numbers = facts.numbers.get(node.input[0])
+    ends = [facts.constants.get(name) for name in node.input[1:]]
+    if numbers is None or None in ends or facts.axes.get(node.input[0]) == ():
         return None
-    start, end, *rest = (numpy_helper.to_array(each).item() for each in ends)
+    start, end, *rest = (numpy_helper.to_array(end).item() for end in ends)
     return numbers[slice(start, end, *rest[1:])]
 
 
-def _gathered(node: onnx.NodeProto, known: Known) -> Axes | None:
-    numbers, places = known.numbers.get(node.input[0]), known.constants.get(node.input[1])
-    if numbers is None or places is None:
+def _gather_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    numbers, indices = facts.numbers.get(node.input[0]), facts.constants.get(node.input[1])
+    if numbers is None or indices is None:
         return None
-    return tuple(numbers[place] for place in numpy_helper.to_array(places).reshape(-1).tolist())
+    return tuple(numbers[index] for index in numpy_helper.to_array(indices).reshape(-1).tolist())
 
 
-NUMBERS = {
-    "Shape": _shape, "Cast": _same_numbers, "Identity": _same_numbers, "Squeeze": _one_number,
-    "Unsqueeze": _one_number, "Reshape": _one_number, "Concat": _joined, "Slice": _sliced, "Gather": _gathered,
+_NUMBERS_RULES = {
+    "Shape": _shape_numbers, "Cast": _same_numbers, "Identity": _same_numbers, "Squeeze": _one_number,
+    "Unsqueeze": _one_number, "Reshape": _one_number, "Concat": _concat_numbers, "Slice": _slice_numbers,
+    "Gather": _gather_numbers,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A traced ONNX model with static output shapes and weights kept outside the graph."""
+"""A traced ONNX model with static output shapes and weights outside the graph."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-# Of the nodes that stand for calls of attention layers. ONNX asks for a name of the DNS in reverse, and what ends in
-# `.alt` there is nobody's (RFC 9476).
+# Domain of the nodes for attention calls: a reversed DNS name, as ONNX requires, below `.alt`, which nobody can own
+# (RFC 9476).
 DOMAIN = "alt.keras_attn"
-CONTRIB = "com.microsoft"  # operators of onnxruntime's own
-OF_ATTENTION = "keras_attn"  # what the names of nodes in such a call begin with, by which `verify` knows them
+CONTRIB = "com.microsoft"  # operators of onnxruntime
+OF_ATTENTION = "keras_attn"  # prefix of the names of nodes in such a call, by which `verify` recognizes them
 Shapes = Mapping[str, tuple[int | None, ...]]
 Weights = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Traced:
-    """A model on its way from TensorFlow to a file.
+    """A model on its way from TensorFlow to a file. Passes edit the model in place, and replace `weights`.
 
     Attributes:
-        model: Nodes of the domain `alt.keras_attn` stand for the calls of attention layers that are lowered.
+        model: The model, with one node of the domain `alt.keras_attn` for each attention call until it is lowered.
         outputs: Static shapes of the outputs.
-        weights: Those that are kept out of the graph, by name: its inputs until it is finished, then initializers that
-            are put in when it is written.
+        weights: Weights outside the graph, by name: inputs of the graph until it is finished, then initializers that
+            are added when the file is written.
         unfolded: Variables into which the converter folds nothing, by name; see `compare_weights`.
     """
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs among the attributes of a node: bodies and branches."""
-    for each in node.attribute:
-        if each.HasField("g"):
-            yield each.g
-        yield from each.graphs
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and those within it, each after that around it."""
+    """Yield a graph and its subgraphs, outer graphs first."""
     yield graph
     for node in graph.node:
         for inner in graphs_in(node):
@@ -26,7 +26,7 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph or a function, and after each those of the graphs within it."""
+    """Yield the nodes of a graph or a function, each followed by the nodes of its subgraphs."""
     for node in graph.node:
         yield node
         for inner in graphs_in(node):
@@ -39,7 +39,7 @@ def loops_in(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, and those that the graphs within it read or give."""
+    """Yield the names that a node and its subgraphs read, and the outputs of the subgraphs."""
     yield from filter(None, node.input)
     for inner in graphs_in(node):
         yield from names_used(inner)
@@ -57,7 +57,7 @@ def names_read_by_value(graph: onnx.GraphProto) -> set[str]:
 
 
 def names_used(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield every name that a node of a graph, or of the graphs within it, reads, and the names of its outputs."""
+    """Yield the names that the nodes of a graph and of its subgraphs read, and the outputs of these graphs."""
     yield from (value.name for value in graph.output)
     for node in graph.node:
         yield from names_read(node)

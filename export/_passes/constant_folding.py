@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -11,79 +12,94 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from .._onnx.graph_edits import drop_unread, keep, refill, rename_reads
-from .._onnx.traced_model import Weights
+from .._onnx.traced_model import Traced
 from .._onnx.traversal import graphs_in, names_used
 
-_LAY_OUT = {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+_LAYOUT_OPS = {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
-def folded(graph: onnx.GraphProto, weights: Weights) -> Weights:
-    """Return the weights of a graph as its operators take them; what only lays them out goes, in place.
+class _FoldedWeight(NamedTuple):
+    """A weight in one layout; `origin` is the name of the weight."""
 
-    Args:
-        graph: A graph, among whose inputs are the weights: so it is afterwards.
-        weights: The weights by name. One that is laid out in one way keeps its name.
-    """
-    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
-    outputs = {value.name for value in graph.output}
-    arrays, origins = dict(weights), {name: name for name in weights}
-    kept = []
-    for node in graph.node:
-        first, made, rest = node.input[0] if node.input else "", node.output[0], node.input[1:]
-        if first in arrays and node.op_type == "Shape" and not node.attribute:
-            constants[made] = np.array(arrays[first].shape, np.int64)
-            graph.initializer.append(numpy_helper.from_array(constants[made], made))
-        elif first in arrays and node.op_type in _LAY_OUT and constants.keys() >= {*rest} and made not in outputs:
-            arrays[made] = _laid_out(node, arrays[first], *(constants[name] for name in rest))
-            origins[made] = origins[first]
-        else:
-            kept.append(node)
-    refill(graph.node, kept)
+    array: np.ndarray
+    origin: str
+
+
+def fold_weights(traced: Traced) -> bool:
+    """Fold, as a pass, shapes and layouts of weights, which are inputs of the graph, and drop unread weights."""
+    graph, before = traced.model.graph, traced.weights
+    sizes = len(graph.node), len(graph.initializer)
+    folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in before.items()})
     used = {*names_used(graph)}
     keep(graph.initializer, lambda constant: constant.name in used)
-    arrays = {name: array for name, array in arrays.items() if name in used}
-    layouts = Counter(origins[name] for name in arrays)
-    within = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
-    names = {name: origins[name] for name in arrays if layouts[origins[name]] == 1 and name not in within}
+    folded = {name: weight for name, weight in folded.items() if name in used}
+    # a weight with one layout keeps its name, unless a subgraph reads the layout
+    num_layouts = Counter(weight.origin for weight in folded.values())
+    inner_names = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
+    can_keep = {name for name, weight in folded.items() if num_layouts[weight.origin] == 1} - inner_names
+    names = {name: folded[name].origin for name in can_keep}
     rename_reads(graph, names)
-    arrays = {names.get(name, name): array for name, array in arrays.items()}
-    _declare(graph, weights, arrays)
-    return arrays
+    traced.weights = {names.get(name, name): weight.array for name, weight in folded.items()}
+    keep(graph.input, lambda value: value.name not in before)
+    for name, array in traced.weights.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
+    return (len(graph.node), len(graph.initializer)) != sizes or traced.weights.keys() != before.keys()
 
 
-def fold_in_bodies(graph: onnx.GraphProto) -> None:
-    """Fold, in place, what loops and branches do to constants alone, which were state to tf2onnx."""
-    constants = {each.name: each for each in graph.initializer}
+def fold_bodies(traced: Traced) -> bool:
+    """Fold, as a pass, layouts of constants in bodies and branches, where the constants were state to tf2onnx."""
+    graph = traced.model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    is_changed = any([_fold_body(inner, constants) for node in graph.node for inner in graphs_in(node)])
+    return drop_unread(graph) or is_changed
+
+
+def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> dict[str, _FoldedWeight]:
+    """Remove the nodes that compute shapes and layouts of weights, and return the weights and their layouts by name."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    outputs = {value.name for value in graph.output}
+    remaining = []
     for node in graph.node:
-        for inner in graphs_in(node):
-            _fold(inner, constants)
-    drop_unread(graph)
+        weight = folded.get(node.input[0]) if node.input else None
+        output = node.output[0]
+        if weight and node.op_type == "Shape" and not node.attribute:
+            constants[output] = np.array(weight.array.shape, np.int64)
+            graph.initializer.append(numpy_helper.from_array(constants[output], output))
+        elif weight and _is_foldable(node, {*constants, node.input[0]}, outputs):
+            others = [constants[name] for name in node.input[1:]]
+            folded[output] = _FoldedWeight(_evaluate(node, weight.array, *others), weight.origin)
+        else:
+            remaining.append(node)
+    refill(graph.node, remaining)
+    return folded
 
 
-def _fold(body: onnx.GraphProto, around: Mapping[str, onnx.TensorProto]) -> None:
-    constants = {**around, **{each.name: each for each in body.initializer}}
-    outputs, kept = {value.name for value in body.output}, []
+def _fold_body(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorProto]) -> bool:
+    constants = {**outer_constants, **{tensor.name: tensor for tensor in body.initializer}}
+    outputs = {value.name for value in body.output}
+    remaining = []
     for node in body.node:
-        if node.op_type in _LAY_OUT and constants.keys() >= {*node.input} and node.output[0] not in outputs:
+        if _is_foldable(node, constants, outputs):
             arrays = (numpy_helper.to_array(constants[name]) for name in node.input)
-            made = numpy_helper.from_array(_laid_out(node, *arrays), node.output[0])
-            body.initializer.append(made)
-            constants[made.name] = made
-            continue
-        for inner in graphs_in(node):
-            _fold(inner, constants)
-        kept.append(node)
-    refill(body.node, kept)
+            constants[node.output[0]] = numpy_helper.from_array(_evaluate(node, *arrays), node.output[0])
+            body.initializer.append(constants[node.output[0]])
+        else:
+            remaining.append(node)
+    is_changed = len(remaining) < len(body.node)
+    is_changed |= any([_fold_body(inner, constants) for node in remaining for inner in graphs_in(node)])
+    refill(body.node, remaining)
+    return is_changed
 
 
-def _declare(graph: onnx.GraphProto, before: Weights, after: Weights) -> None:
-    inputs = [value for value in graph.input if value.name not in before]
-    for name, array in after.items():
-        inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape))
-    refill(graph.input, inputs)
+def _is_foldable(node: onnx.NodeProto, constants: Collection[str], outputs: Collection[str]) -> bool:
+    """Return whether a node lays out constants, and its result is no output of the graph."""
+    if node.op_type not in _LAYOUT_OPS or node.output[0] in outputs:
+        return False
+    return all(name in constants for name in node.input)
 
 
-def _laid_out(node: onnx.NodeProto, *arrays: np.ndarray) -> np.ndarray:
-    """Return what a node makes of constants: a view of the first, which may be large."""
-    found: list[np.ndarray] = ReferenceEvaluator(node).run(None, dict(zip(node.input, arrays, strict=True)))
-    return found[0]
+def _evaluate(node: onnx.NodeProto, *arrays: np.ndarray) -> np.ndarray:
+    """Return the result of a node for constants: a view of the first array, which may be large."""
+    outputs: list[np.ndarray] = ReferenceEvaluator(node).run(None, dict(zip(node.input, arrays, strict=True)))
+    return outputs[0]

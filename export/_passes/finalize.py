@@ -12,16 +12,20 @@ import onnx
 from onnx import inliner, version_converter
 
 from .._errors import ExportError, UnsupportedModelError
-from .._onnx.canonical_order import put_in_order
 from .._onnx.graph_edits import keep, refill
-from .._onnx.node_names import rename
 from .._onnx.traced_model import DOMAIN, Traced
 from .._onnx.traversal import all_nodes
 from .._options import TRACED_OPSET
-from .loop_invariants import hoist
+from .canonical_order import sort_nodes
+from .loop_invariants import hoist_invariants
+from .node_names import rename
+from .passes import Pass, run_passes
 
-ONNX = ("", "ai.onnx", "ai.onnx.ml")  # domains of what the ONNX project specifies
+ONNX = ("", "ai.onnx", "ai.onnx.ml")  # domains of the ONNX standard
 Axes = Mapping[str, tuple[str | int, ...]]
+
+# Repeated names are numbered in the order of the nodes. A node is hoisted with the name of the layer around its loop.
+FINAL_PASSES: tuple[Pass, ...] = (sort_nodes, rename, hoist_invariants)
 
 
 def finish(
@@ -32,20 +36,14 @@ def finish(
     functions: Sequence[onnx.FunctionProto] = (),
     inlined: Sequence[str] = (),
 ) -> Traced:
-    """Return what was traced at `opset`, its inputs and outputs in order, with every dynamic axis named.
+    """Return a traced model at `opset`, its inputs and outputs in order, with every dynamic axis named.
 
-    Args:
-        traced: As it was traced.
-        inputs: Shape of every input, dynamic axes by name.
-        outputs: Shape of every output, likewise.
-        opset: 18 or higher.
-        functions: Bodies of the calls in the graph, at `opset`.
-        inlined: Those of them that go in the place of their calls.
+    The graph calls `functions`, which are at `opset`; those with a name in `inlined` replace their calls.
 
     Raises:
-        UnsupportedModelError: onnx has no conversion to `opset` for an op of the model.
+        UnsupportedModelError: If onnx has no conversion to `opset` for an op of the model.
     """
-    model = deepcopy(traced.model)  # which may be finished in another form too
+    model = deepcopy(traced.model)  # a model may be finished several times, in different forms
     if opset > TRACED_OPSET:
         try:
             model = version_converter.convert_version(model, opset)
@@ -56,9 +54,7 @@ def finish(
     model = with_functions(model, functions)  # after the converter, which deletes them
     if inlined:
         model = inliner.inline_selected_functions(model, [(DOMAIN, op) for op in inlined])
-    put_in_order(model.graph)
-    rename(model.graph)
-    hoist(model)
+    run_passes(Traced(model), FINAL_PASSES)  # without the weights, which have their names
     # the converter leaves the ir version of the source, which newer opsets do not allow
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
@@ -69,29 +65,27 @@ def finish(
 
 
 def with_functions(model: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]) -> onnx.ModelProto:
-    """Return a model with the bodies of the calls in its graph."""
-    known = {opset.domain for opset in model.opset_import}
+    """Add the functions that the graph of a model calls, and return the model."""
     for function in functions:
         for opset in (onnx.helper.make_opsetid(function.domain, 1), *function.opset_import):
-            if opset.domain not in known:
+            if opset.domain not in {imported.domain for imported in model.opset_import}:
                 model.opset_import.append(opset)
-                known.add(opset.domain)
     model.functions.extend(functions)
     return model
 
 
 def check_standard(path: Path) -> None:
-    """Check that a file holds standard operators alone, and no functions.
+    """Check that a file has standard operators only, and no functions, as `target="standard"` requires.
 
     Raises:
-        ExportError: It does not, and so is no file for `target="standard"`.
+        ExportError: If the file has other operators or functions.
     """
     model = onnx.load(str(path), load_external_data=False)
-    own = sorted({f"{node.domain}.{node.op_type}" for node in all_nodes(model.graph) if node.domain not in ONNX})
-    if own or model.functions:
-        found = [*own, *(f"the function {each.name}" for each in model.functions)]
+    operators = sorted({f"{node.domain}.{node.op_type}" for node in all_nodes(model.graph) if node.domain not in ONNX})
+    if operators or model.functions:
+        names = [*operators, *(f"the function {function.name}" for function in model.functions)]
         raise ExportError(
-            f"`target='standard'` allows ONNX operators alone. The file would have {', '.join(found)}. Leave out the "
+            f"`target='standard'` allows ONNX operators alone. The file would have {', '.join(names)}. Leave out the "
             "target."
         )
 

@@ -1,7 +1,7 @@
 """Flush denormal attention weights to zero after a masked softmax.
 
-A mask of -100, as windows that are shifted have it, leaves weights of 4e-44. TensorFlow computes with zeros in their
-place; onnxruntime does so if a session is told, and a pair of Swin blocks took 1.3 to 1.5 times as long without.
+A mask of -100, as in shifted windows, leaves weights of 4e-44. TensorFlow flushes denormal numbers to zero; onnxruntime
+does so only with a session option, and a pair of Swin blocks took 1.3 to 1.5 times as long without that option.
 """
 
 from __future__ import annotations
@@ -11,33 +11,36 @@ import onnx
 from onnx import helper
 
 from .._onnx.graph_index import Nodes
+from .patterns import ANY, Match, Op, Rule
 
 SMALLEST = np.finfo(np.float32).tiny
-MASKS = -125.0, -70.0  # with scores that are some 20 apart, exponentials of these lie between zero and that
+MASKS = -125.0, -70.0  # with scores about 20 apart, exponentials of these numbers are above 0 and below `SMALLEST`
+
+# softmax(scores + mask), perhaps reshaped before the softmax
+PATTERN = Op("Softmax", Op("Add", ANY, "mask", behind="Reshape"))
 
 
-def written(node: onnx.NodeProto, nodes: Nodes) -> list[onnx.NodeProto] | None:
-    """Return a softmax of what a mask of such numbers was added to, and a selection behind it."""
-    if node.op_type != "Softmax" or not _is_masked(node.input[0], nodes):
-        return None
+def _check(match: Match, nodes: Nodes) -> str:
+    mask = nodes.constant(match["mask"])
+    if mask is None or mask.dtype != np.float32 or not np.any((mask > MASKS[0]) & (mask < MASKS[1])):
+        return f"no float32 constant between {MASKS[0]:g} and {MASKS[1]:g} is added to the scores"
+    return ""
+
+
+def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+    """Return the softmax, and a selection of the weights that are not denormal."""
     (output,) = node.output
-    softmax, less = f"{output}/softmax", f"{output}/less"
-    nodes.added |= {f"{output}/smallest": np.array(SMALLEST), f"{output}/zero": np.array(0, np.float32)}
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    made.output[:] = [softmax]
+    weights, is_denormal = f"{output}/softmax", f"{output}/less"
+    smallest, zero = f"{output}/smallest", f"{output}/zero"
+    nodes.added |= {smallest: np.array(SMALLEST), zero: np.array(0, np.float32)}
+    softmax = onnx.NodeProto()
+    softmax.CopyFrom(node)
+    softmax.output[:] = [weights]
     return [
-        made,
-        helper.make_node("Less", [softmax, f"{output}/smallest"], [less], f"{node.name}/less"),
-        helper.make_node("Where", [less, f"{output}/zero", softmax], [output], f"{node.name}/selected"),
+        softmax,
+        helper.make_node("Less", [weights, smallest], [is_denormal], f"{node.name}/less"),
+        helper.make_node("Where", [is_denormal, zero, weights], [output], f"{node.name}/selected"),
     ]
 
 
-def _is_masked(scores: str, nodes: Nodes) -> bool:
-    """Tell whether a constant with such numbers was added to scores."""
-    added = nodes.maker(nodes.source_of(scores, "Reshape"), "Add")
-    for name in () if added is None else added.input:
-        array = nodes.constant(name)
-        if array is not None and array.dtype == np.float32 and np.any((array > MASKS[0]) & (array < MASKS[1])):
-            return True
-    return False
+RULE = Rule("denormal attention weights", PATTERN, _check, _rewrite)

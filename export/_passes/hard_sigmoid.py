@@ -1,7 +1,7 @@
-"""Write hard sigmoids, `clip(x + 3, 0, 6) / 6`, as the operator that ONNX has for them.
+"""Rewrite hard sigmoids as `HardSigmoid`.
 
-With the product with `x` that makes them swishes, onnxruntime takes it into the convolution before it, which it then
-need not leave its own layout for: MobileNetV3 runs in two thirds of the time.
+onnxruntime fuses the operator, and its product with `x` (a swish), into the convolution before it, which keeps the
+layout of convolutions: MobileNetV3 runs in two thirds of the time.
 """
 
 from __future__ import annotations
@@ -13,22 +13,30 @@ import onnx
 from onnx import TensorProto, helper
 
 from .._onnx.graph_index import Nodes
+from .patterns import Match, Op, Rule
 
 SIXTH = float(np.float32(1 / 6))
 
+# clip(x + 3, 0, 6) / 6, or times 1 / 6
+CLIP = Op("Clip", Op("Add", "x", "three"), "zero", "six")
+PATTERN = (Op("Mul", CLIP, "factor"), Op("Div", CLIP, "divisor"))
 
-def written(node: onnx.NodeProto, nodes: Nodes) -> list[onnx.NodeProto] | None:
-    """Return a `HardSigmoid` in the place of what scales a clipped sum."""
-    for clipped, factor in [*nodes.both_orders(node)] if node.op_type in ("Mul", "Div") else ():
-        clip, number = nodes.maker(clipped, "Clip"), nodes.number(factor)
-        if node.op_type == "Div" and (clipped != node.input[0] or not number):
-            continue
-        scale = number and (1 / number if node.op_type == "Div" else number)
-        if clip is None or scale is None or not math.isclose(scale, SIXTH, rel_tol=1e-6):
-            continue
-        if [nodes.number(name) for name in clip.input[1:]] != [0, 6] or nodes.kind(clipped) != TensorProto.FLOAT:
-            continue
-        for moved, three in nodes.both_orders(nodes.maker(clip.input[0], "Add")):
-            if nodes.number(three) == 3 and nodes.sizes(moved) == nodes.sizes(clipped) is not None:
-                return [helper.make_node("HardSigmoid", [moved], node.output, node.name, alpha=SIXTH, beta=0.5)]
-    return None
+
+def _check(match: Match, nodes: Nodes) -> str:
+    factor = nodes.number(match["factor"]) if "factor" in match else 1 / (nodes.number(match["divisor"]) or math.inf)
+    if factor is None or not math.isclose(factor, SIXTH, rel_tol=1e-6):
+        return "it is not divided by 6"
+    if [nodes.number(match[name]) for name in ("three", "zero", "six")] != [3, 0, 6]:
+        return "the sum is not x + 3, clipped to 0 and 6"
+    if nodes.kind(match[CLIP]) != TensorProto.FLOAT:
+        return "the sum is not float32"
+    if nodes.sizes(match["x"]) is None or nodes.sizes(match["x"]) != nodes.sizes(match[CLIP]):
+        return "the shape of x is unknown, or the sum has another shape"
+    return ""
+
+
+def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+    return [helper.make_node("HardSigmoid", [match["x"]], node.output, node.name, alpha=SIXTH, beta=0.5)]
+
+
+RULE = Rule("hard sigmoid", PATTERN, _check, _rewrite)

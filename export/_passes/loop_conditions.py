@@ -1,31 +1,43 @@
 """Remove loop conditions that only repeat the trip count.
 
-tf2onnx gives a `Loop` the number of its steps where TensorFlow has one, and its condition as well. That of Keras's
-recurrent layers compares two counters with that number, which takes a quarter of the operators of a step.
+tf2onnx gives a `Loop` the number of its steps where TensorFlow has one, and its condition as well. The condition of
+Keras's recurrent layers compares two counters with that number, which is a quarter of the operators of a step.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
-import numpy as np
 import onnx
 from onnx import helper
 
 from .._onnx.graph_index import Nodes, views
+from .._onnx.traced_model import Traced
 from .._onnx.traversal import graphs_in, loops_in
 
+_LOG = logging.getLogger(__name__)
 _PASS_ON = ("Cast", "Identity")
 
 
-def drop_conditions(graph: onnx.GraphProto) -> None:
-    """Replace, in place, the condition of each loop that only says that the number of steps is not reached yet."""
-    for nodes in views(graph):
-        for node in loops_in(nodes.graph):
-            (body,) = graphs_in(node)
-            loop = _Loop(node, body, nodes)
-            if node.input[0] and all(map(loop.is_before_the_last, loop.conditions())):
-                _set_condition(body)
+def remove_conditions(traced: Traced) -> bool:
+    """Remove, as a pass, each condition of a loop that only compares the number of the step with the trip count."""
+    indexes = views(traced.model.graph)
+    return any([_remove_condition(loop, nodes) for nodes in indexes for loop in loops_in(nodes.graph)])
+
+
+def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
+    """Replace the condition that a body returns by the one that it gets, and return whether this is possible."""
+    (body,) = graphs_in(node)
+    loop = _Loop(node, body, nodes)
+    if not node.input[0] or not all(map(loop.is_before_the_last, loop.conditions())):
+        _LOG.debug("Condition of loop %s stays: it is not a comparison of the step with a trip count", node.name)
+        return False
+    condition = body.output[0].name
+    for inner in body.node:
+        inner.output[:] = [f"{name}/not_asked" if name == condition else name for name in inner.output]
+    body.node.append(helper.make_node("Identity", [body.input[1].name], [condition], name=f"{condition}/given"))
+    return True
 
 
 class _Loop:
@@ -36,7 +48,7 @@ class _Loop:
         self._count = around.source_of(node.input[0], *_PASS_ON)
 
     def conditions(self) -> Iterator[onnx.NodeProto | None]:
-        """Yield the comparisons that must all hold for another step; None for what is something else."""
+        """Yield the comparisons that must all hold for another step, None for an operator of another type."""
         waiting = [self._body.output[0].name]
         while waiting:
             name = self._within.source_of(waiting.pop(), *_PASS_ON)
@@ -47,38 +59,26 @@ class _Loop:
                 yield self._within.maker(name, "Less")
 
     def is_before_the_last(self, less: onnx.NodeProto | None) -> bool:
-        """Tell whether a comparison holds in each step but perhaps the last."""
+        """Return whether a comparison holds in each step except perhaps the last."""
         if less is None:
             return False
         number, end = (self._within.source_of(name, *_PASS_ON) for name in less.input)
         return self._counts_steps(number) and self._is_count(end)
 
     def _is_count(self, name: str) -> bool:
-        if name == self._count:
-            return True
-        count, other = self._around.constant(self._count), self._within.constant(name)
-        return count is not None and other is not None and np.array_equal(count.reshape(-1), other.reshape(-1))
+        count = self._around.number(self._count)
+        return name == self._count or (count is not None and count == self._within.number(name))
 
     def _counts_steps(self, name: str) -> bool:
-        """Tell whether a tensor of the body is the number of the step, from 0, or that of the next."""
+        """Return whether a tensor of the body is the number of the step, counted from 0, or of the next step."""
         if name == self._body.input[0].name:
             return True
-        for place, value in enumerate(self._body.input[2:], 2):
-            after = self._within.source_of(self._body.output[place - 1].name, *_PASS_ON)
-            first = self._around.constant(self._around.source_of(self._node.input[place], *_PASS_ON))
-            if name in (value.name, after) and first is not None and first.size == 1 and first.item() == 0:
-                sides = self._within.both_orders(self._within.maker(after, "Add"))
-                return any(self._within.source_of(a, *_PASS_ON) == value.name and self._is_one(b) for a, b in sides)
+        for index, value in enumerate(self._body.input[2:], 2):
+            after = self._within.source_of(self._body.output[index - 1].name, *_PASS_ON)
+            start = self._around.number(self._around.source_of(self._node.input[index], *_PASS_ON))
+            if name in (value.name, after) and start == 0:
+                return any(
+                    self._within.source_of(counter, *_PASS_ON) == value.name and self._within.number(step) == 1
+                    for counter, step in self._within.both_orders(self._within.maker(after, "Add"))
+                )
         return False
-
-    def _is_one(self, name: str) -> bool:
-        step = self._within.constant(name)
-        return step is not None and step.size == 1 and step.item() == 1
-
-
-def _set_condition(body: onnx.GraphProto) -> None:
-    """Let a body hand on the condition that it was given."""
-    name = body.output[0].name
-    for node in body.node:
-        node.output[:] = [f"{each}/not_asked" if each == name else each for each in node.output]
-    body.node.append(helper.make_node("Identity", [body.input[1].name], [name], name=f"{name}/given"))

@@ -1,60 +1,71 @@
-"""Apply pattern rewrite rules to a graph and its subgraphs.
+"""Apply pattern rewrite rules to a graph and its subgraphs, each of which replaces many operators by few.
 
-These are products over the last axis, layer normalization and RMS normalization, and hard sigmoids.
-Where numbers are few, such a layer costs more for its shapes than for its product; where they are many, onnxruntime
-goes over them once, not seven times.
+In small layers the operators that compute shapes take longer than the product itself; over large tensors one operator
+reads the memory once instead of seven times. To add a rule, write a file like `hard_sigmoid.py` and list its `RULE`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from .._onnx.graph_edits import drop_unread, refill
-from .._onnx.graph_index import Nodes, Rule, inferred, views
-from .._onnx.traced_model import Weights
+from .._onnx.graph_index import Nodes, inferred, views
+from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_nodes
-from .._passes import flush_denormals, hard_sigmoid, layer_normalization, rms_normalization, rotary_embedding, tensordot
+from . import eye_like, flush_denormals, hard_sigmoid, normalization, rotary_embedding, tensordot
+from .patterns import Matcher, Rule
 
-RULES: Sequence[Rule] = (
-    tensordot.written,
-    layer_normalization.written,
-    rms_normalization.written,
-    hard_sigmoid.written,
-    flush_denormals.written,
+# No two of these patterns end in the same node, so that their order does not matter.
+RULES = (
+    tensordot.RULE,
+    normalization.LAYER_RULE,
+    normalization.RMS_RULE,
+    hard_sigmoid.RULE,
+    flush_denormals.RULE,
+    eye_like.RULE,
 )
-OF_ONNXRUNTIME: Sequence[Rule] = (rotary_embedding.written,)  # which write operators that ONNX does not have
+ONNXRUNTIME_RULES = (rotary_embedding.RULE,)  # write operators of onnxruntime's own domain
+
+_LOG = logging.getLogger(__name__)
 
 
-def simplify(model: onnx.ModelProto, rules: Sequence[Rule] = RULES, weights: Weights | None = None) -> None:
-    """Replace, in place, what the rules know by what they write, in bodies too, and drop what nothing reads then.
-
-    Args:
-        model: The model.
-        rules: The rules.
-        weights: Those of the model that are neither inputs nor initializers.
-    """
-    known = [*views(model.graph, inferred(model, weights))]
-    found = [_simplify(nodes, rules) for nodes in reversed(known)]  # bodies are copied with what is around them
-    if any(found):
-        drop_unread(model.graph)
-        known_domains = {each.domain for each in model.opset_import}
-        new = {node.domain for node in all_nodes(model.graph)} - known_domains
-        model.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(new))
+def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
+    """Rewrite, as a pass, each match of a rule, in bodies too, and drop unread nodes then."""
+    model = traced.model
+    indexes = [*views(model.graph, inferred(model, traced.weights))]
+    rewritten = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]  # a graph is copied with its bodies
+    if not any(rewritten):
+        return False
+    drop_unread(model.graph)
+    new_domains = {node.domain for node in all_nodes(model.graph)} - {opset.domain for opset in model.opset_import}
+    model.opset_import.extend(helper.make_opsetid(domain, 1) for domain in sorted(new_domains))
+    return True
 
 
-def _simplify(nodes: Nodes, rules: Sequence[Rule]) -> bool:
-    """Tell whether anything of a graph was replaced."""
-    kept = [(node, _written(node, nodes, rules)) for node in nodes.graph.node]
+def _rewrite_graph(nodes: Nodes, rules: Sequence[Rule]) -> bool:
+    rewritten = [_rewritten(node, nodes, rules) for node in nodes.graph.node]
     nodes.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in nodes.added.items())
-    is_new = any(written is not None for _, written in kept)
-    if is_new:
-        refill(nodes.graph.node, (each for node, written in kept for each in ([node] if written is None else written)))
-    return is_new
+    if not any(rewritten):
+        return False
+    pairs = zip(nodes.graph.node, rewritten, strict=True)
+    refill(nodes.graph.node, [new for node, replacement in pairs for new in replacement or [node]])
+    return True
 
 
-def _written(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
-    """Return what a rule writes in the place of a node, if one knows it; the last makes what the node makes."""
-    return next((written for rule in rules if (written := rule(node, nodes)) is not None), None)
+def _rewritten(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
+    """Return the nodes that the first rule with a match writes in the place of a node, or None without a match."""
+    for rule in rules:
+        matcher = Matcher(nodes)
+        reasons: list[str] = []
+        for match in matcher.matches(rule.pattern, node.output[0], {}):
+            reason = rule.check(match, nodes)
+            if not reason:
+                return rule.rewrite(node, match, nodes)
+            reasons.append(reason)
+        if reasons or matcher.num_matched > 1:  # more than the last node of the pattern
+            _LOG.debug("Rule %s: no match at node %s: %s", rule.name, node.name, [*reasons, matcher.reason][0])
+    return None

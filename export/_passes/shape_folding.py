@@ -1,124 +1,143 @@
 """Replace shape computations by constants, or by one `Shape` of a model input.
 
-TensorFlow puts the target of each reshape, the positions of each layer and its masks together from sizes that it asks
-for in each layer anew. Where such a size is known it becomes a constant; where it is that of an input it is asked of
-the input, so that what is made of it is the same in all layers, and onnxruntime makes it once.
+TensorFlow computes the target of each reshape, positions and masks from sizes that each layer reads anew. A known size
+becomes a constant. A size of an input is read from this input, so that whatever depends on the size is the same in all
+layers, and onnxruntime computes it once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._onnx.graph_edits import drop_unread, refill, rename_reads
-from .._onnx.symbolic_shapes import WHOLE, Axes, Axis, Known, Spread, known_of, steps_by_one
+from .._onnx.symbolic_shapes import INTEGERS, Axes, Axis, Spread, TensorFacts, has_step_one, infer_facts
+from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_graphs, names_read_by_value
 
-ASKING = {"Cast", "Concat", "Gather", "Reshape", "Shape", "Slice", "Squeeze", "Unsqueeze"}
+_SELECT_OPS = {"Gather", "Slice", "Squeeze"}
+_SHAPE_OPS = {"Cast", "Concat", "Reshape", "Shape", "Unsqueeze"} | _SELECT_OPS
 
 
-def with_known_sizes(
-    model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]
-) -> onnx.ModelProto:
-    """Return a model in which sizes that are known are not computed.
+@dataclass(frozen=True)
+class _Context:
+    """Facts about a graph that decide what replaces a node."""
 
-    Args:
-        model: The model; it stays as it is.
-        inputs: The axes of its inputs, by name: those of one name have one size.
-        spread: What is known of nodes that are calls of attention, by op.
+    facts: TensorFacts
+    input_axes: Mapping[Axis, tuple[str, int]]  # an input and its axis, by size
+    outputs: set[str]  # of all graphs: these names stay
+    read: set[str]  # tensors of which more than the shape is read
+
+
+def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> bool:
+    """Replace, as a pass, nodes that compute known sizes, and remove nodes that return their input.
+
+    Axes of the inputs with the same name have the same size; `spread` has the shapes of attention calls by operator.
     """
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    graph = changed.graph
-    known = known_of(model, inputs, spread)
-    given = {value.name for each in all_graphs(graph) for value in each.output}  # whose names stay
-    read = {*inputs, *names_read_by_value(graph)}
-    # the first wins, masks last: one that a session takes with a single column then says nothing of the others
-    first = sorted(inputs.items(), key=lambda each: "mask" in each[0])
-    places = {size: (name, axis) for name, axes in reversed(first) for axis, size in enumerate(axes)}
-    asked: dict[str, onnx.NodeProto] = {}
-    renamed: dict[str, str] = {}
+    graph, nodes = traced.model.graph, [*traced.model.graph.node]
+    context = _context(traced.model, inputs, spread)
     constants: dict[str, np.ndarray] = {}
-    rows = []
-    for node in graph.node:
+    size_nodes: dict[str, onnx.NodeProto] = {}
+    new_names: dict[str, str] = {}
+    remaining: list[onnx.NodeProto] = []
+    for node in nodes:
         output = node.output[0] if node.output else ""
-        numbers, axes = known.numbers.get(output) or (None,), known.axes.get(output)
-        is_asked = node.op_type in ASKING and output not in given and known.kinds.get(output) in WHOLE
-        if is_asked and None not in numbers:
-            if all(isinstance(number, int) for number in numbers):
-                dtype = helper.tensor_dtype_to_np_dtype(known.kinds[output])
-                shape = [] if axes == () else [len(numbers)]
-                graph.initializer.append(numpy_helper.from_array(np.array(numbers, dtype).reshape(shape), output))
-                continue
-            if len(numbers) == 1 and node.op_type in ("Gather", "Slice", "Squeeze") and numbers[0] in places:
-                made = _asked(numbers[0], places[numbers[0]], known.kinds[output], is_scalar=axes == ())
-                asked |= {each.output[0]: each for each in made}
-                renamed[output] = made[-1].output[0]
-                continue
-            # Keras runs a recurrent cell once more, of which only the shapes of its states are read
-            is_shape = node.op_type == "Shape" and node.input[0] not in read
-            if is_shape and all(isinstance(size, int) or size in places for size in numbers):
-                for size in numbers:
-                    if isinstance(size, int):
-                        constants[f"size/{size}"] = np.array([size])
-                    else:
-                        asked[f"size/{size}"] = _asked(size, places[size], TensorProto.INT64, is_scalar=False)[-1]
-                sizes = [f"size/{size}" for size in numbers]
-                rows.append(helper.make_node("Concat", sizes, [output], name=node.name, axis=0))
-                continue
-        if output not in given and _changes_nothing(node, known):
-            renamed[output] = renamed.get(node.input[0], node.input[0])
-            continue
-        rows.append(_with_known_target(node, known, graph))
+        sizes = _sizes(node, context)
+        if sizes and all(isinstance(size, int) for size in sizes):
+            dtype = helper.tensor_dtype_to_np_dtype(context.facts.kinds[output])
+            constants[output] = np.array(sizes, dtype).reshape(() if context.facts.axes.get(output) == () else -1)
+        elif node.op_type in _SELECT_OPS and len(sizes) == 1 and sizes[0] in context.input_axes:
+            computed = _size_nodes(sizes[0], output, context)
+            size_nodes |= {size_node.name: size_node for size_node in computed}
+            new_names[output] = computed[-1].name
+        elif _is_shape_of_inputs(node, sizes, context):
+            constants |= {f"size/{size}": np.array([size]) for size in sizes if isinstance(size, int)}
+            size_nodes |= {f"size/{size}": _size_node(size, context) for size in sizes if isinstance(size, str)}
+            parts = [f"size/{size}" for size in sizes]
+            remaining.append(helper.make_node("Concat", parts, [output], name=node.name, axis=0))
+        elif output not in context.outputs and _is_identity(node, context.facts):
+            new_names[output] = new_names.get(node.input[0], node.input[0])
+        elif target := _known_target(node, context.facts):
+            constants[f"{output}/target"] = np.array(target, np.int64)
+            remaining.append(helper.make_node("Reshape", [node.input[0], f"{output}/target"], [output], node.name))
+        else:
+            remaining.append(node)
+    is_changed = [*size_nodes.values(), *remaining] != nodes
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    refill(graph.node, [*asked.values(), *rows])
-    rename_reads(graph, renamed)
-    drop_unread(graph)
-    return changed
+    refill(graph.node, [*size_nodes.values(), *remaining])
+    rename_reads(graph, new_names)
+    return drop_unread(graph) or is_changed
 
 
-def _changes_nothing(node: onnx.NodeProto, known: Known) -> bool:
-    """Tell whether a node repeats along no axis, or takes all there is along each, in its order."""
+def _context(model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> _Context:
+    # A size is read from the first input that has it, from masks last: a session accepts a mask with one column.
+    by_priority = sorted(inputs.items(), key=lambda item: "mask" in item[0])
+    return _Context(
+        facts=infer_facts(model, inputs, spread),
+        input_axes={size: (name, axis) for name, axes in reversed(by_priority) for axis, size in enumerate(axes)},
+        outputs={value.name for graph in all_graphs(model.graph) for value in graph.output},
+        read={*inputs, *names_read_by_value(model.graph)},
+    )
+
+
+def _sizes(node: onnx.NodeProto, context: _Context) -> tuple[Axis, ...]:
+    """Return the sizes, as numbers and names, that a node computes; empty if any of them is unknown."""
+    output = node.output[0] if node.output else ""
+    sizes = context.facts.numbers.get(output, ())
+    is_replaceable = node.op_type in _SHAPE_OPS and output not in context.outputs
+    return sizes if is_replaceable and context.facts.kinds.get(output) in INTEGERS and None not in sizes else ()
+
+
+def _is_shape_of_inputs(node: onnx.NodeProto, sizes: tuple[Axis, ...], context: _Context) -> bool:
+    """Return whether a node computes the shape of a tensor that nothing else reads, such as an initial state."""
+    if node.op_type != "Shape" or not sizes or node.input[0] in context.read:
+        return False
+    return all(isinstance(size, int) or size in context.input_axes for size in sizes)
+
+
+def _is_identity(node: onnx.NodeProto, facts: TensorFacts) -> bool:
+    """Return whether an `Expand` repeats along no axis, or a `Slice` takes each axis in full and in its order."""
     if node.op_type not in ("Expand", "Slice"):
         return False
-    before, after = (known.axes.get(name) for name in (node.input[0], node.output[0]))
+    before, after = facts.axes.get(node.input[0]), facts.axes.get(node.output[0])
     if before is None or before != after or None in before:
         return False
-    return node.op_type == "Expand" or steps_by_one(node, known)
+    return node.op_type == "Expand" or has_step_one(node, facts)
 
 
-def _asked(size: Axis, place: tuple[str, int], kind: int, *, is_scalar: bool) -> list[onnx.NodeProto]:
-    """Return the nodes that ask for a size of an input, at a place; the last gives it."""
-    name, axis = place
-    made = [helper.make_node("Shape", [name], [f"size/{size}"], start=axis, end=axis + 1)]
+def _size_nodes(size: Axis, output: str, context: _Context) -> list[onnx.NodeProto]:
+    """Return the nodes that compute a size from an input, the last of them in the type and shape of an output."""
+    nodes = [_size_node(size, context)]
+    kind = context.facts.kinds[output]
     if kind != TensorProto.INT64:
-        made.append(helper.make_node("Cast", [made[-1].output[0]], [f"size/{size}/as_{kind}"], to=kind))
-    if is_scalar:
-        made.append(helper.make_node("Squeeze", [made[-1].output[0]], [f"{made[-1].output[0]}/alone"]))
-    for node in made:
-        node.name = node.output[0]
-    return made
+        name = f"size/{size}/as_{kind}"
+        nodes.append(helper.make_node("Cast", nodes[-1].output, [name], name, to=kind))
+    if context.facts.axes.get(output) == ():
+        name = f"{nodes[-1].name}/alone"
+        nodes.append(helper.make_node("Squeeze", nodes[-1].output, [name], name))
+    return nodes
 
 
-def _with_known_target(node: onnx.NodeProto, known: Known, graph: onnx.GraphProto) -> onnx.NodeProto:
-    """Return a reshape with a constant target where each size is known or that of its input on the axis."""
-    if node.op_type != "Reshape" or node.attribute or node.input[1] in known.constants:
-        return node
-    before, after = (known.axes.get(name) for name in (node.input[0], node.output[0]))
-    if before is None or not after:
-        return node
-    copied = [size if size == of_input else None for size, of_input in zip(after, before, strict=False)]
-    target = [
-        0 if size in copied[axis : axis + 1] and isinstance(size, str) else size for axis, size in enumerate(after)
-    ]
-    if any(not isinstance(size, int) for size in target) or 0 in after:
-        return node
-    name = f"{node.output[0]}/target"
-    graph.initializer.append(numpy_helper.from_array(np.array(target, np.int64), name))
-    changed = onnx.NodeProto()
-    changed.CopyFrom(node)
-    changed.input[1] = name
-    return changed
+def _size_node(size: Axis, context: _Context) -> onnx.NodeProto:
+    name, axis = context.input_axes[size]
+    return helper.make_node("Shape", [name], [f"size/{size}"], f"size/{size}", start=axis, end=axis + 1)
+
+
+def _known_target(node: onnx.NodeProto, facts: TensorFacts) -> list[int]:
+    """Return a constant target for a reshape, empty if there is none.
+
+    Each number is the known size of the axis, or 0, which copies the size of the same axis of the input.
+    """
+    if node.op_type != "Reshape" or node.attribute or node.input[1] in facts.constants:
+        return []
+    before, after = facts.axes.get(node.input[0]), facts.axes.get(node.output[0])
+    if before is None or not after or 0 in after:
+        return []
+    copied = [isinstance(size, str) and size == old for size, old in zip(after, before, strict=False)]
+    copied += [False] * (len(after) - len(copied))
+    target = [0 if is_copied else size for size, is_copied in zip(after, copied, strict=True)]
+    return [size for size in target if isinstance(size, int)] if all(isinstance(size, int) for size in target) else []

@@ -15,12 +15,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
-from .._onnx.canonical_order import in_order, put_in_order
 from .._onnx.graph_edits import refill
 from .._onnx.model_files import read, write
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_graphs, all_nodes, graphs_in
-from .._passes.loop_passthrough_state import capture_unchanged
+from .._passes.canonical_order import sort_nodes, sort_weights
+from .._passes.loop_passthrough_state import remove_passthrough_state
 from .embedding_tables import quantize_tables
 
 FEWEST_COLUMNS = 8
@@ -56,7 +56,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     source = files / "float32.onnx"
     target = files / "int8.onnx"
     prepared = deepcopy(traced.model)
-    capture_unchanged(prepared.graph)
+    remove_passthrough_state(Traced(prepared))
     shapes = {name: array.shape for name, array in traced.weights.items()}
     with quantizer_errors("quantize"):
         write(replace(traced, model=prepared), source, check=False)
@@ -73,7 +73,7 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
         quantized = quantize_tables(read(target))
     model = quantized.model
     del model.graph.value_info[:]  # what the quantizer inferred
-    put_in_order(model.graph)  # the quantizer does not look into bodies and branches
+    sort_nodes(quantized)  # the quantizer does not look into bodies and branches
     has_products = any(node.op_type == "DynamicQuantizeLinear" for node in all_nodes(model.graph))
     for graph in reversed([*all_graphs(model.graph)]):
         _keep_biases_apart(graph)
@@ -82,7 +82,8 @@ def to_int8(traced: Traced, folder: Path) -> Traced:
     if has_products:
         constants = (numpy_helper.from_array(array, f"int8/{name}") for name, array in CONSTANTS.items())
         model.graph.initializer.extend(constants)
-    return replace(quantized, weights=in_order(quantized.weights, model.graph))
+    sort_weights(quantized)
+    return quantized
 
 
 def _left_out(graph: onnx.GraphProto, outer: Mapping[str, tuple[int, ...]]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from .._onnx.graph_edits import keep
 from .._onnx.graph_index import inferred
 from .._onnx.traced_model import CONTRIB, Traced, Weights
 from .._onnx.traversal import all_graphs, all_nodes, graphs_in, names_used
-from .._passes.loop_passthrough_state import capture_unchanged
+from .._passes.loop_passthrough_state import remove_passthrough_state
 from .float16_rules import FOLLOWERS, PRODUCTS, TABLES, score_products
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -47,7 +47,7 @@ def to_float16(traced: Traced, provider: str = "cpu", wide: Collection[str] = ()
     """
     model = deepcopy(traced.model)
     _hoist_constants(model.graph)
-    capture_unchanged(model.graph)
+    remove_passthrough_state(Traced(model))
     weights = dict(traced.weights)
     scope = _Scope(model.graph, _element_types(model, weights), None, weights, {*wide})
     if provider == "cuda":

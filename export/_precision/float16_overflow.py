@@ -28,8 +28,8 @@ from .._format.interruptible_session import check_provider, open_session, run_se
 from .._format.names import Arrays, Case
 from .._format.session_options import session_options
 from .._golden_cases.golden_cases import LARGE, POISONED
+from .._onnx.layer_scopes import node_layers
 from .._onnx.model_files import write
-from .._onnx.name_scopes import layer_path, node_paths
 from .._onnx.row_collection import with_rows
 from .._onnx.traced_model import DOMAIN, Traced
 from .._onnx.traversal import all_nodes
@@ -146,7 +146,9 @@ def _layers(traced: Traced) -> dict[str, str]:
     """Return the layer of each tensor: the layer that computes it, or else the first that reads it."""
     graph = traced.model.graph
     nodes = [*all_nodes(graph)]
-    paths = node_paths(nodes, {*traced.weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)})
-    pairs = [(node, layer_path(*path)) for node, path in zip(nodes, paths, strict=True) if path]
+    layers_by_node = node_layers(
+        nodes, {*traced.weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
+    )
+    pairs = [pair for pair in zip(nodes, layers_by_node, strict=True) if pair[1]]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
     return layers | {name: layer for node, layer in pairs for name in node.output}

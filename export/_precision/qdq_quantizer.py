@@ -22,13 +22,13 @@ from onnx import helper
 
 from .._errors import UnsupportedModelError
 from .._format.names import Arrays
-from .._onnx.canonical_order import put_in_order
 from .._onnx.graph_edits import refill
 from .._onnx.graph_index import inferred
+from .._onnx.layer_scopes import node_layers
 from .._onnx.model_files import write
-from .._onnx.name_scopes import layer_path, node_paths
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_nodes, names_read_by_value
+from .._passes.canonical_order import sort_nodes
 from .dynamic_int8 import FEWEST_COLUMNS, quantizer_errors
 from .embedding_tables import constants_of, is_lookup, quantize_tables
 from .fold_batch_norm import fold_into_convolutions
@@ -83,7 +83,7 @@ class Calibrated:
                 quantizer.quantize_model()
                 model = quantizer.model.model
             del model.graph.value_info[:]  # what the quantizer inferred
-            put_in_order(model.graph)
+            sort_nodes(Traced(model))
         return replace(self.traced, model=model)
 
 
@@ -130,17 +130,17 @@ def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
     graph, constants = traced.model.graph, constants_of(traced)
     shapes = {name: array.shape for name, array in constants.items()}
     nodes, read = [*all_nodes(graph)], names_read_by_value(graph)
-    paths = node_paths(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
+    layers = node_layers(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
     weights = {node.name: node.input[0] for node in nodes if is_lookup(node, constants)}
     weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
     int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
     reads = Counter(name for node in nodes for name in node.input)
     quantizable: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}
-    for node, path in zip(nodes, paths, strict=True):
+    for node, path in zip(nodes, layers, strict=True):
         weight = weights.get(node.name, "")
         if 0 < int8_reads[weight] == reads[weight]:
-            layer = owners.setdefault(weight, layer_path(*path) if path else node.name)
+            layer = owners.setdefault(weight, path or node.name)
             quantizable[layer] = (*quantizable.get(layer, ()), node.name)
     return quantizable
 

@@ -31,9 +31,10 @@ def main(saved_model: str, cases: str, results: str) -> None:
     from _format.case_writing import save_cases
     from _format.cases import load_cases
     from _format.dtypes import decoded
+    from _format.manifest import SERVING_SIGNATURE
     from _format.names import Case
 
-    run = load(saved_model)
+    run = load(saved_model, SERVING_SIGNATURE)
 
     def replay(case: Case) -> Case:
         return Case(case.name, {}, {name: decoded(array) for name, array in run(case.inputs).items()})
@@ -41,8 +42,8 @@ def main(saved_model: str, cases: str, results: str) -> None:
     save_cases(Path(results), [replay(case) for case in load_cases(Path(cases))])
 
 
-def load(saved_model: str) -> Run:
-    """Return a function that runs the SavedModel's `serving_default`."""
+def load(saved_model: str, signature: str) -> Run:
+    """Return a function that runs a signature of the SavedModel."""
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)  # TF32 rounds factors to 11 bits
@@ -55,7 +56,7 @@ def load(saved_model: str) -> Run:
             raise
         _load_tensorflow_text_ops(tf)
         loaded = tf.saved_model.load(saved_model)
-    serve = loaded.signatures["serving_default"]
+    serve = loaded.signatures[signature]
 
     def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
         tensors = serve(**{name: tf.constant(value) for name, value in inputs.items()})

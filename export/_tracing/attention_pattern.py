@@ -7,6 +7,7 @@ a row are the same, as the large negative number made them.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,12 @@ from keras_attn._types import Heads, Pairs
 
 from .._onnx.graph_edits import drop_unread, refill
 from .._onnx.graph_index import Nodes, Sizes, attribute, inferred, views
-from .._onnx.symbolic_shapes import Axes, known_of
+from .._onnx.symbolic_shapes import Axes, infer_facts
 from .._onnx.traced_model import DOMAIN, Traced
 from .._onnx.traversal import names_used
 from .attention_calls import Call
 
+_LOG = logging.getLogger(__name__)
 TRACED = "StatefulPartitionedCall/"  # what TensorFlow puts before the names of a function that is called
 LARGE = -1e8  # a number to replace scores from which on no score comes near
 LOW = float(np.finfo(np.float32).min / 2)  # beside which a score is nothing, and a sum with one is finite
@@ -77,7 +79,7 @@ def with_written_attention(traced: Traced, first: int, inputs: Mapping[str, Axes
         found = {node.output[0]: each for node in nodes.graph.node if (each := _written(node, nodes, reads))}
         if not found:
             continue
-        axes = axes or known_of(traced.model, inputs).axes
+        axes = axes or infer_facts(traced.model, inputs).axes
         rows = []
         for node in nodes.graph.node:
             if (each := found.get(node.output[0] if node.output else "")) is None:
@@ -114,7 +116,11 @@ def _written(node: onnx.NodeProto, nodes: Nodes, reads: Mapping[str, int]) -> _W
     if attribute(softmax, "axis", -1) not in (-1, len(sizes) - 1) or nodes.kind(weights) != TensorProto.FLOAT:
         return None
     scored = _scored(_Written(node, "", "", node.input[1], mask=kept, zeroed=bool(kept)), softmax.input[0], nodes)
-    return scored if scored is not None and _fits(scored, sizes, nodes) else None
+    if scored is not None and _fits(scored, sizes, nodes):
+        return scored
+    reason = "its scores are not scaled products with a bias and a mask" if scored is None else "its shapes do not fit"
+    _LOG.debug("Attention at node %s stays as it is: %s", node.name, reason)
+    return None
 
 
 def _scored(written: _Written, scores: str, nodes: Nodes) -> _Written | None:

@@ -28,49 +28,32 @@ from .weight_inputs import is_large, move_out
 
 @dataclass(frozen=True)
 class Frozen:
-    """A traced function as one graph.
-
-    Attributes:
-        graph: The graph.
-        weights: Those that are inputs of the graph, by name.
-        unfolded: Variables into which the converter folds nothing, by name.
-        needed: The named functions that the outputs depend on.
-    """
+    """A traced function as one graph."""
 
     graph: tf.compat.v1.GraphDef
-    weights: Weights
-    unfolded: Weights
-    needed: set[str]
+    weights: Weights  # those that are inputs of the graph
+    unfolded: Weights  # variables into which the converter folds nothing
+    needed: set[str]  # the named functions that the outputs depend on
 
 
 def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool) -> Frozen:
-    """Return the frozen graph of a concrete function.
-
-    Args:
-        function: The function.
-        inputs: Names of its input tensors.
-        outputs: Names of its output tensors.
-        keep_calls: Whether named functions of attention layers stay calls.
-    """
-    # as tf2onnx does it, but for the weights and the calls
+    """Return the frozen graph of a concrete function between tensors; `keep_calls` keeps calls of attention layers."""
+    # the steps of tf2onnx, except for weights and calls
     graph, left_out = tensorflow_internals.graph_with_constants(function, is_large, inline=not keep_calls)
     for named in graph.library.function:
         if _op_of(named) is not None:
             named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
     weights, unfolded = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
-    inputs = [*inputs, *(f"{name}:0" for name in weights)]
     cases_as_conditions(graph)
     needed = needed_calls(graph, outputs, _ops_by_function(graph)) if keep_calls else set()
-
-    def optimized(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-        return tf2onnx_internals.optimized(_inlined(graph, inputs, outputs), inputs, outputs)
-
-    graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), inputs, outputs), inputs, outputs)
-    return Frozen(_in_order(known_conditions_resolved(graph, optimized)), weights, unfolded, needed)
+    ends = [*inputs, *(f"{name}:0" for name in weights)], outputs
+    graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), *ends), *ends)
+    graph = known_conditions_resolved(graph, lambda graph: tf2onnx_internals.optimized(_inlined(graph, *ends), *ends))
+    return Frozen(_in_order(graph), weights, unfolded, needed)
 
 
 def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Put nodes and functions in the order of their names: that of TensorFlow's optimizers is chance."""
+    """Sort nodes and functions by name: TensorFlow's optimizers return them in a random order."""
     refill(graph.node, sorted(graph.node, key=lambda node: node.name))
     refill(graph.library.function, sorted(graph.library.function, key=lambda function: function.signature.name))
     for function in graph.library.function:
@@ -79,8 +62,8 @@ def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
 
 
 def _ops_by_function(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
-    found = ((function.signature.name, _op_of(function)) for function in graph.library.function)
-    return {name: op for name, op in found if op is not None}
+    ops = ((function.signature.name, _op_of(function)) for function in graph.library.function)
+    return {name: op for name, op in ops if op is not None}
 
 
 def _op_of(function: Any) -> str | None:
@@ -98,8 +81,7 @@ def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]
         return graph
     for holder in (*graph.node, *functions, *(node for function in functions for node in function.node_def)):
         for mark in (tensorflow_internals.COMPILED, tensorflow_internals.KEPT_APART):
-            if mark in holder.attr:
-                del holder.attr[mark]
+            holder.attr.pop(mark, None)
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.optimizers.append("function")
     config.graph_options.rewrite_options.min_graph_nodes = -1  # or graphs of a few nodes are left as they are
@@ -110,35 +92,39 @@ def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]
 
 
 def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
-    """Return tf2onnx's handlers for the calls that are left: one node for each, with all inputs and outputs.
-
-    Freezing itself optimizes, and drops outputs that nobody reads; what is left tells by its name which it was.
-    """
-    named = {each.signature.name: each for each in graph.library.function if _op_of(each) is not None}
+    """Return tf2onnx's handlers for the remaining calls: one node for each, with all inputs and outputs."""
+    functions = {f.signature.name: f for f in graph.library.function if _op_of(f) is not None}
     by_op = {call.op: call for call in calls}
 
     def one_node(context: Any, node: Any, name: str, arguments: Any) -> None:
-        function = named.get(node.get_attr_str("f"))
-        if function is None:
-            return  # stays as it is, and is refused as an op without mapping
-        call = by_op[str(_op_of(function))]
-        given, write = iter(node.input), Writer(context)
-        inputs = [write.constant(call.constants[x]) if x in call.constants else next(given) for x in call.shapes]
-        kept = {_number(each.name): index for index, each in enumerate(function.signature.output_arg)}
-        outputs, shapes, dtypes = node.output, node.output_shapes, node.output_dtypes
-        context.remove_node(name)
-        numbers = range(len(call.outputs))
-        context.make_node(
-            call.op,
-            [*inputs, *given],
-            outputs=[outputs[kept[number]] if number in kept else make_name(name) for number in numbers],
-            shapes=[shapes[kept[number]] if number in kept else None for number in numbers],
-            dtypes=[dtypes[kept[number]] if number in kept else TensorProto.FLOAT for number in numbers],
-            domain=DOMAIN,
-            name=name,
-        )
+        function = functions.get(node.get_attr_str("f"))
+        if function is not None:  # any other function is refused as an op without mapping
+            _write_call(context, node, by_op[str(_op_of(function))], function)
 
-    return {"PartitionedCall": (one_node, []), "StatefulPartitionedCall": (one_node, [])}
+    return dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), (one_node, []))
+
+
+def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
+    """Replace a node of tf2onnx by a call with all outputs; TensorFlow's optimizers drop outputs that nobody reads."""
+    inputs = _call_inputs(call, node, Writer(context))
+    numbers = (_number(argument.name) for argument in function.signature.output_arg)
+    remaining = dict(zip(numbers, zip(node.output, node.output_shapes, node.output_dtypes, strict=True), strict=True))
+    outputs = [
+        remaining[number] if number in remaining else (make_name(node.name), None, TensorProto.FLOAT)
+        for number in range(len(call.outputs))
+    ]
+    context.remove_node(node.name)
+    names, shapes, dtypes = map(list, zip(*outputs, strict=True))
+    context.make_node(call.op, inputs, outputs=names, shapes=shapes, dtypes=dtypes, domain=DOMAIN, name=node.name)
+
+
+def _call_inputs(call: Call, node: Any, write: Writer) -> list[str]:
+    """Return the inputs of a call: constants that were folded into the function, and the arguments of its node."""
+    arguments = [*node.input]
+    inputs = [
+        write.constant(call.constants[name]) if name in call.constants else arguments.pop(0) for name in call.shapes
+    ]
+    return [*inputs, *arguments]
 
 
 def _number(name: str) -> int:

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
+from .._format.manifest import SERVING_SIGNATURE
 from .._format.names import Arrays
 from .._private_api.keras_internals import scans_of_known_length, track_once, without_default_signature
 from .._private_api.tensorflow_internals import put_variables_in_order, write_same_uuid
@@ -19,8 +20,6 @@ from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .._signature.tensorflow_graph import called_from_outside, endpoint, graph_run, specs_of
 from .time_distributed import steps_as_rows
-
-ENDPOINT = "serving_default"
 
 
 def write_saved_model(signature: Signature, folder: Path) -> Any:
@@ -35,7 +34,9 @@ def write_saved_model(signature: Signature, folder: Path) -> Any:
     archive = keras.export.ExportArchive()
     track_once(archive, signature.model)
     with _tracing(signature):
-        serve = archive.add_endpoint(ENDPOINT, endpoint(signature), input_signature=[specs_of(signature.inputs)])
+        serve = archive.add_endpoint(
+            SERVING_SIGNATURE, endpoint(signature), input_signature=[specs_of(signature.inputs)]
+        )
         put_variables_in_order(serve.get_concrete_function())
         with without_default_signature():
             archive.write_out(str(folder), verbose=False)

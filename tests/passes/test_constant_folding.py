@@ -6,8 +6,9 @@ from onnx import parser
 from traced_models import changed, run
 
 from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._onnx.traversal import all_nodes
-from keras_attn_export._passes.constant_folding import fold_in_bodies, folded
+from keras_attn_export._passes.constant_folding import fold_bodies, fold_weights
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
 X = np.random.default_rng(1).standard_normal((3, 4)).astype("float32")
@@ -20,6 +21,13 @@ def model(lines, outputs="float[k, l] y"):
     <int64[2] shape = {{0, -1}}, int64[2] axes = {{0, 2}}>
     {{ {lines} }}
     """)
+
+
+def folded(given):
+    """The weights afterwards."""
+    traced = Traced(given, weights={"w": WEIGHT})
+    assert fold_weights(traced)
+    return traced.weights
 
 
 def outputs(given, weights=None):
@@ -38,7 +46,7 @@ GRAPHS = {
 def test_layout_of_a_weight_is_folded(lines):
     given = model(f"{lines} y = MatMul (x, laid_out)")
     before = outputs(given)["y"]
-    weights = folded(given.graph, {"w": WEIGHT})
+    weights = folded(given)
     assert [node.op_type for node in given.graph.node] == ["MatMul"]
     assert list(weights) == ["w"]
     assert {value.name for value in given.graph.input} == {"x", "w"}
@@ -49,11 +57,11 @@ def test_layout_of_a_weight_is_folded(lines):
 def test_two_layouts_and_an_output_of_one_weight_are_kept():
     given = model("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
     before = outputs(given)["y"]
-    weights = folded(given.graph, {"w": WEIGHT})
+    weights = folded(given)
     assert {name: array.shape for name, array in weights.items()} == {"w": (4, 6), "t": (6, 4)}
     np.testing.assert_array_equal(outputs(given, weights)["y"], before)
     given = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")  # y is an output
-    weights = folded(given.graph, {"w": WEIGHT})
+    weights = folded(given)
     np.testing.assert_array_equal(outputs(given, weights)["y"], WEIGHT.T)
 
 
@@ -72,5 +80,5 @@ nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w 
 
 def test_constants_in_nested_branches_are_folded():
     inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
-    found = changed(parser.parse_model(NESTED), lambda model: fold_in_bodies(model.graph), *inputs)
+    found = changed(parser.parse_model(NESTED), lambda model: fold_bodies(Traced(model)), *inputs)
     assert "Transpose" not in {node.op_type for node in all_nodes(found.graph)}

@@ -7,11 +7,11 @@ import pytest
 from onnx import helper, parser
 
 from keras_attn_export import ExportError
-from keras_attn_export._onnx.canonical_order import in_order, put_in_order
 from keras_attn_export._onnx.graph_edits import refill
 from keras_attn_export._onnx.model_files import write
 from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._options import OPSETS
+from keras_attn_export._passes.canonical_order import sort_nodes, sort_weights
 from keras_attn_export._passes.finalize import finish
 
 
@@ -66,7 +66,7 @@ def test_nodes_of_any_order_become_one_order():
         refill(model.graph.initializer, reversed(MODEL.graph.initializer))
         branch = next(each for node in model.graph.node for each in node.attribute if each.name == "then_branch").g
         refill(branch.node, reversed(branch.node))
-        put_in_order(model.graph)
+        sort_nodes(Traced(model))
         assert [node.output[0] for node in model.graph.node] == ["a", "c", "y", "z"]
         assert [node.output[0] for node in model.graph.node[2].attribute[0].g.node] == ["q", "p", "r"]
         assert [each.name for each in model.graph.initializer] == ["one", "two"]
@@ -84,7 +84,7 @@ def test_loop_and_body_may_share_an_output_name():
     }
     """
     model = parser.parse_model(text)
-    put_in_order(model.graph)
+    sort_nodes(Traced(model))
     (loop,) = model.graph.node
     assert [node.output[0] for node in loop.attribute[0].g.node] == ["off", "y"]
 
@@ -92,5 +92,7 @@ def test_loop_and_body_may_share_an_output_name():
 def test_weights_follow_the_order_of_the_graph():
     weights = dict.fromkeys(("w", "two", "other", "another", "one"), np.zeros(2))
     model = type(MODEL).FromString(MODEL.SerializeToString())
-    put_in_order(model.graph)
-    assert list(in_order(weights, model.graph)) == ["one", "two", "another", "other", "w"]
+    traced = Traced(model, weights=weights)
+    sort_nodes(traced)
+    sort_weights(traced)
+    assert list(traced.weights) == ["one", "two", "another", "other", "w"]

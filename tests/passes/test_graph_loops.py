@@ -8,10 +8,11 @@ from onnx import numpy_helper, parser
 from traced_models import changed, run
 
 from keras_attn_export._onnx.graph_edits import drop_unread
+from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._onnx.traversal import graphs_in
-from keras_attn_export._passes.loop_conditions import drop_conditions
-from keras_attn_export._passes.loop_invariants import hoist
-from keras_attn_export._passes.loop_passthrough_state import capture_unchanged
+from keras_attn_export._passes.loop_conditions import remove_conditions
+from keras_attn_export._passes.loop_invariants import hoist_invariants
+from keras_attn_export._passes.loop_passthrough_state import remove_passthrough_state
 
 X, M = np.array([[1, 2], [3, 4]], "float32"), np.array([[0.5, -1], [2, 0.25]], "float32")
 
@@ -72,7 +73,8 @@ attend_0 (query, memory) => (output)
 
 def hoisted(text, counts=(0, 1, 3)):
     """The model afterwards, which gives what it gave."""
-    return changed(parser.parse_model(text), hoist, *({"x": X, "m": M, "count": np.array(count)} for count in counts))
+    inputs = [{"x": X, "m": M, "count": np.array(count)} for count in counts]
+    return changed(parser.parse_model(text), lambda model: hoist_invariants(Traced(model)), *inputs)
 
 
 def ops_of(graph):
@@ -194,7 +196,7 @@ nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2
 def captured(text):
     """The graph afterwards, which gives what it gave."""
     inputs = [{"x": X, "w": M, "count": np.array(count, "int64")} for count in (0, 1, 2, 3)]
-    return changed(parser.parse_model(text), lambda model: capture_unchanged(model.graph), *inputs)
+    return changed(parser.parse_model(text), lambda model: remove_passthrough_state(Traced(model)), *inputs)
 
 
 def test_unchanged_state_of_nested_loops_is_captured():
@@ -284,7 +286,7 @@ def dropped(*lines, lengths=(0, 1, 3, 8)):
         text = text.replace(line, other)
 
     def drop(model):
-        drop_conditions(model.graph)
+        remove_conditions(Traced(model))
         drop_unread(model.graph)
 
     inputs = [{"length": np.array(length, "int32"), "x": np.array(0.4, "float32")} for length in lengths]

@@ -1,5 +1,6 @@
 """What tf2onnx writes in many operators is written in one, where it is that and nothing like it."""
 
+import logging
 from collections import Counter
 from itertools import permutations
 
@@ -15,7 +16,9 @@ from traced_models import optimized, run
 
 from keras_attn_export import export_model
 from keras_attn_export._onnx.external_data import with_weights
-from keras_attn_export._passes.rewrite_rules import simplify
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._passes.passes import run_passes
+from keras_attn_export._passes.rewrite_rules import apply_rules
 
 RNG = np.random.default_rng(0)
 DENSE, DENSE_AND_BIAS = {"MatMul": 1}, {"MatMul": 1, "Add": 1}
@@ -209,7 +212,7 @@ def graph_of(lines, *others, outputs=("y",)):
 def simplify_and_compare(written):
     inputs = {name: RNG.standard_normal((2, 5, 6)).astype("float32") for name in ("x", "z")}
     before = run(written, **inputs)
-    simplify(written)
+    apply_rules(Traced(written))
     after = run(written, **{value.name: inputs[value.name] for value in written.graph.input})
     for name, expected in before.items():
         np.testing.assert_allclose(after[name], expected, rtol=1e-5, atol=1e-5)
@@ -250,14 +253,14 @@ def test_rms_normalization_is_found_in_every_order(others, tmp_path):
 )
 def test_other_graphs_stay(written):
     before = written.SerializeToString()
-    simplify(written)
+    apply_rules(Traced(written))
     assert written.SerializeToString() == before
 
 
 def test_graphs_with_unknown_operators_are_simplified():
     written = graph_of(LAYER_NORMALIZATION)
     written.graph.node.append(helper.make_node("Other", ["y"], ["z_of_other"], domain="other"))
-    simplify(written)
+    apply_rules(Traced(written))
     assert operators(written)["LayerNormalization"] == 1
 
 
@@ -304,7 +307,7 @@ def sigmoid_of(*nodes):
 def test_hard_sigmoid_is_one_operator_at_every_value(last):
     model, x = sigmoid_of(MOVED, CLIPPED, last), np.float32(ENDS).reshape(3, 4)
     expected = run(model, x=x)["y"]
-    simplify(model)
+    apply_rules(Traced(model))
     assert [node.op_type for node in model.graph.node] == ["HardSigmoid"]
     np.testing.assert_allclose(run(model, x=x)["y"], expected, atol=1e-7)
 
@@ -321,7 +324,7 @@ def test_hard_sigmoid_is_one_operator_at_every_value(last):
 )
 def test_other_clipped_sums_stay(nodes):
     model = sigmoid_of(*nodes)
-    simplify(model)
+    apply_rules(Traced(model))
     assert "HardSigmoid" not in {node.op_type for node in model.graph.node}
 
 
@@ -356,7 +359,7 @@ def names_of(model):
 def test_denormal_weights_become_zeros(nodes):
     model = masked_softmax(nodes)
     before = run(model, x=VALUES)["y"]
-    simplify(model)
+    apply_rules(Traced(model))
     assert names_of(model)[-3:] == ["Softmax", "Less", "Where"]
     after = run(model, x=VALUES)["y"]
     np.testing.assert_array_equal(after, np.where(before < np.finfo("float32").tiny, 0, before))
@@ -375,7 +378,7 @@ def test_denormal_weights_become_zeros(nodes):
 )
 def test_softmax_without_such_a_mask_stays(nodes, mask):
     model = masked_softmax(nodes, mask)
-    simplify(model)
+    apply_rules(Traced(model))
     assert "Where" not in names_of(model)
 
 
@@ -386,3 +389,37 @@ def test_attention_with_denormal_weights_is_not_fused(tmp_path):
     scores = x @ keras.ops.transpose(x, (0, 2, 1)) + mask
     bundle = export_model(keras.Model(x, keras.ops.softmax(scores) @ x), tmp_path / "bundle")
     assert names_of(onnx.load(bundle.path / "model.onnx"))[-4:] == ["Softmax", "Less", "Where", "MatMul"]
+
+
+PRODUCT = "rows = Reshape (x, target) \n product = MatMul (rows, kernel) \n y = Reshape (product, pairs)"
+NEAR_MISSES = {
+    "tensordot": (
+        lambda: small_graph(
+            PRODUCT, kernel=np.eye(4, dtype="float32"), target=np.array([-1, 4]), pairs=np.array([-1, 2])
+        ),
+        "the shape of the output is not that of the input with another last axis",
+    ),
+    "layer normalization": (
+        lambda: graph_of(LAYER_NORMALIZATION, LIKE_LAYER_NORMALIZATION["the square root"]),
+        "`inverse` is not the output of `Reciprocal` with 1 inputs",
+    ),
+    "RMS normalization": (lambda: graph_of(RMS, LIKE_RMS["another power"]), "the exponent is not 2"),
+    "hard sigmoid": (lambda: sigmoid_of(MOVED, CLIPPED, "y = Mul (clipped, fifth)"), "it is not divided by 6"),
+    "denormal attention weights": (lambda: masked_softmax(PLAIN, MASK / 100), "no float32 constant between -125 and"),
+}
+
+
+@pytest.mark.parametrize(("model", "reason"), NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_near_miss_logs_rule_and_reason(model, reason, caplog, request):
+    traced = Traced(model())
+    with caplog.at_level(logging.DEBUG, "keras_attn_export"):
+        assert not run_passes(traced, [apply_rules])
+    node = traced.model.graph.node[-1].name
+    assert f"Rule {request.node.callspec.id}: no match at node {node}: {reason}" in caplog.text
+    assert "Pass apply_rules: no change" in caplog.messages
+
+
+def test_complete_match_logs_no_reason(caplog):
+    with caplog.at_level(logging.DEBUG, "keras_attn_export"):
+        assert run_passes(Traced(sigmoid_of(MOVED, CLIPPED, SCALED)), [apply_rules])
+    assert caplog.messages == ["Pass apply_rules: changed the graph"]

@@ -1,11 +1,14 @@
 """Rotary position embeddings become onnxruntime's operator, where they are that and nothing like it."""
 
+import logging
+
 import numpy as np
 import onnx
 import pytest
 from traced_models import run
 
-from keras_attn_export._passes.rewrite_rules import OF_ONNXRUNTIME, simplify
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._passes.rewrite_rules import ONNXRUNTIME_RULES, apply_rules
 
 HEADS, SIZE = 3, 8
 HALVES = "first, second = Split <axis = -1, num_outputs = 2> (x) \n negative = Neg (second)"
@@ -64,7 +67,7 @@ def model_of(lines):
 def simplified(model):
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    simplify(changed, OF_ONNXRUNTIME)
+    apply_rules(Traced(changed), ONNXRUNTIME_RULES)
     return changed
 
 
@@ -89,3 +92,11 @@ def test_other_rotations_stay(lines):
     heads = model.graph.input[0].type.tensor_type.shape.dim[2].dim_value
     run(model, x=np.ones((2, 4, heads, SIZE), "float32"), angles=np.ones((1, 4, SIZE // 2), "float32"))
     assert simplified(model) == model
+
+
+def test_near_miss_logs_rule_and_reason(caplog):
+    with caplog.at_level(logging.DEBUG, "keras_attn_export"):
+        simplified(model_of(LEFT["parts that are no halves"]))
+    assert caplog.messages == [
+        "Rule rotary position embedding: no match at node Add_9: the rotated tensors are not the halves of x"
+    ]

@@ -51,5 +51,5 @@ def test_tf32_is_off_in_the_process_of_the_saved_model(tf32, monkeypatch):
     script = runpy.run_path(str(Path(keras_attn_export.__file__).with_name("_processes") / "saved_model_run.py"))
     script["isolate"]()
     with pytest.raises(OSError, match="absent"):
-        script["load"]("absent")
+        script["load"]("absent", "serving_default")
     assert not tf.config.experimental.tensor_float_32_execution_enabled()

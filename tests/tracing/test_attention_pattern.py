@@ -1,5 +1,7 @@
 """Attention that a package wrote by hand is found in a graph by its pattern, and gives what it gave."""
 
+import logging
+
 import numpy as np
 import onnx
 import pytest
@@ -175,3 +177,11 @@ def test_other_products_and_softmaxes_stay(given, nodes):
     run(model, **arrays)  # it is a model
     traced = Traced(model)
     assert with_written_attention(traced, 0, {}) == (traced, [])
+
+
+def test_near_miss_logs_the_node_and_the_reason(caplog):
+    model, _ = model_of(*LEFT["a negative scale"])
+    with caplog.at_level(logging.DEBUG, "keras_attn_export"):
+        with_written_attention(Traced(model), 0, {})
+    (message,) = caplog.messages
+    assert "block_1/MatMul_6 stays as it is: its scores are not scaled products" in message

@@ -9,7 +9,8 @@ import tf2onnx
 from converted_functions import Converted
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_attn_export._onnx.node_names import rename
+from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._passes.node_names import rename
 
 LAYERS = ("dense", "norm", "memory", "loop")
 
@@ -23,7 +24,9 @@ def renamed(rows, constants=(), **options):
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
     arrays = [numpy_helper.from_array(np.zeros([2] * name.startswith("W") * 2, "float32"), name) for name in constants]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays, doc_string="tf2onnx__7")
-    rename(graph, LAYERS, **options)
+    model = helper.make_model(graph)
+    assert rename(Traced(model), LAYERS, **options)
+    graph = model.graph
     assert graph.doc_string == ""
     return graph
 

@@ -1,0 +1,27 @@
+"""Rewrite boolean `EyeLike`, which onnxruntime lacks, as float `EyeLike` and `Cast`."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto, helper
+
+from .._onnx.graph_index import Nodes, attribute
+from .patterns import ANY, Match, Op, Rule
+
+PATTERN = Op("EyeLike", ANY)
+
+
+def _check(match: Match, nodes: Nodes) -> str:
+    node = nodes.maker(match[PATTERN], "EyeLike")
+    return "" if node is not None and attribute(node, "dtype", 0) == TensorProto.BOOL else "it is not boolean"
+
+
+def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+    eye = onnx.NodeProto()
+    eye.CopyFrom(node)
+    eye.output[:] = [f"{node.output[0]}_float"]
+    next(entry for entry in eye.attribute if entry.name == "dtype").i = TensorProto.FLOAT
+    return [eye, helper.make_node("Cast", eye.output, node.output, f"{node.name}_cast", to=TensorProto.BOOL)]
+
+
+RULE = Rule("boolean identity matrix", PATTERN, _check, _rewrite)

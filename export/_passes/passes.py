@@ -1,0 +1,31 @@
+"""The interface of passes, and a function that runs several.
+
+A pass rewrites a finished ONNX graph. Its first argument is a `Traced`: the pass edits the model in place, replaces the
+mapping of weights if it changes weights, and returns whether it changed anything. Further arguments are bound by
+`functools.partial`. A pass is one file of `_passes/`; at debug level it logs why a candidate was left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from .._onnx.traced_model import Traced
+
+Pass = Callable[[Traced], bool]
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_passes(traced: Traced, passes: Sequence[Pass]) -> bool:
+    """Run passes in their order, in place, and return whether any of them changed anything."""
+    changes = [_run(traced, function) for function in passes]
+    return any(changes)
+
+
+def _run(traced: Traced, run: Pass) -> bool:
+    is_changed = run(traced)
+    function = run.func if isinstance(run, partial) else run
+    _LOG.debug("Pass %s: %s", function.__name__, "changed the graph" if is_changed else "no change")
+    return is_changed
