@@ -17,7 +17,8 @@ from ._onnxruntime_releases import FUSED_OPSET, LOWEST_ONNXRUNTIME, RELEASE, low
 
 FLOAT32 = "float32"
 FLOAT16 = "float16"
-PRECISIONS = (FLOAT32, FLOAT16, "int8")
+INT8 = "int8"
+PRECISIONS = (FLOAT32, FLOAT16, INT8)
 TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
 OPSETS = range(TRACED_OPSET, 25)
 STANDARD = (

@@ -23,6 +23,7 @@ from .._options import Options, checked_options
 from .._progress import Progress, shown_progress
 from .._signature.load_model import check_model, loaded_model
 from .._tracing.saved_model_worker import SavedModelRun
+from .export_run import ExportRun
 from .storage_errors import storage_errors
 
 if TYPE_CHECKING:
@@ -137,10 +138,7 @@ def export_model(
         ExportError: An argument is wrong, or a package is missing.
         TypeError: An argument has an unknown name.
     """
-    if "in_steps" in refused:
-        raise ExportError(IN_STEPS_REFUSED)
-    if refused:
-        raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(refused))!r}")
+    _refuse(refused)
     file = Path(model) if isinstance(model, str | Path) else None
     options = checked_options(
         file=file,
@@ -167,27 +165,23 @@ def export_model(
         check_provider(options.provider)
         _check_name(place)
         if report:
-            from .._report.write_report import check_report_path, default_report_path
-
-            check_report_path(default_report_path(place), in_a_folder=False)  # an export makes what is above it
-        refusal = functools.partial(unless_replaceable, overwrite=overwrite)
-        with atomic_folder(place, refusal) as folder:
-            with storage_errors(place, folder):
-                _write_bundle(folder, model, options, step)
-            _check_readable(folder)
-            step("Putting the bundle in place")
+            _check_report(place)
+        _write_bundle(place, model, options, step, overwrite=overwrite)
         bundle = load_bundle(place)
         if report:
-            step("Writing the report")
-            try:
-                bundle.write_report()
-            except ExportError as error:
-                raise ExportError(f"The bundle is in {place}, but its report was not written: {error}") from error
+            _write_report(bundle, step)
         return bundle
 
 
+def _refuse(arguments: Mapping[str, Any]) -> None:
+    if "in_steps" in arguments:
+        raise ExportError(IN_STEPS_REFUSED)
+    if arguments:
+        raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(arguments))!r}")
+
+
 def _check_name(place: Path) -> None:
-    """Refuse the name of an ONNX file, which whoever gives it expects to find there."""
+    """Refuse the name of an ONNX file, because the user would expect that file there."""
     if place.suffix == ".onnx" and not place.is_dir():
         raise BundleError(
             f"{place} names a file, and a bundle is a folder that has the ONNX file in it. Choose a name for the "
@@ -195,58 +189,101 @@ def _check_name(place: Path) -> None:
         )
 
 
-def _write_bundle(folder: Path, model: keras.Model | str | Path, options: Options, step: Progress) -> None:
-    with SavedModelRun() as fresh:  # which imports TensorFlow meanwhile
-        step("Loading Keras and its backend")
-        loaded = loaded_model(model, options)
+def _check_report(place: Path) -> None:
+    from .._report.write_report import check_report_path, default_report_path
 
-        from .._signature.keras_messages import silence_on_dots
-        from .._signature.unchanged_variables import unchanged_variables
+    check_report_path(default_report_path(place), in_a_folder=False)  # the export creates the parent folders
 
-        with silence_on_dots(), unchanged_variables(loaded):
-            try:
-                signature, reference = _filled(folder, loaded, options, step, fresh)
-            except UntraceableError as found:
-                step("Again with static axes, since TensorFlow cannot trace them as unknown")
-                shutil.rmtree(folder)
-                folder.mkdir()
-                options = replace(options, untraceable=found.reasons)
-                with SavedModelRun() as again:
-                    signature, reference = _filled(folder, loaded, options, step, again)
-    for name, why in reference.golden.static.items():
-        # that of a subclass which Keras runs on one size only was never said to be dynamic
-        if name in options.untraceable or (name not in options.static_axes and signature.is_functional):
-            warnings.warn(f"Axis `{name}` is static in the bundle. {why}", StaticAxisWarning, stacklevel=3)
+
+def _write_report(bundle: Bundle, step: Progress) -> None:
+    step("Writing the report")
+    try:
+        bundle.write_report()
+    except ExportError as error:
+        raise ExportError(f"The bundle is in {bundle.path}, but its report was not written: {error}") from error
+
+
+def _write_bundle(
+    place: Path, model: keras.Model | str | Path, options: Options, step: Progress, *, overwrite: bool
+) -> None:
+    """Write all files to a temporary folder, check that they can be read, and rename the folder."""
+    refusal = functools.partial(unless_replaceable, overwrite=overwrite)
+    with atomic_folder(place, refusal) as folder:
+        with storage_errors(place, folder), SavedModelRun() as worker:  # which imports TensorFlow at the same time
+            step("Loading Keras and its backend")
+            _export(ExportRun(folder, options, step, worker), loaded_model(model, options))
+        _check_readable(folder)
+        step("Putting the bundle in place")
 
 
 def _check_readable(folder: Path) -> None:
-    """Raise before anything is replaced where names or numbers of a bundle are beyond what is read of one."""
+    """Raise if names or numbers of the new bundle exceed the limits of `load_bundle`, before anything is replaced."""
     try:
-        load_bundle(folder).report  # noqa: B018 - which is read when it is asked for
+        load_bundle(folder).report  # noqa: B018 - reads the file
     except BundleError as error:
-        said = str(error).removesuffix(" Export the model again.")
-        raise UnsupportedModelError(f"A bundle of this model could not be read: {said}") from error
+        problem = str(error).removesuffix(" Export the model again.")
+        raise UnsupportedModelError(f"A bundle of this model could not be read: {problem}") from error
 
 
-def _filled(
-    folder: Path, model: keras.Model, options: Options, step: Progress, fresh: SavedModelRun
-) -> tuple[Signature, Reference]:
-    """Fill the empty folder of a bundle, here or from a process with TensorFlow; return the model and what it gives."""
+def _export(run: ExportRun, model: keras.Model) -> None:
+    """Fill the empty folder, and warn of axes that are static although the user did not ask for it."""
+    from .._signature.keras_messages import silence_on_dots
+    from .._signature.unchanged_variables import unchanged_variables
+
+    with silence_on_dots(), unchanged_variables(model):
+        static = _fill_or_retry(run, model)
+    for name, reason in static.items():
+        warnings.warn(f"Axis `{name}` is static in the bundle. {reason}", StaticAxisWarning, stacklevel=4)
+
+
+def _fill_or_retry(run: ExportRun, model: keras.Model) -> dict[str, str]:
+    """Fill the folder; if TensorFlow cannot trace some axes as unknown, start again with these axes static."""
+    try:
+        return _fill(run, model)
+    except UntraceableError as error:
+        run.step("Again with static axes, since TensorFlow cannot trace them as unknown")
+        shutil.rmtree(run.folder)
+        run.folder.mkdir()
+        options = replace(run.options, untraceable=error.reasons)
+        with SavedModelRun() as worker:
+            return _fill(replace(run, options=options, worker=worker), model)
+
+
+def _fill(run: ExportRun, model: keras.Model) -> dict[str, str]:
+    """Fill the folder, and return the axes that are static although the user did not ask for it, with the reasons."""
     import keras
 
-    from .._rounding.reference import reference_of
-
     if keras.backend.backend() == "tensorflow":
-        from .._tracing.untraceable_axes import check_traceable
-        from .write_contents import write_contents
+        return _fill_here(run, model)
+    return _fill_through_tensorflow(run, model)
 
-        signature, reference = reference_of(model, options, step, check_traceable)
-        write_contents(folder, signature, reference, options, step, fresh)
-    else:
-        from .jax_and_torch import checked_places, write_contents_on_tensorflow
 
-        fresh.end()  # the process with TensorFlow has one of its own
-        places = checked_places(model)
-        signature, reference = reference_of(model, options, step)
-        write_contents_on_tensorflow(folder, signature, reference, options, step, places)
-    return signature, reference
+def _fill_here(run: ExportRun, model: keras.Model) -> dict[str, str]:
+    from .._rounding.reference import reference_of
+    from .._tracing.untraceable_axes import check_traceable
+    from .write_contents import write_contents
+
+    signature, reference = reference_of(model, run.options, run.step, check_traceable)
+    write_contents(run, signature, reference)
+    return _unrequested_static_axes(signature, reference, run.options)
+
+
+def _fill_through_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, str]:
+    """Compute the reference on JAX or torch, and let a process with TensorFlow fill the folder."""
+    from .._rounding.reference import reference_of
+    from .jax_and_torch import checked_places, write_contents_on_tensorflow
+
+    run.worker.end()  # the process with TensorFlow has one of its own
+    places = checked_places(model)
+    signature, reference = reference_of(model, run.options, run.step)
+    write_contents_on_tensorflow(run, signature, reference, places)
+    return _unrequested_static_axes(signature, reference, run.options)
+
+
+def _unrequested_static_axes(signature: Signature, reference: Reference, options: Options) -> dict[str, str]:
+    # Nothing suggested that an axis is dynamic if Keras runs a subclassed model on one size only.
+    return {
+        name: reason
+        for name, reason in reference.golden.static.items()
+        if name in options.untraceable or (name not in options.static_axes and signature.is_functional)
+    }

@@ -18,7 +18,6 @@ import numpy as np
 
 from .._errors import ExportError, UnsupportedModelError
 from .._format.parity_report import ParityError
-from .._options import Options
 from .._progress import Progress
 from .._rounding.keras_implementations import (
     LAYER_OUTPUTS,
@@ -32,6 +31,7 @@ from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .._tracing.saved_model_worker import end
 from .custom_objects import Places, places_of
+from .export_run import ExportRun
 from .tensorflow_worker import Task
 
 # The modules of this process, whatever it did to find them, can be imported there too.
@@ -41,17 +41,13 @@ _START = (
 )
 
 
-def write_contents_on_tensorflow(
-    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, places: Places
-) -> None:
+def write_contents_on_tensorflow(run: ExportRun, signature: Signature, reference: Reference, places: Places) -> None:
     """Fill the empty folder of a bundle from a fresh process with TensorFlow.
 
     Args:
-        folder: The folder; files that are not kept are written beside it.
+        run: The export; its own worker is not used.
         signature: The model.
-        reference: What it gives on the backend of this process.
-        options: What was asked for.
-        step: Is told what is being done, here and there.
+        reference: The golden cases, with the outputs on the backend of this process.
         places: Where the custom classes and functions in the model are.
 
     Raises:
@@ -59,13 +55,13 @@ def write_contents_on_tensorflow(
         ParityError: An output differs; the message names the first layer that differs between the backends.
         ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
     """
-    step("Saving the model")
-    file = folder.with_name("model.keras")
+    run.step("Saving the model")
+    file = run.beside("model.keras")
     with _saving(signature.model):
         signature.model.save(file)
     samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(signature.samples or {}))
     task = Task(
-        folder=folder,
+        folder=run.folder,
         places=places,
         floatx=keras.config.floatx(),
         image_data_format=keras.config.image_data_format(),
@@ -74,18 +70,18 @@ def write_contents_on_tensorflow(
         outputs=signature.outputs,
         log_level=logging.getLogger("keras_attn_export").getEffectiveLevel(),
         reference=reference,
-        options=replace(options, file=file, samples=samples),
+        options=replace(run.options, file=file, samples=samples),
     )
-    step("Starting a process with TensorFlow")
-    with TensorFlowProcess(folder.parent) as process:
+    run.step("Starting a process with TensorFlow")
+    with TensorFlowProcess(run.folder.parent) as process:
         try:
-            process.carry_out(task, step)
+            process.carry_out(task, run.step)
         except ParityError as error:
             cases = reference.golden.cases
             if isinstance(error, PredictError):
                 begins = begins_in(layer_differing_in_predict(signature, cases[0]))
             else:
-                layer = layer_differing_from(folder.with_name(LAYER_OUTPUTS), signature, cases)
+                layer = layer_differing_from(run.beside(LAYER_OUTPUTS), signature, cases)
                 begins = begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
             raise type(error)(f"{error}{begins}", error.report) from None
 

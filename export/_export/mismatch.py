@@ -1,40 +1,64 @@
-"""Hints in the error of a mismatch: the operator in which the mismatch begins, or a mistake of Keras."""
+"""Hints in the error of a mismatch: the operator or layer in which it begins, or a mistake of Keras."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 from .._bundle.bundle import Bundle
 from .._bundle.first_difference import first_difference
 from .._errors import ExportError
 from .._format.manifest import Manifest
-from .._format.parity_report import ROUGH, ParityReport
-from .._golden_cases.golden_cases import Cases
+from .._format.names import Case
+from .._format.parity_report import ROUGH
 from .._private_api.keras_internals import mistaken_biases
+from .._rounding.keras_implementations import (
+    LAYER_OUTPUTS,
+    begins_in,
+    layer_differing_in_predict,
+    save_layer_outputs,
+)
 from .._signature.signature import Signature
+from .export_run import ExportRun
+from .keras_comparison import KerasComparison
 
 BIAS = (
     " Keras adds along a different axis in eager mode than in a graph: `keras.ops.add(x, y)` treats `y` as a bias if "
     "its size equals the last axis of `x` (keras PR 20386). Write `keras.ops.subtract(x, -y)`."
 )
+STATIC_SHAPE = " If a layer computes a shape from sizes in Python, fix the sizes: `static_axes=` (`--static`)."
 
 
-def hint_of(report: ParityReport, folder: Path, signature: Signature, golden: Cases, manifest: Manifest) -> str:
-    """Return a hint on the first failed case of a report, or an empty string."""
-    failed = next((row.case for row in (*report.saved_model_rows, *report.rows) if not row.passed), None)
-    if failed is None:
+def mismatch_hint(run: ExportRun, signature: Signature, comparison: KerasComparison, manifest: Manifest) -> str:
+    """Return sentences about the first case that failed, or an empty string."""
+    case = comparison.mismatch
+    if case is None:
         return ""
-    case = next(case for case in golden.cases if case.name == failed)
-    if any(not row.passed for row in report.saved_model_rows):
-        with mistaken_biases() as mistakes:
-            signature.run(case.inputs)
-        return BIAS if any(mistakes) else ""
+    if all(row.passed for row in comparison.saved_model_rows):
+        return _operator_hint(run, manifest, case)
+    with mistaken_biases() as mistakes:
+        signature.run(case.inputs)
+    return BIAS if any(mistakes) else _graph_hint(run, signature, comparison, case)
+
+
+def _operator_hint(run: ExportRun, manifest: Manifest, case: Case) -> str:
+    """Name the first operator of the ONNX file whose output differs from that of the SavedModel."""
     try:
-        comparison = first_difference(Bundle(folder, asdict(manifest)), [failed], ROUGH, among=[case])
+        comparison = first_difference(Bundle(run.folder, asdict(manifest)), [case.name], ROUGH, among=[case])
     except (ExportError, OSError, ValueError):
         return ""
     if comparison.first is None:
         return ""
     operator = f"`{comparison.operators[-1]}` of " if comparison.operators else ""
     return f" It begins in {operator}layer `{comparison.first.layer}`."
+
+
+def _graph_hint(run: ExportRun, signature: Signature, comparison: KerasComparison, case: Case) -> str:
+    """Name the first layer whose output in TensorFlow's graph differs from that of an eager call."""
+    differs = f" TensorFlow's graph differs from an eager call of Keras on {comparison.reference.backend}."
+    if comparison.is_of_this_backend:
+        layer = begins_in(layer_differing_in_predict(signature, case))
+    else:
+        layer = ""  # the process with the other backend compares its layers with these
+        save_layer_outputs(signature, case, run.beside(LAYER_OUTPUTS))
+    has_other_shape = any("has shape" in (row.problem or "") for row in comparison.saved_model_rows)
+    return f"{differs}{layer}{STATIC_SHAPE if has_other_shape else ''}"

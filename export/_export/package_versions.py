@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
+PACKAGES = ("keras-attn", "tensorflow", "keras", "tf2onnx", "onnx", "numpy")
 UNKNOWN = "unknown"
 
 

@@ -116,11 +116,12 @@ def _crash(error: Exception) -> ExportError:
 def _carry_out(task: Task, step: Progress) -> None:
     from .._tracing.saved_model_worker import SavedModelRun
 
-    with SavedModelRun() as fresh:  # which imports TensorFlow too, meanwhile
+    with SavedModelRun() as worker:  # it imports TensorFlow too, at the same time
         step("Loading TensorFlow and the model")
+        from .export_run import ExportRun
         from .write_contents import write_contents
 
-        write_contents(task.folder, *on_tensorflow(task, _loaded(task)), task.options, step, fresh)
+        write_contents(ExportRun(task.folder, task.options, step, worker), *on_tensorflow(task, _loaded(task)))
 
 
 def _loaded(task: Task) -> keras.Model:

@@ -3,214 +3,160 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-import keras
 
 from .._bundle.bundle_files import SAVED_MODEL, seal
 from .._bundle.untrusted_input import REPORT
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._format.case_writing import save_cases
-from .._format.interruptible_session import run_cases
-from .._format.manifest import Spec
-from .._format.names import CASES, MODEL, Arrays
-from .._format.parity_report import NO_MORE, ParityError, ParityReport, ParityRow, compared
-from .._golden_cases.coverage import coverage_of
+from .._format.manifest import Manifest, Spec
+from .._format.names import CASES, MODEL, Arrays, Case
+from .._format.parity_report import ParityError, ParityReport
 from .._golden_cases.golden_cases import Cases
 from .._lowering_names import ADAPTIVE, LARGE_UNSEEN
 from .._lowerings.form_coverage import small_only
-from .._lowerings.lower_model import lowered_models
-from .._lowerings.lowered_model import Lowered
-from .._onnx.metadata import write_bundle_metadata, write_producer
-from .._onnx.model_files import write
-from .._onnx.traced_model import Traced
-from .._onnxruntime_releases import check_onnxruntime
-from .._options import FLOAT32, STANDARD, Options
+from .._onnx.metadata import write_bundle_metadata
+from .._options import FLOAT32, INT8, STANDARD, Options
 from .._passes.finalize import check_standard
 from .._precision.calibration_data import calibration_batches
 from .._precision.convert_precision import converted
-from .._progress import Progress
-from .._rounding.keras_implementations import (
-    LAYER_OUTPUTS,
-    begins_in,
-    check_predict,
-    layer_differing_in_predict,
-    save_layer_outputs,
-)
-from .._rounding.reassociation_error import NEAR, with_reordering
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
 from .._tracing.saved_model import write_saved_model
-from .._tracing.saved_model_worker import SavedModelRun
+from .._tracing.trace_attention import TracedAttention, trace_attention
 from .._tracing.untraceable_axes import untraceable_axes
+from .export_run import ExportRun
+from .float32_file import Float32File, write_float32_file
+from .keras_comparison import KerasComparison, compare_with_keras
 from .large_form_check import check_large_forms
-from .manifest_entries import PACKAGES, manifest_of
-from .mismatch import hint_of
-from .package_versions import versions_of
+from .manifest_entries import manifest_of
+from .mismatch import mismatch_hint
 from .weight_comparison import compare_weights
 
 
-def write_contents(
-    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun
-) -> None:
-    """Fill the empty folder of a bundle; files that are not kept are written beside it.
+def write_contents(run: ExportRun, signature: Signature, reference: Reference) -> None:
+    """Fill the empty folder of a bundle.
 
     Args:
-        folder: The folder.
+        run: The export.
         signature: The model.
-        reference: What it gives.
-        options: What was asked for.
-        step: Is told what is being done.
-        fresh: A process that has not begun.
+        reference: Its golden cases.
 
     Raises:
-        UntraceableError: It could with some axes static. What is in the folder by then is worth nothing.
-        UnsupportedModelError: The model or an op in it cannot be exported.
+        UntraceableError: TensorFlow could trace the model with some axes static; the folder's contents are worth
+            nothing.
+        UnsupportedModelError: The model or an operator in it cannot be exported.
         ParityError: An output differs from the reference.
-        ExportError: What was written does not run.
+        ExportError: A file that was written does not run.
     """
     try:
-        _write(folder, signature, reference, options, step, fresh)
+        _write_stages(run, signature, reference)
     except ProviderError:
         raise
     except ExportError as error:
-        step("Looking for axes that cannot be traced")
+        run.step("Looking for axes that cannot be traced")
         if not (reasons := untraceable_axes(signature, reference.golden)):
             raise
         raise UntraceableError(reasons) from error
 
 
-def _write(
-    folder: Path, signature: Signature, reference: Reference, options: Options, step: Progress, fresh: SavedModelRun
-) -> None:
-    golden = reference.golden
-    batches = _calibration(signature, golden, options)
-    (folder / CASES).parent.mkdir()
-    save_cases(folder / CASES, golden.cases)
+def _write_stages(run: ExportRun, signature: Signature, reference: Reference) -> None:
+    batches = _read_calibration(signature, reference.golden, run.options)
+    traced = _trace(run, signature, _write_saved_model(run, signature, reference.golden.cases))
+    file = write_float32_file(run, traced, reference.golden)
+    comparison = compare_with_keras(run, signature, reference, file.outputs)
+    manifest = manifest_of(signature, reference, file, run.options)
+    float32_report = _check_float32(run, signature, comparison, file, manifest)
+    report = _convert(run, signature, comparison.reference, file, float32_report, batches)
+    _check_large_forms(run, comparison.reference, file)
+    _seal(run, comparison.reference, report, manifest)
 
-    step("Writing the SavedModel")
-    saved_model = folder / SAVED_MODEL
-    function = write_saved_model(signature, saved_model)
-    fresh.begin(saved_model, folder / CASES, folder.with_name("results.npz"))
-    exact = options.tolerance if options.precision == FLOAT32 else NO_MORE
 
-    step("Tracing to ONNX")
-    lowered, finished, opset, actual = _first_that_matches(folder, signature, golden, options, exact, function, step)
-    step("Waiting for the SavedModel in a fresh process")
-    saved = fresh.outputs()
-    rows, saved_model_rows, predict_rows = _rows(golden, actual, saved, reference.predicted, exact, options.provider)
-    if near := {row.case for row in (*rows, *saved_model_rows, *predict_rows) if row.of_limit > NEAR}:
-        step("Measuring what another order of sums does to the outputs")
-        golden = replace(golden, cases=with_reordering(signature, golden.cases, near))
-        golden = replace(golden, coverage=coverage_of(golden, reference.converted_cases))
-        rows, saved_model_rows, predict_rows = _rows(
-            golden, actual, saved, reference.predicted, exact, options.provider
-        )
-    is_here = reference.backend == keras.backend.backend()
-    first = golden.cases[0]
-    check_predict(
-        signature.model, predict_rows, lambda: layer_differing_in_predict(signature, first) if is_here else None
-    )
-    manifest = manifest_of(signature, reference, lowered, options, opset)
-    save_cases(folder / CASES, golden.cases)
-    clone = reference.float32_clone
-    report = ParityReport(options.provider, rows, saved_model_rows, golden.refused, clone, coverage=golden.coverage)
+def _read_calibration(signature: Signature, golden: Cases, options: Options) -> list[Arrays]:
+    """Return the batches on which int8 is calibrated, so that bad ones are refused before the model is traced."""
+    if options.calibration is None:
+        return []
+    specs = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
+    return calibration_batches(options.calibration, specs, counts=golden.lengths, multiples=golden.multiples)
+
+
+def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Case]) -> Any:
+    """Write the SavedModel, and let the worker run it; return the concrete function behind it."""
+    (run.folder / CASES).parent.mkdir()
+    save_cases(run.folder / CASES, cases)
+    run.step("Writing the SavedModel")
+    function = write_saved_model(signature, run.folder / SAVED_MODEL)
+    run.worker.begin(run.folder / SAVED_MODEL, run.folder / CASES, run.beside("results.npz"))
+    return function
+
+
+def _trace(run: ExportRun, signature: Signature, function: Any) -> TracedAttention:
+    run.step("Tracing to ONNX")
+    # In int8, padding would share a scale with the values that are attended to.
+    return trace_attention(signature, function, hides_masked=run.options.precision == INT8)
+
+
+def _check_float32(
+    run: ExportRun, signature: Signature, comparison: KerasComparison, file: Float32File, manifest: Manifest
+) -> ParityReport:
+    """Save the cases with their limits, and return the report of the float32 file, all of which passed."""
+    golden = comparison.reference.golden
+    save_cases(run.folder / CASES, golden.cases)
+    report = comparison.report(run.options.provider)
     try:
         report.raise_if_failed()
     except ParityError as error:
-        failed = next((row.case for row in saved_model_rows if not row.passed), None)
-        hint = hint_of(error.report, folder, signature, golden, manifest)
-        if failed is not None and not hint:
-            case = next(case for case in golden.cases if case.name == failed)
-            hint = f" TensorFlow's graph differs from an eager call of Keras on {reference.backend}."
-            if is_here:
-                hint += begins_in(layer_differing_in_predict(signature, case))
-            else:
-                save_layer_outputs(signature, case, folder.with_name(LAYER_OUTPUTS))
-            if any("has shape" in (row.problem or "") for row in saved_model_rows):
-                hint += " If a layer computes a shape from sizes in Python, fix the sizes: `static_axes=` (`--static`)."
-        raise ParityError(f"{error}{hint}", report) from None
-    weights = compare_weights(folder / MODEL, finished.unfolded, signature.model.variables)
-    deciding = [call for call, lowering in lowered.lowerings.items() if lowering == ADAPTIVE]
-    unseen = small_only(finished, deciding, golden, folder.with_name("sizes"))
-    report = replace(report, coverage=golden.coverage | {"small_only": unseen, "weights": weights})
-    if options.strict:
-        report.raise_if_warned()
-    if options.precision != FLOAT32:
-        report = converted(folder, report, reference.converted_cases, options, step, batches, golden.drawn)
-        compare_weights(folder / MODEL, finished.unfolded, signature.model.variables)
-        # 2**24 + 1 and ties may legitimately differ in float16 and int8
-        usual = tuple(row for row in report.saved_model_rows if row.case not in golden.trials)
-        report = replace(report, saved_model_rows=usual)
-    if not {*LARGE_UNSEEN}.isdisjoint(lowered.lowerings.values()):
-        step("Running onnxruntime on the forms of attention for large sizes")
-        check_large_forms(folder, lowered, replace(reference, golden=golden), options, opset)
-    (folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
-    inputs = (report.coverage or golden.coverage)["inputs"]
-    tried = {name: known["values"]["drawn"] for name, known in inputs.items()}
-    count = len(golden.cases if options.precision == FLOAT32 else reference.converted_cases)
-    write_bundle_metadata(folder, manifest)
-    if options.target == STANDARD:
-        check_standard(folder / MODEL)
-    if not options.saved_model:
-        shutil.rmtree(saved_model)
-    calibrated = (report.precision or {}).get("calibration", {})
-    seal(folder, replace(manifest, values=tried, parity={**manifest.parity, "cases": count}, calibration=calibrated))
+        raise ParityError(f"{error}{mismatch_hint(run, signature, comparison, manifest)}", report) from None
+    weights = compare_weights(run.folder / MODEL, file.model.unfolded, signature.model.variables)
+    adaptive = [call for call, lowering in file.lowered.lowerings.items() if lowering == ADAPTIVE]
+    unseen = small_only(file.model, adaptive, golden, run.beside("sizes"))
+    complete = replace(report, coverage=golden.coverage | {"small_only": unseen, "weights": weights})
+    if run.options.strict:
+        complete.raise_if_warned()
+    return complete
 
 
-def _calibration(signature: Signature, golden: Cases, options: Options) -> list[Arrays]:
-    """Return what int8 is calibrated on, before anything is traced; nothing where it was not given."""
-    if options.calibration is None:
-        return []
-    taken = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
-    return calibration_batches(options.calibration, taken, counts=golden.lengths, multiples=golden.multiples)
-
-
-def _first_that_matches(
-    folder: Path,
+def _convert(
+    run: ExportRun,
     signature: Signature,
-    golden: Cases,
-    options: Options,
-    exact: Mapping[str, float],
-    function: Any,
-    step: Progress,
-) -> tuple[Lowered, Traced, int, list[Arrays]]:
-    """Write the first way to lower the model that gives what Keras does, or the last; return also what it gives."""
-    for lowered in lowered_models(signature, options, function, golden.axes):
-        try:
-            finished, opset = lowered.finished(golden, options.opset, options.most)
-            check_onnxruntime(opset, lowered.lowerings.values())
-            write_producer(finished.model, signature.model.name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
-            write(finished, folder / MODEL)
-            step("Running onnxruntime on the golden cases")
-            actual = run_cases(folder / MODEL, golden.cases, options.provider)
-        except ProviderError:
-            raise
-        except ExportError:
-            if not lowered.written:
-                raise
-            continue
-        rows = compared(golden.cases, actual, exact, options.provider)
-        if not lowered.written or all(row.passed for row in rows):
-            break
-    return lowered, finished, opset, actual
+    reference: Reference,
+    file: Float32File,
+    report: ParityReport,
+    batches: Sequence[Arrays],
+) -> ParityReport:
+    """Replace the float32 file by one in the precision of the export; return the report of that one."""
+    if run.options.precision == FLOAT32:
+        return report
+    golden = reference.golden
+    result = converted(run.folder, report, reference.converted_cases, run.options, run.step, batches, golden.drawn)
+    compare_weights(run.folder / MODEL, file.model.unfolded, signature.model.variables)
+    # 2**24 + 1 and ties may legitimately differ in float16 and int8
+    usual = tuple(row for row in result.saved_model_rows if row.case not in golden.trials)
+    return replace(result, saved_model_rows=usual)
 
 
-def _rows(
-    golden: Cases,
-    actual: Sequence[Arrays],
-    saved: Sequence[Arrays],
-    predicted: Arrays | None,
-    exact: Mapping[str, float],
-    provider: str,
-) -> tuple[tuple[ParityRow, ...], tuple[ParityRow, ...], tuple[ParityRow, ...]]:
-    """Return the comparisons of the ONNX file, the SavedModel and `predict` with the golden outputs."""
-    cases = golden.cases
-    return (
-        compared(cases, actual, exact, provider),
-        compared(cases, saved, exact),
-        () if predicted is None else compared(cases[:1], [predicted], exact),
+def _check_large_forms(run: ExportRun, reference: Reference, file: Float32File) -> None:
+    if not {*LARGE_UNSEEN}.isdisjoint(file.lowered.lowerings.values()):
+        run.step("Running onnxruntime on the forms of attention for large sizes")
+        check_large_forms(run, reference, file)
+
+
+def _seal(run: ExportRun, reference: Reference, report: ParityReport, manifest: Manifest) -> None:
+    """Write the report, metadata and manifest; remove the SavedModel if the user does not want it."""
+    (run.folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
+    write_bundle_metadata(run.folder, manifest)
+    if run.options.target == STANDARD:
+        check_standard(run.folder / MODEL)
+    if not run.options.saved_model:
+        shutil.rmtree(run.folder / SAVED_MODEL)
+    inputs = (report.coverage or reference.golden.coverage)["inputs"]
+    cases = reference.golden.cases if run.options.precision == FLOAT32 else reference.converted_cases
+    complete = replace(
+        manifest,
+        values={name: entry["values"]["drawn"] for name, entry in inputs.items()},
+        parity={**manifest.parity, "cases": len(cases)},
+        calibration=(report.precision or {}).get("calibration", {}),
     )
+    seal(run.folder, complete)

@@ -1,27 +1,20 @@
-"""Trace a model and lower its attention calls."""
+"""Lower the attention calls of a traced model."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-from keras_attn import MaskedSoftmax
 
 from .._lowering_names import ADAPTIVE, FOR_CPU, IN_BLOCKS, PORTABLE
 from .._onnx.symbolic_shapes import Axes, Spread
-from .._onnx.traced_model import DOMAIN, Traced
-from .._onnx.traversal import all_nodes
 from .._onnxruntime_releases import FUSED_OPSET, runs_here
 from .._options import Options
 from .._passes.rewrite_rules import OF_ONNXRUNTIME, simplify
 from .._passes.shape_folding import with_known_sizes
-from .._signature.signature import Signature
-from .._tracing.attention_calls import Call, Tagger
+from .._tracing.attention_calls import Call
 from .._tracing.attention_pattern import with_written_attention
-from .._tracing.saved_model import traced_function
-from .._tracing.to_onnx import trace
+from .._tracing.trace_attention import AttentionLayer, TracedAttention
 from .heads import heads_per_key
 from .lowered_model import Lowered
 from .lowering_choice import lowering_of, refusal
@@ -29,54 +22,53 @@ from .lowering_choice import lowering_of, refusal
 FUSED = "fused"
 
 
-def lowered_models(
-    signature: Signature, options: Options, function: Any, inputs: Mapping[str, Axes]
-) -> Iterator[Lowered]:
-    """Trace a model with its attention layers in the lowering that was asked for.
+def lowered_models(model: TracedAttention, options: Options, inputs: Mapping[str, Axes]) -> Iterator[Lowered]:
+    """Yield a traced model with its attention in the lowering of the export.
 
-    Where a package wrote attention by hand, first the model with that as the operator `Attention`; then without, for
-    whoever finds that it is not the same.
+    If a package wrote attention by hand, the first model has the operator `Attention` in its place; the second one,
+    which has not, is for a caller who finds that outputs of the first one differ.
 
     Args:
-        signature: The model.
-        options: What was asked for.
-        function: The concrete function behind the SavedModel of the model.
-        inputs: The axes of its inputs, by name.
-
-    Raises:
-        UnsupportedModelError: An op has no mapping to ONNX.
-        ExportError: A call did not come through as one node.
+        model: The traced model.
+        options: The options of the export.
+        inputs: The axes of the inputs, by name.
     """
-    traced, calls, reasons = _traced(signature, function, hides_masked=options.precision == "int8")
-    traced = replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs})
-    lowered = replace(_lowered(traced, calls, options), reasons=reasons)
+    lowered = _lowered(model, options)
     rotates = takes_rotations(options.lowering, options.written_for, options.precision)
     if _takes_operator(options):
-        changed, written = with_written_attention(traced, len(calls), inputs)
-        if written:
-            written = [replace(call, owner=_owner(call, signature.manifest_layers)) for call in written]
+        changed, calls = with_written_attention(model.traced, len(model.calls), inputs)
+        if calls:
+            written = [replace(call, owner=_owner(call, model.layers)) for call in calls]
             lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
-            found = replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
-            yield _sized(found, inputs, rotates=rotates)
+            with_operator = replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
+            yield _sized(with_operator, inputs, rotates=rotates)
     yield _sized(lowered, inputs, rotates=rotates)
 
 
-def _lowered(traced: Traced, calls: Sequence[Call], options: Options) -> Lowered:
+def _lowered(model: TracedAttention, options: Options) -> Lowered:
+    calls = model.calls
     lowerings = {call: lowering_of(call, options.lowering, options.written_for, options.precision) for call in calls}
-    outermost = {node.op_type for node in traced.model.graph.node}
+    outermost = {node.op_type for node in model.traced.model.graph.node}
     for call, lowering in lowerings.items():
         if lowering == IN_BLOCKS and call.op not in outermost:  # OpenVINO 2026.4 loads no loop of ours in a loop
             lowerings[call] = PORTABLE
     reasons = {call: refusal(call, options.lowering, options.written_for) for call in calls}
     refusals = {call: reason for call, reason in reasons.items() if reason}
-    return Lowered(traced, lowerings, options.written_for, precision=options.precision, refusals=refusals)
+    return Lowered(
+        model.traced,
+        lowerings,
+        options.written_for,
+        layers=model.layers,
+        precision=options.precision,
+        refusals=refusals,
+    )
 
 
-def _owner(call: Call, layers: Sequence[Any]) -> int:
+def _owner(call: Call, layers: Sequence[AttentionLayer]) -> int:
     """Return the identity of the innermost layer around hand-written attention, or of the call if there is none."""
     path = "/".join(re.sub(r"_\d+$", "", name) for name in call.layer.split("/"))  # without TensorFlow's numbers
     around = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]
-    return id(max(around, key=lambda layer: len(layer.path))) if around else id(call)
+    return max(around, key=lambda layer: len(layer.path)).owner if around else id(call)
 
 
 def takes_rotations(lowering: str, written_for: str, precision: str) -> bool:
@@ -101,24 +93,3 @@ def _takes_operator(options: Options) -> bool:
     is_for_cpu = options.written_for == FOR_CPU
     is_new = options.opset is None or options.opset >= FUSED_OPSET
     return is_new and options.lowering != PORTABLE and is_for_cpu and runs_here(FUSED_OPSET, [FUSED])
-
-
-def _is_written_plainly(signature: Signature) -> bool:
-    """Tell whether there is nothing to lower: then the graph of the SavedModel will do."""
-    return all(isinstance(layer, MaskedSoftmax) for layer in signature.attention)
-
-
-def _traced(signature: Signature, function: Any, *, hides_masked: bool) -> tuple[Traced, list[Call], dict[int, str]]:
-    """Return the model, with each call of an attention layer as a node, these calls, and the reasons of other layers.
-
-    Args:
-        signature: The model.
-        function: The concrete function behind the SavedModel of the model.
-        hides_masked: Whether padding shares a scale with what is seen, as in int8.
-    """
-    if _is_written_plainly(signature):
-        return trace(function, signature.layer_names), [], {}
-    tagger = Tagger(hides_masked=hides_masked)
-    traced = trace(traced_function(signature, tagger.tracing), signature.layer_names, tagger.calls)
-    there = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
-    return traced, [call for call in tagger.calls if call.op in there], tagger.reasons

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx
 
 from .._errors import UnsupportedModelError
 from .._golden_cases.golden_cases import Cases
-from .._lowering_names import FOR_ANY, FOR_CPU, FOR_CUDA, PORTABLE, asked_by
+from .._lowering_names import FOR_ANY, FOR_CPU, FOR_CUDA, PORTABLE, UNRECOGNISED, asked_by
 from .._onnx.traced_model import Traced
 from .._onnxruntime_releases import LOWEST_ONNXRUNTIME
 from .._operators.text.hash_functions import hash_functions, opset_of_hashes
@@ -19,6 +18,7 @@ from .._operators.text.string_functions import has_loops_of_strings, opset_of_te
 from .._options import FLOAT32, TRACED_OPSET
 from .._passes.finalize import finish
 from .._tracing.attention_calls import Call
+from .._tracing.trace_attention import AttentionLayer
 from .lowering_choice import form_of, function_of, lowest_opset, opset_of
 
 LOGGER = logging.getLogger(__name__)
@@ -32,20 +32,20 @@ class Lowered:
         traced: The model, at opset 18.
         lowerings: The lowering of each call, plain primitives among them.
         written_for: What the file is to run on, as `Provider` has it.
+        layers: The attention layers of the model.
         written: Those of the calls that no layer made: attention that a package wrote by hand.
         only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
         precision: That of the file.
-        reasons: By the identity of a layer, the reason if a call of the layer was traced as it is.
         refusals: By call, the reason if the requested lowering has no form for the call.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
     written_for: str = FOR_CPU
+    layers: tuple[AttentionLayer, ...] = ()
     written: tuple[Call, ...] = ()
     only_large: bool = False
     precision: str = FLOAT32
-    reasons: Mapping[int, str] = field(default_factory=dict)
     refusals: Mapping[Call, str] = field(default_factory=dict)
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
@@ -109,15 +109,36 @@ class Lowered:
         ]
         return [*of_calls, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
 
-    def layers(self, opset: int) -> dict[int, dict[str, Any]]:
-        """Return the manifest's entries about the lowering of each layer, by the owner of its calls."""
-        layers: dict[int, dict[str, Any]] = {}
+    def manifest_entries(self, opset: int) -> list[dict[str, str]]:
+        """Return how each attention layer is written; hand-written attention outside of layers is last."""
+        by_owner = self._entries_by_owner(opset)
+        listed = [
+            {
+                "name": layer.path,
+                "class": layer.class_name,
+                "lowering": PORTABLE,
+                "form": f"{UNRECOGNISED}{layer.reason}",
+                "precision": self.precision,
+                **by_owner.get(layer.owner, {}),
+            }
+            for layer in self.layers
+        ]
+        owners = {layer.owner for layer in self.layers}
+        unowned = [
+            {"name": call.layer, "class": "operations", **by_owner[call.owner], "precision": self.precision}
+            for call in self.written
+            if call.owner not in owners
+        ]
+        return [*listed, *unowned]
+
+    def _entries_by_owner(self, opset: int) -> dict[int, dict[str, str]]:
+        entries: dict[int, dict[str, str]] = {}
         for call, lowering in self.lowerings.items():
             name = asked_by(lowering)
             form = form_of(call, lowering, opset)
             if call in self.refusals:
                 form += f", because {self.refusals[call]}"
-            layer = layers.setdefault(call.owner, {"lowering": name, "form": form})
-            if name not in layer["lowering"].split(" and "):  # a layer that is called twice
-                layer["lowering"] += f" and {name}"
-        return layers
+            entry = entries.setdefault(call.owner, {"lowering": name, "form": form})
+            if name not in entry["lowering"].split(" and "):  # a layer that is called twice
+                entry["lowering"] += f" and {name}"
+        return entries

@@ -72,7 +72,7 @@ def test_tolerance_decides_and_mismatch_leaves_nothing(tmp_path, monkeypatch):
     def off(*arguments):
         return [{name: array * np.float32(1 + 2e-4) for name, array in case.items()} for case in run(*arguments)]
 
-    monkeypatch.setattr("keras_attn_export._export.write_contents.run_cases", off)
+    monkeypatch.setattr("keras_attn_export._export.float32_file.run_cases", off)
     with pytest.raises(ParityError, match="outside the tolerance"):
         export_model(model, tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
@@ -132,12 +132,12 @@ def test_sizes_that_must_be_multiples_are_in_the_manifest(tmp_path):
 
 
 def test_unreadable_bundle_replaces_nothing(tmp_path, monkeypatch):
-    def write(folder, model, *_):
+    def write(run, model):
         number = {"x": ("float32", ["batch"])}
-        onnx_bundle(folder, "y = Neg(x)", number, {"y": number["x"]})
-        (folder / "model.onnx").write_bytes(b"damaged")
+        onnx_bundle(run.folder, "y = Neg(x)", number, {"y": number["x"]})
+        (run.folder / "model.onnx").write_bytes(b"damaged")
 
-    monkeypatch.setattr("keras_attn_export._export.export_model._write_bundle", write)
+    monkeypatch.setattr("keras_attn_export._export.export_model._export", write)
     x = keras.Input((), name="x")
     model = keras.Model(x, -x)
     (tmp_path / "bundle").mkdir()

@@ -7,7 +7,7 @@ from golden_case_helpers import cases_of
 from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model
-from keras_attn_export._export import write_contents
+from keras_attn_export._export import float32_file
 from keras_attn_export._golden_cases.special_values import SPECIAL
 from keras_attn_export._private_api.keras_internals import mistaken_biases
 
@@ -21,8 +21,8 @@ def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
                 node.op_type = "Min"
         written(traced, path)
 
-    written = write_contents.write
-    monkeypatch.setattr(write_contents, "write", write_wrongly)
+    written = float32_file.write
+    monkeypatch.setattr(float32_file, "write", write_wrongly)
     x = keras.Input((2,), dtype="int32", name="x")
     model = keras.Model(x, layers.Maximum(name="floor")([x, ops.absolute(x)]))
     with pytest.raises(ParityError) as caught:

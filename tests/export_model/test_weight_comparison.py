@@ -8,7 +8,7 @@ from keras import layers, ops
 from onnx import numpy_helper
 
 from keras_attn_export import ExportError, export_model
-from keras_attn_export._export import write_contents
+from keras_attn_export._export import float32_file
 from keras_attn_export._onnx.traversal import all_graphs
 from keras_attn_export._precision import convert_precision
 
@@ -43,8 +43,8 @@ class PositionTable(layers.Layer):
 @pytest.mark.parametrize(
     ("stage", "precision", "layer", "rows"),
     [
-        (write_contents, "float32", LookupInLoop, None),
-        (write_contents, "float32", PositionTable, None),
+        (float32_file, "float32", LookupInLoop, None),
+        (float32_file, "float32", PositionTable, None),
         (convert_precision, "float16", lambda: layers.Embedding(*SHAPE), [19_998, 700, 7_000]),
         (convert_precision, "int8", lambda: layers.Embedding(*SHAPE), None),
     ],

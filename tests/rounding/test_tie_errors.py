@@ -66,9 +66,9 @@ def test_limits_are_wide_after_a_tie_alone():
 @pytest.mark.slow
 def test_export_passes_with_either_choice_of_a_tie(monkeypatch, tmp_path):
     """A file in which equal scores give the last of them, where Keras takes the first."""
-    from keras_attn_export._export import write_contents
+    from keras_attn_export._export import float32_file
 
-    write = write_contents.write
+    write = float32_file.write
 
     def taking_the_last(finished, path, **options):
         for node in all_nodes(finished.model.graph):
@@ -76,7 +76,7 @@ def test_export_passes_with_either_choice_of_a_tie(monkeypatch, tmp_path):
                 node.attribute.add(name="select_last_index", type=2, i=1)
         write(finished, path, **options)
 
-    monkeypatch.setattr(write_contents, "write", taking_the_last)
+    monkeypatch.setattr(float32_file, "write", taking_the_last)
     monkeypatch.setattr(
         "keras_attn_export._rounding.rounding_error.TIES", 60
     )  # one in four runs parts two equal inputs

@@ -11,8 +11,8 @@ from unittest.mock import patch
 import keras
 
 from keras_attn_export._format.interruptible_session import open_session, run_session
-from keras_attn_export._lowering_names import ADAPTIVE, PORTABLE
-from keras_attn_export._lowerings.lower_model import _is_written_plainly, _lowered, _sized, _traced, takes_rotations
+from keras_attn_export._lowering_names import ADAPTIVE
+from keras_attn_export._lowerings.lower_model import _lowered, _sized, takes_rotations
 from keras_attn_export._onnx.model_files import write
 from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._options import Options
@@ -20,6 +20,7 @@ from keras_attn_export._signature.signature import model_signature
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing.attention_calls import Call
 from keras_attn_export._tracing.saved_model import traced_function
+from keras_attn_export._tracing.trace_attention import has_attention, trace_attention
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Written:
 
     @property
     def lowerings(self):
-        return {layer["name"]: layer["lowering"] for layer in self.layers}
+        return {layer["name"].rpartition("/")[2]: layer["lowering"] for layer in self.layers}
 
     @property
     def functions(self):
@@ -51,8 +52,9 @@ class Written:
 class Unproven:
     def __init__(self, model, samples=None):
         self.model, self.signature = model, model_signature(model, samples)
-        function = traced_function(self.signature, nullcontext) if _is_written_plainly(self.signature) else None
-        self._traced, self.calls, _ = _traced(self.signature, function, hides_masked=False)
+        function = None if has_attention(self.signature) else traced_function(self.signature, nullcontext)
+        self._traced = trace_attention(self.signature, function, hides_masked=False)
+        self.calls = self._traced.calls
 
     def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
         """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
@@ -62,13 +64,10 @@ class Unproven:
         with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
             inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
             rotates = takes_rotations(lowering, "cpu", "float32")
-            lowered = _sized(_lowered(self._traced, self.calls, Options(lowering=lowering)), inputs, rotates=rotates)
+            lowered = _sized(_lowered(self._traced, Options(lowering=lowering)), inputs, rotates=rotates)
             finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
-            told = lowered.layers(opset)
+            layers = lowered.manifest_entries(opset)
         write(finished, path := folder / f"{lowering}.onnx")
-        layers = [
-            {"name": layer.name, "lowering": PORTABLE, **told.get(id(layer), {})} for layer in self.signature.attention
-        ]
         deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
         return Written(path, finished, opset, layers, deciding)
 

@@ -1,0 +1,82 @@
+"""Write the float32 ONNX file: the first way to lower the model whose outputs match Keras's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .._errors import ExportError, ProviderError
+from .._format.interruptible_session import run_cases
+from .._format.names import MODEL, Arrays
+from .._format.parity_report import NO_MORE, compared
+from .._golden_cases.golden_cases import Cases
+from .._lowerings.lower_model import lowered_models
+from .._lowerings.lowered_model import Lowered
+from .._onnx.metadata import write_producer
+from .._onnx.model_files import write
+from .._onnx.traced_model import Traced
+from .._onnxruntime_releases import check_onnxruntime
+from .._options import FLOAT32, Options
+from .._tracing.trace_attention import TracedAttention
+from .export_run import ExportRun
+from .package_versions import PACKAGES, versions_of
+
+
+@dataclass(frozen=True)
+class Float32File:
+    """The ONNX file in float32.
+
+    Attributes:
+        lowered: The traced model, with the lowering of each attention call.
+        model: The model in the file.
+        opset: Its opset.
+        outputs: What onnxruntime computes from the file for each golden case.
+    """
+
+    lowered: Lowered
+    model: Traced
+    opset: int
+    outputs: list[Arrays]
+
+
+def float32_tolerance(options: Options) -> Mapping[str, float]:
+    """Return the tolerance of the float32 file. If a conversion follows, the user's tolerance is for the result."""
+    return options.tolerance if options.precision == FLOAT32 else NO_MORE
+
+
+def write_float32_file(run: ExportRun, traced: TracedAttention, golden: Cases) -> Float32File:
+    """Write the file with hand-written attention as an operator, or without if the outputs of that differ.
+
+    Args:
+        run: The export.
+        traced: The traced model.
+        golden: The golden cases.
+
+    Raises:
+        UnsupportedModelError: onnx cannot convert an operator to the opset of the export.
+        ProviderError: The provider is missing, or did not compute all of attention.
+        ExportError: onnxruntime cannot load or run the file.
+    """
+    for lowered in lowered_models(traced, run.options, golden.axes):
+        is_last = not lowered.written
+        try:
+            file = _write(run, traced.name, lowered, golden)
+        except ProviderError:
+            raise
+        except ExportError:
+            if is_last:
+                raise
+            continue
+        rows = compared(golden.cases, file.outputs, float32_tolerance(run.options), run.options.provider)
+        if is_last or all(row.passed for row in rows):
+            break
+    return file
+
+
+def _write(run: ExportRun, name: str, lowered: Lowered, golden: Cases) -> Float32File:
+    model, opset = lowered.finished(golden, run.options.opset, run.options.most)
+    check_onnxruntime(opset, lowered.lowerings.values())
+    write_producer(model.model, name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
+    write(model, run.folder / MODEL)
+    run.step("Running onnxruntime on the golden cases")
+    return Float32File(lowered, model, opset, run_cases(run.folder / MODEL, golden.cases, run.options.provider))

@@ -1,0 +1,118 @@
+"""Compare the ONNX file, the SavedModel and `predict` with the golden outputs of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import keras
+
+from .._format.names import Arrays, Case
+from .._format.parity_report import ParityReport, ParityRow, compared
+from .._golden_cases.coverage import coverage_of
+from .._options import Options
+from .._rounding.keras_implementations import check_predict, layer_differing_in_predict
+from .._rounding.reassociation_error import NEAR, with_reordering
+from .._rounding.reference import Reference
+from .._signature.signature import Signature
+from .export_run import ExportRun
+from .float32_file import float32_tolerance
+
+
+class Outputs(NamedTuple):
+    """Outputs for the golden cases.
+
+    Attributes:
+        onnx: Those of onnxruntime.
+        saved_model: Those of the SavedModel in a process without Keras.
+        predict: Those of `predict` for the first case, if it can run.
+    """
+
+    onnx: Sequence[Arrays]
+    saved_model: Sequence[Arrays]
+    predict: Arrays | None
+
+
+@dataclass(frozen=True)
+class KerasComparison:
+    """Comparison of three sets of outputs with the golden cases.
+
+    Attributes:
+        reference: The golden cases, with the limits that the comparison used.
+        rows: The rows of the ONNX file.
+        saved_model_rows: The rows of the SavedModel.
+        predict_rows: The rows of `predict`.
+    """
+
+    reference: Reference
+    rows: tuple[ParityRow, ...]
+    saved_model_rows: tuple[ParityRow, ...]
+    predict_rows: tuple[ParityRow, ...]
+
+    @property
+    def near_limit(self) -> set[str]:
+        """The names of the cases in which an output is near its limit, or beyond."""
+        rows = (*self.rows, *self.saved_model_rows, *self.predict_rows)
+        return {row.case for row in rows if row.of_limit > NEAR}
+
+    @property
+    def mismatch(self) -> Case | None:
+        """The first case in which outputs of the SavedModel differ; if there is none, of the ONNX file."""
+        failed = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
+        return next((case for case in self.reference.golden.cases if case.name == failed), None)
+
+    @property
+    def is_of_this_backend(self) -> bool:
+        """Whether the golden outputs come from the backend of this process."""
+        return self.reference.backend == keras.backend.backend()
+
+    def report(self, provider: str) -> ParityReport:
+        """Return the parity report of the float32 file."""
+        golden, clone = self.reference.golden, self.reference.float32_clone
+        return ParityReport(provider, self.rows, self.saved_model_rows, golden.refused, clone, coverage=golden.coverage)
+
+
+def compare_with_keras(
+    run: ExportRun, signature: Signature, reference: Reference, onnx_outputs: Sequence[Arrays]
+) -> KerasComparison:
+    """Compare all outputs; where one is near its limit, first measure what another order of sums does to it.
+
+    Raises:
+        ExportError: The SavedModel does not run.
+        PredictError: `predict` gives other outputs than an eager call.
+    """
+    run.step("Waiting for the SavedModel in a fresh process")
+    outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predicted)
+    comparison = _compare(run, signature, reference, outputs)
+    first = reference.golden.cases[0]
+    check_predict(
+        signature.model,
+        comparison.predict_rows,
+        lambda: layer_differing_in_predict(signature, first) if comparison.is_of_this_backend else None,
+    )
+    return comparison
+
+
+def _compare(run: ExportRun, signature: Signature, reference: Reference, outputs: Outputs) -> KerasComparison:
+    comparison = _comparison(reference, outputs, run.options)
+    if not comparison.near_limit:
+        return comparison
+    run.step("Measuring what another order of sums does to the outputs")
+    return _comparison(_with_wider_limits(signature, reference, comparison.near_limit), outputs, run.options)
+
+
+def _comparison(reference: Reference, outputs: Outputs, options: Options) -> KerasComparison:
+    cases, tolerance = reference.golden.cases, float32_tolerance(options)
+    return KerasComparison(
+        reference,
+        compared(cases, outputs.onnx, tolerance, options.provider),
+        compared(cases, outputs.saved_model, tolerance),
+        () if outputs.predict is None else compared(cases[:1], [outputs.predict], tolerance),
+    )
+
+
+def _with_wider_limits(signature: Signature, reference: Reference, names: set[str]) -> Reference:
+    golden = replace(reference.golden, cases=with_reordering(signature, reference.golden.cases, names))
+    coverage = coverage_of(golden, reference.converted_cases)
+    return replace(reference, golden=replace(golden, coverage=coverage))
