@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -28,6 +28,25 @@ _REPEATING = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorF
 
 
 @dataclass(frozen=True)
+class MaskParts:
+    """The masks and the order that decide which pairs take part.
+
+    Attributes:
+        queries: Booleans `(B, Tq)`, or None; a masked query sees no key.
+        keys: Booleans `(B, Tk)`, or None.
+        pairs: The `attention_mask` of the call, or None.
+        causal: Whether a query sees no key after its own position.
+        window_radius: The number of keys on either side of its own position that a query sees, or None for all.
+    """
+
+    queries: Any = None
+    keys: Any = None
+    pairs: Any = None
+    causal: bool = False
+    window_radius: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuiltinAttentionCall:
     """One call of a layer's attention, after its projections.
 
@@ -38,12 +57,8 @@ class BuiltinAttentionCall:
         values: `(B, Tk, Dv)`, or `(B, Tk, G, Dv)`.
         w_v: `(D, 1)` of additive scores, or None for dot products.
         scale: Factor of the dot products.
-        queries_mask: Booleans `(B, Tq)`, or None; a masked query sees no key.
-        keys_mask: Booleans `(B, Tk)`, or None.
-        mask: Booleans that broadcast to `(B, H, Tq, Tk)`, four axes, or None.
-        combined_mask: Booleans with the same axes that combine all masks, the order and the window, or None.
-        causal: Whether a query sees no key after its own position.
-        window_radius: The number of keys on either side of its own position that a query sees, or None for all.
+        masks: The masks; the mask of pairs as booleans that broadcast to `(B, H, Tq, Tk)`, four axes.
+        combined_mask: Booleans with the same axes for all masks together, or None.
         masked_row_output: The output of a query without keys: the `MEAN` of all values, `ZEROS` for output and weights,
             or `AS_COMPUTED`, the layer's own result, which depends on the rounding of its scores.
         returns_weights: Whether the call returns the weights.
@@ -54,31 +69,16 @@ class BuiltinAttentionCall:
     queries: Any
     keys: Any
     values: Any
-    w_v: Any
-    scale: float
-    queries_mask: Any
-    keys_mask: Any
-    mask: Any
-    combined_mask: Any
-    causal: bool
-    window_radius: int | None
+    w_v: Any = None
+    scale: float = 1.0
+    masks: MaskParts
+    combined_mask: Any = None
     masked_row_output: str
     returns_weights: bool
     original: Callable[[], tuple[Any, Any]] = field(repr=False)
 
 
 Evaluate = Callable[[BuiltinAttentionCall], "tuple[Any, Any] | None"]
-
-
-@dataclass(frozen=True)
-class MaskParts:
-    """The masks and the order that a layer with heads combined to one mask."""
-
-    queries: Any = None
-    keys: Any = None
-    pairs: Any = None
-    causal: bool = False
-    window_radius: int | None = None
 
 
 class _Interception:
@@ -258,14 +258,9 @@ def _describe_multi_head(
         queries=queries,
         keys=keys,
         values=values,
-        w_v=None,
         scale=layer._inverse_sqrt_head_dim if grouped else layer._inverse_sqrt_key_dim,
-        queries_mask=parts.queries,
-        keys_mask=parts.keys,
-        mask=_expand_mask_to_4d(parts.pairs, by_softmax),
+        masks=replace(parts, pairs=_expand_mask_to_4d(parts.pairs, by_softmax)),
         combined_mask=_expand_mask_to_4d(mask, by_softmax),
-        causal=parts.causal,
-        window_radius=parts.window_radius,
         masked_row_output=ZEROS if by_softmax else MEAN,
         returns_weights=bool(weights),
         original=compute,
@@ -312,13 +307,7 @@ def _describe_single_head(
         keys=keys,
         values=ops.convert_to_tensor(values),
         w_v=w_v,
-        scale=1.0,
-        queries_mask=_as_booleans(queries_mask),
-        keys_mask=_as_booleans(keys_mask),
-        mask=None,
-        combined_mask=None,
-        causal=bool(arguments["use_causal_mask"]),
-        window_radius=None,
+        masks=MaskParts(_as_booleans(queries_mask), _as_booleans(keys_mask), causal=bool(arguments["use_causal_mask"])),
         masked_row_output=AS_COMPUTED,
         returns_weights=bool(arguments["return_attention_scores"]),
         original=compute,

@@ -37,10 +37,10 @@ def evaluate_builtin_attention(attention: BuiltinAttentionCall, evaluate: Evalua
 
 def composite_of_builtin(attention: BuiltinAttentionCall) -> Composite:
     """Return the attention of a call, but for its masked queries."""
-    masks = Masks(attention_mask=attention.mask, keys_mask=attention.keys_mask)
-    window = None if attention.window_radius is None else (attention.window_radius, attention.window_radius)
+    radius = attention.masks.window_radius
+    masks = Masks(attention_mask=attention.masks.pairs, keys_mask=attention.masks.keys)
+    pairs = Pairs(attention.masks.causal, None if radius is None else (radius, radius))
     queries, keys, values = (_merge_heads(each) for each in (attention.queries, attention.keys, attention.values))
-    pairs = Pairs(attention.causal, window)
     call = AttentionCall(queries, Keys(keys), values, masks, pairs, heads=_heads(attention))
     return composite_of(call, _scoring(attention, queries, keys), attention.layer)
 
@@ -89,7 +89,7 @@ def _mean_without_keys(output: Any, attention: BuiltinAttentionCall) -> Any:
 
 def _zero_masked_queries(output: Any, weights: Any, attention: BuiltinAttentionCall) -> tuple[Any, Any]:
     """Zeros in output and weights of queries that are masked."""
-    mask = attention.queries_mask
+    mask = attention.masks.queries
     if mask is None:
         return output, weights
     output = ops.where(mask[:, :, None, None], output, 0.0)
@@ -98,10 +98,10 @@ def _zero_masked_queries(output: Any, weights: Any, attention: BuiltinAttentionC
 
 def _computed_without_keys(output: Any, weights: Any, attention: BuiltinAttentionCall) -> tuple[Any, Any]:
     """What the layer itself computes if some query lacks keys, which depends on how large its scores are."""
-    mask = attention.queries_mask
+    mask = attention.masks.queries
     if mask is not None:
         output = ops.where(mask[:, :, None], output, 0.0)  # here the weights stay
-    if attention.keys_mask is None:
+    if attention.masks.keys is None:
         return output, weights
     sees = _has_visible_key_by_position(attention)
     own = attention.original
@@ -112,14 +112,15 @@ def _computed_without_keys(output: Any, weights: Any, attention: BuiltinAttentio
 
 def _has_visible_key(attention: BuiltinAttentionCall) -> Any:
     """Which queries see a key: booleans that broadcast to `(B, H, Tq)`, or None where all do."""
-    if attention.mask is not None and tuple(attention.mask.shape[1:3]) != (1, 1):
+    masks = attention.masks
+    if masks.pairs is not None and tuple(masks.pairs.shape[1:3]) != (1, 1):
         return ops.any(attention.combined_mask, axis=-1)
     sees = None
-    if attention.keys_mask is not None or attention.mask is not None or attention.window_radius is not None:
+    if masks.keys is not None or masks.pairs is not None or masks.window_radius is not None:
         sees = _has_visible_key_by_position(attention)[:, None]
-    if attention.queries_mask is None:
+    if masks.queries is None:
         return sees
-    queries = attention.queries_mask[:, None]
+    queries = masks.queries[:, None]
     return queries if sees is None else ops.logical_and(sees, queries)
 
 
@@ -128,17 +129,18 @@ def _has_visible_key_by_position(attention: BuiltinAttentionCall) -> Any:
 
     The keys up to each position are counted, so that no mask of all pairs is made.
     """
+    masks, radius = attention.masks, attention.masks.window_radius
     num_queries, num_keys = ops.shape(attention.queries)[1], ops.shape(attention.keys)[1]
     seen = ops.ones((1, num_keys), "bool")
-    for mask in (attention.keys_mask, None if attention.mask is None else attention.mask[:, 0, 0]):
+    for mask in (masks.keys, None if masks.pairs is None else masks.pairs[:, 0, 0]):
         seen = seen if mask is None else ops.logical_and(seen, mask)
-    if not attention.causal and attention.window_radius is None:
+    if not masks.causal and radius is None:
         return ops.any(seen, axis=-1, keepdims=True)
     counts = ops.pad(ops.cumsum(ops.cast(seen, "int32"), axis=-1), ((0, 0), (1, 0)))
     position = ops.arange(num_queries, dtype="int32")
-    behind = position + (0 if attention.causal else attention.window_radius or 0) + 1
+    behind = position + (0 if masks.causal else radius or 0) + 1
     upto = ops.take(counts, ops.minimum(behind, num_keys), axis=-1)
-    if attention.window_radius is None:
+    if radius is None:
         return ops.greater(upto, 0)
-    before = ops.take(counts, ops.clip(position - attention.window_radius, 0, num_keys), axis=-1)
+    before = ops.take(counts, ops.clip(position - radius, 0, num_keys), axis=-1)
     return ops.greater(upto, before)
