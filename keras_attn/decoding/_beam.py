@@ -20,31 +20,19 @@ NO_SCORE = float("-inf")  # of a sequence that does not exist
 
 
 class Beam(NamedTuple):
-    """The W sequences of each row that go on, best first.
+    """The W sequences of each row that go on: sums of log-probabilities, last tokens, and the codes of all tokens."""
 
-    Attributes:
-        live: The sums of their log-probabilities, `(n, W)`.
-        tokens: Their last tokens, `(n, W)`.
-        codes: The codes of all their tokens, `(n, W, L)`.
-    """
-
-    live: Tensor
-    tokens: Tensor
-    codes: Tensor
+    live: Tensor  # (n, W)
+    tokens: Tensor  # (n, W)
+    codes: Tensor  # (n, W, L)
 
 
 class Finished(NamedTuple):
-    """The K best finished sequences of each row, best first.
+    """The K best finished sequences of each row: scores, the codes of all tokens, and lengths."""
 
-    Attributes:
-        best: Their scores, `(n, K)`.
-        best_codes: The codes of all their tokens, `(n, K, L)`.
-        best_lengths: Their lengths, `(n, K)`.
-    """
-
-    best: Tensor
-    best_codes: Tensor
-    best_lengths: Tensor
+    best: Tensor  # (n, K)
+    best_codes: Tensor  # (n, K, L)
+    best_lengths: Tensor  # (n, K)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
