@@ -159,15 +159,11 @@ def export_model(
     )
     check_model(model)
     check_export_packages()
-    place = Path(path)
     with _ONE_AT_A_TIME, shown_progress(progress, done="Exported") as step:
         step("Checking what is installed and the place to write")
-        check_provider(options.provider)
-        _check_name(place)
-        if report:
-            _check_report(place)
-        _write_bundle(place, model, options, step, overwrite=overwrite)
-        bundle = load_bundle(place)
+        _check_place(Path(path), options, report=report)
+        _write_bundle(Path(path), model, options, step, overwrite=overwrite)
+        bundle = load_bundle(path)
         if report:
             _write_report(bundle, step)
         return bundle
@@ -180,19 +176,18 @@ def _refuse(arguments: Mapping[str, Any]) -> None:
         raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(arguments))!r}")
 
 
-def _check_name(place: Path) -> None:
-    """Refuse the name of an ONNX file, because the user would expect that file there."""
-    if place.suffix == ".onnx" and not place.is_dir():
+def _check_place(place: Path, options: Options, *, report: bool) -> None:
+    """Refuse a provider that is missing, and paths at which a bundle or its report cannot be written."""
+    check_provider(options.provider)
+    if place.suffix == ".onnx" and not place.is_dir():  # the user would expect the ONNX file there
         raise BundleError(
             f"{place} names a file, and a bundle is a folder that has the ONNX file in it. Choose a name for the "
             f"folder, such as {place.stem}: the file is then {place.stem}/{MODEL}."
         )
+    if report:
+        from .._report.write_report import check_report_path, default_report_path
 
-
-def _check_report(place: Path) -> None:
-    from .._report.write_report import check_report_path, default_report_path
-
-    check_report_path(default_report_path(place), in_a_folder=False)  # the export creates the parent folders
+        check_report_path(default_report_path(place), in_a_folder=False)  # the export creates the parent folders
 
 
 def _write_report(bundle: Bundle, step: Progress) -> None:

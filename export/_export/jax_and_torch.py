@@ -9,7 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from .._errors import ExportError, UnsupportedModelError
+from .._format.names import Case
 from .._format.parity_report import ParityError
 from .._progress import Progress
 from .._rounding.keras_implementations import (
@@ -55,12 +56,24 @@ def write_contents_on_tensorflow(run: ExportRun, signature: Signature, reference
         ParityError: An output differs; the message names the first layer that differs between the backends.
         ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
     """
+    task = _saved_task(run, signature, reference, places)
+    run.step("Starting a process with TensorFlow")
+    with TensorFlowProcess(run.folder.parent) as process:
+        try:
+            process.carry_out(task, run.step)
+        except ParityError as error:
+            hint = _layer_hint(run, signature, reference.golden.cases, error)
+            raise type(error)(f"{error}{hint}", error.report) from None
+
+
+def _saved_task(run: ExportRun, signature: Signature, reference: Reference, places: Places) -> Task:
+    """Save the model for the process, and return its task."""
     run.step("Saving the model")
     file = run.beside("model.keras")
     with _saving(signature.model):
         signature.model.save(file)
     samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(signature.samples or {}))
-    task = Task(
+    return Task(
         folder=run.folder,
         places=places,
         floatx=keras.config.floatx(),
@@ -72,18 +85,14 @@ def write_contents_on_tensorflow(run: ExportRun, signature: Signature, reference
         reference=reference,
         options=replace(run.options, file=file, samples=samples),
     )
-    run.step("Starting a process with TensorFlow")
-    with TensorFlowProcess(run.folder.parent) as process:
-        try:
-            process.carry_out(task, run.step)
-        except ParityError as error:
-            cases = reference.golden.cases
-            if isinstance(error, PredictError):
-                begins = begins_in(layer_differing_in_predict(signature, cases[0]))
-            else:
-                layer = layer_differing_from(run.beside(LAYER_OUTPUTS), signature, cases)
-                begins = begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
-            raise type(error)(f"{error}{begins}", error.report) from None
+
+
+def _layer_hint(run: ExportRun, signature: Signature, cases: Sequence[Case], error: ParityError) -> str:
+    """Name the first layer that differs, between `predict` and an eager call or between the backends."""
+    if isinstance(error, PredictError):
+        return begins_in(layer_differing_in_predict(signature, cases[0]))
+    layer = layer_differing_from(run.beside(LAYER_OUTPUTS), signature, cases)
+    return begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
 
 
 def checked_places(model: keras.Model) -> Places:

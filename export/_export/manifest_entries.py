@@ -11,7 +11,6 @@ from .._lowering_names import describe_lowering
 from .._onnxruntime_releases import lowest_onnxruntime
 from .._options import Options
 from .._rounding.reference import Reference
-from .._signature.signature import Signature
 from .float32_file import Float32File
 from .package_versions import PACKAGES, versions_of
 
@@ -19,7 +18,7 @@ LOGGER = logging.getLogger(__name__)
 OF_TEXTS = ("keras-hub", "tensorflow-text")  # where they are imported; the SavedModel of a tokenizer needs the second
 
 
-def manifest_of(signature: Signature, reference: Reference, file: Float32File, options: Options) -> Manifest:
+def manifest_of(reference: Reference, file: Float32File, options: Options) -> Manifest:
     """Return the manifest of a bundle, without what is known only at its end: hashes, calibration, input values."""
     lowered, opset = file.lowered, file.opset
     golden, first = reference.golden, reference.golden.cases[0].outputs
@@ -29,8 +28,8 @@ def manifest_of(signature: Signature, reference: Reference, file: Float32File, o
     of_texts = [name for name in OF_TEXTS if name.replace("-", "_") in sys.modules]
     packages = dict.fromkeys((*PACKAGES, *of_texts, reference.backend, "onnxruntime"))
     return Manifest(
-        model=signature.model.name,
-        inputs=tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs),
+        model=reference.model,
+        inputs=reference.inputs,
         outputs=tuple(Spec(name, dtype_name(first[name]), shape) for name, shape in lowered.outputs(golden).items()),
         counts=golden.lengths,
         weights_of=reference.weights_of,

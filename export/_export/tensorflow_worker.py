@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from .._errors import ExportError, UnsupportedModelError, UntraceableError
 
 if TYPE_CHECKING:
     import keras
+    import numpy as np
 
     from .._options import Options
     from .._progress import Progress
@@ -156,8 +157,6 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
     Raises:
         UnsupportedModelError: The model does not run on TensorFlow, or has other inputs or outputs there.
     """
-    from .._format.input_arrays import widened
-    from .._format.names import Case
     from .._signature.keras_messages import first_line
     from .._signature.signature import model_signature
 
@@ -179,8 +178,18 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
             f"{reference.backend}."
         )
     dtypes = {name: array.dtype for name, array in outputs.items()}
-    golden = replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases])
-    converted = [widened(case, dtypes) for case in reference.converted_cases]
-    predicted = None if reference.predicted is None else widened(Case("", {}, reference.predicted), dtypes).outputs
-    reference = replace(reference, golden=golden, converted_cases=converted, predicted=predicted)
-    return replace(signature, inputs=task.inputs), reference
+    return replace(signature, inputs=task.inputs), _with_dtypes(reference, dtypes)
+
+
+def _with_dtypes(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
+    """Return the reference with outputs in the dtypes that they have on TensorFlow."""
+    from .._format.input_arrays import widened
+    from .._format.names import Case
+
+    predicted = reference.predicted
+    return replace(
+        reference,
+        golden=replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases]),
+        converted_cases=[widened(case, dtypes) for case in reference.converted_cases],
+        predicted=None if predicted is None else widened(Case("", {}, predicted), dtypes).outputs,
+    )

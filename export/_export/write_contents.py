@@ -11,10 +11,9 @@ from .._bundle.bundle_files import SAVED_MODEL, seal
 from .._bundle.untrusted_input import REPORT
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._format.case_writing import save_cases
-from .._format.manifest import Manifest, Spec
+from .._format.manifest import Manifest
 from .._format.names import CASES, MODEL, Arrays, Case
 from .._format.parity_report import ParityError, ParityReport
-from .._golden_cases.golden_cases import Cases
 from .._lowering_names import ADAPTIVE, LARGE_UNSEEN
 from .._lowerings.form_coverage import small_only
 from .._onnx.metadata import write_bundle_metadata
@@ -63,23 +62,24 @@ def write_contents(run: ExportRun, signature: Signature, reference: Reference) -
 
 
 def _write_stages(run: ExportRun, signature: Signature, reference: Reference) -> None:
-    batches = _read_calibration(signature, reference.golden, run.options)
-    traced = _trace(run, signature, _write_saved_model(run, signature, reference.golden.cases))
+    batches = _read_calibration(reference, run.options)
+    function = _write_saved_model(run, signature, reference.golden.cases)
+    traced = _trace_to_onnx(run, signature, function)
     file = write_float32_file(run, traced, reference.golden)
     comparison = compare_with_keras(run, signature, reference, file.outputs)
-    manifest = manifest_of(signature, reference, file, run.options)
+    manifest = manifest_of(reference, file, run.options)
     float32_report = _check_float32(run, signature, comparison, file, manifest)
     report = _convert(run, signature, comparison.reference, file, float32_report, batches)
     _check_large_forms(run, comparison.reference, file)
     _seal(run, comparison.reference, report, manifest)
 
 
-def _read_calibration(signature: Signature, golden: Cases, options: Options) -> list[Arrays]:
+def _read_calibration(reference: Reference, options: Options) -> list[Arrays]:
     """Return the batches on which int8 is calibrated, so that bad ones are refused before the model is traced."""
     if options.calibration is None:
         return []
-    specs = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
-    return calibration_batches(options.calibration, specs, counts=golden.lengths, multiples=golden.multiples)
+    golden = reference.golden
+    return calibration_batches(options.calibration, reference.inputs, counts=golden.lengths, multiples=golden.multiples)
 
 
 def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Case]) -> Any:
@@ -92,7 +92,7 @@ def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Cas
     return function
 
 
-def _trace(run: ExportRun, signature: Signature, function: Any) -> TracedAttention:
+def _trace_to_onnx(run: ExportRun, signature: Signature, function: Any) -> TracedAttention:
     run.step("Tracing to ONNX")
     # In int8, padding would share a scale with the values that are attended to.
     return trace_attention(signature, function, hides_masked=run.options.precision == INT8)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 from tensorflow.python.eager.context import eager_mode as eager_mode  # which others import from here
 from tensorflow.python.framework import convert_to_constants, op_callbacks, tensor_util
@@ -85,13 +84,6 @@ def write_same_uuid(file: Path) -> None:
     if "uuid" in FingerprintDef.DESCRIPTOR.fields_by_name:
         fingerprint.uuid = str(fingerprint.saved_model_checksum)
         file.write_bytes(fingerprint.SerializeToString(deterministic=True))
-
-
-def signature_tensors(folder: Path) -> list[dict[str, str]]:
-    """Return the tensors behind the inputs and behind the outputs of a SavedModel's `serving_default`, by name."""
-    content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    signature = content.meta_graphs[0].signature_def["serving_default"]
-    return [{name: each.name for name, each in tensors.items()} for tensors in (signature.inputs, signature.outputs)]
 
 
 def with_constants(function: Any) -> Any:

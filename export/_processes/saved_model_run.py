@@ -1,11 +1,10 @@
 """Script: run golden cases through a SavedModel: `python saved_model_run.py`, with one line of JSON on standard input.
 
-The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz, INPUTS, OUTPUTS]`; the last two map names of inputs and outputs to
-tensors of the signature. The process ends without results when standard input ends. `_tracing/saved_model_worker.py`
-starts it. `keras`, `keras_attn` and `keras_attn_export` cannot be imported: the SavedModel must not need them.
+The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz]`. The process ends without results when standard input ends.
+`_tracing/saved_model_worker.py` starts it. `keras`, `keras_attn` and `keras_attn_export` cannot be imported: the
+SavedModel must not need them.
 """
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -19,39 +18,34 @@ Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def isolate() -> None:
-    """Prevent imports of Keras and of this project's packages, and TF32, which rounds factors to 11 bits."""
+    """Prevent imports of Keras and of this project's packages."""
     for name in ("keras", "keras_attn", "keras_attn_export"):
         sys.modules[name] = None  # type: ignore[assignment]  # makes the import system raise ImportError
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
 
-def main(saved_model: str, cases: str, results: str, inputs: dict[str, str], outputs: dict[str, str]) -> None:
-    """Load the SavedModel, run every case, write the outputs: with TensorFlow's C interface, or else with Python."""
-    # Import `_format` and `_processes` as top-level packages; they do not import `keras_attn_export`.
+def main(saved_model: str, cases: str, results: str) -> None:
+    """Load the SavedModel, run every case and write the outputs."""
+    # Import `_format` as a top-level package: `keras_attn_export` cannot be imported.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.case_writing import save_cases
     from _format.cases import load_cases
     from _format.dtypes import decoded
     from _format.names import Case
-    from _processes.saved_model_in_c import SavedModel
 
-    def run_cases(run: Run) -> list[Case]:
-        results = ((case.name, run(case.inputs)) for case in load_cases(Path(cases)))
-        return [Case(name, {}, {key: decoded(array) for key, array in arrays.items()}) for name, arrays in results]
+    run = load(saved_model)
 
-    try:
-        with contextlib.closing(SavedModel(Path(saved_model), inputs, outputs)) as in_c:
-            cases_run = run_cases(in_c.run)
-    except Exception:  # noqa: BLE001 - the library is missing, or a dtype or operator unsupported; Python repeats other errors
-        cases_run = run_cases(_in_python(saved_model))
-    save_cases(Path(results), cases_run)
+    def replay(case: Case) -> Case:
+        return Case(case.name, {}, {name: decoded(array) for name, array in run(case.inputs).items()})
+
+    save_cases(Path(results), [replay(case) for case in load_cases(Path(cases))])
 
 
-def _in_python(saved_model: str) -> Run:
+def load(saved_model: str) -> Run:
+    """Return a function that runs the SavedModel's `serving_default`."""
     import tensorflow as tf
 
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # TF32 rounds factors to 11 bits
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses GPU memory too
     try:
@@ -86,6 +80,8 @@ def _exit_with_parent() -> None:
 
 if __name__ == "__main__":
     isolate()
+    import tensorflow  # noqa: F401 - takes seconds, in which the parent process writes the SavedModel
+
     if request := sys.stdin.readline():
         threading.Thread(target=_exit_with_parent, daemon=True).start()
         main(*json.loads(request))

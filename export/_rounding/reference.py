@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from .._errors import InputError
+from .._format.manifest import Spec
 from .._format.names import Arrays, Case
 from .._golden_cases.case_generation import Check, golden_cases, unchecked
 from .._golden_cases.coverage import coverage_of
@@ -30,9 +31,11 @@ from .rounding_error import with_rounding
 
 @dataclass(frozen=True)
 class Reference:
-    """What a model gives.
+    """The outputs of a model on the golden cases, and what a bundle says of the model.
 
     Attributes:
+        model: The name of the model.
+        inputs: Names, dtypes and shapes of its inputs, with the names of dynamic axes.
         golden: Its golden cases.
         weights_of: Of outputs that are the weights of an attention layer, the path of that layer.
         backend: The Keras backend that gave their outputs.
@@ -41,6 +44,8 @@ class Reference:
         predicted: The outputs of `predict` in the first golden case, unless `predict` cannot run the model.
     """
 
+    model: str
+    inputs: tuple[Spec, ...]
     golden: Cases
     weights_of: dict[str, str]
     backend: str
@@ -85,7 +90,9 @@ def reference_of(
         clone = distance(given, golden.cases) if is_half else None
         varied = max(golden.cases, key=lambda case: len({size for each in case.inputs.values() for size in each.shape}))
         weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
-    return signature, Reference(golden, weights_of, keras.backend.backend(), clone, converted, predicted)
+    inputs = tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs)
+    backend = keras.backend.backend()
+    return signature, Reference(signature.model.name, inputs, golden, weights_of, backend, clone, converted, predicted)
 
 
 def case_of(name: str, model: keras.Model, options: Options) -> Case:

@@ -1,7 +1,6 @@
 """A SavedModel is the same in each process, and the fresh process that runs one reports errors and outlives nobody."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -18,10 +17,9 @@ from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 from keras_attn_export import ExportError
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.names import Case
-from keras_attn_export._processes import saved_model_in_c
 from keras_attn_export._signature.signature import model_signature
 from keras_attn_export._tracing.saved_model import write_saved_model
-from keras_attn_export._tracing.saved_model_worker import SavedModelRun, task
+from keras_attn_export._tracing.saved_model_worker import SavedModelRun
 
 
 @pytest.mark.slow
@@ -113,25 +111,8 @@ def test_busy_process_ends_with_its_killed_parent(tmp_path):
     assert waited_for(lambda: not is_running(pid))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the package has no library of its own there; CI runs Linux")
-def test_c_interface_returns_arrays_unchanged(tmp_path):
-    given = {dtype: np.arange(6).reshape(3, 2)[:, ::-1].astype(dtype) for dtype in saved_model_in_c.DTYPES}
-    save(tmp_path, lambda **x: {f"{name}_again": tf.identity(tensor) for name, tensor in x.items()}, given)
-    told = json.loads(task(*(tmp_path / name for name in TOLD)))[3:]
-    model = saved_model_in_c.SavedModel(tmp_path / "model", *told)
-    for arrays in (given, {name: array[:0] for name, array in given.items()}):
-        found = model.run(arrays)
-        assert sorted(found) == sorted(f"{name}_again" for name in given)
-        for name, array in arrays.items():
-            assert found[f"{name}_again"].dtype == array.dtype
-            np.testing.assert_array_equal(found[f"{name}_again"], array)
-    with pytest.raises(RuntimeError, match="float but int32 is provided"):
-        model.run(given | {"float32": given["int32"]})
-    model.close()
-
-
 @pytest.mark.slow
-def test_dtypes_unknown_to_the_c_interface_run_in_python(tmp_path):
+def test_complex_outputs_come_back(tmp_path):
     save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, given := {"x": np.array([[1, 2]], "float32")})
     save_cases(tmp_path / "cases.npz", [Case("one", given, {})])
     with SavedModelRun() as run:
