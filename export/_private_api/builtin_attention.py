@@ -124,9 +124,8 @@ class MethodPatches:
             if self._num_contexts > 1:
                 return
             for (owner, name), replacement in self._replacements.items():
-                original = getattr(owner, name)
-                self._originals[owner, name] = original
-                setattr(owner, name, _as_method(replacement, original))
+                self._originals[owner, name] = getattr(owner, name)
+                setattr(owner, name, _as_method(replacement, self._originals[owner, name]))
 
     def restore(self) -> None:
         with self._lock:

@@ -53,10 +53,8 @@ def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, cau
     import torch
 
     # to the device of Keras, as every operation of Keras does
-    tensors = [scoring.tensors["queries"], scoring.tensors["keys"], call.values]
-    if call.bias is not None:
-        tensors.append(call.bias)
-    tensors = [keras.ops.convert_to_tensor(tensor) for tensor in tensors]
+    sources = (scoring.tensors["queries"], scoring.tensors["keys"], call.values, call.bias)
+    tensors = [keras.ops.convert_to_tensor(tensor) for tensor in sources if tensor is not None]
     mask = None if mask is None else keras.ops.convert_to_tensor(mask)
     sees_key = None if mask is None else mask.any(-1, keepdim=True)
     if mask is not None and not call.is_clean:
@@ -71,19 +69,12 @@ def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, cau
 
 
 class _Pooling(NamedTuple):
-    """Pooling of queries `B + (Tq, D)`, keys `B + (Tk, D)` and values `B + (Tk, D)`, and a bias if any.
-
-    Attributes:
-        scale: Factor of the dot products.
-        causal: Whether a query sees the keys up to its own position.
-        mask: Booleans that broadcast to `B + (Tq, Tk)`, or None.
-        sees_key: Booleans that broadcast to `B + (Tq, 1)`, or None without a mask.
-    """
+    """Pooling of queries `B + (Tq, D)`, keys `B + (Tk, D)` and values `B + (Tk, D)`, and a bias if any."""
 
     scale: float
     causal: bool
-    mask: Tensor | None
-    sees_key: Tensor | None
+    mask: Tensor | None  # booleans that broadcast to `B + (Tq, Tk)`
+    sees_key: Tensor | None  # booleans that broadcast to `B + (Tq, 1)`, if there is a mask
 
     def fused(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
         """The output `B + (Tq, D)`, by torch's operation."""

@@ -1,11 +1,14 @@
 """Lowering `adaptive` for GPUs: whole batch, no loop over examples; control flow by sizes only.
 
-Nothing that is read from a tensor decides what runs next, but for a guard of additive scores once a call: each such
-decision would wait for the device. Sizes do. Calls of many pairs without masks of keys are one operator of
-onnxruntime's own, and other dot products the operator `Attention`, where the opset has it; but a few rows of one head
-over many keys, which leave most of a device idle there, are taken at once in float32. So is what is left, in plain
-ONNX, while pairs are few: each operator takes longer to start than a device computes. Many of them go over blocks of
-queries, additive ones as `additive_batched.py` says.
+A branch that depends on a tensor would wait for the device, so that sizes decide, but for one guard of additive scores
+in each call. The first form whose conditions are met computes a call; `UnblockedLimits` has the sizes.
+
+- Additive scores: plain operators while features are few, else blocks of queries (`additive_batched.py`).
+- A few rows of one head over many keys: plain operators in float32. The operators leave most of a device idle there.
+- Many pairs without masks of keys: onnxruntime's own operator `MultiHeadAttention`.
+- Other softmaxes of dot products: the operator `Attention`, if the opset has it.
+- Other calls: plain operators while pairs are few, since each operator takes longer to start than a device computes;
+  else blocks of queries in plain operators.
 """
 
 from __future__ import annotations
