@@ -215,7 +215,7 @@ def _padding(
                 continue
             only_ours = ~expected.any(-1) & rows.any(-1)
             if only_ours.any() and alike(rows[~only_ours], expected[~only_ours], **limits):
-                padding[len(rows)] = padding.get(len(rows), False) | only_ours
+                padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
     return padding
 
 

@@ -26,8 +26,8 @@ from .command_helpers import (
     read_arrays,
 )
 
-OPTIONS = ("opset", "lowering", "precision", "provider", "overwrite", "safe_mode", "strict", "saved_model")
-OPTIONS += ("static_axes", "calibration", "limit", "report", "target")
+FLAGS = ("overwrite", "report", "safe_mode", "saved_model", "strict")
+VALUES = ("calibration", "limit", "lowering", "opset", "precision", "provider", "static_axes", "target")
 
 
 def add_parser(commands: Any) -> None:
@@ -128,7 +128,7 @@ def main(arguments: argparse.Namespace) -> None:
             arguments.bundle,
             sample_inputs=samples,
             progress=False if arguments.json else None,
-            **{name: getattr(arguments, name) for name in OPTIONS},
+            **{name: getattr(arguments, name) for name in (*FLAGS, *VALUES)},
         )
     for line in warned:
         say(f"warning: {in_one_line(line)}", file=sys.stderr)
