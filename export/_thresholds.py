@@ -63,15 +63,25 @@ LARGE = {
     "distance": From(0, 185364),
 }
 
-AT_ONCE = {
-    "additive": 2**26,
-    "additive, few queries": 2**28,
-    "additive, one block": 2**26,
-    "one operator": 2**22,
-    "blocks": 2**24,
-    "rows": 2**12,
-}
-"""Up to how many scores, of additive ones features, of all examples and heads a GPU takes all pairs at once: tensors
-of 256 MB, 1 GB, 16 MB and 64 MB; `one block` counts the quotients of additive scores without tanh. So do calls of one
-head up to as many queries of all examples as `rows` says: a kernel of the operators has a block of threads for 64 of
-them, and a GPU over a hundred. See docs/gpu.md."""
+
+class UnblockedLimits(NamedTuple):
+    """Sizes up to which a GPU computes all pairs at once, over all examples and heads. See docs/gpu.md.
+
+    Each takes tensors of 4 bytes a number, such as 256 MB for 2**26; a negative limit is never met.
+
+    Attributes:
+        additive: Features of additive scores.
+        additive_few_queries: The same with few queries.
+        additive_quotients: Quotients of additive scores without tanh, in one block.
+        one_operator: Scores of a call that onnxruntime's own operator computes without keeping scores.
+        blocks: Scores of any other call.
+        rows: Queries of calls of one head, over all examples. A kernel of the operators has a block of threads for 64
+            of them, and a GPU over a hundred.
+    """
+
+    additive: int = 2**26
+    additive_few_queries: int = 2**28
+    additive_quotients: int = 2**26
+    one_operator: int = 2**22
+    blocks: int = 2**24
+    rows: int = 2**12

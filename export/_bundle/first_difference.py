@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from .saved_model_tensors import SavedGraph
 
 PERMUTED_AXES = 5  # the most axes whose order is tried
-MOVES = {"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+Row = dict[str, Any]  # of `compare`
+LAYOUT_OPS = {"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 FILL, HALF_FILL = 1e8, 3e4  # what masks write in place of scores is larger; float16 ends at 65504
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """How far one tensor of the ONNX graph is from its namesake in the SavedModel, in the worst of the cases."""
 
     tensor: str
@@ -53,7 +54,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class LayerRow:
+class LayerSummary:
     """The largest differences among the tensors of one layer."""
 
     layer: str
@@ -64,8 +65,8 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What was found.
+class DivergenceReport:
+    """The first difference, and the largest ones of each layer.
 
     Attributes:
         cases: The cases that were run.
@@ -76,8 +77,8 @@ class Comparison:
     """
 
     cases: tuple[str, ...]
-    layers: tuple[LayerRow, ...]
-    first: Difference | None
+    layers: tuple[LayerSummary, ...]
+    first: TensorDifference | None
     finding: str
     operators: tuple[str, ...] = ()
 
@@ -95,17 +96,17 @@ def first_difference(
     provider: str = "cpu",
     step: Progress = lambda _: None,
     among: Sequence[Case] | None = None,
-) -> Comparison:
-    """Run both graphs on golden cases, fetching what they have in common, and name the first tensor that differs.
+) -> DivergenceReport:
+    """Run both graphs on golden cases, fetch the tensors of both, and name the first one that differs.
 
-    A tensor that differs counts only if it is on the way to an output that differs through tensors that differ, or
-    that have no namesake: tf2onnx now and then gives a name to something else, of which nothing is left further on.
+    A differing tensor counts only if a path of differing or unmatched tensors leads from it to a differing output.
+    Other differences are usually tensors to which tf2onnx gave the name of another tensor.
 
     Args:
         bundle: An opened bundle.
         cases: Names of the cases to run.
         tolerance: As in `compare`, for every tensor.
-        provider: Where ONNX runs.
+        provider: The provider that runs the ONNX graph.
         step: Called with the name of each step.
         among: The cases that have these names; `None` for the golden cases.
 
@@ -117,43 +118,39 @@ def first_difference(
     among = golden_cases(bundle.path, bundle.entries) if among is None else among
     golden = [case for case in among if case.name in names]
     step("Loading TensorFlow and the SavedModel")
-    saved, ours = _saved_graph(bundle), OnnxGraph(bundle.path / MODEL)
-    shared = [name for name in ours.tensors if name in saved.tensors]
-    versions = {name: ours.versions(name) for name in shared}
-    weights = ours.weights(shared)
-    worst: dict[str, dict[str, Any]] = {}  # rows by tensor
-    replayed: list[dict[str, Any]] = []  # the SavedModel against the golden outputs
+    saved = _saved_graph(bundle)
+    graph = OnnxGraph(bundle.path / MODEL)
+    versions = {name: graph.versions(name) for name in graph.tensors if name in saved.tensors}
+    weights = graph.weights(versions)
+    worst: dict[str, Row] = {}  # by tensor
+    replayed: list[Row] = []  # the SavedModel against the golden outputs
     with tempfile.TemporaryDirectory() as scratch:
-        step(f"Comparing {len(shared)} tensors in {len(golden)} cases")
-        session = ours.session(itertools.chain.from_iterable(versions.values()), provider, Path(scratch))
+        step(f"Comparing {len(versions)} tensors in {len(golden)} cases")
+        session = graph.session(itertools.chain.from_iterable(versions.values()), provider, Path(scratch))
         for case in golden:
-            reference = saved.run(case.inputs, {*shared, *case.outputs})
-            replayed += compare(case, {name: reference[name] for name in case.outputs}, tolerance)
+            reference = saved.run(case.inputs, {*versions, *case.outputs})
             arrays = weights | run_session(session, case.inputs)
-            found = {name: [arrays[each] for each in versions[name] if each in arrays] for name in shared}
-            padding = _padding(reference, found, tolerance)
-            for name in shared:
-                hidden = {} if name in case.outputs else padding  # in an output nothing is hidden later
-                row = _closest(case.name, name, *_without(hidden, reference[name], found[name]), tolerance)
-                if row is not None and (name not in worst or _badness(row) > _badness(worst[name])):
-                    worst[name] = row
-    path = _differing_path(ours, worst, [spec.name for spec in bundle.entries.outputs])
-    told = [
-        _difference(row, saved)
-        for name in shared
-        if (row := worst.get(name)) and (row["passed"] or name in path.tensors)
+            candidates = {name: [arrays[each] for each in versions[name] if each in arrays] for name in versions}
+            replayed += compare(case, {name: reference[name] for name in case.outputs}, tolerance)
+            for row in _compare_case(case, reference, candidates, tolerance):
+                worst[row["name"]] = max(worst.get(row["name"], row), row, key=_severity)
+    tensors, beginnings = _diverging_path(graph, worst, [spec.name for spec in bundle.entries.outputs])
+    differences = [
+        _difference(worst[name], saved)
+        for name in versions
+        if name in worst and (worst[name]["passed"] or name in tensors)
     ]
-    first = next((each for each in told if each.tensor in path.beginnings), None)
     ran = tuple(case.name for case in golden)
-    rows = tuple(_by_layer(told, saved.tensors))
+    layers = tuple(_by_layer(differences, saved.tensors))
+    first = next((difference for difference in differences if difference.tensor in beginnings), None)
     if first is None:
-        return Comparison(ran, rows, None, _no_difference(replayed))
-    ops, layers = _between(ours, first.tensor, worst, saved)
-    of_it = (*ops, *(ours.ops[each] for each in versions[first.tensor] if each in ours.ops))
-    return Comparison(ran, rows, first, _found(first, ops, layers), of_it)
+        return DivergenceReport(ran, layers, None, _no_difference(replayed))
+    ops, sources = _unmatched_ops_before(graph, first.tensor, worst, saved)
+    own_ops = (graph.ops[name] for name in versions[first.tensor] if name in graph.ops)
+    return DivergenceReport(ran, layers, first, _finding(first, ops, sources), (*ops, *own_ops))
 
 
-def format_layers(layers: Iterable[LayerRow], first: Difference | None) -> list[str]:
+def format_layers(layers: Iterable[LayerSummary], first: TensorDifference | None) -> list[str]:
     """Return the lines of a table in plain text."""
     table = [("layer", "tensors", "max abs", "max rel", "")]
     for row in layers:
@@ -176,68 +173,81 @@ def _saved_graph(bundle: Bundle) -> SavedGraph:
     return SavedGraph(folder, bundle.entries.model, layers)
 
 
-def _padding(
-    theirs: Mapping[str, np.ndarray], ours: Mapping[str, list[np.ndarray]], tolerance: Mapping[str, float]
-) -> dict[int, np.ndarray]:
-    """Return which rows are padding that only the SavedModel replaces by zeros, by how many rows there are.
+def _compare_case(
+    case: Case,
+    reference: Mapping[str, np.ndarray],
+    candidates: Mapping[str, list[np.ndarray]],
+    tolerance: Mapping[str, float],
+) -> Iterator[Row]:
+    """Yield the comparison of each tensor of the SavedModel with its best match among the tensors of the ONNX graph."""
+    tolerance = {name: max(value, ROUGH[name]) for name, value in tolerance.items()}
+    padding = _padding(reference, candidates, tolerance)
+    for name, arrays in candidates.items():
+        expected = reference[name]
+        if name not in case.outputs:  # no mask hides the padding of an output later
+            arrays = [_zero_padding(array, expected.shape, padding) for array in arrays]
+            expected = _zero_padding(expected, expected.shape, padding)
+        row = _best_match(case.name, name, expected, arrays, tolerance)
+        if row is not None:
+            yield row
 
-    The ONNX file leaves there what was given, where masks hide it later; what is made of them alone differs too.
+
+def _padding(
+    reference: Mapping[str, np.ndarray], candidates: Mapping[str, list[np.ndarray]], tolerance: Mapping[str, float]
+) -> dict[int, np.ndarray]:
+    """Return, by number of rows, a mask of the padding rows that only the SavedModel zeroes.
+
+    The ONNX file keeps their values, because a mask hides them later. What is computed from such rows alone differs
+    too. A row is padding if some tensor has zeros there in the SavedModel only, and agrees in all other rows.
     """
     padding: dict[int, np.ndarray] = {}
-    rough = _at_least_rough(tolerance)
-    limits = {"rtol": rough["relative"], "atol": rough["absolute"]}
-    for name, found in ours.items():
-        rows = _rows(theirs[name])
-        for array in found:
-            own = _rows(array)
-            if rows is None or own is None or array.shape != theirs[name].shape or array.dtype != rows.dtype:
+    limits = {"rtol": tolerance["relative"], "atol": tolerance["absolute"]}
+    for name, arrays in candidates.items():
+        expected = _rows(reference[name])
+        for array in arrays:
+            rows = _rows(array)
+            if (
+                expected is None
+                or rows is None
+                or array.shape != reference[name].shape
+                or array.dtype != expected.dtype
+            ):
                 continue
-            only_ours = ~rows.any(-1) & own.any(-1)
-            if only_ours.any() and alike(own[~only_ours], rows[~only_ours], **limits):
+            only_ours = ~expected.any(-1) & rows.any(-1)
+            if only_ours.any() and alike(rows[~only_ours], expected[~only_ours], **limits):
                 padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
     return padding
 
 
-def _without(
-    padding: Mapping[int, np.ndarray], theirs: np.ndarray, ours: list[np.ndarray]
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the arrays with zeros for padding."""
-
-    def zeroed(array: np.ndarray) -> np.ndarray:
-        rows = _rows(array)
-        if rows is None or array.shape != theirs.shape or len(rows) not in padding:
-            return array
-        return np.where(padding[len(rows)][:, None], 0, rows).astype(array.dtype).reshape(array.shape)
-
-    return zeroed(theirs), [zeroed(array) for array in ours]
+def _zero_padding(array: np.ndarray, shape: tuple[int, ...], padding: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Return an array of a shape with zeros for padding; other arrays as they are."""
+    rows = _rows(array)
+    if rows is None or array.shape != shape or len(rows) not in padding:
+        return array
+    return np.where(padding[len(rows)][:, None], 0, rows).astype(array.dtype).reshape(shape)
 
 
 def _rows(array: np.ndarray) -> np.ndarray | None:
-    """Return an array of floats with all axes but the last made one, or None where there is no such axis."""
+    """Return an array of floats as `(rows, last axis)`, or None for other arrays."""
     if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
         return None
     return array.reshape(-1, array.shape[-1])
 
 
-def _closest(
-    case: str, name: str, theirs: np.ndarray, found: list[np.ndarray], tolerance: Mapping[str, float]
-) -> dict[str, Any] | None:
-    """Return the row of `compare` that differs least, of all it may be; `None` if there is none."""
-    if theirs.dtype.kind not in "biuf":
+def _best_match(
+    case: str, name: str, expected: np.ndarray, arrays: list[np.ndarray], tolerance: Mapping[str, float]
+) -> Row | None:
+    """Return the row of `compare` for the array, in the order of axes, that differs least; `None` if none fits."""
+    if expected.dtype.kind not in "biuf":
         return None
-    tolerance = _at_least_rough(tolerance)
-    wanted = Case(case, {}, {name: _filled_with_infinity(theirs)}, {})
+    reference = Case(case, {}, {name: _filled_with_infinity(expected)}, {})
     rows = [
-        compare(wanted, {name: _filled_with_infinity(laid).astype(theirs.dtype)}, tolerance)[0]
-        for array in found
+        compare(reference, {name: _filled_with_infinity(transposed).astype(expected.dtype)}, tolerance)[0]
+        for array in arrays
         if array.dtype.kind in "biuf"
-        for laid in _layouts(array, theirs.shape)
+        for transposed in _layouts(array, expected.shape)
     ]
-    return min(rows, key=_badness, default=None)
-
-
-def _at_least_rough(tolerance: Mapping[str, float]) -> dict[str, float]:
-    return {key: max(value, ROUGH[key]) for key, value in tolerance.items()}
+    return min(rows, key=_severity, default=None)
 
 
 def _filled_with_infinity(array: np.ndarray) -> np.ndarray:
@@ -256,42 +266,34 @@ def _layouts(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
             yield array.transpose(order)
 
 
-def _badness(row: Mapping[str, Any]) -> tuple[bool, float]:
+def _severity(row: Mapping[str, Any]) -> tuple[bool, float]:
     return not row["passed"], row["max_rel"]
 
 
-@dataclass(frozen=True)
-class _Path:
-    """The tensors that differ on the way to an output that differs, and where they begin to."""
+def _diverging_path(graph: OnnxGraph, worst: Mapping[str, Row], outputs: list[str]) -> tuple[set[str], set[str]]:
+    """Return the differing tensors that lead to a differing output, and those of them that come of equal tensors.
 
-    tensors: set[str]
-    beginnings: set[str]
-
-
-def _differing_path(graph: OnnxGraph, worst: Mapping[str, Mapping[str, Any]], outputs: list[str]) -> _Path:
-    path = _Path(set(), set())
+    A tensor that is only laid out anew is hardly wrong by itself: more likely its name is that of another tensor.
+    """
+    tensors: set[str] = set()
+    beginnings: set[str] = set()
     waiting = [name for name in outputs if name in worst and not worst[name]["passed"]]
     while waiting:
         name = waiting.pop()
-        if name in path.tensors:
+        if name in tensors:
             continue
-        path.tensors.add(name)
-        above = [source for source in _nearest_above(graph, name, worst) if not worst[source]["passed"]]
-        waiting += above
-        if not above:
-            path.beginnings.add(name)
-    # what is only laid out anew is hardly wrong by itself: more likely its name is that of something else
-    moved = {name for name in path.beginnings if _is_only_moved(graph, name, worst)}
-    return path if moved == path.beginnings else _Path(path.tensors - moved, path.beginnings - moved)
+        tensors.add(name)
+        sources = [source for source in _ancestors(graph, name, worst) if source in worst]
+        differing = [source for source in sources if not worst[source]["passed"]]
+        waiting += differing
+        if not differing:
+            beginnings.add(name)
+    moved = {name for name in beginnings if _only_layout_ops(graph, name, worst)}
+    return (tensors, beginnings) if moved == beginnings else (tensors - moved, beginnings - moved)
 
 
-def _nearest_above(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the known tensors that a tensor is made from, directly or through unknown ones."""
-    return (source for source in _above(graph, name, known) if source in known)
-
-
-def _above(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a tensor is made from, up to the nearest known tensors."""
+def _ancestors(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tensors from which a tensor is computed, up to the nearest known ones."""
     reached: set[str] = set()
     waiting = list(graph.sources.get(name, ()))
     while waiting:
@@ -302,50 +304,52 @@ def _above(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[st
             waiting += () if source in known else graph.sources.get(source, ())
 
 
-def _difference(row: Mapping[str, Any], saved: SavedGraph) -> Difference:
+def _difference(row: Mapping[str, Any], saved: SavedGraph) -> TensorDifference:
     kept = {key: row[key] for key in ("case", "dtype", "max_abs", "max_rel", "passed")}
-    return Difference(row["name"], saved.layer(row["name"]), shape=tuple(row["shape"]), **kept)
+    return TensorDifference(row["name"], saved.layer(row["name"]), shape=tuple(row["shape"]), **kept)
 
 
-def _by_layer(differences: list[Difference], order: Iterable[str]) -> Iterator[LayerRow]:
+def _by_layer(differences: list[TensorDifference], order: Iterable[str]) -> Iterator[LayerSummary]:
     """Yield a row a layer, in the order in which Keras is done with them; tf2onnx moves what it can."""
     by_tensor = {each.tensor: each for each in differences}
-    layers: dict[str, list[Difference]] = {}
+    layers: dict[str, list[TensorDifference]] = {}
     for name in reversed(list(order)):
         if name in by_tensor:
             layers.setdefault(by_tensor[name].layer, []).append(by_tensor[name])
     for layer, found in reversed(layers.items()):
         largest = {"max_abs": max(each.max_abs for each in found), "max_rel": max(each.max_rel for each in found)}
-        yield LayerRow(layer, len(found), sum(not each.passed for each in found), **largest)
+        yield LayerSummary(layer, len(found), sum(not each.passed for each in found), **largest)
 
 
-def _between(
+def _unmatched_ops_before(
     graph: OnnxGraph, name: str, known: Mapping[str, Any], saved: SavedGraph
 ) -> tuple[list[str], dict[str, None]]:
     """Return the ops without a namesake that lead to a tensor, and the layers that these start from."""
-    above = list(_above(graph, name, known))
+    above = list(_ancestors(graph, name, known))
     ops = [graph.ops[source] for source in reversed(above) if source not in known and source in graph.ops]
     computed = (source for source in above if source in known and source in graph.ops)
     return ops, dict.fromkeys(f"`{saved.layer(source)}`" for source in computed)
 
 
-def _is_only_moved(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> bool:
+def _only_layout_ops(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> bool:
     """Tell whether a tensor is made of known ones by nothing but moving their numbers."""
-    way = [name, *(source for source in _above(graph, name, known) if source not in known)]
+    way = [name, *(source for source in _ancestors(graph, name, known) if source not in known)]
     ops = {graph.ops[each] for each in way if each in graph.ops}
-    return bool(ops) and ops <= MOVES
+    return bool(ops) and ops <= LAYOUT_OPS
 
 
-def _found(first: Difference, ops: list[str], layers: Iterable[str]) -> str:
+def _finding(first: TensorDifference, ops: list[str], layers: Iterable[str]) -> str:
     size = f"max abs {first.max_abs:.1e}, max rel {first.max_rel:.1e}"
-    said = (
+    finding = (
         f"The first tensor that differs is in layer `{first.layer}`: `{first.tensor}` "
         f"({first.dtype}, shape {first.shape}, {size}, case `{first.case}`)."
     )
     if ops:
         begin = ", ".join(layers) or "the inputs"
-        said += f" It is made from tensors that agree, of {begin}, through {', '.join(ops)}, which had none to compare."
-    return said
+        finding += (
+            f" It is made from tensors that agree, of {begin}, through {', '.join(ops)}, which had none to compare."
+        )
+    return finding
 
 
 def _no_difference(replayed: list[dict[str, Any]]) -> str:

@@ -26,55 +26,44 @@ from .command_helpers import (
     read_arrays,
 )
 
+FLAGS = ("overwrite", "report", "safe_mode", "saved_model", "strict")
+VALUES = ("calibration", "limit", "lowering", "opset", "precision", "provider", "static_axes", "target")
+
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
     parser = new_parser(commands, "export", main, "export a .keras file to a bundle, and check it against Keras")
-    parser.add_argument("model", metavar="MODEL.keras", help="the model, as written by model.save")
-    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to write")
-    parser.add_argument("--samples", metavar="X.npz", help="sample inputs by name")
-    opsets = f"ONNX opset, {OPSETS[0]} to {OPSETS[-1]} (default: the lowest that will do)"
-    parser.add_argument("--opset", type=int, metavar="N", help=opsets)
-    parser.add_argument(
-        "--lowering",
-        type=_lowering,
-        choices=LOWERINGS,
-        default=Options.lowering,
-        help="how attention is written (default: adaptive, to the sizes of a request)",
+    add = parser.add_argument
+    add("model", metavar="MODEL.keras", help="the model, as written by model.save")
+    add("bundle", metavar="BUNDLE", help="the folder to write")
+    add("--samples", metavar="X.npz", help="sample inputs by name")
+    add(
+        "--opset",
+        type=int,
+        metavar="N",
+        help=f"ONNX opset, {OPSETS[0]} to {OPSETS[-1]} (default: the lowest that will do)",
     )
-    parser.add_argument("--precision", choices=PRECISIONS, default=Options.precision, help="of weights and products")
-    calibration = "what int8 is calibrated on, by input name: X.npz, or Parquet"
-    parser.add_argument("--calibration", metavar="X", help=calibration)
+    lowering = "how attention is written (default: adaptive, to the sizes of a request)"
+    add("--lowering", type=_lowering, choices=LOWERINGS, default=Options.lowering, help=lowering)
+    add("--precision", choices=PRECISIONS, default=Options.precision, help="of weights and products")
+    add("--calibration", metavar="X", help="what int8 is calibrated on, by input name: X.npz, or Parquet")
     limit = "how far int8 may be from float32 there, as a share of an output's largest number"
-    parser.add_argument("--limit", type=float, metavar="N", help=limit)
-    parser.add_argument(
-        "--static",
-        metavar="NAME=SIZE",
-        type=_named_size,
-        action=_AddSize,
-        default={},
-        help="a size for an axis that would be dynamic, as batch=1; may be given several times",
+    add("--limit", type=float, metavar="N", help=limit)
+    static = "a size for an axis that would be dynamic, as batch=1; may be given several times"
+    add("--static", dest="static_axes", metavar="NAME=SIZE", type=_named_size, action=_AddSize, default={}, help=static)
+    unsafe = "load a model file that holds code, which can do anything"
+    add("--unsafe", dest="safe_mode", action="store_false", help=unsafe)
+    strict = "write nothing if the check leaves something open, which is otherwise a warning"
+    add("--strict", action="store_true", help=strict)
+    add("--report", action="store_true", help="write a page that shows the bundle, BUNDLE.html, beside it")
+    no_saved_model = "leave the SavedModel out of the bundle"
+    add("--no-saved-model", dest="saved_model", action="store_false", help=no_saved_model)
+    add("--in-steps", action=_Refused, nargs=0, help=argparse.SUPPRESS)
+    add("--overwrite", action="store_true", help="replace a bundle that is there")
+    target = (
+        "the lowest onnxruntime that the file shall run on, as 1.19; or standard: ONNX operators alone, for any runtime"
     )
-    parser.add_argument(
-        "--unsafe", action="store_true", help="load a model file that holds code, which can do anything"
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="write nothing if the check leaves something open, which is otherwise a warning",
-    )
-    parser.add_argument(
-        "--report", action="store_true", help="write a page that shows the bundle, BUNDLE.html, beside it"
-    )
-    parser.add_argument("--no-saved-model", action="store_true", help="leave the SavedModel out of the bundle")
-    parser.add_argument("--in-steps", action=_Refused, nargs=0, help=argparse.SUPPRESS)
-    parser.add_argument("--overwrite", action="store_true", help="replace a bundle that is there")
-    parser.add_argument(
-        "--target",
-        metavar="T",
-        help="the lowest onnxruntime that the file shall run on, as 1.19; or standard: ONNX operators alone, for any "
-        "runtime",
-    )
+    add("--target", metavar="T", help=target)
     add_import(parser)
     add_provider(parser)
     add_json(parser)
@@ -138,20 +127,8 @@ def main(arguments: argparse.Namespace) -> None:
             arguments.model,
             arguments.bundle,
             sample_inputs=samples,
-            opset=arguments.opset,
-            lowering=arguments.lowering,
-            precision=arguments.precision,
-            provider=arguments.provider,
-            overwrite=arguments.overwrite,
             progress=False if arguments.json else None,
-            safe_mode=not arguments.unsafe,
-            strict=arguments.strict,
-            saved_model=not arguments.no_saved_model,
-            static_axes=arguments.static,
-            calibration=arguments.calibration,
-            limit=arguments.limit,
-            report=arguments.report,
-            target=arguments.target,
+            **{name: getattr(arguments, name) for name in (*FLAGS, *VALUES)},
         )
     for line in warned:
         say(f"warning: {in_one_line(line)}", file=sys.stderr)

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from .._bundle.bundle import load_bundle
-from .._bundle.first_difference import Comparison, first_difference, format_layers
+from .._bundle.first_difference import DivergenceReport, first_difference, format_layers
 from .._bundle.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
 from .._errors import ExportError, InputError
 from .._format.console import say
@@ -91,7 +91,7 @@ def _refuse_without_model(arguments: argparse.Namespace) -> None:
         raise InputError(f"`{idle[0]}` needs `--model`: it is for the file of a model, and a bundle holds none.")
 
 
-def _show(report: ParityReport, found: Comparison | None, *, as_json: bool) -> None:
+def _show(report: ParityReport, found: DivergenceReport | None, *, as_json: bool) -> None:
     if as_json:
         more = {"first_difference": found.to_dict()} if found else {}
         print_json(json.loads(report.to_json()) | more)
@@ -116,7 +116,7 @@ def _in_one_line(report: ParityReport, arguments: argparse.Namespace, golden: se
     )
 
 
-def _traced(arguments: argparse.Namespace, report: ParityReport, golden: set[str]) -> Comparison:
+def _traced(arguments: argparse.Namespace, report: ParityReport, golden: set[str]) -> DivergenceReport:
     tolerance = report.rows[0].tolerance  # that of the bundle, as of all rows
     with quiet_backend(arguments), shown_progress(False if arguments.json else None) as step:
         return first_difference(

@@ -112,41 +112,52 @@ def has_edge(call: Call) -> bool:
 
 
 def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bool) -> Part:
-    """Return what a block makes weights of.
+    """Return the masked scores and the values of a block.
 
     Args:
         block: The block.
-        scores: Those of its queries.
-        values: Of the example.
-        axis: That of the values which is the keys.
+        scores: Computes the scores of its queries and a range of keys.
+        values: The values of the example.
+        axis: The axis of the keys in the values.
         hides: Whether a value that no query of the block sees may be anything but finite.
     """
-    given, call, keys = block.given, block.given.call, block.keys
-    some_values = op.Slice(values, keys.start, keys.end, [axis])
+    some_values = op.Slice(values, block.keys.start, block.keys.end, [axis])
     has_keys = block.example.end > 0  # a key that stands in where no key takes part may lie in the band
-    if has_edge(call):
-        at_edge = in_band(call, block.query_numbers, block.positions_of(keys.edge, keys.end))
-        masked_edge = op.Where(at_edge, scores(keys.edge, keys.end), LOWEST)
-        masked = op.Concat(scores(keys.start, keys.edge), masked_edge, axis=-1)
-        if call.has_keys_mask:
-            has_keys = has_keys & (block.query_numbers + (call.band[1] or 0) >= block.example.start)
-            return Part(masked, None, some_values, has_keys)
-        return Part(masked, None, some_values, op.Unsqueeze(has_keys, [1]))
-    found = scores(keys.start, keys.end)
+    if has_edge(block.given.call):
+        return _with_masked_edge(block, scores, some_values, has_keys)
+    return _with_mask(block, scores(block.keys.start, block.keys.end), some_values, has_keys, hides=hides)
+
+
+def _with_masked_edge(block: Block, scores: Scores, values: Value, has_keys: Value) -> Part:
+    """Return the part of a block under a causal mask: a selection among the keys from the edge on alone."""
+    call, keys = block.given.call, block.keys
+    at_edge = in_band(call, block.query_numbers, block.positions_of(keys.edge, keys.end))
+    masked_edge = op.Where(at_edge, scores(keys.edge, keys.end), LOWEST)
+    masked = op.Concat(scores(keys.start, keys.edge), masked_edge, axis=-1)
+    if not call.has_keys_mask:
+        return Part(masked, None, values, op.Unsqueeze(has_keys, [1]))
+    reaches_first = block.query_numbers + (call.band[1] or 0) >= block.example.start
+    return Part(masked, None, values, has_keys & reaches_first)
+
+
+def _with_mask(block: Block, scores: Value, values: Value, has_keys: Value, *, hides: bool) -> Part:
+    """Return the part of a block under all its masks."""
+    given, call = block.given, block.given.call
     if call.has_bias:
-        found = found + _of_range(given.bias, keys, call)
-    parts = _pairs(block)
-    if not parts:
-        return Part(found, None, some_values, op.Unsqueeze(has_keys, [1]))
-    pairs = conjunction(parts)
-    masked = op.Where(pairs, found, LOWEST)
+        scores = scores + _of_range(given.bias, block.keys, call)
+    masks = _pairs(block)
+    if not masks:
+        return Part(scores, None, values, op.Unsqueeze(has_keys, [1]))
+    pairs = conjunction(masks)
+    masked = op.Where(pairs, scores, LOWEST)
     row_sees = given.any_of(pairs, [-1], keepdims=True) & has_keys if may_lack_keys(call) else ABSENT
-    only_order = len(parts) == 1 and not (call.has_keys_mask or call.has_pair_mask)
+    # by the order or lengths of queries alone, some query of the block sees each key of its range
+    only_order = len(masks) == 1 and not (call.has_keys_mask or call.has_pair_mask)
     if hides and not only_order:
         axes_but_keys = [0, 1] if call.heads is not None and call.has_pair_mask else [0]
-        seen = given.any_of(pairs, axes_but_keys)
-        some_values = op.Where(op.Unsqueeze(seen, [1]), some_values, 0.0)
-    return Part(masked, pairs, some_values, row_sees)
+        is_seen = given.any_of(pairs, axes_but_keys)
+        values = op.Where(op.Unsqueeze(is_seen, [1]), values, 0.0)
+    return Part(masked, pairs, values, row_sees)
 
 
 def _pairs(block: Block) -> list[Value]:

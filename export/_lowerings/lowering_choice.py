@@ -85,8 +85,8 @@ def function_of(
     """
     for_device = written_for != FOR_CPU
     body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
-    if lowering == BATCHED and (only_large or precision == "float16"):
-        body = partial(adaptive_gpu.body, at_once=adaptive_gpu.NOTHING if only_large else adaptive_gpu.IN_FLOAT16)
+    if lowering == BATCHED:
+        body = partial(adaptive_gpu.body, limits=adaptive_gpu.limits_of(precision, only_large=only_large))
     if lowering == IN_BLOCKS and only_large:
         body = additive_batched.body
     return function(call, body, opset, for_device=for_device)

@@ -1,7 +1,7 @@
 """Intercept attention in built-in layers of Keras and keras_hub while a model is traced.
 
-Their methods are replaced for as long as a context lasts, and do what they did but in the thread that set it. What a
-subclass computes is its own business, so classes are known one by one.
+Patches methods of these layers within a context. The methods behave as before in all threads except the one that
+entered the context. Only the exact classes are intercepted: a subclass may compute something else.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import keras
 from keras import ops
@@ -28,226 +28,241 @@ _REPEATING = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorF
 
 
 @dataclass(frozen=True)
-class StockAttention:
+class MaskParts:
+    """The masks and the order that decide which pairs take part.
+
+    Attributes:
+        queries: Booleans `(B, Tq)`, or None; a masked query sees no key.
+        keys: Booleans `(B, Tk)`, or None.
+        pairs: The `attention_mask` of the call, or None.
+        causal: Whether a query sees no key after its own position.
+        window_radius: The number of keys on either side of its own position that a query sees, or None for all.
+    """
+
+    queries: Any = None
+    keys: Any = None
+    pairs: Any = None
+    causal: bool = False
+    window_radius: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltinAttentionCall:
     """One call of a layer's attention, after its projections.
 
     Attributes:
         layer: The layer.
-        queries: `(B, Tq, D)`, or `(B, Tq, H, D)` where there are heads.
+        queries: `(B, Tq, D)`, or `(B, Tq, H, D)` with heads.
         keys: `(B, Tk, D)`, or `(B, Tk, G, D)`.
         values: `(B, Tk, Dv)`, or `(B, Tk, G, Dv)`.
-        w_v: `(D, 1)` of additive scores, or None where scores are dot products.
+        w_v: `(D, 1)` of additive scores, or None for dot products.
         scale: Factor of the dot products.
-        queries_mask: Booleans `(B, Tq)`, or None: a query that is masked is without keys.
-        keys_mask: Booleans `(B, Tk)`, or None.
-        mask: Booleans that broadcast to `(B, H, Tq, Tk)`, four axes, or None.
-        all_masks: Those that broadcast likewise and say the same as all masks and the order together, or None.
-        causal: Whether a query sees no key after its own position.
-        reach: How many keys on either side of its own position a query sees, or None for all.
-        without_keys: What a query without keys gets: the `MEAN` of all values, `ZEROS` for output and weights, or,
-            `AS_COMPUTED`, what rounding makes of its scores.
-        returns_weights: Whether the weights are wanted.
-        compute: What the layer itself does: gives output and weights, or None for them.
+        masks: The masks; the mask of pairs as booleans that broadcast to `(B, H, Tq, Tk)`, four axes.
+        combined_mask: Booleans with the same axes for all masks together, or None.
+        masked_row_output: The output of a query without keys: the `MEAN` of all values, `ZEROS` for output and weights,
+            or `AS_COMPUTED`, the layer's own result, which depends on the rounding of its scores.
+        returns_weights: Whether the call returns the weights.
+        original: Returns output and weights of the layer itself; None in place of weights that are not returned.
     """
 
     layer: Any
     queries: Any
     keys: Any
     values: Any
-    w_v: Any
-    scale: float
-    queries_mask: Any
-    keys_mask: Any
-    mask: Any
-    all_masks: Any
-    causal: bool
-    reach: int | None
-    without_keys: str
+    w_v: Any = None
+    scale: float = 1.0
+    masks: MaskParts
+    combined_mask: Any = None
+    masked_row_output: str
     returns_weights: bool
-    compute: Callable[[], tuple[Any, Any]] = field(repr=False)
+    original: Callable[[], tuple[Any, Any]] = field(repr=False)
 
 
-Evaluate = Callable[[StockAttention], "tuple[Any, Any] | None"]
+Evaluate = Callable[[BuiltinAttentionCall], "tuple[Any, Any] | None"]
 
 
-class _Parts(NamedTuple):
-    """What the mask of a layer with heads was made of."""
+class _Interception:
+    """The evaluator of one thread, and the parts of the combined masks of the layers that it calls."""
 
-    queries: Any = None
-    keys: Any = None
-    pairs: Any = None
-    causal: bool = False
-    reach: int | None = None
+    def __init__(self, evaluate: Evaluate, reasons: dict[int, str]) -> None:
+        self._evaluate = evaluate
+        self._reasons = reasons
+        self._parts: dict[int, tuple[Any, MaskParts]] = {}  # by id of the mask; the mask, so that its id is not reused
+
+    def attach_parts(self, mask: Any, parts: MaskParts) -> None:
+        self._parts[id(mask)] = mask, parts
+
+    def parts_of(self, mask: Any) -> MaskParts:
+        return self._parts[id(mask)][1] if id(mask) in self._parts else MaskParts(pairs=mask)
+
+    def result_of(self, layer: Any, call: BuiltinAttentionCall | str) -> tuple[Any, Any] | None:
+        """Return output and weights of a call, or None for a call that the layer computes; a string is its reason."""
+        if isinstance(call, str):
+            self._reasons[id(layer)] = call
+            return None
+        return self._evaluate(call)
 
 
-class _Hold(NamedTuple):
-    """Who computes, and the parts of each mask by its identity, beside the mask, which keeps that identity its own."""
-
-    evaluate: Evaluate
-    parts: dict[int, tuple[Any, _Parts]]
-    reasons: dict[int, str]
+_ACTIVE: ContextVar[_Interception | None] = ContextVar("keras_attn_builtin_attention", default=None)
 
 
-_HOLD: ContextVar[_Hold | None] = ContextVar("keras_attn_stock_attention", default=None)
-_LOCK = threading.Lock()
-_ORIGINALS: dict[tuple[Any, str], Any] = {}  # while some thread is in the context
-_HOLDERS: list[_Hold] = []
+class MethodPatches:
+    """Replacements of methods, in place as long as at least one context is entered.
+
+    A replacement gets the original method, the layer and the arguments of the call.
+    """
+
+    def __init__(self, replacements: dict[tuple[Any, str], Callable[..., Any]]) -> None:
+        self._replacements = replacements
+        self._originals: dict[tuple[Any, str], Any] = {}
+        self._lock = threading.Lock()
+        self._num_contexts = 0
+
+    def apply(self) -> None:
+        with self._lock:
+            self._num_contexts += 1
+            if self._num_contexts > 1:
+                return
+            for (owner, name), replacement in self._replacements.items():
+                self._originals[owner, name] = getattr(owner, name)
+                setattr(owner, name, _as_method(replacement, self._originals[owner, name]))
+
+    def restore(self) -> None:
+        with self._lock:
+            self._num_contexts -= 1
+            if self._num_contexts:
+                return
+            for (owner, name), original in self._originals.items():
+                setattr(owner, name, original)
+
+
+def _as_method(replacement: Callable[..., Any], original: Any) -> Any:
+    @functools.wraps(original)  # Keras reads the signature of `call`
+    def method(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        return replacement(original, layer, *args, **kwargs)
+
+    return method
 
 
 def is_stock_attention(layer: Any) -> bool:
-    """Tell whether a layer is one of Keras's or keras_hub's attention layers, and of no class derived from them."""
+    """Return whether a layer is an attention layer of Keras or keras_hub, and of no class derived from these."""
     return _has_heads(layer) or type(layer) in WITHOUT_HEADS
 
 
 @contextmanager
-def through_stock_attention(evaluate: Evaluate, reasons: dict[int, str] | None = None) -> Iterator[None]:
-    """Let `evaluate` compute, within the context and in this thread, the attention of such layers in float32.
+def intercept_builtin_attention(evaluate: Evaluate, reasons: dict[int, str] | None = None) -> Iterator[None]:
+    """Compute the attention of built-in layers in float32 by a function, in this thread.
 
-    It gives output and weights, shaped as the layer does, or None for what the layer itself would compute. `reasons`
-    gets, by the identity of a layer, why a call of it is of another kind.
+    Args:
+        evaluate: Returns output and weights in the shapes of the layer, or None to let the layer compute them.
+        reasons: Gets, by the identity of a layer, the reason if a call of the layer is not passed to `evaluate`.
     """
-    hold = _Hold(evaluate, {}, {} if reasons is None else reasons)
-    token = _HOLD.set(hold)
+    token = _ACTIVE.set(_Interception(evaluate, {} if reasons is None else reasons))
+    _PATCHES.apply()
     try:
-        _replace_methods(hold)
         yield
     finally:
-        _restore_methods(hold)
-        _HOLD.reset(token)
-
-
-def _replace_methods(hold: _Hold) -> None:
-    with _LOCK:
-        if not _HOLDERS:
-            for owner, name, replacement in _replacements():
-                _ORIGINALS[owner, name] = getattr(owner, name)
-                setattr(owner, name, replacement(_ORIGINALS[owner, name]))
-        _HOLDERS.append(hold)
-
-
-def _restore_methods(hold: _Hold) -> None:
-    with _LOCK:
-        _HOLDERS[:] = [each for each in _HOLDERS if each is not hold]
-        if not _HOLDERS:
-            for (owner, name), original in _ORIGINALS.items():
-                setattr(owner, name, original)
-            _ORIGINALS.clear()
-
-
-def _replacements() -> list[tuple[Any, str, Callable[[Any], Any]]]:
-    return [
-        *((owner, "_compute_attention_mask", _noting_parts) for owner in WITH_HEADS),
-        *((owner, "_compute_attention", functools.partial(_through, _of_heads)) for owner in WITH_HEADS),
-        (keras.layers.Attention, "call", _through_call),
-    ]
+        _PATCHES.restore()
+        _ACTIVE.reset(token)
 
 
 def _has_heads(layer: Any) -> bool:
-    known: list[Any] = [*WITH_HEADS]
-    hub = sys.modules.get("keras_hub")  # a model of it has imported it
-    if hub is not None:
-        known.append(hub.layers.CachedMultiHeadAttention)
-    return type(layer) in known
+    hub = sys.modules.get("keras_hub")  # a model of keras_hub has imported it
+    return type(layer) in (WITH_HEADS if hub is None else (*WITH_HEADS, hub.layers.CachedMultiHeadAttention))
 
 
-def _noting_parts(original: Any) -> Any:
-    @functools.wraps(original)
-    def compute_mask(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        mask = original(layer, *args, **kwargs)
-        hold = _HOLD.get()
-        if hold is not None and mask is not None and _has_heads(layer):
-            given = _arguments(original, layer, args, kwargs)
-            keys = [given[name] for name in ("value_mask", "key_mask") if given[name] is not None]
-            parts = _Parts(
-                queries=_as_booleans(given["query_mask"]),
-                keys=functools.reduce(ops.logical_and, map(_as_booleans, keys)) if keys else None,
-                causal=given["use_causal_mask"],
-                reach=_reach(layer),
-            )
-            is_alone = all(part is None or part is False for part in parts)
-            pairs = mask if is_alone else _as_booleans(given["attention_mask"])
-            hold.parts[id(mask)] = mask, parts._replace(pairs=pairs)
+def _compute_attention_mask(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute the combined mask, and attach its parts."""
+    mask = original(layer, *args, **kwargs)
+    interception = _ACTIVE.get()
+    if interception is None or mask is None or not _has_heads(layer):
         return mask
+    arguments = _arguments(original, layer, args, kwargs)
+    queries = _as_booleans(arguments["query_mask"])
+    masks = [_as_booleans(arguments[name]) for name in ("value_mask", "key_mask") if arguments[name] is not None]
+    keys = functools.reduce(ops.logical_and, masks) if masks else None
+    order = {"causal": arguments["use_causal_mask"], "window_radius": _window_radius(layer)}
+    if queries is None and keys is None and MaskParts(**order) == MaskParts():
+        parts = MaskParts(pairs=mask)
+    else:
+        parts = MaskParts(queries, keys, _as_booleans(arguments["attention_mask"]), **order)
+    interception.attach_parts(mask, parts)
+    return mask
 
-    return compute_mask
+
+def _compute_attention(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute output and weights of a layer with heads."""
+    interception = _ACTIVE.get()
+    if interception is None or not _has_heads(layer):
+        return original(layer, *args, **kwargs)
+    compute = functools.partial(original, layer, *args, **kwargs)
+    arguments = _arguments(original, layer, args, kwargs)
+    call = _describe_multi_head(layer, arguments, interception.parts_of(arguments["attention_mask"]), compute)
+    return interception.result_of(layer, call) or compute()
 
 
-def _through(describe: Callable[..., StockAttention | str], original: Any) -> Any:
-    @functools.wraps(original)
-    def compute(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        hold = _HOLD.get()
-        if hold is not None and is_stock_attention(layer):
-            own = functools.partial(original, layer, *args, **kwargs)
-            attention = describe(hold, layer, own, _arguments(original, layer, args, kwargs))
-            if isinstance(attention, str):
-                hold.reasons[id(layer)] = attention
-            elif (found := hold.evaluate(attention)) is not None:
-                return found
+def _call_single_head(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute the output of a layer without heads, and the weights if the call returns them."""
+    interception = _ACTIVE.get()
+    if interception is None or type(layer) not in WITHOUT_HEADS:
         return original(layer, *args, **kwargs)
 
-    return compute
+    def compute() -> tuple[Any, Any]:
+        result = original(layer, *args, **kwargs)
+        return result if isinstance(result, tuple) else (result, None)
+
+    call = _describe_single_head(layer, _arguments(original, layer, args, kwargs), compute)
+    output, weights = interception.result_of(layer, call) or compute()
+    return output if weights is None else (output, weights)
 
 
-def _through_call(original: Any) -> Any:
-    def with_weights(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer as one with heads computes its attention: the weights are there, or None."""
-        found = original(layer, *args, **kwargs)
-        return found if isinstance(found, tuple) else (found, None)
-
-    compute = _through(_of_one, functools.wraps(original)(with_weights))
-
-    @functools.wraps(original)
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        output, weights = compute(layer, *args, **kwargs)
-        return output if weights is None else (output, weights)
-
-    return call
+_PATCHES = MethodPatches(
+    {(owner, "_compute_attention_mask"): _compute_attention_mask for owner in WITH_HEADS}
+    | {(owner, "_compute_attention"): _compute_attention for owner in WITH_HEADS}
+    | {(keras.layers.Attention, "call"): _call_single_head}
+)
 
 
-def _of_heads(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> StockAttention | str:
-    """Describe a call of `_compute_attention`, or return why it is of another kind."""
-    queries, keys, values = (given[name] for name in ("query", "key", "value"))
+def _describe_multi_head(
+    layer: Any, arguments: dict[str, Any], parts: MaskParts, compute: Callable[[], Any]
+) -> BuiltinAttentionCall | str:
+    """Describe a call of `_compute_attention`, or return the reason if it is no such call."""
+    queries, keys, values = (arguments[name] for name in ("query", "key", "value"))
     grouped = isinstance(layer, keras.layers.GroupQueryAttention)
-    weights = layer._return_attention_scores if grouped else given["return_attention_scores"]
+    weights = layer._return_attention_scores if grouped else arguments["return_attention_scores"]
     by_softmax = layer.dropout > 0 or weights
-    softmax, axes = type(layer._softmax), (1,) if grouped else layer._attention_axes
+    softmax = type(layer._softmax)
+    axes = (1,) if grouped else layer._attention_axes
     if reason := _first_reason(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
-        (layer.dropout > 0 and given["training"], DROPS),
+        (layer.dropout > 0 and arguments["training"], DROPS),
         (softmax is not keras.layers.Softmax, f"its softmax is a layer of class {softmax.__name__}"),
         (layer._flash_attention, "it has `flash_attention=True`"),
         (axes != (1,), f"it attends along the axes {axes}"),
         (not _have_axes(4, queries, keys, values), f"its queries have {len(queries.shape) - 1} axes"),
     ):
         return reason
-    mask, causal = given["attention_mask"], given.get("use_causal_mask", False)
-    noted, parts = hold.parts.get(id(mask), (None, None))
-    if parts is None or noted is not mask:
-        parts = _Parts(pairs=mask)
-    if causal:  # the layer has left it to this method
+    mask = arguments["attention_mask"]
+    if arguments.get("use_causal_mask", False):  # the layer has left the order to this method
         if mask is not None:
             return "it has a mask beside a causal one"
-        parts = _Parts(causal=True)
-    if not _fits(parts):
+        parts = MaskParts(causal=True)
+    if not _mask_is_supported(parts):
         return f"its `attention_mask` has {len(parts.pairs.shape)} axes"
     if grouped:
-        keys, values = (_before_repeating(each, layer.num_key_value_heads) for each in (keys, values))
-    return StockAttention(
+        keys = _undo_repeat(keys, layer.num_key_value_heads)
+        values = _undo_repeat(values, layer.num_key_value_heads)
+    return BuiltinAttentionCall(
         layer=layer,
         queries=queries,
         keys=keys,
         values=values,
-        w_v=None,
         scale=layer._inverse_sqrt_head_dim if grouped else layer._inverse_sqrt_key_dim,
-        queries_mask=parts.queries,
-        keys_mask=parts.keys,
-        mask=_with_four_axes(parts.pairs, by_softmax),
-        all_masks=_with_four_axes(mask, by_softmax),
-        causal=parts.causal,
-        reach=parts.reach,
-        without_keys=ZEROS if by_softmax else MEAN,
+        masks=replace(parts, pairs=_expand_mask_to_4d(parts.pairs, by_softmax)),
+        combined_mask=_expand_mask_to_4d(mask, by_softmax),
+        masked_row_output=ZEROS if by_softmax else MEAN,
         returns_weights=bool(weights),
-        compute=compute,
+        original=compute,
     )
 
 
@@ -256,10 +271,10 @@ def _first_reason(*reasons: tuple[Any, str]) -> str:
     return next((reason for is_true, reason in reasons if is_true), "")
 
 
-def _fits(parts: _Parts) -> bool:
-    """Tell whether a mask of pairs has an axis for each of what it masks.
+def _mask_is_supported(parts: MaskParts) -> bool:
+    """Return whether the axes of a mask of pairs stand for examples, heads, queries and keys.
 
-    One with an axis of heads, together with masks of sequences, meets their batch axis there.
+    Keras broadcasts a mask of four axes against masks of sequences `(B, Tq, 1)`: heads then meet examples.
     """
     if parts.pairs is None or len(parts.pairs.shape) in (2, 3):
         return True
@@ -267,42 +282,38 @@ def _fits(parts: _Parts) -> bool:
     return len(parts.pairs.shape) == 4 and parts.pairs.shape[1] is not None and alone
 
 
-def _of_one(hold: _Hold, layer: Any, compute: Any, given: dict[str, Any]) -> StockAttention | str:
-    """Describe a call of an attention layer without heads, or return why it is of another kind."""
-    queries, values, *others = given["inputs"]
+def _describe_single_head(
+    layer: Any, arguments: dict[str, Any], compute: Callable[[], tuple[Any, Any]]
+) -> BuiltinAttentionCall | str:
+    """Describe a call of an attention layer without heads, or return the reason if it is no such call."""
+    queries, values, *others = arguments["inputs"]
     keys = others[0] if others else values
-    queries_mask, keys_mask = (*(given["mask"] or ()), None, None)[:2]
+    queries_mask, keys_mask = (*(arguments["mask"] or ()), None, None)[:2]
     masks = [mask for mask in (queries_mask, keys_mask) if mask is not None]
     sizes = {queries.shape[-1], keys.shape[-1]}
     if reason := _first_reason(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
         (not _have_axes(3, queries, keys, values), f"its queries have {len(queries.shape)} axes"),
         (not _have_axes(2, *masks), "its mask has a value for each pair of query and key"),
-        (layer.dropout > 0 and given["training"], DROPS),
+        (layer.dropout > 0 and arguments["training"], DROPS),
         (None in sizes or len(sizes) > 1, "the feature sizes of queries and keys are unknown or differ"),
     ):
         return reason
-    queries, keys, w_v = _scored(layer, queries, keys)
-    return StockAttention(
+    queries, keys, w_v = _scale_inputs(layer, queries, keys)
+    return BuiltinAttentionCall(
         layer=layer,
         queries=queries,
         keys=keys,
         values=ops.convert_to_tensor(values),
         w_v=w_v,
-        scale=1.0,
-        queries_mask=_as_booleans(queries_mask),
-        keys_mask=_as_booleans(keys_mask),
-        mask=None,
-        all_masks=None,
-        causal=bool(given["use_causal_mask"]),
-        reach=None,
-        without_keys=AS_COMPUTED,
-        returns_weights=bool(given["return_attention_scores"]),
-        compute=compute,
+        masks=MaskParts(_as_booleans(queries_mask), _as_booleans(keys_mask), causal=bool(arguments["use_causal_mask"])),
+        masked_row_output=AS_COMPUTED,
+        returns_weights=bool(arguments["return_attention_scores"]),
+        original=compute,
     )
 
 
-def _scored(layer: Any, queries: Any, keys: Any) -> tuple[Any, Any, Any]:
+def _scale_inputs(layer: Any, queries: Any, keys: Any) -> tuple[Any, Any, Any]:
     """Return queries, keys and `w_v`, `(D, 1)` or None for dot products, whose scores are those of the layer."""
     queries, keys = ops.convert_to_tensor(queries), ops.convert_to_tensor(keys)
     units = ops.ones((queries.shape[-1], 1), "float32")
@@ -320,7 +331,7 @@ def _arguments(function: Any, layer: Any, args: tuple[Any, ...], kwargs: dict[st
     return bound.arguments
 
 
-def _reach(layer: Any) -> int | None:
+def _window_radius(layer: Any) -> int | None:
     grouped = isinstance(layer, keras.layers.GroupQueryAttention)
     window = layer.sliding_window if grouped else layer._sliding_window
     return None if window is None else window - 1
@@ -338,8 +349,8 @@ def _as_booleans(mask: Any) -> Any:
     return None if mask is None else ops.cast(mask, "bool")
 
 
-def _with_four_axes(mask: Any, by_softmax: bool) -> Any:
-    """A mask of pairs with all axes of the weights, as the layer reads it."""
+def _expand_mask_to_4d(mask: Any, by_softmax: bool) -> Any:
+    """Return a mask of pairs as booleans `(B, H, Tq, Tk)`, with the layer's own rule for numbers."""
     if mask is None:
         return None
     mask = ops.convert_to_tensor(mask)
@@ -350,11 +361,11 @@ def _with_four_axes(mask: Any, by_softmax: bool) -> Any:
     return _as_booleans(mask)
 
 
-def _before_repeating(tensor: Any, heads: int) -> Any:
-    """The keys or values whose heads the layer has repeated; those repeated where TensorFlow did it in another way."""
+def _undo_repeat(tensor: Any, heads: int) -> Any:
+    """Return the keys or values of which the layer repeated the heads, or the repeated ones if these are not found."""
     source = tensor
     while source.shape.rank != 4 or source.shape[2] != heads:
-        op = getattr(source, "op", None)  # only tensors of a graph tell
+        op = getattr(source, "op", None)  # an eager tensor has none
         if op is None or op.type not in _REPEATING:
             return tensor
         source = op.inputs[0]

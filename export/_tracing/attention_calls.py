@@ -14,9 +14,9 @@ from keras_attn._pooling.composite import Composite, evaluated_by
 from keras_attn._types import Heads, Pairs
 
 from .._onnx.traced_model import DOMAIN
-from .._private_api.builtin_attention import StockAttention, through_stock_attention
+from .._private_api.builtin_attention import BuiltinAttentionCall, intercept_builtin_attention
 from .._private_api.tensorflow_internals import KEPT_APART, runs_in_place
-from .builtin_attention_calls import evaluated
+from .builtin_attention_calls import evaluate_builtin_attention
 
 
 @dataclass(frozen=True, eq=False)  # each is itself alone, and a key of dicts
@@ -148,7 +148,7 @@ class Tagger:
         """Evaluate the composites of one trace, whose outermost graph is the current one."""
         self._graph = tf.compat.v1.get_default_graph()
         self.calls.clear()
-        with evaluated_by(self), through_stock_attention(self._stock, self.reasons):
+        with evaluated_by(self), intercept_builtin_attention(self._evaluate_builtin, self.reasons):
             yield
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
@@ -190,8 +190,8 @@ class Tagger:
         outputs = [tf.ensure_shape(each, each.shape) for each in function(*variable.values())]
         return outputs[0], outputs[1] if returns_weights else None
 
-    def _stock(self, attention: StockAttention) -> tuple[Any, Any] | None:
-        return evaluated(attention, self) if self._is_kept(attention.layer) else None
+    def _evaluate_builtin(self, attention: BuiltinAttentionCall) -> tuple[Any, Any] | None:
+        return evaluate_builtin_attention(attention, self) if self._is_kept(attention.layer) else None
 
     def _is_kept(self, layer: Any, dtype: str = "float32") -> bool:
         reason = "" if dtype == "float32" else f"it computes in {dtype}"

@@ -19,37 +19,37 @@ from keras_attn._pooling.scoring import DOT_PRODUCT, Scoring
 from keras_attn._states.cache import Keys
 from keras_attn._types import Heads, Masks, Pairs
 
-from .._private_api.builtin_attention import AS_COMPUTED, MEAN, StockAttention
+from .._private_api.builtin_attention import AS_COMPUTED, MEAN, BuiltinAttentionCall
 
 Evaluate = Callable[[Composite, bool], tuple[Any, Any]]
 
 
-def evaluated(attention: StockAttention, evaluate: Evaluate) -> tuple[Any, Any]:
+def evaluate_builtin_attention(attention: BuiltinAttentionCall, evaluate: Evaluate) -> tuple[Any, Any]:
     """Return output and weights of a call, shaped as its layer does, by the evaluator of a composite."""
-    output, weights = evaluate(composite_of_stock(attention), attention.returns_weights)
-    output = _shaped_as(output, attention)
-    if attention.without_keys == MEAN:
+    output, weights = evaluate(composite_of_builtin(attention), attention.returns_weights)
+    output = _split_heads(output, attention)
+    if attention.masked_row_output == MEAN:
         return _mean_without_keys(output, attention), weights
-    if attention.without_keys == AS_COMPUTED:
+    if attention.masked_row_output == AS_COMPUTED:
         return _computed_without_keys(output, weights, attention)
-    return _hidden(output, weights, attention)
+    return _zero_masked_queries(output, weights, attention)
 
 
-def composite_of_stock(attention: StockAttention) -> Composite:
+def composite_of_builtin(attention: BuiltinAttentionCall) -> Composite:
     """Return the attention of a call, but for its masked queries."""
-    masks = Masks(attention_mask=attention.mask, keys_mask=attention.keys_mask)
-    window = None if attention.reach is None else (attention.reach, attention.reach)
-    queries, keys, values = (_packed(each) for each in (attention.queries, attention.keys, attention.values))
-    pairs = Pairs(attention.causal, window)
+    radius = attention.masks.window_radius
+    masks = Masks(attention_mask=attention.masks.pairs, keys_mask=attention.masks.keys)
+    pairs = Pairs(attention.masks.causal, None if radius is None else (radius, radius))
+    queries, keys, values = (_merge_heads(each) for each in (attention.queries, attention.keys, attention.values))
     call = AttentionCall(queries, Keys(keys), values, masks, pairs, heads=_heads(attention))
     return composite_of(call, _scoring(attention, queries, keys), attention.layer)
 
 
-def _heads(attention: StockAttention) -> Heads | None:
+def _heads(attention: BuiltinAttentionCall) -> Heads | None:
     return Heads(attention.queries.shape[2], attention.keys.shape[2]) if len(attention.queries.shape) == 4 else None
 
 
-def _scoring(attention: StockAttention, queries: Any, keys: Any) -> Scoring:
+def _scoring(attention: BuiltinAttentionCall, queries: Any, keys: Any) -> Scoring:
     tensors = {"queries": queries, "keys": keys}
     if attention.w_v is None:
         score = partial(dot_product_scores, scale=attention.scale)
@@ -61,7 +61,7 @@ def _additive(queries: Any, keys: Any, w_v: Any) -> Any:
     return additive_scores(queries, keys, lambda features: ops.matmul(features, w_v))
 
 
-def _packed(sequence: Any) -> Any:
+def _merge_heads(sequence: Any) -> Any:
     """The heads of a sequence side by side on its last axis."""
     if len(sequence.shape) == 3:
         return sequence
@@ -69,7 +69,7 @@ def _packed(sequence: Any) -> Any:
     return ops.reshape(sequence, (batch, length, heads * size))
 
 
-def _shaped_as(output: Any, attention: StockAttention) -> Any:
+def _split_heads(output: Any, attention: BuiltinAttentionCall) -> Any:
     """The output with an axis of heads where the layer has one."""
     if len(attention.queries.shape) == 3:
         return output
@@ -77,8 +77,8 @@ def _shaped_as(output: Any, attention: StockAttention) -> Any:
     return ops.reshape(output, (batch, length, heads, attention.values.shape[-1]))
 
 
-def _mean_without_keys(output: Any, attention: StockAttention) -> Any:
-    sees = _sees(attention)
+def _mean_without_keys(output: Any, attention: BuiltinAttentionCall) -> Any:
+    sees = _has_visible_key(attention)
     if sees is None:
         return output
     mean = ops.mean(attention.values, axis=1, keepdims=True)
@@ -87,58 +87,60 @@ def _mean_without_keys(output: Any, attention: StockAttention) -> Any:
     return ops.where(ops.expand_dims(ops.swapaxes(sees, 1, 2), -1), output, mean)
 
 
-def _hidden(output: Any, weights: Any, attention: StockAttention) -> tuple[Any, Any]:
+def _zero_masked_queries(output: Any, weights: Any, attention: BuiltinAttentionCall) -> tuple[Any, Any]:
     """Zeros in output and weights of queries that are masked."""
-    mask = attention.queries_mask
+    mask = attention.masks.queries
     if mask is None:
         return output, weights
     output = ops.where(mask[:, :, None, None], output, 0.0)
     return output, None if weights is None else ops.where(mask[:, None, :, None], weights, 0.0)
 
 
-def _computed_without_keys(output: Any, weights: Any, attention: StockAttention) -> tuple[Any, Any]:
+def _computed_without_keys(output: Any, weights: Any, attention: BuiltinAttentionCall) -> tuple[Any, Any]:
     """What the layer itself computes if some query lacks keys, which depends on how large its scores are."""
-    mask = attention.queries_mask
+    mask = attention.masks.queries
     if mask is not None:
         output = ops.where(mask[:, :, None], output, 0.0)  # here the weights stay
-    if attention.keys_mask is None:
+    if attention.masks.keys is None:
         return output, weights
-    sees = _keys_in_reach(attention)
-    own = attention.compute
+    sees = _has_visible_key_by_position(attention)
+    own = attention.original
     if weights is None:
         return tf.cond(tf.reduce_all(sees), lambda: output, lambda: own()[0]), None
     return tuple(tf.cond(tf.reduce_all(sees), lambda: (output, weights), own))
 
 
-def _sees(attention: StockAttention) -> Any:
+def _has_visible_key(attention: BuiltinAttentionCall) -> Any:
     """Which queries see a key: booleans that broadcast to `(B, H, Tq)`, or None where all do."""
-    if attention.mask is not None and tuple(attention.mask.shape[1:3]) != (1, 1):
-        return ops.any(attention.all_masks, axis=-1)
+    masks = attention.masks
+    if masks.pairs is not None and tuple(masks.pairs.shape[1:3]) != (1, 1):
+        return ops.any(attention.combined_mask, axis=-1)
     sees = None
-    if attention.keys_mask is not None or attention.mask is not None or attention.reach is not None:
-        sees = _keys_in_reach(attention)[:, None]
-    if attention.queries_mask is None:
+    if masks.keys is not None or masks.pairs is not None or masks.window_radius is not None:
+        sees = _has_visible_key_by_position(attention)[:, None]
+    if masks.queries is None:
         return sees
-    queries = attention.queries_mask[:, None]
+    queries = masks.queries[:, None]
     return queries if sees is None else ops.logical_and(sees, queries)
 
 
-def _keys_in_reach(attention: StockAttention) -> Any:
+def _has_visible_key_by_position(attention: BuiltinAttentionCall) -> Any:
     """Which queries see a key by masks of keys and the order: booleans that broadcast to `(B, Tq)`.
 
     The keys up to each position are counted, so that no mask of all pairs is made.
     """
+    masks, radius = attention.masks, attention.masks.window_radius
     num_queries, num_keys = ops.shape(attention.queries)[1], ops.shape(attention.keys)[1]
     seen = ops.ones((1, num_keys), "bool")
-    for mask in (attention.keys_mask, None if attention.mask is None else attention.mask[:, 0, 0]):
+    for mask in (masks.keys, None if masks.pairs is None else masks.pairs[:, 0, 0]):
         seen = seen if mask is None else ops.logical_and(seen, mask)
-    if not attention.causal and attention.reach is None:
+    if not masks.causal and radius is None:
         return ops.any(seen, axis=-1, keepdims=True)
     counts = ops.pad(ops.cumsum(ops.cast(seen, "int32"), axis=-1), ((0, 0), (1, 0)))
     position = ops.arange(num_queries, dtype="int32")
-    behind = position + (0 if attention.causal else attention.reach or 0) + 1
+    behind = position + (0 if masks.causal else radius or 0) + 1
     upto = ops.take(counts, ops.minimum(behind, num_keys), axis=-1)
-    if attention.reach is None:
+    if radius is None:
         return ops.greater(upto, 0)
-    before = ops.take(counts, ops.clip(position - attention.reach, 0, num_keys), axis=-1)
+    before = ops.take(counts, ops.clip(position - radius, 0, num_keys), axis=-1)
     return ops.greater(upto, before)

@@ -12,10 +12,11 @@ from .._keras.projections import is_product, kernel_config, projection, set_kern
 from .._maths.heads import project
 from .._maths.scores import additive_scores, weighed
 from .._pooling.attention_call import AttentionCall
+from .._pooling.attention_layer import with_keyword
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.scoring import Scoring
 from .._shapes import as_tensor, dtype_of, merge_shapes, shape_of, shapes_agree
-from .._types import Masks, Pairs, Shape, Tensor
+from .._types import Shape, Tensor
 from .additive import scoring_by_addition
 
 
@@ -96,35 +97,10 @@ class LocationSensitiveAttention(AttentionPooling):
         self.W_f.build((None, None, self.filters))
         self.w_v.build((None, self.num_hiddens))
 
-    def call(
-        self,
-        queries: Tensor,
-        keys: Any,
-        values: Tensor | None = None,
-        valid_lens: Any = None,
-        *,
-        previous_weights: Any = None,
-        score_bias: Any = None,
-        attention_mask: Any = None,
-        segment_ids: Any = None,
-        use_causal_mask: bool = False,
-        window: Any = None,
-        offset: Any = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-        queries_mask: Any = None,
-        keys_mask: Any = None,
-        values_mask: Any = None,
-        _only_state: Any = False,
-        _only_spec: bool = False,
-        _is_clean: bool = False,
-    ) -> Any:
+    @partial(with_keyword, "previous_weights")
+    def call(self, *args: Any, previous_weights: Any = None, **options: Any) -> Any:
         """Pools the values; or gives a state of keys and values alone."""
-        masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
-        pairs = Pairs(use_causal_mask, window)
-        call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
-        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
-        return self._answer(call._replace(previous_weights=previous_weights), _only_state, _only_spec)
+        return super().call(*args, **options, _previous_weights=previous_weights)
 
     def compute_output_spec(self, *given: Any, **options: Any) -> Any:
         """The shape and dtype of what `call` returns."""

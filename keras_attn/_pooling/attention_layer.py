@@ -1,5 +1,6 @@
 """Base class of attention layers: call signature, validation, output shapes and masks."""
 
+import inspect
 from typing import Any
 
 import keras
@@ -61,13 +62,14 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         _only_state: Any = False,
         _only_spec: bool = False,
         _is_clean: bool = False,
+        _previous_weights: Any = None,
     ) -> Any:
         """Pools the values; or gives a state of keys and values alone, for `precompute` and `append`."""
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
         pairs = Pairs(use_causal_mask, window)
         call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
         call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
-        return self._answer(call, _only_state, _only_spec)
+        return self._answer(call._replace(previous_weights=_previous_weights), _only_state, _only_spec)
 
     def _answer(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
         """What a call returns, or its shapes and dtypes alone; of a call that is not checked yet."""
@@ -158,6 +160,16 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         config: dict[str, Any] = super().get_config()
         policies = policy_with_quantized_sublayers(self)
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
+
+
+def with_keyword(name: str, call: Any) -> Any:
+    """The `call` of a subclass with the signature of `AttentionLayer.call` and a keyword; Keras reads the signature."""
+    signature = inspect.signature(AttentionLayer.call)
+    parameters = [*signature.parameters.values()]
+    keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
+    first = next(n for n, parameter in enumerate(parameters) if parameter.kind is keyword.kind)
+    call.__signature__ = signature.replace(parameters=[*parameters[:first], keyword, *parameters[first:]])
+    return call
 
 
 def _mask_of_state(masks: Masks, only_state: Any) -> Any:

@@ -16,7 +16,7 @@ from .attention_call import AttentionCall
 from .composite import DROPS, composite_of, current_evaluator
 from .pool import pool
 from .scoring_layer import ScoringLayer
-from .torch_sdpa import fused_pool, is_faster
+from .torch_sdpa import can_use_sdpa, sdpa_pool
 
 _CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call of a layer is, beside its score
 
@@ -109,8 +109,8 @@ class AttentionPooling(ScoringLayer):
         mask = None if causal and not self._reads_masks(call) else call.mask()
         call = self._without_masked(call, mask)
         scoring = self._scoring(call) if self._is_described else self._scoring_by_methods(call)
-        if wants_output_alone and is_faster(scoring, call.values):
-            return fused_pool(scoring, call, None if causal else mask, causal=causal), None
+        if wants_output_alone and can_use_sdpa(scoring, call.values):
+            return sdpa_pool(scoring, call, None if causal else mask, causal=causal), None
         mask = call.mask() if causal else mask
         scores = scoring.scores()
         wanted = (*shape_of(call.queries)[:-1], shape_of(call.keys.tensor)[-2])

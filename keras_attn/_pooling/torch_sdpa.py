@@ -1,17 +1,17 @@
 """Dot-product pooling by torch's fused `scaled_dot_product_attention`.
 
-It is written in torch itself: each operation of Keras takes some 15 us of Python more, and a step of a small layer is
-made of these. The operation promises nothing for queries without keys: they get keys here, and what it makes of them is
-not read. On TensorFlow, and on a CPU on JAX, what Keras has for it is the same operations as those of `pool` again.
+It is written in torch itself: an operation of Keras takes some 15 us more in Python, which counts in a step of a small
+layer. On TensorFlow, and on a CPU on JAX, the operation of Keras runs the same operations as `pool`.
+
+torch promises nothing for queries without keys. Such queries get all keys here, and zeros replace their outputs.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import keras
 
-from .._keras.custom_gradients import with_gradient
 from .._keras.private_api import is_transformed
 from .._maths.scores import dot_product_scores
 from .._types import Tensor
@@ -20,11 +20,11 @@ from .pool import pool
 from .scoring import DOT_PRODUCT, Scoring
 
 
-def is_faster(scoring: Scoring, values: Tensor) -> bool:
-    """Whether to pool values `B + (Tk, Dv)` under a softmax of such scores by `fused_pool`.
+def can_use_sdpa(scoring: Scoring, values: Tensor) -> bool:
+    """Whether `sdpa_pool` pools values `B + (Tk, Dv)` under a softmax of such scores.
 
     The kernels are for queries and values of one size, and there must be a key. A transform of `torch.func` has no rule
-    for a gradient of one's own.
+    for a custom gradient.
     """
     if scoring.name != DOT_PRODUCT or keras.backend.backend() != "torch":
         return False
@@ -36,7 +36,7 @@ def is_faster(scoring: Scoring, values: Tensor) -> bool:
     return torch.compiler.is_compiling() or not is_transformed()
 
 
-def fused_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, causal: bool) -> Tensor:
+def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, causal: bool) -> Tensor:
     """The mean of values `B + (Tk, Dv)` under a softmax of `scale q.k + bias` over the keys that take part.
 
     The softmax runs in float32 at least; the kernels see to that.
@@ -45,52 +45,75 @@ def fused_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, ca
         scoring: Queries `B + (Tq, D)` and keys `B + (Tk, D)`, finite where they are masked, and the scale.
         call: With values `B + (Tk, Dv)`, and perhaps a bias that broadcasts to `B + (Tq, Tk)`.
         mask: All masks of the call: booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
-        causal: Whether a query sees the keys up to its own position, and nothing else is known of masks and biases.
+        causal: Whether a query sees the keys up to its own position, with neither a mask nor a bias.
 
     Returns:
-        `B + (Tq, Dv)`. A query that sees no key gives zeros, or any finite numbers where the call is clean.
+        `B + (Tq, Dv)`. A query that sees no key gives zeros, or any finite numbers if the call is clean.
     """
     import torch
 
-    # as every operation of Keras does: to the device that Keras is on
-    taken = (scoring.tensors["queries"], scoring.tensors["keys"], call.values)
-    queries, keys, values = (keras.ops.convert_to_tensor(tensor) for tensor in taken)
-    bias, mask = (None if each is None else keras.ops.convert_to_tensor(each) for each in (call.bias, mask))
-    scale, shape = scoring.options["scale"], queries.shape
-    if mask is not None:
-        sees_a_key = mask.any(-1, keepdim=True)
-        takes_part = mask | ~sees_a_key
-        if not call.is_clean:
-            values = torch.where(mask.any(-2).unsqueeze(-1), values, 0.0)
+    # to the device of Keras, as every operation of Keras does
+    sources = (scoring.tensors["queries"], scoring.tensors["keys"], call.values, call.bias)
+    tensors = [keras.ops.convert_to_tensor(tensor) for tensor in sources if tensor is not None]
+    mask = None if mask is None else keras.ops.convert_to_tensor(mask)
+    sees_key = None if mask is None else mask.any(-1, keepdim=True)
+    if mask is not None and not call.is_clean:
+        tensors[2] = torch.where(mask.any(-2).unsqueeze(-1), tensors[2], 0.0)
+    pooling = _Pooling(scoring.options["scale"], causal, mask, sees_key)
+    # compiled code has no second gradients
+    if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        output = pooling.fused(*tensors)
+    else:
+        output = _differentiable_twice().apply(pooling, *tensors)
+    return output if sees_key is None or call.is_clean else torch.where(sees_key, output, 0.0)
 
-    def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
-        if mask is not None and bias is None:
-            bias = takes_part
-        elif bias is not None:
-            hidden = bias if mask is None else torch.where(mask, bias, torch.where(takes_part, 0.0, -math.inf))
-            bias = hidden.to(queries.dtype)
-        if bias is not None:  # the kernels of CUDA want its last axis whole
-            bias = _with_heads(bias.expand(*bias.shape[:-1], keys.shape[-2]).contiguous(), shape[:-2])
+
+class _Pooling(NamedTuple):
+    """Pooling of queries `B + (Tq, D)`, keys `B + (Tk, D)` and values `B + (Tk, D)`, and a bias if any."""
+
+    scale: float
+    causal: bool
+    mask: Tensor | None  # booleans that broadcast to `B + (Tq, Tk)`
+    sees_key: Tensor  # booleans that broadcast to `B + (Tq, 1)`; None without a mask
+
+    def fused(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The output `B + (Tq, D)`, by torch's operation."""
+        import torch
+
+        batch, mask = queries.shape[:-2], self._attention_mask(queries.dtype, bias)
+        if mask is not None:  # the kernels of CUDA want its last axis whole
+            mask = _with_heads(mask.expand(*mask.shape[:-1], keys.shape[-2]).contiguous(), batch)
         pooled = torch.nn.functional.scaled_dot_product_attention(
-            *(_with_heads(tensor, shape[:-2]) for tensor in (queries, keys, values)),
-            attn_mask=bias,
-            is_causal=causal,
-            scale=scale,
+            *(_with_heads(tensor, batch) for tensor in (queries, keys, values)),
+            attn_mask=mask,
+            is_causal=self.causal,
+            scale=self.scale,
         )
-        return pooled.reshape(shape)
+        return pooled.reshape(queries.shape)
 
-    def attend_plainly(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
-        scores = dot_product_scores(queries, keys, scale)
-        order = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril() if causal else mask
-        return pool(scores, values, order, bias=bias)[0]
+    def _attention_mask(self, dtype: Any, bias: Tensor | None) -> Tensor | None:
+        """Booleans, or a bias that is minus infinity for a masked key; all keys for a query without keys."""
+        import torch
 
-    read = (queries, keys, values, *([] if bias is None else [bias]))
-    output = _differentiable_twice(attend, attend_plainly)(*read)
-    return output if mask is None or call.is_clean else torch.where(sees_a_key, output, 0.0)
+        if self.mask is None:
+            return None if bias is None else bias.to(dtype)
+        takes_part = self.mask | ~self.sees_key
+        if bias is None:
+            return takes_part
+        return torch.where(self.mask, bias, torch.where(takes_part, 0.0, -math.inf)).to(dtype)
+
+    def plain(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The same by operations whose gradients have gradients."""
+        import torch
+
+        scores, mask = dot_product_scores(queries, keys, self.scale), self.mask
+        if self.causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        return pool(scores, values, mask, bias=bias)[0]
 
 
 def _with_heads(tensor: Any, batch: tuple[int, ...]) -> Tensor:
-    """What broadcasts to `B + (M, N)`, with two axes for B: the last of B is that of heads."""
+    """A tensor that broadcasts to `B + (M, N)`, with two axes for B, of which the second has heads."""
     if len(batch) == 2 and tensor.ndim == 4:
         return tensor
     tensor = tensor.reshape((1,) * (len(batch) + 2 - tensor.ndim) + tuple(tensor.shape))
@@ -101,35 +124,31 @@ def _with_heads(tensor: Any, batch: tuple[int, ...]) -> Tensor:
     return tensor.expand(*batch[:-1], *tensor.shape[-3:]).reshape(math.prod(batch[:-1]), *tensor.shape[-3:])
 
 
-def _differentiable_twice(fused: Callable[..., Tensor], plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function whose gradient is that of `fused`; a gradient that must itself have one is that of `plain`.
-
-    torch has no gradient for the gradients of its kernels.
-    """
+@cache
+def _differentiable_twice() -> Any:
+    """The function of torch for `_Pooling`: torch has no gradients of the gradients of its kernels."""
     import torch
 
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():  # what is compiled has no second gradients
-        return fused
+    class Pool(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, pooling: _Pooling, *tensors: Tensor) -> Tensor:
+            ctx.pooling = pooling
+            ctx.save_for_backward(*tensors)
+            with torch.enable_grad():
+                ctx.leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
+                ctx.output = pooling.fused(*ctx.leaves)
+            return ctx.output.detach()
 
-    def function(*tensors: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor | None, ...]]]:
-        needed = [index for index, tensor in enumerate(tensors) if tensor.requires_grad]
-        with torch.enable_grad():
-            leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-            output = fused(*leaves)
+        @staticmethod
+        def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+            is_second_order = torch.is_grad_enabled()
+            tensors = ctx.saved_tensors if is_second_order else ctx.leaves
+            output = ctx.pooling.plain(*tensors) if is_second_order else ctx.output
+            needed = ctx.needs_input_grad[1:]
+            sources = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
+            gradients = iter(
+                torch.autograd.grad(output, sources, upstream, retain_graph=True, create_graph=is_second_order)
+            )
+            return None, *(next(gradients) if is_needed else None for is_needed in needed)
 
-        def gradient(*received: Tensor, upstream: Tensor) -> tuple[Tensor | None, ...]:
-            if torch.is_grad_enabled():
-                of, by, again = plain(*received), list(received), {"create_graph": True}
-            else:
-                of, by, again = output, leaves, {"retain_graph": True}
-            found = torch.autograd.grad(of, [by[index] for index in needed], upstream, **again)
-            return tuple(found[needed.index(index)] if index in needed else None for index in range(len(by)))
-
-        return output.detach(), gradient
-
-    def differentiable(*tensors: Tensor) -> Tensor:
-        if not any(tensor.requires_grad for tensor in tensors):
-            return fused(*tensors)
-        return with_gradient(function)(*tensors)
-
-    return differentiable
+    return Pool

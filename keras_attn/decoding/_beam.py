@@ -2,7 +2,7 @@
 
 import math
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -16,15 +16,31 @@ from ._loop_state import Carry, Tensors
 from ._ops import amax, gather, take, top_k, where
 from ._step_wiring import outputs_of
 
-NONE = float("-inf")  # the score of a sequence that there is not
+NO_SCORE = float("-inf")  # of a sequence that does not exist
+
+
+class Beam(NamedTuple):
+    """The W sequences of each row that go on: sums of log-probabilities, last tokens, and the codes of all tokens."""
+
+    live: Tensor  # (n, W)
+    tokens: Tensor  # (n, W)
+    codes: Tensor  # (n, W, L)
+
+
+class Finished(NamedTuple):
+    """The K best finished sequences of each row: scores, the codes of all tokens, and lengths."""
+
+    best: Tensor  # (n, K)
+    best_codes: Tensor  # (n, K, L)
+    best_lengths: Tensor  # (n, K)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class BeamDecoding(Decoding):
-    """The layer of `keras_attn.decoding.beam`, which says what it computes.
+    """The layer of `keras_attn.decoding.beam`, whose docstring has the algorithm.
 
-    A token of a sequence is kept as a code, `slot V + token`: the slot is the place in the beam of what it went on
-    from, and so of the step's outputs that belong to it.
+    Tokens are stored as codes, `parent * V + token`, where `parent` is the index in the beam of the sequence that the
+    token continues. The same index selects the step outputs that belong to the token.
     """
 
     def __init__(
@@ -61,71 +77,77 @@ class BeamDecoding(Decoding):
 
     def _first_rows(self, given: Tensors, count: Any) -> Tensors:
         width, best, limit = self.width, self.best, self.max_length
-        live = np.array([0.0] + [NONE] * (width - 1), "float32")  # at first all are the same sequence
-        rows = {
-            "live": ops.zeros((count, width), "float32") + ops.convert_to_tensor(live),
-            "tokens": ops.repeat(ops.expand_dims(self._first_tokens(given, count), 1), width, axis=1),
-            "codes": ops.zeros((count, width, limit), "int32"),
-            "done": ops.zeros((count,), "bool"),
-            "has_nan": ops.zeros((count,), "bool"),
-        }
-        if self.end is not None:
-            rows |= {
-                "best": ops.full((count, best), NONE, "float32"),
-                "best_codes": ops.zeros((count, best, limit), "int32"),
-                "best_lengths": ops.zeros((count, best), "int32"),
-            }
-        return rows
+        live = np.array([0.0] + [NO_SCORE] * (width - 1), "float32")  # at first all are the same sequence
+        beam = Beam(
+            live=ops.zeros((count, width), "float32") + ops.convert_to_tensor(live),
+            tokens=ops.repeat(ops.expand_dims(self._first_tokens(given, count), 1), width, axis=1),
+            codes=ops.zeros((count, width, limit), "int32"),
+        )
+        rows = {**beam._asdict(), "done": ops.zeros((count,), "bool"), "has_nan": ops.zeros((count,), "bool")}
+        if self.end is None:
+            return rows
+        finished = Finished(
+            best=ops.full((count, best), NO_SCORE, "float32"),
+            best_codes=ops.zeros((count, best, limit), "int32"),
+            best_lengths=ops.zeros((count, best), "int32"),
+        )
+        return {**rows, **finished._asdict()}
+
+    def _parent_of(self, codes: Tensor) -> Tensor:
+        return codes // self._vocabulary
+
+    def _token_of(self, codes: Tensor, parents: Tensor) -> Tensor:
+        return codes - parents * self._vocabulary
 
     def _advance(self, number: Tensor, carry: Carry, memory: Tensors, entries: Tensor) -> tuple[Carry, Tensors]:
-        width, vocabulary, rows = self.width, self._vocabulary, carry.rows
-        logits, states, outputs = self._stepped(number, ops.reshape(rows["tokens"], (-1,)), carry.states, memory)
-        logits = at_least_float32(logits)
-        # Where no token can be next, a softmax would be of nothing.
-        is_dead = ops.expand_dims(ops.equal(amax(logits), NONE), -1)
-        scores = ops.cast(ops.where(is_dead, NONE, ops.log_softmax(logits, axis=-1)), "float32")
-        scores = ops.reshape(ops.reshape(rows["live"], (-1, 1)) + scores, (-1, width * vocabulary))
+        rows, width = carry.rows, self.width
+        beam = Beam(*(rows[name] for name in Beam._fields))
+        logits, states, outputs = self._stepped(number, ops.reshape(beam.tokens, (-1,)), carry.states, memory)
+        sums = self._sums(beam, logits)
         # NaN has no place in an order, and another one in each runtime: a row that meets it has no answer.
-        is_nan = ops.isnan(scores)
-        scores = ops.where(is_nan, NONE, scores)
-        has_nan = ops.logical_or(rows["has_nan"], ops.any(is_nan, axis=-1))
+        is_nan = ops.isnan(sums)
+        sums = ops.where(is_nan, NO_SCORE, sums)
+        following = {"done": rows["done"], "has_nan": ops.logical_or(rows["has_nan"], ops.any(is_nan, axis=-1))}
         # Of each sequence one can end, so that twice the width holds enough that go on.
-        most = width if self.end is None else min(2 * width, width * vocabulary)
-        scores, codes = top_k(scores, most)
-        ended: Tensors = {}
+        most = width if self.end is None else min(2 * width, width * self._vocabulary)
+        live, codes = top_k(sums, most)
         if self.end is not None:
-            ends = ops.equal(codes % vocabulary, self.end)
-            ended = self._with_ended(number, rows, scores, codes, ends)
-            scores, place = top_k(ops.where(ends, NONE, scores), width)
+            ends = ops.equal(codes % self._vocabulary, self.end)
+            finished = self._with_ended(number, rows, live, codes, ends)
+            live, place = top_k(ops.where(ends, NO_SCORE, live), width)
             codes = gather(codes, place)
-            ended["done"] = ops.greater_equal(
-                ended["best"][:, -1], scores[:, 0] / take(ops.convert_to_tensor(self._reachable), number)
+            following |= finished._asdict()
+            following["done"] = ops.greater_equal(
+                finished.best[:, -1], live[:, 0] / take(ops.convert_to_tensor(self._reachable), number)
             )
-        slots = codes // vocabulary
-        parents = ops.reshape(entries + slots, (-1,))
-        following = {
-            "live": scores,
-            "tokens": codes - slots * vocabulary,
-            "codes": self._written(number, gather(rows["codes"], slots), codes),
-            "done": rows["done"],
-            "has_nan": has_nan,
-            **ended,
-        }
-        return Carry(following, {name: take(x, parents) for name, x in states.items()}), outputs
+        parents = self._parent_of(codes)
+        sources = ops.reshape(entries + parents, (-1,))
+        tokens = self._token_of(codes, parents)
+        beam = Beam(live, tokens, self._written(number, gather(beam.codes, parents), codes))
+        return Carry({**beam._asdict(), **following}, {name: take(x, sources) for name, x in states.items()}), outputs
 
-    def _with_ended(self, number: Tensor, rows: Tensors, scores: Tensor, codes: Tensor, ends: Tensor) -> Tensors:
-        """The best sequences that have ended, with those that end in this step among the first W."""
+    def _sums(self, beam: Beam, logits: Tensor) -> Tensor:
+        """The sums of the log-probabilities of all continuations by code, `(n, W V)`."""
+        logits = at_least_float32(logits)
+        # If no token can be next, a softmax would be of nothing.
+        is_dead = ops.expand_dims(ops.equal(amax(logits), NO_SCORE), -1)
+        scores = ops.cast(ops.where(is_dead, NO_SCORE, ops.log_softmax(logits, axis=-1)), "float32")
+        return ops.reshape(ops.reshape(beam.live, (-1, 1)) + scores, (-1, self.width * self._vocabulary))
+
+    def _with_ended(self, number: Tensor, rows: Tensors, scores: Tensor, codes: Tensor, ends: Tensor) -> Finished:
+        """The best finished sequences, with those that end in this step among the first W."""
         scores, codes, ends = (x[:, : self.width] for x in (scores, codes, ends))
-        scores = ops.where(ends, scores / take(ops.convert_to_tensor(self._penalties), number), NONE)
-        latest = self._written(number, gather(rows["codes"], codes // self._vocabulary), codes)
+        scores = ops.where(ends, scores / take(ops.convert_to_tensor(self._penalties), number), NO_SCORE)
+        latest = self._written(number, gather(rows["codes"], self._parent_of(codes)), codes)
         lengths = ops.full_like(codes, 1) * (number + 1)
-        return self._best_of(rows, {"best": scores, "best_codes": latest, "best_lengths": lengths})
+        return self._best_of(rows, Finished(scores, latest, lengths))
 
-    def _best_of(self, before: Tensors, latest: Tensors) -> Tensors:
-        """The K best of two groups; of equal ones those that were there before."""
-        joined = {name: ops.concatenate([before[name], x], axis=1) for name, x in latest.items()}
-        scores, place = top_k(joined.pop("best"), self.best)
-        return {"best": scores, **{name: gather(x, place) for name, x in joined.items()}}
+    def _best_of(self, rows: Tensors, latest: Finished) -> Finished:
+        """The K best of the finished sequences and some more; of equal ones those that were there before."""
+        before = (rows[name] for name in Finished._fields)
+        scores, *others = (ops.concatenate(pair, axis=1) for pair in zip(before, latest, strict=True))
+        best, place = top_k(scores, self.best)
+        return Finished(best, *(gather(x, place) for x in others))
 
     def _written(self, number: Tensor, history: Tensor, codes: Tensor) -> Tensor:
         """Codes `(n, k, L)` with those of one step, `(n, k)`."""
@@ -136,31 +158,29 @@ class BeamDecoding(Decoding):
         limit, longest = self.max_length, float(self._penalties[-1])
         if self.end is None:
             scores, codes = rows["live"][:, : self.best], rows["codes"][:, : self.best]
-            best = {"best": scores / longest, "best_codes": codes}
-            best["best_lengths"] = ops.full_like(codes[:, :, 0], limit)
+            best = Finished(scores / longest, codes, ops.full_like(codes[:, :, 0], limit))
         else:
             # Of a row that was done before, nothing in the beam can pass what is found, as long as this either.
             live = rows["live"] / longest
-            lengths = ops.full_like(rows["tokens"], limit)
-            best = self._best_of(rows, {"best": live, "best_codes": rows["codes"], "best_lengths": lengths})
+            best = self._best_of(rows, Finished(live, rows["codes"], ops.full_like(rows["tokens"], limit)))
         has_nan = ops.expand_dims(rows["has_nan"], -1)
-        lengths = ops.where(ops.logical_and(best["best"] > NONE, ops.logical_not(has_nan)), best["best_lengths"], 0)
+        lengths = ops.where(ops.logical_and(best.best > NO_SCORE, ops.logical_not(has_nan)), best.best_lengths, 0)
         there = ops.arange(limit, dtype="int32") < ops.expand_dims(lengths, -1)
-        slots = best["best_codes"] // self._vocabulary
+        parents = self._parent_of(best.best_codes)
         return {
-            "tokens": where(there, best["best_codes"] - slots * self._vocabulary, self.end or 0),
+            "tokens": where(there, self._token_of(best.best_codes, parents), self.end or 0),
             "lengths": lengths,
-            "scores": ops.where(has_nan, float("nan"), best["best"]),
-            **{name: where(there, self._of_slots(x, slots), 0) for name, x in steps.items()},
+            "scores": ops.where(has_nan, float("nan"), best.best),
+            **{name: where(there, self._of_parents(x, parents), 0) for name, x in steps.items()},
         }
 
-    def _of_slots(self, steps: Tensor, slots: Tensor) -> Tensor:
-        """What belongs to slots `(B, K, L)` of what was kept, `(L, B W, ...)`: `(B, K, L, ...)`."""
+    def _of_parents(self, steps: Tensor, parents: Tensor) -> Tensor:
+        """The outputs of all steps, `(L, B W, ...)`, that belong to parents `(B, K, L)`: `(B, K, L, ...)`."""
         entries = ops.shape(steps)[1]
         first = ops.reshape(ops.arange(0, entries, self.width, dtype="int32"), (-1, 1, 1))
-        place = ops.arange(self.max_length, dtype="int32") * entries + first + slots
+        place = ops.arange(self.max_length, dtype="int32") * entries + first + parents
         found = take(ops.reshape(steps, (self.max_length * entries, *ops.shape(steps)[2:])), ops.reshape(place, (-1,)))
-        return ops.reshape(found, (*ops.shape(slots), *ops.shape(steps)[2:]))
+        return ops.reshape(found, (*ops.shape(parents), *ops.shape(steps)[2:]))
 
 
 def _check_penalty(penalty: Any) -> float:

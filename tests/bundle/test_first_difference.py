@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from small_bundle import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
 
 from keras_attn_export import Bundle, BundleError, export_model
-from keras_attn_export._bundle.first_difference import _closest, _layouts, first_difference, format_layers
+from keras_attn_export._bundle.first_difference import _best_match, _layouts, first_difference, format_layers
 from keras_attn_export._bundle.onnx_tensors import OnnxGraph
 from keras_attn_export._bundle.saved_model_tensors import SavedGraph
 from keras_attn_export._format import names
@@ -131,14 +131,14 @@ def test_trace_reads_external_weights(bundle):
 @pytest.mark.parametrize("fill", [-np.inf, -1e9])
 def test_scores_beside_fills_of_a_mask_are_compared(fill):
     theirs, ours = np.array([1, 2, fill], "float32"), np.array([1, 2.1, fill], "float32")
-    assert _closest("base", "scores", theirs, [theirs], TOLERANCE)["passed"]
-    row = _closest("base", "scores", theirs, [ours], TOLERANCE)
+    assert _best_match("base", "scores", theirs, [theirs], TOLERANCE)["passed"]
+    row = _best_match("base", "scores", theirs, [ours], TOLERANCE)
     assert row["max_rel"] == pytest.approx(0.05)
     assert not row["passed"]
     unmasked = np.array([1, 2, 3], "float32")
-    assert not _closest("base", "scores", theirs, [unmasked], TOLERANCE)["passed"]
+    assert not _best_match("base", "scores", theirs, [unmasked], TOLERANCE)["passed"]
     half = np.array([1, 2, max(fill, -65504)], "float16")
-    assert _closest("base", "scores", theirs, [half], TOLERANCE)["passed"]
+    assert _best_match("base", "scores", theirs, [half], TOLERANCE)["passed"]
 
 
 def test_tensor_with_permuted_axes_is_equal():

@@ -67,7 +67,7 @@ def calls(monkeypatch):
 
 def plainly(monkeypatch, function, *arguments):
     with monkeypatch.context() as patched:
-        patched.setattr(attention_pooling, "is_faster", lambda *_: False)
+        patched.setattr(attention_pooling, "can_use_sdpa", lambda *_: False)
         return function(*arguments)
 
 

@@ -14,6 +14,7 @@ from keras_attn_export._lowerings import lowering_choice
 from keras_attn_export._lowerings.forms import adaptive_gpu
 from keras_attn_export._onnx.traversal import all_nodes, graphs_in
 from keras_attn_export._onnxruntime_releases import FUSED_OPSET
+from keras_attn_export._thresholds import UnblockedLimits
 
 OPERATORS = {"Attention", "MultiHeadAttention"}
 ON_DEVICE = [(BATCHED, 18), ("portable", 18), ("fused", FUSED_OPSET)]
@@ -95,8 +96,8 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     """As sizes alone decide, on both sides of a limit."""
     monkeypatch.setattr(adaptive_gpu, "LONG", 5)
     units = plan.size if plan.name == "additive" else 1
-    limits = dict.fromkeys(adaptive_gpu.AT_ONCE, 3 * 5 * 5 * units)
-    function = lowered.function(plan.call(), partial(adaptive_gpu.body, at_once=limits), opset, for_device=True)
+    limits = UnblockedLimits(*[3 * 5 * 5 * units] * len(UnblockedLimits._fields))
+    function = lowered.function(plan.call(), partial(adaptive_gpu.body, limits=limits), opset, for_device=True)
     decision = next(node for node in function.node if node.op_type == "If")
     kinds = [{node.op_type for node in all_nodes(each.g)} & {"Scan", *OPERATORS} for each in decision.attribute]
     assert many in kinds

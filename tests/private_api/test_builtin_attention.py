@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn_export._private_api.builtin_attention import through_stock_attention
+from keras_attn_export._private_api.builtin_attention import intercept_builtin_attention
 
 LAYERS = {
     keras.layers.MultiHeadAttention: (2, 3),
@@ -39,21 +39,21 @@ def layer(request):
 
 
 def zeros(attention):
-    return keras.ops.zeros_like(attention.compute()[0]), None
+    return keras.ops.zeros_like(attention.original()[0]), None
 
 
 def test_result_is_replaced_unless_none_is_returned(layer):
     expected = called(layer)
     seen = []
-    with through_stock_attention(seen.append):
+    with intercept_builtin_attention(seen.append):
         np.testing.assert_array_equal(called(layer), expected)
         called(type(layer).from_config({**layer.get_config(), "dtype": "float16"}))  # which is left alone
     assert [attention.layer for attention in seen] == [layer]
-    with through_stock_attention(zeros):
+    with intercept_builtin_attention(zeros):
         other = called(layer)
     assert np.abs(other).max() < np.abs(expected).max()
     np.testing.assert_array_equal(called(layer), expected)
-    with pytest.raises(ZeroDivisionError), through_stock_attention(lambda _: 1 / 0):
+    with pytest.raises(ZeroDivisionError), intercept_builtin_attention(lambda _: 1 / 0):
         called(layer)
 
 
@@ -64,13 +64,13 @@ def test_other_threads_are_not_intercepted(layer):
 
     def other():
         found.append(called(layer))
-        with through_stock_attention(zeros):
+        with intercept_builtin_attention(zeros):
             inside.set()
             ended.wait(60)
             found.append(called(layer))
 
     thread = threading.Thread(target=other)
-    with through_stock_attention(seen.append):
+    with intercept_builtin_attention(seen.append):
         thread.start()
         assert inside.wait(60)
     ended.set()

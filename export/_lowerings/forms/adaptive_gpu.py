@@ -1,23 +1,26 @@
 """Lowering `adaptive` for GPUs: whole batch, no loop over examples; control flow by sizes only.
 
-Nothing that is read from a tensor decides what runs next, but for a guard of additive scores once a call: each such
-decision would wait for the device. Sizes do. Calls of many pairs without masks of keys are one operator of
-onnxruntime's own, and other dot products the operator `Attention`, where the opset has it; but a few rows of one head
-over many keys, which leave most of a device idle there, are taken at once in float32. So is what is left, in plain
-ONNX, while pairs are few: each operator takes longer to start than a device computes. Many of them go over blocks of
-queries, additive ones as `additive_batched.py` says.
+A branch that depends on a tensor would wait for the device, so that sizes decide, but for one guard of additive scores
+in each call. The first form whose conditions are met computes a call; `UnblockedLimits` has the sizes.
+
+- Additive scores: plain operators while features are few, else blocks of queries (`additive_batched.py`).
+- A few rows of one head over many keys: plain operators in float32. The operators leave most of a device idle there.
+- Many pairs without masks of keys: onnxruntime's own operator `MultiHeadAttention`.
+- Other softmaxes of dot products: the operator `Attention`, if the opset has it.
+- Other calls: plain operators while pairs are few, since each operator takes longer to start than a device computes;
+  else blocks of queries in plain operators.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from keras_attn._pooling.scoring import ADDITIVE
 
 from ..._onnx.lazy_values import Outputs, Value, branch, op
 from ..._onnxruntime_releases import FUSED_OPSET
-from ..._thresholds import AT_ONCE
+from ..._options import FLOAT32
+from ..._thresholds import UnblockedLimits
 from ..._tracing.attention_calls import Call
 from ..additive_without_tanh import units
 from ..batch_blocks import by_blocks
@@ -27,32 +30,35 @@ from ..masks import may_lack_keys
 
 LOWEST_OPSET = 18
 SCORES = 2**24  # numbers in the scores of a block, of all examples and heads: 64 MB
-NOTHING = dict.fromkeys(AT_ONCE, -1)
-IN_FLOAT16 = AT_ONCE | {"rows": -1}  # in which the operators compute, and plain operators do not
+AT_ONCE = UnblockedLimits()
+NOTHING = UnblockedLimits(*[-1] * len(AT_ONCE))
+IN_FLOAT16 = AT_ONCE._replace(rows=-1)  # in which the operators compute, and plain operators do not
 MULTIPLE = 8  # of which sizes are where the kernels of onnxruntime's own operator keep no scores
 FEW_QUERIES = 15  # with fewer than 16, the terms of an additive key are more numbers than its quotients
 LONG = 256  # keys that a kernel of the operators goes over one after another, and the few of some rows work on alone
 HELD = (64, 128)  # sizes up to which there is a kernel of its own, for keys of the same sizes
 
 
-def body(given: Given, at_once: Mapping[str, int] = AT_ONCE) -> Outputs:
-    """Return the outputs of a call that fits.
+def limits_of(precision: str = FLOAT32, *, only_large: bool = False) -> UnblockedLimits:
+    """Return the limits for a file of a precision, or those of the forms for large sizes at all sizes."""
+    if only_large:
+        return NOTHING
+    return IN_FLOAT16 if precision == "float16" else AT_ONCE
 
-    Args:
-        given: What the call is given.
-        at_once: Up to how many numbers all pairs are taken at once; `NOTHING` for the forms for large sizes alone.
-    """
+
+def body(given: Given, limits: UnblockedLimits) -> Outputs:
+    """Return the outputs of a call."""
     call = given.call
     if call.name == ADDITIVE:
-        are_few = _are_few(given, at_once["additive"])
-        of_few_queries = _are_few(given, at_once["additive, few queries"]) & op.Squeeze(given.Tq <= [FEW_QUERIES])
-        in_blocks = additive_batched.body(given, at_once["additive, one block"])
+        are_few = _are_few(given, limits.additive)
+        of_few_queries = _are_few(given, limits.additive_few_queries) & op.Squeeze(given.Tq <= [FEW_QUERIES])
+        in_blocks = additive_batched.body(given, limits.additive_quotients)
         return branch(are_few | of_few_queries, portable.body(given), in_blocks)
-    if at_once["rows"] < 0 or call.num_heads > 1 or not uses_fused(call):
-        return _with_operators(given, at_once)
+    if limits.rows < 0 or call.num_heads > 1 or not uses_fused(call):
+        return _with_operators(given, limits)
     rows, pairs = given.N * given.Tq, given.N * given.Tq * given.Tk
-    few_rows = (rows <= [at_once["rows"]]) & (given.Tk >= [LONG]) & (pairs <= [at_once["blocks"]])
-    return branch(op.Squeeze(few_rows), portable.body(given), _with_operators(given, at_once))
+    few_rows = (rows <= [limits.rows]) & (given.Tk >= [LONG]) & (pairs <= [limits.blocks])
+    return branch(op.Squeeze(few_rows), portable.body(given), _with_operators(given, limits))
 
 
 def fused_refusal(call: Call) -> str:
@@ -92,25 +98,25 @@ def _holds_keys(call: Call) -> bool:
     return call.key_size <= next((held for held in HELD if call.value_size <= held), math.inf)
 
 
-def _with_operators(given: Given, at_once: Mapping[str, int]) -> Outputs:
+def _with_operators(given: Given, limits: UnblockedLimits) -> Outputs:
     call = given.call
     if not is_one_operator(call):
-        return _with_masks(given, at_once)
-    are_many = op.Not(_are_few(given, at_once["one operator"]))
+        return _with_masks(given, limits)
+    are_many = op.Not(_are_few(given, limits.one_operator))
     if call.band[1] == 0:
         # where there are not, onnxruntime's providers take different keys for the last that a query sees (29020)
         are_many = op.And(are_many, op.Squeeze(op.Equal(given.Tq, given.Tk)))
     whole = multi_head_attention_op.over_all(given, unidirectional=int(call.band[1] == 0))
-    return branch(are_many, whole, _with_masks(given, at_once))
+    return branch(are_many, whole, _with_masks(given, limits))
 
 
-def _with_masks(given: Given, at_once: Mapping[str, int]) -> Outputs:
+def _with_masks(given: Given, limits: UnblockedLimits) -> Outputs:
     call = given.call
     if uses_fused(call) and given.opset >= FUSED_OPSET:
         return fused.hiding_body(given)
     if call.returns_weights:  # which are as large as the scores
         return portable.body(given)
-    return branch(_are_few(given, at_once["blocks"]), portable.body(given), in_blocks(given))
+    return branch(_are_few(given, limits.blocks), portable.body(given), in_blocks(given))
 
 
 def in_blocks(given: Given) -> Outputs:

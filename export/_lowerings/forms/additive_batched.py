@@ -6,7 +6,7 @@ Whether nothing overflows is asked once a call, of all that any query or key of 
 from __future__ import annotations
 
 from ..._onnx.lazy_values import Outputs, Value, branch, op, reshape
-from ..._thresholds import AT_ONCE
+from ..._thresholds import UnblockedLimits
 from ..additive_without_tanh import (
     GROUP,
     factors,
@@ -24,7 +24,7 @@ from ..heads import repeat_joined
 from ..masks import Masks
 from .portable import from_scores, scores
 
-NUMBERS = AT_ONCE["additive, one block"]  # in a tensor of a block, of which there are three at a time: 256 MB
+NUMBERS = UnblockedLimits().additive_quotients  # in a tensor of a block, of which there are three at a time: 256 MB
 ON_CPU = 2**21  # the same: 8 MB
 
 
