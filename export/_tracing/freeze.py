@@ -17,7 +17,7 @@ from .._errors import ExportError
 from .._onnx.graph_edits import refill
 from .._onnx.traced_model import DOMAIN, Weights
 from .._onnx.traversal import all_nodes
-from .._operators.graph_builder import Writer
+from .._operators.graph_builder import GraphBuilder
 from .._private_api import tensorflow_internals, tf2onnx_internals
 from .._private_api.tf2onnx_internals import make_name
 from .attention_calls import Call
@@ -122,7 +122,7 @@ def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[s
         if function is None:
             return  # stays as it is, and is refused as an op without mapping
         call = by_op[str(_op_of(function))]
-        given, write = iter(node.input), Writer(context)
+        given, write = iter(node.input), GraphBuilder(context)
         inputs = [write.constant(call.constants[x]) if x in call.constants else next(given) for x in call.shapes]
         kept = {_number(each.name): index for index, each in enumerate(function.signature.output_arg)}
         outputs, shapes, dtypes = node.output, node.output_shapes, node.output_dtypes

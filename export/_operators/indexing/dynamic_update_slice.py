@@ -1,8 +1,4 @@
-"""Handler for `XlaDynamicUpdateSlice` (`keras.ops.slice_update`).
-
-The update is padded to the size of what it goes into, and taken where it is: its start may be known only when the
-model runs, as in a loop that fills a buffer.
-"""
+"""Handler for `XlaDynamicUpdateSlice` (`keras.ops.slice_update`)."""
 
 from __future__ import annotations
 
@@ -10,18 +6,23 @@ from typing import Any
 
 from onnx import TensorProto
 
-from ..graph_builder import Replacement
+from ..graph_builder import NodeReplacement
 
 
-def update(graph: Any, node: Any) -> None:
-    """`XlaDynamicUpdateSlice` of (operand, update, start); a start is moved to where the update fits, as XLA has it."""
+def xla_dynamic_update_slice(graph: Any, node: Any) -> str | None:
+    """Convert `XlaDynamicUpdateSlice` of (operand, update, start).
+
+    The update is padded to the size of the operand, and selected by a mask: its start may be known only at run time,
+    as in a loop that fills a buffer. A start is moved to where the update fits, as in XLA.
+    """
     if node.output_dtypes == [TensorProto.BOOL]:
-        return  # onnxruntime has no `Where` for booleans
-    write = Replacement(graph, node)
-    operand, update, start = write.inputs
-    room = write("Sub", write("Shape", operand), write("Shape", update))
-    first = write("Max", write("Min", write("Cast", start, to=TensorProto.INT64), room), [0])
-    pads = write("Concat", first, write("Sub", room, first), axis=0)
-    ones = write("Expand", 1, write("Shape", update))
-    where = write("Cast", write("Pad", ones, pads), to=TensorProto.BOOL)
-    write.last("Where", where, write("Pad", update, pads), operand)
+        return "onnxruntime has no `Where` of booleans"
+    op = NodeReplacement(graph, node)
+    operand, update, start = op.inputs
+    room = op.Sub(op.Shape(operand), op.Shape(update))
+    first = op.Max(op.Min(op.Cast(start, to=TensorProto.INT64), room), [0])
+    pads = op.Concat(first, op.Sub(room, first), axis=0)
+    ones = op.Expand(1, op.Shape(update))
+    mask = op.Cast(op.Pad(ones, pads), to=TensorProto.BOOL)
+    op.finish("Where", mask, op.Pad(update, pads), operand)
+    return None

@@ -7,26 +7,22 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import Replacement
+from ..graph_builder import NodeReplacement, constant_value
 
-AS_THEY_ARE = {TensorProto.BOOL, TensorProto.DOUBLE, TensorProto.FLOAT, TensorProto.INT64}  # onnxruntime's `Trilu`
 ALL = np.int64(2**31 - 1)  # a diagonal beyond every matrix
 
 
-def band_part(graph: Any, node: Any) -> None:
-    """`MatrixBandPart` of (matrices, diagonals below, diagonals above), of which a negative number is all."""
-    known = [each.get_tensor_value(as_list=False) if each.is_const() else None for each in node.inputs[1:]]
-    write = Replacement(graph, node)
-    kept, *counts = write.inputs
-    wide = write.dtype
-    if wide not in AS_THEY_ARE:
-        wide = TensorProto.FLOAT if wide == TensorProto.FLOAT16 else TensorProto.INT64
-        kept = write("Cast", kept, to=wide)
-    for count, number, upper in zip(counts, known, (1, 0), strict=True):
-        if number is not None and number < 0:
+def matrix_band_part(graph: Any, node: Any) -> None:
+    """Convert `MatrixBandPart` of (matrices, diagonals below, diagonals above); a negative number keeps all."""
+    constants = [constant_value(graph, name) for name in node.input[1:]]
+    op = NodeReplacement(graph, node)
+    matrices, *counts = op.inputs
+    band = op.widen(matrices, "Trilu")
+    for count, constant, upper in zip(counts, constants, (1, 0), strict=True):
+        if constant is not None and constant < 0:
             continue
-        diagonal = write.computed("Cast", count if number is None else number, to=TensorProto.INT64)
-        if number is None:
-            diagonal = write("Where", write("Less", diagonal, 0), ALL, diagonal)
-        kept = write("Trilu", kept, write.computed("Neg", diagonal) if upper else diagonal, upper=upper)
-    write.last("Cast", kept, to=write.dtype)
+        diagonal = op.fold.Cast(count if constant is None else constant, to=TensorProto.INT64)
+        if constant is None:
+            diagonal = op.Where(op.Less(diagonal, 0), ALL, diagonal)
+        band = op.Trilu(band, op.fold.Neg(diagonal) if upper else diagonal, upper=upper)
+    op.finish("Cast", band, to=op.dtype)

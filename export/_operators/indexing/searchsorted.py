@@ -1,7 +1,7 @@
 """Handlers for `Bucketize`, `LowerBound`, `UpperBound`: count comparisons.
 
-Each is a count of comparisons, exact as those are. What is left of a number is what it is not less than, so that NaN,
-which is less than nothing, is past the last, as in TensorFlow.
+A boundary counts if the number is not less than the boundary. NaN is not less than any number, so its index is past the
+last, as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import Replacement
+from ..graph_builder import NodeReplacement
 
 
 def bucketize(graph: Any, node: Any) -> None:
-    """`Bucketize`: how many boundaries each number is not less than.
+    """Convert `Bucketize`: count the boundaries that a number is not less than.
 
     The boundaries are float32. TensorFlow compares integers with them as float32, and float64 as float64.
     """
     boundaries = np.array(node.get_attr_value("boundaries") or [], np.float32)
-    kind = TensorProto.DOUBLE if graph.get_dtype(node.input[0]) == TensorProto.DOUBLE else TensorProto.FLOAT
-    write = Replacement(graph, node)
-    column = write("Unsqueeze", write("Cast", *write.inputs, to=kind), [-1])
-    below = write("Less", column, boundaries.astype("f8" if kind == TensorProto.DOUBLE else "f4"))
-    _count(write, write("Not", below))
+    is_double = graph.get_dtype(node.input[0]) == TensorProto.DOUBLE
+    op = NodeReplacement(graph, node)
+    column = op.Unsqueeze(op.Cast(*op.inputs, to=TensorProto.DOUBLE if is_double else TensorProto.FLOAT), [-1])
+    below = op.Less(column, boundaries.astype("f8" if is_double else "f4"))
+    _finish_count(op, op.Not(below))
 
 
-def bound(graph: Any, node: Any) -> None:
-    """`LowerBound` and `UpperBound`: (B, N) sorted numbers, (B, M) to be placed."""
-    write = Replacement(graph, node)
-    line, numbers = write.inputs
-    row, column = write("Unsqueeze", line, [1]), write("Unsqueeze", numbers, [2])
-    upper = node.type == "UpperBound"
-    _count(write, write("Not", write("Less", column, row)) if upper else write("Less", row, column))
+def searchsorted(graph: Any, node: Any) -> None:
+    """Convert `LowerBound` and `UpperBound` of (B, N) sorted numbers and (B, M) numbers to find."""
+    op = NodeReplacement(graph, node)
+    line, numbers = op.inputs
+    row = op.Unsqueeze(line, [1])
+    column = op.Unsqueeze(numbers, [2])
+    _finish_count(op, op.Not(op.Less(column, row)) if node.type == "UpperBound" else op.Less(row, column))
 
 
-def _count(write: Replacement, chosen: str) -> None:
-    """Write how many are chosen along the last axis."""
-    write.last("ReduceSum", write("Cast", chosen, to=write.dtype), [-1], keepdims=0)
+def _finish_count(op: NodeReplacement, mask: str) -> None:
+    """Write the number of true elements along the last axis."""
+    op.finish("ReduceSum", op.Cast(mask, to=op.dtype), [-1], keepdims=0)

@@ -1,4 +1,4 @@
-"""Handlers for `FakeQuantWithMinMax...` (quantization-aware training)."""
+"""Handler for `FakeQuantWithMinMax...` (quantization-aware training)."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_builder import Replacement
+from ..graph_builder import NodeReplacement
 
 HALF = np.float32(0.5)
 
 
-def rounded(graph: Any, node: Any) -> None:
-    """`FakeQuantWithMinMaxArgs`, `...Vars` and `...VarsPerChannel`: numbers, the smallest and the largest.
+def fake_quant_with_min_max(graph: Any, node: Any) -> None:
+    """Convert `FakeQuantWithMinMaxArgs`, `...Vars` and `...VarsPerChannel` of (x, smallest, largest).
 
-    These two are moved so that zero is a step. Where both are zero, so is all.
+    Both limits are moved so that zero is a step. Where both are zero, the output is zero.
     """
     lowest = np.float32(bool(node.get_attr_value("narrow_range", 0)))
     highest = np.float32(2 ** node.get_attr_value("num_bits", 8) - 1)
     limits = [np.float32(node.get_attr_value(name, default)) for name, default in (("min", -6.0), ("max", 6.0))]
-    write = Replacement(graph, node)
-    x, smallest, largest = write.inputs if len(write.inputs) == 3 else [write.inputs[0], *map(write.constant, limits)]
-    step = write("Div", write("Sub", largest, smallest), highest - lowest)
-    from_smallest = write("Sub", lowest, write("Div", smallest, step))
-    zero = write("Clip", write("Floor", write("Add", from_smallest, HALF)), lowest, highest)
-    low, high = (write("Mul", write("Sub", each, zero), step) for each in (lowest, highest))
-    inverse = write("Div", highest - lowest, write("Sub", largest, smallest))
-    place = write("Mul", write("Sub", write("Max", write("Min", x, high), low), low), inverse)
-    quantized = write("Sub", place, write("Floor", write("Add", write("Mul", write("Neg", low), inverse), HALF)))
-    found = write("Mul", write("Floor", write("Add", quantized, HALF)), step)
-    none = write("And", write("Equal", smallest, np.float32(0)), write("Equal", largest, np.float32(0)))
-    write.last("Where", none, np.float32(0), found)
+    op = NodeReplacement(graph, node)
+    x, smallest, largest = op.inputs if len(op.inputs) == 3 else [op.inputs[0], *map(op.constant, limits)]
+    step = op.Div(op.Sub(largest, smallest), highest - lowest)
+    from_smallest = op.Sub(lowest, op.Div(smallest, step))
+    zero = op.Clip(op.Floor(op.Add(from_smallest, HALF)), lowest, highest)
+    low, high = (op.Mul(op.Sub(limit, zero), step) for limit in (lowest, highest))
+    inverse = op.Div(highest - lowest, op.Sub(largest, smallest))
+    steps = op.Mul(op.Sub(op.Max(op.Min(x, high), low), low), inverse)
+    quantized = op.Sub(steps, op.Floor(op.Add(op.Mul(op.Neg(low), inverse), HALF)))
+    result = op.Mul(op.Floor(op.Add(quantized, HALF)), step)
+    both_zero = op.And(op.Equal(smallest, np.float32(0)), op.Equal(largest, np.float32(0)))
+    op.finish("Where", both_zero, np.float32(0), result)
