@@ -19,8 +19,9 @@ _NUMBERS = {FLOAT, DOUBLE, INT32, INT64}
 # From docs/OperatorKernels.md of onnxruntime, CPUExecutionProvider, as far as all releases from 1.15 on agree. Float16
 # is listed if onnxruntime itself casts it to float32 and back. `ScatterND` has more, but no reductions of those.
 KERNEL_DTYPES = {
-    **dict.fromkeys(("CumSum", "Greater", "GreaterOrEqual", "IsInf", "Less", "LessOrEqual", "Range", "Sign"), _NUMBERS),
+    **dict.fromkeys(("CumSum", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Range", "Sign"), _NUMBERS),
     **dict.fromkeys(("ReduceProd", "ReduceSum", "ScatterND", "TopK"), _NUMBERS),
+    "IsInf": {FLOAT, DOUBLE},
     "ReduceMax": _NUMBERS | {FLOAT16},
     "Relu": {FLOAT, DOUBLE, INT32},
     "Sum": FLOATS,
