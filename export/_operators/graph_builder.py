@@ -19,6 +19,7 @@ from .kernel_dtypes import kernel_dtype, numpy_dtype
 
 Operand = str | int | float | Sequence[int] | np.ndarray | np.generic  # a tensor by its name, or a constant
 Shape = list[int] | None
+Refusal = str | None  # the reason why a handler cannot convert a node, None after the conversion
 
 
 def constant_value(graph: Any, name: str) -> np.ndarray | None:
@@ -177,12 +178,13 @@ class NodeReplacement(GraphBuilder):
         """Return a constant of the element type of the first output."""
         return np.array(value, numpy_dtype(self.dtype))
 
-    def finish(self, op_type: str, *inputs: Operand, output: int = 0, **attributes: Any) -> None:
-        """Write the node of an output, by default the first, with `shapes` and `dtypes` as they are then."""
+    def finish(self, op_type: str, *inputs: Operand, output: int = 0, **attributes: Any) -> Refusal:
+        """Write the node of an output, by default the first, with its `shapes` and `dtypes`; return None."""
         options = {"outputs": [self._outputs[output]], "shapes": [self.shapes[output]], "dtypes": [self.dtypes[output]]}
         if len(self._outputs) == 1:
             options["name"] = self._name
         self._write(op_type, inputs, attributes, **options)
+        return None
 
     def finish_all(self, op_type: str, *inputs: Operand, **attributes: Any) -> None:
         """Write one node with all outputs."""
@@ -197,12 +199,11 @@ class NodeReplacement(GraphBuilder):
         dtype = self.widened_dtype(op_type)
         return tensor if dtype == self.dtype else self.Cast(tensor, to=dtype)
 
-    def finish_widened(self, result: str, op_type: str) -> None:
-        """Write the first output from a result in the element type of `widened_dtype`."""
+    def finish_widened(self, result: str, op_type: str) -> Refusal:
+        """Write the first output from a result in the element type of `widened_dtype`; return None."""
         if self.widened_dtype(op_type) == self.dtype:
-            self.finish("Identity", result)
-        else:
-            self.finish("Cast", result, to=self.dtype)
+            return self.finish("Identity", result)
+        return self.finish("Cast", result, to=self.dtype)
 
 
 def _array(value: int | float | Sequence[int] | np.ndarray | np.generic) -> np.ndarray:

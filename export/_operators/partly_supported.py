@@ -7,11 +7,11 @@ from typing import Any
 from onnx import TensorProto
 
 from .._private_api.tf2onnx_internals import convert_with_tf2onnx
-from .graph_builder import constant_value
+from .graph_builder import Refusal, constant_value
 from .kernel_dtypes import numpy_dtype
 
 
-def non_max_suppression(graph: Any, node: Any) -> str | None:
+def non_max_suppression(graph: Any, node: Any) -> Refusal:
     """Convert `NonMaxSuppressionV5` with tf2onnx, which treats any `soft_nms_sigma` as 0."""
     sigma = constant_value(graph, node.input[5])
     if sigma is None or sigma != 0:
@@ -20,7 +20,7 @@ def non_max_suppression(graph: Any, node: Any) -> str | None:
     return None
 
 
-def crop_and_resize(graph: Any, node: Any) -> str | None:
+def crop_and_resize(graph: Any, node: Any) -> Refusal:
     """Convert `CropAndResize` with tf2onnx; ONNX's nearest neighbour is another one."""
     if node.get_attr_value("method", b"bilinear") != b"bilinear":
         return "ONNX rounds to another nearest neighbour"
@@ -28,7 +28,7 @@ def crop_and_resize(graph: Any, node: Any) -> str | None:
     return None
 
 
-def matrix_determinant(graph: Any, node: Any) -> str | None:
+def matrix_determinant(graph: Any, node: Any) -> Refusal:
     """Convert `MatrixDeterminant` with tf2onnx."""
     if graph.get_dtype(node.input[0]) != TensorProto.FLOAT:
         return "onnxruntime has `Det` of float32 only"
@@ -41,7 +41,7 @@ def ctc_greedy_decoder(graph: Any, node: Any) -> str:
     return "the class of the blank cannot be passed on"
 
 
-def fused_batch_norm(graph: Any, node: Any) -> str | None:
+def fused_batch_norm(graph: Any, node: Any) -> Refusal:
     """Convert `FusedBatchNorm` in all versions with tf2onnx, for inference."""
     if any(graph.find_output_consumers(name) for name in node.output[1:]):
         return "its moments, which training uses, cannot be exported"
@@ -49,7 +49,7 @@ def fused_batch_norm(graph: Any, node: Any) -> str | None:
     return None
 
 
-def as_string(graph: Any, node: Any) -> str | None:
+def as_string(graph: Any, node: Any) -> Refusal:
     """Convert `AsString` with tf2onnx; TensorFlow writes floats and booleans as `1.000000` and `true`."""
     options = ("precision", "scientific", "shortest", "width", "fill")
     is_integer = numpy_dtype(graph.get_dtype(node.input[0])).kind in "iu"

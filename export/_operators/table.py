@@ -13,23 +13,19 @@ from typing import Any, NamedTuple
 
 from . import partly_supported
 from .control_flow import if_branches, tensor_array_loops, tensor_arrays
+from .graph_builder import Refusal
 from .images import convolution_pooling, depth_to_space, hsv, resize_images, scale_and_translate
 from .images.transposed_convolutions import conv_backprop_input
-from .indexing import data_movement, matrix_band_part, matrix_diag, scatter_segments, searchsorted, selection
-from .indexing.dynamic_update_slice import xla_dynamic_update_slice
-from .numbers import elementwise, integer_division, log1p_expm1, wider_dtypes
-from .numbers.atan2 import atan2
-from .numbers.bessel import bessel_i0
+from .indexing import data_movement, matrix_diag, scatter_segments, selection
+from .numbers import elementwise, integer_division, special_functions, training, wider_dtypes
 from .numbers.cumulative_product import cumprod
 from .numbers.einsum import einsum
-from .numbers.fake_quantization import fake_quant_with_min_max
-from .numbers.losses import sparse_softmax_cross_entropy_with_logits
 from .signals import fft
 from .signals.split_complex import TRANSFORMS
 from .text import hash_buckets, ragged_tensors, string_ops, unicode_and_bytes, unicode_normalization, wordpiece
 from .text.regex_replace import static_regex_replace
 
-Convert = Callable[[Any, Any], str | None]
+Convert = Callable[[Any, Any], Refusal]
 
 
 class Handler(NamedTuple):
@@ -74,16 +70,20 @@ NUMBERS = [
     *_rows("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
     *_rows("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
     *_rows("Bitcast", elementwise.bitcast, "no mapping; `keras.ops.argmax` reads a sign bit, to order -0.0 and 0.0"),
-    *_rows("Log1p", log1p_expm1.log1p, "no mapping"),
-    *_rows("Expm1", log1p_expm1.expm1, "no mapping"),
+    *_rows("Log1p", special_functions.log1p, "no mapping"),
+    *_rows("Expm1", special_functions.expm1, "no mapping"),
     *_rows(
         "SparseSoftmaxCrossEntropyWithLogits",
-        sparse_softmax_cross_entropy_with_logits,
+        training.sparse_softmax_cross_entropy_with_logits,
         "NaN where the logit of another class is -inf",
     ),
     *_rows("CTCGreedyDecoder", partly_supported.ctc_greedy_decoder, "the blank is always the last class"),
-    *_rows("FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars", fake_quant_with_min_max, "8 bits only, rounded to even"),
-    *_rows("FakeQuantWithMinMaxVarsPerChannel", fake_quant_with_min_max, "no mapping"),
+    *_rows(
+        "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars",
+        training.fake_quant_with_min_max,
+        "8 bits only, rounded to even",
+    ),
+    *_rows("FakeQuantWithMinMaxVarsPerChannel", training.fake_quant_with_min_max, "no mapping"),
     *_rows("AddN", elementwise.add_n, "floats only"),
     *_rows("Snapshot PreventGradient DeepCopy", elementwise.identity, "no mapping"),
     *_rows("PlaceholderWithDefault", elementwise.identity, "only an input of the graph"),
@@ -105,16 +105,16 @@ NUMBERS = [
     *_rows("LeftShift", integer_division.left_shift_and_right_shift, "64-bit integers, and counts beyond the bits"),
     *_rows("RightShift", integer_division.left_shift_and_right_shift, "8, 16 and 64 bits shift in zeros, not the sign"),
     *_rows("Cumprod", cumprod, "the last axis is refused"),
-    *_rows("BesselI0", bessel_i0, "no mapping; `keras.ops.i0`"),
-    *_rows("Atan2", atan2, "zeros and infinities"),
+    *_rows("BesselI0", special_functions.bessel_i0, "no mapping; `keras.ops.i0`"),
+    *_rows("Atan2", special_functions.atan2, "zeros and infinities"),
     *_rows("IsFinite", wider_dtypes.is_finite, "two operators, of which one does not take float16"),
     *_rows(" ".join(wider_dtypes.SAME_OPERATORS), wider_dtypes.same_operator, "few dtypes, or integers become float32"),
     *_rows("Sum Prod Mean", wider_dtypes.sum_prod_mean, "few dtypes; the mean of nothing is 0"),
     *_rows("MatrixDeterminant", partly_supported.matrix_determinant, "onnxruntime has no `Det` of float64"),
 ]
 INDEXING = [
-    *_rows("Bucketize", searchsorted.bucketize, "no mapping; `keras.layers.Discretization`"),
-    *_rows("LowerBound UpperBound", searchsorted.searchsorted, "no mapping; `keras.ops.searchsorted`"),
+    *_rows("Bucketize", selection.bucketize, "no mapping; `keras.layers.Discretization`"),
+    *_rows("LowerBound UpperBound", selection.searchsorted, "no mapping; `keras.ops.searchsorted`"),
     *_rows("OneHot", selection.one_hot, "-1 is the last class; few dtypes"),
     *_rows("ArgMax ArgMin", selection.arg_max_and_arg_min, "onnxruntime has few dtypes"),
     *_rows("TopKV2", selection.top_k, "integers become float32, which does not hold all of them"),
@@ -137,7 +137,7 @@ INDEXING = [
         "ids of -1 are those of the last segment, and empty segments infinite",
     ),
     *_rows("Bincount DenseBincount", scatter_segments.bincount, "no weights"),
-    *_rows("XlaDynamicUpdateSlice", xla_dynamic_update_slice, "no mapping; `keras.ops.slice_update`"),
+    *_rows("XlaDynamicUpdateSlice", data_movement.xla_dynamic_update_slice, "no mapping; `keras.ops.slice_update`"),
     *_rows("InvertPermutation", data_movement.invert_permutation, "int64 instead of int32"),
     *_rows("Reshape", data_movement.reshape, "a size of 0 copies that of the input"),
     *_rows("Roll", data_movement.roll, "fails on an axis of 0"),
@@ -159,7 +159,7 @@ INDEXING = [
     ),
     *_rows("MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3", matrix_diag.matrix_diag_part, "as `MatrixDiag`"),
     *_rows("MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3", matrix_diag.matrix_set_diag, "as `MatrixDiag`"),
-    *_rows("MatrixBandPart", matrix_band_part.matrix_band_part, "multiplies by a mask, where infinity becomes NaN"),
+    *_rows("MatrixBandPart", matrix_diag.matrix_band_part, "multiplies by a mask, where infinity becomes NaN"),
     *_rows("NonMaxSuppressionV5", partly_supported.non_max_suppression, "`soft_nms_sigma` was dropped"),
 ]
 _GAPS = "negative padding at unknown sizes if windows leave gaps; integers as float32"

@@ -17,7 +17,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import converted_while, function_of, make_name
-from ..graph_builder import GraphBuilder, constant_value, filling
+from ..graph_builder import GraphBuilder, Refusal, constant_value, filling
 from .tensor_arrays import CREATING_OPS, SET_ITEM, index_tensor, keep_states, source_of
 
 _REFUSED = (
@@ -43,7 +43,7 @@ class _WrittenArray:
     is_full: bool
 
 
-def while_(graph: Any, node: Any) -> str | None:
+def while_(graph: Any, node: Any) -> Refusal:
     """Convert `While` and `StatelessWhile` of `tf.while_loop` with tf2onnx, except for the arrays that they write.
 
     The first two states of such a loop are the number of the iteration and the largest number. Loops that are created
@@ -294,7 +294,7 @@ def _is_number(node: Any, number: int) -> bool:
     return is_constant and node.get_tensor_value(as_list=False).tolist() in (number, [number])
 
 
-def tensor_list_stack(graph: Any, node: Any) -> str | None:
+def tensor_list_stack(graph: Any, node: Any) -> Refusal:
     """Convert `TensorListStack` of an array that a loop wrote: by now a tensor, which tf2onnx expects from the loop."""
     source = source_of(graph, node.input[0], ("Identity",))
     if graph.get_node_by_output(source).type in CREATING_OPS:

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import function_of
-from ..graph_builder import GraphBuilder, NodeReplacement, Shape, constant_value, filling
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, Shape, constant_value, filling
 
 CREATING_OPS = ("TensorListReserve", "TensorListResize")
 SET_ITEM = "TensorListSetItem"
@@ -121,13 +121,12 @@ def _pass_zeros(graph: Any, loop: Any, body: Any, index: int) -> None:
     _set_type(graph, loop.output[index], dtype, [-1, *dims])
 
 
-def tensor_list_gather(graph: Any, node: Any) -> str | None:
+def tensor_list_gather(graph: Any, node: Any) -> Refusal:
     """Convert `TensorListGather`."""
     if not _is_tensor(graph, node):
         return _UNKNOWN_ARRAY
     op = NodeReplacement(graph, node)
-    op.finish("Gather", *op.inputs[:2], axis=0)
-    return None
+    return op.finish("Gather", *op.inputs[:2], axis=0)
 
 
 def tensor_list_length(graph: Any, node: Any) -> None:
@@ -140,7 +139,7 @@ def tensor_list_length(graph: Any, node: Any) -> None:
         op.finish("Cast", op.Squeeze(op.Shape(op.inputs[0], end=1)), to=TensorProto.INT32)
 
 
-def tensor_list_concat(graph: Any, node: Any) -> str | None:
+def tensor_list_concat(graph: Any, node: Any) -> Refusal:
     """Convert `TensorListConcatV2`: merge the first two axes, and return the length of each item, the same for all."""
     if not _is_tensor(graph, node):
         return _UNKNOWN_ARRAY
@@ -149,8 +148,7 @@ def tensor_list_concat(graph: Any, node: Any) -> str | None:
     op.finish("Reshape", items, op.vector(-1, op.dims(items, 2)))
     count = op.Shape(items, end=1)
     length = op.Shape(items, start=1, end=2)
-    op.finish("Expand", length, count, output=1)
-    return None
+    return op.finish("Expand", length, count, output=1)
 
 
 def _is_tensor(graph: Any, node: Any) -> bool:

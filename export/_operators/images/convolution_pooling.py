@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal
 from ..kernel_dtypes import numpy_dtype
 from .image_windows import Windows
 
@@ -28,7 +28,7 @@ def extract_patches(graph: Any, node: Any) -> None:
     op.finish("Reshape", patches, op.Concat(counts, op.Mul(channels, math.prod(sizes)), axis=0))
 
 
-def conv2d_and_conv3d(graph: Any, node: Any) -> str | None:
+def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
     """Convert `Conv2D` and `Conv3D` with tf2onnx, except for groups; of other dtypes as windows times the kernel."""
     kernel = graph.get_shape(node.input[1])
     images = graph.get_shape(node.input[0])
@@ -49,11 +49,10 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> str | None:
     patches, counts = windows.extract(op, source)
     rows = op.Reshape(patches, op.fold.Concat(counts, [count], axis=0))
     product = op.MatMul(rows, op.Reshape(weights, [count, kernel[-1]]))
-    op.finish("Add" if bias else "Identity", product, *bias)
-    return None
+    return op.finish("Add" if bias else "Identity", product, *bias)
 
 
-def depthwise_conv2d_native(graph: Any, node: Any) -> str | None:
+def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
     """Convert `DepthwiseConv2dNative` with tf2onnx; of other dtypes as sums over windows times the kernel."""
     kernel = graph.get_shape(node.input[1])
     windows = _windows(graph, node, kernel[:2])
@@ -66,8 +65,7 @@ def depthwise_conv2d_native(graph: Any, node: Any) -> str | None:
     images, weights = op.inputs
     patches, counts = windows.extract(op, images)
     sums = op.ReduceSum(op.Mul(op.Unsqueeze(patches, [-1]), weights), [3, 4], keepdims=0)
-    op.finish("Reshape", sums, op.fold.Concat(counts, [math.prod(kernel[2:])], axis=0))
-    return None
+    return op.finish("Reshape", sums, op.fold.Concat(counts, [math.prod(kernel[2:])], axis=0))
 
 
 def _windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
@@ -114,7 +112,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     op.finish("Cast", op.ReduceMax(patches, axes, keepdims=0), to=op.dtype)
 
 
-def max_pool_with_argmax(graph: Any, node: Any) -> str | None:
+def max_pool_with_argmax(graph: Any, node: Any) -> Refusal:
     """Convert `MaxPoolWithArgmax` with tf2onnx, whose indices are int64."""
     windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
     if windows.are_padded_wrongly or graph.get_dtype(node.input[0]) not in FLOATS:

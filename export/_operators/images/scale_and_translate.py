@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_builder import Operand, constant_value
+from ..graph_builder import Operand, Refusal, constant_value
 from .resize_images import FLOAT, HALF, INT64, ONE, ZERO, ResizedAxis, replaced_resize
 
 PI = np.float32(math.pi)
@@ -57,7 +57,7 @@ KERNELS: dict[str, tuple[float, Kernel]] = {  # with their radius
 }
 
 
-def scale_and_translate(graph: Any, node: Any) -> str | None:
+def scale_and_translate(graph: Any, node: Any) -> Refusal:
     """Convert `ScaleAndTranslate` of (images, size, scale, translation), float32."""
     name = node.get_attr_str("kernel_type")
     if name not in KERNELS:
@@ -75,8 +75,7 @@ def scale_and_translate(graph: Any, node: Any) -> str | None:
         step = axis.fold.Div(ONE, scale)
         width = axis.fold.Max(step, ONE) if antialias else ONE
         images = _moved(axis, images, step, translation, width, radius, kernel)
-    op.finish("Identity", images)
-    return None
+    return op.finish("Identity", images)
 
 
 def _moved(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Operand
+from ..graph_builder import NodeReplacement, Operand, Refusal
 
 
 class _Axis(NamedTuple):
@@ -25,7 +25,7 @@ class _Axis(NamedTuple):
     start: int | None
 
 
-def conv_backprop_input(graph: Any, node: Any) -> str | None:
+def conv_backprop_input(graph: Any, node: Any) -> Refusal:
     """Convert `Conv2DBackpropInput` and `Conv3DBackpropInputV2` of (size, kernel, images)."""
     kernel = graph.get_shape(node.input[1])
     rank = len(kernel) - 2
@@ -52,8 +52,7 @@ def conv_backprop_input(graph: Any, node: Any) -> str | None:
         full = op.ConvTranspose(source, weights, *bias, **options, output_padding=padding)
         lengths = [op.Cast(op.Gather(size, [first + k]), to=TensorProto.INT64) for k in range(rank)]
         result = _sliced(op, full, source, lengths, axes)
-    op.finish("Transpose", result, perm=[*range(rank + 2)] if first == 2 else [0, *range(2, rank + 2), 1])
-    return None
+    return op.finish("Transpose", result, perm=[*range(rank + 2)] if first == 2 else [0, *range(2, rank + 2), 1])
 
 
 def _axes(graph: Any, node: Any, kernel: list[int], first: int) -> list[_Axis]:

@@ -1,4 +1,4 @@
-"""Handlers that move elements: roll, reverse, slice, pad, partition, stitch."""
+"""Handlers that move elements: roll, reverse, slice, update, pad, partition, stitch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, constant_value, filling
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value, filling
 from ..kernel_dtypes import numpy_dtype
 
 INT64 = TensorProto.INT64
@@ -34,7 +34,7 @@ def reshape(graph: Any, node: Any) -> None:
     op.finish("ConstantOfShape", shape, value=filling(0, op.dtype))
 
 
-def roll(graph: Any, node: Any) -> str | None:
+def roll(graph: Any, node: Any) -> Refusal:
     """Convert `Roll` along constant axes; an axis may be empty."""
     axes = constant_value(graph, node.input[2])
     if axes is None:
@@ -47,11 +47,10 @@ def roll(graph: Any, node: Any) -> str | None:
         start = op.Sub(size, op.Mod(op.Gather(shifts, [index], axis=0), size))
         parts = [op.Slice(result, start, [2**31], [axis]), op.Slice(result, [0], start, [axis])]
         result = op.Concat(*parts, axis=axis)
-    op.finish("Identity", result)
-    return None
+    return op.finish("Identity", result)
 
 
-def reverse_sequence(graph: Any, node: Any) -> str | None:
+def reverse_sequence(graph: Any, node: Any) -> Refusal:
     """Convert `ReverseSequence`: onnxruntime supports time and batch on the first two axes only."""
     rank = graph.get_rank(node.input[0])
     if rank is None:
@@ -68,8 +67,7 @@ def reverse_sequence(graph: Any, node: Any) -> str | None:
     lengths = op.Cast(lengths, to=INT64)
     moved = op.Transpose(source, perm=order)
     result = op.ReverseSequence(moved, lengths, time_axis=time_axis, batch_axis=batch_axis)
-    op.finish("Transpose", result, perm=np.argsort(order).tolist())
-    return None
+    return op.finish("Transpose", result, perm=np.argsort(order).tolist())
 
 
 def strided_slice(graph: Any, node: Any) -> None:
@@ -148,3 +146,21 @@ def pad(graph: Any, node: Any) -> None:
         number = GraphBuilder(graph).Cast(node.input[2], to=TensorProto.FLOAT)
         graph.replace_inputs(node, [*node.input[:2], number])
     convert_with_tf2onnx(graph, node)
+
+
+def xla_dynamic_update_slice(graph: Any, node: Any) -> Refusal:
+    """Convert `XlaDynamicUpdateSlice` of (operand, update, start).
+
+    The update is padded to the size of the operand, and selected by a mask: its start may be known only at run time,
+    as in a loop that fills a buffer. A start is moved to where the update fits, as in XLA.
+    """
+    if node.output_dtypes == [TensorProto.BOOL]:
+        return "onnxruntime has no `Where` of booleans"
+    op = NodeReplacement(graph, node)
+    operand, update, start = op.inputs
+    room = op.Sub(op.Shape(operand), op.Shape(update))
+    first = op.Max(op.Min(op.Cast(start, to=INT64), room), [0])
+    pads = op.Concat(first, op.Sub(room, first), axis=0)
+    ones = op.Expand(1, op.Shape(update))
+    mask = op.Cast(op.Pad(ones, pads), to=TensorProto.BOOL)
+    return op.finish("Where", mask, op.Pad(update, pads), operand)

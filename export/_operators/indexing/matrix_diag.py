@@ -1,4 +1,4 @@
-"""Handlers for `MatrixDiag`, `MatrixDiagPart` and `MatrixSetDiag`.
+"""Handlers for `MatrixDiag`, `MatrixDiagPart`, `MatrixSetDiag` and `MatrixBandPart`.
 
 Diagonal d has the elements in row r and column r + d. A band is a tensor (..., diagonals, N) with the highest d first,
 each diagonal at the left or the right end of its row; a single diagonal has no such axis.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Operand, constant_value
+from ..graph_builder import NodeReplacement, Operand, Refusal, constant_value
 
+ALL = np.int64(2**31 - 1)  # a diagonal beyond every matrix
 _REFUSED = "its diagonals or sizes are not constant"
 
 
@@ -39,7 +41,7 @@ class _Dims(NamedTuple):
     length: str
 
 
-def matrix_diag_part(graph: Any, node: Any) -> str | None:
+def matrix_diag_part(graph: Any, node: Any) -> Refusal:
     """Convert `MatrixDiagPart` of a matrix (..., R, C), with a number that fills the rows of a band."""
     band = _band(graph, node, 1)
     if band is None:
@@ -59,11 +61,10 @@ def matrix_diag_part(graph: Any, node: Any) -> str | None:
     else:
         filling = op.filling_number(2, matrix)
         result = op.Where(is_inside, op.gather(matrix, 2, index), filling)
-    op.finish_widened(result, "Where")
-    return None
+    return op.finish_widened(result, "Where")
 
 
-def matrix_diag(graph: Any, node: Any) -> str | None:
+def matrix_diag(graph: Any, node: Any) -> Refusal:
     """Convert `MatrixDiag` to the smallest matrix that contains the band, or to one of constant sizes."""
     sizes = [constant_value(graph, name) for name in node.input[2:4]]
     band = _band(graph, node, 1)
@@ -82,19 +83,33 @@ def matrix_diag(graph: Any, node: Any) -> str | None:
         least_columns if columns < 0 else op.constant([columns]),
         length,
     )
-    op.finish_widened(op.put(diagonals, op.filling_number(4, diagonals), dims), "Where")
-    return None
+    return op.finish_widened(op.put(diagonals, op.filling_number(4, diagonals), dims), "Where")
 
 
-def matrix_set_diag(graph: Any, node: Any) -> str | None:
+def matrix_set_diag(graph: Any, node: Any) -> Refusal:
     """Convert `MatrixSetDiag` of a matrix and a band."""
     band = _band(graph, node, 2)
     if band is None:
         return _REFUSED
     op = _Diagonals(graph, node, band)
     matrix, diagonals = (op.widen(name, "Where") for name in op.inputs[:2])
-    op.finish_widened(op.put(diagonals, matrix, op.dims_of_matrix(matrix)), "Where")
-    return None
+    return op.finish_widened(op.put(diagonals, matrix, op.dims_of_matrix(matrix)), "Where")
+
+
+def matrix_band_part(graph: Any, node: Any) -> None:
+    """Convert `MatrixBandPart` of (matrices, diagonals below, diagonals above); a negative number keeps all."""
+    constants = [constant_value(graph, name) for name in node.input[1:]]
+    op = NodeReplacement(graph, node)
+    matrices, *counts = op.inputs
+    band = op.widen(matrices, "Trilu")
+    for count, constant, upper in zip(counts, constants, (1, 0), strict=True):
+        if constant is not None and constant < 0:
+            continue
+        diagonal = op.fold.Cast(count if constant is None else constant, to=TensorProto.INT64)
+        if constant is None:
+            diagonal = op.Where(op.Less(diagonal, 0), ALL, diagonal)
+        band = op.Trilu(band, op.fold.Neg(diagonal) if upper else diagonal, upper=upper)
+    op.finish("Cast", band, to=op.dtype)
 
 
 def _band(graph: Any, node: Any, index: int) -> _Band | None:

@@ -1,4 +1,4 @@
-"""Handlers that select by index: one-hot, top-k, argmax, gather."""
+"""Handlers that select or find: one-hot, top-k, argmax, gather, searchsorted."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, constant_value
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value
 from ..kernel_dtypes import numpy_dtype
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 ZERO = np.float32(0)
 
 
-def one_hot(graph: Any, node: Any) -> str | None:
+def one_hot(graph: Any, node: Any) -> Refusal:
     """Convert `OneHot` to a comparison: ONNX counts negative numbers from the end, TensorFlow chooses no class."""
     rank = graph.get_rank(node.input[0])
     if rank is None:
@@ -86,7 +86,7 @@ def in_top_k(graph: Any, node: Any) -> None:
     op.finish("And", finite, fewer)
 
 
-def broadcast_args(graph: Any, node: Any) -> str | None:
+def broadcast_args(graph: Any, node: Any) -> Refusal:
     """Convert `BroadcastArgs` of two shapes of known ranks: the shorter one gets leading axes of 1."""
     ranks = [(graph.get_shape(name) or [-1])[0] for name in node.input]
     if min(ranks) < 0:
@@ -97,8 +97,7 @@ def broadcast_args(graph: Any, node: Any) -> str | None:
         op.Concat(ones, name, axis=0) if rank < max(ranks) else name
         for name, rank in zip(op.inputs, ranks, strict=True)
     )
-    op.finish("Where", op.Equal(first, op.number(1)), second, first)
-    return None
+    return op.finish("Where", op.Equal(first, op.number(1)), second, first)
 
 
 def cross(graph: Any, node: Any) -> None:
@@ -141,3 +140,30 @@ def _gather_strings(op: NodeReplacement, axis: int, rank: int, index_rank: int) 
     before = range(index_rank, index_rank + axis)
     behind = range(index_rank + axis, index_rank + rank - 1)
     op.finish("Transpose", op.GatherND(first, indices), perm=[*before, *range(index_rank), *behind])
+
+
+def bucketize(graph: Any, node: Any) -> None:
+    """Convert `Bucketize`: count the boundaries that a number is not less than; NaN is less than none.
+
+    The boundaries are float32. TensorFlow compares integers with them as float32, and float64 as float64.
+    """
+    boundaries = np.array(node.get_attr_value("boundaries") or [], np.float32)
+    is_double = graph.get_dtype(node.input[0]) == TensorProto.DOUBLE
+    op = NodeReplacement(graph, node)
+    column = op.Unsqueeze(op.Cast(*op.inputs, to=TensorProto.DOUBLE if is_double else TensorProto.FLOAT), [-1])
+    below = op.Less(column, boundaries.astype("f8" if is_double else "f4"))
+    _finish_count(op, op.Not(below))
+
+
+def searchsorted(graph: Any, node: Any) -> None:
+    """Convert `LowerBound` and `UpperBound` of (B, N) sorted numbers and (B, M) numbers to find."""
+    op = NodeReplacement(graph, node)
+    line, numbers = op.inputs
+    row = op.Unsqueeze(line, [1])
+    column = op.Unsqueeze(numbers, [2])
+    _finish_count(op, op.Not(op.Less(column, row)) if node.type == "UpperBound" else op.Less(row, column))
+
+
+def _finish_count(op: NodeReplacement, mask: str) -> None:
+    """Write the number of true elements along the last axis."""
+    op.finish("ReduceSum", op.Cast(mask, to=op.dtype), [-1], keepdims=0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..._private_api.tf2onnx_internals import make_name
-from ..graph_builder import GraphBuilder, NodeReplacement, Shape, constant_value
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, Shape, constant_value
 
 
-def cumprod(graph: Any, node: Any) -> str | None:
+def cumprod(graph: Any, node: Any) -> Refusal:
     """Convert `Cumprod` to a step of `Scan` for each number along the axis.
 
     A `Scan` of no steps ends the process in onnxruntime 1.32: where the axis may be empty, a first step is added.

@@ -12,7 +12,7 @@ from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import NodeReplacement
+from ..graph_builder import NodeReplacement, Refusal
 from ..kernel_dtypes import KERNEL_DTYPES
 
 
@@ -79,7 +79,7 @@ class _Product(NamedTuple):
         return (self.terms[0] != self.batch + self.rows + self.summed) + (self.result != self.output)
 
 
-def einsum(graph: Any, node: Any) -> str | None:
+def einsum(graph: Any, node: Any) -> Refusal:
     """Convert `Einsum` to a matrix product, or with tf2onnx, for which `A` and `a` are the same letter."""
     equation = node.get_attr_value("equation").decode()
     shapes = [graph.get_shape(name) for name in node.input]

@@ -9,15 +9,15 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, constant_value
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value
 from ..indexing.selection import finish_where
 from ..kernel_dtypes import kernel_dtype
-from .atan2 import is_negative
+from .special_functions import is_negative
 
 SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 
 
-def select(graph: Any, node: Any) -> str | None:
+def select(graph: Any, node: Any) -> Refusal:
     """Convert `Select` and `SelectV2` (`tf.where`) to `Where`; the condition of `Select` may be one for each row."""
     if node.type == "Select" and graph.get_rank(node.input[0]) == 1:
         rank = graph.get_rank(node.input[1])
@@ -58,7 +58,7 @@ def _opposite(graph: Any, name: str, factor: np.ndarray) -> str | None:
     return None
 
 
-def bitcast(graph: Any, node: Any) -> str | None:
+def bitcast(graph: Any, node: Any) -> Refusal:
     """Convert `Bitcast` of a float to int32 of which only the sign bit is read.
 
     ONNX has no bit cast before opset 26: the sign follows from a comparison, that of a zero from its reciprocal.
@@ -67,8 +67,7 @@ def bitcast(graph: Any, node: Any) -> str | None:
     if graph.get_dtype(node.input[0]) != TensorProto.FLOAT or not all(map(_reads_sign, consumers)):
         return "ONNX has bit casts from opset 26 on; only the sign bit of float32 is supported"
     op = NodeReplacement(graph, node)
-    op.finish("Where", is_negative(op, op.inputs[0], np.array(0, np.float32)), SIGN_BIT, np.int32(0))
-    return None
+    return op.finish("Where", is_negative(op, op.inputs[0], np.array(0, np.float32)), SIGN_BIT, np.int32(0))
 
 
 def _reads_sign(consumer: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, constant_value
+from ..graph_builder import NodeReplacement, Refusal, constant_value
 from ..kernel_dtypes import kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
@@ -26,7 +26,7 @@ SAME_OPERATORS = {  # TensorFlow's name: ONNX's
 REDUCTIONS = {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean"}
 
 
-def same_operator(graph: Any, node: Any) -> str | None:
+def same_operator(graph: Any, node: Any) -> Refusal:
     """Convert an operator of `SAME_OPERATORS`; the axis of `Cumsum`, of another dtype, is not cast."""
     op_type = SAME_OPERATORS[node.type]
     dtype = graph.get_dtype(node.input[0])
@@ -37,8 +37,7 @@ def same_operator(graph: Any, node: Any) -> str | None:
     attributes = {name: int(node.get_attr_value(name, 0)) for name in names}
     op = NodeReplacement(graph, node)
     if computed == dtype:
-        op.finish(op_type, *op.inputs, **attributes)
-        return None
+        return op.finish(op_type, *op.inputs, **attributes)
     inputs = [op.Cast(name, to=computed) if graph.get_dtype(name) == dtype else name for name in op.inputs]
     if op.dtype == dtype:
         op.finish("Cast", op(op_type, *inputs, **attributes), to=dtype)

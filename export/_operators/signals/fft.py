@@ -12,42 +12,39 @@ from typing import Any
 
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, constant_value
+from ..graph_builder import NodeReplacement, Refusal, constant_value
 from .fft_axis import Length, complex_axis, real_axis, real_axis_back, stack_parts
 
 FLOAT = TensorProto.FLOAT
 _DOUBLE = "only complex64, of float32, is supported"
 
 
-def complex_(graph: Any, node: Any) -> str | None:
+def complex_(graph: Any, node: Any) -> Refusal:
     """Convert `Complex` of two float32 tensors."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _DOUBLE
     op = _complex_output(graph, node)
-    op.finish("Identity", stack_parts(op, *op.inputs))
-    return None
+    return op.finish("Identity", stack_parts(op, *op.inputs))
 
 
-def real_and_imag(graph: Any, node: Any) -> str | None:
+def real_and_imag(graph: Any, node: Any) -> Refusal:
     """Convert `Real` and `Imag`."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _DOUBLE
     op = NodeReplacement(graph, node)
-    op.finish("Gather", *op.inputs, int(node.type == "Imag"), axis=-1)
-    return None
+    return op.finish("Gather", *op.inputs, int(node.type == "Imag"), axis=-1)
 
 
-def complex_abs(graph: Any, node: Any) -> str | None:
+def complex_abs(graph: Any, node: Any) -> Refusal:
     """Convert `ComplexAbs`, in float64: the squares may overflow float32."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _DOUBLE
     op = NodeReplacement(graph, node)
     magnitude = op.ReduceL2(op.Cast(*op.inputs, to=TensorProto.DOUBLE), [-1], keepdims=0)
-    op.finish("Cast", magnitude, to=FLOAT)
-    return None
+    return op.finish("Cast", magnitude, to=FLOAT)
 
 
-def fft(graph: Any, node: Any) -> str | None:
+def fft(graph: Any, node: Any) -> Refusal:
     """Convert `FFT`, `FFT2D`, `FFT3D`, their inverses, and the transforms of real numbers, such as `IRFFT2D`."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _DOUBLE
@@ -67,8 +64,7 @@ def fft(graph: Any, node: Any) -> str | None:
         result = complex_axis(op, result, axis, sizes[axis], lengths.get(axis), inverse=bool(inverse))
     if is_inverse_real:
         result = real_axis_back(op, result, sizes[-1], lengths[-1])
-    op.finish("Identity", result)
-    return None
+    return op.finish("Identity", result)
 
 
 def _lengths(op: NodeReplacement, num_axes: int) -> dict[int, Length]:

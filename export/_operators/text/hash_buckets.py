@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_builder import Operand, filling
+from ..graph_builder import Operand, Refusal, filling
 from .string_builder import CHARACTER, INT64, STRING, StringReplacement
 
 UNLIMITED = 2**63 - 1  # TensorFlow's modulus without a number of buckets
@@ -42,7 +42,7 @@ def string_to_hash_bucket_strong(graph: Any, node: Any) -> None:
     op.finish_buckets(hashes, node.get_attr_value("num_buckets"))
 
 
-def sparse_cross(graph: Any, node: Any) -> str | None:
+def sparse_cross(graph: Any, node: Any) -> Refusal:
     """Convert `SparseCross` of dense columns (B, N), hashed: the hashes of all tuples with one item of each column."""
     if node.get_attr_value("N", 0) or not node.get_attr_value("hashed_output"):
         return "only hashes of dense tensors are supported"
@@ -61,5 +61,4 @@ def sparse_cross(graph: Any, node: Any) -> str | None:
     ones = op.ConstantOfShape(shape, value=filling(1))
     op.finish("Identity", op.true_indices(ones))
     op.finish("Reshape", buckets, [-1], output=1)
-    op.finish("Identity", shape, output=2)
-    return None
+    return op.finish("Identity", shape, output=2)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_builder import constant_value
+from ..graph_builder import Refusal, constant_value
 from .string_builder import EMPTY, INT64, StringReplacement
 
 FLOAT = np.float32
 Rows = tuple[str, str]  # the start and the length of each row of an axis
 
 
-def ragged_tensor_to_tensor(graph: Any, node: Any) -> str | None:
+def ragged_tensor_to_tensor(graph: Any, node: Any) -> Refusal:
     """Convert `RaggedTensorToTensor` of (shape, values, default, row partition ...), the last axis first."""
     kinds = [kind.decode() if isinstance(kind, bytes) else kind for kind in node.get_attr_value("row_partition_types")]
     shape = constant_value(graph, node.input[0])
@@ -33,11 +33,10 @@ def ragged_tensor_to_tensor(graph: Any, node: Any) -> str | None:
         axes[0] = op.resized(starts, num_rows), op.resized(lengths, num_rows)
     for rows, width in reversed([*zip(axes, widths, strict=True)]):
         values = op.dense(values, rows, width, default)
-    op.finish("Identity", values)
-    return None
+    return op.finish("Identity", values)
 
 
-def ragged_bincount(graph: Any, node: Any) -> str | None:
+def ragged_bincount(graph: Any, node: Any) -> Refusal:
     """Convert `RaggedBincount` without weights: numbers beyond the size are not counted."""
     shape = graph.get_shape(node.input[3])
     if shape is None or 0 not in shape:
@@ -53,11 +52,10 @@ def ragged_bincount(graph: Any, node: Any) -> str | None:
     zeros = op.Expand(FLOAT(0), bins)
     reduction = "none" if is_binary else "add"
     counts = op.ScatterElements(zeros, op.Min(numbers, size), ones, axis=-1, reduction=reduction)
-    op.finish("Cast", op.Slice(counts, [0], [-1], [-1]), to=op.dtype)
-    return None
+    return op.finish("Cast", op.Slice(counts, [0], [-1], [-1]), to=op.dtype)
 
 
-def string_n_grams(graph: Any, node: Any) -> str | None:
+def string_n_grams(graph: Any, node: Any) -> Refusal:
     """Convert `StringNGrams` without padding: row by row the n-grams of the first width, then of the next."""
     if any(node.get_attr_value(name, 0) for name in ("pad_width", "preserve_short_sequences")):
         return "`pad_width` and `preserve_short_sequences` are not supported"
@@ -82,8 +80,7 @@ def string_n_grams(graph: Any, node: Any) -> str | None:
     mask = op.Concat(*(op.Cast(masks[width], to=INT64) for width in widths), axis=1)
     all_grams = op.Concat(*(grams[width] for width in widths), axis=1)
     op.finish("GatherND", all_grams, op.true_indices(mask))
-    op.finish("Cast", op.row_splits(op.count(mask)), output=1, to=op.dtypes[1])
-    return None
+    return op.finish("Cast", op.row_splits(op.count(mask)), output=1, to=op.dtypes[1])
 
 
 class _Ragged(StringReplacement):

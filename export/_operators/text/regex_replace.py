@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..graph_builder import Refusal
 from ..text import character_classes
 from .string_builder import CHARACTER, StringReplacement
 
@@ -36,7 +37,7 @@ class Item(NamedTuple):
     most: int
 
 
-def static_regex_replace(graph: Any, node: Any) -> str | None:
+def static_regex_replace(graph: Any, node: Any) -> Refusal:
     """Convert `StaticRegexReplace`: tokens that match are replaced, and all tokens are joined."""
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
     begins = first_characters(pattern)
@@ -52,8 +53,7 @@ def static_regex_replace(graph: Any, node: Any) -> str | None:
     replacement: Any = first
     for part in others:  # of two adjacent parts one is the tokens, whose shape the result has
         replacement = op.concatenated(replacement, part, 2)
-    op.finish_joined(op.Where(op.matches(tokens, pattern), replacement, tokens))
-    return None
+    return op.finish_joined(op.Where(op.matches(tokens, pattern), replacement, tokens))
 
 
 def _parts(rewrite: str) -> list[str | None]:

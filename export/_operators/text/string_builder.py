@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._onnx.traced_model import DOMAIN
-from ..graph_builder import GraphBuilder, NodeReplacement, Operand
+from ..graph_builder import GraphBuilder, NodeReplacement, Operand, Refusal
 
 INT64, BOOL, STRING = TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
 EMPTY = np.array("", object)
@@ -115,6 +115,6 @@ class StringBuilder(GraphBuilder):
 class StringReplacement(StringBuilder, NodeReplacement):
     """Replaces a node by nodes on strings."""
 
-    def finish_joined(self, pieces: str) -> None:
-        """Write the texts that pieces join to, in the shape of the first input, as the output."""
-        self.finish("Reshape", self.joined(pieces), self.Shape(self.inputs[0]), allowzero=1)
+    def finish_joined(self, pieces: str) -> Refusal:
+        """Write the texts that pieces join to, in the shape of the first input, as the output; return None."""
+        return self.finish("Reshape", self.joined(pieces), self.Shape(self.inputs[0]), allowzero=1)

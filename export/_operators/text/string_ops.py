@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import constant_value
+from ..graph_builder import Refusal, constant_value
 from .string_builder import EMPTY, STRING, STRIPPED, WORD, StringReplacement
 
 UPPER, LOWER = string.ascii_uppercase, string.ascii_lowercase
 
 
-def string_lower(graph: Any, node: Any) -> str | None:
+def string_lower(graph: Any, node: Any) -> Refusal:
     """Convert `StringLower` of ASCII letters."""
     return _replace_letters(graph, node, UPPER, LOWER)
 
 
-def string_upper(graph: Any, node: Any) -> str | None:
+def string_upper(graph: Any, node: Any) -> Refusal:
     """Convert `StringUpper` of ASCII letters."""
     return _replace_letters(graph, node, LOWER, UPPER)
 
@@ -34,8 +34,7 @@ def _replace_letters(graph: Any, node: Any, letters: str, others: str) -> str | 
     op = StringReplacement(graph, node)
     range_of_letters = f"{letters[0]}-{letters[-1]}"
     tokens = op.tokens(op.inputs[0], f"[{range_of_letters}]|[^{range_of_letters}]+")
-    op.finish_joined(op.replaced(tokens, dict(zip(letters, others, strict=True))))
-    return None
+    return op.finish_joined(op.replaced(tokens, dict(zip(letters, others, strict=True))))
 
 
 def string_strip(graph: Any, node: Any) -> None:
@@ -44,7 +43,7 @@ def string_strip(graph: Any, node: Any) -> None:
     op.finish_joined(op.tokens(op.inputs[0], STRIPPED))
 
 
-def string_join(graph: Any, node: Any) -> str | None:
+def string_join(graph: Any, node: Any) -> Refusal:
     """Convert `StringJoin` of tensors of known ranks."""
     if any(graph.get_rank(name) is None for name in node.input):
         return "the rank of an input is unknown"
@@ -56,8 +55,7 @@ def string_join(graph: Any, node: Any) -> str | None:
         text = op.concatenated(text, np.array(separator, object), rank) if separator else text
         rank = max(rank, graph.get_rank(other))
         text = op.concatenated(text, other, rank)
-    op.finish("Identity", text)
-    return None
+    return op.finish("Identity", text)
 
 
 def equal_and_not_equal(graph: Any, node: Any) -> None:
@@ -78,7 +76,7 @@ def equal_and_not_equal(graph: Any, node: Any) -> None:
         op.finish(last, op.same(*op.inputs, len(op.shape or ())))
 
 
-def string_split_v2(graph: Any, node: Any) -> str | None:
+def string_split_v2(graph: Any, node: Any) -> Refusal:
     """Convert `StringSplitV2` at spaces, or at a constant text."""
     separator = constant_value(graph, node.input[1])
     if separator is None or node.get_attr_value("maxsplit", -1) >= 0:
@@ -99,5 +97,4 @@ def string_split_v2(graph: Any, node: Any) -> str | None:
     rows = op.dims(parts, 0, 1)
     op.finish("Identity", indices)
     op.finish("GatherND", parts, indices, output=1)
-    op.finish("Concat", rows, op.largest(counts), output=2, axis=0)
-    return None
+    return op.finish("Concat", rows, op.largest(counts), output=2, axis=0)

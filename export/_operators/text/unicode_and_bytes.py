@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, constant_value
+from ..graph_builder import NodeReplacement, Refusal, constant_value
 from .string_builder import CHARACTER, STRING, StringBuilder, StringReplacement
 
 # The code point of a character of 0 to 4 bytes is the sum of its bytes times weights, minus the same sum of the marks
@@ -18,7 +18,7 @@ _MARKS = (_WEIGHTS * _MARKED).sum(axis=1)
 _BYTE_VALUES = 256 ** np.arange(4)
 
 
-def unicode_decode(graph: Any, node: Any) -> str | None:
+def unicode_decode(graph: Any, node: Any) -> Refusal:
     """Convert `UnicodeDecode` of UTF-8.
 
     For `tf.strings.unicode_split`, where `UnicodeEncode` makes a text of each code point, the output has these texts.
@@ -39,8 +39,7 @@ def unicode_decode(graph: Any, node: Any) -> str | None:
         return None
     numbers, size = _bytes(op, tokens, indices)
     weighted = op.ReduceSum(op.Mul(numbers, op.Gather(_WEIGHTS, size)), [1], keepdims=0)
-    op.finish("Cast", op.Sub(weighted, op.Gather(_MARKS, size)), output=1, to=op.dtypes[1])
-    return None
+    return op.finish("Cast", op.Sub(weighted, op.Gather(_MARKS, size)), output=1, to=op.dtypes[1])
 
 
 def _read_as_texts(graph: Any, code_points: str) -> list[str]:
@@ -70,16 +69,15 @@ def _encodes_single(graph: Any, encoder: Any) -> bool:
     return starts is not None and starts.type == "Range" and encoder.get_attr_str("output_encoding") == "UTF-8"
 
 
-def unicode_encode(graph: Any, node: Any) -> str | None:
+def unicode_encode(graph: Any, node: Any) -> Refusal:
     """Convert `UnicodeEncode` of what `unicode_decode` left as texts."""
     if graph.get_dtype(node.input[0]) != STRING:
         return "only single characters from `UnicodeDecode` are supported"
     op = NodeReplacement(graph, node)
-    op.finish("Reshape", op.inputs[0], [-1])
-    return None
+    return op.finish("Reshape", op.inputs[0], [-1])
 
 
-def string_split(graph: Any, node: Any) -> str | None:
+def string_split(graph: Any, node: Any) -> Refusal:
     """Convert `StringSplit` into bytes that `DecodeRaw` reads as numbers: `tf.strings.bytes_split`."""
     delimiter = constant_value(graph, node.input[1])
     values = node.output[1]
@@ -100,17 +98,15 @@ def string_split(graph: Any, node: Any) -> str | None:
     op.dtypes[1] = TensorProto.UINT8
     op.finish("Identity", op.true_indices(is_inside))
     op.finish("Cast", op.GatherND(numbers, op.true_indices(is_byte)), output=1, to=TensorProto.UINT8)
-    op.finish("Concat", texts, longest, output=2, axis=0)
-    return None
+    return op.finish("Concat", texts, longest, output=2, axis=0)
 
 
-def decode_raw(graph: Any, node: Any) -> str | None:
+def decode_raw(graph: Any, node: Any) -> Refusal:
     """Convert `DecodeRaw` of what `string_split` left as numbers."""
     if graph.get_dtype(node.input[0]) != TensorProto.UINT8:
         return "only bytes from `tf.strings.bytes_split` are supported"
     op = NodeReplacement(graph, node)
-    op.finish("Unsqueeze", op.inputs[0], [1])
-    return None
+    return op.finish("Unsqueeze", op.inputs[0], [1])
 
 
 def _is_decode_raw(node: Any) -> bool:

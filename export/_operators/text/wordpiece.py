@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from flatbuffers import encode, number_types, packer, table
 
-from ..graph_builder import GraphBuilder, constant_value
+from ..graph_builder import GraphBuilder, Refusal, constant_value
 from ..text import character_classes
 from .string_builder import BOOL, CHARACTER, EMPTY, INT64, STRING, StringBuilder, StringReplacement
 
 
-def regex_split_with_offsets(graph: Any, node: Any) -> str | None:
+def regex_split_with_offsets(graph: Any, node: Any) -> Refusal:
     """Convert `RegexSplitWithOffsets` at single characters, some of which are kept as words."""
     delimiter, kept_delimiter = (constant_value(graph, name) for name in node.input[1:])
     if delimiter is None or kept_delimiter is None or _is_read(graph, node.output[1:3]):
@@ -26,8 +26,7 @@ def regex_split_with_offsets(graph: Any, node: Any) -> str | None:
     tokens = op.tokens(op.inputs[0], words)
     mask = op.nonempty(tokens)
     op.finish("GatherND", tokens, op.true_indices(mask))
-    op.finish("Identity", op.row_splits(op.count(mask)), output=3)
-    return None
+    return op.finish("Identity", op.row_splits(op.count(mask)), output=3)
 
 
 class _Vocabulary(NamedTuple):
@@ -74,7 +73,7 @@ def _vocabulary(model: bytes) -> _Vocabulary | None:
     return _Vocabulary(pieces, indicator, *numbers)
 
 
-def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> str | None:
+def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
     """Convert `FastWordpieceTokenizeWithOffsets` of words: from the left, the longest piece each time.
 
     The longest piece is found for every character of every word at once, as if a piece began there (`_longest`). Then
@@ -107,8 +106,7 @@ def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> str | None:
     ids = op.Where(in_known_word, piece, np.int64(vocabulary.unknown))
     ends = op.row_splits(op.Cast(has_number, to=INT64))
     op.finish("Compress", ids, has_number, output=1, axis=0)
-    op.finish("Gather", ends, begins, output=2)
-    return None
+    return op.finish("Gather", ends, begins, output=2)
 
 
 def _longest(op: StringBuilder, flat: str, column: str, room: str, vocabulary: _Vocabulary) -> list[str]:

@@ -1,12 +1,13 @@
-"""Handler for `FakeQuantWithMinMax...` (quantization-aware training)."""
+"""Handlers for quantization-aware training (`FakeQuantWithMinMax...`) and for a loss."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement
+from ..graph_builder import NodeReplacement, Refusal
 
 HALF = np.float32(0.5)
 
@@ -31,3 +32,17 @@ def fake_quant_with_min_max(graph: Any, node: Any) -> None:
     result = op.Mul(op.Floor(op.Add(quantized, HALF)), step)
     both_zero = op.And(op.Equal(smallest, np.float32(0)), op.Equal(largest, np.float32(0)))
     op.finish("Where", both_zero, np.float32(0), result)
+
+
+def sparse_softmax_cross_entropy_with_logits(graph: Any, node: Any) -> Refusal:
+    """Convert `SparseSoftmaxCrossEntropyWithLogits` of logits (N, C) and classes (N,).
+
+    The log-probability of the class is gathered: a product with a one-hot row is NaN where another logit is -inf.
+    """
+    if graph.find_output_consumers(node.output[1]):
+        return "its gradient cannot be exported"
+    op = NodeReplacement(graph, node)
+    logits, classes = op.inputs
+    index = op.Unsqueeze(op.Cast(classes, to=TensorProto.INT64), [1])
+    log_probability = op.GatherElements(op.LogSoftmax(logits, axis=-1), index, axis=1)
+    return op.finish("Neg", op.Squeeze(log_probability, [1]))
