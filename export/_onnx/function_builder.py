@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import Enum
 
 import numpy as np
 import onnx
@@ -123,15 +122,11 @@ def nodes_in_graph(
 
 def _constant_array(node: Node) -> np.ndarray:
     ((attribute, value),) = node.attributes.items()
-    if attribute == "value":
-        return numpy_helper.to_array(value)
-    return np.array(value, np.float32 if attribute == "value_float" else np.int64)
+    array = numpy_helper.to_array(value) if attribute == "value" else value
+    return np.asarray(array, {"value_float": np.float32, "value_int": np.int64, "value_ints": np.int64}.get(attribute))
 
 
-class _Reader(Enum):
-    """The reader of a node that is not an `If` of this graph."""
-
-    THIS_GRAPH = "this graph"
+_THIS_GRAPH = Node("this graph")  # the reader of a node that is not an `If` of this graph
 
 
 def _nodes_of_graph(results: Iterable[Value], outer_values: Collection[Value]) -> list[Node]:
@@ -143,12 +138,12 @@ def _nodes_of_graph(results: Iterable[Value], outer_values: Collection[Value]) -
     body of a loop counts as the graph of the loop: a node that the body reads is computed before the loop, unless the
     node depends on the loop's variables.
     """
-    readers: dict[Node, set[Node | _Reader]] = {}
-    _add_reader(readers, _producers(results, outer_values), _Reader.THIS_GRAPH)
+    readers: dict[Node, set[Node]] = {}
+    _add_reader(readers, _producers(results, outer_values), _THIS_GRAPH)
     nodes = []
     for node in sorted(_reachable(results, outer_values), key=lambda node: node.created, reverse=True):
-        reader = readers[node].pop() if len(readers[node]) == 1 else _Reader.THIS_GRAPH
-        is_of_graph = reader is _Reader.THIS_GRAPH and node.steps <= {*outer_values}
+        reader = readers[node].pop() if len(readers[node]) == 1 else _THIS_GRAPH
+        is_of_graph = reader is _THIS_GRAPH and node.steps <= {*outer_values}
         if is_of_graph:
             nodes.append(node)
         _add_reader(readers, _producers(node.inputs, outer_values), reader)
@@ -158,7 +153,7 @@ def _nodes_of_graph(results: Iterable[Value], outer_values: Collection[Value]) -
     return nodes[::-1]
 
 
-def _add_reader(readers: dict[Node, set[Node | _Reader]], nodes: Iterable[Node], reader: Node | _Reader) -> None:
+def _add_reader(readers: dict[Node, set[Node]], nodes: Iterable[Node], reader: Node) -> None:
     for node in nodes:
         readers.setdefault(node, set()).add(reader)
 

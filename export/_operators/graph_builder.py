@@ -47,7 +47,7 @@ class GraphBuilder:
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
-        self.fold = _Folder(self)
+        self.fold = Folder(self)
 
     def __getattr__(self, op_type: str) -> Callable[..., str]:
         if not op_type[0].isupper():
@@ -128,7 +128,7 @@ class GraphBuilder:
         return [str(name) for name in node.output]
 
 
-class _Folder:
+class Folder:
     """Operators that are computed at conversion time if all inputs are constants, and else written."""
 
     def __init__(self, op: GraphBuilder) -> None:

@@ -52,4 +52,5 @@ def kernel_dtype(op_type: str, dtype: int) -> int | None:
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:
     """Return NumPy's dtype for an element type of ONNX."""
-    return np.dtype(tensor_dtype_to_np_dtype(elem_type))
+    dtype: np.dtype[Any] = np.dtype(tensor_dtype_to_np_dtype(elem_type))
+    return dtype

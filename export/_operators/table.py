@@ -9,6 +9,7 @@ None. `converted_functions.Converted` in the tests compares the result with Tens
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import partly_supported
@@ -42,20 +43,13 @@ class Handler(NamedTuple):
     why: str
 
 
+@dataclass
 class RefusedNodeError(Exception):
-    """A node that its handler cannot convert.
+    """A node, by its operator and name, that its handler cannot convert, with the reason that the handler returned."""
 
-    Attributes:
-        op_type: The operator.
-        node: The name of the node.
-        reason: The reason that the handler returned.
-    """
-
-    def __init__(self, op_type: str, node: str, reason: str) -> None:
-        super().__init__(f"{op_type} ({node}): {reason}")
-        self.op_type = op_type
-        self.node = node
-        self.reason = reason
+    op_type: str
+    node: str
+    reason: str
 
 
 def _rows(names: str, convert: Convert, why: str) -> list[Handler]:

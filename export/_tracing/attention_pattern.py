@@ -276,9 +276,8 @@ class _CallBuilder:
         if bias is not None and pattern.bias_scale != 1:
             bias = bias[0] * pattern.bias_scale, bias[1]
         if mask is not None and not pattern.zeroed:
-            mask, bias = None, self._low_where_masked(mask, bias)
-        inputs = {"mask": mask, "bias": bias}
-        return {name: value for name, value in inputs.items() if value is not None}
+            return {"bias": self._low_where_masked(mask, bias)}
+        return {name: value for name, value in (("mask", mask), ("bias", bias)) if value is not None}
 
     def _low_where_masked(self, mask: tuple[Value, Sizes], bias: tuple[Value, Sizes] | None) -> tuple[Value, Sizes]:
         """Return a bias that is the same low number where a mask is false, with its shape."""

@@ -69,8 +69,8 @@ def while_(graph: Any, node: Any) -> Refusal:
     outputs = converted.output[len(converted.output) - len(written) :]
     for array, output in zip(reversed(written), outputs, strict=True):
         if array.index is not None:
-            converted, index = _scanned(graph, converted, body, array.index)
-            _move_items(graph, output, index, array)
+            converted, indices = _scanned(graph, converted, body, array.index)
+            _move_items(graph, output, indices, array)
         elif not array.is_full:
             _append_zeros(graph, output, array)
     return None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Operand, constant_value
+from ..graph_builder import Folder, NodeReplacement, Operand, constant_value
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 ZERO, HALF, ONE = map(np.float32, (0, 0.5, 1))
@@ -33,7 +33,7 @@ class ResizedAxis(NamedTuple):
     corners: bool
 
     @property
-    def fold(self) -> Any:
+    def fold(self) -> Folder:
         """The operators of `op`, computed at conversion time for constants."""
         return self.op.fold
 

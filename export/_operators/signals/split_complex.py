@@ -118,8 +118,11 @@ class _PartsBuilder(GraphBuilder):
         if name not in self.parts:
             if not self._is_complex(name):
                 return name, name
-            options = ([name], {}, [self.graph.get_shape(name)], self.real_dtype(name))
-            self.parts[name] = (self._write_real("Real", *options)[0], self._write_real("Imag", *options)[0])
+            shapes = [self.graph.get_shape(name)]
+            real, imaginary = (
+                self._write_real(op_type, [name], {}, shapes, self.real_dtype(name))[0] for op_type in ("Real", "Imag")
+            )
+            self.parts[name] = (real, imaginary)
         return self.parts[name]
 
     def _stacked(self, name: str) -> str:

@@ -73,7 +73,8 @@ def equal_and_not_equal(graph: Any, node: Any) -> None:
         index, text = next(iter(scalars.items()))
         op.finish(last, op.is_one_of(op.inputs[1 - index], [text]))
     else:
-        op.finish(last, op.same(*op.inputs, len(op.shape or ())))
+        one, other = op.inputs
+        op.finish(last, op.same(one, other, len(op.shape or ())))
 
 
 def string_split_v2(graph: Any, node: Any) -> Refusal:
