@@ -1,15 +1,16 @@
 """Lazy ONNX values: Python expressions that record the nodes to write.
 
-`op.MatMul(queries, keys)` is a value, and so are `queries + 1.0` and `op.Softmax(scores, axis=-1)`: what is given by
-keyword is an attribute, and numbers become constants. A branch is the values it gives, the body of a loop a function of
-values. Nothing is written before `attention_function.py` does it, and then only what is read, where it is read.
+`op.MatMul(queries, keys)` is a value, and so are `queries + 1.0` and `op.Softmax(scores, axis=-1)`: keywords are
+attributes, and numbers become constants. A branch is the values that it returns, the body of a loop a function of
+values. `function_builder.py` writes the nodes that a result depends on, each in the graph that reads it. Helpers have
+the same names in `_operators/graph_builder.py`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,16 +20,21 @@ from .traced_model import CONTRIB
 
 LOWEST = -3.4028234e38  # float32 has no lower number
 
-OF_SIZES = {"Add", "Cast", "Concat", "Div", "Max", "Min", "Mul", "Squeeze", "Sub", "Unsqueeze"}
+_SIZE_OPS = {"Add", "Cast", "Concat", "Div", "Max", "Min", "Mul", "Squeeze", "Sub", "Unsqueeze"}
 
 _CREATED = itertools.count()
+
+
+def _method(op_type: str) -> Callable[[Value, Operand], Value]:
+    """Return the method of a Python operator."""
+    return lambda value, other: Node(op_type, _values((value, other))).results[0]
 
 
 class Value:
     """A tensor.
 
     Attributes:
-        node: What computes it; none for an input of a function, or what a step of a loop gets.
+        node: The node that computes the tensor, None for an input of a function or a loop variable.
     """
 
     def __init__(self, node: Node | None = None) -> None:
@@ -36,45 +42,21 @@ class Value:
 
     @property
     def is_size(self) -> bool:
-        """Whether it is the size of an axis, or numbers that follow from such sizes alone."""
+        """Whether the value is the size of an axis, or computed from such sizes alone."""
         return self.node is not None and self.node.of_sizes
 
-    def __add__(self, other: Operand) -> Value:
-        return op.Add(self, other)
-
-    def __sub__(self, other: Operand) -> Value:
-        return op.Sub(self, other)
-
-    def __mul__(self, other: Operand) -> Value:
-        return op.Mul(self, other)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return op.Div(self, other)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        """Return the quotient of integers, neither of which is below 0."""
-        return op.Div(self, other)
-
-    def __and__(self, other: Value) -> Value:
-        return op.And(self, other)
-
-    def __or__(self, other: Value) -> Value:
-        return op.Or(self, other)
-
-    def __xor__(self, other: Operand) -> Value:
-        return op.BitwiseXor(self, other)
-
-    def __lt__(self, other: Operand) -> Value:
-        return op.Less(self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return op.LessOrEqual(self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return op.Greater(self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return op.GreaterOrEqual(self, other)
+    __add__ = _method("Add")
+    __sub__ = _method("Sub")
+    __mul__ = _method("Mul")
+    __truediv__ = _method("Div")
+    __floordiv__ = _method("Div")  # of integers that are not negative
+    __and__ = _method("And")
+    __or__ = _method("Or")
+    __xor__ = _method("BitwiseXor")
+    __lt__ = _method("Less")
+    __le__ = _method("LessOrEqual")
+    __gt__ = _method("Greater")
+    __ge__ = _method("GreaterOrEqual")
 
 
 Operand = Value | int | float | Sequence[int] | np.ndarray
@@ -85,9 +67,9 @@ class Graph(NamedTuple):
     """A branch, or the body of a loop.
 
     Attributes:
-        results: What it gives.
-        parameters: What a step of the loop gets.
-        axes: How many axes each of the results of a loop has in a step; none for whether there is another step.
+        results: The values that it returns.
+        parameters: The loop variables of an iteration.
+        axes: The number of axes of each result of a loop in an iteration; None for the condition.
         kind: The element type of the results.
     """
 
@@ -101,10 +83,11 @@ class Node:
     """An operator with its inputs.
 
     Attributes:
-        created: Nodes are created after those whose results they read; constants count as the first.
-        outputs: Its results; `None` for one that is left out.
-        steps: The parameters of loops around it that it depends on, by itself or by the graphs in it.
-        of_sizes: Whether its results are sizes of axes, or numbers that follow from such sizes alone.
+        created: The number of the node, -1 for constants. A node is created after the nodes whose results it reads, so
+            that the order of these numbers is a topological order.
+        outputs: Its results; None for one that is left out.
+        steps: The loop variables of outer loops that it depends on, by itself or by its subgraphs.
+        of_sizes: Whether its results are sizes of axes, or computed from such sizes alone.
     """
 
     def __init__(
@@ -117,36 +100,43 @@ class Node:
         graphs: Mapping[str, Graph] | None = None,
         outputs: Sequence[bool] = (True,),
     ) -> None:
-        self.op_type, self.inputs, self.domain = op_type, tuple(inputs), domain
-        self.attributes, self.graphs = attributes or {}, graphs or {}
-        self.outputs = [Value(self) if is_there else None for is_there in outputs]
+        self.op_type = op_type
+        self.inputs = tuple(inputs)
+        self.domain = domain
+        self.attributes = attributes or {}
+        self.graphs = graphs or {}
+        self.outputs = [Value(self) if is_used else None for is_used in outputs]
         self.created = -1 if op_type == "Constant" else next(_CREATED)
-        steps = {step for value in inputs for step in _steps(value)}
-        for graph in self.graphs.values():
-            steps |= {step for value in graph.results for step in _steps(value)} - {*graph.parameters}
-        self.steps = frozenset(steps)
-        made = [value.node for value in self.inputs if value is not None and value.node is not None]
-        read = [node for node in made if node.op_type != "Constant"]
-        all_are_sizes = len(made) == len(self.inputs) and bool(read) and all(node.of_sizes for node in read)
-        self.of_sizes: bool = op_type == "Shape" or (op_type in OF_SIZES and all_are_sizes)
+        self.steps = _loop_variables(self.inputs).union(
+            *(_loop_variables(graph.results) - {*graph.parameters} for graph in self.graphs.values())
+        )
+        self.of_sizes = op_type == "Shape" or (op_type in _SIZE_OPS and _are_sizes(self.inputs))
 
     @property
     def results(self) -> Outputs:
-        """The outputs that are there."""
+        """The outputs that are not left out."""
         return tuple(value for value in self.outputs if value is not None)
 
 
-def _steps(value: Value | None) -> frozenset[Value]:
-    if value is None:
-        return frozenset()
-    return value.node.steps if value.node is not None else frozenset({value} if isinstance(value, _Step) else ())
+def _loop_variables(values: Iterable[Value | None]) -> frozenset[Value]:
+    """Return the loop variables that values depend on."""
+    nodes = {value.node for value in values if value is not None and value.node is not None}
+    variables = frozenset(value for value in values if isinstance(value, _LoopVariable))
+    return variables.union(*(node.steps for node in nodes))
 
 
-class _Step(Value):
-    """What a step of a loop gets.
+def _are_sizes(values: Sequence[Value | None]) -> bool:
+    """Return whether values are sizes or constants, and not all constants."""
+    nodes = [value.node for value in values if value is not None and value.node is not None]
+    computed = [node for node in nodes if node.op_type != "Constant"]
+    return len(nodes) == len(values) and bool(computed) and all(node.of_sizes for node in computed)
+
+
+class _LoopVariable(Value):
+    """A value that changes in each iteration of a loop.
 
     Attributes:
-        scalar: The element type of a scalar; None for what has the type of an element of an input.
+        scalar: The element type of a scalar; None for a tensor, which has the type of an element of an input.
     """
 
     def __init__(self, scalar: int | None = None) -> None:
@@ -161,10 +151,10 @@ class _Operators:
         self._domain = domain
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
-        def applied(*inputs: Operand | None, **attributes: Any) -> Value:
-            return Node(op_type, _values(inputs), attributes, domain=self._domain).results[0]
+        return partial(self, op_type)
 
-        return applied
+    def __call__(self, op_type: str, *inputs: Operand | None, **attributes: Any) -> Value:
+        return Node(op_type, _values(inputs), attributes, domain=self._domain).results[0]
 
 
 op = _Operators("")
@@ -172,26 +162,26 @@ contrib = _Operators(CONTRIB)
 
 
 def outputs_of(op_type: str, outputs: Sequence[bool], *inputs: Operand | None, **attributes: Any) -> Outputs:
-    """Return the outputs of an operator that has several: for each whether it is wanted."""
+    """Return the outputs of an operator that has several; False in `outputs` leaves one out."""
     return Node(op_type, _values(inputs), attributes, outputs=outputs).results
 
 
-def constant(number: Operand) -> Value:
-    """Return a number, or several, as a value; what is a value stays as it is.
+def constant(value: Operand) -> Value:
+    """Return a number or several as a tensor; a tensor is returned unchanged.
 
     Integers become int64 and floats float32; an array keeps its dtype.
     """
-    if isinstance(number, Value):
-        return number
-    if isinstance(number, np.ndarray):
-        return _array(number.dtype.str, number.shape, number.tobytes())
-    if isinstance(number, int | float):
-        return _constant("value_int" if isinstance(number, int) else "value_float", number)
-    return _constant("value_ints", tuple(number))
+    if isinstance(value, Value):
+        return value
+    if isinstance(value, np.ndarray):
+        return _array(value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, int | float):
+        return _constant("value_int" if isinstance(value, int) else "value_float", value)
+    return _constant("value_ints", tuple(value))
 
 
 def _values(inputs: Sequence[Operand | None]) -> list[Value | None]:
-    return [None if each is None else constant(each) for each in inputs]
+    return [None if operand is None else constant(operand) for operand in inputs]
 
 
 @cache
@@ -206,7 +196,7 @@ def _array(dtype: str, shape: tuple[int, ...], content: bytes) -> Value:
 
 
 def vector(*parts: Value | int) -> Value:
-    """Return one vector of numbers and of vectors, such as a shape."""
+    """Return the 1-D tensor that integers and 1-D tensors join to, such as a shape."""
     joined: list[Value | list[int]] = []
     for part in parts:
         if isinstance(part, int) and joined and isinstance(joined[-1], list):
@@ -216,57 +206,57 @@ def vector(*parts: Value | int) -> Value:
     return op.Concat(*joined, axis=0) if len(joined) > 1 else constant(joined[0])
 
 
-def reshape(value: Value, *sizes: Value | int, **attributes: int) -> Value:
-    """Return a tensor in a shape of numbers and of vectors."""
-    return op.Reshape(value, vector(*sizes), **attributes)
+def reshape(tensor: Value, *dims: Value | int, **attributes: int) -> Value:
+    """Return a tensor in the shape that integers and 1-D tensors join to."""
+    return op.Reshape(tensor, vector(*dims), **attributes)
 
 
 def up_to(count: Value) -> Value:
-    """Return the numbers from 0 to one less than a vector of one number."""
+    """Return the integers from 0 to one less than a 1-D tensor of one number."""
     return op.Range(0, op.Squeeze(count), 1)
 
 
 def branch(condition: Value, then: Outputs, otherwise: Outputs, kind: int = TensorProto.FLOAT) -> Outputs:
-    """Return some values, of one element type, where a boolean scalar is true, and others elsewhere."""
+    """Return `then` if a boolean scalar is true, else `otherwise`, values of one element type."""
     graphs = {"then_branch": Graph(then, kind=kind), "else_branch": Graph(otherwise, kind=kind)}
     return Node("If", [condition], graphs=graphs, outputs=[True] * len(then)).results
 
 
 def scan(axes: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> Outputs:
-    """Return the stacked results of a function of one element after another of each input, along the first axis.
+    """Return the stacked results of a function of the elements of the inputs along the first axis, by a `Scan`.
 
     Args:
-        axes: How many axes each of the results has in a step: onnxruntime 1.19 runs no body whose results have none.
+        axes: The number of axes of each result of `step`, at least 1: onnxruntime 1.19 runs no body without axes.
         step: Maps an element of each input to the results.
         *inputs: The inputs.
     """
-    parameters = tuple(_Step() for _ in inputs)
+    parameters = tuple(_LoopVariable() for _ in inputs)
     body = Graph(step(*parameters), parameters, axes)
     attributes = {"num_scan_inputs": len(inputs)}
     return Node("Scan", inputs, attributes, graphs={"body": body}, outputs=[True] * len(axes)).results
 
 
 def loop(axes: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> Outputs:
-    """Return the same by a `Loop`: OpenVINO 2026.4 loads no `Scan` that reads what is around it."""
-    number, goes_on = _Step(TensorProto.INT64), _Step(TensorProto.BOOL)
-    results = step(*(op.Gather(each, number, axis=0) for each in inputs))
-    body = Graph((goes_on, *results), (number, goes_on), (None, *axes))
+    """Return the same as `scan`, by a `Loop`: OpenVINO 2026.4 loads no `Scan` that reads values of the outer graph."""
+    index, condition = _LoopVariable(TensorProto.INT64), _LoopVariable(TensorProto.BOOL)
+    results = step(*(op.Gather(tensor, index, axis=0) for tensor in inputs))
+    body = Graph((condition, *results), (index, condition), (None, *axes))
     count = op.Squeeze(op.Shape(inputs[0], end=1))
     return Node("Loop", [count, constant(np.array(True))], graphs={"body": body}, outputs=[True] * len(axes)).results
 
 
-def repeated(count: Value, axes: int, step: Callable[..., Outputs], *state: Value) -> Outputs:
-    """Return what becomes of int64 tensors in so many steps.
+def repeated(count: Value, step: Callable[..., Outputs], *state: Value, rank: int) -> Outputs:
+    """Return the state after so many iterations of a `Loop`.
 
     Args:
-        count: How many steps: a vector of one number.
-        axes: How many axes each of the tensors has, which it keeps.
-        step: Maps the number of the step and the tensors to the next ones.
-        *state: The tensors.
+        count: The number of iterations, a 1-D tensor of one number.
+        step: Maps the index of the iteration (a scalar) and the state to the next state.
+        *state: Int64 tensors.
+        rank: The number of axes of each of them, which does not change.
     """
-    number, goes_on = _Step(TensorProto.INT64), _Step(TensorProto.BOOL)
-    inner = tuple(_Step() for _ in state)
-    results = step(number, *inner)
-    body = Graph((goes_on, *results), (number, goes_on, *inner), (None, *[axes] * len(state)), TensorProto.INT64)
+    index, condition = _LoopVariable(TensorProto.INT64), _LoopVariable(TensorProto.BOOL)
+    before = tuple(_LoopVariable() for _ in state)
+    results = step(index, *before)
+    body = Graph((condition, *results), (index, condition, *before), (None, *[rank] * len(state)), TensorProto.INT64)
     inputs = [op.Squeeze(count), constant(np.array(True)), *state]
     return Node("Loop", inputs, graphs={"body": body}, outputs=[True] * len(state)).results

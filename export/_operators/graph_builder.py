@@ -1,8 +1,13 @@
-"""Build nodes and constants in a tf2onnx graph."""
+"""Build nodes and constants in a tf2onnx graph.
+
+Expressions read like those of `_onnx/lazy_values.py`: `op.Softmax(scores, axis=-1)`, with attributes by keyword, and
+helpers of the same names. Here a tensor is the name of a node's output, and a node is written when it is named.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,120 +15,198 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from .._private_api.tf2onnx_internals import make_name
+from .kernel_dtypes import kernel_dtype, numpy_dtype
 
-Value = str | int | list[int] | np.ndarray | np.generic  # a tensor by its name, or a constant: whole numbers are int64
+Operand = str | int | float | Sequence[int] | np.ndarray | np.generic  # a tensor by its name, or a constant
 Shape = list[int] | None
+Refusal = str | None  # the reason why a handler cannot convert a node, None after the conversion
 
 
-def constant_of(graph: Any, name: str) -> np.ndarray | None:
-    """Return what a tensor always is; None where that is not known."""
+def constant_value(graph: Any, name: str) -> np.ndarray | None:
+    """Return the value of a constant tensor, None if the tensor is not constant."""
     node = graph.get_node_by_output(name)
     return np.asarray(node.get_tensor_value(as_list=False)) if node is not None and node.is_const() else None
 
 
-class Writer:
-    """Writes operators of ONNX into a graph.
+def filling(value: int, elem_type: int = TensorProto.INT64) -> TensorProto:
+    """Return the attribute `value` of `ConstantOfShape`: the number to repeat."""
+    return helper.make_tensor("value", elem_type, [1], [value])
+
+
+class GraphBuilder:
+    """Builds nodes in a graph of tf2onnx.
 
     Attributes:
-        graph: The graph, of tf2onnx.
+        graph: The graph.
+        fold: The same operators, computed at conversion time if all inputs are constants.
 
     Example:
-        >>> write = Writer(graph)  # doctest: +SKIP
-        >>> largest = write("ReduceMax", scores, [-1], keepdims=1)  # doctest: +SKIP
+        >>> op = GraphBuilder(graph)  # doctest: +SKIP
+        >>> largest = op.ReduceMax(scores, [-1], keepdims=1)  # doctest: +SKIP
     """
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
+        self.fold = Folder(self)
 
-    def __call__(self, op: str, *inputs: Value, gives: int | None = None, **attributes: Any) -> str:
-        """Write an operator and return its output, whose dtype is `gives`, or what ONNX infers."""
-        return self._made(op, inputs, attributes, dtypes=None if gives is None else [gives])
+    def __getattr__(self, op_type: str) -> Callable[..., str]:
+        if not op_type[0].isupper():
+            raise AttributeError(op_type)
+        return partial(self, op_type)
 
-    def sizes(self, tensor: str, start: int = 0, end: int = 2**31) -> str:
-        """Return the sizes of some axes; tf2onnx's optimizers do not know that `Shape` can be of some."""
-        return self("Slice", self("Shape", tensor), [start], [end], [0])
+    def __call__(self, op_type: str, *inputs: Operand, output_dtype: int | None = None, **attributes: Any) -> str:
+        """Write a node and return its output, whose element type is `output_dtype`, by default as ONNX infers it."""
+        return self._write(op_type, inputs, attributes, dtypes=None if output_dtype is None else [output_dtype])[0]
 
-    def constant(self, value: Value) -> str:
-        """Return the name of a constant; that of a tensor as it is."""
+    def outputs_of(self, op_type: str, outputs: Sequence[bool], *inputs: Operand, **attributes: Any) -> list[str]:
+        """Return the outputs of an operator that has several."""
+        return self._write(op_type, inputs, attributes, output_count=len(outputs))
+
+    def constant(self, value: Operand) -> str:
+        """Return a number or several as a tensor; a tensor is returned unchanged.
+
+        Integers become int64 and floats float32; an array keeps its dtype.
+        """
         if isinstance(value, str):
             return value
         return str(self.graph.make_const(make_name("constant"), _array(value)).output[0])
 
-    def all_of(self, op: str, count: int, *inputs: Value, **attributes: Any) -> list[str]:
-        """Write an operator and return its outputs."""
-        names = [self.constant(each) for each in inputs]
-        return [str(name) for name in self.graph.make_node(op, names, attr=attributes, output_count=count).output]
+    def vector(self, *parts: str | int) -> str:
+        """Return the 1-D tensor that integers and 1-D tensors join to, such as a shape."""
+        joined: list[str | list[int]] = []
+        for part in parts:
+            if isinstance(part, int) and joined and isinstance(joined[-1], list):
+                joined[-1].append(part)
+            else:
+                joined.append([part] if isinstance(part, int) else part)
+        return self.Concat(*joined, axis=0) if len(joined) > 1 else self.constant(joined[0])
 
-    def computed(self, op: str, *inputs: Value, **attributes: Any) -> Value:
-        """Return what an operator gives for constants, computed here; of anything else it is written."""
-        if any(isinstance(each, str) for each in inputs):
-            return self(op, *inputs, **attributes)
-        arrays = {str(number): _array(each) for number, each in enumerate(inputs) if not isinstance(each, str)}
-        node = helper.make_node(op, [*arrays], ["found"], **attributes)
-        found: list[np.ndarray] = ReferenceEvaluator(node).run(None, arrays)
-        return np.asarray(found[0])
+    def reshape(self, tensor: str, *dims: str | int, **attributes: int) -> str:
+        """Return a tensor in the shape that integers and 1-D tensors join to."""
+        return self.Reshape(tensor, self.vector(*dims), **attributes)
 
-    def repeated(self, count: Value, state: Sequence[str], step: Callable[..., Sequence[str]]) -> list[str]:
-        """Write a `Loop` and return its state afterwards.
+    def up_to(self, count: str) -> str:
+        """Return the integers from 0 to one less than a 1-D tensor of one number."""
+        return self.Range(0, self.Squeeze(count), 1)
+
+    def dims(self, tensor: str, start: int = 0, end: int = 2**31) -> str:
+        """Return a part of the shape; tf2onnx's optimizers ignore the attributes `start` and `end` of `Shape`."""
+        return self.Slice(self.Shape(tensor), [start], [end], [0])
+
+    def repeated(self, count: Operand, step: Callable[..., Sequence[str]], *state: str) -> list[str]:
+        """Return the state after so many iterations of a `Loop`.
 
         Args:
-            count: How many steps, a scalar.
-            state: Tensors of known ranks, which they keep.
-            step: Takes a writer of the body, the number of the step (a scalar) and the state; returns the next state.
+            count: The number of iterations, a 1-D tensor of one number.
+            step: Maps a builder of the body, the index of the iteration (a scalar) and the state to the next state.
+            *state: Tensors of known ranks, which do not change.
         """
         body = self.graph.create_new_graph_with_same_config()
         body.parent_graph = self.graph
-        write, number, go_on = Writer(body), make_name("step"), make_name("go_on")
-        body.add_graph_input(number, TensorProto.INT64, [])
-        body.add_graph_input(go_on, TensorProto.BOOL, [])
-        kinds = [(self.graph.get_dtype(each), self.graph.get_shape(each)) for each in state]
-        inner = [make_name("state") for _ in state]
-        for name, kind in zip(inner, kinds, strict=True):
-            body.add_graph_input(name, *kind)
-        after = [write("Identity", go_on), *step(write, number, *inner)]
-        for name, kind in zip(after, [(TensorProto.BOOL, []), *kinds], strict=True):
-            body.add_graph_output(name, *kind)
-        made = self.graph.make_node(
-            "Loop",
-            [self.constant(count), self.constant(np.bool_(True)), *state],
-            output_count=len(state),
-            branches={"body": body},
-            dtypes=[kind for kind, _ in kinds],
-            shapes=[shape for _, shape in kinds],
+        op = GraphBuilder(body)
+        index = make_name("step")
+        condition = make_name("go_on")
+        body.add_graph_input(index, TensorProto.INT64, [])
+        body.add_graph_input(condition, TensorProto.BOOL, [])
+        dtypes = [self.graph.get_dtype(tensor) for tensor in state]
+        shapes = [self.graph.get_shape(tensor) for tensor in state]
+        before = [make_name("state") for _ in state]
+        for name, dtype, shape in zip(before, dtypes, shapes, strict=True):
+            body.add_graph_input(name, dtype, shape)
+        results = [op.Identity(condition), *step(op, index, *before)]
+        for name, dtype, shape in zip(results, [TensorProto.BOOL, *dtypes], [[], *shapes], strict=True):
+            body.add_graph_output(name, dtype, shape)
+        inputs = (self.fold.Squeeze(count, [0]), np.bool_(True), *state)
+        return self._write(
+            "Loop", inputs, {}, branches={"body": body}, shapes=shapes, dtypes=dtypes, output_count=len(state)
         )
-        return [str(name) for name in made.output]
 
-    def named(self, output: str, op: str, *inputs: Value, shape: Shape, gives: int, **attributes: Any) -> None:
-        """Write an operator whose output has this name."""
-        self._made(op, inputs, attributes, outputs=[output], shapes=[shape], dtypes=[gives])
-
-    def _made(self, op: str, inputs: tuple[Value, ...], attributes: dict[str, Any], **options: Any) -> str:
-        domain = attributes.pop("domain", "")  # ONNX's own unless another is said
-        names = [self.constant(each) for each in inputs]
-        return str(self.graph.make_node(op, names, attr=attributes, domain=domain, **options).output[0])
+    def _write(self, op_type: str, inputs: Sequence[Operand], attributes: dict[str, Any], **options: Any) -> list[str]:
+        domain = attributes.pop("domain", "")
+        names = [self.constant(operand) for operand in inputs]
+        node = self.graph.make_node(op_type, names, attr=attributes, domain=domain, **options)
+        return [str(name) for name in node.output]
 
 
-class Replacement(Writer):
-    """Writes what stands in the place of a node, which is removed: `last` makes what it made.
+class Folder:
+    """Operators that are computed at conversion time if all inputs are constants, and else written."""
+
+    def __init__(self, op: GraphBuilder) -> None:
+        self._op = op
+
+    def __getattr__(self, op_type: str) -> Callable[..., Operand]:
+        return partial(self, op_type)
+
+    def __call__(self, op_type: str, *inputs: Operand, **attributes: Any) -> Operand:
+        if any(isinstance(operand, str) for operand in inputs):
+            return self._op(op_type, *inputs, **attributes)
+        arrays = {str(index): _array(operand) for index, operand in enumerate(inputs) if not isinstance(operand, str)}
+        node = helper.make_node(op_type, [*arrays], ["result"], **attributes)
+        results: list[np.ndarray] = ReferenceEvaluator(node).run(None, arrays)
+        return np.asarray(results[0])
+
+
+class NodeReplacement(GraphBuilder):
+    """Replaces a node, which is removed: `finish` writes the nodes with its outputs.
 
     Attributes:
         inputs: The names of its inputs.
-        shape: That of its output, as far as it is known.
-        dtype: That of its output.
+        shapes: The shapes of its outputs, None where unknown.
+        dtypes: The element types of its outputs.
     """
 
     def __init__(self, graph: Any, node: Any) -> None:
         super().__init__(graph)
         self.inputs: list[str] = list(node.input)
-        (self.shape,), (self.dtype,) = node.output_shapes, node.output_dtypes
-        self._output, self._name = node.output[0], node.name
+        self.shapes: list[Shape] = list(node.output_shapes)
+        self.dtypes: list[int] = list(node.output_dtypes)
+        self._outputs: list[str] = list(node.output)
+        self._name = node.name
         graph.remove_node(node.name)
 
-    def last(self, op: str, *inputs: Value, **attributes: Any) -> None:
-        """Write the operator that makes the output, with the shape and the dtype that are told by then."""
-        options = {"shapes": [self.shape], "dtypes": [self.dtype], "name": self._name}
-        self._made(op, inputs, attributes, outputs=[self._output], **options)
+    @property
+    def shape(self) -> Shape:
+        """The shape of the first output, None if unknown."""
+        return self.shapes[0]
+
+    @property
+    def dtype(self) -> int:
+        """The element type of the first output."""
+        return self.dtypes[0]
+
+    def number(self, value: Any) -> np.ndarray:
+        """Return a constant of the element type of the first output."""
+        return np.array(value, numpy_dtype(self.dtype))
+
+    def finish(self, op_type: str, *inputs: Operand, output: int = 0, **attributes: Any) -> Refusal:
+        """Write the node of an output, by default the first, with its `shapes` and `dtypes`; return None."""
+        options = {"outputs": [self._outputs[output]], "shapes": [self.shapes[output]], "dtypes": [self.dtypes[output]]}
+        if len(self._outputs) == 1:
+            options["name"] = self._name
+        self._write(op_type, inputs, attributes, **options)
+        return None
+
+    def finish_all(self, op_type: str, *inputs: Operand, **attributes: Any) -> None:
+        """Write one node with all outputs."""
+        self._write(op_type, inputs, attributes, outputs=self._outputs, shapes=self.shapes, dtypes=self.dtypes)
+
+    def widened_dtype(self, op_type: str) -> int:
+        """Return the element type to compute an operator in, which is wider if onnxruntime has no kernel of `dtype`."""
+        return kernel_dtype(op_type, self.dtype) or self.dtype
+
+    def widen(self, tensor: str, op_type: str) -> str:
+        """Return a tensor of the element type `dtype` in that of `widened_dtype`."""
+        dtype = self.widened_dtype(op_type)
+        return tensor if dtype == self.dtype else self.Cast(tensor, to=dtype)
+
+    def finish_widened(self, result: str, op_type: str) -> Refusal:
+        """Write the first output from a result in the element type of `widened_dtype`; return None."""
+        if self.widened_dtype(op_type) == self.dtype:
+            return self.finish("Identity", result)
+        return self.finish("Cast", result, to=self.dtype)
 
 
-def _array(value: int | list[int] | np.ndarray | np.generic) -> np.ndarray:
-    return np.asarray(value, np.int64) if isinstance(value, int | list) else np.asarray(value)
+def _array(value: int | float | Sequence[int] | np.ndarray | np.generic) -> np.ndarray:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    return np.asarray(value, np.float32 if isinstance(value, float) else np.int64)

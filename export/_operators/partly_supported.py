@@ -1,4 +1,4 @@
-"""Handlers that pass supported cases to tf2onnx and reject those it converts wrongly."""
+"""Handlers that pass supported cases to tf2onnx and refuse those it converts wrongly."""
 
 from __future__ import annotations
 
@@ -7,43 +7,53 @@ from typing import Any
 from onnx import TensorProto
 
 from .._private_api.tf2onnx_internals import convert_with_tf2onnx
-
-WHOLE = {getattr(TensorProto, f"{kind}{bits}") for kind in ("INT", "UINT") for bits in (8, 16, 32, 64)}
-
-
-def suppressed(graph: Any, node: Any) -> None:
-    """`NonMaxSuppressionV5`; ONNX has none that lowers scores, and any sigma below 1 was taken for 0."""
-    sigma = node.inputs[5]
-    if sigma.is_const() and sigma.get_tensor_value(as_list=False).item() == 0:
-        convert_with_tf2onnx(graph, node)
+from .graph_builder import Refusal, constant_value
+from .kernel_dtypes import numpy_dtype
 
 
-def cropped(graph: Any, node: Any) -> None:
-    """`CropAndResize`; the nearest is another in ONNX."""
-    if node.get_attr_value("method", b"bilinear") == b"bilinear":
-        convert_with_tf2onnx(graph, node)
+def non_max_suppression(graph: Any, node: Any) -> Refusal:
+    """Convert `NonMaxSuppressionV5` with tf2onnx, which treats any `soft_nms_sigma` as 0."""
+    sigma = constant_value(graph, node.input[5])
+    if sigma is None or sigma != 0:
+        return "ONNX has no suppression that lowers scores (`soft_nms_sigma`)"
+    convert_with_tf2onnx(graph, node)
+    return None
 
 
-def determinant(graph: Any, node: Any) -> None:
-    """Map `MatrixDeterminant` of float32; onnxruntime has no kernel of `Det` for other dtypes."""
-    if graph.get_dtype(node.input[0]) == TensorProto.FLOAT:
-        convert_with_tf2onnx(graph, node)
+def crop_and_resize(graph: Any, node: Any) -> Refusal:
+    """Convert `CropAndResize` with tf2onnx; ONNX's nearest neighbour is another one."""
+    if node.get_attr_value("method", b"bilinear") != b"bilinear":
+        return "ONNX rounds to another nearest neighbour"
+    convert_with_tf2onnx(graph, node)
+    return None
 
 
-def leave_unmapped(graph: Any, node: Any) -> None:
-    """Leave a node that tf2onnx would map to wrong results; the export refuses a node without a mapping by name."""
+def matrix_determinant(graph: Any, node: Any) -> Refusal:
+    """Convert `MatrixDeterminant` with tf2onnx."""
+    if graph.get_dtype(node.input[0]) != TensorProto.FLOAT:
+        return "onnxruntime has `Det` of float32 only"
+    convert_with_tf2onnx(graph, node)
+    return None
 
 
-def normalized(graph: Any, node: Any) -> None:
-    """`FusedBatchNorm`; in training it gives the moments too, and they have no form."""
-    if not any(graph.find_output_consumers(each) for each in node.output[1:]):
-        convert_with_tf2onnx(graph, node)
+def ctc_greedy_decoder(graph: Any, node: Any) -> str:
+    """Refuse `CTCGreedyDecoder`, which tf2onnx would convert with the last class as the blank."""
+    return "the class of the blank cannot be passed on"
 
 
-def as_text(graph: Any, node: Any) -> None:
-    """`AsString` of whole numbers; others are written otherwise, `1.000000` and `true`."""
-    formats = ("precision", "scientific", "shortest", "width", "fill")
-    if graph.get_dtype(node.input[0]) in WHOLE and all(
-        node.get_attr_value(each) in (None, b"", 0, -1) for each in formats
-    ):
-        convert_with_tf2onnx(graph, node)
+def fused_batch_norm(graph: Any, node: Any) -> Refusal:
+    """Convert `FusedBatchNorm` in all versions with tf2onnx, for inference."""
+    if any(graph.find_output_consumers(name) for name in node.output[1:]):
+        return "its moments, which training uses, cannot be exported"
+    convert_with_tf2onnx(graph, node)
+    return None
+
+
+def as_string(graph: Any, node: Any) -> Refusal:
+    """Convert `AsString` with tf2onnx; TensorFlow writes floats and booleans as `1.000000` and `true`."""
+    options = ("precision", "scientific", "shortest", "width", "fill")
+    is_integer = numpy_dtype(graph.get_dtype(node.input[0])).kind in "iu"
+    if not is_integer or any(node.get_attr_value(name) not in (None, b"", 0, -1) for name in options):
+        return "only integers without format options are written as TensorFlow writes them"
+    convert_with_tf2onnx(graph, node)
+    return None

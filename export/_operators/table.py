@@ -1,271 +1,272 @@
-"""Table of op handlers: TensorFlow operator, handler, and why tf2onnx's own is not used.
+"""Table of op handlers: TensorFlow operators, their handler, and the reason why tf2onnx's own is not used.
 
-To add an operator, write a function that gets tf2onnx's graph and the node, and edits the graph in place with the
-helpers in `graph_builder.py`; then add a row. A node that its function leaves unchanged is refused as an operator
-without mapping. `traced_functions.Converted` in the tests compares the result with TensorFlow.
+To add an operator, write a function with the operator's name in snake case in a file of this folder, and a row here.
+The function gets tf2onnx's graph and the node, and replaces the node with the helpers of `graph_builder.py`. If it
+cannot convert the node, it returns the reason, which becomes part of the error that the user sees; else it returns
+None. `converted_functions.Converted` in the tests compares the result with TensorFlow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .._operators import partly_supported
+from . import partly_supported
 from .control_flow import if_branches, tensor_array_loops, tensor_arrays
-from .images import (
-    convolution_pooling,
-    depth_to_space,
-    hsv,
-    resize_images,
-    scale_and_translate,
-    transposed_convolutions,
-)
-from .images.depth_to_space import in_blocks
-from .indexing import dynamic_update_slice, matrix_band_part, matrix_diag, scatter_segments, searchsorted, selection
-from .indexing.data_movement import (
-    cut_out,
-    inverted,
-    padded,
-    partitioned,
-    reshape,
-    reversed_sequences,
-    rolled,
-    split,
-    stitched,
-    transposed,
-)
-from .numbers import (
-    atan2,
-    bessel,
-    cumulative_product,
-    einsum,
-    elementwise,
-    fake_quantization,
-    integer_division,
-    log1p_expm1,
-    losses,
-    wider_dtypes,
-)
-from .signals import fft, split_complex
-from .text import (
-    hash_buckets,
-    ragged_tensors,
-    regex_replace,
-    string_ops,
-    unicode_and_bytes,
-    unicode_normalization,
-    wordpiece,
-)
+from .graph_builder import Refusal
+from .images import convolution_pooling, depth_to_space, hsv, resize_images, scale_and_translate
+from .images.transposed_convolutions import conv_backprop_input
+from .indexing import data_movement, matrix_diag, scatter_segments, selection
+from .numbers import elementwise, integer_division, special_functions, training, wider_dtypes
+from .numbers.cumulative_product import cumprod
+from .numbers.einsum import einsum
+from .signals import fft
+from .signals.split_complex import TRANSFORMS
+from .text import hash_buckets, ragged_tensors, string_ops, unicode_and_bytes, unicode_normalization, wordpiece
+from .text.regex_replace import static_regex_replace
+
+Convert = Callable[[Any, Any], Refusal]
 
 
-class Operator(NamedTuple):
-    """A row of the table."""
+class Handler(NamedTuple):
+    """A row of the table, for one operator.
+
+    Attributes:
+        name: The operator.
+        convert: The function that converts a node, or returns the reason why it cannot.
+        why: The reason why tf2onnx's own handler is not used; begins with "no mapping" if there is none.
+    """
 
     name: str
-    write: Callable[[Any, Any], None]
+    convert: Convert
     why: str
 
 
-_COMPLEX = "ONNX has no complex tensors; `keras.ops.fft` and its kin"
-_STITCHED = "as many rows as there are indices, of whatever size; of one axis alone"
-_DIAGONALS = "fails on axes of 0, and with operators outside of ONNX"
-_STEPS = "8 bits alone, rounded to even"
-_ROUNDED = "rounds otherwise than TensorFlow at some sizes; wants floats, and rank 4"
-_GAPS = "negative padding at unknown sizes where windows leave gaps; integers as float32"
-_BELOW_STRIDE = "negative padding where a kernel is shorter than its stride; refuses some sizes"
-_IN_PLACE = "what a loop writes into a `TensorArray` stands in the order of the steps, whatever the index"
-_ARRAYS = "only for what a loop writes or reads; `keras.ops.scan` goes on with a `TensorArray`"
-_SEGMENTS = "numbers of -1 are those of the last segment, and empty segments infinite"
-_REPEATED = "of what is put into one row, one is kept and no sum made"
+@dataclass
+class RefusedNodeError(Exception):
+    """A node, by its operator and name, that its handler cannot convert, with the reason that the handler returned."""
 
-NUMBERS = (
-    Operator("SelectV2", elementwise.select, "`mask * x + (1 - mask) * y` is NaN where what is not chosen is infinite"),
-    Operator("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
-    Operator("Bitcast", elementwise.sign_bit, "no mapping; `keras.ops.argmax` reads a sign bit, to order -0.0 and 0.0"),
-    Operator("Log1p", log1p_expm1.log1p, "no mapping"),
-    Operator("Expm1", log1p_expm1.expm1, "no mapping"),
-    Operator("Bucketize", searchsorted.bucketize, "no mapping; `keras.layers.Discretization`"),
-    Operator("LowerBound", searchsorted.bound, "no mapping; `keras.ops.searchsorted`"),
-    Operator("UpperBound", searchsorted.bound, "no mapping; `keras.ops.searchsorted`"),
-    Operator("SparseSoftmaxCrossEntropyWithLogits", losses.of_class, "NaN where the logit of another class is -inf"),
-    Operator("CTCGreedyDecoder", partly_supported.leave_unmapped, "the last class is always taken for the blank"),
-    Operator("FakeQuantWithMinMaxArgs", fake_quantization.rounded, _STEPS),
-    Operator("FakeQuantWithMinMaxVars", fake_quantization.rounded, _STEPS),
-    Operator("FakeQuantWithMinMaxVarsPerChannel", fake_quantization.rounded, "no mapping"),
-    Operator("AddN", elementwise.total, "floats alone"),
-    *(Operator(name, elementwise.as_it_is, "no mapping") for name in ("Snapshot", "PreventGradient", "DeepCopy")),
-    Operator("PlaceholderWithDefault", elementwise.as_it_is, "an input of the graph alone"),
-    Operator("BiasAdd", elementwise.biased, "channels first, what is no constant is added along the last axis"),
-    Operator("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
-    Operator("ClipByValue", elementwise.clipped, "limits of one number alone"),
-    Operator("Softplus", elementwise.softplus, "infinite in float16 from 12 on, and in float64"),
-    Operator("Einsum", einsum.summed, "`A` and `a` are one axis; a product of matrices becomes fifteen operators"),
-    Operator("Log", elementwise.known_to_onnx, "fails for float16, and float64 becomes float32"),
-    Operator("Inv", elementwise.known_to_onnx, "no mapping"),
-    *(Operator(name, elementwise.by_zero, "no mapping") for name in ("MulNoNan", "Xdivy", "Xlogy")),
-    Operator("FloorDiv", integer_division.quotient, "`Div` rounds integers towards zero"),
-    Operator("FloorMod", integer_division.remainder, "made of `Div`, which rounds integers towards zero"),
-    Operator("TruncateMod", integer_division.truncated, "no mapping"),
-    Operator("LeftShift", integer_division.shift, "integers of 64 bits and counts beyond the bits"),
-    Operator("RightShift", integer_division.shift, "8, 16 and 64 bits shift in zeros where the sign belongs"),
-    Operator("OneHot", selection.one_hot, "-1 is the last class; few dtypes"),
-    *(Operator(name, selection.first, "onnxruntime has few dtypes") for name in ("ArgMax", "ArgMin")),
-    Operator("TopKV2", selection.top_k, "integers become float32, which has not all of them"),
-    Operator("InTopKV2", selection.in_top_k, "no mapping; `keras.ops.in_top_k`"),
-    Operator("GatherV2", selection.gather, "negative `batch_dims` are taken as they are; rows of strings"),
-    Operator("Cross", selection.cross, "no mapping; `keras.ops.cross`"),
-    Operator("BroadcastArgs", selection.broadcast, "no mapping; `keras.ops.linspace` between tensors"),
-    Operator("SparseToDense", scatter_segments.dense, "places and sizes of int32"),
-    Operator("ScatterNd", scatter_segments.scatter, _REPEATED),
-    *(
-        Operator(f"TensorScatter{each}", scatter_segments.scatter_into, "few dtypes")
-        for each in ("Add", "Sub", "Max", "Min")
+    op_type: str
+    node: str
+    reason: str
+
+
+def _rows(names: str, convert: Convert, why: str) -> list[Handler]:
+    """Return the rows of several operators, whose names are separated by spaces."""
+    return [Handler(name, convert, why) for name in names.split()]
+
+
+_OPERATOR = "an operator outside of ONNX"
+
+NUMBERS = [
+    *_rows("SelectV2", elementwise.select, "`mask * x + (1 - mask) * y` is NaN where the unselected is infinite"),
+    *_rows("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
+    *_rows("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
+    *_rows("Bitcast", elementwise.bitcast, "no mapping; `keras.ops.argmax` reads a sign bit, to order -0.0 and 0.0"),
+    *_rows("Log1p", special_functions.log1p, "no mapping"),
+    *_rows("Expm1", special_functions.expm1, "no mapping"),
+    *_rows(
+        "SparseSoftmaxCrossEntropyWithLogits",
+        training.sparse_softmax_cross_entropy_with_logits,
+        "NaN where the logit of another class is -inf",
     ),
-    *(
-        Operator(f"Segment{each}", scatter_segments.segments, _SEGMENTS)
-        for each in ("Sum", "Prod", "Max", "Min", "Mean")
+    *_rows("CTCGreedyDecoder", partly_supported.ctc_greedy_decoder, "the blank is always the last class"),
+    *_rows(
+        "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars",
+        training.fake_quant_with_min_max,
+        "8 bits only, rounded to even",
     ),
-    *(
-        Operator(f"UnsortedSegment{each}", scatter_segments.segments, _SEGMENTS)
-        for each in ("Sum", "Prod", "Max", "Min")
+    *_rows("FakeQuantWithMinMaxVarsPerChannel", training.fake_quant_with_min_max, "no mapping"),
+    *_rows("AddN", elementwise.add_n, "floats only"),
+    *_rows("Snapshot PreventGradient DeepCopy", elementwise.identity, "no mapping"),
+    *_rows("PlaceholderWithDefault", elementwise.identity, "only an input of the graph"),
+    *_rows(
+        "BiasAdd", elementwise.bias_add, "with channels first, a bias that is not constant is added to the last axis"
     ),
-    *(
-        Operator(f"SparseSegment{each}{counted}", scatter_segments.segments, _SEGMENTS)
-        for each in ("Sum", "Mean", "SqrtN")
-        for counted in ("", "WithNumSegments")
+    *_rows("ClipByValue", elementwise.clip_by_value, "only scalar limits"),
+    *_rows("Softplus", elementwise.softplus, "infinite in float16 from 12 on, and in float64"),
+    *_rows("Einsum", einsum, "`A` and `a` are one axis; a product of matrices becomes fifteen operators"),
+    *_rows("Log", elementwise.log, "fails for float16, and float64 becomes float32"),
+    *_rows("Inv", elementwise.inv, "no mapping"),
+    *_rows("MulNoNan Xdivy Xlogy", elementwise.mul_no_nan_xdivy_xlogy, "no mapping"),
+    *_rows("BatchMatMul BatchMatMulV2 BatchMatMulV3", elementwise.batch_mat_mul, "fails for the adjoint of integers"),
+    *_rows("FloorDiv", integer_division.floor_div, "`Div` rounds integers towards zero"),
+    *_rows("FloorMod", integer_division.floor_mod, "based on `Div`, which rounds integers towards zero"),
+    *_rows("TruncateDiv", integer_division.div_and_truncate_div, "floats are not truncated"),
+    *_rows("Div", integer_division.div_and_truncate_div, "the least integer by -1 ends the process"),
+    *_rows("TruncateMod", integer_division.truncate_mod, "no mapping"),
+    *_rows("LeftShift", integer_division.left_shift_and_right_shift, "64-bit integers, and counts beyond the bits"),
+    *_rows("RightShift", integer_division.left_shift_and_right_shift, "8, 16 and 64 bits shift in zeros, not the sign"),
+    *_rows("Cumprod", cumprod, "the last axis is refused"),
+    *_rows("BesselI0", special_functions.bessel_i0, "no mapping; `keras.ops.i0`"),
+    *_rows("Atan2", special_functions.atan2, "zeros and infinities"),
+    *_rows("IsFinite", wider_dtypes.is_finite, "two operators, of which one does not take float16"),
+    *_rows(" ".join(wider_dtypes.SAME_OPERATORS), wider_dtypes.same_operator, "few dtypes, or integers become float32"),
+    *_rows("Sum Prod Mean", wider_dtypes.sum_prod_mean, "few dtypes; the mean of nothing is 0"),
+    *_rows("MatrixDeterminant", partly_supported.matrix_determinant, "onnxruntime has no `Det` of float64"),
+]
+INDEXING = [
+    *_rows("Bucketize", selection.bucketize, "no mapping; `keras.layers.Discretization`"),
+    *_rows("LowerBound UpperBound", selection.searchsorted, "no mapping; `keras.ops.searchsorted`"),
+    *_rows("OneHot", selection.one_hot, "-1 is the last class; few dtypes"),
+    *_rows("ArgMax ArgMin", selection.arg_max_and_arg_min, "onnxruntime has few dtypes"),
+    *_rows("TopKV2", selection.top_k, "integers become float32, which does not hold all of them"),
+    *_rows("InTopKV2", selection.in_top_k, "no mapping; `keras.ops.in_top_k`"),
+    *_rows("GatherV2", selection.gather, "negative `batch_dims` are not supported; rows of strings"),
+    *_rows("Cross", selection.cross, "no mapping; `keras.ops.cross`"),
+    *_rows("BroadcastArgs", selection.broadcast_args, "no mapping; `keras.ops.linspace` between tensors"),
+    *_rows("SparseToDense", scatter_segments.sparse_to_dense, "indices and sizes of int32"),
+    *_rows("ScatterNd", scatter_segments.scatter_nd, "of several rows for one index, one is kept instead of the sum"),
+    *_rows(
+        "TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin",
+        scatter_segments.tensor_scatter,
+        "few dtypes",
     ),
-    Operator("Bincount", scatter_segments.counts, "no weights"),
-    Operator("DenseBincount", scatter_segments.counts, "no weights"),
-    Operator("Cumprod", cumulative_product.product, "the last axis is refused"),
-    Operator("BesselI0", bessel.bessel, "no mapping; `keras.ops.i0`"),
-    Operator("TruncateDiv", integer_division.cut_quotient, "floats are not cut"),
-    Operator("Div", integer_division.cut_quotient, "the least integer by -1 ends the process"),
-    Operator("IsFinite", wider_dtypes.is_finite, "of two operators, of which one takes no float16"),
-    *(Operator(each, wider_dtypes.widened, "few dtypes, or integers become float32") for each in wider_dtypes.FORMS),
-    *(Operator(each, wider_dtypes.reduced, "few dtypes; the mean of nothing is 0") for each in wider_dtypes.REDUCED),
-)
-PLACES = (
-    Operator("XlaDynamicUpdateSlice", dynamic_update_slice.update, "no mapping; `keras.ops.slice_update`"),
-    Operator("InvertPermutation", inverted, "int64 where it is int32"),
-    Operator("Reshape", reshape, "a size of 0 copies that of the input"),
-    Operator("Roll", rolled, "fails on an axis of 0"),
-    Operator("ReverseSequence", reversed_sequences, "onnxruntime takes the first two axes alone"),
-    Operator("StridedSlice", cut_out, "an end of 0 behind a negative begin is taken for none"),
-    Operator("DynamicPartition", partitioned, "numbers on one axis alone"),
-    Operator("DynamicStitch", stitched, _STITCHED),
-    Operator("ParallelDynamicStitch", stitched, _STITCHED),
-    *(Operator(f"MatrixDiagPart{version}", matrix_diag.taken, _DIAGONALS) for version in ("", "V2", "V3")),
-    *(Operator(f"MatrixDiag{version}", matrix_diag.made, _DIAGONALS) for version in ("", "V2", "V3")),
-    *(Operator(f"MatrixSetDiag{version}", matrix_diag.replaced, _DIAGONALS) for version in ("", "V2", "V3")),
-    Operator("SplitV", split, "a size of -1 stays where the axis is not known"),
-    Operator("Transpose", transposed, "axes counted from the end"),
-    Operator("PadV2", padded, "fails for float16, booleans and small integers"),
-    *(Operator(name, in_blocks, "floats alone") for name in ("SpaceToBatchND", "BatchToSpaceND")),
-    *(
-        Operator(name, depth_to_space.rearrange, "onnxruntime has floats alone")
-        for name in ("DepthToSpace", "SpaceToDepth")
+    *_rows(
+        "SegmentSum SegmentProd SegmentMax SegmentMin SegmentMean UnsortedSegmentSum UnsortedSegmentProd "
+        "UnsortedSegmentMax UnsortedSegmentMin SparseSegmentSum SparseSegmentSumWithNumSegments SparseSegmentMean "
+        "SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNWithNumSegments",
+        scatter_segments.segment_reduction,
+        "ids of -1 are those of the last segment, and empty segments infinite",
     ),
-    Operator("NonMaxSuppressionV5", partly_supported.suppressed, "`soft_nms_sigma` was dropped"),
-    Operator("CropAndResize", partly_supported.cropped, "rounds otherwise than TensorFlow"),
-    Operator("AsString", partly_supported.as_text, "floats and booleans look otherwise"),
-)
-IMAGES = (
-    Operator("ResizeNearestNeighbor", resize_images.resize, _ROUNDED),
-    Operator("ResizeBilinear", resize_images.resize, _ROUNDED),
-    Operator("ResizeBicubic", resize_images.resize, "TensorFlow's weights are in steps of 1/1024"),
-    Operator("ResizeArea", resize_images.resize, "ONNX has no such mode; the nearest was taken"),
-    Operator(
+    *_rows("Bincount DenseBincount", scatter_segments.bincount, "no weights"),
+    *_rows("XlaDynamicUpdateSlice", data_movement.xla_dynamic_update_slice, "no mapping; `keras.ops.slice_update`"),
+    *_rows("InvertPermutation", data_movement.invert_permutation, "int64 instead of int32"),
+    *_rows("Reshape", data_movement.reshape, "a size of 0 copies that of the input"),
+    *_rows("Roll", data_movement.roll, "fails on an axis of 0"),
+    *_rows("ReverseSequence", data_movement.reverse_sequence, "onnxruntime supports the first two axes only"),
+    *_rows("StridedSlice", data_movement.strided_slice, "an end of 0 after a negative begin is ignored"),
+    *_rows("DynamicPartition", data_movement.dynamic_partition, "numbers on one axis only"),
+    *_rows(
+        "DynamicStitch ParallelDynamicStitch",
+        data_movement.dynamic_stitch,
+        "as many rows as there are indices, whatever they are; one axis only",
+    ),
+    *_rows("SplitV", data_movement.split_v, "a size of -1 is kept if the axis is unknown"),
+    *_rows("Transpose", data_movement.transpose, "axes counted from the end"),
+    *_rows("PadV2", data_movement.pad, "fails for float16, booleans and small integers"),
+    *_rows(
+        "MatrixDiag MatrixDiagV2 MatrixDiagV3",
+        matrix_diag.matrix_diag,
+        "fails on axes of 0, and with operators outside of ONNX",
+    ),
+    *_rows("MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3", matrix_diag.matrix_diag_part, "as `MatrixDiag`"),
+    *_rows("MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3", matrix_diag.matrix_set_diag, "as `MatrixDiag`"),
+    *_rows("MatrixBandPart", matrix_diag.matrix_band_part, "multiplies by a mask, where infinity becomes NaN"),
+    *_rows("NonMaxSuppressionV5", partly_supported.non_max_suppression, "`soft_nms_sigma` was dropped"),
+]
+_GAPS = "negative padding at unknown sizes if windows leave gaps; integers as float32"
+IMAGES = [
+    *_rows(
+        "ResizeNearestNeighbor ResizeBilinear",
+        resize_images.resize,
+        "rounds otherwise than TensorFlow at some sizes; needs floats, and rank 4",
+    ),
+    *_rows("ResizeBicubic", resize_images.resize, "TensorFlow's weights are in steps of 1/1024"),
+    *_rows("ResizeArea", resize_images.resize, "ONNX has no such mode; the nearest was taken"),
+    *_rows(
         "ScaleAndTranslate",
         scale_and_translate.scale_and_translate,
         "no mapping; resizing with `antialias`, and Lanczos",
     ),
-    Operator("RGBToHSV", hsv.to_hsv, "no mapping"),
-    Operator("HSVToRGB", hsv.to_rgb, "no mapping"),
-    Operator("AdjustSaturation", hsv.saturate, "the middle colour of three keeps its distance"),
-    Operator("ExtractImagePatches", convolution_pooling.extract, "wants sizes that are known; multiplies with zero"),
-    Operator("ExtractVolumePatches", convolution_pooling.extract, "no mapping"),
-    Operator("Conv2D", convolution_pooling.convolve, "onnxruntime has floats alone"),
-    Operator(
-        "Conv3D", convolution_pooling.convolve, "one group whatever the kernel says; onnxruntime has floats alone"
+    *_rows("CropAndResize", partly_supported.crop_and_resize, "rounds otherwise than TensorFlow"),
+    *_rows("RGBToHSV", hsv.rgb_to_hsv, "no mapping"),
+    *_rows("HSVToRGB", hsv.hsv_to_rgb, "no mapping"),
+    *_rows("AdjustSaturation", hsv.adjust_saturation, "the middle colour of three keeps its distance"),
+    *_rows(
+        "ExtractImagePatches", convolution_pooling.extract_patches, "needs sizes that are known; multiplies by zero"
     ),
-    Operator("DepthwiseConv2dNative", convolution_pooling.convolve_depthwise, _GAPS),
-    *(
-        Operator(name, convolution_pooling.pool, _GAPS)
-        for name in ("MaxPool", "MaxPoolV2", "MaxPool3D", "AvgPool", "AvgPool3D")
+    *_rows("ExtractVolumePatches", convolution_pooling.extract_patches, "no mapping"),
+    *_rows("Conv2D", convolution_pooling.conv2d_and_conv3d, "onnxruntime has floats only"),
+    *_rows("Conv3D", convolution_pooling.conv2d_and_conv3d, "always one group; onnxruntime has floats only"),
+    *_rows("DepthwiseConv2dNative", convolution_pooling.depthwise_conv2d_native, _GAPS),
+    *_rows("MaxPool MaxPoolV2 MaxPool3D AvgPool AvgPool3D", convolution_pooling.max_pool_and_avg_pool, _GAPS),
+    *_rows("MaxPoolWithArgmax", convolution_pooling.max_pool_with_argmax, _GAPS),
+    *_rows(
+        "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3",
+        partly_supported.fused_batch_norm,
+        "no moments, which training needs",
     ),
-    Operator("MaxPoolWithArgmax", convolution_pooling.pool_with_places, _GAPS),
-    *(
-        Operator(f"FusedBatchNorm{version}", partly_supported.normalized, "in training the moments have no form")
-        for version in ("", "V2", "V3")
+    *_rows(
+        "Conv2DBackpropInput Conv3DBackpropInputV2",
+        conv_backprop_input,
+        "negative padding if a kernel is shorter than its stride; refuses some sizes",
     ),
-    Operator("Conv2DBackpropInput", transposed_convolutions.convolve_back, _BELOW_STRIDE),
-    Operator("Conv3DBackpropInputV2", transposed_convolutions.convolve_back, _BELOW_STRIDE),
-)
-MATRICES = (
-    *(
-        Operator(f"BatchMatMul{version}", elementwise.multiplied, "fails for the adjoint of integers")
-        for version in ("", "V2", "V3")
+    *_rows(
+        "DepthToSpace SpaceToDepth", depth_to_space.depth_to_space_and_space_to_depth, "onnxruntime has floats only"
     ),
-    Operator("MatrixBandPart", matrix_band_part.band_part, "multiplies with a mask, where infinity becomes NaN"),
-    Operator("MatrixDeterminant", partly_supported.determinant, "onnxruntime has no `Det` of float64"),
-)
-SIGNALS = (
-    Operator("Complex", fft.joined, _COMPLEX),
-    Operator("Real", fft.part, _COMPLEX),
-    Operator("Imag", fft.part, _COMPLEX),
-    Operator("ComplexAbs", fft.magnitude, _COMPLEX),
-    *(Operator(name, fft.transform, _COMPLEX) for name in sorted(split_complex.TRANSFORMS)),
-    Operator("Atan2", atan2.atan2, "zeros and infinities"),
-)
-_TEXTS = "an operator outside of ONNX"
-TEXTS = (
-    Operator("StringLower", string_ops.lower, _TEXTS),
-    Operator("StringUpper", string_ops.upper, _TEXTS),
-    Operator("StringStrip", string_ops.strip, "no mapping"),
-    Operator("StringJoin", string_ops.join, _TEXTS),
-    Operator("StaticRegexReplace", regex_replace.replace, _TEXTS),
-    Operator("StringSplitV2", string_ops.split, _TEXTS),
-    Operator("UnicodeDecode", string_ops.split_characters, "no mapping; `tf.strings.unicode_split`"),
-    Operator("UnicodeEncode", string_ops.texts_of_characters, "no mapping; `tf.strings.unicode_split`"),
-    Operator("StringSplit", unicode_and_bytes.split_bytes, _TEXTS),
-    Operator("DecodeRaw", unicode_and_bytes.raw, "no mapping; `keras_hub.tokenizers.ByteTokenizer`"),
-    Operator("StringNGrams", ragged_tensors.ngrams, "no mapping"),
-    Operator("RaggedTensorToTensor", ragged_tensors.to_tensor, _TEXTS),
-    Operator("RaggedBincount", ragged_tensors.counts, "no mapping"),
-    Operator("StringToHashBucketFast", hash_buckets.fast, f"{_TEXTS}; `keras.layers.Hashing`"),
-    Operator("StringToHashBucketStrong", hash_buckets.strong, "no mapping; `keras.layers.Hashing` with a salt"),
-    Operator("SparseCross", hash_buckets.cross, "no mapping; `keras.layers.HashedCrossing`"),
-    *(Operator(name, string_ops.same, "no strings") for name in ("Equal", "NotEqual")),
-)
-TOKENS = (  # of TensorFlow Text, which need not be there
-    Operator("NormalizeUTF8", unicode_normalization.normalize, "no mapping; `tensorflow_text.normalize_utf8`"),
-    Operator("CaseFoldUTF8", unicode_normalization.fold, "no mapping; `tensorflow_text.case_fold_utf8`"),
-    Operator("RegexSplitWithOffsets", wordpiece.split, _TEXTS),
-    Operator(
-        "FastWordpieceTokenizeWithOffsets", wordpiece.pieces, "no mapping; `keras_hub.tokenizers.WordPieceTokenizer`"
+    *_rows("SpaceToBatchND BatchToSpaceND", depth_to_space.space_to_batch_nd_and_batch_to_space_nd, "floats only"),
+]
+_COMPLEX = "ONNX has no complex tensors; `keras.ops.fft` and others"
+SIGNALS = [
+    *_rows("Complex", fft.complex_, _COMPLEX),
+    *_rows("Real Imag", fft.real_and_imag, _COMPLEX),
+    *_rows("ComplexAbs", fft.complex_abs, _COMPLEX),
+    *_rows(" ".join(sorted(TRANSFORMS)), fft.fft, _COMPLEX),
+]
+TEXTS = [
+    *_rows("AsString", partly_supported.as_string, "floats and booleans are written otherwise"),
+    *_rows("StringLower", string_ops.string_lower, _OPERATOR),
+    *_rows("StringUpper", string_ops.string_upper, _OPERATOR),
+    *_rows("StringStrip", string_ops.string_strip, "no mapping"),
+    *_rows("StringJoin", string_ops.string_join, _OPERATOR),
+    *_rows("StaticRegexReplace", static_regex_replace, _OPERATOR),
+    *_rows("StringSplitV2", string_ops.string_split_v2, _OPERATOR),
+    *_rows("UnicodeDecode", unicode_and_bytes.unicode_decode, "no mapping; `tf.strings.unicode_split`"),
+    *_rows("UnicodeEncode", unicode_and_bytes.unicode_encode, "no mapping; `tf.strings.unicode_split`"),
+    *_rows("StringSplit", unicode_and_bytes.string_split, _OPERATOR),
+    *_rows("DecodeRaw", unicode_and_bytes.decode_raw, "no mapping; `keras_hub.tokenizers.ByteTokenizer`"),
+    *_rows("StringNGrams", ragged_tensors.string_n_grams, "no mapping"),
+    *_rows("RaggedTensorToTensor", ragged_tensors.ragged_tensor_to_tensor, _OPERATOR),
+    *_rows("RaggedBincount", ragged_tensors.ragged_bincount, "no mapping"),
+    *_rows("StringToHashBucketFast", hash_buckets.string_to_hash_bucket_fast, f"{_OPERATOR}; `keras.layers.Hashing`"),
+    *_rows("StringToHashBucketStrong", hash_buckets.string_to_hash_bucket_strong, "no mapping; as above with a salt"),
+    *_rows("SparseCross", hash_buckets.sparse_cross, "no mapping; `keras.layers.HashedCrossing`"),
+    *_rows("Equal NotEqual", string_ops.equal_and_not_equal, "no strings"),
+]
+TOKENS = [  # of TensorFlow Text, which need not be installed
+    *_rows("NormalizeUTF8", unicode_normalization.normalize_utf8, "no mapping; `tensorflow_text.normalize_utf8`"),
+    *_rows("CaseFoldUTF8", unicode_normalization.case_fold_utf8, "no mapping; `tensorflow_text.case_fold_utf8`"),
+    *_rows("RegexSplitWithOffsets", wordpiece.regex_split_with_offsets, _OPERATOR),
+    *_rows(
+        "FastWordpieceTokenizeWithOffsets",
+        wordpiece.fast_wordpiece_tokenize_with_offsets,
+        "no mapping; `keras_hub.tokenizers.WordPieceTokenizer`",
     ),
-)
-LOOPS = (
-    Operator("If", if_branches.condition, "fails where a branch gives a tensor twice"),
-    Operator("StatelessIf", if_branches.condition, "fails where a branch gives a tensor twice"),
-    Operator("While", tensor_array_loops.loop, _IN_PLACE),
-    Operator("StatelessWhile", tensor_array_loops.loop, _IN_PLACE),
-    Operator("TensorListFromTensor", tensor_arrays.from_tensor, _ARRAYS),
-    Operator("TensorListSetItem", tensor_arrays.written, _ARRAYS),
-    Operator("TensorListLength", tensor_arrays.length, _ARRAYS),
-    Operator("TensorListGather", tensor_arrays.gathered, "no mapping"),
-    Operator("TensorListConcatV2", tensor_arrays.concatenated, "no mapping"),
-    Operator(
-        "TensorListStack", tensor_array_loops.stacked, "taken from the loop alone, not from what puts it in order"
+]
+_ARRAYS = "only for what a loop writes or reads; `keras.ops.scan` continues with a `TensorArray`"
+LOOPS = [
+    *_rows("If StatelessIf", if_branches.if_, "fails if a branch returns a tensor twice"),
+    *_rows(
+        "While StatelessWhile",
+        tensor_array_loops.while_,
+        "the items of a `TensorArray` are in the order of the iterations, whatever the index",
     ),
-)
-OPERATORS = (*NUMBERS, *PLACES, *IMAGES, *MATRICES, *SIGNALS, *TEXTS, *TOKENS, *LOOPS)
+    *_rows("TensorListFromTensor", tensor_arrays.tensor_list_from_tensor, _ARRAYS),
+    *_rows("TensorListSetItem", tensor_arrays.tensor_list_set_item, _ARRAYS),
+    *_rows("TensorListLength", tensor_arrays.tensor_list_length, _ARRAYS),
+    *_rows("TensorListGather", tensor_arrays.tensor_list_gather, "no mapping"),
+    *_rows("TensorListConcatV2", tensor_arrays.tensor_list_concat, "no mapping"),
+    *_rows(
+        "TensorListStack", tensor_array_loops.tensor_list_stack, "reads the loop itself, not the items in their order"
+    ),
+]
+HANDLERS = (*NUMBERS, *INDEXING, *IMAGES, *SIGNALS, *TEXTS, *TOKENS, *LOOPS)
 
 
 def handlers() -> dict[str, tuple[Any, list[Any]]]:
-    """Return the table in tf2onnx's form, by the names of the operators."""
+    """Return the table in tf2onnx's form, by the names of the operators.
 
-    def handler(operator: Operator) -> Any:
-        return lambda graph, node, name, arguments: operator.write(graph, node)
+    A handler of tf2onnx raises `RefusedNodeError` if the function of the table returns a reason.
+    """
+    return {row.name: (_raising(row), []) for row in HANDLERS}
 
-    return {operator.name: (handler(operator), []) for operator in OPERATORS}
+
+def _raising(row: Handler) -> Callable[..., None]:
+    def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
+        reason = row.convert(graph, node)
+        if reason is not None:
+            raise RefusedNodeError(row.name, name, reason)
+
+    return convert

@@ -57,10 +57,13 @@ def unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
             yield node.name, node.op_type
 
 
-def no_mapping(op: str, node: str, layers: Sequence[str]) -> str:
+def no_mapping(op: str, node: str, layers: Sequence[str], reason: str = "") -> str:
+    """Return the message for an op that cannot be converted, with the reason if its handler returned one."""
     where = place(node, layers)
     what = OTHERWISE.get(op, "other ops")
-    return f"Op `{op}` of {where} has no mapping to ONNX. Write that layer with {what}, or move it out of the model."
+    why = f": {reason}" if reason else ""
+    advice = f"Write that layer with {what}, or move it out of the model."
+    return f"Op `{op}` of {where} has no mapping to ONNX{why}. {advice}"
 
 
 def not_converted(failed: Sequence[str], graph: tf.compat.v1.GraphDef, layers: Sequence[str], error: Exception) -> str:

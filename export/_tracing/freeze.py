@@ -17,7 +17,7 @@ from .._errors import ExportError
 from .._onnx.graph_edits import refill
 from .._onnx.traced_model import DOMAIN, Weights
 from .._onnx.traversal import all_nodes
-from .._operators.graph_builder import Writer
+from .._operators.graph_builder import GraphBuilder
 from .._private_api import tensorflow_internals, tf2onnx_internals
 from .._private_api.tf2onnx_internals import make_name
 from .attention_calls import Call
@@ -106,7 +106,7 @@ def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[s
 
 def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
     """Replace a node of tf2onnx by a call with all outputs; TensorFlow's optimizers drop outputs that nobody reads."""
-    inputs = _call_inputs(call, node, Writer(context))
+    inputs = _call_inputs(call, node, GraphBuilder(context))
     numbers = (_number(argument.name) for argument in function.signature.output_arg)
     remaining = dict(zip(numbers, zip(node.output, node.output_shapes, node.output_dtypes, strict=True), strict=True))
     outputs = [
@@ -118,7 +118,7 @@ def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
     context.make_node(call.op, inputs, outputs=names, shapes=shapes, dtypes=dtypes, domain=DOMAIN, name=node.name)
 
 
-def _call_inputs(call: Call, node: Any, write: Writer) -> list[str]:
+def _call_inputs(call: Call, node: Any, write: GraphBuilder) -> list[str]:
     """Return the inputs of a call: constants that were folded into the function, and the arguments of its node."""
     arguments = [*node.input]
     inputs = [

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from .._errors import UnsupportedModelError
 from .._format.dtypes import UNWRITABLE, decoded
-from .._operators.graph_builder import Writer, constant_of
+from .._operators.graph_builder import GraphBuilder, constant_value
 from .._private_api.tensorflow_internals import content_of
 from .._private_api.tf2onnx_internals import make_name
 
@@ -39,7 +39,7 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
 
     def encoder(graph: Any, node: Any, name: str, arguments: Any) -> None:
         table, given, missing = node.inputs
-        default = constant_of(graph, missing.output[0])
+        default = constant_value(graph, missing.output[0])
         known, made_of = (KINDS.get(each, "") for each in (graph.get_dtype(node.input[1]), *node.output_dtypes))
         if table.name not in tables or default is None or not known or not made_of:
             return
@@ -81,12 +81,14 @@ def _last(graph: Any, tensor: str) -> str:
 
 def _refuse(graph: Any, tensor: str, beyond: int) -> None:
     """Let onnxruntime fail where a number is that of no word, by an index that is out of bounds then."""
-    write, shape = Writer(graph), graph.get_shape(tensor)
+    op = GraphBuilder(graph)
+    shape = graph.get_shape(tensor)
     readers = graph.find_output_consumers(tensor)
-    is_beyond = write("Cast", write("Equal", tensor, np.int64(beyond)), to=TensorProto.INT64)
-    zero = write("Gather", np.zeros(1, np.int64), is_beyond, axis=0)
+    is_beyond = op.Cast(op.Equal(tensor, np.int64(beyond)), to=TensorProto.INT64)
+    zero = op.Gather(np.zeros(1, np.int64), is_beyond, axis=0)
     found = make_name("in_the_vocabulary")
-    write.named(found, "Add", tensor, zero, shape=shape, gives=TensorProto.INT64)
+    options = {"outputs": [found], "shapes": [shape], "dtypes": [TensorProto.INT64]}
+    graph.make_node("Add", [tensor, zero], **options)
     for reader in readers:
         graph.replace_input(reader, tensor, found)
     graph.outputs[:] = [found if each == tensor else each for each in graph.outputs]

@@ -91,6 +91,9 @@ def _convert(function: Any, layers: Sequence[str], calls: Sequence[Call]) -> tup
             )
         except UnsupportedModelError:
             raise
+        except table.RefusedNodeError as refused:
+            message = no_mapping(refused.op_type, refused.node, layers, refused.reason)
+            raise UnsupportedModelError(message) from None
         except Exception as error:
             # tf2onnx raises whatever its handlers meet: AssertionError, ValueError, RuntimeError, KeyError
             unmapped = [*heard.unmapped, *([] if heard.failed else named_in(str(error), graph))]

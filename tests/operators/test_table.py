@@ -1,13 +1,20 @@
+from typing import NamedTuple
+
+import pytest
+from onnx import TensorProto
+from onnxruntime.capi import onnxruntime_pybind11_state
 from tensorflow.python.framework import op_def_registry
 from tf2onnx import handler
 
-from keras_attn_export._operators.table import OPERATORS, TOKENS
+from keras_attn_export._operators import table
+from keras_attn_export._operators.kernel_dtypes import KERNEL_DTYPES, kernel_dtype
+from keras_attn_export._operators.table import HANDLERS, TOKENS
 
 MAPPED = {name for domain in handler.tf_op.get_opsets().values() for opset in domain for name in opset}
 
 
 def test_rows_name_different_operators_of_tensorflow():
-    names = [row.name for row in OPERATORS]
+    names = [row.name for row in HANDLERS]
     assert len({*names}) == len(names)
     elsewhere = {row.name for row in TOKENS}
     assert [name for name in names if op_def_registry.get(name) is None and name not in elsewhere] == []
@@ -15,6 +22,50 @@ def test_rows_name_different_operators_of_tensorflow():
 
 def test_tf2onnx_has_no_mapping_of_the_operators_that_it_is_said_to_lack():
     """If a release of tf2onnx maps one, compare the two, and remove the row if tf2onnx is right."""
-    without = {row.name for row in OPERATORS if row.why.startswith("no mapping")}
+    without = {row.name for row in HANDLERS if row.why.startswith("no mapping")}
     assert without & MAPPED == set()
     assert {"SelectV2", "While"} <= MAPPED
+
+
+class Graph(NamedTuple):
+    """A node in the place of tf2onnx's graph and node."""
+
+    name: str = "layer/op"
+
+
+def test_reason_of_a_handler_becomes_an_error_with_its_node(monkeypatch):
+    rows = [table.Handler("Refused", lambda graph, node: "of a test", ""), table.Handler("Kept", lambda *_: None, "")]
+    monkeypatch.setattr(table, "HANDLERS", rows)
+    handlers = table.handlers()
+    (refuse, _), (keep, _) = handlers["Refused"], handlers["Kept"]
+    assert keep(None, Graph(), "layer/op", []) is None
+    with pytest.raises(table.RefusedNodeError) as refused:
+        refuse(None, Graph(), "layer/op", [])
+    assert (refused.value.op_type, refused.value.node, refused.value.reason) == ("Refused", "layer/op", "of a test")
+
+
+def names_of(kernel):
+    constraints = {key: value for key, value in kernel.type_constraints.items() if key != "I"}
+    first = constraints.get("T") or constraints["T1"]
+    return {name.removeprefix("tensor(").removesuffix(")") for name in first}
+
+
+@pytest.mark.parametrize("op_type", KERNEL_DTYPES)
+def test_dtypes_of_the_table_have_kernels_in_onnxruntime(op_type):
+    """Float16 may have none: onnxruntime casts it itself."""
+    kernels = [
+        kernel
+        for kernel in onnxruntime_pybind11_state.get_all_opkernel_def()
+        if (kernel.op_name, kernel.domain, kernel.provider) == (op_type, "", "CPUExecutionProvider")
+    ]
+    found = set().union(*map(names_of, kernels))
+    for dtype in KERNEL_DTYPES[op_type] - {TensorProto.FLOAT16}:
+        name = TensorProto.DataType.Name(dtype).lower()
+        assert name in found
+
+
+def test_integers_without_a_kernel_are_computed_without_loss():
+    assert kernel_dtype("Less", TensorProto.INT8) == TensorProto.INT64
+    assert kernel_dtype("Relu", TensorProto.INT16) == TensorProto.INT32
+    assert kernel_dtype("Relu", TensorProto.INT64) is None
+    assert kernel_dtype("Less", TensorProto.FLOAT16) == TensorProto.FLOAT

@@ -85,7 +85,10 @@ SIGNATURES |= {
     f"keras_attn.{name}.call": CALL for name in NAMES["keras_attn"] if name.endswith(("Attention", "Pooling"))
 }
 SIGNATURES["keras_attn.LocationSensitiveAttention.call"] = CALL.replace("*, ", "*, previous_weights=None, ")
-IMPLICIT = ("queries_mask", "keys_mask", "values_mask", "_only_state", "_only_spec", "_is_clean")
+IMPLICIT = (
+    *("queries_mask", "keys_mask", "values_mask"),
+    *("_only_state", "_only_spec", "_is_clean", "_previous_weights"),
+)
 """Keras fills these arguments of `call`, and layers those with a dash; they follow the promised ones."""
 
 

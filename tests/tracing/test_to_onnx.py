@@ -86,9 +86,13 @@ def other_loop(x):
 NO_FORM = {
     "no mapping": (of_tensorflow(tf.math.bessel_i0e), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
     "in a loop": (of_tensorflow(in_loop(tf.math.bessel_i0e)), None, "`BesselI0e`"),
-    "bitcast": (nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)), None, "`Bitcast` of layer `odd`"),
+    "bitcast": (
+        nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)),
+        None,
+        "`odd` .+: ONNX has bit casts from opset 26",
+    ),
     "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
-    "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` of layer `odd`"),
+    "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` .+ iteration counter"),
     "inverses": (
         of_tensorflow(lambda x: tf.linalg.inv(x[:, None] * tf.eye(3))),
         None,
@@ -97,7 +101,7 @@ NO_FORM = {
     "another form": (
         of_tensorflow(lambda x: tf.strings.lower(x, encoding="utf-8")),
         "string",
-        "Op `StringLower` of layer `odd` has no mapping to ONNX. Write that layer with `encoding=''`, or",
+        "Op `StringLower` of layer `odd` has no mapping to ONNX: with an encoding .+ Write that layer with `enc",
     ),
     "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
     "a handler that fails": (
@@ -120,7 +124,11 @@ NO_FORM = {
         None,
         "Op `PyFunc` of layer `odd` has no mapping to ONNX. Write that layer with ops of TensorFlow in place of",
     ),
-    "booleans": (of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)), None, "`XlaDynamicUpdate"),
+    "booleans": (
+        of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)),
+        None,
+        "no `Where` of booleans",
+    ),
     "added": (Running(name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
     "in Python": (of_tensorflow(lambda x: np.asarray(x) * 2), None, r"Layer `odd` \(Lambda\) cannot be traced"),
 }

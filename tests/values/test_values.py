@@ -16,7 +16,7 @@ from keras import layers, ops
 from tensorflow.python.framework import op_def_registry
 from tf2onnx import handler
 
-from keras_attn_export._operators.table import OPERATORS
+from keras_attn_export._operators.table import HANDLERS
 
 from . import ENTRIES
 from .grids import FINITE
@@ -136,7 +136,7 @@ def traced(entry: Entry) -> set[str]:
 @pytest.mark.slow
 def test_every_operator_of_tensorflow_that_is_mapped_has_a_row():
     mapped = {name for opsets in handler.tf_op.get_opsets().values() for opset in opsets for name in opset}
-    mapped = {name for name in mapped | {each.name for each in OPERATORS} if op_def_registry.get(name) is not None}
+    mapped = {name for name in mapped | {each.name for each in HANDLERS} if op_def_registry.get(name) is not None}
     found = set().union(*(traced(entry) for entry in ENTRIES if entry.operator.startswith(("tf.", "tensorflow."))))
     left = {name for names in OF_TENSORFLOW.values() for name in names.split()}
     assert mapped - found - SOMETIMES == left

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx, function_of
-from ..graph_builder import Writer
+from ..graph_builder import GraphBuilder
 
 
-def condition(graph: Any, node: Any) -> None:
-    """`If` and `StatelessIf`: tf2onnx renames what a branch gives, once for each tensor."""
+def if_(graph: Any, node: Any) -> None:
+    """Convert `If` and `StatelessIf` with tf2onnx, which renames the outputs of a branch, once for each tensor."""
     for name in ("then_branch", "else_branch") if node.get_attr("then_branch") is not None else ():
         branch = function_of(node, name)
-        for place, output in enumerate(branch.outputs):
-            if output in branch.outputs[:place]:
-                branch.outputs[place] = Writer(branch)("Identity", output)
+        for index, output in enumerate(branch.outputs):
+            if output in branch.outputs[:index]:
+                branch.outputs[index] = GraphBuilder(branch).Identity(output)
     convert_with_tf2onnx(graph, node)

@@ -1,187 +1,207 @@
 """Handlers for loops that write a `TensorArray`.
 
-tf2onnx 1.17 makes of each `TensorArray` that a loop writes a scan output of `Loop`: as long as the loop has steps, with
-the element of each step in the place of the step. TensorFlow's has the length it was made with, holds an element where
-its index says, several a step if need be, and zeros where nothing was written. Where the index is not the number of
-the step, it becomes a scan output too, and elements are put where it says; where the loop may end early, zeros are put
-behind.
+tf2onnx 1.17 converts each `TensorArray` that a loop writes to a scan output of `Loop`, with one item per iteration, in
+the order of the iterations. TensorFlow's array has the length that it was created with, and holds an item where its
+index says, several for an iteration if need be, and zeros where nothing was written. If the index is not the number of
+the iteration, the index becomes a scan output too, and the items are moved to their indices. If the loop may end early,
+zeros are appended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
-from ..._errors import UnsupportedModelError
 from ..._private_api.tf2onnx_internals import converted_while, function_of, make_name
-from ..graph_builder import Writer
-from .tensor_arrays import MADE, WRITE, keep_states, source_of
+from ..graph_builder import GraphBuilder, Refusal, constant_value, filling
+from .tensor_arrays import CREATING_OPS, SET_ITEM, index_tensor, keep_states, source_of
 
 _REFUSED = (
-    "A loop writes a `TensorArray` in a way that has no form in ONNX: {}. Make a tensor of its final size before the "
-    "loop, and write with `tf.tensor_scatter_nd_update`."
+    "it writes a `TensorArray` in a way that has no form in ONNX, {}; create a tensor of the final size before the "
+    "loop, and write with `tf.tensor_scatter_nd_update`"
 )
 
 
 @dataclass(frozen=True)
-class _Written:
-    """A list that a loop writes.
+class _WrittenArray:
+    """An array that a loop writes.
 
     Attributes:
-        size: The tensor that is the length it was made with.
-        index: The tensor in the body that says where elements are written, a vector; or None: at the step's number.
-        each: How many are written in one step.
-        is_full: Whether each of its places is written for sure.
+        size: The tensor with the length that it was created with.
+        index: The tensor in the body with the indices of the items, a vector; None if these are the iterations.
+        writes: The number of items that an iteration writes.
+        is_full: Whether the loop certainly writes all items.
     """
 
     size: str
     index: str | None
-    each: int
+    writes: int
     is_full: bool
 
 
-def loop(graph: Any, node: Any) -> None:
-    """`While` as tf2onnx converts it, but for the lists that it writes; of `tf.while_loop` alone.
+def while_(graph: Any, node: Any) -> Refusal:
+    """Convert `While` and `StatelessWhile` of `tf.while_loop` with tf2onnx, except for the arrays that they write.
 
-    Its first two states are the number of the step and the most there may be. What is made otherwise has none, and
-    tf2onnx takes any two for them.
+    The first two states of such a loop are the number of the iteration and the largest number. Loops that are created
+    in other ways lack these, and tf2onnx would take any two states for them.
     """
     if not _counts(function_of(node, "body")):
-        return
-    for place in (0, 1):
-        _count_in_int64(graph, node, place)
+        return "its first states are not an iteration counter and its limit, as those of `tf.while_loop` are"
+    for index in (0, 1):
+        _count_in_int64(graph, node, index)
     keep_states(graph, node)
-    found = _Loop(graph, node)
-    body = found.body
-    written = [] if body.ragged_variant_list_writes else list(found.written())
+    loop = _Loop(graph, node)
+    body = loop.body
+    is_ragged = bool(body.ragged_variant_list_writes)
+    reason = None if is_ragged else loop.refusal()
+    if reason is not None:
+        return _REFUSED.format(reason)
+    written = [] if is_ragged else loop.written()
     converted_while(graph, node)
-    for each in body.inputs[:2]:  # the number of the step, and whether to go on: onnxruntime must know their rank
-        body.set_shape(each.output[0], [])
-    made = graph.get_node_by_name(f"{node.name}_loop")
-    # tf2onnx puts scan outputs behind the state, those of the last inputs first
-    for each, output in zip(reversed(written), made.output[len(made.output) - len(written) :], strict=True):
-        if each.is_full and each.index is None:
-            continue
-        index = None
-        if each.index is not None:
-            made, index = _scanned(graph, made, body, each.index)
-        _put_in_place(graph, output, index, each)
+    for source in body.inputs[:2]:  # iteration and condition: onnxruntime must know their rank
+        body.set_shape(source.output[0], [])
+    converted = graph.get_node_by_name(f"{node.name}_loop")
+    # tf2onnx appends the scan outputs to the states, those of the last inputs first
+    outputs = converted.output[len(converted.output) - len(written) :]
+    for array, output in zip(reversed(written), outputs, strict=True):
+        if array.index is not None:
+            converted, indices = _scanned(graph, converted, body, array.index)
+            _move_items(graph, output, indices, array)
+        elif not array.is_full:
+            _append_zeros(graph, output, array)
+    return None
 
 
-def _count_in_int64(graph: Any, loop: Any, place: int) -> None:
-    """Let a loop be given one of its two numbers in int64, as ONNX counts steps: conditions compare them."""
-    write, made = Writer(graph), loop.inputs[place]
-    if graph.get_dtype(loop.input[place]) != TensorProto.INT64 and not (place == 1 and made.is_const()):
-        value = made.get_tensor_value(as_list=False).astype(np.int64) if made.is_const() else None
-        name = write.constant(value) if value is not None else write("Cast", loop.input[place], to=TensorProto.INT64)
-        graph.replace_input(loop, loop.input[place], name, place)
+def _count_in_int64(graph: Any, loop: Any, index: int) -> None:
+    """Convert counter or limit of a loop to int64, as ONNX counts iterations: conditions compare both."""
+    source = loop.inputs[index]
+    if graph.get_dtype(loop.input[index]) == TensorProto.INT64 or (index == 1 and source.is_const()):
+        return
+    op = GraphBuilder(graph)
+    if source.is_const():
+        name = op.constant(source.get_tensor_value(as_list=False).astype(np.int64))
+    else:
+        name = op.Cast(loop.input[index], to=TensorProto.INT64)
+    graph.replace_input(loop, loop.input[index], name, index)
 
 
 def _counts(body: Any) -> bool:
-    """Tell whether a body adds one to its first input and hands on its second."""
-    number, most = body.input_names[:2] if len(body.input_names) > 1 else ("", "")
-    made = body.get_node_by_output(source_of(body, body.outputs[0]))
-    if made is None or made.type not in ("Add", "AddV2") or source_of(body, body.outputs[1]) != most:
+    """Return whether a body adds one to its first input and returns its second unchanged."""
+    if len(body.input_names) < 2:
         return False
-    sides = [(made.input[0], made.inputs[1]), (made.input[1], made.inputs[0])]
-    return any(source_of(body, a) == number and _is_number(b, 1) for a, b in sides)
+    counter, limit = body.input_names[:2]
+    return source_of(body, body.outputs[1]) == limit and _adds_one(body, body.outputs[0], counter)
+
+
+def _adds_one(body: Any, name: str, counter: str) -> bool:
+    """Return whether a tensor of a body is its input `counter` plus one."""
+    producer = body.get_node_by_output(source_of(body, name))
+    if producer is None or producer.type not in ("Add", "AddV2"):
+        return False
+    sides = [(producer.input[0], producer.inputs[1]), (producer.input[1], producer.inputs[0])]
+    return any(source_of(body, one) == counter and _is_number(other, 1) for one, other in sides)
 
 
 class _Loop:
-    """A loop of TensorFlow before it is converted; `body` and what is in it are."""
+    """A loop of TensorFlow before its conversion; the nodes of its `body` are converted."""
 
     def __init__(self, graph: Any, node: Any) -> None:
-        self._graph, self._node = graph, node
-        self.body, self._condition = function_of(node, "body"), function_of(node, "cond")
+        self._graph = graph
+        self._node = node
+        self.body = function_of(node, "body")
+        self._condition = function_of(node, "cond")
         self._inputs: list[str] = list(self.body.input_names)
+        self._chains = {
+            index: self._chain(index) for index, source in enumerate(node.inputs) if source.type in CREATING_OPS
+        }
 
-    def written(self) -> Iterator[_Written]:
-        """Yield the lists that the loop writes, in the order of its inputs; the body writes each once then.
-
-        Raises:
-            UnsupportedModelError: It writes one in a way that cannot be told.
-        """
-        chains = {number: self._chain(number) for number, made in enumerate(self._node.inputs) if made.type in MADE}
-        writes = [node for node in self.body.get_nodes() if node.type == WRITE]
-        if len(writes) != sum(map(len, chains.values())):
-            raise UnsupportedModelError(_REFUSED.format("it goes on with one that a loop around it writes"))
-        for number, chain in chains.items():
+    def refusal(self) -> str | None:
+        """Return the reason if the loop writes an array in a way that cannot be converted, else None."""
+        writes = [node for node in self.body.get_nodes() if node.type == SET_ITEM]
+        if len(writes) != sum(map(len, self._chains.values())):
+            return "into an array of a loop around it"
+        reads = {source_of(self.body, name, ("Identity",)) for name in self.body.ta_reads}
+        for index, chain in self._chains.items():
             if not chain:
-                raise UnsupportedModelError(_REFUSED.format("only under a condition, in a loop within it, or never"))
-            lists = {self._inputs[number], *(node.output[0] for node in chain)}
-            if lists & {source_of(self.body, read, ("Identity",)) for read in self.body.ta_reads}:
-                raise UnsupportedModelError(_REFUSED.format("it reads what it writes"))
-            size = self._node.inputs[number].input[1]
-            indices = [node.input[1] for node in chain]
-            if len(chain) == 1 and self._is_counter(self.body, indices[0]):
-                # one that was made without places grows as it is written
-                grows = _is_number(self._graph.get_node_by_output(source_of(self._graph, size)), 0)
-                yield _Written(size, None, 1, grows or self._runs_to(size))
-            else:
-                yield _Written(size, _merged(self.body, chain), len(chain), is_full=False)
+                return "only under a condition, in a loop within it, or never"
+            if reads & {self._inputs[index], *(node.output[0] for node in chain)}:
+                return "and reads it"
+        return None
 
-    def _chain(self, number: int) -> list[Any]:
-        """Return the nodes that write a list in one step, the first first; none where they cannot be told."""
-        name, found = source_of(self.body, self.body.outputs[number], ("Identity",)), []
-        while name != self._inputs[number]:
+    def written(self) -> list[_WrittenArray]:
+        """Return the arrays that the loop writes, in the order of its inputs, after merging the writes of each."""
+        arrays = []
+        for index, chain in self._chains.items():
+            size = self._node.inputs[index].input[1]
+            if len(chain) == 1 and self._is_counter(self.body, chain[0].input[1]):
+                # An array that is created without items grows when it is written
+                grows = _is_number(self._graph.get_node_by_output(source_of(self._graph, size)), 0)
+                arrays.append(_WrittenArray(size, None, 1, grows or self._runs_to(size)))
+            else:
+                arrays.append(_WrittenArray(size, _merged(self.body, chain), len(chain), is_full=False))
+        return arrays
+
+    def _chain(self, index: int) -> list[Any]:
+        """Return the nodes that write an array in an iteration, in order; none if they cannot be determined."""
+        name = source_of(self.body, self.body.outputs[index], ("Identity",))
+        chain: list[Any] = []
+        while name != self._inputs[index]:
             node = self.body.get_node_by_output(name)
-            if node is None or node.type != WRITE:
+            if node is None or node.type != SET_ITEM:
                 return []
-            found.append(node)
+            chain.append(node)
             name = source_of(self.body, node.input[0], ("Identity",))
-        return found[::-1]
+        return chain[::-1]
 
     def _is_counter(self, graph: Any, name: str) -> bool:
-        """Tell whether a tensor of the body, or of the condition, is the number of the step."""
-        number = _input_of(graph, name)
-        if number is None or number == 1 or not _is_number(self._node.inputs[number], 0):
+        """Return whether a tensor of the body, or of the condition, is the number of the iteration."""
+        index = _input_index(graph, name)
+        if index is None or index == 1 or not _is_number(self._node.inputs[index], 0):
             return False
-        made = self.body.get_node_by_output(source_of(self.body, self.body.outputs[number]))
-        if made is None or made.type not in ("Add", "AddV2"):
-            return False
-        sides = [(made.input[0], made.inputs[1]), (made.input[1], made.inputs[0])]
-        return any(source_of(self.body, a) == self._inputs[number] and _is_number(b, 1) for a, b in sides)
+        return _adds_one(self.body, self.body.outputs[index], self._inputs[index])
 
     def _runs_to(self, size: str) -> bool:
-        """Tell whether the loop ends when it has run for as many steps as a list is long, and never before."""
-        waiting = [self._condition.outputs[0]]
-        while waiting:
-            made = self._condition.get_node_by_output(source_of(self._condition, waiting.pop()))
-            if made is not None and made.type in ("And", "LogicalAnd"):
-                waiting += made.input
-            elif made is None or made.type != "Less" or not self._is_end(made, size):
+        """Return whether the loop ends exactly when it has run as many iterations as an array has items."""
+        pending = [self._condition.outputs[0]]
+        while pending:
+            producer = self._condition.get_node_by_output(source_of(self._condition, pending.pop()))
+            if producer is not None and producer.type in ("And", "LogicalAnd"):
+                pending += producer.input
+            elif producer is None or producer.type != "Less" or not self._is_end(producer, size):
                 return False
         return True
 
     def _is_end(self, less: Any, size: str) -> bool:
+        """Return whether a comparison is that of the iteration with the length of an array."""
         if not self._is_counter(self._condition, less.input[0]):
             return False
-        number, end = _input_of(self._condition, less.input[1]), less.inputs[1]
-        if number is None:
+        index = _input_index(self._condition, less.input[1])
+        if index is None:
             end = self._condition.get_node_by_output(source_of(self._condition, less.input[1]))
-        elif number == 1 or source_of(self.body, self.body.outputs[number]) == self._inputs[number]:
-            if source_of(self._graph, self._node.input[number]) == source_of(self._graph, size):
+        elif index == 1 or source_of(self.body, self.body.outputs[index]) == self._inputs[index]:
+            if source_of(self._graph, self._node.input[index]) == source_of(self._graph, size):
                 return True
-            end = self._node.inputs[number]
+            end = self._node.inputs[index]
         else:
             return False
-        length = self._graph.get_node_by_output(source_of(self._graph, size))
-        return length.is_const() and _is_number(end, int(length.get_tensor_value()))
+        length = constant_value(self._graph, source_of(self._graph, size))
+        return length is not None and _is_number(end, int(length))
 
 
 def _merged(body: Any, chain: Sequence[Any]) -> str:
-    """Let one node write what several do, a row each, and return the vector of their indices."""
-    write, first, last = Writer(body), chain[0], chain[-1]
-    indices = [write("Reshape", node.input[1], [-1]) for node in chain]
-    vector = write("Cast", write("Concat", *indices, axis=0, gives=TensorProto.INT32), to=TensorProto.INT64)
+    """Let the last of several writes write all items, stacked, and return the vector of their indices."""
+    op = GraphBuilder(body)
+    first, last = chain[0], chain[-1]
+    indices = [op.Reshape(node.input[1], [-1]) for node in chain]
+    vector = op.Cast(op.Concat(*indices, axis=0, output_dtype=TensorProto.INT32), to=TensorProto.INT64)
     if len(chain) > 1:
-        kind = body.get_dtype(first.input[2])
-        rows = [write("Unsqueeze", node.input[2], [0], gives=kind) for node in chain]
-        body.replace_inputs(last, [first.input[0], last.input[1], write("Concat", *rows, axis=0, gives=kind)])
+        dtype = body.get_dtype(first.input[2])
+        rows = [op.Unsqueeze(node.input[2], [0], output_dtype=dtype) for node in chain]
+        body.replace_inputs(last, [first.input[0], last.input[1], op.Concat(*rows, axis=0, output_dtype=dtype)])
         for node in chain[:-1]:
             body.remove_node(node.name)
     return vector
@@ -189,77 +209,96 @@ def _merged(body: Any, chain: Sequence[Any]) -> str:
 
 def _scanned(graph: Any, loop: Any, body: Any, name: str) -> tuple[Any, str]:
     """Return a loop with one more scan output, a tensor of its body, and the name of that output."""
-    inputs, outputs, branches = list(loop.input), list(loop.output), dict(loop.get_body_graphs())
-    shapes, dtypes = list(loop.output_shapes), list(loop.output_dtypes)
+    inputs = list(loop.input)
+    outputs = list(loop.output)
+    branches = dict(loop.get_body_graphs())
+    shapes = list(loop.output_shapes)
+    dtypes = list(loop.output_dtypes)
     lengths = loop.ragged_scan_output_to_len
     graph.remove_node(loop.name)
     body.outputs.append(name)
-    found = make_name(f"{loop.name}_indices")
-    again = graph.make_node(
+    scan_output = make_name(f"{loop.name}_indices")
+    extended = graph.make_node(
         "Loop",
         inputs,
-        outputs=[*outputs, found],
+        outputs=[*outputs, scan_output],
         shapes=[*shapes, [-1, -1]],
         dtypes=[*dtypes, TensorProto.INT64],
         name=loop.name,
         branches=branches,
     )
-    again.ragged_scan_output_to_len = lengths
-    return again, found
+    extended.ragged_scan_output_to_len = lengths
+    return extended, scan_output
 
 
-def _put_in_place(graph: Any, scanned: str, index: str | None, written: _Written) -> None:
-    """Let all that reads a scan output read a list of the right length, each element in its place."""
-    kind, shape = graph.get_dtype(scanned), graph.get_shape(scanned)
-    result = make_name(f"{scanned}_in_place")
-    graph.replace_all_inputs(scanned, result)
-    if written.each > 1:
-        graph.set_shape(scanned, None if shape is None else [-1, written.each, *shape[1:]])
+class _ScanOutput(GraphBuilder):
+    """A scan output whose readers get another tensor in its place, which `finish` writes."""
 
-    write, zero = Writer(graph), helper.make_tensor("value", kind, [1], [0])
+    def __init__(self, graph: Any, name: str, writes: int) -> None:
+        super().__init__(graph)
+        self.dtype = graph.get_dtype(name)
+        self.zero = filling(0, self.dtype)
+        self._shape = graph.get_shape(name)
+        self._result = make_name(f"{name}_in_place")
+        graph.replace_all_inputs(name, self._result)
+        if writes > 1:
+            graph.set_shape(name, None if self._shape is None else [-1, writes, *self._shape[1:]])
 
-    def last(op: str, *inputs: str, **attributes: Any) -> None:
-        write.named(result, op, *inputs, shape=shape, gives=kind, **attributes)
-
-    length = write("Cast", write("Reshape", written.size, [-1], gives=TensorProto.INT32), to=TensorProto.INT64)
-    if index is None:
-        steps, element = write.sizes(scanned, end=1), write.sizes(scanned, 1)
-        left = write("Max", write("Sub", length, steps), [0])
-        last("Concat", scanned, write("ConstantOfShape", write("Concat", left, element, axis=0), value=zero), axis=0)
-        return
-    places = write("Reshape", index, [-1])
-    element = write.sizes(scanned, 1 if written.each == 1 else 2)
-    rows = scanned
-    if written.each > 1:
-        rows = write("Reshape", scanned, write("Concat", write("Shape", places), element, axis=0), gives=kind)
-    # a row of zeros before them is what places get that nothing was written to; of several writes the last counts
-    row = write("ConstantOfShape", write("Concat", [1], element, axis=0), value=zero)
-    rows = write("Concat", row, rows, axis=0, gives=kind)
-    places = write("Concat", [-1], places, axis=0)
-    greatest = write("ReduceMax", write("Concat", write("Sub", length, [1]), places, axis=0), keepdims=0)
-    every_place = write("Range", 0, write("Add", greatest, 1), 1)
-    every_row = write("Range", 0, write("Squeeze", write("Shape", places)), 1)
-    same = write("Equal", write("Unsqueeze", every_place, [1]), places)
-    last("Gather", rows, write("ReduceMax", write("Where", same, every_row, 0), [1], keepdims=0), axis=0)
+    def finish(self, op_type: str, *inputs: str, **attributes: Any) -> None:
+        """Write the node of the tensor that is read."""
+        options = {"outputs": [self._result], "shapes": [self._shape], "dtypes": [self.dtype]}
+        self._write(op_type, inputs, attributes, **options)
 
 
-def _input_of(graph: Any, name: str) -> int | None:
-    """Return the number of the input of a body or condition that a tensor is; None if it is none."""
-    source, inputs = source_of(graph, name), list(graph.input_names)
+def _append_zeros(graph: Any, name: str, array: _WrittenArray) -> None:
+    """Extend a scan output to the length of its array."""
+    op = _ScanOutput(graph, name, array.writes)
+    missing = op.Max(op.Sub(index_tensor(op, array.size), op.dims(name, end=1)), [0])
+    zeros = op.ConstantOfShape(op.Concat(missing, op.dims(name, 1), axis=0), value=op.zero)
+    op.finish("Concat", name, zeros, axis=0)
+
+
+def _move_items(graph: Any, name: str, index: str, array: _WrittenArray) -> None:
+    """Move the items of a scan output to their indices: (iterations, ...), or (iterations, writes, ...).
+
+    Items (items, ...) follow a row of zeros with index -1. For each index of the array, the largest row with that index
+    is gathered, or row 0: so the last of several writes counts, and unwritten items are zero.
+    """
+    op = _ScanOutput(graph, name, array.writes)
+    length = index_tensor(op, array.size)
+    indices = op.Reshape(index, [-1])
+    item_shape = op.dims(name, 1 if array.writes == 1 else 2)
+    rows = name
+    if array.writes > 1:
+        rows = op.Reshape(name, op.Concat(op.Shape(indices), item_shape, axis=0), output_dtype=op.dtype)
+    row = op.ConstantOfShape(op.vector(1, item_shape), value=op.zero)
+    rows = op.Concat(row, rows, axis=0, output_dtype=op.dtype)
+    indices = op.vector(-1, indices)
+    greatest = op.ReduceMax(op.Concat(op.Sub(length, [1]), indices, axis=0), keepdims=0)
+    all_indices = op.Range(0, op.Add(greatest, 1), 1)
+    is_same = op.Equal(op.Unsqueeze(all_indices, [1]), indices)
+    last_row = op.ReduceMax(op.Where(is_same, op.up_to(op.Shape(indices)), 0), [1], keepdims=0)
+    op.finish("Gather", rows, last_row, axis=0)
+
+
+def _input_index(graph: Any, name: str) -> int | None:
+    """Return the index of the input of a body or condition that a tensor is a copy of, None for other tensors."""
+    source = source_of(graph, name)
+    inputs = list(graph.input_names)
     return inputs.index(source) if source in inputs else None
 
 
 def _is_number(node: Any, number: int) -> bool:
-    return (
-        node is not None
-        and bool(node.is_const())
-        and node.get_tensor_value(as_list=False).tolist() in (number, [number])
-    )
+    """Return whether a node is a constant of one element, this number."""
+    is_constant = node is not None and bool(node.is_const())
+    return is_constant and node.get_tensor_value(as_list=False).tolist() in (number, [number])
 
 
-def stacked(graph: Any, node: Any) -> None:
-    """`TensorListStack` of what a loop wrote: by now a tensor, which tf2onnx only takes from the loop itself."""
+def tensor_list_stack(graph: Any, node: Any) -> Refusal:
+    """Convert `TensorListStack` of an array that a loop wrote: by now a tensor, which tf2onnx expects from the loop."""
     source = source_of(graph, node.input[0], ("Identity",))
-    if graph.get_node_by_output(source).type not in MADE:
-        graph.remove_node(node.name)
-        graph.replace_all_inputs(node.output[0], source)
+    if graph.get_node_by_output(source).type in CREATING_OPS:
+        return "nothing is written to the `TensorArray`"
+    graph.remove_node(node.name)
+    graph.replace_all_inputs(node.output[0], source)
+    return None

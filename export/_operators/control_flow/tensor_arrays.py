@@ -1,6 +1,6 @@
 """Handlers for `TensorArray` as one stacked tensor: outside loops, or as loop state.
 
-Where a loop makes the array itself, a scan output is smaller (`tensor_array_loops.py`).
+If a loop creates the array itself, a scan output is smaller (`tensor_array_loops.py`).
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import function_of
-from ..graph_builder import Replacement, Writer
-from ..indexing.data_movement import sizes
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, Shape, constant_value, filling
 
-MADE = ("TensorListReserve", "TensorListResize")
-WRITE = "TensorListSetItem"
+CREATING_OPS = ("TensorListReserve", "TensorListResize")
+SET_ITEM = "TensorListSetItem"
+_UNKNOWN_ARRAY = "it reads a `TensorArray` that is not a tensor in ONNX, as one that is created or read in a loop"
 
 
 def source_of(graph: Any, name: str, ops: Sequence[str] = ("Cast", "Identity")) -> str:
-    """Return what a tensor is handed on from."""
+    """Return the tensor that a tensor is a copy of."""
     node = graph.get_node_by_output(name)
     while node is not None and node.type in ops:
         name = node.input[0]
@@ -28,122 +28,130 @@ def source_of(graph: Any, name: str, ops: Sequence[str] = ("Cast", "Identity")) 
     return name
 
 
-def from_tensor(graph: Any, node: Any) -> None:
-    """`TensorListFromTensor`: the tensor."""
+def index_tensor(op: GraphBuilder, tensor: str, *shape: int) -> str:
+    """Return int32 numbers as int64 in another shape, by default a vector."""
+    return op.Cast(op.Reshape(tensor, [*(shape or (-1,))], output_dtype=TensorProto.INT32), to=TensorProto.INT64)
+
+
+def tensor_list_from_tensor(graph: Any, node: Any) -> None:
+    """Convert `TensorListFromTensor`: the array is the tensor."""
     node.type = "Identity"
     graph.replace_inputs(node, node.input[:1])
     graph.copy_dtype(node.input[0], node.output[0])
     graph.copy_shape(node.input[0], node.output[0])
 
 
-def written(graph: Any, node: Any) -> None:
-    """`TensorListSetItem` of what is made in this graph; what a loop is given is left to the loop."""
+def tensor_list_set_item(graph: Any, node: Any) -> None:
+    """Convert `TensorListSetItem` of an array of this graph; the handler of a loop converts that of a loop state."""
     source = graph.get_node_by_output(source_of(graph, node.input[0], ["Identity"]))
     if _is_tensor(graph, node):
         _write_item(graph, node, node.input[0])
-    elif source.type == MADE[0]:
-        write, kind = Writer(graph), graph.get_dtype(node.input[2])
-        places = write("Cast", write("Reshape", source.input[1], [1], gives=TensorProto.INT32), to=TensorProto.INT64)
-        shape = write("Concat", places, write("Shape", node.input[2]), axis=0)
-        zero = helper.make_tensor("value", kind, [1], [0])
-        _write_item(graph, node, write("ConstantOfShape", shape, value=zero, gives=kind))
+    elif source.type == "TensorListReserve":
+        op = GraphBuilder(graph)
+        dtype = graph.get_dtype(node.input[2])
+        shape = op.Concat(index_tensor(op, source.input[1], 1), op.Shape(node.input[2]), axis=0)
+        _write_item(graph, node, op.ConstantOfShape(shape, value=filling(0, dtype), output_dtype=dtype))
 
 
 def _write_item(graph: Any, node: Any, items: str) -> None:
-    """Write a node that puts an item in its place as what does so with a tensor of all items."""
-    _, place, item = node.input
-    kind, shape = graph.get_dtype(item), graph.get_shape(item)
-    shape = None if shape is None else [-1, *shape]
-    _say(graph, items, kind, shape)
-    _say(graph, node.output[0], kind, shape)
+    """Replace a node that sets an item of an array by one that scatters the item into the tensor of all items."""
+    _, index, item = node.input
+    dtype = graph.get_dtype(item)
+    item_shape = graph.get_shape(item)
+    shape = None if item_shape is None else [-1, *item_shape]
+    _set_type(graph, items, dtype, shape)
+    _set_type(graph, node.output[0], dtype, shape)
     grows = node.get_attr_value("resize_if_index_out_of_bounds", 0)  # by `dynamic_size=True`
-    write = Replacement(graph, node)
-    where = write("Cast", write("Reshape", place, [1, 1], gives=TensorProto.INT32), to=TensorProto.INT64)
+    op = NodeReplacement(graph, node)
+    where = index_tensor(op, index, 1, 1)
     if grows:
-        count = write("Sub", write("Add", write("Reshape", where, [1]), 1), write("Shape", items, end=1))
-        shape = write("Concat", write("Max", count, 0), write("Shape", item), axis=0)
-        zero = helper.make_tensor("value", kind, [1], [0])
-        items = write("Concat", items, write("ConstantOfShape", shape, value=zero, gives=kind), axis=0, gives=kind)
-    write.last("ScatterND", items, where, write("Unsqueeze", item, [0], gives=kind))
+        count = op.Sub(op.Add(op.Reshape(where, [1]), 1), op.Shape(items, end=1))
+        added_shape = op.Concat(op.Max(count, 0), op.Shape(item), axis=0)
+        added = op.ConstantOfShape(added_shape, value=filling(0, dtype), output_dtype=dtype)
+        items = op.Concat(items, added, axis=0, output_dtype=dtype)
+    op.finish("ScatterND", items, where, op.Unsqueeze(item, [0], output_dtype=dtype))
 
 
-def _say(graph: Any, name: str, kind: int, shape: Any) -> None:
-    """Say what a tensor is, and all that it is handed on as."""
-    graph.set_dtype(name, kind)
+def _set_type(graph: Any, name: str, dtype: int, shape: Shape) -> None:
+    """Set the element type and the shape of a tensor and of its copies."""
+    graph.set_dtype(name, dtype)
     graph.set_shape(name, shape)
     for consumer in graph.find_output_consumers(name):
         if consumer.type == "Identity":
-            _say(graph, consumer.output[0], kind, shape)
+            _set_type(graph, consumer.output[0], dtype, shape)
 
 
 def keep_states(graph: Any, loop: Any) -> None:
-    """Let a loop's body write into the tensors that it is given for arrays: those are states of the loop."""
+    """Let the body of a loop write into tensors for arrays that the loop gets: these are states of the loop."""
     body = function_of(loop, "body")
     inputs = list(body.input_names)
-    for number, made in enumerate(loop.inputs):
-        if made.type == MADE[0] and source_of(body, body.outputs[number], ["Identity"]) == inputs[number]:
-            _hand_on_zeros(graph, loop, body, number)
-    for node in [node for node in body.get_nodes() if node.type == WRITE]:
-        source = source_of(body, node.input[0], ["Identity", "ScatterND"])
-        if source not in inputs or loop.inputs[inputs.index(source)].type in MADE:
+    for index, source in enumerate(loop.inputs):
+        is_unchanged = source_of(body, body.outputs[index], ["Identity"]) == inputs[index]
+        if source.type == "TensorListReserve" and is_unchanged:
+            _pass_zeros(graph, loop, body, index)
+    for node in [node for node in body.get_nodes() if node.type == SET_ITEM]:
+        name = source_of(body, node.input[0], ["Identity", "ScatterND"])
+        if name not in inputs or loop.inputs[inputs.index(name)].type in CREATING_OPS:
             continue
-        output, items = loop.output[inputs.index(source)], node.input[0]
+        output = loop.output[inputs.index(name)]
+        items = node.input[0]
         _write_item(body, node, items)
-        kind, shape = body.get_dtype(items), body.get_shape(items)
-        _say(body, source, kind, shape)
-        _say(graph, output, kind, shape)
-        # what is only read tf2onnx takes from outside of the loop
-        body.ta_reads[:] = [name for name in body.ta_reads if source_of(body, name, ["Identity"]) != source]
+        dtype = body.get_dtype(items)
+        shape = body.get_shape(items)
+        _set_type(body, name, dtype, shape)
+        _set_type(graph, output, dtype, shape)
+        # tf2onnx takes arrays that are only read from the outer graph
+        body.ta_reads[:] = [read for read in body.ta_reads if source_of(body, read, ["Identity"]) != name]
 
 
-def _hand_on_zeros(graph: Any, loop: Any, body: Any, number: int) -> None:
-    """Make a tensor of zeros of an array that a loop never writes, if its size is known or nobody reads it."""
-    made, is_read = loop.inputs[number], graph.find_output_consumers(loop.output[number])
-    element = np.ravel(made.inputs[0].get_tensor_value(as_list=False)) if made.inputs[0].is_const() else np.array([-1])
-    if (element < 0).any() and is_read:
+def _pass_zeros(graph: Any, loop: Any, body: Any, index: int) -> None:
+    """Replace an array that a loop never writes by zeros, if its item's shape is known or nothing reads the array."""
+    source = loop.inputs[index]
+    constant = constant_value(graph, source.input[0])
+    item_shape = np.array([-1]) if constant is None else constant.ravel()
+    if (item_shape < 0).any() and graph.find_output_consumers(loop.output[index]):
         return
-    write, kind = Writer(graph), made.get_attr_value("element_dtype")
-    places = write("Cast", write("Reshape", made.input[1], [1], gives=TensorProto.INT32), to=TensorProto.INT64)
-    sizes = [int(max(size, 0)) for size in element]
-    zero = helper.make_tensor("value", kind, [1], [0])
-    items = write("ConstantOfShape", write("Concat", places, sizes, axis=0), value=zero, gives=kind)
-    graph.replace_input(loop, loop.input[number], items, number)
-    _say(body, body.input_names[number], kind, [-1, *sizes])
-    _say(graph, loop.output[number], kind, [-1, *sizes])
+    op = GraphBuilder(graph)
+    dtype = source.get_attr_value("element_dtype")
+    dims = [int(max(dim, 0)) for dim in item_shape]
+    shape = op.Concat(index_tensor(op, source.input[1], 1), dims, axis=0)
+    items = op.ConstantOfShape(shape, value=filling(0, dtype), output_dtype=dtype)
+    graph.replace_input(loop, loop.input[index], items, index)
+    _set_type(body, body.input_names[index], dtype, [-1, *dims])
+    _set_type(graph, loop.output[index], dtype, [-1, *dims])
 
 
-def gathered(graph: Any, node: Any) -> None:
-    """`TensorListGather`."""
-    if _is_tensor(graph, node):
-        write = Replacement(graph, node)
-        write.last("Gather", *write.inputs[:2], axis=0)
-
-
-def length(graph: Any, node: Any) -> None:
-    """`TensorListLength`: that an array was made with, or of a tensor."""
-    source = graph.get_node_by_output(source_of(graph, node.input[0], ["Identity"]))
-    write = Replacement(graph, node)
-    if source.type in MADE:
-        write.last("Identity", source.input[1])
-    else:
-        write.last("Cast", write("Squeeze", write("Shape", write.inputs[0], end=1)), to=TensorProto.INT32)
-
-
-def concatenated(graph: Any, node: Any) -> None:
-    """`TensorListConcatV2`: the first two axes made one, and the length of each element, which is the same here."""
+def tensor_list_gather(graph: Any, node: Any) -> Refusal:
+    """Convert `TensorListGather`."""
     if not _is_tensor(graph, node):
-        return
-    items, (joined, lengths), (kind, _) = node.input[0], node.output, node.output_dtypes
-    shape = graph.get_shape(joined)
-    graph.remove_node(node.name)
-    write = Writer(graph)
-    rest = write("Concat", [-1], sizes(write, items, 2), axis=0)
-    write.named(joined, "Reshape", items, rest, shape=shape, gives=kind)
-    count, each = write("Shape", items, end=1), write("Shape", items, start=1, end=2)
-    write.named(lengths, "Expand", each, count, shape=[-1], gives=TensorProto.INT64)
+        return _UNKNOWN_ARRAY
+    op = NodeReplacement(graph, node)
+    return op.finish("Gather", *op.inputs[:2], axis=0)
+
+
+def tensor_list_length(graph: Any, node: Any) -> None:
+    """Convert `TensorListLength` of a tensor, or of an array with the length that it was created with."""
+    source = graph.get_node_by_output(source_of(graph, node.input[0], ["Identity"]))
+    op = NodeReplacement(graph, node)
+    if source.type in CREATING_OPS:
+        op.finish("Identity", source.input[1])
+    else:
+        op.finish("Cast", op.Squeeze(op.Shape(op.inputs[0], end=1)), to=TensorProto.INT32)
+
+
+def tensor_list_concat(graph: Any, node: Any) -> Refusal:
+    """Convert `TensorListConcatV2`: merge the first two axes, and return the length of each item, the same for all."""
+    if not _is_tensor(graph, node):
+        return _UNKNOWN_ARRAY
+    op = NodeReplacement(graph, node)
+    items = op.inputs[0]
+    op.finish("Reshape", items, op.vector(-1, op.dims(items, 2)))
+    count = op.Shape(items, end=1)
+    length = op.Shape(items, start=1, end=2)
+    return op.finish("Expand", length, count, output=1)
 
 
 def _is_tensor(graph: Any, node: Any) -> bool:
-    """Whether the array that a node reads is a tensor by now: made here, and no variant that a loop is given."""
+    """Return whether the array that a node reads is a tensor by now: created here, not a variant state of a loop."""
     source = source_of(graph, node.input[0], ["Identity"])
-    return graph.get_node_by_output(source).type not in MADE and bool(graph.get_dtype(source))
+    return graph.get_node_by_output(source).type not in CREATING_OPS and bool(graph.get_dtype(source))

@@ -7,115 +7,120 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import Replacement, Writer
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal
+from ..kernel_dtypes import numpy_dtype
 from .image_windows import Windows
 
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}
-REDUCED = {TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64}  # by onnxruntime's `ReduceMax`
+_UNKNOWN_SIZES = "of integers and float64, the sizes of its kernel and its channels must be known, with channels last"
 
 
-def extract(graph: Any, node: Any) -> None:
-    """`ExtractImagePatches` and `ExtractVolumePatches`: of each window all its numbers, channels last."""
-    sizes, strides = node.get_attr_value("ksizes")[1:-1], node.get_attr_value("strides")
-    windows = Windows(graph, node, sizes, strides, node.get_attr_value("rates") or [])
-    write = Replacement(graph, node)
-    (images,) = write.inputs
-    found, places = windows.cut(write, images)
-    channels = write("Gather", write("Shape", images), [-1])
-    write.last("Reshape", found, write("Concat", places, write("Mul", channels, math.prod(sizes)), axis=0))
+def extract_patches(graph: Any, node: Any) -> None:
+    """Convert `ExtractImagePatches` and `ExtractVolumePatches`: the elements of each window, channels last."""
+    sizes = node.get_attr_value("ksizes")[1:-1]
+    windows = Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("rates") or [])
+    op = NodeReplacement(graph, node)
+    (images,) = op.inputs
+    patches, counts = windows.extract(op, images)
+    channels = op.Gather(op.Shape(images), [-1])
+    op.finish("Reshape", patches, op.Concat(counts, op.Mul(channels, math.prod(sizes)), axis=0))
 
 
-def convolve(graph: Any, node: Any) -> None:
-    """`Conv2D` and `Conv3D` as tf2onnx has them, but for groups; of other numbers windows, times the kernel."""
-    kernel, images = graph.get_shape(node.input[1]), graph.get_shape(node.input[0])
+def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
+    """Convert `Conv2D` and `Conv3D` with tf2onnx, except for groups; of other dtypes as windows times the kernel."""
+    kernel = graph.get_shape(node.input[1])
+    images = graph.get_shape(node.input[0])
     channels = images[1 if node.get_attr_str("data_format").startswith("NC") else -1]
     if node.get_attr_str("padding") == "SAME" and -1 in kernel[:-2]:
-        return  # it hangs on the kernel's size how much lies outside
+        return "its padding depends on the size of its kernel, which is unknown"
+    windows = _windows(graph, node, kernel[:-2])
     if graph.get_dtype(node.input[0]) in FLOATS:
-        windows = _windows(graph, node, kernel[:-2])
-        if windows.are_padded_wrongly:
-            _pad_first(graph, node, windows)
-        convert_with_tf2onnx(graph, node)
+        _convert_with_tf2onnx(graph, node, windows)
         if channels > 0 and kernel[-2] > 0:
             node.set_attr("group", channels // kernel[-2])
-    elif -1 not in kernel and channels == kernel[-2] and images[-1] == channels:
-        windows = _windows(graph, node, kernel[:-2])
-        write = Replacement(graph, node)
-        source, weights, *bias = write.inputs  # tf2onnx has put `BiasAdd` in
-        count = math.prod(kernel[:-1])
-        cut, places = windows.cut(write, source)
-        rows = write("Reshape", cut, write.computed("Concat", places, [count], axis=0))
-        found = write("MatMul", rows, write("Reshape", weights, [count, kernel[-1]]))
-        write.last("Add", found, *bias) if bias else write.last("Identity", found)
+        return None
+    if -1 in kernel or channels != kernel[-2] or images[-1] != channels:
+        return _UNKNOWN_SIZES
+    op = NodeReplacement(graph, node)
+    source, weights, *bias = op.inputs  # tf2onnx has merged `BiasAdd`
+    count = math.prod(kernel[:-1])
+    patches, counts = windows.extract(op, source)
+    rows = op.Reshape(patches, op.fold.Concat(counts, [count], axis=0))
+    product = op.MatMul(rows, op.Reshape(weights, [count, kernel[-1]]))
+    return op.finish("Add" if bias else "Identity", product, *bias)
 
 
-def convolve_depthwise(graph: Any, node: Any) -> None:
-    """`DepthwiseConv2dNative` as tf2onnx has it; of other numbers sums over windows, times the kernel."""
+def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
+    """Convert `DepthwiseConv2dNative` with tf2onnx; of other dtypes as sums over windows times the kernel."""
     kernel = graph.get_shape(node.input[1])
     windows = _windows(graph, node, kernel[:2])
     if graph.get_dtype(node.input[0]) in FLOATS:
-        if windows.are_padded_wrongly:
-            _pad_first(graph, node, windows)
-        convert_with_tf2onnx(graph, node)
-    elif -1 not in kernel and windows.first == 1:
-        write = Replacement(graph, node)
-        images, weights = write.inputs
-        cut, places = windows.cut(write, images)
-        found = write("ReduceSum", write("Mul", write("Unsqueeze", cut, [-1]), weights), [3, 4], keepdims=0)
-        write.last("Reshape", found, write.computed("Concat", places, [math.prod(kernel[2:])], axis=0))
+        _convert_with_tf2onnx(graph, node, windows)
+        return None
+    if -1 in kernel or windows.first != 1:
+        return _UNKNOWN_SIZES
+    op = NodeReplacement(graph, node)
+    images, weights = op.inputs
+    patches, counts = windows.extract(op, images)
+    sums = op.ReduceSum(op.Mul(op.Unsqueeze(patches, [-1]), weights), [3, 4], keepdims=0)
+    return op.finish("Reshape", sums, op.fold.Concat(counts, [math.prod(kernel[2:])], axis=0))
 
 
 def _windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
     return Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("dilations") or [])
 
 
-def _pad_first(graph: Any, node: Any, windows: Windows) -> None:
-    """Let a convolution read images that are padded, and pad nothing itself; a kernel of 1 needs nothing around."""
-    if max(windows.sizes) > 1:
-        write = Writer(graph)
-        graph.replace_input(node, node.input[0], windows.padded(write, node.input[0]), 0)
-        graph.set_shape(node.input[0], windows.images)
-    node.set_attr("padding", "VALID")
+def _convert_with_tf2onnx(graph: Any, node: Any, windows: Windows) -> None:
+    """Convert a convolution, and pad the images before it if its padding would be wrong; a kernel of 1 needs none."""
+    if windows.are_padded_wrongly:
+        if max(windows.sizes) > 1:
+            graph.replace_input(node, node.input[0], windows.padded(GraphBuilder(graph), node.input[0]), 0)
+            graph.set_shape(node.input[0], windows.images)
+        node.set_attr("padding", "VALID")
+    convert_with_tf2onnx(graph, node)
 
 
-def pool(graph: Any, node: Any) -> None:
-    """`MaxPool`, `AvgPool` and their kin: as tf2onnx has them, for floats whose windows cover the images."""
+def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
+    """Convert `MaxPool` and `AvgPool` in all versions with tf2onnx, if floats and if windows cover the images."""
     sizes, strides = (
-        node.get_attr_value(name) if len(node.input) < 3 else node.inputs[place].get_tensor_value()
-        for name, place in (("ksize", 1), ("strides", 2))
+        node.get_attr_value(name) if len(node.input) < 3 else node.inputs[index].get_tensor_value()
+        for name, index in (("ksize", 1), ("strides", 2))
     )
-    is_max, kind = node.type.startswith("Max"), graph.get_dtype(node.input[0])
-    last = not node.get_attr_value("data_format", b"").startswith(b"NC")
-    windows = Windows(graph, node, sizes[1:-1] if last else sizes[2:], strides, [])
-    runs = kind in FLOATS or (is_max and kind == TensorProto.DOUBLE)
-    if not last or (runs and not windows.are_padded_wrongly) or sizes[0] != 1 or sizes[-1 if last else 1] != 1:
+    is_max = node.type.startswith("Max")
+    dtype = graph.get_dtype(node.input[0])
+    is_channels_last = not node.get_attr_value("data_format", b"").startswith(b"NC")
+    windows = Windows(graph, node, sizes[1:-1] if is_channels_last else sizes[2:], strides, [])
+    has_kernel = dtype in FLOATS or (is_max and dtype == TensorProto.DOUBLE)
+    pools_others = sizes[0] != 1 or sizes[-1 if is_channels_last else 1] != 1  # the batch or the channels
+    if not is_channels_last or (has_kernel and not windows.are_padded_wrongly) or pools_others:
         convert_with_tf2onnx(graph, node)
         return
-    write = Replacement(graph, node)
+    op = NodeReplacement(graph, node)
     axes = [*range(len(windows.sizes) + 1, 2 * len(windows.sizes) + 1)]
-    images = write.inputs[0]
+    images = op.inputs[0]
     if not is_max:
-        ones = write("Expand", tensor_dtype_to_np_dtype(kind).type(1), write("Shape", images))
-        sums = [write("ReduceSum", windows.cut(write, each)[0], axes, keepdims=0) for each in (images, ones)]
-        write.last("Div", *sums)
+        ones = op.Expand(op.number(1), op.Shape(images))
+        sums = [op.ReduceSum(windows.extract(op, each)[0], axes, keepdims=0) for each in (images, ones)]
+        op.finish("Div", *sums)
         return
-    wide = kind if kind in FLOATS | REDUCED else TensorProto.INT32
-    number = tensor_dtype_to_np_dtype(wide)
-    lowest = number.type(-np.inf) if number.kind == "f" else number.type(np.iinfo(number).min)
-    cut, _ = windows.cut(write, write("Cast", images, to=wide), lowest)
-    write.last("Cast", write("ReduceMax", cut, axes, keepdims=0), to=write.dtype)
+    widened = op.widened_dtype("ReduceMax")
+    number = numpy_dtype(widened)
+    lowest = np.array(-np.inf if number.kind == "f" else np.iinfo(number).min, number)
+    patches, _ = windows.extract(op, op.Cast(images, to=widened), lowest)
+    op.finish("Cast", op.ReduceMax(patches, axes, keepdims=0), to=op.dtype)
 
 
-def pool_with_places(graph: Any, node: Any) -> None:
-    """`MaxPoolWithArgmax` as tf2onnx has it, whose places are int64, for floats whose windows cover the images."""
+def max_pool_with_argmax(graph: Any, node: Any) -> Refusal:
+    """Convert `MaxPoolWithArgmax` with tf2onnx, whose indices are int64."""
     windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
     if windows.are_padded_wrongly or graph.get_dtype(node.input[0]) not in FLOATS:
-        return
-    places, dtype = node.output[1], node.output_dtypes[1]
+        return "it is supported for float32 and float16, and for windows without gaps or images of known sizes"
+    indices = node.output[1]
+    dtype = node.output_dtypes[1]
     if dtype != TensorProto.INT64:
-        graph.set_dtype(places, TensorProto.INT64)
-        graph.insert_new_node_on_output("Cast", places, to=dtype)
+        graph.set_dtype(indices, TensorProto.INT64)
+        graph.insert_new_node_on_output("Cast", indices, to=dtype)
     convert_with_tf2onnx(graph, node)
+    return None

@@ -1,8 +1,9 @@
 """Handlers for image resizing with TensorFlow's rounding, one axis after the other.
 
-Which those are and what they weigh is computed in float32 and in the order of TensorFlow's kernels, so that rounding
-decides alike at sizes where it decides. ONNX's `Resize` rounds otherwise there, has no cubic weights in steps of
-1/1024, and adds zero times infinity where TensorFlow reads nothing. Of sizes that are known all this is constant.
+Indices of neighbours and their weights are computed in float32 and in the order of TensorFlow's kernels, so that
+rounding gives the same neighbour at sizes where it decides. ONNX's `Resize` rounds otherwise there, has no cubic
+weights in steps of 1/1024, and adds zero times infinity where TensorFlow reads nothing. For known sizes all this is
+constant.
 """
 
 from __future__ import annotations
@@ -13,140 +14,147 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import Replacement, Value, Writer
+from ..graph_builder import Folder, NodeReplacement, Operand, constant_value
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-ZERO, HALF, ONE = (np.float32(number) for number in (0, 0.5, 1))
-STEPS = np.float32(1024)  # cubic weights are those of positions rounded to such a part
-SMALLEST = np.float32(1000 * np.finfo(np.float32).tiny)  # a sum of weights that is divided by
+ZERO, HALF, ONE = map(np.float32, (0, 0.5, 1))
+WEIGHT_STEPS = np.float32(1024)  # TensorFlow's cubic weights are tabulated for offsets in such steps
+MIN_WEIGHT_SUM = np.float32(1000 * np.finfo(np.float32).tiny)  # TensorFlow divides by no smaller sum
 
 
-class Line(NamedTuple):
-    """An axis: its sizes before and after, scalars, and the options of the operator."""
+class ResizedAxis(NamedTuple):
+    """An axis of (B, H, W, C) with its sizes before and after, scalars, and the options of the operator."""
 
-    write: Writer
+    op: NodeReplacement
     axis: int
-    size: Value
-    wanted: Value
+    size: Operand
+    new_size: Operand
     half_pixels: bool
     corners: bool
 
-    def compute(self, op: str, *inputs: Value, **attributes: Any) -> Value:
-        return self.write.computed(op, *inputs, **attributes)
+    @property
+    def fold(self) -> Folder:
+        """The operators of `op`, computed at conversion time for constants."""
+        return self.op.fold
 
-    def steps(self, count: Value, to: int = FLOAT) -> Value:
-        return self.compute("Cast", self.compute("Range", 0, count, 1), to=to)
+    def range_of(self, count: Operand, to: int = FLOAT) -> Operand:
+        """Return 0 to count - 1."""
+        return self.fold.Cast(self.fold.Range(0, count, 1), to=to)
 
-    def as_float(self, size: Value) -> Value:
-        return self.compute("Cast", size, to=FLOAT)
+    def clip_index(self, index: Operand) -> Operand:
+        """Return indices as integers, clipped into the image."""
+        last = self.fold.Sub(self.size, 1)
+        return self.fold.Max(self.fold.Min(self.fold.Cast(index, to=INT64), last), 0)
 
-    def within(self, index: Value) -> Value:
-        """Return an index moved to where there is one, as an integer."""
-        last = self.compute("Sub", self.size, 1)
-        return self.compute("Max", self.compute("Min", self.compute("Cast", index, to=INT64), last), 0)
-
-    def scale(self) -> Value:
-        """Return how many numbers there are for each that is wanted."""
-        have, wanted = self.as_float(self.size), self.as_float(self.wanted)
-        plain = self.compute("Div", have, wanted)
+    def scale(self) -> Operand:
+        """Return the distance of two new pixels: size / new_size, or between corners (size - 1) / (new_size - 1)."""
+        fold = self.fold
+        size = fold.Cast(self.size, to=FLOAT)
+        new_size = fold.Cast(self.new_size, to=FLOAT)
+        plain = fold.Div(size, new_size)
         if not self.corners:
             return plain
-        gaps = self.compute("Max", self.compute("Sub", wanted, ONE), ONE)
-        spread = self.compute("Div", self.compute("Sub", have, ONE), gaps)
-        return self.compute("Where", self.compute("Greater", wanted, ONE), spread, plain)
+        gaps = fold.Max(fold.Sub(new_size, ONE), ONE)
+        between_corners = fold.Div(fold.Sub(size, ONE), gaps)
+        return fold.Where(fold.Greater(new_size, ONE), between_corners, plain)
 
-    def positions(self, shift: bool) -> Value:
-        """Return where each wanted number lies among those there are; with half pixels and `shift` from its middle."""
-        steps = self.steps(self.wanted)
+    def positions(self, shift: bool) -> Operand:
+        """Return the position of each new pixel, (new_size,); for half pixels its middle, less half with `shift`."""
+        steps = self.range_of(self.new_size)
         if not self.half_pixels:
-            return self.compute("Mul", steps, self.scale())
-        found = self.compute("Mul", self.compute("Add", steps, HALF), self.scale())
-        return self.compute("Sub", found, HALF) if shift else found
+            return self.fold.Mul(steps, self.scale())
+        middle = self.fold.Mul(self.fold.Add(steps, HALF), self.scale())
+        return self.fold.Sub(middle, HALF) if shift else middle
 
-    def taken(self, images: str, index: Value) -> str:
-        return self.write("Gather", images, index, axis=self.axis)
+    def gather(self, images: str, index: Operand) -> str:
+        """Return images at indices of the axis."""
+        return self.op.Gather(images, index, axis=self.axis)
 
-    def column(self, weights: Value) -> Value:
-        """Return weights, a row for each number that is wanted, with axes for those of the images that follow."""
-        return self.compute("Unsqueeze", weights, [*range(-1, self.axis - 4, -1)])
+    def column(self, weights: Operand) -> Operand:
+        """Return weights, (new_size, ...), with axes for the later axes of the images."""
+        return self.fold.Unsqueeze(weights, [*range(-1, self.axis - 4, -1)])
 
-    def summed(self, images: str, index: Value, weights: Value, read: Value | None = None) -> str:
-        """Return sums of neighbours, `index`, times weights: (wanted, neighbours) both, as is what of it is `read`."""
-        terms = self.write("Mul", self.taken(images, index), self.column(weights))
-        if read is not None and not (isinstance(read, np.ndarray) and read.all()):
-            terms = self.write("Where", self.column(read), terms, ZERO)
-        return self.write("ReduceSum", terms, [self.axis + 1], keepdims=0)
+    def weighted_sum(self, images: str, index: Operand, weights: Operand, mask: Operand | None = None) -> str:
+        """Return the sums of neighbours times weights, all arguments (new_size, neighbours), where the mask is true."""
+        terms = self.op.Mul(self.gather(images, index), self.column(weights))
+        if mask is not None and not (isinstance(mask, np.ndarray) and mask.all()):
+            terms = self.op.Where(self.column(mask), terms, ZERO)
+        return self.op.ReduceSum(terms, [self.axis + 1], keepdims=0)
 
+    def polynomial(self, x: Operand, *coefficients: float, dtype: Any = np.float32) -> Operand:
+        """Return a polynomial by Horner's rule, with the coefficient of the highest power first."""
+        result: Operand = dtype(coefficients[0])
+        for coefficient in coefficients[1:]:
+            result = self.fold.Add(self.fold.Mul(result, x), dtype(coefficient))
+        return result
 
-def _nearest(line: Line, images: str) -> str:
-    position = line.positions(shift=False)
-    if line.corners:
-        position = line.compute("Add", position, HALF)
-    return line.taken(images, line.within(line.compute("Floor", position)))
-
-
-def _linear(line: Line, images: str) -> str:
-    position = line.positions(shift=True)
-    floor = line.compute("Floor", position)
-    left, right = (line.taken(images, line.within(line.compute(op, position))) for op in ("Floor", "Ceil"))
-    share = line.column(line.compute("Sub", position, floor))
-    return line.write("Add", left, line.write("Mul", line.write("Sub", right, left), share))
-
-
-def _cubic(line: Line, images: str) -> str:
-    """Four neighbours; with half pixels what would lie outside weighs nothing, else it is the last number again."""
-    a = -0.5 if line.half_pixels else -0.75
-    position = line.positions(shift=True)
-    floor = line.compute("Floor", position)
-    part = line.compute("Round", line.compute("Mul", line.compute("Sub", position, floor), STEPS))
-    parts = [line.compute("Div", each, STEPS) for each in (part, line.compute("Sub", STEPS, part))]
-    parts = [line.compute("Cast", each, to=TensorProto.DOUBLE) for each in parts]  # TensorFlow's table is made so
-    near = [polynomial(line, each, a + 2, -(a + 3), 0, 1) for each in parts]
-    far = [polynomial(line, line.compute("Add", each, np.float64(1)), a, -5 * a, 8 * a, -4 * a) for each in parts]
-    weights = line.compute("Cast", _rows(line, far[0], near[0], near[1], far[1]), to=FLOAT)
-    index = line.compute("Add", line.compute("Unsqueeze", line.compute("Cast", floor, to=INT64), [1]), [-1, 0, 1, 2])
-    inside = line.within(index)
-    if line.half_pixels:
-        weights = line.compute("Where", line.compute("Equal", index, inside), weights, ZERO)
-        weights = normalized(line, weights)
-    return line.summed(images, inside, weights)
+    def normalized(self, weights: Operand) -> Operand:
+        """Return weights, (new_size, neighbours), divided by their sum unless that is too small."""
+        fold = self.fold
+        total = fold.ReduceSum(weights, [1], keepdims=1)
+        is_enough = fold.Not(fold.Less(fold.Abs(total), MIN_WEIGHT_SUM))
+        return fold.Mul(weights, fold.Div(ONE, fold.Where(is_enough, total, ONE)))
 
 
-def polynomial(line: Line, x: Value, *coefficients: float, kind: type[np.floating[Any]] = np.float64) -> Value:
-    found: Value = kind(coefficients[0])
-    for each in coefficients[1:]:
-        found = line.compute("Add", line.compute("Mul", found, x), kind(each))
-    return found
+def _nearest(axis: ResizedAxis, images: str) -> str:
+    position = axis.positions(shift=False)
+    if axis.corners:
+        position = axis.fold.Add(position, HALF)
+    return axis.gather(images, axis.clip_index(axis.fold.Floor(position)))
 
 
-def _rows(line: Line, *columns: Value) -> Value:
-    return line.compute("Concat", *(line.compute("Unsqueeze", each, [1]) for each in columns), axis=1)
+def _linear(axis: ResizedAxis, images: str) -> str:
+    op, fold = axis.op, axis.fold
+    position = axis.positions(shift=True)
+    floor = fold.Floor(position)
+    left = axis.gather(images, axis.clip_index(fold.Floor(position)))
+    right = axis.gather(images, axis.clip_index(fold.Ceil(position)))
+    share = axis.column(fold.Sub(position, floor))
+    return op.Add(left, op.Mul(op.Sub(right, left), share))
 
 
-def normalized(line: Line, weights: Value) -> Value:
-    total = line.compute("ReduceSum", weights, [1], keepdims=1)
-    enough = line.compute("Not", line.compute("Less", line.compute("Abs", total), SMALLEST))
-    return line.compute("Mul", weights, line.compute("Div", ONE, line.compute("Where", enough, total, ONE)))
+def _cubic(axis: ResizedAxis, images: str) -> str:
+    """Resize with four neighbours: for half pixels those outside weigh nothing, else the border is repeated.
+
+    Keys's kernel of a neighbour at distance x, with parameter a: (a + 2) x^3 - (a + 3) x^2 + 1 up to 1, and
+    a x^3 - 5 a x^2 + 8 a x - 4 a up to 2 (Keys 1981). TensorFlow tabulates it in float64.
+    """
+    fold = axis.fold
+    a = -0.5 if axis.half_pixels else -0.75
+    position = axis.positions(shift=True)
+    floor = fold.Floor(position)
+    steps = fold.Round(fold.Mul(fold.Sub(position, floor), WEIGHT_STEPS))
+    distances = [fold.Div(numerator, WEIGHT_STEPS) for numerator in (steps, fold.Sub(WEIGHT_STEPS, steps))]
+    distances = [fold.Cast(distance, to=TensorProto.DOUBLE) for distance in distances]
+    near = [axis.polynomial(x, a + 2, -(a + 3), 0, 1, dtype=np.float64) for x in distances]
+    far = [axis.polynomial(fold.Add(x, np.float64(1)), a, -5 * a, 8 * a, -4 * a, dtype=np.float64) for x in distances]
+    columns = [fold.Unsqueeze(weights, [1]) for weights in (far[0], near[0], near[1], far[1])]
+    weights = fold.Cast(fold.Concat(*columns, axis=1), to=FLOAT)
+    index = fold.Add(fold.Unsqueeze(fold.Cast(floor, to=INT64), [1]), [-1, 0, 1, 2])
+    inside = axis.clip_index(index)
+    if axis.half_pixels:
+        weights = axis.normalized(fold.Where(fold.Equal(index, inside), weights, ZERO))
+    return axis.weighted_sum(images, inside, weights)
 
 
-def _area(line: Line, images: str) -> str:
-    """Each number weighs what of it lies between where the wanted one begins and ends."""
-    scale = line.scale()
-    steps = line.steps(line.wanted)
-    start, end = (line.compute("Mul", each, scale) for each in (steps, line.compute("Add", steps, ONE)))
-    first = line.compute("Floor", start)
-    most = line.compute("Add", line.compute("Ceil", scale), ONE)
-    most = line.compute("Cast", most, to=INT64)
-    number = line.compute("Add", line.compute("Unsqueeze", first, [1]), line.steps(most))
-    start, end = (line.compute("Unsqueeze", each, [1]) for each in (start, end))
-    after = line.compute("Add", number, ONE)
-    weights = line.compute("Sub", line.compute("Min", after, end), line.compute("Max", number, start))
-    alone = line.compute("And", line.compute("Less", number, start), line.compute("Greater", after, end))
-    weights = line.compute("Where", alone, scale, weights)
-    return line.summed(images, line.within(number), weights, line.compute("Less", number, end))
+def _area(axis: ResizedAxis, images: str) -> str:
+    """Resize with the overlap of each pixel with the new pixel [start, end) as its weight."""
+    fold = axis.fold
+    scale = axis.scale()
+    steps = axis.range_of(axis.new_size)
+    start = fold.Mul(steps, scale)
+    end = fold.Unsqueeze(fold.Mul(fold.Add(steps, ONE), scale), [1])
+    neighbours = fold.Cast(fold.Add(fold.Ceil(scale), ONE), to=INT64)
+    index = fold.Add(fold.Unsqueeze(fold.Floor(start), [1]), axis.range_of(neighbours))
+    start = fold.Unsqueeze(start, [1])
+    next_index = fold.Add(index, ONE)
+    overlap = fold.Sub(fold.Min(next_index, end), fold.Max(index, start))
+    contains_all = fold.And(fold.Less(index, start), fold.Greater(next_index, end))
+    weights = fold.Where(contains_all, scale, overlap)
+    return axis.weighted_sum(images, axis.clip_index(index), weights, fold.Less(index, end))
 
 
-RESIZED: dict[str, tuple[Callable[[Line, str], str], tuple[int, int]]] = {  # and which axis is the first
+RESIZED: dict[str, tuple[Callable[[ResizedAxis, str], str], tuple[int, int]]] = {  # and the order of the axes
     "ResizeNearestNeighbor": (_nearest, (1, 2)),
     "ResizeBilinear": (_linear, (2, 1)),
     "ResizeBicubic": (_cubic, (1, 2)),
@@ -155,32 +163,32 @@ RESIZED: dict[str, tuple[Callable[[Line, str], str], tuple[int, int]]] = {  # an
 
 
 def resize(graph: Any, node: Any) -> None:
-    """`ResizeNearestNeighbor`, which keeps the dtype; `ResizeBilinear`, `ResizeBicubic` and `ResizeArea`, float32."""
+    """Convert `ResizeNearestNeighbor`, `ResizeBilinear`, `ResizeBicubic` and `ResizeArea` of (images, size)."""
+    method, order = RESIZED[node.type]
     half_pixels, corners = (bool(node.get_attr_value(name, False)) for name in ("half_pixel_centers", "align_corners"))
-    (method, axes), is_area = RESIZED[node.type], node.type == "ResizeArea"
-    write, images, sizes = begun(graph, node)
-    lines = [Line(write, axis, *sizes[axis - 1], half_pixels, corners) for axis in axes]
-    for line in lines:
-        if method is not _linear or any(size != wanted for size, wanted in sizes):  # else TensorFlow copies
-            images = method(line, images)
-    if is_area:
-        whole = write.computed("Mul", *(line.scale() for line in lines))
-        images = write("Mul", images, write.computed("Div", ONE, whole))
-    write.last("Identity", images)
+    op, images, sizes = replaced_resize(graph, node)
+    axes = [ResizedAxis(op, axis, *sizes[axis - 1], half_pixels, corners) for axis in order]
+    for axis in axes:
+        if method is not _linear or any(size != new_size for size, new_size in sizes):  # else TensorFlow copies
+            images = method(axis, images)
+    if method is _area:
+        area = op.fold.Mul(*(axis.scale() for axis in axes))
+        images = op.Mul(images, op.fold.Div(ONE, area))
+    op.finish("Identity", images)
 
 
-def begun(graph: Any, node: Any) -> tuple[Replacement, str, list[tuple[Value, Value]]]:
-    """Remove a node of (images, size, ...); return images of the dtype that comes out, and sizes before and after."""
+def replaced_resize(graph: Any, node: Any) -> tuple[NodeReplacement, str, list[tuple[Operand, Operand]]]:
+    """Return a builder for a node of (images, size, ...), images of the output's dtype, and old and new sizes."""
     shape = graph.get_shape(node.input[0]) or [-1] * 4
-    known = node.inputs[1].get_tensor_value(as_list=False) if node.inputs[1].is_const() else None
-    differs = graph.get_dtype(node.input[0]) != graph.get_dtype(node.output[0])
-    write = Replacement(graph, node)
-    images, size = write.inputs[:2]
-    if differs:
-        images = write("Cast", images, to=write.dtype)
-    sizes: list[tuple[Value, Value]] = []
+    new_shape = constant_value(graph, node.input[1])
+    is_cast = graph.get_dtype(node.input[0]) != graph.get_dtype(node.output[0])
+    op = NodeReplacement(graph, node)
+    images, size = op.inputs[:2]
+    if is_cast:
+        images = op.Cast(images, to=op.dtype)
+    sizes: list[tuple[Operand, Operand]] = []
     for axis in (1, 2):
-        before: Value = shape[axis] if shape[axis] >= 0 else write("Gather", write("Shape", images), axis)
-        after: Value = int(known[axis - 1]) if known is not None else write("Gather", size, axis - 1)
-        sizes.append((before, write.computed("Cast", after, to=INT64)))
-    return write, images, sizes
+        before: Operand = shape[axis] if shape[axis] >= 0 else op.Gather(op.Shape(images), axis)
+        after: Operand = op.Gather(size, axis - 1) if new_shape is None else int(new_shape[axis - 1])
+        sizes.append((before, op.fold.Cast(after, to=INT64)))
+    return op, images, sizes

@@ -4,103 +4,102 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..graph_builder import Value
-from .resize_images import HALF, INT64, ONE, ZERO, Line, begun, normalized, polynomial
+from ..graph_builder import Operand, Refusal, constant_value
+from .resize_images import FLOAT, HALF, INT64, ONE, ZERO, ResizedAxis, replaced_resize
 
 PI = np.float32(math.pi)
 
-Kernel = Callable[[Line, Value], Value]  # takes distances, which are not negative
+Kernel = Callable[[ResizedAxis, Operand], Operand]  # maps distances, which are not negative, to weights
 
 
-def _triangle(line: Line, x: Value) -> Value:
-    return line.compute("Max", line.compute("Sub", ONE, x), ZERO)
+def _triangle(axis: ResizedAxis, x: Operand) -> Operand:
+    return axis.fold.Max(axis.fold.Sub(ONE, x), ZERO)
 
 
-def _keys(line: Line, x: Value) -> Value:
-    near = polynomial(line, x, 1.5, -2.5, 0, 1, kind=np.float32)
-    far = polynomial(line, x, -0.5, 2.5, -4, 2, kind=np.float32)
-    far = line.compute("Where", line.compute("Less", x, np.float32(2)), far, ZERO)
-    return line.compute("Where", line.compute("Less", x, ONE), near, far)
+def _cubic(near: tuple[float, ...], far: tuple[float, ...], axis: ResizedAxis, x: Operand) -> Operand:
+    """Return one cubic polynomial up to a distance of 1, another up to 2, and zero beyond."""
+    fold = axis.fold
+    inner = axis.polynomial(x, *near)
+    outer = fold.Where(fold.Less(x, np.float32(2)), axis.polynomial(x, *far), ZERO)
+    return fold.Where(fold.Less(x, ONE), inner, outer)
 
 
-def _lanczos(radius: int) -> Kernel:
+def _lanczos(radius: int, axis: ResizedAxis, x: Operand) -> Operand:
+    """Return radius * sin(pi x) * sin(pi x / radius) / (pi x)^2: 1 at zero, and zero beyond the radius."""
+    fold = axis.fold
     width = np.float32(radius)
-
-    def kernel(line: Line, x: Value) -> Value:
-        compute = line.compute
-        turns = compute("Mul", x, PI)
-        waves = compute(
-            "Mul", compute("Mul", compute("Sin", turns), width), compute("Sin", compute("Div", turns, width))
-        )
-        middle = compute("Not", compute("Greater", x, np.float32(1e-3)))
-        below = compute("Where", middle, ONE, compute("Mul", compute("Mul", x, PI * PI), x))
-        found = compute("Where", middle, ONE, compute("Div", waves, below))
-        return compute("Where", compute("Greater", x, width), ZERO, found)
-
-    return kernel
+    angle = fold.Mul(x, PI)
+    waves = fold.Mul(fold.Mul(fold.Sin(angle), width), fold.Sin(fold.Div(angle, width)))
+    is_zero = fold.Not(fold.Greater(x, np.float32(1e-3)))
+    divisor = fold.Where(is_zero, ONE, fold.Mul(fold.Mul(x, PI * PI), x))
+    weights = fold.Where(is_zero, ONE, fold.Div(waves, divisor))
+    return fold.Where(fold.Greater(x, width), ZERO, weights)
 
 
-def _mitchell(line: Line, x: Value) -> Value:
-    near = polynomial(line, x, 7 / 6, -2, 0, 8 / 9, kind=np.float32)
-    far = polynomial(line, x, -7 / 18, 2, -10 / 3, 16 / 9, kind=np.float32)
-    far = line.compute("Where", line.compute("Less", x, np.float32(2)), far, ZERO)
-    return line.compute("Where", line.compute("Less", x, ONE), near, far)
-
-
-def _gaussian(line: Line, x: Value) -> Value:
-    bell = line.compute("Exp", line.compute("Mul", line.compute("Mul", x, x), np.float32(-2)))
-    return line.compute("Where", line.compute("Less", x, np.float32(1.5)), bell, ZERO)
+def _gaussian(axis: ResizedAxis, x: Operand) -> Operand:
+    fold = axis.fold
+    return fold.Where(fold.Less(x, np.float32(1.5)), fold.Exp(fold.Mul(fold.Mul(x, x), np.float32(-2))), ZERO)
 
 
 KERNELS: dict[str, tuple[float, Kernel]] = {  # with their radius
     "triangle": (1, _triangle),
-    "keyscubic": (2, _keys),
-    "mitchellcubic": (2, _mitchell),
+    "keyscubic": (2, partial(_cubic, (1.5, -2.5, 0, 1), (-0.5, 2.5, -4, 2))),
+    "mitchellcubic": (2, partial(_cubic, (7 / 6, -2, 0, 8 / 9), (-7 / 18, 2, -10 / 3, 16 / 9))),
     "gaussian": (1.5, _gaussian),
-    "lanczos1": (1, _lanczos(1)),
-    "lanczos3": (3, _lanczos(3)),
-    "lanczos5": (5, _lanczos(5)),
+    "lanczos1": (1, partial(_lanczos, 1)),
+    "lanczos3": (3, partial(_lanczos, 3)),
+    "lanczos5": (5, partial(_lanczos, 5)),
 }
 
 
-def scale_and_translate(graph: Any, node: Any) -> None:
-    """`ScaleAndTranslate` of (images, size, scale, translation), float32."""
-    if node.get_attr_str("kernel_type") not in KERNELS:
-        return
-    radius, kernel = KERNELS[node.get_attr_str("kernel_type")]
+def scale_and_translate(graph: Any, node: Any) -> Refusal:
+    """Convert `ScaleAndTranslate` of (images, size, scale, translation), float32."""
+    name = node.get_attr_str("kernel_type")
+    if name not in KERNELS:
+        return f"it has an unknown `kernel_type`, {name!r}"
+    radius, kernel = KERNELS[name]
     antialias = node.get_attr_value("antialias", True)
-    moves = [each.get_tensor_value(as_list=False) if each.is_const() else each.output[0] for each in node.inputs[2:4]]
-    write, images, sizes = begun(graph, node)
-    for axis, size in zip((1, 2), sizes, strict=True):
-        line = Line(write, axis, *size, half_pixels=True, corners=False)
-        scale, move = (line.compute("Gather", each, axis - 1) for each in moves)
-        step = line.compute("Div", ONE, scale)
-        width = line.compute("Max", step, ONE) if antialias else ONE
-        images = _moved(line, images, step, move, width, radius, kernel)
-    write.last("Identity", images)
+    constants = [constant_value(graph, tensor) for tensor in node.input[2:4]]
+    op, images, sizes = replaced_resize(graph, node)
+    scales, translations = (
+        tensor if constant is None else constant for tensor, constant in zip(op.inputs[2:4], constants, strict=True)
+    )
+    for index, (size, new_size) in enumerate(sizes):
+        axis = ResizedAxis(op, index + 1, size, new_size, half_pixels=True, corners=False)
+        scale, translation = (axis.fold.Gather(numbers, index) for numbers in (scales, translations))
+        step = axis.fold.Div(ONE, scale)
+        width = axis.fold.Max(step, ONE) if antialias else ONE
+        images = _moved(axis, images, step, translation, width, radius, kernel)
+    return op.finish("Identity", images)
 
 
-def _moved(line: Line, images: str, step: Value, move: Value, width: Value, radius: float, kernel: Kernel) -> str:
-    """Return one axis resized: TensorFlow's `ComputeSpansCore`, and as many neighbours as its widest span."""
-    compute = line.compute
-    reach = compute("Mul", width, np.float32(radius))
-    middle = compute("Mul", compute("Add", line.steps(line.wanted), HALF), step)
-    middle = compute("Add", middle, compute("Neg", compute("Mul", step, move)))
-    outside = compute("Or", compute("Less", middle, ZERO), compute("Greater", middle, line.as_float(line.size)))
-    first = line.within(compute("Ceil", compute("Sub", compute("Sub", middle, reach), HALF)))
-    last = line.within(compute("Floor", compute("Sub", compute("Add", middle, reach), HALF)))
-    most = compute("Add", compute("Mul", compute("Cast", compute("Ceil", reach), to=INT64), 2), 1)
-    most = compute("Min", most, line.size)
-    column = compute("Unsqueeze", compute("Where", outside, 0, first), [1])
-    number = compute("Add", column, line.steps(most, INT64))
-    inside = line.within(number)
-    distance = compute("Sub", compute("Add", line.as_float(number), HALF), compute("Unsqueeze", middle, [1]))
-    distance = compute("Div", compute("Abs", distance), width)
-    beyond = compute("Greater", number, compute("Unsqueeze", last, [1]))
-    beyond = compute("Or", beyond, compute("Unsqueeze", outside, [1]))
-    weights = normalized(line, compute("Where", beyond, ZERO, kernel(line, distance)))
-    return line.summed(images, inside, weights, compute("Equal", number, inside))
+def _moved(
+    axis: ResizedAxis, images: str, step: Operand, translation: Operand, width: Operand, radius: float, kernel: Kernel
+) -> str:
+    """Return images with one axis resized, as TensorFlow's `ComputeSpansCore` defines.
+
+    New pixel k has its middle at (k + 1/2) step - step * translation. Its neighbours are the pixels from
+    ceil(middle - reach - 1/2) to floor(middle + reach - 1/2), with reach = radius * width; each weighs
+    kernel(distance / width). All new pixels have the number of neighbours of the widest span, 2 ceil(reach) + 1.
+    """
+    fold = axis.fold
+    reach = fold.Mul(width, np.float32(radius))
+    middle = fold.Mul(fold.Add(axis.range_of(axis.new_size), HALF), step)
+    middle = fold.Add(middle, fold.Neg(fold.Mul(step, translation)))
+    is_outside = fold.Or(fold.Less(middle, ZERO), fold.Greater(middle, fold.Cast(axis.size, to=FLOAT)))
+    first = axis.clip_index(fold.Ceil(fold.Sub(fold.Sub(middle, reach), HALF)))
+    last = axis.clip_index(fold.Floor(fold.Sub(fold.Add(middle, reach), HALF)))
+    widest = fold.Add(fold.Mul(fold.Cast(fold.Ceil(reach), to=INT64), 2), 1)
+    neighbours = axis.range_of(fold.Min(widest, axis.size), INT64)
+    index = fold.Add(fold.Unsqueeze(fold.Where(is_outside, 0, first), [1]), neighbours)
+    inside = axis.clip_index(index)
+    pixel_middle = fold.Add(fold.Cast(index, to=FLOAT), HALF)
+    distance = fold.Div(fold.Abs(fold.Sub(pixel_middle, fold.Unsqueeze(middle, [1]))), width)
+    is_beyond = fold.Or(fold.Greater(index, fold.Unsqueeze(last, [1])), fold.Unsqueeze(is_outside, [1]))
+    weights = axis.normalized(fold.Where(is_beyond, ZERO, kernel(axis, distance)))
+    return axis.weighted_sum(images, inside, weights, fold.Equal(index, inside))

@@ -1,161 +1,178 @@
-"""Handlers for `MatrixDiag`, `MatrixDiagPart` and `MatrixSetDiag`.
+"""Handlers for `MatrixDiag`, `MatrixDiagPart`, `MatrixSetDiag` and `MatrixBandPart`.
 
-Diagonal d holds the numbers in row r and column r + d. A band is a tensor (..., diagonals, N), the upper one first,
-each at the left or the right end of its row; one diagonal alone has no such axis.
+Diagonal d has the elements in row r and column r + d. A band is a tensor (..., diagonals, N) with the highest d first,
+each diagonal at the left or the right end of its row; a single diagonal has no such axis.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import Replacement, Value
-from .data_movement import sizes
+from ..graph_builder import NodeReplacement, Operand, Refusal, constant_value
 
-AS_THEY_ARE = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64}
-
-
-def taken(graph: Any, node: Any) -> None:
-    """`MatrixDiagPart` of a matrix (..., R, C) and its later versions, with what fills the rows of a band."""
-    write = _Diagonals.of(graph, node, 1)
-    if write is None:
-        return
-    matrix, filling = write.wide(write.inputs[0]), write.inputs[2:3]
-    write.measured(matrix)
-    diagonals = np.arange(write.upper, write.lower - 1, -1)[:, None]
-    along = write("Sub", write.counted(write.length), write.shift(write.constant(diagonals)))
-    lengths = write.own_length(write.constant(diagonals))
-    within = write("And", write("GreaterOrEqual", along, 0), write("Less", along, lengths))
-    row, column = write("Add", along, np.maximum(-diagonals, 0)), write("Add", along, np.maximum(diagonals, 0))
-    place = write("Where", within, write("Add", write("Mul", row, write.columns), column), 0)
-    if write.is_one:
-        write.end(write.picked(matrix, 2, write("Squeeze", place, [0])))
-    else:
-        zero = write.wide(filling[0]) if filling else write("CastLike", np.float32(0), matrix)
-        write.end(write("Where", within, write.picked(matrix, 2, place), zero))
+ALL = np.int64(2**31 - 1)  # a diagonal beyond every matrix
+_REFUSED = "its diagonals or sizes are not constant"
 
 
-def made(graph: Any, node: Any) -> None:
-    """`MatrixDiag` and its later versions: a matrix, as small as it may be unless its sizes are given."""
-    if not all(each.is_const() for each in node.inputs[2:4]):
-        return
-    sizes = [int(each.get_tensor_value(as_list=False).item()) for each in node.inputs[2:4]] or [-1, -1]
-    write = _Diagonals.of(graph, node, 1)
-    if write is None:
-        return
-    numbers, filling = write.wide(write.inputs[0]), write.inputs[4:5]
-    write.length = write("Shape", numbers, start=-1)
-    smallest = [write("Sub", write.length, [min(write.upper, 0)]), write("Add", write.length, [max(write.lower, 0)])]
-    if sizes == [-1, -1]:
-        smallest = [write("Max", *smallest)] * 2
-    given = [least if size < 0 else write.constant([size]) for size, least in zip(sizes, smallest, strict=True)]
-    write.rows, write.columns = given
-    zero = write.wide(filling[0]) if filling else write("CastLike", np.float32(0), numbers)
-    write.end(write.put(numbers, zero))
-
-
-def replaced(graph: Any, node: Any) -> None:
-    """`MatrixSetDiag` of a matrix and diagonals, and its later versions."""
-    write = _Diagonals.of(graph, node, 2)
-    if write is not None:
-        matrix, numbers = (write.wide(each) for each in write.inputs[:2])
-        write.measured(matrix)
-        write.end(write.put(numbers, matrix))
-
-
-class _Diagonals(Replacement):
-    """Writes a band of diagonals, between matrices (..., R, C) and numbers (..., diagonals, N).
+class _Band(NamedTuple):
+    """The diagonals of a node.
 
     Attributes:
-        lower, upper: The first and the last diagonal.
-        rows, columns, length: R, C and N, tensors of shape (1,).
+        lower, upper: The lowest and the highest d.
+        is_one: Whether the band is a single diagonal.
+        above_is_left, below_is_left: Whether diagonals above and below the main one begin at the left of their rows.
     """
+
+    lower: int
+    upper: int
+    is_one: bool
+    above_is_left: bool
+    below_is_left: bool
+
+
+class _Dims(NamedTuple):
+    """R and C of matrices (..., R, C), and N of their band: 1-D tensors of one number."""
 
     rows: str
     columns: str
     length: str
 
-    @classmethod
-    def of(cls, graph: Any, node: Any, band: int) -> _Diagonals | None:
-        """Return what takes the place of a node whose input of this number is the band, if that is known."""
-        given = node.inputs[band : band + 1]
-        if given and not given[0].is_const():
-            return None
-        limits = np.ravel(given[0].get_tensor_value(as_list=False)) if given else np.zeros(1, np.int64)
-        align = node.get_attr_str("align") if "align" in node.attr else "LEFT_LEFT"
-        write = cls(graph, node)
-        write.lower, write.upper = int(limits[0]), int(limits[-1])
-        write.is_one = len(limits) == 1 or write.lower == write.upper
-        write._left = [each == "LEFT" for each in align.split("_")]
-        return write
 
-    lower: int
-    upper: int
-    is_one: bool
-    _left: list[bool]
+def matrix_diag_part(graph: Any, node: Any) -> Refusal:
+    """Convert `MatrixDiagPart` of a matrix (..., R, C), with a number that fills the rows of a band."""
+    band = _band(graph, node, 1)
+    if band is None:
+        return _REFUSED
+    op = _Diagonals(graph, node, band)
+    matrix = op.widen(op.inputs[0], "Where")
+    dims = op.dims_of_matrix(matrix)
+    diagonals = np.arange(band.upper, band.lower - 1, -1)[:, None]
+    along = op.Sub(op.up_to(dims.length), op.shift(op.constant(diagonals), dims))
+    lengths = op.lengths(op.constant(diagonals), dims)
+    is_inside = op.And(op.GreaterOrEqual(along, 0), op.Less(along, lengths))
+    row = op.Add(along, np.maximum(-diagonals, 0))
+    column = op.Add(along, np.maximum(diagonals, 0))
+    index = op.Where(is_inside, op.Add(op.Mul(row, dims.columns), column), 0)
+    if band.is_one:
+        result = op.gather(matrix, 2, op.Squeeze(index, [0]))
+    else:
+        filling = op.filling_number(2, matrix)
+        result = op.Where(is_inside, op.gather(matrix, 2, index), filling)
+    return op.finish_widened(result, "Where")
 
-    def wide(self, tensor: str) -> str:
-        """Return numbers of which onnxruntime has what is needed: booleans and small integers as int32."""
-        return tensor if self.dtype in AS_THEY_ARE else self("Cast", tensor, to=TensorProto.INT32)
 
-    def end(self, found: str) -> None:
-        """Write what the node makes."""
-        if self.dtype in AS_THEY_ARE:
-            self.last("Identity", found)
-        else:
-            self.last("Cast", found, to=self.dtype)
+def matrix_diag(graph: Any, node: Any) -> Refusal:
+    """Convert `MatrixDiag` to the smallest matrix that contains the band, or to one of constant sizes."""
+    sizes = [constant_value(graph, name) for name in node.input[2:4]]
+    band = _band(graph, node, 1)
+    if band is None or any(size is None for size in sizes):
+        return _REFUSED
+    rows, columns = [int(size.item()) for size in sizes if size is not None] or [-1, -1]
+    op = _Diagonals(graph, node, band)
+    diagonals = op.widen(op.inputs[0], "Where")
+    length = op.Shape(diagonals, start=-1)
+    least_rows = op.Sub(length, [min(band.upper, 0)])
+    least_columns = op.Add(length, [max(band.lower, 0)])
+    if rows < 0 and columns < 0:
+        least_rows = least_columns = op.Max(least_rows, least_columns)
+    dims = _Dims(
+        least_rows if rows < 0 else op.constant([rows]),
+        least_columns if columns < 0 else op.constant([columns]),
+        length,
+    )
+    return op.finish_widened(op.put(diagonals, op.filling_number(4, diagonals), dims), "Where")
 
-    def measured(self, matrix: str) -> None:
-        """Take the sizes from a matrix."""
-        self.rows, self.columns = self("Shape", matrix, start=-2, end=-1), self("Shape", matrix, start=-1)
-        most = self("Add", self.rows, [min(self.upper, 0)]), self("Sub", self.columns, [max(self.lower, 0)])
-        self.length = self("Min", *most)
 
-    def counted(self, size: str) -> str:
-        """Return the numbers below a size."""
-        return self("Range", 0, self("Squeeze", size), 1)
+def matrix_set_diag(graph: Any, node: Any) -> Refusal:
+    """Convert `MatrixSetDiag` of a matrix and a band."""
+    band = _band(graph, node, 2)
+    if band is None:
+        return _REFUSED
+    op = _Diagonals(graph, node, band)
+    matrix, diagonals = (op.widen(name, "Where") for name in op.inputs[:2])
+    return op.finish_widened(op.put(diagonals, matrix, op.dims_of_matrix(matrix)), "Where")
 
-    def own_length(self, diagonal: str) -> str:
-        """Return how many numbers diagonals have."""
-        below = self("Add", self.rows, self("Min", diagonal, 0))
-        return self("Min", below, self("Sub", self.columns, self("Max", diagonal, 0)))
 
-    def shift(self, diagonal: str) -> Value:
-        """Return how far from the left end of their rows diagonals begin."""
-        above, below = self._left
-        if above and below:
+def matrix_band_part(graph: Any, node: Any) -> None:
+    """Convert `MatrixBandPart` of (matrices, diagonals below, diagonals above); a negative number keeps all."""
+    constants = [constant_value(graph, name) for name in node.input[1:]]
+    op = NodeReplacement(graph, node)
+    matrices, *counts = op.inputs
+    band = op.widen(matrices, "Trilu")
+    for count, constant, upper in zip(counts, constants, (1, 0), strict=True):
+        if constant is not None and constant < 0:
+            continue
+        diagonal = op.fold.Cast(count if constant is None else constant, to=TensorProto.INT64)
+        if constant is None:
+            diagonal = op.Where(op.Less(diagonal, 0), ALL, diagonal)
+        band = op.Trilu(band, op.fold.Neg(diagonal) if upper else diagonal, upper=upper)
+    op.finish("Cast", band, to=op.dtype)
+
+
+def _band(graph: Any, node: Any, index: int) -> _Band | None:
+    """Return the band that the input of this index defines, None if it is not constant; without it, the main one."""
+    limits = constant_value(graph, node.input[index]) if len(node.input) > index else np.zeros(1, np.int64)
+    if limits is None:
+        return None
+    lower = int(limits.ravel()[0])
+    upper = int(limits.ravel()[-1])
+    above, below = (node.get_attr_str("align") if "align" in node.attr else "LEFT_LEFT").split("_")
+    return _Band(lower, upper, limits.size == 1 or lower == upper, above == "LEFT", below == "LEFT")
+
+
+class _Diagonals(NodeReplacement):
+    """Builds a band of diagonals, between matrices (..., R, C) and diagonals (..., diagonals, N)."""
+
+    def __init__(self, graph: Any, node: Any, band: _Band) -> None:
+        super().__init__(graph, node)
+        self._band = band
+
+    def filling_number(self, index: int, other: str) -> str:
+        """Return the number of an optional input, by default zero, of the element type of another tensor."""
+        if len(self.inputs) > index:
+            return self.widen(self.inputs[index], "Where")
+        return self.CastLike(np.float32(0), other)
+
+    def dims_of_matrix(self, matrix: str) -> _Dims:
+        """Return the sizes of a matrix, and of its band."""
+        rows = self.Shape(matrix, start=-2, end=-1)
+        columns = self.Shape(matrix, start=-1)
+        longest = self.Add(rows, [min(self._band.upper, 0)]), self.Sub(columns, [max(self._band.lower, 0)])
+        return _Dims(rows, columns, self.Min(*longest))
+
+    def lengths(self, diagonal: str, dims: _Dims) -> str:
+        """Return the number of elements of diagonals: min(R + min(d, 0), C - max(d, 0))."""
+        below = self.Add(dims.rows, self.Min(diagonal, 0))
+        return self.Min(below, self.Sub(dims.columns, self.Max(diagonal, 0)))
+
+    def shift(self, diagonal: str, dims: _Dims) -> Operand:
+        """Return the offset of diagonals from the left end of their rows."""
+        if self._band.above_is_left and self._band.below_is_left:
             return 0
-        is_left = self("Or", *self._are_left(diagonal))
-        return self("Where", is_left, 0, self("Sub", self.length, self.own_length(diagonal)))
+        is_above = self.And(self.GreaterOrEqual(diagonal, 0), np.bool_(self._band.above_is_left))
+        is_below = self.And(self.LessOrEqual(diagonal, 0), np.bool_(self._band.below_is_left))
+        is_left = self.Or(is_above, is_below)
+        return self.Where(is_left, 0, self.Sub(dims.length, self.lengths(diagonal, dims)))
 
-    def _are_left(self, diagonal: str) -> tuple[str, str]:
-        above, below = self._left
-        return (
-            self("And", self("GreaterOrEqual", diagonal, 0), np.bool_(above)),
-            self("And", self("LessOrEqual", diagonal, 0), np.bool_(below)),
-        )
-
-    def picked(self, tensor: str, axes: int, place: str) -> str:
-        """Return the numbers at places of the last axes, counted through them."""
+    def gather(self, tensor: str, axes: int, index: str) -> str:
+        """Return the elements at indices into the last axes, merged into one."""
         if axes > 1:
-            last = self("ReduceProd", sizes(self, tensor, -axes), [0], keepdims=1)
-            before = self("Slice", self("Shape", tensor), [0], [-axes], [0])
-            tensor = self("Reshape", tensor, self("Concat", before, last, axis=0))
-        return self("Gather", tensor, place, axis=-1)
+            merged = self.ReduceProd(self.dims(tensor, -axes), [0], keepdims=1)
+            tensor = self.Reshape(tensor, self.Concat(self.dims(tensor, 0, -axes), merged, axis=0))
+        return self.Gather(tensor, index, axis=-1)
 
-    def put(self, numbers: str, matrix: str) -> str:
-        """Return a matrix with these numbers on its diagonals."""
-        row = self("Unsqueeze", self.counted(self.rows), [1])
-        column = self.counted(self.columns)
-        diagonal = self("Sub", column, row)
-        within = self(
-            "And",
-            self("GreaterOrEqual", diagonal, self.lower),
-            self("LessOrEqual", diagonal, self.upper),
+    def put(self, diagonals: str, matrix: str, dims: _Dims) -> str:
+        """Return a matrix with its band replaced."""
+        row = self.Unsqueeze(self.up_to(dims.rows), [1])
+        column = self.up_to(dims.columns)
+        diagonal = self.Sub(column, row)
+        is_inside = self.And(
+            self.GreaterOrEqual(diagonal, self._band.lower), self.LessOrEqual(diagonal, self._band.upper)
         )
-        start = self("Mul", self("Sub", self.upper, diagonal), self.length)
-        along = self("Add", self("Min", row, column), self.shift(diagonal))
-        place = self("Where", within, self("Add", start, along), 0)
-        return self("Where", within, self.picked(numbers, 1 if self.is_one else 2, place), matrix)
+        start = self.Mul(self.Sub(self._band.upper, diagonal), dims.length)
+        along = self.Add(self.Min(row, column), self.shift(diagonal, dims))
+        index = self.Where(is_inside, self.Add(start, along), 0)
+        return self.Where(is_inside, self.gather(diagonals, 1 if self._band.is_one else 2, index), matrix)

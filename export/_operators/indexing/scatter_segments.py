@@ -1,7 +1,7 @@
 """Handlers for scatter, segment reduction and bincount.
 
-Where several are put into one row, TensorFlow adds them, or does what the operator says; ONNX does where `reduction`
-says so, and counts negative numbers from the end. What TensorFlow drops goes into one more row, which is cut off.
+TensorFlow adds rows of one index, or reduces them as the operator says; ONNX needs the attribute `reduction`, and
+counts negative indices from the end. Rows that TensorFlow drops are scattered to an additional row, which is cut off.
 """
 
 from __future__ import annotations
@@ -11,129 +11,135 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from onnx.helper import tensor_dtype_to_np_dtype
 
-from ..graph_builder import Replacement, constant_of
+from ..graph_builder import NodeReplacement, constant_value
+from ..kernel_dtypes import numpy_dtype
 
-REDUCED = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64}  # by onnxruntime
 REDUCTIONS = {"Prod": "mul", "Max": "max", "Min": "min"}  # all others add
 SEGMENTS = re.compile("(Unsorted|Sparse|)Segment(Sum|Mean|SqrtN|Prod|Max|Min)(WithNumSegments|)")
 
 
-def scatter(graph: Any, node: Any) -> None:
-    """`ScatterNd`: into zeros."""
-    known = constant_of(graph, node.input[0])
-    once = known is not None and len(np.unique(known.reshape(-1, known.shape[-1]), axis=0)) == known[..., 0].size
-    write = _Rows(graph, node)
-    places, updates, shape = write.inputs
-    zeros = write.filled(0, write.whole(shape))
-    write.end(write.put(zeros, places, write.wide(updates), "none" if once else "add"))
+def scatter_nd(graph: Any, node: Any) -> None:
+    """Convert `ScatterNd`: scatter into zeros."""
+    constant = constant_value(graph, node.input[0])
+    is_unique = constant is not None and len(_unique_rows(constant)) == constant[..., 0].size
+    op = _Scatter(graph, node)
+    indices, updates, shape = op.inputs
+    zeros = op.full(0, op.as_int64(shape))
+    op.finish_widened(op.scatter(zeros, indices, updates, "none" if is_unique else "add"), "ScatterND")
 
 
-def dense(graph: Any, node: Any) -> None:
-    """`SparseToDense`: into what is there elsewhere; one number may be put everywhere, and places may be numbers."""
-    is_line, is_one = graph.get_rank(node.input[0]) != 2, graph.get_rank(node.input[2]) == 0
-    write = _Rows(graph, node)
-    places, shape, updates, other = write.inputs
-    places = write("Reshape", places, [-1, 1]) if is_line else places
-    updates = write("Expand", updates, write.sizes(places, end=-1)) if is_one else updates
-    table = write("Expand", write.wide(other), write.whole(shape))
-    write.end(write.put(table, places, write.wide(updates), "none"))
+def _unique_rows(indices: np.ndarray) -> np.ndarray:
+    return np.unique(indices.reshape(-1, indices.shape[-1]), axis=0)
 
 
-def scatter_into(graph: Any, node: Any) -> None:
-    """`TensorScatterAdd`, `TensorScatterSub`, `TensorScatterMax` and `TensorScatterMin`."""
+def sparse_to_dense(graph: Any, node: Any) -> None:
+    """Convert `SparseToDense`: scatter numbers, or one number, into a default; indices may be (N,) or (N, rank)."""
+    is_line = graph.get_rank(node.input[0]) != 2
+    is_one = graph.get_rank(node.input[2]) == 0
+    op = _Scatter(graph, node)
+    indices, shape, updates, default = op.inputs
+    indices = op.Reshape(indices, [-1, 1]) if is_line else indices
+    updates = op.Expand(updates, op.dims(indices, end=-1)) if is_one else updates
+    table = op.Expand(op.widen(default, "ScatterND"), op.as_int64(shape))
+    op.finish_widened(op.scatter(table, indices, updates, "none"), "ScatterND")
+
+
+def tensor_scatter(graph: Any, node: Any) -> None:
+    """Convert `TensorScatterAdd`, `TensorScatterSub`, `TensorScatterMax` and `TensorScatterMin`."""
     kind = node.type.removeprefix("TensorScatter")
-    write = _Rows(graph, node)
-    table, places, updates = write.inputs
-    updates = write.wide(updates)
+    op = _Scatter(graph, node)
+    table, indices, updates = op.inputs
+    updates = op.widen(updates, "ScatterND")
     if kind == "Sub":
-        updates = write("Neg", updates)
-    write.end(write.put(write.wide(table), places, updates, REDUCTIONS.get(kind, "add")))
+        updates = op.Neg(updates)
+    result = op.ScatterND(
+        op.widen(table, "ScatterND"), op.as_int64(indices), updates, reduction=REDUCTIONS.get(kind, "add")
+    )
+    op.finish_widened(result, "ScatterND")
 
 
-def segments(graph: Any, node: Any) -> None:
-    """All kinds of segments: those of sorted numbers have zeros where nothing is, others the start of their kind."""
+def segment_reduction(graph: Any, node: Any) -> None:
+    """Convert reductions of segments: `SegmentSum`, `UnsortedSegmentMax`, `SparseSegmentMean` and so on.
+
+    Empty segments of sorted ids are zero, those of unsorted ids the neutral element of the reduction.
+    """
     prefix, kind, _ = SEGMENTS.fullmatch(node.type).groups()  # type: ignore[union-attr]
-    number = 2 if prefix == "Sparse" else 1
-    known, axes = constant_of(graph, node.input[number]), graph.get_rank(node.input[number])
-    write = _Rows(graph, node)
-    data, ids, *count = write.inputs[:1] + write.inputs[number:]
+    first = 2 if prefix == "Sparse" else 1  # the input with the ids
+    constant = constant_value(graph, node.input[first])
+    rank = graph.get_rank(node.input[first])
+    op = _Scatter(graph, node)
+    data, ids, *count = op.inputs[:1] + op.inputs[first:]
     if prefix == "Sparse":
-        data = write("Gather", data, write.inputs[1], axis=0)
-    data, ids = write.wide(data), write.whole(ids)
+        data = op.Gather(data, op.inputs[1], axis=0)
+    data = op.widen(data, "ScatterND")
+    ids = op.as_int64(ids)
     if count:
-        rows = write("Reshape", write.whole(count[0]), [-1])
+        rows = op.Reshape(op.as_int64(count[0]), [-1])
     else:
-        rows = write("Add", write("ReduceMax", write("Concat", [-1], ids, axis=0), [0], keepdims=1), [1])
-    drops = prefix == "Unsorted" and (known is None or (known < 0).any())
-    if drops:
-        rows, ids = write("Add", rows, [1]), write("Max", ids, [-1])
-    shape = write("Concat", rows, write.sizes(data, axes), axis=0)
-    places = write("Unsqueeze", ids, [-1])
-    found = write.put(write.filled(write.start(kind, prefix), shape), places, data, REDUCTIONS.get(kind, "add"))
+        rows = op.Add(op.ReduceMax(op.Concat([-1], ids, axis=0), [0], keepdims=1), [1])
+    has_dropped = prefix == "Unsorted" and (constant is None or (constant < 0).any())
+    if has_dropped:
+        rows = op.Add(rows, [1])
+        ids = op.Max(ids, [-1])
+    shape = op.Concat(rows, op.dims(data, rank), axis=0)
+    indices = op.Unsqueeze(ids, [-1])
+    table = op.full(_neutral(kind, prefix, op.dtype), shape)
+    result = op.ScatterND(table, op.as_int64(indices), data, reduction=REDUCTIONS.get(kind, "add"))
     if kind in ("Mean", "SqrtN") or (kind in ("Max", "Min") and prefix != "Unsorted"):
-        ones = write.filled(1, write("Shape", data))
-        counts = write.put(write.filled(0, shape), places, ones, "add")
+        ones = op.full(1, op.Shape(data))
+        counts = op.ScatterND(op.full(0, shape), op.as_int64(indices), ones, reduction="add")
         if kind in REDUCTIONS:
-            found = write("Where", write("Equal", counts, write.number(0)), write.number(0), found)
+            zero = op.computed_number(0)
+            result = op.Where(op.Equal(counts, zero), zero, result)
         else:
-            counts = write("Max", counts, write.number(1))
-            found = write("Div", found, write("Sqrt", counts) if kind == "SqrtN" else counts)
-    write.end(write("Slice", found, [0], [-1], [0]) if drops else found)
+            counts = op.Max(counts, op.computed_number(1))
+            result = op.Div(result, op.Sqrt(counts) if kind == "SqrtN" else counts)
+    op.finish_widened(op.Slice(result, [0], [-1], [0]) if has_dropped else result, "ScatterND")
 
 
-def counts(graph: Any, node: Any) -> None:
-    """`Bincount` and `DenseBincount`: along the last axis; numbers beyond the size are not counted."""
-    shape, binary = graph.get_shape(node.input[2]), node.get_attr_value("binary_output", False)
-    write = _Rows(graph, node)
-    numbers, size, weights = write.inputs
-    numbers, size = write.whole(numbers), write("Reshape", write.whole(size), [1])
-    rows = write("Concat", write.sizes(numbers, end=-1), write("Add", size, [1]), axis=0)
-    weighs = shape is not None and 0 not in shape and not binary
-    each = write.wide(weights) if weighs else write.filled(1, write("Shape", numbers))
-    options: dict[str, Any] = {"axis": -1, "reduction": "none" if binary else "add"}
-    found = write("ScatterElements", write.filled(0, rows), write("Min", numbers, size), each, **options)
-    write.end(write("Slice", found, [0], [-1], [-1]))
+def _neutral(kind: str, prefix: str, elem_type: int) -> Any:
+    """Return the number that a reduction starts with: infinite for sorted ids, finite for unsorted ids."""
+    if kind not in ("Max", "Min"):
+        return int(kind == "Prod")
+    dtype = numpy_dtype(elem_type)
+    if dtype.kind == "f" and prefix != "Unsorted":
+        return -np.inf if kind == "Max" else np.inf
+    limits: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return limits.min if kind == "Max" else limits.max
 
 
-class _Rows(Replacement):
-    """Writes rows in a dtype that onnxruntime reduces."""
+def bincount(graph: Any, node: Any) -> None:
+    """Convert `Bincount` and `DenseBincount` along the last axis; numbers beyond the size are not counted."""
+    shape = graph.get_shape(node.input[2])
+    is_binary = bool(node.get_attr_value("binary_output", False))
+    op = _Scatter(graph, node)
+    numbers, size, weights = op.inputs
+    numbers = op.as_int64(numbers)
+    size = op.Reshape(op.as_int64(size), [1])
+    bins = op.Concat(op.dims(numbers, end=-1), op.Add(size, [1]), axis=0)
+    has_weights = shape is not None and 0 not in shape and not is_binary
+    updates = op.widen(weights, "ScatterND") if has_weights else op.full(1, op.Shape(numbers))
+    options: dict[str, Any] = {"axis": -1, "reduction": "none" if is_binary else "add"}
+    counts = op.ScatterElements(op.full(0, bins), op.Min(numbers, size), updates, **options)
+    op.finish_widened(op.Slice(counts, [0], [-1], [-1]), "ScatterND")
 
-    def __init__(self, graph: Any, node: Any) -> None:
-        super().__init__(graph, node)
-        self._own = np.dtype(tensor_dtype_to_np_dtype(self.dtype))
-        self._kind = self.dtype
-        if self.dtype not in REDUCED:
-            self._kind = TensorProto.FLOAT if self._own.kind == "f" else TensorProto.INT64
-        self._wide = np.dtype(tensor_dtype_to_np_dtype(self._kind))
 
-    def number(self, value: Any) -> np.ndarray:
-        return np.array(value, self._wide)
+class _Scatter(NodeReplacement):
+    """Builds scatters in a dtype in which onnxruntime reduces."""
 
-    def start(self, kind: str, prefix: str) -> Any:
-        """Return what stands in a row before something is put there."""
-        if kind not in ("Max", "Min"):
-            return int(kind == "Prod")
-        if self._own.kind == "f" and prefix != "Unsorted":
-            return -np.inf if kind == "Max" else np.inf
-        limits: Any = np.finfo(self._own) if self._own.kind == "f" else np.iinfo(self._own)
-        return limits.min if kind == "Max" else limits.max
+    def computed_number(self, value: Any) -> np.ndarray:
+        """Return a constant of the element type to compute in."""
+        return np.array(value, numpy_dtype(self.widened_dtype("ScatterND")))
 
-    def wide(self, tensor: str) -> str:
-        return tensor if self._kind == self.dtype else self("Cast", tensor, to=self._kind)
+    def as_int64(self, tensor: str) -> str:
+        """Return a tensor cast to int64."""
+        return self.Cast(tensor, to=TensorProto.INT64)
 
-    def whole(self, numbers: str) -> str:
-        return self("Cast", numbers, to=TensorProto.INT64)
+    def full(self, value: Any, shape: str) -> str:
+        """Return a tensor of one repeated number."""
+        return self.Expand(self.computed_number(value), shape)
 
-    def filled(self, value: Any, shape: str) -> str:
-        return self("Expand", self.number(value), shape)
-
-    def put(self, table: str, places: str, updates: str, reduction: str) -> str:
-        return self("ScatterND", table, self.whole(places), updates, reduction=reduction)
-
-    def end(self, found: str) -> None:
-        if self._kind == self.dtype:
-            self.last("Identity", found)
-        else:
-            self.last("Cast", found, to=self.dtype)
+    def scatter(self, table: str, indices: str, updates: str, reduction: str) -> str:
+        """Return a table with rows reduced into it."""
+        return self.ScatterND(table, self.as_int64(indices), self.widen(updates, "ScatterND"), reduction=reduction)

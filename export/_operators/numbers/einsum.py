@@ -1,7 +1,7 @@
 """Handler for `Einsum`: one `MatMul` if the equation is a matrix product.
 
-tf2onnx takes any equation apart, into products of matrices whose shapes the file puts together when it runs: some 15
-operators for a dense layer of several heads, whose product is one. What is no such product, it still does.
+tf2onnx converts any equation to products of matrices whose shapes are computed at run time: some 15 operators for a
+dense layer of several heads, which is one product. Other equations are left to tf2onnx.
 """
 
 from __future__ import annotations
@@ -11,15 +11,9 @@ from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
-from onnx import TensorProto
-
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import Replacement
-
-OF_MATMUL = {
-    *(TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE),
-    *(TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32, TensorProto.UINT64),
-}
+from ..graph_builder import NodeReplacement, Refusal
+from ..kernel_dtypes import KERNEL_DTYPES
 
 
 class _Product(NamedTuple):
@@ -42,39 +36,39 @@ class _Product(NamedTuple):
     @property
     def batch(self) -> str:
         """The axes of both and of the output."""
-        return "".join(each for each in self.output if each in self.terms[0] and each in self.terms[1])
+        return "".join(letter for letter in self.output if letter in self.terms[0] and letter in self.terms[1])
 
     @property
     def summed(self) -> str:
         """The axes of both that are not in the output."""
-        return "".join(each for each in self.terms[0] if each in self.terms[1] and each not in self.output)
+        return "".join(letter for letter in self.terms[0] if letter in self.terms[1] and letter not in self.output)
 
     @property
     def columns(self) -> str:
         """The axes of the second alone."""
-        return "".join(each for each in self.output if each not in self.terms[0])
+        return "".join(letter for letter in self.output if letter not in self.terms[0])
 
     def size_of(self, letters: str) -> int:
         """The product of known sizes."""
-        return math.prod(self.sizes[each] for each in letters)
+        return math.prod(self.sizes[letter] for letter in letters)
 
     def all_known(self, letters: str) -> bool:
-        """Tell whether sizes are known."""
-        return all(each in self.sizes for each in letters)
+        """Return whether sizes are known."""
+        return all(letter in self.sizes for letter in letters)
 
     @property
     def is_dense(self) -> bool:
-        """Tell whether the second is a matrix of known sizes, however many axes it has."""
+        """Return whether the second is a matrix of known sizes, however many axes it has."""
         return not self.batch and self.all_known(self.summed + self.columns)
 
     @property
     def is_batched(self) -> bool:
-        """Tell whether there is a product of matrices for each place of the batch and of one more axis at most."""
+        """Return whether there is a product of matrices for letter place of the batch and of one more axis at most."""
         return len(self.summed) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
 
     @property
-    def found(self) -> str:
-        """The axes of what comes out."""
+    def result(self) -> str:
+        """The axes of the product."""
         if self.is_dense or len(self.columns) < 2:
             return self.batch + self.rows + self.columns
         return self.batch + self.columns[0] + self.rows + self.columns[1]
@@ -82,31 +76,33 @@ class _Product(NamedTuple):
     @property
     def transposes(self) -> int:
         """How often the first and the output are put in another order."""
-        return (self.terms[0] != self.batch + self.rows + self.summed) + (self.found != self.output)
+        return (self.terms[0] != self.batch + self.rows + self.summed) + (self.result != self.output)
 
 
-def summed(graph: Any, node: Any) -> None:
-    """`Einsum`: a product of matrices, or as tf2onnx has it, which takes `A` and `a` for one axis."""
+def einsum(graph: Any, node: Any) -> Refusal:
+    """Convert `Einsum` to a matrix product, or with tf2onnx, for which `A` and `a` are the same letter."""
     equation = node.get_attr_value("equation").decode()
-    shapes = [graph.get_shape(each) for each in node.input]
-    ways = [*_products(equation, shapes)] if graph.get_dtype(node.input[0]) in OF_MATMUL else []
-    if ways:
-        _multiplied(graph, node, min(ways, key=lambda way: (not way.is_dense, way.transposes)))
-        return
-    letters = dict.fromkeys(each for each in equation if each.isalpha())
-    if len(letters) <= len(ascii_lowercase):
-        renamed = dict(zip(letters, ascii_lowercase, strict=False))
-        node.set_attr("equation", "".join(renamed.get(each, each) for each in equation).encode())
-        convert_with_tf2onnx(graph, node)
+    shapes = [graph.get_shape(name) for name in node.input]
+    products = [*_products(equation, shapes)] if graph.get_dtype(node.input[0]) in KERNEL_DTYPES["MatMul"] else []
+    if products:
+        _write(graph, node, min(products, key=lambda product: (not product.is_dense, product.transposes)))
+        return None
+    letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
+    if len(letters) > len(ascii_lowercase):
+        return f"its equation has more than {len(ascii_lowercase)} letters"
+    renamed = dict(zip(letters, ascii_lowercase, strict=False))
+    node.set_attr("equation", "".join(renamed.get(letter, letter) for letter in equation).encode())
+    convert_with_tf2onnx(graph, node)
+    return None
 
 
 def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Product]:
     """Yield the orders of the two tensors of an equation in which it is a product of matrices."""
-    given, arrow, output = equation.replace(" ", "").partition("->")
-    terms = given.split(",")
-    if len(terms) != 2 or not arrow or not (given + output).replace(",", "").isalpha():
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if len(terms) != 2 or not arrow or not (inputs + output).replace(",", "").isalpha():
         return
-    if any(len({*each}) < len(each) for each in (*terms, output)):
+    if any(len({*term}) < len(term) for term in (*terms, output)):
         return
     if any(shape is None or len(shape) != len(term) for shape, term in zip(shapes, terms, strict=True)):
         return
@@ -115,34 +111,38 @@ def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Pr
     for first in (0, 1):
         one, other = terms[first], terms[1 - first]
         for order in (output, one):
-            way = _Product(first, (one, other), output, "".join(each for each in order if each not in other), sizes)
-            if way.summed and {*one} ^ {*other} <= {*output} <= {*given} and (way.is_dense or way.is_batched):
-                yield way
+            rows = "".join(letter for letter in order if letter not in other)
+            product = _Product(first, (one, other), output, rows, sizes)
+            is_product = product.summed and {*one} ^ {*other} <= {*output} <= {*inputs}
+            if is_product and (product.is_dense or product.is_batched):
+                yield product
 
 
-def _multiplied(graph: Any, node: Any, way: _Product) -> None:
-    write = Replacement(graph, node)
-    first, second = write.inputs[way.first], write.inputs[1 - way.first]
-    batch, rows, columns, summed = way.batch, way.rows, way.columns, way.summed
-
-    def in_order(tensor: str, axes: str, wanted: str) -> str:
-        perm = [axes.index(each) for each in wanted]
-        return tensor if axes == wanted else write("Transpose", tensor, perm=perm)
-
-    first = in_order(first, way.terms[0], batch + rows + summed)
-    if way.is_dense:
-        second = in_order(second, way.terms[1], summed + columns)
+def _write(graph: Any, node: Any, product: _Product) -> None:
+    """Replace a node by a matrix product: (batch, rows, summed) times (batch, summed, columns)."""
+    op = NodeReplacement(graph, node)
+    batch, rows, summed, columns = product.batch, product.rows, product.summed, product.columns
+    first_axes, second_axes = product.terms
+    first = _in_order(op, op.inputs[product.first], first_axes, batch + rows + summed)
+    second = op.inputs[1 - product.first]
+    if product.is_dense:
+        second = _in_order(op, second, second_axes, summed + columns)
         if len(summed + columns) != 2 or len(summed) != 1:
-            second = write("Reshape", second, [way.size_of(summed), way.size_of(columns)])
+            second = op.Reshape(second, [product.size_of(summed), product.size_of(columns)])
         if len(summed) > 1:
-            first = write("Reshape", first, [*[0] * len(rows), way.size_of(summed)])
-        found = write("MatMul", first, second)
+            first = op.Reshape(first, [*[0] * len(rows), product.size_of(summed)])
+        result = op.MatMul(first, second)
         if len(columns) != 1:
-            found = write("Reshape", found, [*[0] * len(rows), *(way.sizes[each] for each in columns)])
+            result = op.Reshape(result, [*[0] * len(rows), *(product.sizes[letter] for letter in columns)])
     elif len(columns) == 2:
-        second = in_order(second, way.terms[1], batch + columns[0] + summed + columns[1])
-        found = write("MatMul", write("Unsqueeze", first, [len(batch)]), second)
+        second = _in_order(op, second, second_axes, batch + columns[0] + summed + columns[1])
+        result = op.MatMul(op.Unsqueeze(first, [len(batch)]), second)
     else:
-        second = in_order(second, way.terms[1], batch + summed + columns)
-        found = write("MatMul", first, second if len(rows) == 1 else write("Unsqueeze", second, [len(batch)]))
-    write.last("Identity", in_order(found, way.found, way.output))
+        second = _in_order(op, second, second_axes, batch + summed + columns)
+        result = op.MatMul(first, second if len(rows) == 1 else op.Unsqueeze(second, [len(batch)]))
+    op.finish("Identity", _in_order(op, result, product.result, product.output))
+
+
+def _in_order(op: NodeReplacement, tensor: str, axes: str, order: str) -> str:
+    """Return a tensor with its axes in another order; both are strings of letters."""
+    return tensor if axes == order else op.Transpose(tensor, perm=[axes.index(letter) for letter in order])

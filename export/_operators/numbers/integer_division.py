@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto
-from onnx.helper import tensor_dtype_to_np_dtype
 
-from ..graph_builder import Replacement, constant_of
+from ..graph_builder import NodeReplacement, constant_value
+from ..kernel_dtypes import numpy_dtype
 
 _SIZES = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero"}
 _OF_ALL = {"Add", "AddV2", "Mul", "Max", "Maximum", "Div", "FloorDiv", "Mod", "FloorMod", "Concat", "Pack", "Range"}
@@ -16,106 +16,105 @@ _OF_FIRST = {"Cast", "Identity", "Slice", "StridedSlice", "Gather", "GatherV2", 
 _OF_FIRST |= {"Reshape", "ReduceProd", "Prod"}
 
 
-def quotient(graph: Any, node: Any) -> None:
-    """`FloorDiv`: `Div` rounds integers towards zero.
+def floor_div(graph: Any, node: Any) -> None:
+    """Convert `FloorDiv`: `Div` rounds integers towards zero.
 
-    Where that differs, the remainders differ by one divisor. A power of two takes a mask of bits, sizes take nothing.
+    Where both differ, the two remainders differ by one divisor. For a divisor that is a power of two a mask of bits
+    suffices; sizes are not negative and need nothing.
     """
-    dtype, divisor = _dtype(graph, node), constant_of(graph, node.input[1])
-    natural = dtype.kind == "u" or all(_is_natural(graph, each) for each in node.input)
-    write = Replacement(graph, node)
-    x, y = write.inputs
-    if dtype.kind == "f":
-        write.last("Floor", write("Div", x, y))
-    elif natural:
-        write.last("Div", x, y)
+    divisor = constant_value(graph, node.input[1])
+    is_natural = all(_is_natural(graph, name) for name in node.input)
+    op = NodeReplacement(graph, node)
+    x, y = op.inputs
+    kind = op.number(0).dtype.kind
+    if kind == "f":
+        op.finish("Floor", op.Div(x, y))
+    elif kind == "u" or is_natural:
+        op.finish("Div", x, y)
     elif divisor is not None and divisor.size == 1 and divisor > 0 and not divisor & (divisor - 1):
-        write.last("Div", write("BitwiseAnd", x, -divisor), y)
+        op.finish("Div", op.BitwiseAnd(x, -divisor), y)
     else:
-        apart = write("Sub", write("Mod", x, y), write("Mod", x, y, fmod=1))
-        write.last("Sub", write("Div", *_without_overflow(write, x, y, divisor)), write("Div", apart, y))
+        difference = op.Sub(op.Mod(x, y), op.Mod(x, y, fmod=1))
+        op.finish("Sub", op.Div(*_without_overflow(op, divisor)), op.Div(difference, y))
 
 
-def cut_quotient(graph: Any, node: Any) -> None:
-    """`TruncateDiv`, which cuts floats too, and `Div`, which cuts integers alone."""
-    op, dtype, divisor = node.type, _dtype(graph, node), constant_of(graph, node.input[1])
-    write = Replacement(graph, node)
-    x, y = write.inputs
-    if dtype.kind == "f" and op == "TruncateDiv":
-        found = write("Div", x, y)
-        write.last("Mul", write("Floor", write("Abs", found)), write("Sign", found))
-    elif dtype.kind != "i":
-        write.last("Div", x, y)
+def div_and_truncate_div(graph: Any, node: Any) -> None:
+    """Convert `TruncateDiv`, which truncates floats too, and `Div`, which truncates integers only."""
+    divisor = constant_value(graph, node.input[1])
+    op = NodeReplacement(graph, node)
+    kind = op.number(0).dtype.kind
+    if kind == "f" and node.type == "TruncateDiv":
+        quotient = op.Div(*op.inputs)
+        op.finish("Mul", op.Floor(op.Abs(quotient)), op.Sign(quotient))
     else:
-        write.last("Div", *_without_overflow(write, x, y, divisor))
+        op.finish("Div", *(_without_overflow(op, divisor) if kind == "i" else op.inputs))
 
 
-def _without_overflow(write: Replacement, x: str, y: str, divisor: np.ndarray | None) -> tuple[str, str]:
-    """Return what is divided and by what, without a divisor of -1: the least integer by -1 ends the process."""
+def _without_overflow(op: NodeReplacement, divisor: np.ndarray | None) -> tuple[str, str]:
+    """Return dividend and divisor, without a divisor of -1: the least integer by -1 ends the process."""
+    x, y = op.inputs
     if divisor is not None and not (divisor == -1).any():
         return x, y
-    one = np.ones((), tensor_dtype_to_np_dtype(write.dtype))
-    turned = write("Equal", y, -one)
-    return write("Where", turned, write("Neg", x), x), write("Where", turned, one, y)
+    one = op.number(1)
+    is_minus_one = op.Equal(y, -one)
+    return op.Where(is_minus_one, op.Neg(x), x), op.Where(is_minus_one, one, y)
 
 
-def remainder(graph: Any, node: Any) -> None:
-    """`FloorMod`: `Mod` of integers has the sign of the divisor, that of floats the sign of what is divided."""
-    dtype, divisor = _dtype(graph, node), constant_of(graph, node.input[1])
-    write = Replacement(graph, node)
-    x, y = write.inputs
-    if dtype.kind != "f":
-        write.last("Mod", x, y)
+def floor_mod(graph: Any, node: Any) -> None:
+    """Convert `FloorMod`: `Mod` of integers has the sign of the divisor, that of floats the sign of the dividend."""
+    divisor = constant_value(graph, node.input[1])
+    op = NodeReplacement(graph, node)
+    x, y = op.inputs
+    zero = op.number(0)
+    if zero.dtype.kind != "f":
+        op.finish("Mod", x, y)
         return
-    left = write("Mod", x, y, fmod=1)
-    side = left if divisor is not None and (divisor > 0).all() else write("Mul", write("Sign", left), write("Sign", y))
-    write.last("Where", write("Less", side, np.zeros((), dtype)), write("Add", left, y), left)
+    remainder = op.Mod(x, y, fmod=1)
+    is_positive = divisor is not None and (divisor > 0).all()
+    side = remainder if is_positive else op.Mul(op.Sign(remainder), op.Sign(y))
+    op.finish("Where", op.Less(side, zero), op.Add(remainder, y), remainder)
 
 
-def truncated(graph: Any, node: Any) -> None:
-    """`TruncateMod`."""
-    write = Replacement(graph, node)
-    write.last("Mod", *write.inputs, fmod=1)
+def truncate_mod(graph: Any, node: Any) -> None:
+    """Convert `TruncateMod`."""
+    op = NodeReplacement(graph, node)
+    op.finish("Mod", *op.inputs, fmod=1)
 
 
-def shift(graph: Any, node: Any) -> None:
-    """`LeftShift` and `RightShift`: `BitShift` takes unsigned integers only.
+def left_shift_and_right_shift(graph: Any, node: Any) -> None:
+    """Convert `LeftShift` and `RightShift`: `BitShift` takes unsigned integers only.
 
-    An integer made 64 bits wide with its sign shifts right as it should where it is cut back. One of 64 bits does not:
-    what is negative is shifted inverted. Counts are clipped to those of the bits, as TensorFlow does.
+    An integer that is widened to 64 bits with its sign shifts right correctly, because it is cut back afterwards. One
+    of 64 bits does not: if negative, it is shifted inverted. Counts are clipped to the bits, as in TensorFlow.
     """
-    dtype, count = _dtype(graph, node), constant_of(graph, node.input[1])
-    direction, most = ("LEFT", "RIGHT")[node.type == "RightShift"], dtype.itemsize * 8 - 1
-    write = Replacement(graph, node)
-    x, by = write.inputs
+    count = constant_value(graph, node.input[1])
+    direction = "RIGHT" if node.type == "RightShift" else "LEFT"
+    op = NodeReplacement(graph, node)
+    x, by = op.inputs
+    most = numpy_dtype(op.dtype).itemsize * 8 - 1
     if count is None:
-        by = write("Clip", write("Cast", by, to=TensorProto.INT64), np.int64(0), np.int64(most))
-        by = write("Cast", by, to=TensorProto.UINT64)
+        by = op.Clip(op.Cast(by, to=TensorProto.INT64), np.int64(0), np.int64(most))
+        by = op.Cast(by, to=TensorProto.UINT64)
     else:
-        by = write.constant(np.clip(count.astype("i8"), 0, most).astype("u8"))
+        by = op.constant(np.clip(count.astype("i8"), 0, most).astype("u8"))
     sign = None
-    if direction == "RIGHT" and dtype == np.int64:
-        sign = write("Neg", write("Cast", write("Less", x, np.int64(0)), to=TensorProto.INT64))
-        x = write("BitwiseXor", x, sign)
-    shifted = write("BitShift", write("Cast", x, to=TensorProto.UINT64), by, direction=direction)
+    if direction == "RIGHT" and op.dtype == TensorProto.INT64:
+        sign = op.Neg(op.Cast(op.Less(x, np.int64(0)), to=TensorProto.INT64))
+        x = op.BitwiseXor(x, sign)
+    shifted = op.BitShift(op.Cast(x, to=TensorProto.UINT64), by, direction=direction)
     if sign is None:
-        write.last("Cast", shifted, to=write.dtype)
+        op.finish("Cast", shifted, to=op.dtype)
     else:
-        write.last("BitwiseXor", write("Cast", shifted, to=write.dtype), sign)
-
-
-def _dtype(graph: Any, node: Any) -> np.dtype[Any]:
-    found: np.dtype[Any] = np.dtype(tensor_dtype_to_np_dtype(graph.get_dtype(node.input[0])))
-    return found
+        op.finish("BitwiseXor", op.Cast(shifted, to=op.dtype), sign)
 
 
 def _is_natural(graph: Any, name: str) -> bool:
-    """Tell whether integers are sizes or made of such, so that none is negative."""
+    """Return whether integers are sizes or computed from sizes, so that none is negative."""
     node = graph.get_node_by_output(name)
     if node is None or node.type in _SIZES:
         return node is not None
     if node.is_const():
         return bool((node.get_tensor_value(as_list=False) >= 0).all())
     if node.type in _OF_ALL:
-        return all(_is_natural(graph, each) for each in node.input)
+        return all(_is_natural(graph, source) for source in node.input)
     return node.type in _OF_FIRST and _is_natural(graph, node.input[0])

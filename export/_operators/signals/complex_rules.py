@@ -1,7 +1,7 @@
 """Rules that rewrite operators on complex numbers with real and imaginary parts.
 
-Each form gets what writes operators of TensorFlow on parts (`split_complex.py`), and the parts of what its node reads;
-it returns those of what the node makes, or makes the node itself read real numbers.
+A rule gets the builder of `split_complex.py`, which writes TensorFlow's operators on real tensors, and the parts of the
+node's inputs. It returns the parts of the node's output, or None after it has changed the node to read real tensors.
 """
 
 from __future__ import annotations
@@ -12,99 +12,95 @@ from typing import Any
 Pair = tuple[str, str]
 
 
-def _part(number: int) -> Callable[[Any, Pair], None]:
-    """`Real` and `Imag`."""
-    return lambda write, z: write.reads(z[number], op="Identity")
+def _real(op: Any, z: Pair) -> None:
+    op.redirect(z[0], op_type="Identity")
 
 
-def _angle(write: Any, z: Pair) -> None:
-    write.reads(z[1], z[0], op="Atan2")
+def _imag(op: Any, z: Pair) -> None:
+    op.redirect(z[1], op_type="Identity")
 
 
-def _conjugate(write: Any, z: Pair) -> Pair:
-    return z[0], write("Neg", z[1])
+def _angle(op: Any, z: Pair) -> None:
+    op.redirect(z[1], z[0], op_type="Atan2")
 
 
-def _transposed_conjugate(write: Any, z: Pair, order: Pair) -> Pair:
-    real, imaginary = (write("Transpose", part, order[0]) for part in z)
-    return real, write("Neg", imaginary)
+def _conj(op: Any, z: Pair) -> Pair:
+    return z[0], op.Neg(z[1])
 
 
-def _product(write: Any, a: Pair, b: Pair) -> Pair:
-    """Of numbers or of matrices, by the node's own operator."""
+def _conjugate_transpose(op: Any, z: Pair, order: Pair) -> Pair:
+    real, imaginary = (op.Transpose(part, order[0]) for part in z)
+    return real, op.Neg(imaginary)
+
+
+def _product(op: Any, a: Pair, b: Pair) -> Pair:
+    """Return a product of numbers or matrices, by the node's own operator."""
     return (
-        write("Sub", write.same(a[0], b[0]), write.same(a[1], b[1])),
-        write("AddV2", write.same(a[0], b[1]), write.same(a[1], b[0])),
+        op.Sub(op.same(a[0], b[0]), op.same(a[1], b[1])),
+        op.AddV2(op.same(a[0], b[1]), op.same(a[1], b[0])),
     )
 
 
-def _matrix_product(write: Any, a: Pair, b: Pair) -> Pair:
-    """A product whose operator takes the conjugate of what it transposes."""
-    return _product(write, *(write.adjoint(z, side) for z, side in ((a, "x"), (b, "y"))))
+def _batch_mat_mul(op: Any, a: Pair, b: Pair) -> Pair:
+    """Return a product of matrices whose operator conjugates what it transposes."""
+    return _product(op, *(op.adjoint(z, side) for z, side in ((a, "x"), (b, "y"))))
 
 
-def _square(write: Any, z: Pair) -> Pair:
-    real = write("Sub", write("Square", z[0]), write("Square", z[1]))
-    product = write("Mul", *z)
-    return real, write("AddV2", product, product)
+def _square(op: Any, z: Pair) -> Pair:
+    real = op.Sub(op.Square(z[0]), op.Square(z[1]))
+    product = op.Mul(*z)
+    return real, op.AddV2(product, product)
 
 
-def _quotient(write: Any, a: Pair, b: Pair) -> Pair:
-    """(a + ib) / (c + id), with c and d scaled by the larger, so that no square leaves the range of float32."""
-    scale = write("Maximum", write("Abs", b[0]), write("Abs", b[1]))
-    c, d = (write("RealDiv", part, scale) for part in b)
-    whole = write("AddV2", write("Mul", b[0], c), write("Mul", b[1], d))
-    real = write("AddV2", write("Mul", a[0], c), write("Mul", a[1], d))
-    imaginary = write("Sub", write("Mul", a[1], c), write("Mul", a[0], d))
-    return write("RealDiv", real, whole), write("RealDiv", imaginary, whole)
+def _quotient(op: Any, a: Pair, b: Pair) -> Pair:
+    """Return (a + ib) / (c + id), with c and d scaled by the larger, so that no square overflows float32."""
+    scale = op.Maximum(op.Abs(b[0]), op.Abs(b[1]))
+    c, d = (op.RealDiv(part, scale) for part in b)
+    divisor = op.AddV2(op.Mul(b[0], c), op.Mul(b[1], d))
+    real = op.AddV2(op.Mul(a[0], c), op.Mul(a[1], d))
+    imaginary = op.Sub(op.Mul(a[1], c), op.Mul(a[0], d))
+    return op.RealDiv(real, divisor), op.RealDiv(imaginary, divisor)
 
 
-def _reciprocal(write: Any, z: Pair) -> Pair:
-    one, zero = write("OnesLike", z[0]), write("ZerosLike", z[0])
-    return _quotient(write, (one, zero), z)
+def _reciprocal(op: Any, z: Pair) -> Pair:
+    return _quotient(op, _ones_like(op, z), z)
 
 
-def _exponential(write: Any, z: Pair) -> Pair:
-    size = write("Exp", z[0])
-    return write("Mul", size, write("Cos", z[1])), write("Mul", size, write("Sin", z[1]))
+def _exp(op: Any, z: Pair) -> Pair:
+    magnitude = op.Exp(z[0])
+    return op.Mul(magnitude, op.Cos(z[1])), op.Mul(magnitude, op.Sin(z[1]))
 
 
-def _logarithm(write: Any, z: Pair) -> Pair:
-    return write("Log", write.size(z)), write("Atan2", z[1], z[0])
+def _log(op: Any, z: Pair) -> Pair:
+    return op.Log(op.magnitude(z)), op.Atan2(z[1], z[0])
 
 
-def _ones(write: Any, z: Pair) -> Pair:
-    return write("OnesLike", z[0]), write("ZerosLike", z[0])
+def _ones_like(op: Any, z: Pair) -> Pair:
+    return op.OnesLike(z[0]), op.ZerosLike(z[0])
 
 
-def _cast(write: Any, z: Pair) -> Pair | None:
-    """To real numbers, or from them; `z` is the same twice then."""
-    if not write.makes_complex():
-        write.reads(z[0])
+def _cast(op: Any, z: Pair) -> Pair | None:
+    """Cast to real numbers, or from real numbers, of which `z` has the same tensor twice."""
+    if not op.has_complex_output():
+        op.redirect(z[0])
         return None
-    real = write.cast(z[0])
-    return real, write("ZerosLike", real) if z[0] == z[1] else write.cast(z[1])
+    real = op.Cast(z[0], to=op.real_dtype())
+    return real, op.ZerosLike(real) if z[0] == z[1] else op.Cast(z[1], to=op.real_dtype())
 
 
-FORMS: dict[str, Callable[..., Pair | None]] = {
-    "Real": _part(0),
-    "Imag": _part(1),
+RULES: dict[str, Callable[..., Pair | None]] = {
+    "Real": _real,
+    "Imag": _imag,
     "Angle": _angle,
-    "Conj": _conjugate,
-    "ConjugateTranspose": _transposed_conjugate,
-    "Mul": _product,
-    "Einsum": _product,
-    "MatMul": _product,
-    "BatchMatMul": _matrix_product,
-    "BatchMatMulV2": _matrix_product,
-    "BatchMatMulV3": _matrix_product,
+    "Conj": _conj,
+    "ConjugateTranspose": _conjugate_transpose,
+    **dict.fromkeys(("Mul", "Einsum", "MatMul"), _product),
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _batch_mat_mul),
     "Square": _square,
-    "Div": _quotient,
-    "RealDiv": _quotient,
-    "Reciprocal": _reciprocal,
-    "Inv": _reciprocal,
-    "Exp": _exponential,
-    "Log": _logarithm,
-    "OnesLike": _ones,
+    **dict.fromkeys(("Div", "RealDiv"), _quotient),
+    **dict.fromkeys(("Reciprocal", "Inv"), _reciprocal),
+    "Exp": _exp,
+    "Log": _log,
+    "OnesLike": _ones_like,
     "Cast": _cast,
 }

@@ -1,10 +1,10 @@
 """Fourier transform of one axis, by `DFT` or by a matrix product.
 
-The ONNX operator `DFT` is written only for lengths that are known and a power of two. For others onnxruntime 1.31
-adds up rounded angles: 7e-5 relative at a length of 300, where a product with a matrix of cosines is right to 1e-6.
+The ONNX operator `DFT` is used only for constant lengths that are powers of two. For others onnxruntime 1.31 adds up
+rounded angles, with an error of 7e-5 at a length of 300, where a product with a matrix of cosines has 1e-6.
 
-Of real numbers the first and the middle one are real, exactly so in TensorFlow: what rounded angles add there, 1e-6 of
-the others, would be all that there is. These places are therefore made without angles.
+The first and the middle element of the transform of real numbers are real, exactly so in TensorFlow. Rounded angles
+would give an imaginary part of 1e-6 there, so these elements are computed without angles.
 """
 
 from __future__ import annotations
@@ -15,123 +15,129 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import Writer
+from ..graph_builder import GraphBuilder
 
 FLOAT = TensorProto.FLOAT
 ZERO = np.float32(0)
-_THIRD = "ij,...jkl->...ikl"  # a matrix by the third axis from the end
 
 
 class Length(NamedTuple):
-    """The length of a transform: a tensor of shape (1,), and the number, or -1 where it is not known."""
+    """The length of a transform: a tensor of shape (1,), and the number, -1 if unknown."""
 
     tensor: str
-    known: int
+    number: int
 
 
-def complex_axis(write: Writer, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool) -> str:
-    """Transform an axis of a size, -1 if it is not known, counted from the end without the axis of the parts.
+def complex_axis(op: GraphBuilder, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool) -> str:
+    """Transform an axis of a complex tensor, truncated or filled with zeros to a length.
 
-    Where a length is given, the axis is cut or filled with zeros to it.
+    Args:
+        op: The builder.
+        pair: The tensor, (..., 2).
+        axis: The axis, counted from the end without that of the parts.
+        size: Its size, -1 if unknown.
+        length: The length, by default the size.
+        inverse: Whether the transform is the inverse one.
     """
-    if _is_power_of_two(size) and (length is None or length.known == size):
-        return _by_operator(write, pair, axis, size, inverse)
-    return _by_matrix(write, pair, axis, length, inverse)
+    if _is_power_of_two(size) and (length is None or length.number == size):
+        return _by_operator(op, pair, axis, size, inverse)
+    return _by_matrix(op, pair, axis, length, inverse)
 
 
-def _by_operator(write: Writer, pair: str, axis: int, size: int, inverse: bool) -> str:
-    """By `DFT`; the middle apart, by signs in turn, since that is real of real numbers."""
-    found = write("DFT", pair, axis=axis - 1, inverse=int(inverse))
+def _by_operator(op: GraphBuilder, pair: str, axis: int, size: int, inverse: bool) -> str:
+    """Transform by `DFT`; the middle element is a sum with alternating signs, which is real for real numbers."""
+    result = op.DFT(pair, axis=axis - 1, inverse=int(inverse))
     if size == 1:
-        return found
+        return result
     column = (size, *[1] * -axis)
     signs = np.resize([1, -1], column).astype(np.float32) / np.float32(size if inverse else 1)
-    middle = write("ReduceSum", write("Mul", pair, signs), [axis - 1], keepdims=1)
-    return write("Where", np.resize(np.arange(size) == size // 2, column), middle, found)
+    middle = op.ReduceSum(op.Mul(pair, signs), [axis - 1], keepdims=1)
+    return op.Where(np.resize(np.arange(size) == size // 2, column), middle, result)
 
 
-def _by_matrix(write: Writer, pair: str, axis: int, length: Length | None, inverse: bool) -> str:
-    """By products with matrices: (a + ib)(C - iS), back with +iS and over the length."""
+def _by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, inverse: bool) -> str:
+    """Transform by matrix products: (a + ib)(C - iS), inversely (a + ib)(C + iS) / length."""
     if length is not None:
-        pair = write("Slice", pair, [0], length.tensor, [axis - 1])
-    real, imaginary = (write("Gather", pair, each, axis=-1) for each in (0, 1))
-    size = _size(write, real, axis)
+        pair = op.Slice(pair, [0], length.tensor, [axis - 1])
+    real, imaginary = (op.Gather(pair, part, axis=-1) for part in (0, 1))
+    size = _size(op, real, axis)
     columns = size if length is None else length.tensor
-    last = axis == -1
-    cosines, sines = _angles(write, size if last else columns, columns if last else size, columns)
-
-    def product(part: str, matrix: str) -> str:
-        if last:
-            return write("MatMul", part, matrix)
-        return write("MatMul", matrix, part) if axis == -2 else write("Einsum", matrix, part, equation=_THIRD)
-
+    shape = (size, columns) if axis == -1 else (columns, size)
+    cosines, sines = _angles(op, *shape, columns)
     plus, minus = ("Sub", "Add") if inverse else ("Add", "Sub")
     parts = [
-        write(plus, product(real, cosines), product(imaginary, sines)),
-        write(minus, product(imaginary, cosines), product(real, sines)),
+        op(plus, _product(op, real, cosines, axis), _product(op, imaginary, sines, axis)),
+        op(minus, _product(op, imaginary, cosines, axis), _product(op, real, sines, axis)),
     ]
     if inverse:
-        count = write("Cast", columns, to=FLOAT)
-        parts = [write("Div", each, count) for each in parts]
-    return joined(write, *parts)
+        count = op.Cast(columns, to=FLOAT)
+        parts = [op.Div(part, count) for part in parts]
+    return stack_parts(op, *parts)
 
 
-def real_axis(write: Writer, signal: str, length: Length) -> str:
-    """Transform the last axis of real numbers: the first half of what comes, and the middle."""
-    if _is_power_of_two(length.known):
-        pair = write("DFT", write("Unsqueeze", signal, [-1]), length.known, axis=-2, onesided=1)
-        edges = np.zeros((length.known // 2 + 1, 2), bool)
+def _product(op: GraphBuilder, part: str, matrix: str, axis: int) -> str:
+    """Return a tensor multiplied by a matrix along one of its last three axes."""
+    if axis == -1:
+        return op.MatMul(part, matrix)
+    return op.MatMul(matrix, part) if axis == -2 else op.Einsum(matrix, part, equation="ij,...jkl->...ikl")
+
+
+def real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
+    """Transform the last axis of real numbers: the first half of the transform, and its middle."""
+    if _is_power_of_two(length.number):
+        pair = op.DFT(op.Unsqueeze(signal, [-1]), length.number, axis=-2, onesided=1)
+        edges = np.zeros((length.number // 2 + 1, 2), bool)
         edges[[0, -1], 1] = True
-        return write("Where", edges, ZERO, pair)
-    cut = write("Slice", signal, [0], length.tensor, [-1])
-    cosines, sines = _angles(write, _size(write, cut, -1), _kept(write, length), length.tensor)
-    # 0 less what is 0, not its negative: the angle of a number that is real and negative hangs on the sign
-    return joined(write, write("MatMul", cut, cosines), write("Sub", ZERO, write("MatMul", cut, sines)))
+        return op.Where(edges, ZERO, pair)
+    padded = op.Slice(signal, [0], length.tensor, [-1])
+    cosines, sines = _angles(op, _size(op, padded, -1), _half(op, length), length.tensor)
+    # 0 minus a part that is 0, instead of its negative -0: the angle of a negative real number depends on the sign
+    return stack_parts(op, op.MatMul(padded, cosines), op.Sub(ZERO, op.MatMul(padded, sines)))
 
 
-def real_axis_back(write: Writer, pair: str, size: int, length: Length) -> str:
-    """Return the real numbers of which these are the first half, and the middle, of the transform."""
-    if _is_power_of_two(length.known) and size == length.known // 2 + 1:
-        mirrored = write("Mul", write("Slice", pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
-        whole = write("DFT", write("Concat", pair, mirrored, axis=-2), axis=-2, inverse=1)
-        return write("Gather", whole, 0, axis=-1)
-    cut = write("Slice", pair, [0], _kept(write, length), [-2])
-    rows = _size(write, cut, -2)
-    cosines, sines = _angles(write, rows, length.tensor, length.tensor)
-    number = write("Range", 0, write("Squeeze", rows), 1)
-    twice = write("Add", number, number)
-    alone = write("Or", write("Equal", twice, 0), write("Equal", twice, length.tensor))
-    weights = write("Div", write("Where", alone, np.float32(1), np.float32(2)), write("Cast", length.tensor, to=FLOAT))
-    real, imaginary = (write("Mul", write("Gather", cut, each, axis=-1), weights) for each in (0, 1))
-    return write("Sub", write("MatMul", real, cosines), write("MatMul", imaginary, sines))
+def real_axis_back(op: GraphBuilder, pair: str, size: int, length: Length) -> str:
+    """Return the real numbers whose transform has this first half, and middle."""
+    if _is_power_of_two(length.number) and size == length.number // 2 + 1:
+        mirrored = op.Mul(op.Slice(pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
+        full = op.DFT(op.Concat(pair, mirrored, axis=-2), axis=-2, inverse=1)
+        return op.Gather(full, 0, axis=-1)
+    half = op.Slice(pair, [0], _half(op, length), [-2])
+    rows = _size(op, half, -2)
+    cosines, sines = _angles(op, rows, length.tensor, length.tensor)
+    index = op.up_to(rows)
+    twice = op.Add(index, index)
+    is_single = op.Or(op.Equal(twice, 0), op.Equal(twice, length.tensor))  # the others have a mirrored element
+    weights = op.Div(op.Where(is_single, np.float32(1), np.float32(2)), op.Cast(length.tensor, to=FLOAT))
+    real, imaginary = (op.Mul(op.Gather(half, part, axis=-1), weights) for part in (0, 1))
+    return op.Sub(op.MatMul(real, cosines), op.MatMul(imaginary, sines))
 
 
-def joined(write: Writer, *parts: str) -> str:
-    """Return both parts along a new last axis."""
-    return write("Concat", *(write("Unsqueeze", each, [-1]) for each in parts), axis=-1)
+def stack_parts(op: GraphBuilder, *parts: str) -> str:
+    """Return real and imaginary part along a new last axis."""
+    return op.Concat(*(op.Unsqueeze(part, [-1]) for part in parts), axis=-1)
 
 
-def _kept(write: Writer, length: Length) -> str:
-    return write("Add", write("Div", length.tensor, [2]), [1])
+def _half(op: GraphBuilder, length: Length) -> str:
+    return op.Add(op.Div(length.tensor, [2]), [1])
 
 
-def _angles(write: Writer, rows: str, columns: str, length: str) -> tuple[str, str]:
-    """Return cosines and sines of 2 pi j k / length, j below `rows`, k below `columns`, each size of shape (1,).
+def _angles(op: GraphBuilder, rows: str, columns: str, length: str) -> tuple[str, str]:
+    """Return cosines and sines of 2 pi j k / length, for j below `rows` and k below `columns`, sizes of shape (1,).
 
-    The product is taken modulo the length while it is an integer, since float32 holds no large angle well; the
-    sine of half a turn is 0, which it is not of pi in float32.
+    The integer j k is taken modulo the length, since float32 does not hold large angles well. The sine of half a turn
+    is set to 0: that of pi in float32 is not.
     """
-    down, across = (write("Range", 0, write("Squeeze", size), 1) for size in (rows, columns))
-    turns = write("Mod", write("Mul", write("Unsqueeze", down, [1]), across), length)
-    share = write("Div", write("Cast", turns, to=FLOAT), write("Cast", length, to=FLOAT))
-    angle = write("Mul", share, np.float32(2 * math.pi))
-    is_half = write("Equal", write("Mod", write("Add", turns, turns), length), 0)
-    return write("Cos", angle), write("Where", is_half, ZERO, write("Sin", angle))
+    j, k = op.up_to(rows), op.up_to(columns)
+    turns = op.Mod(op.Mul(op.Unsqueeze(j, [1]), k), length)
+    share = op.Div(op.Cast(turns, to=FLOAT), op.Cast(length, to=FLOAT))
+    angle = op.Mul(share, np.float32(2 * math.pi))
+    is_half = op.Equal(op.Mod(op.Add(turns, turns), length), 0)
+    return op.Cos(angle), op.Where(is_half, ZERO, op.Sin(angle))
 
 
-def _size(write: Writer, tensor: str, axis: int) -> str:
+def _size(op: GraphBuilder, tensor: str, axis: int) -> str:
     """Return the size of an axis, of shape (1,)."""
-    return write("Gather", write("Shape", tensor), [axis], axis=0)
+    return op.Gather(op.Shape(tensor), [axis], axis=0)
 
 
 def _is_power_of_two(size: int) -> bool:

@@ -1,9 +1,9 @@
 """tf2onnx rewriter: replace each complex tensor by its real and imaginary parts.
 
-What moves or adds numbers is written twice, once for each part; products, quotients and angles are written out. Only
-transforms (`fft.py`) have both parts in one tensor, which lies between `Complex` and `Real`, `Imag` or
-`ComplexAbs`. A reader without a form here is renamed, `Sqrt` to `ComplexSqrt`, which has no mapping: so a message
-names it, and not what made its numbers.
+Operators that move or add numbers are written twice, once for each part; products, quotients and angles have rules
+(`complex_rules.py`). Only transforms (`fft.py`) have both parts in one tensor, between `Complex` and `Real`, `Imag` or
+`ComplexAbs`. An operator without a rule is renamed, `Sqrt` to `ComplexSqrt`, which has no mapping: the error then names
+this operator, and not the one that computed its input.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..._private_api.tf2onnx_internals import make_name
-from .complex_rules import FORMS, Pair
+from ..graph_builder import GraphBuilder
+from .complex_rules import RULES, Pair
 
 REAL = {TensorProto.COMPLEX64: TensorProto.FLOAT, TensorProto.COMPLEX128: TensorProto.DOUBLE}
 
 TRANSFORMS = {f"{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")}
-TOGETHER = {*TRANSFORMS, "Complex", "ComplexAbs"}  # these read or make both parts in one tensor
+STACKED = {*TRANSFORMS, "Complex", "ComplexAbs"}  # these read or write both parts in one tensor
 TWICE = {
     *("Identity", "StopGradient", "EnsureShape", "Snapshot", "Fill", "ZerosLike", "Select", "SelectV2"),
     *("Reshape", "ExpandDims", "Squeeze", "Transpose", "BroadcastTo", "Tile", "Roll", "ReverseV2", "ReverseSequence"),
@@ -31,142 +31,130 @@ OF_ITS_SHAPE = {"Shape", "Size", "Rank"}
 
 
 def parts_apart(graph: Any, nodes: list[Any]) -> list[Any]:
-    """Write what reads or makes complex numbers with real ones: a rewriter of tf2onnx, for the graphs of loops too."""
+    """Replace complex tensors in a graph: a rewriter of tf2onnx, which calls it for the bodies of loops too."""
     if any(graph.get_dtype(name) in REAL for node in nodes for name in node.output):
         graph.topological_sort(nodes)
-        apart = _Apart(graph)
+        op = _PartsBuilder(graph)
         for node in list(graph.get_nodes()):
             if any(graph.get_dtype(name) in REAL for name in (*node.input, *node.output)):
-                apart.write(node)
-    found: list[Any] = graph.get_nodes()
-    return found
+                op.rewrite(node)
+    result: list[Any] = graph.get_nodes()
+    return result
 
 
-class _Apart:
-    """A graph, and the parts of each complex tensor that has been written; what nothing reads any more tf2onnx drops.
+class _PartsBuilder(GraphBuilder):
+    """Writes TensorFlow's operators on parts; tf2onnx removes the complex nodes, which nothing reads afterwards.
 
     Attributes:
-        parts: By the tensor's name.
+        parts: The real and the imaginary part of each complex tensor, by its name.
     """
 
     def __init__(self, graph: Any) -> None:
-        self._graph = graph
+        super().__init__(graph)
         self.parts: dict[str, Pair] = {}
 
-    def write(self, node: Any) -> None:
-        """Write a node that reads or makes complex numbers."""
+    def rewrite(self, node: Any) -> None:
+        """Rewrite a node that reads or computes complex numbers."""
         self._node = node
         if node.is_graph_input():
             return
+        output = node.output[0]
         if node.is_const():
             value = node.get_tensor_value(as_list=False)
-            self.parts[node.output[0]] = (self._constant(value.real), self._constant(value.imag))
-            return
-        if not all(self._are_known(name) for name in node.input):
+            real, imaginary = (self.constant(np.ascontiguousarray(part)) for part in (value.real, value.imag))
+            self.parts[output] = (real, imaginary)
+        elif not all(self._is_known(name) for name in node.input):
             node.type = f"Complex{node.type}"
-        elif node.type in TOGETHER:
-            self.reads(*(self._joined(name) if self._is_complex(name) else name for name in node.input))
+        elif node.type in STACKED:
+            self.redirect(*(self._stacked(name) if self._is_complex(name) else name for name in node.input))
             if node.type == "Complex":
-                self.parts[node.output[0]] = self._of_one_shape(*node.input)
+                self.parts[output] = self._of_one_shape(*node.input)
         elif node.type in OF_ITS_SHAPE:
-            self.reads(self.of(node.input[0])[0])
+            self.redirect(self.parts_of(node.input[0])[0])
         elif node.type in TWICE:
-            made = [
-                self._again([self.of(x)[part] if self._is_complex(x) else x for x in node.input]) for part in (0, 1)
-            ]
-            self.parts.update(zip(node.output, zip(*made, strict=True), strict=True))
-        elif node.type in FORMS:
-            found = FORMS[node.type](self, *(self.of(name) for name in node.input))
-            if found is not None:
-                self.parts[node.output[0]] = found
+            inputs = [self.parts_of(name) if self._is_complex(name) else (name, name) for name in node.input]
+            results = [self._again(names) for names in zip(*inputs, strict=True)]
+            self.parts.update(zip(node.output, zip(*results, strict=True), strict=True))
+        elif node.type in RULES:
+            parts = RULES[node.type](self, *map(self.parts_of, node.input))
+            if parts is not None:
+                self.parts[output] = parts
         else:
             node.type = f"Complex{node.type}"
 
-    def __call__(self, op: str, *inputs: str, like: str = "", **attributes: Any) -> str:
-        """Write an operator of TensorFlow on parts, with the shape of another tensor or of what the node makes."""
-        return self._made(op, inputs, attributes, [self._graph.get_shape(like or self._node.output[0])])[0]
+    def __call__(self, op_type: str, *inputs: Any, like: str = "", **attributes: Any) -> str:
+        """Write an operator of TensorFlow on parts, with the shape of another tensor or of the node's output."""
+        return self._write_real(op_type, inputs, attributes, [self.graph.get_shape(like or self._node.output[0])])[0]
 
     def same(self, *inputs: str) -> str:
-        """Write the node's own operator, on parts."""
-        return self._again(list(inputs))[0]
+        """Write the node's own operator on parts."""
+        return self._again(inputs)[0]
 
     def adjoint(self, z: Pair, side: str) -> Pair:
         """Return the conjugate of one side of a product of matrices if the node transposes that side."""
-        return (z[0], self("Neg", z[1], like=z[1])) if self._node.get_attr_value(f"adj_{side}", 0) else z
+        return (z[0], self.Neg(z[1], like=z[1])) if self._node.get_attr_value(f"adj_{side}", 0) else z
 
-    def size(self, z: Pair) -> str:
-        """Write the magnitude of what has the shape of what the node makes."""
-        shapes = [self._graph.get_shape(self._node.output[0])]
-        together = self._made("Complex", z, {}, shapes, TensorProto.COMPLEX64)[0]
-        return self("ComplexAbs", together)
+    def magnitude(self, z: Pair) -> str:
+        """Return the magnitude of numbers in the shape of the node's output."""
+        shapes = [self.graph.get_shape(self._node.output[0])]
+        return self.ComplexAbs(self._write_real("Complex", z, {}, shapes, TensorProto.COMPLEX64)[0])
 
-    def makes_complex(self) -> bool:
-        """Tell whether the node makes complex numbers."""
+    def has_complex_output(self) -> bool:
+        """Return whether the node computes complex numbers."""
         return self._is_complex(self._node.output[0])
 
-    def cast(self, part: str) -> str:
-        """Write a part as one of what the node makes."""
-        return self("Cast", part, to=self._real(self._node.output[0]))
+    def real_dtype(self, name: str = "") -> int:
+        """Return the element type of the parts of a tensor, by default of the node's output."""
+        dtype: int = self.graph.get_dtype(name or self._node.output[0])
+        return int(REAL.get(dtype, dtype))
 
-    def reads(self, *inputs: str, op: str = "") -> None:
-        """Let the node itself read other tensors, by another operator if one is named."""
-        self._node.type = op or self._node.type
-        self._graph.replace_inputs(self._node, list(inputs))
+    def redirect(self, *inputs: str, op_type: str = "") -> None:
+        """Let the node itself read other tensors, by another operator if there is one."""
+        self._node.type = op_type or self._node.type
+        self.graph.replace_inputs(self._node, list(inputs))
 
-    def of(self, name: str) -> Pair:
-        """Return the parts of a complex tensor, and of a real one the tensor twice."""
+    def parts_of(self, name: str) -> Pair:
+        """Return the parts of a complex tensor; of a real one the tensor twice."""
         if name not in self.parts:
             if not self._is_complex(name):
                 return name, name
-            shapes = [self._graph.get_shape(name)]
-            kind = self._real(name)
-            real, imaginary = (self._made(op, [name], {}, shapes, kind)[0] for op in ("Real", "Imag"))
+            shapes = [self.graph.get_shape(name)]
+            real, imaginary = (
+                self._write_real(op_type, [name], {}, shapes, self.real_dtype(name))[0] for op_type in ("Real", "Imag")
+            )
             self.parts[name] = (real, imaginary)
         return self.parts[name]
 
-    def _joined(self, name: str) -> str:
-        if self._graph.get_node_by_output(name).type in TOGETHER:
+    def _stacked(self, name: str) -> str:
+        """Return a complex tensor with both parts."""
+        if self.graph.get_node_by_output(name).type in STACKED:
             return name
-        return self._made("Complex", self.of(name), {}, [self._graph.get_shape(name)], self._graph.get_dtype(name))[0]
+        shapes = [self.graph.get_shape(name)]
+        return self._write_real("Complex", self.parts_of(name), {}, shapes, self.graph.get_dtype(name))[0]
 
-    def _are_known(self, name: str) -> bool:
-        made = self._graph.get_node_by_output(name)
-        return not self._is_complex(name) or name in self.parts or made.type in TOGETHER
+    def _is_known(self, name: str) -> bool:
+        producer = self.graph.get_node_by_output(name)
+        return not self._is_complex(name) or name in self.parts or producer.type in STACKED
 
     def _is_complex(self, name: str) -> bool:
-        return self._graph.get_dtype(name) in REAL
-
-    def _real(self, name: str) -> int:
-        kind: int = self._graph.get_dtype(name)
-        return int(REAL.get(kind, kind))
-
-    def _constant(self, value: np.ndarray) -> str:
-        return str(self._graph.make_const(make_name("part"), np.ascontiguousarray(value)).output[0])
+        return self.graph.get_dtype(name) in REAL
 
     def _of_one_shape(self, real: str, imaginary: str) -> Pair:
-        """Two parts as `Complex` takes them, which broadcasts: a shape that is not the other's is made so."""
-        shapes = [self._graph.get_shape(name) for name in (real, imaginary)]
+        """Return the parts that `Complex` reads, broadcast to one shape."""
+        shapes = [self.graph.get_shape(name) for name in (real, imaginary)]
         if shapes[0] is not None and shapes[0] == shapes[1]:
             return real, imaginary
-        both = [self("AddV2", a, self("ZerosLike", b)) for a, b in ((real, imaginary), (imaginary, real))]
-        self.reads(*both)
-        return both[0], both[1]
+        both = (self.AddV2(real, self.ZerosLike(imaginary)), self.AddV2(imaginary, self.ZerosLike(real)))
+        self.redirect(*both)
+        return both
 
-    def _again(self, inputs: list[str]) -> list[str]:
-        node = self._node
-        kind = self._real(node.output[0])
-        return self._made(node.type, inputs, node.attr, node.output_shapes, kind, len(node.output))
+    def _again(self, inputs: Any) -> list[str]:
+        return self._write_real(self._node.type, inputs, self._node.attr, self._node.output_shapes)
 
-    def _made(
-        self, op: str, inputs: Any, attributes: Any, shapes: Any, kind: int | None = None, outputs: int = 1
+    def _write_real(
+        self, op_type: str, inputs: Any, attributes: dict[str, Any], shapes: list[Any], dtype: int = 0
     ) -> list[str]:
-        made = self._graph.make_node(
-            op,
-            list(inputs),
-            attr=attributes,
-            output_count=outputs,
-            shapes=shapes,
-            dtypes=[self._real(self._node.output[0]) if kind is None else kind] * outputs,
-            skip_conversion=False,
-        )
-        return list(made.output)
+        """Write a node that tf2onnx still has to convert; its element type is by default `real_dtype()`."""
+        dtypes = [dtype or self.real_dtype()] * len(shapes)
+        options = {"output_count": len(shapes), "shapes": shapes, "dtypes": dtypes, "skip_conversion": False}
+        return self._write(op_type, inputs, attributes, **options)

@@ -122,7 +122,7 @@ def _of_65(texts: Bytes, first: Value) -> Outputs:
         return _where(number < before_last, _mixed(state, words, constant(K1)), state)
 
     begun = (first + signed(SEED * K2), none + signed(first_y), none + signed(first_z), none, none, none, none)
-    x, y, z, v1, v2, w1, w2 = repeated((texts.longest - 1) // 64, 2, step, *begun)
+    x, y, z, v1, v2, w1, w2 = repeated((texts.longest - 1) // 64, step, *begun, rank=2)
     mul = _low(z, 8) * 2 + K1
     w1 = w1 + (texts.lengths - 1) - before_last * 64
     v1 = v1 + w1
@@ -188,8 +188,8 @@ def keyed_hash(characters: Value, key: Value) -> Value:
     def end(number: Value, *state: Value) -> Outputs:
         return _sip_round(*state)
 
-    v0, v1, v2, v3 = repeated(texts.longest // 8 + 1, 2, step, *begun)
-    v0, v1, v2, v3 = repeated(constant([4]), 2, end, v0, v1, v2 ^ 255, v3)
+    v0, v1, v2, v3 = repeated(texts.longest // 8 + 1, step, *begun, rank=2)
+    v0, v1, v2, v3 = repeated(constant([4]), end, v0, v1, v2 ^ 255, v3, rank=2)
     return op.Reshape(v0 ^ v1 ^ v2 ^ v3, [-1])
 
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..graph_builder import Refusal
 from ..text import character_classes
-from .string_builder import CHARACTER, Text
+from .string_builder import CHARACTER, StringReplacement
 
 OTHERS = ""  # stands for all characters beyond ASCII that are not in a pattern themselves
 WHOLE = "\\0"  # what matched, in what stands in its place
@@ -36,30 +37,27 @@ class Item(NamedTuple):
     most: int
 
 
-def replace(graph: Any, node: Any) -> None:
-    """Write what stands in the place of a `StaticRegexReplace`."""
+def static_regex_replace(graph: Any, node: Any) -> Refusal:
+    """Convert `StaticRegexReplace`: tokens that match are replaced, and all tokens are joined."""
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
     begins = first_characters(pattern)
-    if (
-        (begins is None and not character_classes.is_of_one(pattern))
-        or not node.get_attr_value("replace_global", 1)
-        or re.search(r"\\[1-9]", rewrite)
-    ):
-        return
+    if begins is None and not character_classes.is_of_one(pattern):
+        return f"the pattern {pattern!r} may match in several ways"
+    if not node.get_attr_value("replace_global", 1) or re.search(r"\\[1-9]", rewrite):
+        return "a replacement of the first match only, or with groups of the match, is not supported"
     between = "" if begins is None else _class_without(begins, _all(pattern))
-    write = Text(graph, node)
-    tokens = write.tokens(
-        write.inputs[0], "|".join([f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER])
-    )
-    whole, *behind = [tokens if each is None else np.array(each, object) for each in _parts(rewrite)]
-    made: Any = whole
-    for part in behind:  # of two that stand side by side one is of the tokens
-        made = write.concatenated(made, part, 2)
-    write.join(write("Where", write.matches(tokens, pattern), made, tokens))
+    op = StringReplacement(graph, node)
+    alternatives = [f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER]
+    tokens = op.tokens(op.inputs[0], "|".join(alternatives))
+    first, *others = [tokens if part is None else np.array(part, object) for part in _parts(rewrite)]
+    replacement: Any = first
+    for part in others:  # of two adjacent parts one is the tokens, whose shape the result has
+        replacement = op.concatenated(replacement, part, 2)
+    return op.finish_joined(op.Where(op.matches(tokens, pattern), replacement, tokens))
 
 
 def _parts(rewrite: str) -> list[str | None]:
-    """Return what stands in the place of a match, in parts: `None` is the match."""
+    """Return the parts of a replacement: `None` is the match."""
     parts: list[str | None] = [""]
     for part in re.split(r"(\\.)", rewrite):
         if part == WHOLE:

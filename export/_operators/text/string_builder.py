@@ -1,7 +1,7 @@
 """Build string nodes: tokenize, look up, join.
 
-onnxruntime's `Tokenizer` takes texts apart by a regular expression of RE2, as TensorFlow's operators do, of which it
-takes the longest that begins first. Functions in the file put them together (`string_functions.py`).
+onnxruntime's `Tokenizer` splits texts by a regular expression of RE2, as TensorFlow's operators do, but takes the
+longest of the matches that begin first. Functions in the file join strings (`string_functions.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._onnx.traced_model import DOMAIN
-from ..graph_builder import Replacement, Value, Writer
+from ..graph_builder import GraphBuilder, NodeReplacement, Operand, Refusal
 
 INT64, BOOL, STRING = TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
 EMPTY = np.array("", object)
@@ -22,109 +22,99 @@ CHARACTER, WORD = "(?s:.)", f"[^{SPACES}]+"
 STRIPPED = f"[^{SPACES}]((?s:.)*[^{SPACES}])?"
 
 
-class Strings(Writer):
-    """Writes what strings are made of."""
+class StringBuilder(GraphBuilder):
+    """Builds nodes on strings."""
+
+    def call(self, name: str, inputs: Sequence[Operand], *outputs: tuple[int, int], **attributes: Any) -> list[str]:
+        """Write a call of a function in the file and return its outputs, of these (element type, rank)."""
+        options = {
+            "output_count": len(outputs),
+            "shapes": [[-1] * rank for _, rank in outputs],
+            "dtypes": [dtype for dtype, _ in outputs],
+        }
+        return self._write(name, inputs, {**attributes, "domain": DOMAIN}, **options)
 
     def tokens(self, text: str, expression: str) -> str:
-        """Return what matches in texts of any shape: (texts, most), empty strings behind the last."""
-        return self._called("Tokens", [text], [(STRING, 2)], expression=expression)[0]
+        """Return the matches in texts of any shape: (texts, max matches), with empty strings behind the last."""
+        return self.call("Tokens", [text], (STRING, 2), expression=expression)[0]
 
-    def matches(self, strings: str, pattern: str, rank: int = 2) -> str:
-        """Return where the whole of a string matches, an array of so many axes."""
-        return self._called("Matches", [strings], [(BOOL, rank)], pattern=pattern)[0]
+    def nonempty(self, tokens: str) -> str:
+        """Return a mask of the tokens that are not empty."""
+        return self.Not(self.is_one_of(tokens, [""]))
+
+    def matches(self, strings: str, pattern: str) -> str:
+        """Return a mask, of two axes, of the strings that match as a whole."""
+        return self.call("Matches", [strings], (BOOL, 2), pattern=pattern)[0]
 
     def bytes_of(self, characters: str) -> Sequence[str]:
-        """Return the bytes of characters, (characters,), in a number each, the first lowest, and how many they are."""
-        given = self("Unsqueeze", characters, [1], gives=STRING)
-        found = self._called("Bytes", [given], [(INT64, 2), (INT64, 2)])
-        return [self("Squeeze", each, [1]) for each in found]
+        """Return the bytes of characters, (characters,), as one number each, lowest first, and their counts."""
+        column = self.Unsqueeze(characters, [1], output_dtype=STRING)
+        return [self.Squeeze(output, [1]) for output in self.call("Bytes", [column], (INT64, 2), (INT64, 2))]
 
     def parts(self, text: str, delimiter: str) -> Sequence[str]:
-        """Return what stands between delimiters, (texts, most), and how many those are, none of an empty text."""
-        return self._called("Parts", [text], [(STRING, 2), (INT64, 1)], delimiter=delimiter)
+        """Return the parts between delimiters, (texts, max parts), and their counts, 0 for an empty text."""
+        return self.call("Parts", [text], (STRING, 2), (INT64, 1), delimiter=delimiter)
 
     def joined(self, pieces: str) -> str:
-        """Return the texts, (texts,), that pieces make: (texts, most)."""
-        return self._called("Join", [pieces], [(STRING, 1)])[0]
+        """Return the texts, (texts,), that pieces, (texts, max pieces), join to."""
+        return self.call("Join", [pieces], (STRING, 1))[0]
 
-    def concatenated(self, one: Value, other: Value, rank: int) -> str:
-        """Return strings with others behind them, an array of so many axes."""
-        return self._called("Concatenated", [one, other], [(STRING, rank)])[0]
+    def concatenated(self, one: Operand, other: Operand, rank: int) -> str:
+        """Return strings followed by others, with so many axes."""
+        return self.call("Concatenated", [one, other], (STRING, rank))[0]
 
     def same(self, one: str, other: str, rank: int) -> str:
-        """Return where strings are the same, an array of so many axes."""
-        return self._called("Same", [one, other], [(BOOL, rank)])[0]
-
-    def _called(
-        self, name: str, inputs: Sequence[Value], outputs: Sequence[tuple[int, int]], **options: Any
-    ) -> list[str]:
-        node = self.graph.make_node(
-            name,
-            [self.constant(each) for each in inputs],
-            attr=options,
-            domain=DOMAIN,
-            output_count=len(outputs),
-            shapes=[[-1] * rank for _, rank in outputs],
-            dtypes=[kind for kind, _ in outputs],
-        )
-        return [str(each) for each in node.output]
+        """Return a mask, with so many axes, of equal strings."""
+        return self.call("Same", [one, other], (BOOL, rank))[0]
 
     def looked_up(self, keys: str, numbers: Mapping[Any, int], default: int) -> str:
-        """Return the number of each string, or of each number."""
-        named = "keys_strings" if isinstance(next(iter(numbers), ""), str) else "keys_int64s"
-        return self(
-            "LabelEncoder",
-            keys,
-            gives=INT64,
-            domain="ai.onnx.ml",
-            values_int64s=[*numbers.values()],
-            default_int64=default,
-            **{named: [*numbers]},
-        )
+        """Return the number of each string, or of each integer."""
+        attribute = "keys_strings" if isinstance(next(iter(numbers), ""), str) else "keys_int64s"
+        attributes = {"values_int64s": [*numbers.values()], "default_int64": default, attribute: [*numbers]}
+        return self.LabelEncoder(keys, output_dtype=INT64, domain="ai.onnx.ml", **attributes)
 
-    def classes(self, strings: str, known: Sequence[str]) -> str:
-        """Return where each string stands in a list, or how long the list is."""
-        return self.looked_up(strings, {each: place for place, each in enumerate(known)}, len(known))
+    def indices_in(self, strings: str, known: Sequence[str]) -> str:
+        """Return the index of each string in a list, or the length of the list."""
+        return self.looked_up(strings, {string: index for index, string in enumerate(known)}, len(known))
 
     def is_one_of(self, strings: str, known: Sequence[str]) -> str:
-        """Return where a string is one of a list."""
-        return self("Less", self.classes(strings, known), np.int64(len(known)))
+        """Return a mask of the strings that are in a list."""
+        return self.Less(self.indices_in(strings, known), np.int64(len(known)))
 
-    def exchanged(self, strings: str, others: Mapping[str, str]) -> str:
-        """Return strings with others in the place of some."""
-        places = self.classes(strings, [*others])
-        found = self("Gather", np.array([*others.values(), ""], object), places, axis=0)
-        return self("Where", self("Less", places, np.int64(len(others))), found, strings)
+    def replaced(self, strings: str, others: Mapping[str, str]) -> str:
+        """Return strings of which some are replaced by others."""
+        indices = self.indices_in(strings, [*others])
+        replacements = self.Gather(np.array([*others.values(), ""], object), indices, axis=0)
+        return self.Where(self.Less(indices, np.int64(len(others))), replacements, strings)
 
     def columns(self, array: str) -> str:
         """Return 0, 1, 2 and so on, for each index of the last of two axes."""
-        return self.up_to(self.sizes(array, 1, 2))
+        return self.up_to(self.dims(array, 1, 2))
 
     def up_to(self, count: str) -> str:
-        """Return 0, 1, 2 and so on, as many as a count of shape (1,) tells."""
-        return self("Range", np.int64(0), self("Squeeze", count, [0]), np.int64(1))
+        """Return the integers from 0 to one less than a 1-D tensor of one number, with a rank that tf2onnx infers."""
+        return self.Range(np.int64(0), self.Squeeze(count, [0]), np.int64(1))
 
-    def places(self, there: str) -> str:
-        """Return where a mask of two axes is true, row by row: (places, 2)."""
-        return self("Transpose", self("NonZero", there), perm=[1, 0])
+    def true_indices(self, mask: str) -> str:
+        """Return the indices where a mask of two axes is true, row by row: (true elements, 2)."""
+        return self.Transpose(self.NonZero(mask), perm=[1, 0])
 
-    def count(self, there: str) -> str:
-        """Return how often a mask of two axes is true in each row."""
-        return self("ReduceSum", self("Cast", there, to=INT64), [1], keepdims=0)
+    def count(self, mask: str) -> str:
+        """Return the number of true elements in each row of a mask."""
+        return self.ReduceSum(self.Cast(mask, to=INT64), [1], keepdims=0)
 
     def largest(self, numbers: str) -> str:
-        """Return the largest of some whole numbers, at least 0: (1,)."""
-        return self("ReduceMax", self("Concat", [0], numbers, axis=0), [0], keepdims=1)
+        """Return the largest of integers, at least 0: (1,)."""
+        return self.ReduceMax(self.Concat([0], numbers, axis=0), [0], keepdims=1)
 
-    def sums(self, counts: str) -> str:
-        """Return where rows of so many begin, and where the last ends."""
-        return self("Concat", [0], self("CumSum", counts, np.int64(0)), axis=0)
+    def row_splits(self, counts: str) -> str:
+        """Return the start of each row of so many elements, and the end of the last."""
+        return self.Concat([0], self.CumSum(counts, np.int64(0)), axis=0)
 
 
-class Text(Strings, Replacement):
-    """Writes what stands in the place of a node that makes strings, or reads them."""
+class StringReplacement(StringBuilder, NodeReplacement):
+    """Replaces a node by nodes on strings."""
 
-    def join(self, pieces: str) -> None:
-        """Write the texts that pieces make, in the shape of the first input, as the output."""
-        shape = self("Shape", self.inputs[0])
-        self.last("Reshape", self.joined(pieces), shape, allowzero=1)
+    def finish_joined(self, pieces: str) -> Refusal:
+        """Write the texts that pieces join to, in the shape of the first input, as the output; return None."""
+        return self.finish("Reshape", self.joined(pieces), self.Shape(self.inputs[0]), allowzero=1)

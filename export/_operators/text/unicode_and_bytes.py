@@ -1,4 +1,4 @@
-"""Handlers that decode strings to code points (`UnicodeDecode`) or UTF-8 bytes."""
+"""Handlers that decode strings to code points or UTF-8 bytes, or split them into characters."""
 
 from __future__ import annotations
 
@@ -7,77 +7,120 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import Replacement, constant_of
-from .string_builder import CHARACTER, INT64, STRING, Strings
+from ..graph_builder import NodeReplacement, Refusal, constant_value
+from .string_builder import CHARACTER, STRING, StringBuilder, StringReplacement
 
-# of 0 to 4 bytes: what each counts in the code point, and what the marks in all of them add to that
+# The code point of a character of 0 to 4 bytes is the sum of its bytes times weights, minus the same sum of the marks
+# of UTF-8 in these bytes.
 _WEIGHTS = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [64, 1, 0, 0], [4096, 64, 1, 0], [2**18, 4096, 64, 1]])
 _MARKED = np.array([[0, 0, 0, 0], [0, 0, 0, 0], [0xC0, 128, 0, 0], [0xE0, 128, 128, 0], [0xF0, 128, 128, 128]])
 _MARKS = (_WEIGHTS * _MARKED).sum(axis=1)
-_PLACES = 256 ** np.arange(4)
+_BYTE_VALUES = 256 ** np.arange(4)
 
 
-def decode(graph: Any, node: Any) -> None:
-    """`UnicodeDecode` of UTF-8."""
-    if node.get_attr_str("input_encoding") != "UTF-8" or node.get_attr_value("replace_control_characters", False):
-        return
-    (splits, codes), text, shapes, kinds = node.output, node.input[0], node.output_shapes, node.output_dtypes
-    graph.remove_node(node.name)
-    write = Strings(graph)
-    flat, _, counts = _flat(write, text)
-    numbers, size = _bytes(write, flat)
-    weighted = write("ReduceSum", write("Mul", numbers, write("Gather", _WEIGHTS, size)), [1], keepdims=0)
-    found = write("Sub", weighted, write("Gather", _MARKS, size))
-    write.named(splits, "Cast", write.sums(counts), to=kinds[0], shape=shapes[0], gives=kinds[0])
-    write.named(codes, "Cast", found, to=kinds[1], shape=shapes[1], gives=kinds[1])
+def unicode_decode(graph: Any, node: Any) -> Refusal:
+    """Convert `UnicodeDecode` of UTF-8.
+
+    For `tf.strings.unicode_split`, where `UnicodeEncode` makes a text of each code point, the output has these texts.
+    """
+    if node.get_attr_str("input_encoding") != "UTF-8":
+        return "only UTF-8 is supported"
+    text_tensors = _read_as_texts(graph, node.output[1])
+    if not text_tensors and node.get_attr_value("replace_control_characters", False):
+        return "`replace_control_characters` is not supported"
+    op = StringReplacement(graph, node)
+    tokens, indices, counts = _characters(op)
+    op.finish("Cast", op.row_splits(counts), to=op.dtype)
+    if text_tensors:
+        op.dtypes[1] = STRING
+        op.finish("GatherND", tokens, indices, output=1)
+        for name in text_tensors:
+            graph.set_dtype(name, STRING)
+        return None
+    numbers, size = _bytes(op, tokens, indices)
+    weighted = op.ReduceSum(op.Mul(numbers, op.Gather(_WEIGHTS, size)), [1], keepdims=0)
+    return op.finish("Cast", op.Sub(weighted, op.Gather(_MARKS, size)), output=1, to=op.dtypes[1])
 
 
-def split_bytes(graph: Any, node: Any) -> None:
-    """`StringSplit` at nothing, which is at bytes, where `DecodeRaw` makes numbers of them: `bytes_split`."""
-    delimiter, (indices, values, size) = constant_of(graph, node.input[1]), node.output
+def _read_as_texts(graph: Any, code_points: str) -> list[str]:
+    """Return the tensors that pass code points on to `UnicodeEncode` of single ones, if nothing else reads them."""
+    tensors = []
+    for reader in graph.find_output_consumers(code_points):
+        if reader.type in ("ExpandDims", "Reshape", "Identity"):
+            further = _read_as_texts(graph, reader.output[0])
+            if not further:
+                return []
+            tensors += [reader.output[0], *further]
+        elif reader.type == "UnicodeEncode" and _encodes_single(graph, reader):
+            tensors.append(code_points)
+        elif reader.type not in ("Shape", "Size"):
+            return []
+    return tensors
+
+
+def _encodes_single(graph: Any, encoder: Any) -> bool:
+    """Return whether a node makes a text of each code point: its splits come from a `Range`, unscaled."""
+    starts = graph.get_node_by_output(encoder.input[1])
+    while starts is not None and starts.type in ("Mul", "Identity", "Cast", "Reshape", "ConcatV2", "Concat"):
+        constants = [constant_value(graph, name) for name in starts.input]
+        if starts.type == "Mul" and not any(value is not None and (value == 1).all() for value in constants):
+            return False
+        starts = next((source for source in starts.inputs if source is not None and not source.is_const()), None)
+    return starts is not None and starts.type == "Range" and encoder.get_attr_str("output_encoding") == "UTF-8"
+
+
+def unicode_encode(graph: Any, node: Any) -> Refusal:
+    """Convert `UnicodeEncode` of what `unicode_decode` left as texts."""
+    if graph.get_dtype(node.input[0]) != STRING:
+        return "only single characters from `UnicodeDecode` are supported"
+    op = NodeReplacement(graph, node)
+    return op.finish("Reshape", op.inputs[0], [-1])
+
+
+def string_split(graph: Any, node: Any) -> Refusal:
+    """Convert `StringSplit` into bytes that `DecodeRaw` reads as numbers: `tf.strings.bytes_split`."""
+    delimiter = constant_value(graph, node.input[1])
+    values = node.output[1]
     readers = graph.find_output_consumers(values)
-    if delimiter is None or delimiter.item() != "" or node.get_attr_value("skip_empty", True) or not readers:
-        return
-    if values in graph.outputs or not all(each.type in ("Shape", "Size") or _is_raw(each) for each in readers):
-        return
-    text, shapes = node.input[0], node.output_shapes
-    graph.remove_node(node.name)
-    write = Strings(graph)
-    flat, row, counts = _flat(write, text)
-    numbers, many = _bytes(write, flat)
-    there = write("Less", np.arange(4), write("Unsqueeze", many, [1]))
-    texts = write("Shape", counts)
-    lengths = write("ScatterElements", write("Expand", np.int64(0), texts), row, many, axis=0, reduction="add")
-    longest = write.largest(lengths)
-    inside = write("Less", write.up_to(longest), write("Unsqueeze", lengths, [1]))
-    found = write("GatherND", numbers, write.places(there))
-    write.named(indices, "Identity", write.places(inside), shape=shapes[0], gives=INT64)
-    write.named(values, "Cast", found, to=TensorProto.UINT8, shape=shapes[1], gives=TensorProto.UINT8)
-    write.named(size, "Concat", texts, longest, shape=shapes[2], gives=INT64, axis=0)
-    graph.set_dtype(values, TensorProto.UINT8)
+    is_at_bytes = delimiter is not None and delimiter.item() == "" and not node.get_attr_value("skip_empty", True)
+    is_decoded = readers and all(reader.type in ("Shape", "Size") or _is_decode_raw(reader) for reader in readers)
+    if not is_at_bytes or not is_decoded or values in graph.outputs:
+        return "only `tf.strings.bytes_split` is supported, with `tf.io.decode_raw` of the bytes"
+    op = StringReplacement(graph, node)
+    tokens, indices, counts = _characters(op)
+    row = op.Squeeze(op.Slice(indices, [0], [1], [1]), [1])
+    numbers, sizes = _bytes(op, tokens, indices)
+    is_byte = op.Less(np.arange(4), op.Unsqueeze(sizes, [1]))
+    texts = op.Shape(counts)
+    lengths = op.ScatterElements(op.Expand(np.int64(0), texts), row, sizes, axis=0, reduction="add")
+    longest = op.largest(lengths)
+    is_inside = op.Less(op.up_to(longest), op.Unsqueeze(lengths, [1]))
+    op.dtypes[1] = TensorProto.UINT8
+    op.finish("Identity", op.true_indices(is_inside))
+    op.finish("Cast", op.GatherND(numbers, op.true_indices(is_byte)), output=1, to=TensorProto.UINT8)
+    return op.finish("Concat", texts, longest, output=2, axis=0)
 
 
-def raw(graph: Any, node: Any) -> None:
-    """`DecodeRaw` of what `split_bytes` left as numbers."""
-    if graph.get_dtype(node.input[0]) == TensorProto.UINT8:
-        write = Replacement(graph, node)
-        write.last("Unsqueeze", write.inputs[0], [1])
+def decode_raw(graph: Any, node: Any) -> Refusal:
+    """Convert `DecodeRaw` of what `string_split` left as numbers."""
+    if graph.get_dtype(node.input[0]) != TensorProto.UINT8:
+        return "only bytes from `tf.strings.bytes_split` are supported"
+    op = NodeReplacement(graph, node)
+    return op.finish("Unsqueeze", op.inputs[0], [1])
 
 
-def _is_raw(node: Any) -> bool:
+def _is_decode_raw(node: Any) -> bool:
     return bool(node.type == "DecodeRaw" and node.output_dtypes[0] == TensorProto.UINT8)
 
 
-def _flat(write: Strings, text: str) -> tuple[str, str, str]:
-    """Return the characters of texts one after the other, the text of each, and how many each text has."""
-    characters = write.tokens(text, CHARACTER)
-    there = write("Not", write.is_one_of(characters, [""]))
-    places = write.places(there)
-    row = write("Squeeze", write("Slice", places, [0], [1], [1]), [1])
-    return write("GatherND", characters, places, gives=STRING), row, write.count(there)
+def _characters(op: StringReplacement) -> tuple[str, str, str]:
+    """Return the characters of the input, (texts, max characters), their indices, and their number in each text."""
+    tokens = op.tokens(op.inputs[0], CHARACTER)
+    mask = op.nonempty(tokens)
+    return tokens, op.true_indices(mask), op.count(mask)
 
 
-def _bytes(write: Strings, characters: str) -> tuple[str, str]:
-    """Return the bytes of characters, (characters, 4), and how many of those each has."""
-    packed, counts = write.bytes_of(characters)
-    return write("Mod", write("Div", write("Unsqueeze", packed, [1]), _PLACES), np.int64(256)), counts
+def _bytes(op: StringBuilder, tokens: str, indices: str) -> tuple[str, str]:
+    """Return the bytes of characters at indices, (characters, 4), and the number of bytes of each."""
+    packed, counts = op.bytes_of(op.GatherND(tokens, indices, output_dtype=STRING))
+    return op.Mod(op.Div(op.Unsqueeze(packed, [1]), _BYTE_VALUES), np.int64(256)), counts

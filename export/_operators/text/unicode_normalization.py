@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..._private_api.tensorflow_internals import eager_mode
-from ..graph_builder import Writer
+from ..graph_builder import GraphBuilder
 from ..text import character_classes
-from .string_builder import CHARACTER, EMPTY, INT64, Strings, Text
+from .string_builder import CHARACTER, EMPTY, INT64, StringBuilder, StringReplacement
 
 FOLDED = "NFKC_Casefold"
 COMPOSED = ("NFC", "NFKC", FOLDED)
@@ -26,22 +26,22 @@ LOWEST, HIGHEST = "\u0334", "\u0345"  # marks of the first class and of the last
 NO_UNIT, GONE = -1, -2  # in the place of the number of a character: none that is in a pair, and none any more
 
 
-def normalize(graph: Any, node: Any) -> None:
-    """`NormalizeUTF8`."""
-    _write(graph, node, node.get_attr_str("normalization_form"))
+def normalize_utf8(graph: Any, node: Any) -> None:
+    """Convert `NormalizeUTF8`."""
+    _convert(graph, node, node.get_attr_str("normalization_form"))
 
 
-def fold(graph: Any, node: Any) -> None:
-    """`CaseFoldUTF8`."""
-    _write(graph, node, FOLDED)
+def case_fold_utf8(graph: Any, node: Any) -> None:
+    """Convert `CaseFoldUTF8`."""
+    _convert(graph, node, FOLDED)
 
 
-def _write(graph: Any, node: Any, form: str) -> None:
-    write, marks = Text(graph, node), _marks()
-    decomposed = write.exchanged(write.tokens(write.inputs[0], CHARACTER), _decompositions(form))
-    characters = write.tokens(write.joined(decomposed), CHARACTER)
-    characters = _in_order(write, characters, marks)
-    write.join(_composed(write, characters, marks, _pairs(form)) if form in COMPOSED else characters)
+def _convert(graph: Any, node: Any, form: str) -> None:
+    op = StringReplacement(graph, node)
+    marks = _marks()
+    decomposed = op.replaced(op.tokens(op.inputs[0], CHARACTER), _decompositions(form))
+    characters = _in_order(op, op.tokens(op.joined(decomposed), CHARACTER), marks)
+    op.finish_joined(_composed(op, characters, marks, _pairs(form)) if form in COMPOSED else characters)
 
 
 def _of(form: str, texts: Sequence[str]) -> list[str]:
@@ -92,52 +92,78 @@ def _pairs(form: str) -> dict[tuple[str, str], str]:
     return {(one, apart[-1]): each for (each, apart), one in zip(whole, first, strict=True) if len(one) == 1}
 
 
-def _in_order(write: Strings, characters: str, marks: Mapping[str, int]) -> str:
-    """Return characters, (texts, most), with the marks behind each letter in the order of their classes."""
-    classes = write.looked_up(characters, marks, 0)
-    letters = write("CumSum", write("Cast", write("Equal", classes, np.int64(0)), to=INT64), np.int64(1))
-    most = write.sizes(characters, 1, 2)
-    keys = write("Add", write("Mul", letters, np.int64(256)), classes)
-    keys = write("Add", write("Mul", keys, most), write.columns(characters))
-    _, order = write.all_of("TopK", 2, keys, most, axis=1, largest=0, sorted=1)
-    return write("GatherElements", characters, order, axis=1)
+def _in_order(op: StringBuilder, characters: str, marks: Mapping[str, int]) -> str:
+    """Return characters, (texts, max characters), with the marks behind each letter in the order of their classes.
+
+    UAX 15, canonical ordering: a stable sort by (number of letters so far, class), here by the key
+    (256 letters + class) columns + column.
+    """
+    classes = op.looked_up(characters, marks, 0)
+    letters = op.CumSum(op.Cast(op.Equal(classes, np.int64(0)), to=INT64), np.int64(1))
+    most = op.dims(characters, 1, 2)
+    keys = op.Add(op.Mul(letters, np.int64(256)), classes)
+    keys = op.Add(op.Mul(keys, most), op.columns(characters))
+    _, order = op.outputs_of("TopK", [True, True], keys, most, axis=1, largest=0, sorted=1)
+    return op.GatherElements(characters, order, axis=1)
 
 
-def _composed(write: Strings, characters: str, marks: Mapping[str, int], pairs: Mapping[tuple[str, str], str]) -> str:
-    """Return characters with pairs as one; empty strings stand where the second was."""
-    units = sorted({each for pair, whole in pairs.items() for each in (*pair, whole)})
-    number = {each: place for place, each in enumerate(units)}
-    known = {number[one] * len(units) + number[other]: number[whole] for (one, other), whole in pairs.items()}
-    before = write.looked_up(characters, number, NO_UNIT)
-    classes = write.looked_up(characters, marks, 0)
-    none = write("Expand", np.int64(-1), write("Concat", write.sizes(characters, 0, 1), [1], axis=0))
-    for each in (before, none):
-        write.graph.set_shape(each, [-1, -1])
+def _composed(
+    op: StringBuilder, characters: str, marks: Mapping[str, int], pairs: Mapping[tuple[str, str], str]
+) -> str:
+    """Return characters, (texts, max characters), with pairs composed; empty strings replace second characters.
 
-    def step(writer: Writer, number: str, made: str, letter: str, last: str) -> list[str]:
-        inner = Strings(writer.graph)
-        place = inner("Reshape", number, [1])
-        mark, unit = inner("Gather", classes, place, axis=1), inner("Gather", made, place, axis=1)
-        at = inner("Max", letter, np.int64(0))
-        first = inner("GatherElements", made, at, axis=1)
-        pair = inner("Add", inner("Mul", first, np.int64(len(units))), unit)
-        pair = inner("Where", inner("Less", inner("Min", first, unit), np.int64(0)), np.int64(-1), pair)
-        whole = inner.looked_up(pair, known, NO_UNIT)
-        is_near = inner("Or", inner("Less", last, np.int64(1)), inner("Less", last, mark))
-        is_one = inner(
-            "And",
-            inner("And", is_near, inner("GreaterOrEqual", letter, np.int64(0))),
-            inner("GreaterOrEqual", whole, np.int64(0)),
-        )
-        here = inner("Expand", place, inner("Shape", letter))
-        made = inner("ScatterElements", made, at, inner("Where", is_one, whole, first), axis=1)
-        unit = inner("GatherElements", made, here, axis=1)
-        made = inner("ScatterElements", made, here, inner("Where", is_one, np.int64(GONE), unit), axis=1)
-        is_letter = inner("And", inner("Not", is_one), inner("Equal", mark, np.int64(0)))
-        return [made, inner("Where", is_letter, here, letter), inner("Where", is_one, last, mark)]
+    UAX 15, canonical composition: from the left, each character is composed with the last starter (a character of
+    class 0) if both are a pair and the character is not blocked. It is blocked if a character between both has a class
+    that is not lower. A `Loop` goes through the columns, for all texts at once, with numbers for the characters that
+    are in pairs.
+    """
+    units = sorted({unit for pair, composed in pairs.items() for unit in (*pair, composed)})
+    number = {unit: index for index, unit in enumerate(units)}
+    composed_units = {
+        number[one] * len(units) + number[other]: number[composed] for (one, other), composed in pairs.items()
+    }
+    before = op.looked_up(characters, number, NO_UNIT)
+    classes = op.looked_up(characters, marks, 0)
+    unset = op.Expand(np.int64(-1), op.vector(op.dims(characters, 0, 1), 1))
+    for name in (before, unset):
+        op.graph.set_shape(name, [-1, -1])
 
-    count = write("Squeeze", write.sizes(characters, 1, 2), [0])
-    made = write.repeated(count, [before, none, none], step)[0]
-    is_gone, is_other = write("Equal", made, np.int64(GONE)), write("Not", write("Equal", made, before))
-    whole = write("Gather", np.array([*units, ""], object), write("Max", made, np.int64(0)), axis=0)
-    return write("Where", is_gone, EMPTY, write("Where", is_other, whole, characters))
+    def step(body: GraphBuilder, index: str, row: str, last_starter: str, last_class: str) -> list[str]:
+        """Compose the character of one column, (texts, 1), with the last starter.
+
+        Args:
+            body: The builder of the loop's body.
+            index: The column.
+            row: The numbers of all characters, (texts, max characters).
+            last_starter: The column of the last starter, (texts, 1), -1 if there is none.
+            last_class: The class of the character before, without those composed, (texts, 1).
+        """
+        op = StringBuilder(body.graph)
+        column = op.Reshape(index, [1])
+        mark_class = op.Gather(classes, column, axis=1)
+        unit = op.Gather(row, column, axis=1)
+        # The pair of both as one number, looked up; -1 if one of them is in no pair
+        starter = op.Max(last_starter, np.int64(0))
+        first = op.GatherElements(row, starter, axis=1)
+        pair = op.Add(op.Mul(first, np.int64(len(units))), unit)
+        pair = op.Where(op.Less(op.Min(first, unit), np.int64(0)), np.int64(-1), pair)
+        composed = op.looked_up(pair, composed_units, NO_UNIT)
+        # Composed if there is a starter, the two are a pair, and nothing between them blocks the character
+        is_unblocked = op.Or(op.Less(last_class, np.int64(1)), op.Less(last_class, mark_class))
+        has_starter = op.GreaterOrEqual(last_starter, np.int64(0))
+        is_pair = op.GreaterOrEqual(composed, np.int64(0))
+        is_composed = op.And(op.And(is_unblocked, has_starter), is_pair)
+        # The starter becomes the composed character, and the second one is removed
+        here = op.Expand(column, op.Shape(last_starter))
+        row = op.ScatterElements(row, starter, op.Where(is_composed, composed, first), axis=1)
+        unit = op.GatherElements(row, here, axis=1)
+        row = op.ScatterElements(row, here, op.Where(is_composed, np.int64(GONE), unit), axis=1)
+        # A character of class 0 that is left is the next starter
+        is_starter = op.And(op.Not(is_composed), op.Equal(mark_class, np.int64(0)))
+        return [row, op.Where(is_starter, here, last_starter), op.Where(is_composed, last_class, mark_class)]
+
+    after = op.repeated(op.dims(characters, 1, 2), step, before, unset, unset)[0]
+    is_gone = op.Equal(after, np.int64(GONE))
+    is_changed = op.Not(op.Equal(after, before))
+    composed = op.Gather(np.array([*units, ""], object), op.Max(after, np.int64(0)), axis=0)
+    return op.Where(is_gone, EMPTY, op.Where(is_changed, composed, characters))

@@ -7,156 +7,184 @@ from typing import Any, NamedTuple
 import numpy as np
 from flatbuffers import encode, number_types, packer, table
 
-from ..graph_builder import Writer, constant_of
+from ..graph_builder import GraphBuilder, Refusal, constant_value
 from ..text import character_classes
-from .string_builder import BOOL, CHARACTER, EMPTY, INT64, STRING, Strings
+from .string_builder import BOOL, CHARACTER, EMPTY, INT64, STRING, StringBuilder, StringReplacement
 
 
-def split(graph: Any, node: Any) -> None:
-    """`RegexSplitWithOffsets` at characters, some of which are kept as words of their own."""
-    delimiter, kept = (constant_of(graph, each) for each in node.input[1:])
-    if delimiter is None or kept is None or _is_read(graph, node.output[1:3]):
-        return
-    patterns = [str(each.item()) for each in (delimiter, kept)]
+def regex_split_with_offsets(graph: Any, node: Any) -> Refusal:
+    """Convert `RegexSplitWithOffsets` at single characters, some of which are kept as words."""
+    delimiter, kept_delimiter = (constant_value(graph, name) for name in node.input[1:])
+    if delimiter is None or kept_delimiter is None or _is_read(graph, node.output[1:3]):
+        return "its patterns are not constant, or its offsets are read"
+    patterns = [str(pattern.item()) for pattern in (delimiter, kept_delimiter)]
     if not all(map(character_classes.is_of_one, patterns)):
-        return
-    at, alone = map(character_classes.matching, patterns)
-    words = f"{character_classes.expression(~at)}+|{character_classes.expression(at & alone)}"
-    text, outputs, shapes = node.input[0], node.output, node.output_shapes
-    graph.remove_node(node.name)
-    write = Strings(graph)
-    found = write.tokens(text, words)
-    there = write("Not", write.is_one_of(found, [""]))
-    write.named(outputs[0], "GatherND", found, write.places(there), shape=shapes[0], gives=STRING)
-    write.named(outputs[3], "Identity", write.sums(write.count(there)), shape=shapes[3], gives=INT64)
+        return "its patterns match more than single characters"
+    splits, stays = map(character_classes.matching, patterns)
+    words = f"{character_classes.expression(~splits)}+|{character_classes.expression(splits & stays)}"
+    op = StringReplacement(graph, node)
+    tokens = op.tokens(op.inputs[0], words)
+    mask = op.nonempty(tokens)
+    op.finish("GatherND", tokens, op.true_indices(mask))
+    return op.finish("Identity", op.row_splits(op.count(mask)), output=3)
 
 
 class _Vocabulary(NamedTuple):
-    """What the model of a `FastWordpieceTokenizer` holds.
+    """The model of a `FastWordpieceTokenizer`.
 
     Attributes:
-        pieces: Their numbers, those within a word behind the indicator.
-        indicator: What tells those.
-        unknown: The number of a word that has other pieces.
-        most: How many bytes a word has at most.
+        pieces: The number of each piece; pieces within a word have the indicator as prefix.
+        indicator: The prefix.
+        unknown: The number of words that do not consist of pieces.
+        max_bytes: The largest number of bytes of a word.
     """
 
     pieces: dict[str, int]
     indicator: str
     unknown: int
-    most: int
+    max_bytes: int
 
     @property
-    def longest(self) -> int:
-        """How many characters a piece has at most."""
+    def max_characters(self) -> int:
+        """The largest number of characters of a piece."""
         return max(map(len, self.pieces))
 
 
-_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _ARE_WITHIN = 4, 5, 7, 12, 13  # fields of the model, in the order of its schema
+# Fields of the model, in the order of its FlatBuffers schema
+_MAX_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _ARE_WITHIN = 4, 5, 7, 12, 13
 
 
 def _vocabulary(model: bytes) -> _Vocabulary | None:
+    """Return the vocabulary of a model, None if the model was written without support for detokenization."""
     read = table.Table(model, encode.Get(packer.uoffset, model, 0))
-    places = {each: read.Offset(4 + 2 * each) for each in (_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _ARE_WITHIN)}
-    if not places[_PIECES] or not places[_ARE_WITHIN] or not places[_INDICATOR]:
-        return None  # written without what detokenizing wants
-    indicator = read.String(read.Pos + places[_INDICATOR]).decode()
-    first, is_within = read.Vector(places[_PIECES]), read.Vector(places[_ARE_WITHIN])
-    words = [read.String(first + 4 * each).decode() for each in range(read.VectorLen(places[_PIECES]))]
-    pieces = {(indicator if model[is_within + each] else "") + word: each for each, word in enumerate(words)}
+    fields = (_MAX_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _ARE_WITHIN)
+    offsets = {field: read.Offset(4 + 2 * field) for field in fields}
+    if not offsets[_PIECES] or not offsets[_ARE_WITHIN] or not offsets[_INDICATOR]:
+        return None
+    indicator = read.String(read.Pos + offsets[_INDICATOR]).decode()
+    first = read.Vector(offsets[_PIECES])
+    is_within = read.Vector(offsets[_ARE_WITHIN])
+    words = [read.String(first + 4 * index).decode() for index in range(read.VectorLen(offsets[_PIECES]))]
+    pieces = {(indicator if model[is_within + index] else "") + word: index for index, word in enumerate(words)}
     numbers = [
-        read.Get(kind, read.Pos + places[each]) if places[each] else 0
-        for each, kind in ((_UNKNOWN, number_types.Int32Flags), (_BYTES, number_types.Uint32Flags))
+        read.Get(kind, read.Pos + offsets[field]) if offsets[field] else 0
+        for field, kind in ((_UNKNOWN, number_types.Int32Flags), (_MAX_BYTES, number_types.Uint32Flags))
     ]
     return _Vocabulary(pieces, indicator, *numbers)
 
 
-def pieces(graph: Any, node: Any) -> None:
-    """`FastWordpieceTokenizeWithOffsets` of words: from the left, the longest piece of the vocabulary each time."""
-    model = constant_of(graph, node.input[1])
+def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
+    """Convert `FastWordpieceTokenizeWithOffsets` of words: from the left, the longest piece each time.
+
+    The longest piece is found for every character of every word at once, as if a piece began there (`_longest`). Then
+    the pieces of each word are followed from its first character: a piece of n characters leads n characters on
+    (`_begins_of_pieces`). A word is known if the last piece ends where the word ends.
+    """
+    model = constant_value(graph, node.input[1])
     if model is None or _is_read(graph, [node.output[0], *node.output[3:]]):
-        return
+        return "its model is not constant, or its pieces or offsets are read"
     vocabulary = _vocabulary(model.astype(np.uint8).tobytes())
     if vocabulary is None or "" in vocabulary.pieces:
-        return
-    words, outputs, shapes = node.input[0], node.output, node.output_shapes
-    graph.remove_node(node.name)
-    write = Strings(graph)
-    characters = write.tokens(words, CHARACTER)
-    there = write("Not", write.is_one_of(characters, [""]))
-    places, lengths = write.places(there), write.count(there)
-    row, column = (write("Squeeze", each, [1]) for each in write.all_of("Split", 2, places, axis=1, num_outputs=2))
-    flat = write("GatherND", characters, places, gives=STRING)
-    longest, piece = _longest(write, flat, column, write("Sub", write("Gather", lengths, row), column), vocabulary)
-    begins = write.sums(lengths)
-    reached, is_known = _walked(write, longest, begins, lengths)
-    is_known = write("And", is_known, _is_short(write, flat, begins, vocabulary.most))
-    whole = write("Gather", is_known, row)
-    is_first = write("Equal", column, np.int64(0))
-    kept = write("Or", write("And", whole, reached), write("And", write("Not", whole), is_first))
-    ids = write("Where", whole, piece, np.int64(vocabulary.unknown))
-    ends = write.sums(write("Cast", kept, to=INT64))
-    write.named(outputs[1], "Compress", ids, kept, shape=shapes[1], gives=INT64, axis=0)
-    write.named(outputs[2], "Gather", ends, begins, shape=shapes[2], gives=INT64)
+        return "its model has no pieces for detokenization, or an empty one"
+    op = StringReplacement(graph, node)
+    characters = op.tokens(op.inputs[0], CHARACTER)
+    mask = op.nonempty(characters)
+    indices = op.true_indices(mask)
+    lengths = op.count(mask)
+    row, column = (
+        op.Squeeze(part, [1]) for part in op.outputs_of("Split", [True, True], indices, axis=1, num_outputs=2)
+    )
+    flat = op.GatherND(characters, indices, output_dtype=STRING)
+    longest, piece = _longest(op, flat, column, op.Sub(op.Gather(lengths, row), column), vocabulary)
+    begins = op.row_splits(lengths)
+    is_begin, is_known = _begins_of_pieces(op, longest, begins, lengths)
+    is_known = op.And(is_known, _is_short(op, flat, begins, vocabulary.max_bytes))
+    # One number for each begin of a piece in a known word, and for the first character of an unknown word
+    in_known_word = op.Gather(is_known, row)
+    is_first = op.Equal(column, np.int64(0))
+    has_number = op.Or(op.And(in_known_word, is_begin), op.And(op.Not(in_known_word), is_first))
+    ids = op.Where(in_known_word, piece, np.int64(vocabulary.unknown))
+    ends = op.row_splits(op.Cast(has_number, to=INT64))
+    op.finish("Compress", ids, has_number, output=1, axis=0)
+    return op.finish("Gather", ends, begins, output=2)
 
 
-def _longest(write: Strings, flat: str, column: str, room: str, vocabulary: _Vocabulary) -> list[str]:
-    """Return how long the longest piece is that begins at each character, 0 where there is none, and its number."""
-    last = write.sizes(flat, 0, 1)
-    begun = write("Where", write("Equal", column, np.int64(0)), EMPTY, np.array(vocabulary.indicator, object))
-    begun = write.concatenated(begun, flat, 1)
-    ended = write("Concat", flat, np.array([""], object), axis=0)
-    numbers = write.up_to(last)
-    none = write("Expand", np.int64(0), last)
+def _longest(op: StringBuilder, flat: str, column: str, room: str, vocabulary: _Vocabulary) -> list[str]:
+    """Return the length of the longest piece that begins at each character, 0 if there is none, and its number.
 
-    def step(writer: Writer, number: str, text: str, longest: str, piece: str) -> list[str]:
-        inner = Strings(writer.graph)
-        length = inner("Add", number, np.int64(1))
-        found = inner.looked_up(text, vocabulary.pieces, -1)
-        is_piece = inner("And", inner("GreaterOrEqual", found, np.int64(0)), inner("GreaterOrEqual", room, length))
-        behind = inner("Gather", ended, inner("Min", inner("Add", numbers, length), last), gives=STRING)
+    Step n of a `Loop` looks up the texts of n characters from each character, behind the indicator within a word, and
+    appends one character to each.
+
+    Args:
+        op: The builder.
+        flat: The characters of all words, (characters,).
+        column: The index of each character in its word, (characters,).
+        room: The number of characters from each to the end of its word, (characters,).
+        vocabulary: The pieces.
+    """
+    last = op.dims(flat, 0, 1)
+    prefix = op.Where(op.Equal(column, np.int64(0)), EMPTY, np.array(vocabulary.indicator, object))
+    begun = op.concatenated(prefix, flat, 1)
+    followed = op.Concat(flat, np.array([""], object), axis=0)
+    numbers = op.up_to(last)
+    zeros = op.Expand(np.int64(0), last)
+
+    def step(body: GraphBuilder, index: str, text: str, longest: str, piece: str) -> list[str]:
+        op = StringBuilder(body.graph)
+        length = op.Add(index, np.int64(1))
+        number = op.looked_up(text, vocabulary.pieces, -1)
+        is_piece = op.And(op.GreaterOrEqual(number, np.int64(0)), op.GreaterOrEqual(room, length))
+        next_character = op.Gather(followed, op.Min(op.Add(numbers, length), last), output_dtype=STRING)
         return [
-            inner.concatenated(text, behind, 1),
-            inner("Where", is_piece, length, longest),
-            inner("Where", is_piece, found, piece),
+            op.concatenated(text, next_character, 1),
+            op.Where(is_piece, length, longest),
+            op.Where(is_piece, number, piece),
         ]
 
-    state = _of_one_axis(write, begun, none, none)
-    return write.repeated(np.int64(vocabulary.longest), state, step)[1:]
+    return op.repeated([vocabulary.max_characters], step, *_with_one_axis(op, begun, zeros, zeros))[1:]
 
 
-def _walked(write: Strings, longest: str, begins: str, lengths: str) -> tuple[str, str]:
-    """Return at which characters pieces begin, and which words have pieces to their end."""
-    size = write.sizes(longest, 0, 1)
-    ended = write("Concat", longest, [0], axis=0)
-    ends = write("Slice", begins, [1], [2**31], [0])
-    none = write("Expand", np.int64(0), write("Shape", ended))
+def _begins_of_pieces(op: StringBuilder, longest: str, begins: str, lengths: str) -> tuple[str, str]:
+    """Return a mask of the characters at which pieces begin, and a mask of the words with pieces to their end.
 
-    def step(inner: Writer, number: str, place: str, reached: str) -> list[str]:
-        here = inner("Where", inner("Less", place, ends), place, size)
-        ones = inner("Expand", np.int64(1), inner("Shape", here))
-        further = inner("Add", place, inner("Gather", ended, here))
-        return [further, inner("ScatterElements", reached, here, ones, axis=0)]
+    A `Loop` has a position in each word, which moves on by the longest piece there. Positions stay where no piece
+    begins, and at the end of their word.
 
-    count = write("Squeeze", write.largest(lengths), [0])
-    state = _of_one_axis(write, write("Slice", begins, [0], [-1], [0]), none)
-    place, reached = write.repeated(count, state, step)
-    return write("Cast", write("Slice", reached, [0], size, [0]), to=BOOL), write("Equal", place, ends)
+    Args:
+        op: The builder.
+        longest: The length of the longest piece at each character, (characters,).
+        begins: The start of each word and the end of the last, (words + 1,).
+        lengths: The number of characters of each word, (words,).
+    """
+    size = op.dims(longest, 0, 1)
+    steps = op.Concat(longest, [0], axis=0)
+    ends = op.Slice(begins, [1], [2**31], [0])
+    zeros = op.Expand(np.int64(0), op.Shape(steps))
+
+    def step(op: GraphBuilder, index: str, position: str, is_begin: str) -> list[str]:
+        inside = op.Where(op.Less(position, ends), position, size)
+        ones = op.Expand(np.int64(1), op.Shape(inside))
+        moved = op.Add(position, op.Gather(steps, inside))
+        return [moved, op.ScatterElements(is_begin, inside, ones, axis=0)]
+
+    state = _with_one_axis(op, op.Slice(begins, [0], [-1], [0]), zeros)
+    position, is_begin = op.repeated(op.largest(lengths), step, *state)
+    return op.Cast(op.Slice(is_begin, [0], size, [0]), to=BOOL), op.Equal(position, ends)
 
 
-def _is_short(write: Strings, flat: str, begins: str, most: int) -> str:
-    """Return which words have no more bytes than that."""
-    ends = write("Gather", write.sums(write.bytes_of(flat)[1]), begins)
-    counts = write("Sub", write("Slice", ends, [1], [2**31], [0]), write("Slice", ends, [0], [-1], [0]))
-    return write("LessOrEqual", counts, np.int64(most))
+def _is_short(op: StringBuilder, flat: str, begins: str, max_bytes: int) -> str:
+    """Return a mask of the words with at most so many bytes."""
+    ends = op.Gather(op.row_splits(op.bytes_of(flat)[1]), begins)
+    counts = op.Sub(op.Slice(ends, [1], [2**31], [0]), op.Slice(ends, [0], [-1], [0]))
+    return op.LessOrEqual(counts, np.int64(max_bytes))
 
 
-def _of_one_axis(write: Strings, *tensors: str) -> list[str]:
-    """Return tensors, and let tf2onnx know that they have one axis."""
-    for each in tensors:
-        write.graph.set_shape(each, [-1])
+def _with_one_axis(op: StringBuilder, *tensors: str) -> list[str]:
+    """Return 1-D tensors, whose rank tf2onnx cannot infer."""
+    for tensor in tensors:
+        op.graph.set_shape(tensor, [-1])
     return [*tensors]
 
 
 def _is_read(graph: Any, outputs: list[str]) -> bool:
-    return any(graph.find_output_consumers(each) for each in outputs) or any(each in graph.outputs for each in outputs)
+    return any(graph.find_output_consumers(name) or name in graph.outputs for name in outputs)
