@@ -1,7 +1,5 @@
 """Compare arrays within a tolerance."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ._format.names import Arrays

@@ -1,7 +1,5 @@
 """Checks for optional packages, with the install command in the error message."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import sys

@@ -8,8 +8,6 @@ ExportError
 └── InputError              names, dtypes or shapes of the inputs do not fit
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ._format.input_arrays import InputError

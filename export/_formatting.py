@@ -1,7 +1,5 @@
 """Numbers as text, for commands, notebooks and reports."""
 
-from __future__ import annotations
-
 
 def bytes_text(count: int) -> str:
     """Return a number of bytes in the largest unit of which there is at least one."""

@@ -1,7 +1,5 @@
 """Interleaved latency measurement of onnxruntime sessions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of the lowerings of attention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 PORTABLE = "portable"

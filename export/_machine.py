@@ -1,7 +1,5 @@
 """Processor, core count and package versions, to record with measurements."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Lowest onnxruntime release of each export option."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

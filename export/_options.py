@@ -1,7 +1,5 @@
 """Validated options of an export."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Mapping

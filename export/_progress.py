@@ -1,7 +1,5 @@
 """Progress display on terminals and in notebooks."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

@@ -1,7 +1,5 @@
 """One source file: read in chunks, run, and written as one output file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path

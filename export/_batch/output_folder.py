@@ -1,7 +1,5 @@
 """Folder of a run: one output file per source file, and `_predict` with the manifest, the errors and a lock."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

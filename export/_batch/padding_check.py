@@ -4,8 +4,6 @@ No manifest records either. Some rows run alone, then with more padding and betw
 and with scaled ones: a maximum, say, ignores zeros unless all numbers are negative.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

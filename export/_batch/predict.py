@@ -1,7 +1,5 @@
 """Prediction of a bundle on every row of a table in Parquet, of any number of rows."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Source files as tasks on Ray, on this machine or on a cluster whose machines share the folders."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

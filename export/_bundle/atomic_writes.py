@@ -1,7 +1,5 @@
 """Atomic writes of files and folders: under a temporary name, renamed when complete and on the disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

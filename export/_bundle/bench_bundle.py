@@ -1,7 +1,5 @@
 """Benchmark a bundle: latency, throughput and peak memory, optionally against another ONNX file."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`Bundle` and `load_bundle`: run an exported model and write its report."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

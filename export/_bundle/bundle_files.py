@@ -1,7 +1,5 @@
 """File names of a bundle; finalize, read and recognize a bundle folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import warnings

@@ -1,7 +1,5 @@
 """HTML view of a bundle in notebooks: result of the parity check, inputs, outputs, attention layers and a call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path

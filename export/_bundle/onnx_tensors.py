@@ -1,7 +1,5 @@
 """Fetch intermediate tensors of an ONNX file by name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Checks that an output path may be written or overwritten."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fetch intermediate tensors of a SavedModel by name; needs only TensorFlow."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

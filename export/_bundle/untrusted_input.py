@@ -1,7 +1,5 @@
 """Checks of an untrusted bundle before onnxruntime or NumPy reads its content."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """`keras-attn bench BUNDLE`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Describe a bundle in words that fit a terminal of 80 columns."""
 
-from __future__ import annotations
-
 import hashlib
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What several subcommands share: common options, reading `.npz` files, printing."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

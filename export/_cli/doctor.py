@@ -1,7 +1,5 @@
 """`keras-attn doctor`: what is installed here, and what is missing for what."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

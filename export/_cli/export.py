@@ -1,7 +1,5 @@
 """`keras-attn export MODEL.keras BUNDLE`."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys

@@ -1,7 +1,5 @@
 """`keras-attn inspect BUNDLE`."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

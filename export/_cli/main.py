@@ -1,7 +1,5 @@
 """The `keras-attn` command: runs a subcommand, and reports its errors in one line and by its exit code."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import logging

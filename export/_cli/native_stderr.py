@@ -1,7 +1,5 @@
 """Keep standard error to what Python code of this project writes there."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

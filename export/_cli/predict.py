@@ -1,7 +1,5 @@
 """`keras-attn predict BUNDLE SOURCE DESTINATION`."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command `keras-attn report BUNDLE`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`keras-attn run BUNDLE --inputs X.npz --outputs Y.npz`."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import zipfile

@@ -1,7 +1,5 @@
 """`keras-attn verify BUNDLE`."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

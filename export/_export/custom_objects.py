@@ -1,7 +1,5 @@
 """Find the custom classes and functions of a model, and import them in another process."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Mapping
 from functools import reduce

@@ -1,7 +1,5 @@
 """Where an export writes, and what it was asked for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Write the float32 ONNX file: the first way to lower the model whose outputs match Keras's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Compare the ONNX file, the SavedModel and `predict` with the golden outputs of Keras."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -65,7 +63,7 @@ class KerasComparison:
     @property
     def is_of_this_backend(self) -> bool:
         """Whether the golden outputs come from the backend of this process."""
-        return self.reference.backend == keras.backend.backend()
+        return bool(self.reference.backend == keras.backend.backend())
 
     def report(self, provider: str) -> ParityReport:
         """Return the parity report of the float32 file."""

@@ -1,7 +1,5 @@
 """Check of the large-size form of attention against the portable lowering."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Manifest of an export."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -1,7 +1,5 @@
 """Hints in the error of a mismatch: the operator or layer in which it begins, or a mistake of Keras."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from .._bundle.bundle import Bundle

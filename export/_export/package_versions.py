@@ -1,7 +1,5 @@
 """Versions of installed packages, for the manifest."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, packages_distributions, version

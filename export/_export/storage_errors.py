@@ -1,7 +1,5 @@
 """Name a full disk, which TensorFlow reports in errors of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

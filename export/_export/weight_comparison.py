@@ -3,8 +3,6 @@
 Golden cases look up few rows of a large table, so they cannot show a fault of the converter in the other rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Set
 from itertools import permutations, product
 from pathlib import Path

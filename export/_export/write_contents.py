@@ -1,7 +1,5 @@
 """Write the files of a bundle: SavedModel, ONNX model, golden cases, report, manifest."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ sizes that do not fit is taken for a hint: these axes become one group, if with 
 about as many trials as there are axes. Only where nothing helpful is said, axes are tried alone, together, in pairs.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence

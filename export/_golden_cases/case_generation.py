@@ -1,7 +1,5 @@
 """Generate golden cases: inputs at several sizes and lengths, and the outputs of Keras."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Coverage section of the parity report: axes, inputs and outputs that the cases exercise."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Find and name the dynamic axes of model inputs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

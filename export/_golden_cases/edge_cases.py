@@ -1,7 +1,5 @@
 """Golden cases for large values, unusual padding, full vocabularies, close choices, empty caches and long sequences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Record of the golden cases of a model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

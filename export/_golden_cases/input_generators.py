@@ -1,7 +1,5 @@
 """Choose a generator of random or sampled arrays for each model input."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -9,8 +9,6 @@ the way. So the calls of all such layers are observed while the model runs on in
   checked by runs on both of its ends.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Uses of model inputs: the layers that read each input."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping

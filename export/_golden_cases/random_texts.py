@@ -1,7 +1,5 @@
 """Draw random strings: vocabulary words, sentences and Unicode edge cases."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

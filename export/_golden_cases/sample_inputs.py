@@ -1,7 +1,5 @@
 """Sample inputs of the user, flat and checked against the model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

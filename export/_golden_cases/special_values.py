@@ -4,8 +4,6 @@ Each value is injected into one row of one input; the other inputs of that row a
 as Keras gives finite numbers for them.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

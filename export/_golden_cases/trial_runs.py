@@ -6,8 +6,6 @@ without a run before; this raises in such a case. Static inference takes about 1
 because most layers compute an output shape by a formula.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -18,8 +18,6 @@ k_u of the other sign: exp passes on the rounding of 40. This holds while nothin
 that the weights are not so large that the rounding shows; otherwise tanh is taken.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

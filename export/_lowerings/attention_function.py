@@ -1,7 +1,5 @@
 """Build the ONNX function of one attention call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import onnx

@@ -4,8 +4,6 @@ Each block is a call with fewer queries. How many follows from sizes alone, so t
 to decide it. Places after the last query are filled with that query.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Split queries into blocks of bounded memory."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from .._onnx.lazy_values import Value, op, reshape, up_to, vector

@@ -1,7 +1,5 @@
 """Inputs of an attention body: tensors with one batch axis, normalized masks, sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ A block reads the keys from the first to the last that its queries may see, as f
 order of positions tell. Among their scores masks select, and a value that no query of the block sees becomes zeros.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Find layers whose large-size form no golden case runs."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Split, merge, repeat and group attention heads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Range of keys that a query block reads, and the mask within it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Lower the attention calls of a traced model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A traced model with the lowering of each attention call."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Choose a lowering for each attention call and build its ONNX function."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import onnx

@@ -1,7 +1,5 @@
 """Combine the masks of a call; zero masked keys, values and outputs."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from .._onnx.lazy_values import Outputs, Value, op

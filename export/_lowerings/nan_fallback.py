@@ -5,8 +5,6 @@ lets through what is finite. Where it is not, neither is the sum of the output, 
 is NaN plus anything. Zeros for the queries without keys are put in only where there are such, if masks are of keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .._onnx.lazy_values import LOWEST, Outputs, Value, branch, op

@@ -1,7 +1,5 @@
 """Attention normalizers: softmax, sparsemax, sigmoid."""
 
-from __future__ import annotations
-
 from onnx import TensorProto
 
 from keras_attn._maths.normalizers import SOFTMAX

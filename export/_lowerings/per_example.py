@@ -3,8 +3,6 @@
 `Scan` hands each step a view of its inputs, and writes the results where they belong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Store weights as initializers, or as external data beyond protobuf's 2 GiB."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path

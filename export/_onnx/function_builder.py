@@ -7,8 +7,6 @@ For a device, a branch computes sizes itself, also if the outer graph has them: 
 computes on the host, but copies sizes of another graph to the device, and waits for the copy.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """In-place graph edits: replace or filter lists, rename inputs, remove dead nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any

@@ -5,8 +5,6 @@ into the names of the nodes: `encoder_1/dense_1/Tensordot/MatMul`. Of a finished
 more, `node_layers` reads the layer from these names: `encoder/dense`.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Metadata of an ONNX file: producer, model name, meanings of inputs and outputs, hashes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Load and save ONNX models; weights beyond 2 GiB are in a second file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

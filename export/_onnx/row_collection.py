@@ -4,8 +4,6 @@ A tensor in a body or a branch cannot be an output of the model. So a loop carri
 and a branch without a node returns no rows for it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from copy import deepcopy

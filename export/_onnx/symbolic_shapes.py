@@ -5,8 +5,6 @@ sizes that are read from shapes, sliced, joined and cast, and the shapes of tens
 tables at the end of this file have one rule for each operator that onnx lacks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import Counter

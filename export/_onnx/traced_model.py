@@ -1,7 +1,5 @@
 """A traced ONNX model with static output shapes and weights outside the graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

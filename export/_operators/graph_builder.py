@@ -4,8 +4,6 @@ Expressions read like those of `_onnx/lazy_values.py`: `op.Softmax(scores, axis=
 helpers of the same names. Here a tensor is the name of a node's output, and a node is written when it is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

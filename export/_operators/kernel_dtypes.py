@@ -1,7 +1,5 @@
 """Element types that onnxruntime's CPU kernels take, and wider ones to compute in instead."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Handlers that pass supported cases to tf2onnx and refuse those it converts wrongly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from onnx import TensorProto

@@ -6,8 +6,6 @@ cannot convert the node, it returns the reason, which becomes part of the error 
 None. `converted_functions.Converted` in the tests compares the result with TensorFlow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

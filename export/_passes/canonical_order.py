@@ -3,8 +3,6 @@
 Names, and the order of a converter, which keeps nodes in sets, differ from process to process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 
 import onnx

@@ -1,7 +1,5 @@
 """Fold reshapes and transposes of weights and constants."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Rewrite boolean `EyeLike`, which onnxruntime lacks, as float `EyeLike` and `Cast`."""
 
-from __future__ import annotations
-
 import onnx
 from onnx import TensorProto, helper
 

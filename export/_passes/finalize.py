@@ -1,7 +1,5 @@
 """Finalize a traced ONNX model: opset, functions, names, axes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace

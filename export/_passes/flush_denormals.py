@@ -4,8 +4,6 @@ A mask of -100, as in shifted windows, leaves weights of 4e-44. TensorFlow flush
 does so only with a session option, and a pair of Swin blocks took 1.3 to 1.5 times as long without that option.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import helper

@@ -4,8 +4,6 @@ onnxruntime fuses the operator, and its product with `x` (a swish), into the con
 layout of convolutions: MobileNetV3 runs in two thirds of the time.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ tf2onnx gives a `Loop` the number of its steps where TensorFlow has one, and its
 Keras's recurrent layers compares two counters with that number, which is a quarter of the operators of a step.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

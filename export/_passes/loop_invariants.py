@@ -4,8 +4,6 @@ The step of a decoder attends to a memory that stays, behind masks that stay. A 
 values that stay and values that change: its function is split into two, the first of which runs before the loop.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial

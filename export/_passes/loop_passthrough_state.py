@@ -5,8 +5,6 @@ memory of an attention layer. onnxruntime copies state in every step, and its op
 body of an ONNX `Loop` may read tensors of the outer graph.
 """
 
-from __future__ import annotations
-
 import onnx
 from onnx import helper
 

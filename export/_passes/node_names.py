@@ -7,8 +7,6 @@ layer, and its operator: `net_1/norm_1/Rsqrt.Reciprocal`, `net_1/dense_1/Cast`. 
 the `:0` of TensorFlow's tensors; a constant is named after the first node that reads it: `net_1/dense_1/Reshape.shape`.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping

@@ -4,8 +4,6 @@ ONNX has an operator for RMS normalization from opset 23 on. onnxruntime recogni
 gamma`, with a power and a division.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import helper

@@ -5,8 +5,6 @@ mapping of weights if it changes weights, and returns whether it changed anythin
 `functools.partial`. A pass is one file of `_passes/`; at debug level it logs why a candidate was left as it is.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial

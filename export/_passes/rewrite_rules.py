@@ -4,8 +4,6 @@ In small layers the operators that compute shapes take longer than the product i
 reads the memory once instead of seven times. To add a rule, write a file like `hard_sigmoid.py` and list its `RULE`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 The sum of ten operators took 0.67 ms for 8 x 128 positions of 4 heads of 64; the operator takes 0.05.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper

@@ -5,8 +5,6 @@ becomes a constant. A size of an input is read from this input, so that whatever
 layers, and onnxruntime computes it once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

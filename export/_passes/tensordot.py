@@ -4,8 +4,6 @@ TensorFlow reshapes the leading axes to one, multiplies two matrices, and restor
 at run time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import helper

@@ -1,7 +1,5 @@
 """Static int8: calibrate, choose the layers to quantize, measure the error."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Read calibration data: arrays, `.npz` files or Parquet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Compare file size, run time and top-1 agreement of a converted file with float32."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from pathlib import Path

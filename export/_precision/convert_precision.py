@@ -1,7 +1,5 @@
 """Convert a checked float32 file to float16 or int8, and check and measure the result."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

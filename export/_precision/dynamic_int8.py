@@ -1,7 +1,5 @@
 """Dynamic int8 quantization of matrix products, with one scale for each activation row."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Embedding tables in int8: rows of integers with a scale each, which become floats after the lookup."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import replace

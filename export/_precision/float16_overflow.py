@@ -11,8 +11,6 @@ largest finite magnitudes, are therefore measured in the float32 file:
 - A drawn input whose larger values make a float16 tensor overflow is reported: only samples show its range.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace

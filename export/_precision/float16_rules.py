@@ -1,7 +1,5 @@
 """Operators that may run in float16."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 import onnx

@@ -5,8 +5,6 @@ loads a float file; in an int8 file they would stand between a convolution and t
 number m or a for each channel: m * (W * x + b) = (m * W) * x + m * b, and (W * x + b) + a = W * x + (b + a).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

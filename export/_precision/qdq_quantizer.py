@@ -7,8 +7,6 @@ are signed with 7 bits: x86-64 without VNNI adds two products of unsigned and si
 (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range").
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy

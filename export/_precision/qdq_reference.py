@@ -6,8 +6,6 @@ either, depending on the order of a sum. Therefore the graph runs again with per
 choices anew, and the change of the outputs, times `MULTIPLE`, is their rounding limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Measure the error of an int8 file against the float32 file on user data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Choose the layers that stay float32, by their effect on the quantization error."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 

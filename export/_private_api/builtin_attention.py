@@ -4,8 +4,6 @@ Patches methods of these layers within a context. The methods behave as before i
 entered the context. Only the exact classes are intercepted: a subclass may compute something else.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Private Keras APIs: functional graphs, sublayers, patches of backend functions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Private TensorFlow APIs: freezing, op callbacks, constant values."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Private tf2onnx functions for conversion (patches: `tf2onnx_patches.py`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import onnx

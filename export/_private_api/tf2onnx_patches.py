@@ -1,7 +1,5 @@
 """Patches of tf2onnx: permanent ones, which make conversions reproducible, and those of `patched_tf2onnx`."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

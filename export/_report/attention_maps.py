@@ -1,7 +1,5 @@
 """Attention weights of a report: cut to a size that can be viewed, rounded and compressed."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Text forms of numbers, tensors and bytes in a report."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import math

@@ -1,7 +1,5 @@
 """Examples of a report: the inputs and predictions of single rows of a case, as text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

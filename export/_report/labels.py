@@ -1,7 +1,5 @@
 """Labels of ids and classes: a string for each id of an input or output, such as a vocabulary."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Data of a live page: the golden cases with the limits of their comparison, and the fields of the form."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 

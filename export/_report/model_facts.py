@@ -1,7 +1,5 @@
 """Facts of a report: the signature and files of a bundle, and its comparison with Keras, as rows of tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .._format.manifest import Manifest

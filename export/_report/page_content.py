@@ -1,7 +1,5 @@
 """Content of a report: the values that the template shows, and the data that its scripts read."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass

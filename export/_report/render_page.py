@@ -1,7 +1,5 @@
 """Rendering of a report: template, style, scripts and data in one HTML file that loads nothing."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

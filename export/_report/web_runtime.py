@@ -1,7 +1,5 @@
 """The installed onnxruntime-web, which a live page contains."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Writing of a report: one HTML file, complete or not at all, that replaces an earlier report and no other file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .._bundle.atomic_writes import atomic_file

@@ -1,7 +1,5 @@
 """Clone a half-precision model in float32 with the same weights."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator
 from typing import Any

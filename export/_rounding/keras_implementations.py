@@ -5,8 +5,6 @@ on JAX or torch is traced on TensorFlow. A layer whose result depends on the imp
 output: a file can match only one implementation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from inspect import signature as signature_of
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run a model with perturbed weights and activations, eagerly or as one graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

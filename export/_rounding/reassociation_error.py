@@ -5,8 +5,6 @@ To move what goes in draws no rounding anew where two that are alike cancel. Lay
 with its sum does not. So here each is moved by itself, while the model is one graph of TensorFlow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Reference outputs of an export: Keras on the golden cases, with error limits."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Iterator

@@ -13,8 +13,6 @@ with n the number of summed positions. The typical error is the largest observed
 observed error / scale in its channel.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ If rounding decides a choice, as between two equal scores, both outcomes are rig
 that a choice was flipped; the floats of its row may then have any error that a flipped choice was observed to cause.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .._format.compare import scale_of

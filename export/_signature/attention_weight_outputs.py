@@ -1,7 +1,5 @@
 """Find the model outputs that are attention weights."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Check input names and derive output names."""
 
-from __future__ import annotations
-
 import itertools
 import keyword
 import re

@@ -1,7 +1,5 @@
 """Shorten error messages of Keras and TensorFlow, and silence their warnings."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

@@ -1,7 +1,5 @@
 """Signature of a Keras model: names, dtypes and shapes of inputs and outputs."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Run a Keras model as one traced TensorFlow graph, for speed."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Keep the variables of a user's model as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

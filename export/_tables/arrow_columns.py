@@ -1,7 +1,5 @@
 """Arrow columns of nested lists as NumPy arrays, and back, without a Python object per number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

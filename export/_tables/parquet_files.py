@@ -1,7 +1,5 @@
 """Parquet files of a source, and their record batches."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

@@ -1,7 +1,5 @@
 """Rows of a record batch as inputs of a model: batched by length, checked and padded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

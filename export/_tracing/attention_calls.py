@@ -1,7 +1,5 @@
 """Trace each attention call as a named function, which becomes one ONNX node."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

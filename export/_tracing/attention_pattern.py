@@ -5,8 +5,6 @@ mask becomes the mask of the call, whose output is zero there too. Else the mask
 of such a row are equal, as with the large negative number of the pattern.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter

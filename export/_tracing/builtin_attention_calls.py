@@ -3,8 +3,6 @@
 A composite gives zeros where a query is without keys. What Keras gives there is put in around it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@
 known, and its branches read the axis from outside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

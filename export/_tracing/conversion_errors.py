@@ -1,7 +1,5 @@
 """Errors of the conversion: unsupported operators, the layers they belong to, and tf2onnx's messages."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

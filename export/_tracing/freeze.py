@@ -3,8 +3,6 @@
 What was traced as a named function of an attention layer stays a call, and becomes one ONNX node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Convert lookup tables, as of `StringLookup`, to ONNX `LabelEncoder`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

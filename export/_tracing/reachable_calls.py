@@ -3,8 +3,6 @@
 A layer may be called for nothing: Keras's recurrent layers call their cell once more, for its shapes alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 

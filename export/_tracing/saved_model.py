@@ -1,7 +1,5 @@
 """Write the SavedModel, and trace its serving function."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ Each step of each sequence is an example of its own to the layer within, so they
 they are not, as to a layer that looks at its batch, the outputs differ from Keras's and the export fails.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Convert a traced function to an ONNX model, with clear errors for unsupported operators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Trace a Keras model to ONNX, with one node for each attention call."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

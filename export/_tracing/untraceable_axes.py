@@ -3,8 +3,6 @@
 Some code fails only when the graph runs: a slice up to a size that is `None` takes all there is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace

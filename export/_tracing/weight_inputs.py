@@ -3,8 +3,6 @@
 A large weight is an input of the graph while that is optimized, and becomes an initializer when the file is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 

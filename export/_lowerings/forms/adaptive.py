@@ -4,8 +4,6 @@ For small sizes all pairs are computed at once: by the op `Attention` where the 
 large ones nothing of the size of all scores is kept, and keys that do not take part are skipped: see `ragged.py`.
 """
 
-from __future__ import annotations
-
 import math
 
 from keras_attn._maths.normalizers import SOFTMAX

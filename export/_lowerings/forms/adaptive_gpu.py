@@ -11,8 +11,6 @@ in each call. The first form whose conditions are met computes a call; `Unblocke
   else blocks of queries in plain operators.
 """
 
-from __future__ import annotations
-
 import math
 
 from keras_attn._pooling.scoring import ADDITIVE

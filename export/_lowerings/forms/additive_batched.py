@@ -3,8 +3,6 @@
 Whether nothing overflows is asked once a call, of all that any query or key of it may read.
 """
 
-from __future__ import annotations
-
 from ..._onnx.lazy_values import Outputs, Value, branch, op, reshape
 from ..._thresholds import UnblockedLimits
 from ..additive_without_tanh import (

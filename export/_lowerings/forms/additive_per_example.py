@@ -1,7 +1,5 @@
 """Additive attention, one example at a time, in query blocks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..._onnx.lazy_values import Outputs, Value, branch, op, reshape

@@ -1,7 +1,5 @@
 """Gaussian-kernel attention: scores from squared distances, in query blocks."""
 
-from __future__ import annotations
-
 from ..._onnx.lazy_values import Outputs, Value, op
 from ..block_split import cut
 from ..body_inputs import Given

@@ -4,8 +4,6 @@ A mask of keys beside a causal one is a number more in each key, by a one in eac
 where the others are zeros. The product adds it, so no score has to be looked at.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..._onnx.lazy_values import LOWEST, Outputs, Value, op, vector

@@ -11,8 +11,6 @@ adds the mask to their scores. See `nan_fallback.py`. On a device they are hidde
 waited for to know whether something leaked.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -4,8 +4,6 @@ Where masks of keys keep some out, one example goes after another, over the keys
 in an example without any: the first stands in, and the output is zeros.
 """
 
-from __future__ import annotations
-
 from ..._onnx.lazy_values import Outputs, Value, branch, contrib, op, reshape, scan
 from ..._tracing.attention_calls import Call
 from ..body_inputs import Given

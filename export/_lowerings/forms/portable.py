@@ -6,8 +6,6 @@ is undone before: keys and values that no query sees are zeros. Only scores with
 that may be anything where a pair takes no part.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from keras_attn._maths.normalizers import SOFTMAX

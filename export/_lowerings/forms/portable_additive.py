@@ -3,8 +3,6 @@
 All pairs at once have a feature for each pair and unit: half a gigabyte for two rows of 512 positions and 256 units.
 """
 
-from __future__ import annotations
-
 from keras_attn._pooling.scoring import ADDITIVE
 
 from ..._onnx.lazy_values import Outputs, branch, op

@@ -6,8 +6,6 @@ go over blocks of queries; see `dot_product_blocks.py`, and `additive_per_exampl
 scores.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from keras_attn._maths.normalizers import SOFTMAX

@@ -6,8 +6,6 @@ Where something leaked all the same, or overflowed, keys that no query sees are 
 `nan_fallback.py`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Handler for `If`: copy a tensor that a branch returns twice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx, function_of

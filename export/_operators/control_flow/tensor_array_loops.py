@@ -7,8 +7,6 @@ the iteration, the index becomes a scan output too, and the items are moved to t
 zeros are appended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

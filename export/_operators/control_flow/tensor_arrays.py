@@ -3,8 +3,6 @@
 If a loop creates the array itself, a scan output is smaller (`tensor_array_loops.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Handlers for convolutions, pooling and patch extraction where tf2onnx fails."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

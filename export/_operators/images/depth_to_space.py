@@ -1,7 +1,5 @@
 """Handlers for `DepthToSpace`, `SpaceToDepth` and the batch variants."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from onnx import TensorProto

@@ -1,7 +1,5 @@
 """Handlers for `RGBToHSV`, `HSVToRGB` and `AdjustSaturation`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..graph_builder import NodeReplacement

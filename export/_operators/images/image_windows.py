@@ -1,7 +1,5 @@
 """Window geometry of convolutions and pooling: sizes, strides, padding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ weights in steps of 1/1024, and adds zero times infinity where TensorFlow reads 
 constant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

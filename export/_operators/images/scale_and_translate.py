@@ -1,7 +1,5 @@
 """Handler for `ScaleAndTranslate`: resizing with antialiasing kernels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

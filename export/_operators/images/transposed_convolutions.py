@@ -5,8 +5,6 @@ Padding removes `start` elements in front: half of what exceeds the output size,
 padding, or 0. Elements past what is reached are zeros, as where the kernel is shorter than its stride.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from onnx import TensorProto

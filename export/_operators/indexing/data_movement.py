@@ -1,7 +1,5 @@
 """Handlers that move elements: roll, reverse, slice, update, pad, partition, stitch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Diagonal d has the elements in row r and column r + d. A band is a tensor (..., 
 each diagonal at the left or the right end of its row; a single diagonal has no such axis.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

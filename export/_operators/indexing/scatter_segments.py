@@ -4,8 +4,6 @@ TensorFlow adds rows of one index, or reduces them as the operator says; ONNX ne
 counts negative indices from the end. Rows that TensorFlow drops are scattered to an additional row, which is cut off.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Handlers that select or find: one-hot, top-k, argmax, gather, searchsorted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

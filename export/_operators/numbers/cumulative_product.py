@@ -1,7 +1,5 @@
 """Handler for `Cumprod`, by `Scan`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..._private_api.tf2onnx_internals import make_name

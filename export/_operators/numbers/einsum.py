@@ -4,8 +4,6 @@ tf2onnx converts any equation to products of matrices whose shapes are computed 
 dense layer of several heads, which is one product. Other equations are left to tf2onnx.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from string import ascii_lowercase

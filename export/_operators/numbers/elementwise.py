@@ -1,7 +1,5 @@
 """Handlers for elementwise operators."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Handlers for integer division, remainders and bit shifts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

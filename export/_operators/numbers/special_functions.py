@@ -1,7 +1,5 @@
 """Handlers for `Atan2`, `BesselI0`, `Log1p` and `Expm1`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Handlers for quantization-aware training (`FakeQuantWithMinMax...`) and for a loss."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

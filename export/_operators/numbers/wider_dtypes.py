@@ -1,7 +1,5 @@
 """Handlers that compute in a wider dtype because onnxruntime lacks a kernel for the given one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A rule gets the builder of `split_complex.py`, which writes TensorFlow's operato
 node's inputs. It returns the parts of the node's output, or None after it has changed the node to read real tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

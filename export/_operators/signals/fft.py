@@ -5,8 +5,6 @@ complex tensor is a float32 tensor with an additional last axis for the real and
 operators on complex numbers are written for the parts (`split_complex.py`).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -7,8 +7,6 @@ The first and the middle element of the transform of real numbers are real, exac
 would give an imaginary part of 1e-6 there, so these elements are computed without angles.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ Operators that move or add numbers are written twice, once for each part; produc
 this operator, and not the one that computed its input.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sets of Unicode characters that match a single-character RE2 pattern in TensorFlow."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -3,8 +3,6 @@
 The hashes themselves are functions in the file (`_operators/text/hash_functions.py`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ keeps its letters; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012), `Cr
 All numbers are int64, of which onnxruntime keeps the lower 64 bits of products.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Handlers for ragged tensors: to dense, bincount, n-grams."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ matches, and onnxruntime's `Tokenizer` the longest. So a pattern is written wher
 may be repeated, none of which could as well be the next.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import string

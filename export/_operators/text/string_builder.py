@@ -4,8 +4,6 @@ onnxruntime's `Tokenizer` splits texts by a regular expression of RE2, as Tensor
 longest of the matches that begin first. Functions in the file join strings (`string_functions.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ many after each step. `Tokenizer` is onnxruntime's own; `RegexFullMatch`, `Strin
 of opset 20, and `Equal` is of strings from 19 on.
 """
 
-from __future__ import annotations
-
 import onnx
 from onnx import parser
 

@@ -4,8 +4,6 @@ TensorFlow's `StringLower` changes ASCII letters only, and `StringSplitV2` split
 `StringNormalizer` changes other letters too, and its `StringSplit` splits at blanks only.
 """
 
-from __future__ import annotations
-
 import string
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Handlers that decode strings to code points or UTF-8 bytes, or split them into characters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

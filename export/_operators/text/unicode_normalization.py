@@ -4,8 +4,6 @@ A text is decomposed, its marks are put in order, and pairs are composed (https:
 folding is such a form too, with decompositions of its own.
 """
 
-from __future__ import annotations
-
 import functools
 import unicodedata
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ seeds tell four bytes from fewer. So every character is known, without a table. 
 from: Austin Appleby, https://github.com/aappleby/smhasher.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

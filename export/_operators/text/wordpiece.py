@@ -1,7 +1,5 @@
 """Handlers for KerasHub's `WordPieceTokenizer`."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
