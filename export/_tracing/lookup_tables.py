@@ -41,7 +41,9 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
         known, made_of = (KINDS.get(each, "") for each in (graph.get_dtype(node.input[1]), *node.output_dtypes))
         if table.name not in tables or default is None or not known or not made_of:
             return
-        keys, values = (decoded(each) for each in content_of(tables[table.name], (known, made_of)))
+        unordered, numbers = (decoded(array) for array in content_of(tables[table.name], (known, made_of)))
+        order = np.argsort(unordered)  # TensorFlow's hash table has another order in each process
+        keys, values = unordered[order], numbers[order]
         if odd := [each for each in (*keys, *values) if isinstance(each, str) and UNWRITABLE.search(each)]:
             raise UnsupportedModelError(f"A vocabulary holds {odd[0]!r}, which no table in ONNX can hold.")
         attributes = {

@@ -34,7 +34,15 @@ class RelativePositionBias(PositionBias):
         embeddings_initializer: Initializer of the biases, (num_buckets, H).
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    Call arguments, Returns, Raises: those of `LinearBias`.
+    Call arguments:
+        queries: `B + (Tq, Dq)`; only Tq is used.
+        keys: `B + (Tk, Dk)`; only Tk is used. None for the queries. The positions of keys start at 0.
+        offset: Position of the first query: one integer, or integers B, one for each example. Pass a tensor if it
+            changes from call to call.
+
+    Returns:
+        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` if each example has an offset. Pass them as
+        `score_bias`.
 
     Masking:
         Masks are not read, and the biases carry none.
@@ -44,6 +52,10 @@ class RelativePositionBias(PositionBias):
         So no rounding of a logarithm puts a distance into the wrong bucket. The authors' code takes logarithms in
         float32. With T5's sizes it gives the same buckets. With some others, such as 36 buckets for one direction and
         M=392, it is off by one at a boundary that is an integer.
+
+    Raises:
+        TypeError: If the offset is not integers.
+        ValueError: If an axis is missing, or the offset does not agree with the batch.
 
     Example:
         >>> position_bias = RelativePositionBias(num_heads=4)

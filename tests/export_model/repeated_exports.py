@@ -13,6 +13,7 @@ import all_attention_models
 import attention_loop_models
 import export_models
 import keras
+import text_models
 from keras import layers
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN
@@ -59,6 +60,7 @@ EXPORTS = {
     "recurrent": (export_models.implicit_mask_and_encoders, {}),
     "decoder": (decoder, {}),
     "loops": (lambda: attention_loop_models.looped(attention_loop_models.Buffered), {}),
+    "lookup": (text_models.of_one_word, {}),
     "convolutions": (all_attention_models.convolutions, {}),
     "subclassed": (export_models.TwoArguments, {"sample_inputs": export_models.two_argument_samples()}),
 }
