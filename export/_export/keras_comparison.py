@@ -22,9 +22,9 @@ class Outputs(NamedTuple):
     """Outputs for the golden cases.
 
     Attributes:
-        onnx: Those of onnxruntime.
-        saved_model: Those of the SavedModel in a process without Keras.
-        predict: Those of `predict` for the first case, if it can run.
+        onnx: Outputs of onnxruntime.
+        saved_model: Outputs of the SavedModel in a process without Keras.
+        predict: Outputs of `predict` for the first case, if `predict` can run.
     """
 
     onnx: Sequence[Arrays]
@@ -50,12 +50,12 @@ class KerasComparison:
 
     @property
     def near_limit(self) -> set[str]:
-        """The names of the cases in which an output is near its limit, or beyond."""
+        """The names of the cases in which an output reaches the share `NEAR` of its limit."""
         rows = (*self.rows, *self.saved_model_rows, *self.predict_rows)
         return {row.case for row in rows if row.of_limit > NEAR}
 
     @property
-    def mismatch(self) -> Case | None:
+    def failed_case(self) -> Case | None:
         """The first case in which outputs of the SavedModel differ; if there is none, of the ONNX file."""
         failed = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
         return next((case for case in self.reference.golden.cases if case.name == failed), None)
@@ -74,7 +74,7 @@ class KerasComparison:
 def compare_with_keras(
     run: ExportRun, signature: Signature, reference: Reference, onnx_outputs: Sequence[Arrays]
 ) -> KerasComparison:
-    """Compare all outputs; where one is near its limit, first measure what another order of sums does to it.
+    """Compare all outputs; if a case is near its limit, widen its limits by the reassociation error and compare again.
 
     Raises:
         ExportError: The SavedModel does not run.

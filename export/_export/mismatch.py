@@ -28,7 +28,7 @@ STATIC_SHAPE = " If a layer computes a shape from sizes in Python, fix the sizes
 
 def mismatch_hint(run: ExportRun, signature: Signature, comparison: KerasComparison, manifest: Manifest) -> str:
     """Return sentences about the first case that failed, or an empty string."""
-    case = comparison.mismatch
+    case = comparison.failed_case
     if case is None:
         return ""
     if all(row.passed for row in comparison.saved_model_rows):

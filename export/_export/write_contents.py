@@ -42,8 +42,8 @@ def write_contents(run: ExportRun, signature: Signature, reference: Reference) -
         reference: Its golden cases.
 
     Raises:
-        UntraceableError: TensorFlow could trace the model with some axes static; the folder's contents are worth
-            nothing.
+        UntraceableError: TensorFlow can trace the model with some axes static; the caller empties the folder and
+            exports again.
         UnsupportedModelError: The model or an operator in it cannot be exported.
         ParityError: An output differs from the reference.
         ExportError: A file that was written does not run.
@@ -52,7 +52,7 @@ def write_contents(run: ExportRun, signature: Signature, reference: Reference) -
         _write_stages(run, signature, reference)
     except ProviderError:
         raise
-    except ExportError as error:
+    except ExportError as error:  # a mismatch too: some code takes a slice of wrong size if an axis is unknown
         run.step("Looking for axes that cannot be traced")
         if not (reasons := untraceable_axes(signature, reference.golden)):
             raise
@@ -99,8 +99,9 @@ def _trace_to_onnx(run: ExportRun, signature: Signature, function: Any) -> Trace
 def _check_float32(
     run: ExportRun, signature: Signature, comparison: KerasComparison, file: Float32File, manifest: Manifest
 ) -> ParityReport:
-    """Save the cases with their limits, and return the report of the float32 file, all of which passed."""
+    """Check outputs and weights of the float32 file, and return its report."""
     golden = comparison.reference.golden
+    # The comparison may have widened limits. The hint to a mismatch reads the folder as a bundle.
     save_cases(run.folder / CASES, golden.cases)
     report = comparison.report(run.options.provider)
     try:
@@ -131,9 +132,9 @@ def _convert(
     cases = reference.converted_cases
     result = convert_precision(run.folder, report, cases, run.options, run.step, batches, golden.drawn)
     compare_weights(run.folder / MODEL, file.model.unfolded, signature.model.variables)
-    # 2**24 + 1 and ties may legitimately differ in float16 and int8
-    usual = tuple(row for row in result.saved_model_rows if row.case not in golden.trials)
-    return replace(result, saved_model_rows=usual)
+    # The converted file is not compared in cases of special values: 2**24 + 1 and ties differ in float16 and int8.
+    rows = tuple(row for row in result.saved_model_rows if row.case not in golden.trials)
+    return replace(result, saved_model_rows=rows)
 
 
 def _check_large_forms(run: ExportRun, reference: Reference, file: Float32File) -> None:

@@ -23,5 +23,5 @@ def format_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         shape = "x".join(map(str, row["shape"])) or "scalar"
         numbers = f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", f"{row['of_limit']:.2g}"
         table.append((printable(row["case"]), printable(row["name"]), shape, *numbers, verdict))
-    widths = [max(len(line[column]) for line in table) for column in range(6)]
+    widths = [max(len(line[column]) for line in table) for column in range(6)]  # the verdict is last
     return ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[6]]) for line in table]

@@ -15,7 +15,7 @@ from .._passes.rewrite_rules import ONNXRUNTIME_RULES, apply_rules
 from .._passes.shape_folding import fold_shapes
 from .._tracing.attention_calls import Call
 from .._tracing.attention_pattern import with_written_attention
-from .._tracing.trace_attention import AttentionLayer, TracedAttention
+from .._tracing.trace_attention import AttentionLayerInfo, TracedAttention
 from .heads import heads_per_key
 from .lowered_model import Lowered
 from .lowering_choice import lowering_of, refusal
@@ -65,7 +65,7 @@ def _lowered(model: TracedAttention, options: Options) -> Lowered:
     )
 
 
-def _owner(call: Call, layers: Sequence[AttentionLayer]) -> int:
+def _owner(call: Call, layers: Sequence[AttentionLayerInfo]) -> int:
     """Return the identity of the innermost layer around hand-written attention, or of the call if there is none."""
     path = layer_path(*call.layer.split("/"))
     around = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]

@@ -16,7 +16,7 @@ from .._operators.text.string_functions import has_loops_of_strings, opset_of_te
 from .._options import FLOAT32, TRACED_OPSET
 from .._passes.finalize import finish
 from .._tracing.attention_calls import Call
-from .._tracing.trace_attention import AttentionLayer
+from .._tracing.trace_attention import AttentionLayerInfo
 from .lowering_choice import form_of, function_of, lowest_opset, opset_of
 
 LOGGER = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Lowered:
     traced: Traced
     lowerings: Mapping[Call, str]
     written_for: str = FOR_CPU
-    layers: tuple[AttentionLayer, ...] = ()
+    layers: tuple[AttentionLayerInfo, ...] = ()
     written: tuple[Call, ...] = ()
     only_large: bool = False
     precision: str = FLOAT32

@@ -2,7 +2,10 @@
 
 A pass rewrites a finished ONNX graph. Its first argument is a `Traced`: the pass edits the model in place, replaces the
 mapping of weights if it changes weights, and returns whether it changed anything. Further arguments are bound by
-`functools.partial`. A pass is one file of `_passes/`; at debug level it logs why a candidate was left as it is.
+`functools.partial`. A pass is one file of `_passes/`; passes that match patterns log at debug level why a match failed.
+
+`PASSES` in `_tracing/to_onnx.py` run on the traced model with its weights; `FINAL_PASSES` in `finalize.py` run on each
+file at its final opset, and get a `Traced` without weights.
 """
 
 import logging

@@ -7,10 +7,10 @@ be held to. In float16 and int8 the ulp is that of the precision.
 
 The limit of a float x with scale s (`scale_of`), usual size u of its channel, and eps of its precision is
 
-    max(ulps * eps * max(s, u), 1e-31, multiple * typical error),    ulps = max(8, n / 4)
+    max(max(8, sums) * eps * max(s, u), 1e-31, max(multiple, sums) * typical error)
 
-with n the number of summed positions. The typical error is the largest observed error of x, or s times the median of
-observed error / scale in its channel.
+with sums = n / 4 * min(1, eps of float32 / eps) ulps of the sums over n positions, at most 1024. The typical error is
+the larger of the largest observed error of x and s times the median of observed error / scale in its channel.
 """
 
 import warnings

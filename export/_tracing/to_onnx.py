@@ -49,8 +49,8 @@ def trace(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> T
     traced = Traced(model, shapes, source.weights, source.unfolded)
     functions = [function.signature.name for function in source.graph.library.function]
     # Names follow from the order of the nodes, and the order of weights that no node reads from their names.
-    final_passes = (sort_nodes, partial(rename, layers=layers, functions=functions), sort_weights)
-    run_passes(traced, (*PASSES, *final_passes))
+    naming_passes = (sort_nodes, partial(rename, layers=layers, functions=functions), sort_weights)
+    run_passes(traced, (*PASSES, *naming_passes))
     return traced
 
 

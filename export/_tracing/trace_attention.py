@@ -15,11 +15,11 @@ from .to_onnx import trace
 
 
 @dataclass(frozen=True)
-class AttentionLayer:
-    """An attention layer of the model.
+class AttentionLayerInfo:
+    """Facts about an attention layer of the model, for the manifest.
 
     Attributes:
-        owner: The identity of the layer, as in `Call.owner`.
+        owner: The `id` of the layer, as in `Call.owner`.
         path: Its path.
         class_name: The name of its class.
         reason: The reason why it is written in plain operators if none of its calls is a node.
@@ -38,14 +38,14 @@ class TracedAttention:
     Attributes:
         name: The name of the Keras model.
         traced: The model, at opset 18.
-        calls: Its attention calls, one node each.
+        calls: Its attention calls, one node each; outputs of the model depend on them.
         layers: All its attention layers.
     """
 
     name: str
     traced: Traced
     calls: tuple[Call, ...]
-    layers: tuple[AttentionLayer, ...]
+    layers: tuple[AttentionLayerInfo, ...]
 
 
 def trace_attention(signature: Signature, function: Any, *, hides_masked: bool) -> TracedAttention:
@@ -54,7 +54,7 @@ def trace_attention(signature: Signature, function: Any, *, hides_masked: bool) 
     Args:
         signature: The model.
         function: The concrete function behind the SavedModel.
-        hides_masked: Whether masked values must not reach a product, because they would widen the range of int8.
+        hides_masked: Whether masked positions are set to zero before matrix products, which share a scale in int8.
 
     Raises:
         UnsupportedModelError: An operator has no conversion to ONNX.
@@ -75,12 +75,12 @@ def trace_attention(signature: Signature, function: Any, *, hides_masked: bool) 
 
 
 def has_attention(signature: Signature) -> bool:
-    """Tell whether a layer may call attention; `MaskedSoftmax` alone does not."""
-    return not all(isinstance(layer, MaskedSoftmax) for layer in signature.attention)
+    """Return True if a layer may call attention; `MaskedSoftmax` does not."""
+    return any(not isinstance(layer, MaskedSoftmax) for layer in signature.attention)
 
 
-def _attention_layer(layer: Any, reason: str | None) -> AttentionLayer:
-    return AttentionLayer(id(layer), layer.path, type(layer).__name__, reason or _reason_without_call(layer))
+def _attention_layer(layer: Any, reason: str | None) -> AttentionLayerInfo:
+    return AttentionLayerInfo(id(layer), layer.path, type(layer).__name__, reason or _reason_without_call(layer))
 
 
 def _reason_without_call(layer: Any) -> str:

@@ -14,7 +14,7 @@ from keras_attn_export._lowerings.forms import adaptive, adaptive_gpu, portable_
 from keras_attn_export._lowerings.lowered_model import Lowered
 from keras_attn_export._onnxruntime_releases import FUSED_OPSET, runs_here
 from keras_attn_export._thresholds import LARGE, From
-from keras_attn_export._tracing.trace_attention import AttentionLayer
+from keras_attn_export._tracing.trace_attention import AttentionLayerInfo
 
 SLOW = pytest.mark.slow
 FORMS = {
@@ -312,7 +312,7 @@ def test_form_depends_on_lowering_and_provider(plan, lowering, provider, form):
 def test_layer_with_two_lowerings_names_both():
     calls = [Plan(weights=weights).call() for weights in (False, True)]
     lowerings = {call: lowering_choice.lowering_of(call, "fused", "cuda") for call in calls}
-    layer = AttentionLayer(calls[0].owner, "attention", "DotProductAttention", "")
+    layer = AttentionLayerInfo(calls[0].owner, "attention", "DotProductAttention", "")
     (entry,) = Lowered(None, lowerings, "cuda", layers=(layer,)).manifest_entries(24)
     assert entry["lowering"] == "fused and portable"
 
