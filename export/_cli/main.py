@@ -160,14 +160,16 @@ class _StandardError(logging.Handler):
 def _debug_messages() -> Iterator[None]:
     """Print all records of this package."""
     logger = logging.getLogger("keras_attn_export")
-    level_before = logger.level
+    before = logger.level, logger.propagate
     handler = _StandardError()
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
+    logger.propagate = False  # libraries add handlers to the root logger, which would print each record again
     try:
         yield
     finally:
-        logger.setLevel(level_before)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
         logger.removeHandler(handler)
 
 

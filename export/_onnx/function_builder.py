@@ -113,7 +113,7 @@ def nodes_in_graph(
             else:
                 tensors.append("" if value is None else names[value])
         outputs = [names.setdefault(value, f"{prefix}/{name}") for value in node.results]
-        options = {"name": f"{scope}/{name}", "domain": node.domain, **node.attributes}
+        options = {"name": f"{scope}/{name}", "domain": node.domain or None, **node.attributes}
         nodes.append(helper.make_node(node.op_type, tensors, outputs, **options))
     return nodes
 
