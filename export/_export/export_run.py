@@ -1,4 +1,4 @@
-"""Where an export writes, and what it was asked for."""
+"""Folder, options, progress and worker of one export."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from .._tracing.saved_model_worker import SavedModelRun
 
 @dataclass(frozen=True)
 class ExportRun:
-    """What every stage of one export gets.
+    """The arguments of every stage of one export.
 
     Attributes:
         folder: The empty folder that becomes the bundle. Files that the bundle does not keep are written beside it.

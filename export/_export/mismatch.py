@@ -53,10 +53,8 @@ def _operator_hint(run: ExportRun, manifest: Manifest, case: Case) -> str:
 def _graph_hint(run: ExportRun, signature: Signature, comparison: KerasComparison, case: Case) -> str:
     """Name the first layer whose output in TensorFlow's graph differs from that of an eager call."""
     differs = f" TensorFlow's graph differs from an eager call of Keras on {comparison.reference.backend}."
-    if comparison.is_of_this_backend:
-        layer = begins_in(layer_differing_in_predict(signature, case))
-    else:
-        layer = ""  # the process with the other backend compares its layers with these
+    if not comparison.is_of_this_backend:  # the process with the other backend compares its layers with these
         save_layer_outputs(signature, case, run.beside(LAYER_OUTPUTS))
+    layer = begins_in(layer_differing_in_predict(signature, case) if comparison.is_of_this_backend else None)
     has_other_shape = any("has shape" in (row.problem or "") for row in comparison.saved_model_rows)
     return f"{differs}{layer}{STATIC_SHAPE if has_other_shape else ''}"

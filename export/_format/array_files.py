@@ -20,10 +20,14 @@ def read_arrays(path: Path) -> Arrays:
             path.open("rb").close()  # raises if the file is missing
             raise ValueError("it is no zip archive")
         with zipfile.ZipFile(path) as archive:
-            read = np.lib.format.read_array
-            names = archive.namelist()
-            return {name.removesuffix(".npy"): read(archive.open(name), allow_pickle=False) for name in names}
+            return {name.removesuffix(".npy"): _read_array(archive, name) for name in archive.namelist()}
     except Exception as error:  # zipfile, zlib, lzma and NumPy raise errors of many classes for damaged files
         if isinstance(error, OSError) and error.filename is not None:
             raise
         raise ValueError(f"{path} is not an .npz file of plain arrays: {error}") from error
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as file:
+        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+        return array

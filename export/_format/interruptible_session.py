@@ -72,8 +72,9 @@ def open_session(model: Path, provider: str = "cpu", *, threads: int | None = No
     """
     ort = check_provider(provider)
     if threads is not None:
-        session_options = ort.SessionOptions()
-        session_options.log_severity_level = 4  # fatal errors only: other errors are raised as well
+        if session_options is None:
+            session_options = ort.SessionOptions()
+            session_options.log_severity_level = 4  # fatal errors only: other errors are raised as well
         session_options.intra_op_num_threads = threads
         session_options.add_session_config_entry("session.force_spinning_stop", "1")
     with _remedies(provider):

@@ -81,7 +81,10 @@ class CaseBuilder:
 
     def add(self, spec: CaseSpec) -> None:
         """Add a case, or the reason why the model refuses the case."""
-        name, draw, allow_degenerate = spec
+        name, draw, allow_degenerate, refusal = spec
+        if refusal:
+            self.golden.refused[name] = refusal
+            return
         try:
             inputs = draw()
             if inputs is None:

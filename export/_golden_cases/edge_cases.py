@@ -12,7 +12,6 @@ import numpy as np
 from keras_attn import AdditiveAttention, AttentionPooling
 
 from .._array_comparison import alike
-from .._errors import InputError
 from .._format.names import Arrays, Case
 from .._private_api.builtin_attention import WITH_HEADS, WITHOUT_HEADS
 from .._thresholds import LARGE as LARGE_FORMS
@@ -42,11 +41,12 @@ DrawRows = Callable[[int], Arrays]  # of that many rows, or of as many as there 
 
 
 class CaseSpec(NamedTuple):
-    """A golden case to add: its inputs, `None` if the case does not apply, and whether its outputs may be NaN."""
+    """A golden case to add."""
 
     name: str
-    draw: Callable[[], Arrays | None]
-    allow_degenerate: bool = False
+    draw: Callable[[], Arrays | None]  # the inputs, `None` if the case does not apply
+    allow_degenerate: bool = False  # whether outputs may be NaN
+    refusal: str = ""  # the reason if the model must not run the case
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _long_cases(inputs: CaseInputs, golden: Cases, lengths: Sequence[int]) -> It
     """Yield cases of the largest of these lengths that the model takes, with padding and without."""
     sized = [(length, sizes) for length in lengths if (sizes := _long_sizes(length, inputs.axes)) is not None]
     for length, sizes in sized:
-        yield CaseSpec(LONG, partial(_draw_long, inputs, golden, sizes))
+        yield CaseSpec(LONG, partial(inputs.draw, sizes), refusal=_refusal_of_size(golden.numbers_at(sizes)))
         if golden.cases[-1].name == LONG:
             fewer = [(f"{EVERY_KEY} of fewer", sized[-1][1])] if length > lengths[-1] else []
             for name, chosen in [(EVERY_KEY, sizes), *fewer]:
@@ -115,10 +115,8 @@ def _long_cases(inputs: CaseInputs, golden: Cases, lengths: Sequence[int]) -> It
             return
 
 
-def _draw_long(inputs: CaseInputs, golden: Cases, sizes: Mapping[str, int]) -> Arrays:
-    if (numbers := golden.numbers_at(sizes)) > MAX_LONG_NUMBERS:
-        raise InputError(f"{NOT_RUN}: {numbers:,} numbers, too many for a bundle")
-    return inputs.draw(sizes)
+def _refusal_of_size(numbers: int) -> str:
+    return f"{NOT_RUN}: {numbers:,} numbers, too many for a bundle" if numbers > MAX_LONG_NUMBERS else ""
 
 
 def magnified(names: Sequence[str], inputs: Arrays) -> Arrays | None:

@@ -152,7 +152,9 @@ def _id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) -> Ids 
             continue
         ranges = [_valid_range(first, *pair, exact=is_float) for pair in zip(before, after, strict=True)]
         reached = {number: ids for number, ids in enumerate(ranges) if ids is not None}
-        ids = functools.reduce(Ids.__and__, [*reached.values(), *limits]) if reached else Ids(1, 0)
+        if not reached:
+            continue
+        ids = functools.reduce(Ids.__and__, [*reached.values(), *limits])
         if ids.low <= ids.high and all(_are_within(lookups(end), reached) for end in (ids.low, ids.high)):
             return ids
     return None

@@ -39,9 +39,9 @@ def special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None
     values = _special_values(inputs.generators, first)
     trials = [Trial(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
     rows = {BATCH: _distinct_size(len(trials) + 1, axes.apart)} if has_rows else {}
-    arrays = outputs_or_none(lambda sizes: inputs.draw(sizes, "full"), axes.apart | rows) if trials else None
-    if arrays is None:
+    if not trials:
         return
+    arrays = inputs.draw(axes.apart | rows, "full")
     groups = [finite_trials(group, arrays, run) for group in ([trials] if has_rows else [[trial] for trial in trials])]
     if graph is not None:
         groups = [runnable_trials(group, arrays, graph) for group in groups]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,17 @@ import numpy as np
 from .._errors import InputError
 from .._format.array_files import read_arrays
 from .._format.input_arrays import by_name, checked_inputs
-from .._format.manifest import Spec
+from .._format.manifest import Manifest, Spec
 from .._format.names import Arrays
 from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet, record_batches
 from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths, schema_error
 
 ROWS = 32  # of a batch
+# Entries of a manifest that readers of rows do not read.
+_UNREAD: dict[str, Any] = {
+    **dict.fromkeys(("model", "lowest_onnxruntime"), ""),
+    **{"outputs": (), "opset": 0, "layers": [], "versions": {}, "parity": {}, "sha256": {}},
+}
 EXACT: frozenset[str] = frozenset()  # no axis is padded: ranges would include the padding
 
 
@@ -35,7 +39,7 @@ def calibration_batches(
         InputError: If `data` cannot be read, does not fit the inputs, has no rows, or contains NaN or infinity.
         ExportError: If pyarrow is not installed, for Parquet.
     """
-    manifest = SimpleNamespace(inputs=inputs, counts=counts, multiples=multiples)  # the entries that readers need
+    manifest = Manifest(inputs=inputs, counts=counts, multiples=multiples, **_UNREAD)
     if isinstance(data, str | Path) and Path(data).suffix != ".npz":
         batches = list(_table_batches(str(data), manifest))
     else:
@@ -62,7 +66,7 @@ def _read(path: Path) -> Arrays:
         raise InputError(f"`calibration` cannot be read from {path}: {reason}.") from error
 
 
-def _array_batches(data: Any, manifest: Any) -> list[Arrays]:
+def _array_batches(data: Any, manifest: Manifest) -> list[Arrays]:
     try:
         arrays = checked_inputs(manifest, by_name("It", data, [spec.name for spec in manifest.inputs]))
     except InputError as error:
@@ -74,7 +78,7 @@ def _array_batches(data: Any, manifest: Any) -> list[Arrays]:
     return [{name: array[start : start + ROWS] for name, array in arrays.items()} for start in starts]
 
 
-def _table_batches(source: str, manifest: Any) -> Iterator[Arrays]:
+def _table_batches(source: str, manifest: Manifest) -> Iterator[Arrays]:
     if not all(spec.shape and isinstance(spec.shape[0], str) for spec in manifest.inputs):
         raise InputError(
             "`calibration` is a table, whose rows are examples, and the model takes no batches of any size."
@@ -86,7 +90,7 @@ def _table_batches(source: str, manifest: Any) -> Iterator[Arrays]:
             raise InputError(f"`calibration` cannot be read from {file}: {error}.") from error
 
 
-def _file_batches(file: Path, manifest: Any) -> Iterator[Arrays]:
+def _file_batches(file: Path, manifest: Manifest) -> Iterator[Arrays]:
     with open_parquet(file) as opened:
         names = opened.schema_arrow.names
         if reason := schema_error(opened.schema_arrow, manifest):

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from .._array_comparison import alike
 from .._format.case_writing import save_cases
 from .._format.interruptible_session import run_cases
 from .._format.names import CASES, MODEL, Arrays, Case
@@ -74,17 +73,21 @@ def convert_precision(
     check_tables(source, read(file))
     step(f"Running onnxruntime on the golden cases in {options.precision}")
     actual = run_cases(file, conversion.cases, options.provider)
-    summary = conversion.summary
-    if options.precision != FLOAT16:
-        summary["changes_nothing"] = _are_equal(run_cases(float32, conversion.cases, options.provider), actual)
-    summary |= gains(file, float32, conversion.cases, options.provider)
-    summary |= {f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")}
-    if not batches and (agreement := top1(conversion.cases, actual)):
-        summary["top1"] = agreement
+    is_int8 = options.precision != FLOAT16
+    unchanged = is_int8 and _are_equal(run_cases(float32, conversion.cases, options.provider), actual)
+    agreement = {} if batches else top1(conversion.cases, actual)
+    summary = {
+        **conversion.summary,
+        **({"changes_nothing": unchanged} if is_int8 else {}),
+        **gains(file, float32, conversion.cases, options.provider),
+        **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
+        **({"top1": agreement} if agreement else {}),
+    }
     rows = compared(conversion.cases, actual, options.tolerance, options.provider)
-    coverage = dict(report.coverage or {})
-    outputs = coverage["outputs"]
-    coverage["outputs"] = _with_limits(outputs, conversion.cases) if batches else _with_changes(outputs, rows)
+    assert report.coverage is not None  # only a replayed bundle has none
+    before = report.coverage["outputs"]
+    outputs = _with_limits(before, conversion.cases) if batches else _with_changes(before, rows)
+    coverage = {**report.coverage, "outputs": outputs}
     converted_report = replace(report, rows=rows, precision=summary, coverage=coverage)
     check_limit(converted_report)  # first: the user set this limit, and the message names remedies
     converted_report.raise_if_failed()
@@ -120,7 +123,7 @@ def _convert_other(
 def _are_equal(expected: Sequence[Arrays], actual: Sequence[Arrays]) -> bool:
     """Return whether there are outputs of floats, and all of them are equal."""
     pairs = [(one[name], other[name]) for one, other in zip(expected, actual, strict=True) for name in one]
-    are_equal = [np.array_equal(one, other, equal_nan=True) for one, other in pairs if one.dtype.kind == "f"]
+    are_equal = [alike(one, other) for one, other in pairs if one.dtype.kind == "f"]
     return bool(are_equal) and all(are_equal)
 
 

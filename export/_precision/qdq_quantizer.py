@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import onnx
@@ -91,7 +90,14 @@ def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calib
     Raises:
         UnsupportedModelError: If the weights do not fit one file, or onnxruntime cannot calibrate the model.
     """
-    from onnxruntime.quantization import create_calibrator
+    from onnxruntime.quantization import CalibrationDataReader, create_calibrator
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._remaining = iter(batches)
+
+        def get_next(self) -> Arrays | None:
+            return next(self._remaining, None)
 
     if traced.weights:
         raise UnsupportedModelError(
@@ -111,11 +117,9 @@ def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calib
     files = folder / "calibrating"
     files.mkdir()
     write(prepared, files / "float32.onnx", check=False)
-    remaining = iter(batches)
-    reader: Any = SimpleNamespace(get_next=lambda: next(remaining, None))  # in place of a `CalibrationDataReader`
     with quantizer_errors("calibrate", REMEDY):
         calibrator = create_calibrator(files / "float32.onnx", kinds, str(files / "shown.onnx"))
-        calibrator.collect_data(reader)
+        calibrator.collect_data(Reader())
         ranges = calibrator.compute_data()
     return Calibrated(prepared, ranges, layers)
 

@@ -35,11 +35,11 @@ def left_in_float32(
         return noise_of(error) <= MAX_NOISE and (limit is None or largest <= limit)
 
     error = measure(layers)
-    size = math.ceil(len(layers) / MAX_GROUPS)
-    groups = [layers[start : start + size] for start in range(0, len(layers), size or 1)]
-    float32_layers: list[str] = []
     if is_small(error) or len(layers) < 2:
-        return float32_layers
+        return []
+    size = math.ceil(len(layers) / MAX_GROUPS)
+    groups = [layers[start : start + size] for start in range(0, len(layers), size)]
+    float32_layers: list[str] = []
     for group in sorted(groups, key=lambda group: noise_of(measure(group)), reverse=True):
         candidates = [*float32_layers, *group]
         if len(candidates) > max(1, MAX_FLOAT32_SHARE * len(layers)):

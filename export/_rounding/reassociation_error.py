@@ -105,12 +105,12 @@ def _widened(case: Case, run: Callable[[Arrays, Sequence[Any], float], Arrays]) 
     observed = ObservedErrors(unperturbed)
     for _ in range(RUNS):
         observed.record(run(case.inputs, [], 1))
-    limits = dict(case.rounding)
+    limits: Arrays = {}
     for name, expected in case.outputs.items():
         if unperturbed[name].shape == expected.shape and expected.size:
             errors = observed.errors[name]
             if expected.dtype.kind == "f":
                 scale = scale_of(unperturbed[name].astype(np.float64))
                 errors = MULTIPLE * typical_errors(errors, scale).reshape(expected.shape)
-            limits[name] = np.maximum(limits.get(name, errors), errors)
-    return case._replace(rounding=observed.widened(limits))
+            limits[name] = np.maximum(case.rounding.get(name, errors), errors)
+    return case._replace(rounding={**case.rounding, **observed.widened(limits)})

@@ -66,13 +66,13 @@ def reference_of(
         unmeasured = golden_cases(float32, options, check)
         signature = replace(float32, inputs=tuple(unmeasured.dynamic(spec) for spec in float32.inputs))
         step("Measuring what rounding does to the outputs")
-        golden = replace(unmeasured, cases=with_rounding(signature, unmeasured.cases, FLOAT32))
-        usual = [case for case in golden.cases if case.name not in golden.trials]  # a coarser precision ends sooner
+        limited = replace(unmeasured, cases=with_rounding(signature, unmeasured.cases, FLOAT32))
+        usual = [case for case in limited.cases if case.name not in limited.trials]  # a coarser precision ends sooner
         # an int8 file with fixed ranges is compared with the outputs of its own graph
         is_measured = options.precision != FLOAT32 and options.calibration is None
         measured = with_rounding(signature, usual, options.precision) if is_measured else []
         converted = measured if is_measured or options.precision == FLOAT32 else usual
-        golden.coverage = coverage_of(golden, measured)
+        golden = replace(limited, coverage=coverage_of(limited, measured))
         predicted = outputs_of_predict(signature, golden.cases[0])
         clone = distance(original, golden.cases) if is_half else None
         varied = max(

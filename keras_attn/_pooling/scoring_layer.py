@@ -32,7 +32,7 @@ class ScoringLayer(AttentionLayer):
         self._sizes: tuple[int | None, int | None] = (None, None)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Check the shapes. A subclass makes its weights here."""
+        """Check the shapes, and make the weights."""
         refuse_state(keys_shape)
         check_given(keys=keys_shape, values=values_shape)  # Keras leaves out the shape of what is None
         self.check_shapes(tuple(queries_shape), tuple(keys_shape), tuple(values_shape))

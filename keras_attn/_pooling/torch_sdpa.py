@@ -74,7 +74,7 @@ class _Pooling(NamedTuple):
     scale: float
     causal: bool
     mask: Tensor | None  # booleans that broadcast to `B + (Tq, Tk)`
-    sees_key: Tensor  # booleans that broadcast to `B + (Tq, 1)`; None without a mask
+    sees_key: Any  # booleans that broadcast to `B + (Tq, 1)`; None without a mask
 
     def fused(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
         """The output `B + (Tq, D)`, by torch's operation."""

@@ -139,9 +139,20 @@ def beam(
 
     Source: Wu et al. 2016, section 7, without the coverage penalty.
     """
-    options: dict[str, Any] = {"start": start, "end": end, "max_length": max_length, "token": token, "logits": logits}
-    options |= {"outputs": outputs, "width": width, "best": best, "length_penalty": length_penalty}
-    layer = BeamDecoding(encoder, step, state, **options)
+    layer = BeamDecoding(
+        encoder,
+        step,
+        state,
+        start=start,
+        end=end,
+        max_length=max_length,
+        width=width,
+        best=best,
+        length_penalty=length_penalty,
+        token=token,
+        logits=logits,
+        outputs=outputs,
+    )
     return _model(layer, encoder, name)
 
 
