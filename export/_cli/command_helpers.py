@@ -26,12 +26,15 @@ from .native_stderr import hidden_native_messages
 
 
 def new_parser(
-    commands: Any, name: str, main: Callable[[argparse.Namespace], None], text: str
+    commands: Any,
+    name: str,
+    main: Callable[[argparse.Namespace], None],
+    text: str,
+    debug: str = "show the traceback of an error",
 ) -> argparse.ArgumentParser:
     """Add a subcommand that `main` carries out."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    about = "show the traceback of an error, and the lowering of each attention layer or why it has none"
-    parser.add_argument("--debug", action="store_true", help=about)
+    parser.add_argument("--debug", action="store_true", help=debug)
     parser.set_defaults(run=main)
     return parser
 

@@ -30,7 +30,8 @@ VALUES = ("calibration", "limit", "lowering", "opset", "precision", "provider", 
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
-    parser = new_parser(commands, "export", main, "export a .keras file to a bundle, and check it against Keras")
+    debug = "show the traceback of an error, and the lowering of each attention layer or why it has none"
+    parser = new_parser(commands, "export", main, "export a .keras file to a bundle, and check it against Keras", debug)
     add = parser.add_argument
     add("model", metavar="MODEL.keras", help="the model, as written by model.save")
     add("bundle", metavar="BUNDLE", help="the folder to write")

@@ -153,7 +153,10 @@ class _StandardError(logging.Handler):
     """Handler that prints each record in one line on standard error, with control characters escaped."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(in_one_line(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
+        try:
+            say(in_one_line(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
+        except Exception:  # noqa: BLE001 - as handlers of Python: standard error may be closed
+            self.handleError(record)
 
 
 @contextlib.contextmanager

@@ -89,6 +89,7 @@ def main() -> None:
         logger = logging.getLogger("keras_attn_export")
         logger.setLevel(task.log_level)
         logger.addHandler(_LogReplies(reply))
+        logger.propagate = False  # or libraries print the records, and the last one looks like the cause of a crash
         _carry_out(task, lambda name: reply("step", name))
     except (UntraceableError, ExportError) as error:
         reply("error", error)

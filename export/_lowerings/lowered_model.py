@@ -72,7 +72,7 @@ class Lowered:
             try:
                 return self._finished(golden, opset), opset
             except UnsupportedModelError as error:
-                LOGGER.debug("not written at opset %d: %s", opset, error)
+                LOGGER.debug("opset %d is not possible, trying a lower one: %s", opset, error)
         return self._finished(golden, last), last
 
     def _opsets(self, asked: int | None, most: int | None) -> list[int]:
@@ -139,4 +139,6 @@ class Lowered:
             entry = entries.setdefault(call.owner, {"lowering": name, "form": form})
             if name not in entry["lowering"].split(" and "):  # a layer that is called twice
                 entry["lowering"] += f" and {name}"
+            if form not in entry["form"].split("; "):
+                entry["form"] += f"; {form}"
         return entries

@@ -20,7 +20,7 @@ def sort_nodes(traced: Traced) -> bool:
 def sort_weights(traced: Traced) -> bool:
     """Sort weights, as a pass, in the order in which the graph reads them, unread weights last."""
     before = [*traced.weights]
-    names = [*_names_in_reading_order(traced.model.graph, before), *sorted(before)]
+    names = [*_names_in_reading_order(traced.model.graph, traced.weights), *sorted(before)]
     traced.weights = {name: traced.weights[name] for name in dict.fromkeys(names)}
     return [*traced.weights] != before
 

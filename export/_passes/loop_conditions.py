@@ -28,8 +28,11 @@ def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
     """Replace the condition that a body returns by the one that it gets, and return whether this is possible."""
     (body,) = graphs_in(node)
     loop = _Loop(node, body, nodes)
-    if not node.input[0] or not all(map(loop.is_before_the_last, loop.conditions())):
-        _LOG.debug("Condition of loop %s stays: it is not a comparison of the step with a trip count", node.name)
+    if not node.input[0]:
+        _LOG.debug("Condition of loop %s stays: the loop has no trip count", node.name)
+        return False
+    if not all(map(loop.is_before_the_last, loop.conditions())):
+        _LOG.debug("Condition of loop %s stays: it is no comparison of the step with the trip count", node.name)
         return False
     condition = body.output[0].name
     for inner in body.node:

@@ -31,7 +31,7 @@ def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str
     Scopes are named after `layers`, and prefixes of names after `functions` of TensorFlow.
     """
     graph = traced.model.graph
-    nodes_before = [node.name for inner in all_graphs(graph) for node in inner.node]
+    before = graph.SerializeToString(deterministic=True)
     unique = UniqueNames()
     _make_unique(graph, {}, unique)
     names = _Renaming(graph, layers, traced.weights, functions, unique.taken).new_names(graph)
@@ -42,7 +42,7 @@ def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str
             node.input[:] = [names.get(name, name) for name in node.input]
             node.output[:] = [names.get(name, name) for name in node.output]
     traced.weights = {names.get(name, name): array for name, array in traced.weights.items()}
-    return bool(names) or nodes_before != [node.name for inner in all_graphs(graph) for node in inner.node]
+    return bool(graph.SerializeToString(deterministic=True) != before)
 
 
 class UniqueNames:

@@ -12,15 +12,15 @@ from .._onnx.traced_model import CONTRIB
 from .patterns import ANY, Match, Op, Pattern, Rule
 
 
-def _concatenated(first: Pattern, second: Pattern) -> tuple[Op, Op]:
+def _concatenated(first: Pattern, second: Pattern, behind: str = "") -> tuple[Op, Op]:
     """Return the patterns of two tensors side by side on the last axis: concatenated, or stacked and reshaped."""
     stacked = Op("Concat", Op("Unsqueeze", first, ANY), Op("Unsqueeze", second, ANY))
-    return Op("Concat", first, second, behind="Unsqueeze"), Op("Reshape", stacked, ANY, behind="Unsqueeze")
+    return Op("Concat", first, second, behind=behind), Op("Reshape", stacked, ANY, behind=behind)
 
 
 # x * cos(angles) + concat(-second, first) * sin(angles), with angles = concat(half, half).
 # x is (B, T, H, D), `first` and `second` are its halves on the last axis, `half` is (1, T, D / 2).
-ANGLES = _concatenated("half", "half")
+ANGLES = _concatenated("half", "half", behind="Unsqueeze")
 COS = Op("Cos", ANGLES)
 SIN = Op("Sin", ANGLES)
 ROTATED = _concatenated(Op("Neg", "second"), "first")

@@ -156,8 +156,8 @@ def intercept_builtin_attention(evaluate: Evaluate, reasons: dict[int, str] | No
         reasons: Gets, by the identity of a layer, the reason if a call of the layer is not passed to `evaluate`.
     """
     token = _ACTIVE.set(_Interception(evaluate, {} if reasons is None else reasons))
-    _PATCHES.apply()
     try:
+        _PATCHES.apply()
         yield
     finally:
         _PATCHES.restore()

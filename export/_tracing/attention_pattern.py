@@ -109,22 +109,26 @@ def _match(node: onnx.NodeProto, nodes: Nodes, reads: Mapping[str, int]) -> _Pat
     mask = ""
     selected = nodes.maker(weights, "Where")
     if selected is not None:
-        mask, weights, _ = selected.input
-        if nodes.number(selected.input[2]) != 0 or reads[node.input[0]] != 1:
-            return None
+        mask, weights, masked_weight = selected.input
     softmax = nodes.maker(weights, "Softmax")
-    sizes = None if softmax is None else nodes.sizes(softmax.output[0])
-    if softmax is None or sizes is None or len(sizes) not in (3, 4, 5) or reads[weights] != 1:
+    if softmax is None:
         return None
-    if attribute(softmax, "axis", -1) not in (-1, len(sizes) - 1) or nodes.kind(weights) != TensorProto.FLOAT:
-        return None
-    pattern = _Pattern(node, "", "", node.input[1], mask=mask, zeroed=bool(mask))
-    with_scores = _match_scores(pattern, softmax.input[0], nodes)
-    if with_scores is not None and _fits(with_scores, sizes, nodes):
-        return with_scores
-    reason = (
-        "its scores are not scaled products with a bias and a mask" if with_scores is None else "its shapes do not fit"
-    )
+    sizes = nodes.sizes(weights) or ()
+    pattern = None
+    if selected is not None and nodes.number(masked_weight) != 0:
+        reason = "its masked weights are not zero"
+    elif reads[weights] != 1 or reads[node.input[0]] != 1:
+        reason = "its weights are read elsewhere too"
+    elif len(sizes) not in (3, 4, 5) or attribute(softmax, "axis", -1) not in (-1, len(sizes) - 1):
+        reason = "its softmax is not over the last of 3 to 5 axes"
+    elif nodes.kind(weights) != TensorProto.FLOAT:
+        reason = "it does not compute in float32"
+    else:
+        reason = "its scores are not scaled products with a bias and a mask, or their shapes do not fit"
+        unscored = _Pattern(node, "", "", node.input[1], mask=mask, zeroed=bool(mask))
+        pattern = _match_scores(unscored, softmax.input[0], nodes)
+    if pattern is not None and _fits(pattern, sizes, nodes):
+        return pattern
     _LOG.debug("Attention at node %s stays as it is: %s", node.name, reason)
     return None
 

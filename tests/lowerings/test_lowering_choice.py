@@ -313,8 +313,10 @@ def test_layer_with_two_lowerings_names_both():
     calls = [Plan(weights=weights).call() for weights in (False, True)]
     lowerings = {call: lowering_choice.lowering_of(call, "fused", "cuda") for call in calls}
     layer = AttentionLayerInfo(calls[0].owner, "attention", "DotProductAttention", "")
-    (entry,) = Lowered(None, lowerings, "cuda", layers=(layer,)).manifest_entries(24)
+    refusals = {calls[1]: "it returns weights"}
+    (entry,) = Lowered(None, lowerings, "cuda", layers=(layer,), refusals=refusals).manifest_entries(24)
     assert entry["lowering"] == "fused and portable"
+    assert entry["form"] == "the operator `Attention`; plain operators, because it returns weights"
 
 
 def test_size_of_a_window_decides_its_form(monkeypatch):

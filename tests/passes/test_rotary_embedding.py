@@ -45,6 +45,13 @@ LEFT = {
     ],
     "halves of another axis": [HALVES.replace("-1", "2"), JOINED.replace("3", "2"), JOINED_ANGLES, SUM],
     "another tensor is turned": [HALVES.replace("(x)", "(z)"), "z = Neg (x)", JOINED, JOINED_ANGLES, SUM],
+    "the rotated tensor has one more axis": [
+        HALVES,
+        JOINED.replace("turned", "flat"),
+        "turned = Unsqueeze (flat, zero)",
+        JOINED_ANGLES,
+        SUM.replace("y = Add (a, b)", "more = Add (a, b) \n y = Squeeze (more, zero)"),
+    ],
     "a difference": [HALVES, JOINED, JOINED_ANGLES, SUM.replace("Add", "Sub")],
 }
 
@@ -55,7 +62,7 @@ def model_of(lines):
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["": 18]>\n'
         f"rotated (float[b, t, {heads}, {SIZE}] x, float[1, t, {SIZE // 2}] angles) => (float[b, t, {heads}, {SIZE}] y)"
-        f"<int64[1] two = {{2}}, int64[1] three = {{3}}, int64[4] shape = {{0, 0, {heads}, {SIZE}}}, "
+        f"<int64[1] zero = {{0}}, int64[1] two = {{2}}, int64[1] three = {{3}}, int64[4] shape = {{0, 0, {heads}, {SIZE}}}, "
         f"int64[3] shape_of_angles = {{1, -1, {SIZE}}}, int64[2] parts = {{2, {SIZE - 2}}}>"
         "{" + "\n".join(lines) + "}"
     )

@@ -58,7 +58,8 @@ def changed(model, change, *inputs):
     import onnx
 
     after = type(model).FromString(model.SerializeToString())
-    change(after)
+    is_changed = change(after)
+    assert is_changed in (None, after != model), "a pass returns whether it changed the model"
     onnx.checker.check_model(after, full_check=True)
     for given in inputs:
         before = run(model, **given)
