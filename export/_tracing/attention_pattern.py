@@ -114,7 +114,6 @@ def _match(node: onnx.NodeProto, nodes: Nodes, reads: Mapping[str, int]) -> _Pat
     if softmax is None:
         return None
     sizes = nodes.sizes(weights) or ()
-    pattern = None
     if selected is not None and nodes.number(masked_weight) != 0:
         reason = "its masked weights are not zero"
     elif reads[weights] != 1 or reads[node.input[0]] != 1:
@@ -124,11 +123,11 @@ def _match(node: onnx.NodeProto, nodes: Nodes, reads: Mapping[str, int]) -> _Pat
     elif nodes.kind(weights) != TensorProto.FLOAT:
         reason = "it does not compute in float32"
     else:
-        reason = "its scores are not scaled products with a bias and a mask, or their shapes do not fit"
         unscored = _Pattern(node, "", "", node.input[1], mask=mask, zeroed=bool(mask))
         pattern = _match_scores(unscored, softmax.input[0], nodes)
-    if pattern is not None and _fits(pattern, sizes, nodes):
-        return pattern
+        if pattern is not None and _fits(pattern, sizes, nodes):
+            return pattern
+        reason = "its scores are not scaled products with a bias and a mask" if pattern is None else "its shapes differ"
     _LOG.debug("Attention at node %s stays as it is: %s", node.name, reason)
     return None
 

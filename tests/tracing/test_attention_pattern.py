@@ -172,11 +172,13 @@ def test_written_attention_is_lowered_with_equal_outputs(given, nodes):
 
 
 @pytest.mark.parametrize(("given", "nodes"), LEFT.values(), ids=LEFT)
-def test_other_products_and_softmaxes_stay(given, nodes):
+def test_other_products_and_softmaxes_stay_and_the_reason_is_logged(given, nodes, caplog):
     model, arrays = model_of(given, nodes)
     run(model, **arrays)  # it is a model
     traced = Traced(model)
-    assert with_written_attention(traced, 0, {}) == (traced, [])
+    with caplog.at_level(logging.DEBUG, "keras_attn_export"):
+        assert with_written_attention(traced, 0, {}) == (traced, [])
+    assert len(caplog.messages) == any(node.op_type == "Softmax" for node in model.graph.node)
 
 
 def test_near_miss_logs_the_node_and_the_reason(caplog):
