@@ -63,7 +63,8 @@ def model_of(lines):
         '<ir_version: 9, opset_import: ["": 18]>\n'
         f"rotated (float[b, t, {heads}, {SIZE}] x, float[1, t, {SIZE // 2}] angles) => (float[b, t, {heads}, {SIZE}] y)"
         "<int64[1] zero = {0}, int64[1] two = {2}, int64[1] three = {3}, "
-        f"int64[4] shape = {{0, 0, {heads}, {SIZE}}}, int64[3] shape_of_angles = {{1, -1, {SIZE}}}, int64[2] parts = {{2, {SIZE - 2}}}>"
+        f"int64[4] shape = {{0, 0, {heads}, {SIZE}}}, "
+        f"int64[3] shape_of_angles = {{1, -1, {SIZE}}}, int64[2] parts = {{2, {SIZE - 2}}}>"
         "{" + "\n".join(lines) + "}"
     )
     for number, node in enumerate(model.graph.node):
