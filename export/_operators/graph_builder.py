@@ -6,6 +6,7 @@ helpers of the same names. Here a tensor is the name of a node's output, and a n
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from .._private_api.tf2onnx_internals import make_name
-from .kernel_dtypes import kernel_dtype, numpy_dtype
+from .kernel_dtypes import WIDER, kernel_dtype, numpy_dtype
 
-Operand = str | int | float | Sequence[int] | np.ndarray | np.generic  # a tensor by its name, or a constant
+Operand = str | int | float | Sequence[float] | np.ndarray | np.generic  # a tensor by its name, or a constant
 Shape = list[int] | None
 Refusal = str | None  # the reason why a handler cannot convert a node, None after the conversion
 
@@ -57,8 +58,8 @@ class GraphBuilder:
         return self._write(op_type, inputs, attributes, dtypes=None if output_dtype is None else [output_dtype])[0]
 
     def outputs_of(self, op_type: str, outputs: Sequence[bool], *inputs: Operand, **attributes: Any) -> list[str]:
-        """Return the outputs of an operator that has several."""
-        return self._write(op_type, inputs, attributes, output_count=len(outputs))
+        """Return the outputs of an operator that has several; False in `outputs` leaves one out."""
+        return [*compress(self._write(op_type, inputs, attributes, output_count=len(outputs)), outputs)]
 
     def constant(self, value: Operand) -> str:
         """Return a number or several as a tensor; a tensor is returned unchanged.
@@ -133,6 +134,8 @@ class Folder:
         self._op = op
 
     def __getattr__(self, op_type: str) -> Callable[..., Operand]:
+        if not op_type[0].isupper():
+            raise AttributeError(op_type)
         return partial(self, op_type)
 
     def __call__(self, op_type: str, *inputs: Operand, **attributes: Any) -> Operand:
@@ -151,6 +154,7 @@ class NodeReplacement(GraphBuilder):
         inputs: The names of its inputs.
         shapes: The shapes of its outputs, None where unknown.
         dtypes: The element types of its outputs.
+        wider_dtypes: The element types to compute in instead of others, the first that has a kernel.
     """
 
     def __init__(self, graph: Any, node: Any) -> None:
@@ -158,6 +162,7 @@ class NodeReplacement(GraphBuilder):
         self.inputs: list[str] = list(node.input)
         self.shapes: list[Shape] = list(node.output_shapes)
         self.dtypes: list[int] = list(node.output_dtypes)
+        self.wider_dtypes = WIDER
         self._outputs: list[str] = list(node.output)
         self._name = node.name
         graph.remove_node(node.name)
@@ -190,7 +195,7 @@ class NodeReplacement(GraphBuilder):
 
     def widened_dtype(self, op_type: str) -> int:
         """Return the element type to compute an operator in, which is wider if onnxruntime has no kernel of `dtype`."""
-        return kernel_dtype(op_type, self.dtype) or self.dtype
+        return kernel_dtype(op_type, self.dtype, self.wider_dtypes) or self.dtype
 
     def widen(self, tensor: str, op_type: str) -> str:
         """Return a tensor of the element type `dtype` in that of `widened_dtype`."""
@@ -204,7 +209,8 @@ class NodeReplacement(GraphBuilder):
         return self.finish("Cast", result, to=self.dtype)
 
 
-def _array(value: int | float | Sequence[int] | np.ndarray | np.generic) -> np.ndarray:
+def _array(value: int | float | Sequence[float] | np.ndarray | np.generic) -> np.ndarray:
+    array = np.asarray(value)
     if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value)
-    return np.asarray(value, np.float32 if isinstance(value, float) else np.int64)
+        return array
+    return array.astype(np.float32 if array.size and array.dtype.kind == "f" else np.int64)

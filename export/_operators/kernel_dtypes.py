@@ -29,7 +29,7 @@ KERNEL_DTYPES = {
     "Where": {*_NUMBERS, FLOAT16, STRING},
 }
 
-_WIDER = {  # without loss: integers of 64 bits wrap around like those of the dtype itself
+WIDER: dict[int, tuple[int, ...]] = {  # without loss: integers of 64 bits wrap around like those of the dtype itself
     FLOAT16: (FLOAT, DOUBLE),
     FLOAT: (DOUBLE,),
     INT32: (INT64, DOUBLE),
@@ -37,15 +37,17 @@ _WIDER = {  # without loss: integers of 64 bits wrap around like those of the dt
     UINT64: (INT64,),
     **dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT64, INT32, DOUBLE)),
 }
+# Handlers that only select from their input need no room for sums: diagonals of matrices and max pooling.
+WIDER_TO_SELECT = WIDER | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT32,))
 
 
-def kernel_dtype(op_type: str, dtype: int) -> int | None:
-    """Return the element type to compute an operator in: `dtype` itself if there is a kernel, else a wider one.
+def kernel_dtype(op_type: str, dtype: int, wider_dtypes: dict[int, tuple[int, ...]] = WIDER) -> int | None:
+    """Return the element type to compute an operator in: `dtype` itself if there is a kernel, else the first wider one.
 
     None if onnxruntime has no kernel of either.
     """
     kernels = KERNEL_DTYPES[op_type]
-    return next((wider for wider in (dtype, *_WIDER.get(dtype, ())) if wider in kernels), None)
+    return next((wider for wider in (dtype, *wider_dtypes.get(dtype, ())) if wider in kernels), None)
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:

@@ -41,7 +41,7 @@ class Handler(NamedTuple):
     why: str
 
 
-@dataclass
+@dataclass(eq=False)
 class RefusedNodeError(Exception):
     """A node, by its operator and name, that its handler cannot convert, with the reason that the handler returned."""
 
@@ -100,7 +100,7 @@ NUMBERS = [
     *_rows("BesselI0", special_functions.bessel_i0, "no mapping; `keras.ops.i0`"),
     *_rows("Atan2", special_functions.atan2, "zeros and infinities"),
     *_rows("IsFinite", wider_dtypes.is_finite, "two operators, of which one does not take float16"),
-    *_rows(" ".join(wider_dtypes.SAME_OPERATORS), wider_dtypes.same_operator, "few dtypes, or integers become float32"),
+    *_rows(" ".join(wider_dtypes.FEW_DTYPES), wider_dtypes.few_dtypes, "few dtypes, or integers become float32"),
     *_rows("Sum Prod Mean", wider_dtypes.sum_prod_mean, "few dtypes; the mean of nothing is 0"),
     *_rows("MatrixDeterminant", partly_supported.matrix_determinant, "onnxruntime has no `Det` of float64"),
 ]
@@ -254,17 +254,16 @@ HANDLERS = (*NUMBERS, *INDEXING, *IMAGES, *SIGNALS, *TEXTS, *TOKENS, *LOOPS)
 
 
 def handlers() -> dict[str, tuple[Any, list[Any]]]:
-    """Return the table in tf2onnx's form, by the names of the operators.
-
-    A handler of tf2onnx raises `RefusedNodeError` if the function of the table returns a reason.
-    """
-    return {row.name: (_raising(row), []) for row in HANDLERS}
+    """Return the table in tf2onnx's form, by the names of the operators."""
+    return {row.name: (raising(row.name, row.convert), []) for row in HANDLERS}
 
 
-def _raising(row: Handler) -> Callable[..., None]:
-    def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
-        reason = row.convert(graph, node)
+def raising(op_type: str, convert: Convert) -> Callable[..., None]:
+    """Return a handler of tf2onnx, which raises `RefusedNodeError` if the function returns a reason."""
+
+    def handler(graph: Any, node: Any, name: str, arguments: Any) -> None:
+        reason = convert(graph, node)
         if reason is not None:
-            raise RefusedNodeError(row.name, name, reason)
+            raise RefusedNodeError(op_type, name, reason)
 
-    return convert
+    return handler

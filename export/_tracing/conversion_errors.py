@@ -22,9 +22,8 @@ OTHERWISE = {
     "Conv2DBackpropInput": "an upsampling and a convolution",
     "Einsum": "`keras.ops.matmul` and `keras.ops.transpose`",
     "Reshape": "a shape of which one size at most is unknown",
-    "Conv2D": "a kernel whose size is known",
+    "Conv2D": "float32 and a kernel whose size is known",
     "CropAndResize": "`method='bilinear'`",
-    "While": "`keras.ops.fori_loop` or `keras.ops.while_loop`",
     "AsString": "whole numbers",
     "StringSplitV2": "a separator that is a plain string, and without `maxsplit`",
     "StringToHashBucket": "`tf.strings.to_hash_bucket_fast`",
@@ -34,6 +33,10 @@ OTHERWISE = {
     **dict.fromkeys(("UnicodeDecode", "UnicodeDecodeWithOffsets", "UnicodeEncode"), "`tf.strings.unicode_split`"),
     **dict.fromkeys(("ReverseV2", "Transpose"), "axes that are plain integers"),
     **dict.fromkeys(("EagerPyFunc", "PyFunc"), "ops of TensorFlow in place of a Python function"),
+    **dict.fromkeys(
+        ("StatelessWhile", "While"),
+        "`keras.ops.while_loop`, and `tf.tensor_scatter_nd_update` of a tensor of the final size for a `TensorArray`",
+    ),
     **dict.fromkeys(("FusedBatchNormV2", "FusedBatchNormV3"), "`keras.ops.moments`"),
 }
 

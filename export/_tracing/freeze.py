@@ -15,7 +15,8 @@ from .._errors import ExportError
 from .._onnx.graph_edits import refill
 from .._onnx.traced_model import DOMAIN, Weights
 from .._onnx.traversal import all_nodes
-from .._operators.graph_builder import GraphBuilder
+from .._operators.graph_builder import GraphBuilder, Refusal
+from .._operators.table import raising
 from .._private_api import tensorflow_internals, tf2onnx_internals
 from .._private_api.tf2onnx_internals import make_name
 from .attention_calls import Call
@@ -94,12 +95,14 @@ def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[s
     functions = {f.signature.name: f for f in graph.library.function if _op_of(f) is not None}
     by_op = {call.op: call for call in calls}
 
-    def one_node(context: Any, node: Any, name: str, arguments: Any) -> None:
-        function = functions.get(node.get_attr_str("f"))
-        if function is not None:  # any other function is refused as an op without mapping
-            _write_call(context, node, by_op[str(_op_of(function))], function)
+    def partitioned_call(context: Any, node: Any) -> Refusal:
+        name = node.get_attr_str("f")
+        if name not in functions:
+            return f"TensorFlow does not inline its function `{name}`"
+        _write_call(context, node, by_op[str(_op_of(functions[name]))], functions[name])
+        return None
 
-    return dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), (one_node, []))
+    return {name: (raising(name, partitioned_call), []) for name in ("PartitionedCall", "StatefulPartitionedCall")}
 
 
 def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:

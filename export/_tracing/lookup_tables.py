@@ -6,15 +6,14 @@ import numpy as np
 import tensorflow as tf
 from onnx import TensorProto
 
-from .._errors import UnsupportedModelError
 from .._format.dtypes import UNWRITABLE, decoded
-from .._operators.graph_builder import GraphBuilder, constant_value
+from .._operators.graph_builder import GraphBuilder, Refusal, constant_value
+from .._operators.table import raising
 from .._private_api.tensorflow_internals import content_of
 from .._private_api.tf2onnx_internals import make_name
 
 KINDS = {TensorProto.INT64: "int64", TensorProto.STRING: "string"}
 TABLE = "MutableHashTableV2"
-ATTRIBUTES = {"int64": "int64s", "string": "strings"}
 
 
 def tables_with_shapes(graph: tf.compat.v1.GraphDef) -> None:
@@ -35,36 +34,39 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
     tables = {inside.op.name: outside for outside, inside in function.graph.captures}
     asserts = _asserts(function.graph.as_graph_def())
 
-    def encoder(graph: Any, node: Any, name: str, arguments: Any) -> None:
+    def lookup_table_find(graph: Any, node: Any) -> Refusal:
         table, given, missing = node.inputs
         default = constant_value(graph, missing.output[0])
         known, made_of = (KINDS.get(each, "") for each in (graph.get_dtype(node.input[1]), *node.output_dtypes))
-        if table.name not in tables or default is None or not known or not made_of:
-            return
+        if not known or not made_of:
+            return "only keys and values of int64 and string are supported"
+        if table.name not in tables or default is None:
+            return "its table is created in the call or read in a loop, or its default is not constant"
         unordered, numbers = (decoded(array) for array in content_of(tables[table.name], (known, made_of)))
         order = np.argsort(unordered)  # TensorFlow's hash table has another order in each process
         keys, values = unordered[order], numbers[order]
         if odd := [each for each in (*keys, *values) if isinstance(each, str) and UNWRITABLE.search(each)]:
-            raise UnsupportedModelError(f"A vocabulary holds {odd[0]!r}, which no table in ONNX can hold.")
+            return f"its table holds {odd[0]!r}, which no table in ONNX can hold"
         attributes = {
-            f"keys_{ATTRIBUTES[known]}": keys.tolist(),
-            f"values_{ATTRIBUTES[made_of]}": values.tolist(),
+            f"keys_{known}s": keys.tolist(),
+            f"values_{made_of}s": values.tolist(),
             f"default_{made_of}": str(default.item()) if made_of == "string" else int(default),
         }
-        made = {"outputs": node.output, "shapes": node.output_shapes, "dtypes": node.output_dtypes, "name": name}
+        made = {"outputs": node.output, "shapes": node.output_shapes, "dtypes": node.output_dtypes, "name": node.name}
         last = _last(graph, node.output[0])
         is_hashed = any(reader.type == "Equal" for reader in graph.find_output_consumers(last))
-        refuses_others = made_of == "int64" and int(default) == -1 and asserts and not is_hashed
-        if refuses_others:  # as Keras does what is out of the vocabulary
+        if made_of == "int64" and default == -1 and asserts and not is_hashed:  # as Keras refuses unknown words
             attributes["default_int64"] = beyond = int(max(values)) + 1
             _refuse(graph, last, beyond)
-        graph.remove_node(name)
+        graph.remove_node(node.name)
         graph.make_node("LabelEncoder", given.output, attr=attributes, domain="ai.onnx.ml", **made)
         if not graph.find_output_consumers(table.output[0]):
             graph.remove_node(table.name)
+        return None
 
-    # the last for a table until its lookups are written; one that is left then is refused
-    return {"LookupTableFindV2": (encoder, []), TABLE: (lambda graph, node, name, arguments: None, [])}
+    # a table remains until its lookups are written; one that is left then is refused
+    functions = {"LookupTableFindV2": lookup_table_find, TABLE: lambda graph, node: None}
+    return {name: (raising(name, function), []) for name, function in functions.items()}
 
 
 def _asserts(graph: tf.compat.v1.GraphDef) -> bool:

@@ -87,8 +87,6 @@ def _convert(function: Any, layers: Sequence[str], calls: Sequence[Call]) -> tup
                 custom_rewriter=[parts_apart],
                 extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)],
             )
-        except UnsupportedModelError:
-            raise
         except table.RefusedNodeError as refused:
             message = no_mapping(refused.op_type, refused.node, layers, refused.reason)
             raise UnsupportedModelError(message) from None

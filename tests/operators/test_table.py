@@ -1,3 +1,4 @@
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -7,7 +8,8 @@ from tensorflow.python.framework import op_def_registry
 from tf2onnx import handler
 
 from keras_attn_export._operators import table
-from keras_attn_export._operators.kernel_dtypes import KERNEL_DTYPES, kernel_dtype
+from keras_attn_export._operators.graph_builder import GraphBuilder
+from keras_attn_export._operators.kernel_dtypes import KERNEL_DTYPES, WIDER_TO_SELECT, kernel_dtype
 from keras_attn_export._operators.table import HANDLERS, TOKENS
 
 MAPPED = {name for domain in handler.tf_op.get_opsets().values() for opset in domain for name in opset}
@@ -28,9 +30,12 @@ def test_tf2onnx_has_no_mapping_of_the_operators_that_it_is_said_to_lack():
 
 
 class Graph(NamedTuple):
-    """A node in the place of tf2onnx's graph and node."""
+    """In the place of tf2onnx's graph and node."""
 
     name: str = "layer/op"
+
+    def make_node(self, *inputs, **options):
+        return SimpleNamespace(output=["values", "indices"])
 
 
 def test_reason_of_a_handler_becomes_an_error_with_its_node(monkeypatch):
@@ -69,3 +74,15 @@ def test_integers_without_a_kernel_are_computed_without_loss():
     assert kernel_dtype("Relu", TensorProto.INT16) == TensorProto.INT32
     assert kernel_dtype("Relu", TensorProto.INT64) is None
     assert kernel_dtype("Less", TensorProto.FLOAT16) == TensorProto.FLOAT
+    assert kernel_dtype("Where", TensorProto.BOOL, WIDER_TO_SELECT) == TensorProto.INT32
+
+
+def test_lists_with_a_float_are_folded_as_floats():
+    fold = GraphBuilder(None).fold
+    assert fold.Neg([1, 2.5]).tolist() == [-1, -2.5]
+    assert fold.Neg([]).dtype == "int64"
+    assert not hasattr(fold, "shape")
+
+
+def test_outputs_that_are_left_out_are_not_returned():
+    assert GraphBuilder(Graph()).outputs_of("TopK", [False, True], "x", "k") == ["indices"]

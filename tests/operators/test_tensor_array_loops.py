@@ -127,17 +127,22 @@ def reading(made, i, x):
 
 
 NO_FORM = {
-    "reads what it writes": (lambda x: array(6, clear_after_read=False), reading),
-    "only sometimes": (lambda x: array(6), lambda made, i, x: tf.cond(i > 0, lambda: made.write(i, x), lambda: made)),
+    "it reads a `TensorArray` that it writes. Write": (lambda x: array(6, clear_after_read=False), reading),
+    "it writes a `TensorArray` only under a condition, .+ or never. Write": (
+        lambda x: array(6),
+        lambda made, i, x: tf.cond(i > 0, lambda: made.write(i, x), lambda: made),
+    ),
 }
 
 
-@pytest.mark.parametrize(("made", "write"), NO_FORM.values(), ids=NO_FORM)
-def test_array_read_or_written_conditionally_is_refused(made, write):
+@pytest.mark.parametrize(("reason", "functions"), NO_FORM.items())
+def test_array_read_or_written_conditionally_is_refused(reason, functions):
+    made, write = functions
+
     def function(x, steps):
         return tf.while_loop(lambda i, _: i < steps, lambda i, to: (i + 1, write(to, i, x)), (0, made(x)))[-1].stack()
 
-    with pytest.raises(UnsupportedModelError, match="writes a `TensorArray` in a way that has no form in ONNX"):
+    with pytest.raises(UnsupportedModelError, match=f"Op `(Stateless)?While` .+ has no mapping to ONNX: {reason}"):
         of_steps(function)
 
 

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import onnx
 import pytest
 import tensorflow as tf
 from converted_functions import Converted
@@ -74,6 +75,20 @@ FORMS = (
     lambda z: tf.cast(tf.abs(z), tf.complex64) * tf.complex(tf.cast(z, tf.float32), 1.0),
     lambda z: tf.complex(tf.math.angle(z), tf.reshape(tf.math.imag(z), tf.shape(z))),
 )
+
+
+SELECTING = {
+    "diagonals": lambda x: tf.linalg.diag_part(x, k=(-1, 1)),
+    "pooling": lambda x: tf.nn.max_pool2d(x[..., None], 2, 1, "VALID"),
+}
+
+
+@pytest.mark.parametrize("function", SELECTING.values(), ids=SELECTING)
+def test_small_integers_are_selected_in_32_bits(function):
+    converted = Converted(function, x=X.astype("int8"))
+    converted.assert_same()
+    dtypes = {node.attribute[0].i for node in converted.model.graph.node if node.op_type == "Cast"}
+    assert {onnx.TensorProto.INT32, onnx.TensorProto.INT8} <= dtypes
 
 
 def in_a_line(tensors):

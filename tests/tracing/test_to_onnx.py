@@ -83,16 +83,21 @@ def other_loop(x):
     return tf.raw_ops.StatelessWhile(input=[0, 5, x], cond=go_on, body=step)[2]
 
 
+GROUPED = np.ones((3, 3, 2, 6), "int32")  # a kernel for two groups of two channels
 NO_FORM = {
     "no mapping": (of_tensorflow(tf.math.bessel_i0e), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
     "in a loop": (of_tensorflow(in_loop(tf.math.bessel_i0e)), None, "`BesselI0e`"),
     "bitcast": (
         nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)),
         None,
-        "`odd` .+: ONNX has bit casts from opset 26",
+        "Op `Bitcast` of layer `odd` has no mapping to ONNX: ONNX has bit casts from opset 26",
     ),
     "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
-    "not a loop of TensorFlow": (of_tensorflow(other_loop), None, "Op `StatelessWhile` .+ iteration counter"),
+    "not a loop of TensorFlow": (
+        of_tensorflow(other_loop),
+        None,
+        "Op `StatelessWhile` of layer `odd` .+ iteration counter .+ Write that layer with `keras.ops.w",
+    ),
     "inverses": (
         of_tensorflow(lambda x: tf.linalg.inv(x[:, None] * tf.eye(3))),
         None,
@@ -119,6 +124,11 @@ NO_FORM = {
         None,
         "tf2onnx cannot convert op `Transpose` of layer `odd`: .+ Write that layer with axes that are plain integers",
     ),
+    "integers in groups": (
+        of_tensorflow(lambda x: tf.nn.conv2d(tf.fill((2, 5, 5, 4), tf.cast(x[0, 0], "int32")), GROUPED, 1, "SAME")),
+        None,
+        "Op `Conv2D` of layer `odd` .+: convolutions of integers and float64 have one group. Write that .+ float32",
+    ),
     "of Python": (
         of_tensorflow(lambda x: tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), [None, 3])),
         None,
@@ -127,7 +137,7 @@ NO_FORM = {
     "booleans": (
         of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)),
         None,
-        "no `Where` of booleans",
+        "Op `XlaDynamicUpdateSlice` of layer `odd` has no mapping to ONNX: .+ no `Where` of booleans",
     ),
     "added": (Running(name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
     "in Python": (of_tensorflow(lambda x: np.asarray(x) * 2), None, r"Layer `odd` \(Lambda\) cannot be traced"),
@@ -140,6 +150,21 @@ def test_operator_without_a_mapping_is_refused_with_its_layer(outputs, dtype, sa
     model = keras.Model(x, outputs(x if dtype else layers.Dense(3, name="plain")(x)))
     with pytest.raises(UnsupportedModelError, match=said):
         traced(model, tmp_path, model_signature(model).layer_names)
+
+
+def test_refusal_names_operator_and_layer_and_gives_reason_and_advice(tmp_path):
+    content = tf.lookup.KeyValueTensorInitializer(["red"], [0.5])
+    table = tf.lookup.StaticHashTable(content, 0.0)
+    x = keras.Input((3,), dtype="string", name="x")
+    layer = of_tensorflow(table.lookup)
+    layer.table = table  # TensorFlow exports only tables that are attributes
+    model = keras.Model(x, layer(x))
+    with pytest.raises(UnsupportedModelError) as refused:
+        traced(model, tmp_path, model_signature(model).layer_names)
+    assert str(refused.value) == (
+        "Op `LookupTableFindV2` of layer `odd` has no mapping to ONNX: only keys and values of int64 and string are "
+        "supported. Write that layer with other ops, or move it out of the model."
+    )
 
 
 def test_logger_of_tf2onnx_is_silent_and_restored(tmp_path, caplog, monkeypatch):

@@ -18,11 +18,6 @@ from ..._private_api.tf2onnx_internals import converted_while, function_of, make
 from ..graph_builder import GraphBuilder, Refusal, constant_value, filling
 from .tensor_arrays import CREATING_OPS, SET_ITEM, index_tensor, keep_states, source_of
 
-_REFUSED = (
-    "it writes a `TensorArray` in a way that has no form in ONNX, {}; create a tensor of the final size before the "
-    "loop, and write with `tf.tensor_scatter_nd_update`"
-)
-
 
 @dataclass(frozen=True)
 class _WrittenArray:
@@ -55,9 +50,8 @@ def while_(graph: Any, node: Any) -> Refusal:
     loop = _Loop(graph, node)
     body = loop.body
     is_ragged = bool(body.ragged_variant_list_writes)
-    reason = None if is_ragged else loop.refusal()
-    if reason is not None:
-        return _REFUSED.format(reason)
+    if not is_ragged and (reason := loop.refusal()):
+        return reason
     written = [] if is_ragged else loop.written()
     converted_while(graph, node)
     for source in body.inputs[:2]:  # iteration and condition: onnxruntime must know their rank
@@ -121,13 +115,13 @@ class _Loop:
         """Return the reason if the loop writes an array in a way that cannot be converted, else None."""
         writes = [node for node in self.body.get_nodes() if node.type == SET_ITEM]
         if len(writes) != sum(map(len, self._chains.values())):
-            return "into an array of a loop around it"
+            return "it writes a `TensorArray` of a loop around it"
         reads = {source_of(self.body, name, ("Identity",)) for name in self.body.ta_reads}
         for index, chain in self._chains.items():
             if not chain:
-                return "only under a condition, in a loop within it, or never"
+                return "it writes a `TensorArray` only under a condition, in a loop within it, or never"
             if reads & {self._inputs[index], *(node.output[0] for node in chain)}:
-                return "and reads it"
+                return "it reads a `TensorArray` that it writes"
         return None
 
     def written(self) -> list[_WrittenArray]:

@@ -7,11 +7,11 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
+from ..._private_api.tf2onnx_patches import CONVOLUTION_FLOATS
 from ..graph_builder import GraphBuilder, NodeReplacement, Refusal
-from ..kernel_dtypes import numpy_dtype
+from ..kernel_dtypes import WIDER_TO_SELECT, kernel_dtype, numpy_dtype
 from .image_windows import Windows
 
-FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}
 _UNKNOWN_SIZES = "of integers and float64, the sizes of its kernel and its channels must be known, with channels last"
 
 
@@ -34,11 +34,13 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
     if node.get_attr_str("padding") == "SAME" and -1 in kernel[:-2]:
         return "its padding depends on the size of its kernel, which is unknown"
     windows = _windows(graph, node, kernel[:-2])
-    if graph.get_dtype(node.input[0]) in FLOATS:
+    if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
         _convert_with_tf2onnx(graph, node, windows)
         if channels > 0 and kernel[-2] > 0:
             node.set_attr("group", channels // kernel[-2])
         return None
+    if channels > kernel[-2] > 0:
+        return "convolutions of integers and float64 have one group"
     if -1 in kernel or channels != kernel[-2] or images[-1] != channels:
         return _UNKNOWN_SIZES
     op = NodeReplacement(graph, node)
@@ -54,7 +56,7 @@ def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
     """Convert `DepthwiseConv2dNative` with tf2onnx; of other dtypes as sums over windows times the kernel."""
     kernel = graph.get_shape(node.input[1])
     windows = _windows(graph, node, kernel[:2])
-    if graph.get_dtype(node.input[0]) in FLOATS:
+    if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
         _convert_with_tf2onnx(graph, node, windows)
         return None
     if -1 in kernel or windows.first != 1:
@@ -90,7 +92,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     dtype = graph.get_dtype(node.input[0])
     is_channels_last = not node.get_attr_value("data_format", b"").startswith(b"NC")
     windows = Windows(graph, node, sizes[1:-1] if is_channels_last else sizes[2:], strides, [])
-    has_kernel = dtype in FLOATS or (is_max and dtype == TensorProto.DOUBLE)
+    has_kernel = dtype in CONVOLUTION_FLOATS or (is_max and dtype == TensorProto.DOUBLE)
     pools_others = sizes[0] != 1 or sizes[-1 if is_channels_last else 1] != 1  # the batch or the channels
     if not is_channels_last or (has_kernel and not windows.are_padded_wrongly) or pools_others:
         convert_with_tf2onnx(graph, node)
@@ -103,7 +105,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
         sums = [op.ReduceSum(windows.extract(op, each)[0], axes, keepdims=0) for each in (images, ones)]
         op.finish("Div", *sums)
         return
-    widened = op.widened_dtype("ReduceMax")
+    widened = kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
     number = numpy_dtype(widened)
     lowest = np.array(-np.inf if number.kind == "f" else np.iinfo(number).min, number)
     patches, _ = windows.extract(op, op.Cast(images, to=widened), lowest)
@@ -113,7 +115,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
 def max_pool_with_argmax(graph: Any, node: Any) -> Refusal:
     """Convert `MaxPoolWithArgmax` with tf2onnx, whose indices are int64."""
     windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
-    if windows.are_padded_wrongly or graph.get_dtype(node.input[0]) not in FLOATS:
+    if windows.are_padded_wrongly or graph.get_dtype(node.input[0]) not in CONVOLUTION_FLOATS:
         return "it is supported for float32 and float16, and for windows without gaps or images of known sizes"
     indices = node.output[1]
     dtype = node.output_dtypes[1]

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..graph_builder import NodeReplacement, Operand, Refusal, constant_value
+from ..kernel_dtypes import WIDER_TO_SELECT
 
 ALL = np.int64(2**31 - 1)  # a diagonal beyond every matrix
 _REFUSED = "its diagonals or sizes are not constant"
@@ -127,6 +128,7 @@ class _Diagonals(NodeReplacement):
     def __init__(self, graph: Any, node: Any, band: _Band) -> None:
         super().__init__(graph, node)
         self._band = band
+        self.wider_dtypes = WIDER_TO_SELECT
 
     def filling_number(self, index: int, other: str) -> str:
         """Return the number of an optional input, by default zero, of the element type of another tensor."""

@@ -54,7 +54,7 @@ def top_k(graph: Any, node: Any) -> None:
     op = NodeReplacement(graph, node)
     x = op.widen(op.inputs[0], "TopK")
     k = op.Reshape(op.Cast(op.inputs[1], to=INT64), [1])
-    values, indices = graph.make_node("TopK", [x, k], output_count=2, shapes=[op.shape, op.shape]).output
+    values, indices = op.outputs_of("TopK", [True, True], x, k)
     op.finish("Cast", values, to=op.dtype)
     op.finish("Cast", indices, output=1, to=op.dtypes[1])
 

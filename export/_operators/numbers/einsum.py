@@ -61,7 +61,7 @@ class _Product(NamedTuple):
 
     @property
     def is_batched(self) -> bool:
-        """Return whether there is a product of matrices for letter place of the batch and of one more axis at most."""
+        """Return whether there is a product of matrices for each index of the batch and of one more axis at most."""
         return len(self.summed) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
 
     @property
@@ -73,7 +73,7 @@ class _Product(NamedTuple):
 
     @property
     def transposes(self) -> int:
-        """How often the first and the output are put in another order."""
+        """Count the transpositions of the first and of the output."""
         return (self.terms[0] != self.batch + self.rows + self.summed) + (self.result != self.output)
 
 

@@ -10,7 +10,7 @@ from ..kernel_dtypes import kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
 
-SAME_OPERATORS = {  # TensorFlow's name: ONNX's
+FEW_DTYPES = {  # TensorFlow's name: ONNX's
     "Less": "Less",
     "Greater": "Greater",
     "LessEqual": "LessOrEqual",
@@ -24,9 +24,9 @@ SAME_OPERATORS = {  # TensorFlow's name: ONNX's
 REDUCTIONS = {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean"}
 
 
-def same_operator(graph: Any, node: Any) -> Refusal:
-    """Convert an operator of `SAME_OPERATORS`; the axis of `Cumsum`, of another dtype, is not cast."""
-    op_type = SAME_OPERATORS[node.type]
+def few_dtypes(graph: Any, node: Any) -> Refusal:
+    """Convert `Less`, `Greater`, `LessEqual`, `GreaterEqual`, `Relu`, `Sign`, `IsInf`, `Range` and `Cumsum`."""
+    op_type = FEW_DTYPES[node.type]
     dtype = graph.get_dtype(node.input[0])
     computed = kernel_dtype(op_type, dtype)
     if computed is None:
@@ -36,12 +36,11 @@ def same_operator(graph: Any, node: Any) -> Refusal:
     op = NodeReplacement(graph, node)
     if computed == dtype:
         return op.finish(op_type, *op.inputs, **attributes)
+    # the axis of `Cumsum` has another dtype
     inputs = [op.Cast(name, to=computed) if graph.get_dtype(name) == dtype else name for name in op.inputs]
     if op.dtype == dtype:
-        op.finish("Cast", op(op_type, *inputs, **attributes), to=dtype)
-    else:
-        op.finish(op_type, *inputs, **attributes)
-    return None
+        return op.finish("Cast", op(op_type, *inputs, **attributes), to=dtype)
+    return op.finish(op_type, *inputs, **attributes)
 
 
 def sum_prod_mean(graph: Any, node: Any) -> None:

@@ -101,7 +101,7 @@ def _in_order(op: StringBuilder, characters: str, marks: Mapping[str, int]) -> s
     most = op.dims(characters, 1, 2)
     keys = op.Add(op.Mul(letters, np.int64(256)), classes)
     keys = op.Add(op.Mul(keys, most), op.columns(characters))
-    _, order = op.outputs_of("TopK", [True, True], keys, most, axis=1, largest=0, sorted=1)
+    (order,) = op.outputs_of("TopK", [False, True], keys, most, axis=1, largest=0, sorted=1)
     return op.GatherElements(characters, order, axis=1)
 
 
