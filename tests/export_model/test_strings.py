@@ -76,7 +76,8 @@ def test_different_string_output_is_found(bundle, tmp_path):
     cases = load_cases(bundle.path / CASES)
     wrong = cases[0].outputs["name"].copy()
     wrong[0] = next(name for name in NAMES if name != wrong[0])
-    cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": wrong}, rounding={})
+    limits = {name: limit for name, limit in cases[0].rounding.items() if name != "name"}
+    cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": wrong}, rounding=limits)
     save_cases(tmp_path / "bundle" / CASES, cases)
     (tmp_path / "bundle" / MANIFEST).unlink()
     seal(tmp_path / "bundle", bundle.entries)
