@@ -184,7 +184,7 @@ def runtimes(session: nox.Session) -> None:
     quantizer = ("sympy", "mpmath")  # which it imports
     into = ("--python", python, "--target", openvino)
     session.install("--quiet", "--no-deps", *into, "onnxruntime-openvino==1.24.1", *quantizer)
-    bodies = (*files("bodies"), "--provider", "openvino", "-k", "portable18 and not cuda")
+    bodies = (*files("lowering_choice"), "--provider", "openvino", "-k", "portable18 and not cuda")
     for tests in (("tests/runtimes", *session.posargs), bodies):
         session.run("scripts/test", *tests, external=True, env={"PYTHONPATH": openvino})
 

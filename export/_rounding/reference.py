@@ -44,13 +44,14 @@ class Reference:
 def reference_of(
     model: keras.Model, options: Options, step: Progress, check: Check = unchecked
 ) -> tuple[Signature, Reference]:
-    """Return the model that is written, which computes in float32, and what it gives.
+    """Return the signature of the model in float32, and its golden cases with rounding limits.
 
     Args:
         model: A model of any kind.
-        options: What is asked of the export.
-        step: Is told what is being done.
-        check: Raises what is against the model, as far as one golden case shows it; further ones may take minutes.
+        options: The options of the export.
+        step: Called with the name of each step.
+        check: Called with the first golden case; raises if the model cannot be exported, before Keras runs on the other
+            cases, which may take minutes.
 
     Raises:
         UnsupportedModelError: The model cannot be exported.
@@ -102,7 +103,7 @@ def _unrequested_static(signature: Signature, golden: Cases, options: Options) -
 
 
 def case_of(name: str, model: keras.Model, options: Options) -> Case:
-    """Return what a model gives for a user's own arrays, with what rounding does in the precision of a file.
+    """Return a case of the user's arrays, with Keras's outputs and the rounding limits in the precision of a file.
 
     Raises:
         UnsupportedModelError: The model cannot be exported.

@@ -48,7 +48,7 @@ def test_openvino_runs_the_model(build, options, tmp_path):
 def test_loop_of_the_model_is_refused(tmp_path):
     with pytest.raises(
         ExportError,
-        match=r"cannot load .* not found in graph cache\. OpenVINO's provider loads no `Loop`.* runs on 'cpu'\.",
+        match=r"cannot load .* not found in graph cache\. OpenVINO's provider supports no `Loop`.*provider 'cpu'\.",
     ):
         export_model(models.recurrent(layers.GRU), tmp_path / "bundle", provider="openvino")
     assert not (tmp_path / "bundle").exists()
@@ -56,7 +56,7 @@ def test_loop_of_the_model_is_refused(tmp_path):
 
 def test_file_for_another_provider_is_refused(tmp_path):
     found = export_model(models.block(), tmp_path / "bundle")
-    with pytest.raises(BundleError, match="Those of attention an export with `provider='openvino'` leaves out"):
+    with pytest.raises(BundleError, match="An export with `provider='openvino'` writes attention without both"):
         verify_bundle(found.path, provider="openvino")
 
 
