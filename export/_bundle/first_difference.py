@@ -130,7 +130,9 @@ def first_difference(
         for case in golden:
             reference = saved.run(case.inputs, {*versions, *case.outputs})
             arrays = weights | run_session(session, case.inputs)
-            candidates = {name: [arrays[each] for each in versions[name] if each in arrays] for name in versions}
+            candidates = {
+                name: [arrays[version] for version in versions[name] if version in arrays] for name in versions
+            }
             replayed += compare(case, {name: reference[name] for name in case.outputs}, tolerance)
             for row in _compare_case(case, reference, candidates, tolerance):
                 worst[row["name"]] = max(worst.get(row["name"], row), row, key=_severity)
@@ -310,15 +312,17 @@ def _difference(row: Mapping[str, Any], saved: SavedGraph) -> TensorDifference:
 
 
 def _by_layer(differences: list[TensorDifference], order: Iterable[str]) -> Iterator[LayerSummary]:
-    """Yield a row a layer, in the order in which Keras is done with them; tf2onnx moves what it can."""
-    by_tensor = {each.tensor: each for each in differences}
+    """Yield a row for each layer, in Keras's order of the last tensor of a layer; tf2onnx moves operators."""
+    by_tensor = {difference.tensor: difference for difference in differences}
     layers: dict[str, list[TensorDifference]] = {}
     for name in reversed(list(order)):
         if name in by_tensor:
             layers.setdefault(by_tensor[name].layer, []).append(by_tensor[name])
-    for layer, found in reversed(layers.items()):
-        largest = {"max_abs": max(each.max_abs for each in found), "max_rel": max(each.max_rel for each in found)}
-        yield LayerSummary(layer, len(found), sum(not each.passed for each in found), **largest)
+    for layer, tensors in reversed(layers.items()):
+        max_abs = max(tensor.max_abs for tensor in tensors)
+        max_rel = max(tensor.max_rel for tensor in tensors)
+        num_failed = sum(not tensor.passed for tensor in tensors)
+        yield LayerSummary(layer, len(tensors), num_failed, max_abs=max_abs, max_rel=max_rel)
 
 
 def _unmatched_ops_before(

@@ -62,7 +62,7 @@ class KerasComparison:
 
     @property
     def is_of_this_backend(self) -> bool:
-        """Whether the golden outputs come from the backend of this process."""
+        """True if the golden outputs come from the backend of this process."""
         return bool(self.reference.backend == keras.backend.backend())
 
     def report(self, provider: str) -> ParityReport:

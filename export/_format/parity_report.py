@@ -152,7 +152,7 @@ class ParityReport:
 
     @property
     def passed(self) -> bool:
-        """Whether there are outputs, and every output of every case is within its limit."""
+        """True if there are outputs, and every output of every case is within its limit."""
         return bool(self.rows) and all(row.passed for row in (*self.rows, *self.saved_model_rows))
 
     def to_json(self) -> str:

@@ -69,8 +69,8 @@ def input_coverage(
         arrays = [other.inputs[name] for other in usual]
         covered[name] = {"moves": _moved_outputs(name, case, alternatives, run, noise)}
         if generator.ids is not None:
-            seen = np.unique(np.concatenate([array.ravel() for array in arrays]))
-            covered[name] |= {"ids": generator.ids.high - generator.ids.low + 1, "ids_seen": len(seen)}
+            values = np.unique(np.concatenate([array.ravel() for array in arrays]))
+            covered[name] |= {"ids": generator.ids.high - generator.ids.low + 1, "ids_seen": len(values)}
         covered[name]["values"] = {"drawn": _description(generator, arrays, tried)}
         if texts := golden.nan_texts.get(name):
             covered[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]

@@ -110,9 +110,12 @@ def _long_cases(inputs: CaseInputs, golden: Cases, lengths: Sequence[int]) -> It
         if golden.cases[-1].name == LONG:
             fewer = [(f"{EVERY_KEY} of fewer", sized[-1][1])] if length > lengths[-1] else []
             for name, chosen in [(EVERY_KEY, sizes), *fewer]:
-                full = partial(inputs.draw, chosen, "full")
-                yield CaseSpec(name, lambda full=full: with_every_key(inputs.generators, full()))  # type: ignore[misc]
+                yield CaseSpec(name, partial(_draw_with_every_key, inputs, chosen))
             return
+
+
+def _draw_with_every_key(inputs: CaseInputs, sizes: Mapping[str, int]) -> Arrays | None:
+    return with_every_key(inputs.generators, inputs.draw(sizes, "full"))
 
 
 def _refusal_of_size(numbers: int) -> str:
@@ -177,8 +180,8 @@ def with_every_id(generators: Generators, cases: Sequence[Case], draw: DrawRows)
     masks = [name for name, generator in generators.items() if generator.is_mask]
     # an id in a place that a mask or a length hides has not been looked up
     is_hidden = masks or any(generator.lengths for generator in generators.values())
-    seen = [] if is_hidden else [case.inputs for case in cases]
-    left = {name: _left(name, g.ids, seen) for name, g in generators.items() if g.ids}
+    visible = [] if is_hidden else [case.inputs for case in cases]
+    left = {name: _left(name, g.ids, visible) for name, g in generators.items() if g.ids}
     unseen = {name: ids for name, ids in left.items() if ids.size}
     if not unseen:
         return None

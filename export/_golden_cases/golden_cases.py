@@ -29,7 +29,7 @@ class Trial:
 
     @property
     def is_near(self) -> bool:
-        """Whether the value is an integer near usual integers."""
+        """True if the value is an integer near usual integers."""
         return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
 
 

@@ -66,7 +66,7 @@ class InputSampler:
 
     @property
     def has_texts(self) -> bool:
-        """Whether an input holds strings."""
+        """True if an input holds strings."""
         return any(generator.words for generator in self._generators.values())
 
     @property

@@ -42,7 +42,7 @@ class Value:
 
     @property
     def is_size(self) -> bool:
-        """Whether the value is the size of an axis, or computed from such sizes alone."""
+        """True if the value is the size of an axis, or computed from such sizes alone."""
         return self.node is not None and self.node.of_sizes
 
     __add__ = _method("Add")

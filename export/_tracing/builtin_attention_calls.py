@@ -38,7 +38,7 @@ def composite_of_builtin(attention: BuiltinAttentionCall) -> Composite:
     radius = attention.masks.window_radius
     masks = Masks(attention_mask=attention.masks.pairs, keys_mask=attention.masks.keys)
     pairs = Pairs(attention.masks.causal, None if radius is None else (radius, radius))
-    queries, keys, values = (_merge_heads(each) for each in (attention.queries, attention.keys, attention.values))
+    queries, keys, values = (_merge_heads(tensor) for tensor in (attention.queries, attention.keys, attention.values))
     call = AttentionCall(queries, Keys(keys), values, masks, pairs, heads=_heads(attention))
     return composite_of(call, _scoring(attention, queries, keys), attention.layer)
 

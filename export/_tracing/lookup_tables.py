@@ -52,14 +52,19 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
             f"values_{made_of}s": values.tolist(),
             f"default_{made_of}": str(default.item()) if made_of == "string" else int(default),
         }
-        made = {"outputs": node.output, "shapes": node.output_shapes, "dtypes": node.output_dtypes, "name": node.name}
+        options = {
+            "outputs": node.output,
+            "shapes": node.output_shapes,
+            "dtypes": node.output_dtypes,
+            "name": node.name,
+        }
         last = _last(graph, node.output[0])
         is_hashed = any(reader.type == "Equal" for reader in graph.find_output_consumers(last))
         if made_of == "int64" and default == -1 and asserts and not is_hashed:  # as Keras refuses unknown words
             attributes["default_int64"] = beyond = int(max(values)) + 1
             _refuse(graph, last, beyond)
         graph.remove_node(node.name)
-        graph.make_node("LabelEncoder", given.output, attr=attributes, domain="ai.onnx.ml", **made)
+        graph.make_node("LabelEncoder", given.output, attr=attributes, domain="ai.onnx.ml", **options)
         if not graph.find_output_consumers(table.output[0]):
             graph.remove_node(table.name)
         return None

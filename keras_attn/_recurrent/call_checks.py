@@ -50,7 +50,7 @@ class States(NamedTuple):
 
     def flat(self) -> list[Tensor]:
         """Return all states, one after another."""
-        return [*self.of_cell, *(each for each in (self.fed, self.weights) if each is not None)]
+        return [*self.of_cell, *(state for state in (self.fed, self.weights) if state is not None)]
 
 
 def check_parts(cell: Any, attention: Any, when: Any) -> None:

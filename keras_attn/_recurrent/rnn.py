@@ -105,9 +105,9 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         given = Masking(valid_lens, memory_mask, input_lens, inputs_mask)
         masking, shapes = self._checked(inputs, memory, initial_state, given)
         inputs = ops.cast(inputs, self.compute_dtype)
-        kept = _steps_mask(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
-        if kept is not None:
-            inputs = hide(inputs, kept)
+        steps_mask = _steps_mask(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
+        if steps_mask is not None:
+            inputs = hide(inputs, steps_mask)
         if not isinstance(memory, Mapping):
             memory = self.cell.precompute(_without_padding(ops.cast(memory, self.compute_dtype), masking))
         first = self._first_states(initial_state, inputs, memory)
@@ -129,19 +129,19 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
             flat = ops.reshape(weights, (ops.shape(weights)[0], -1))
             return ops.concatenate([output, flat], axis=-1), states
 
-        outputs, states = self._looped(step, inputs, first, kept, training)
+        outputs, states = self._looped(step, inputs, first, steps_mask, training)
         outputs, weights = self._parted(outputs)
-        output = outputs if self.return_sequences else _last_output(outputs, kept)
-        if self.return_sequences and kept is not None:
-            set_keras_mask(output, kept)
+        output = outputs if self.return_sequences else _last_output(outputs, steps_mask)
+        if self.return_sequences and steps_mask is not None:
+            set_keras_mask(output, steps_mask)
         result = (output, *states) if self.return_state else output
         return (result, self._by_heads(weights, shapes)) if returns_weights else result
 
     def _looped(
-        self, step: Any, inputs: Tensor, states: list[Tensor], kept: Tensor | None, training: bool | None
+        self, step: Any, inputs: Tensor, states: list[Tensor], steps_mask: Tensor | None, training: bool | None
     ) -> tuple[Tensor, list[Tensor]]:
         """Outputs (B, T, ...) of all steps, and the states after the last."""
-        options: dict[str, Any] = {} if kept is None else {"mask": kept, "zero_output_for_mask": True}
+        options: dict[str, Any] = {} if steps_mask is None else {"mask": steps_mask, "zero_output_for_mask": True}
         with self.cell.dropout_for(inputs, training), draws_of_steps(self.cell, step, inputs, training) as looped:
             _, outputs, states = loop_over_time(*looped, states, input_length=inputs.shape[1], **options)
         return ops.cast(outputs, self.compute_dtype), list(states)
@@ -220,10 +220,10 @@ def _without_padding(memory: Tensor, masking: Masking) -> Tensor:
     return memory if mask is None else hide(memory, mask)
 
 
-def _last_output(outputs: Tensor, kept: Tensor | None) -> Tensor:
+def _last_output(outputs: Tensor, steps_mask: Tensor | None) -> Tensor:
     """Return the output (B, size) of the last unmasked step, of outputs (B, T, size); zeros if all are masked."""
-    if kept is None:
+    if steps_mask is None:
         return outputs[:, -1]
     steps = ops.arange(1, ops.shape(outputs)[1] + 1, dtype="int32")
-    last = ops.max(ops.where(kept, steps, 0), axis=1, keepdims=True)
+    last = ops.max(ops.where(steps_mask, steps, 0), axis=1, keepdims=True)
     return ops.sum(ops.where(ops.expand_dims(ops.equal(steps, last), -1), outputs, 0.0), axis=1)

@@ -102,7 +102,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     images = op.inputs[0]
     if not is_max:
         ones = op.Expand(op.number(1), op.Shape(images))
-        sums = [op.ReduceSum(windows.extract(op, each)[0], axes, keepdims=0) for each in (images, ones)]
+        sums = [op.ReduceSum(windows.extract(op, tensor)[0], axes, keepdims=0) for tensor in (images, ones)]
         op.finish("Div", *sums)
         return
     widened = kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype

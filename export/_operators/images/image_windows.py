@@ -33,7 +33,7 @@ class Windows:
 
     @property
     def are_padded_wrongly(self) -> bool:
-        """Whether the padding depends on an unknown size, and windows leave gaps.
+        """True if the padding depends on an unknown size, and windows leave gaps.
 
         For gaps between windows onnxruntime pads a negative number, for gaps within windows it raises an error.
         """

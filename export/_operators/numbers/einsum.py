@@ -61,7 +61,7 @@ class _Product(NamedTuple):
 
     @property
     def is_batched(self) -> bool:
-        """Return whether there is a product of matrices for each index of the batch and of one more axis at most."""
+        """Return True if there is a product of matrices for each index of the batch and of one more axis at most."""
         return len(self.summed) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
 
     @property
