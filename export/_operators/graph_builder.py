@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from .._private_api.tf2onnx_internals import make_name
-from .kernel_dtypes import WIDER, kernel_dtype, numpy_dtype
+from .kernel_dtypes import WIDER_DTYPES, find_kernel_dtype, numpy_dtype
 
 Operand = str | int | float | Sequence[float] | np.ndarray | np.generic  # a tensor by its name, or a constant
 Shape = list[int] | None
@@ -27,7 +27,7 @@ def constant_value(graph: Any, name: str) -> np.ndarray | None:
     return np.asarray(node.get_tensor_value(as_list=False)) if node is not None and node.is_const() else None
 
 
-def filling(value: int, elem_type: int = TensorProto.INT64) -> TensorProto:
+def fill_attribute(value: int, elem_type: int = TensorProto.INT64) -> TensorProto:
     """Return the attribute `value` of `ConstantOfShape`: the number to repeat."""
     return helper.make_tensor("value", elem_type, [1], [value])
 
@@ -46,7 +46,7 @@ class GraphBuilder:
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
-        self.fold = Folder(self)
+        self.fold = ConstantFolder(self)
 
     def __getattr__(self, op_type: str) -> Callable[..., str]:
         if not op_type[0].isupper():
@@ -57,7 +57,7 @@ class GraphBuilder:
         """Write a node and return its output, whose element type is `output_dtype`, by default as ONNX infers it."""
         return self._write(op_type, inputs, attributes, dtypes=None if output_dtype is None else [output_dtype])[0]
 
-    def outputs_of(self, op_type: str, outputs: Sequence[bool], *inputs: Operand, **attributes: Any) -> list[str]:
+    def write_outputs(self, op_type: str, outputs: Sequence[bool], *inputs: Operand, **attributes: Any) -> list[str]:
         """Return the outputs of an operator that has several; False in `outputs` leaves one out."""
         return [*compress(self._write(op_type, inputs, attributes, output_count=len(outputs)), outputs)]
 
@@ -68,7 +68,7 @@ class GraphBuilder:
         """
         if isinstance(value, str):
             return value
-        return str(self.graph.make_const(make_name("constant"), _array(value)).output[0])
+        return str(self.graph.make_const(make_name("constant"), _to_array(value)).output[0])
 
     def vector(self, *parts: str | int) -> str:
         """Return the 1-D tensor that integers and 1-D tensors join to, such as a shape."""
@@ -84,7 +84,7 @@ class GraphBuilder:
         """Return a tensor in the shape that integers and 1-D tensors join to."""
         return self.Reshape(tensor, self.vector(*dims), **attributes)
 
-    def up_to(self, count: str) -> str:
+    def arange(self, count: str) -> str:
         """Return the integers from 0 to one less than a 1-D tensor of one number."""
         return self.Range(0, self.Squeeze(count), 1)
 
@@ -92,7 +92,7 @@ class GraphBuilder:
         """Return a part of the shape; tf2onnx's optimizers ignore the attributes `start` and `end` of `Shape`."""
         return self.Slice(self.Shape(tensor), [start], [end], [0])
 
-    def repeated(self, count: Operand, step: Callable[..., Sequence[str]], *state: str) -> list[str]:
+    def for_loop(self, count: Operand, step: Callable[..., Sequence[str]], *state: str) -> list[str]:
         """Return the state after so many iterations of a `Loop`.
 
         Args:
@@ -127,7 +127,7 @@ class GraphBuilder:
         return [str(name) for name in node.output]
 
 
-class Folder:
+class ConstantFolder:
     """Operators that are computed at conversion time if all inputs are constants, and else written."""
 
     def __init__(self, op: GraphBuilder) -> None:
@@ -141,7 +141,9 @@ class Folder:
     def __call__(self, op_type: str, *inputs: Operand, **attributes: Any) -> Operand:
         if any(isinstance(operand, str) for operand in inputs):
             return self._op(op_type, *inputs, **attributes)
-        arrays = {str(index): _array(operand) for index, operand in enumerate(inputs) if not isinstance(operand, str)}
+        arrays = {
+            str(index): _to_array(operand) for index, operand in enumerate(inputs) if not isinstance(operand, str)
+        }
         node = helper.make_node(op_type, [*arrays], ["result"], **attributes)
         results: list[np.ndarray] = ReferenceEvaluator(node).run(None, arrays)
         return np.asarray(results[0])
@@ -162,7 +164,7 @@ class NodeReplacement(GraphBuilder):
         self.inputs: list[str] = list(node.input)
         self.shapes: list[Shape] = list(node.output_shapes)
         self.dtypes: list[int] = list(node.output_dtypes)
-        self.wider_dtypes = WIDER
+        self.wider_dtypes = WIDER_DTYPES
         self._outputs: list[str] = list(node.output)
         self._name = node.name
         graph.remove_node(node.name)
@@ -193,23 +195,23 @@ class NodeReplacement(GraphBuilder):
         """Write one node with all outputs."""
         self._write(op_type, inputs, attributes, outputs=self._outputs, shapes=self.shapes, dtypes=self.dtypes)
 
-    def widened_dtype(self, op_type: str) -> int:
+    def computation_dtype(self, op_type: str) -> int:
         """Return the element type to compute an operator in, which is wider if onnxruntime has no kernel of `dtype`."""
-        return kernel_dtype(op_type, self.dtype, self.wider_dtypes) or self.dtype
+        return find_kernel_dtype(op_type, self.dtype, self.wider_dtypes) or self.dtype
 
     def widen(self, tensor: str, op_type: str) -> str:
         """Return a tensor of the element type `dtype` in that of `widened_dtype`."""
-        dtype = self.widened_dtype(op_type)
+        dtype = self.computation_dtype(op_type)
         return tensor if dtype == self.dtype else self.Cast(tensor, to=dtype)
 
-    def finish_widened(self, result: str, op_type: str) -> Refusal:
+    def finish_cast(self, result: str, op_type: str) -> Refusal:
         """Write the first output from a result in the element type of `widened_dtype`; return None."""
-        if self.widened_dtype(op_type) == self.dtype:
+        if self.computation_dtype(op_type) == self.dtype:
             return self.finish("Identity", result)
         return self.finish("Cast", result, to=self.dtype)
 
 
-def _array(value: int | float | Sequence[float] | np.ndarray | np.generic) -> np.ndarray:
+def _to_array(value: int | float | Sequence[float] | np.ndarray | np.generic) -> np.ndarray:
     array = np.asarray(value)
     if isinstance(value, np.ndarray | np.generic):
         return array

@@ -29,7 +29,9 @@ KERNEL_DTYPES = {
     "Where": {*_NUMBERS, FLOAT16, STRING},
 }
 
-WIDER: dict[int, tuple[int, ...]] = {  # without loss: integers of 64 bits wrap around like those of the dtype itself
+WIDER_DTYPES: dict[
+    int, tuple[int, ...]
+] = {  # without loss: integers of 64 bits wrap around like those of the dtype itself
     FLOAT16: (FLOAT, DOUBLE),
     FLOAT: (DOUBLE,),
     INT32: (INT64, DOUBLE),
@@ -38,10 +40,10 @@ WIDER: dict[int, tuple[int, ...]] = {  # without loss: integers of 64 bits wrap 
     **dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT64, INT32, DOUBLE)),
 }
 # Handlers that only select from their input need no room for sums: diagonals of matrices and max pooling.
-WIDER_TO_SELECT = WIDER | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT32,))
+WIDER_TO_SELECT = WIDER_DTYPES | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT32,))
 
 
-def kernel_dtype(op_type: str, dtype: int, wider_dtypes: dict[int, tuple[int, ...]] = WIDER) -> int | None:
+def find_kernel_dtype(op_type: str, dtype: int, wider_dtypes: dict[int, tuple[int, ...]] = WIDER_DTYPES) -> int | None:
     """Return the element type to compute an operator in: `dtype` itself if there is a kernel, else the first wider one.
 
     None if onnxruntime has no kernel of either.

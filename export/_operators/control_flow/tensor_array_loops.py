@@ -15,8 +15,8 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import converted_while, function_of, make_name
-from ..graph_builder import GraphBuilder, Refusal, constant_value, filling
-from .tensor_arrays import CREATING_OPS, SET_ITEM, index_tensor, keep_states, source_of
+from ..graph_builder import GraphBuilder, Refusal, constant_value, fill_attribute
+from .tensor_arrays import CREATING_OPS, SET_ITEM, cast_indices, convert_state_arrays, find_source
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ def while_(graph: Any, node: Any) -> Refusal:
     The first two states of such a loop are the number of the iteration and the largest number. Loops that are created
     in other ways lack these, and tf2onnx would take any two states for them.
     """
-    if not _counts(function_of(node, "body")):
+    if not _is_counted_loop(function_of(node, "body")):
         return "its first states are not an iteration counter and its limit, as those of `tf.while_loop` are"
     for index in (0, 1):
         _count_in_int64(graph, node, index)
-    keep_states(graph, node)
+    convert_state_arrays(graph, node)
     loop = _Loop(graph, node)
     body = loop.body
     is_ragged = bool(body.ragged_variant_list_writes)
-    if not is_ragged and (reason := loop.refusal()):
+    if not is_ragged and (reason := loop.find_obstacle()):
         return reason
-    written = [] if is_ragged else loop.written()
+    written = [] if is_ragged else loop.merge_writes()
     converted_while(graph, node)
     for source in body.inputs[:2]:  # iteration and condition: onnxruntime must know their rank
         body.set_shape(source.output[0], [])
@@ -61,7 +61,7 @@ def while_(graph: Any, node: Any) -> Refusal:
     outputs = converted.output[len(converted.output) - len(written) :]
     for array, output in zip(reversed(written), outputs, strict=True):
         if array.index is not None:
-            converted, indices = _scanned(graph, converted, body, array.index)
+            converted, indices = _add_scan_output(graph, converted, body, array.index)
             _move_items(graph, output, indices, array)
         elif not array.is_full:
             _append_zeros(graph, output, array)
@@ -81,21 +81,21 @@ def _count_in_int64(graph: Any, loop: Any, index: int) -> None:
     graph.replace_input(loop, loop.input[index], name, index)
 
 
-def _counts(body: Any) -> bool:
+def _is_counted_loop(body: Any) -> bool:
     """Return whether a body adds one to its first input and returns its second unchanged."""
     if len(body.input_names) < 2:
         return False
     counter, limit = body.input_names[:2]
-    return source_of(body, body.outputs[1]) == limit and _adds_one(body, body.outputs[0], counter)
+    return find_source(body, body.outputs[1]) == limit and _adds_one(body, body.outputs[0], counter)
 
 
 def _adds_one(body: Any, name: str, counter: str) -> bool:
     """Return whether a tensor of a body is its input `counter` plus one."""
-    producer = body.get_node_by_output(source_of(body, name))
+    producer = body.get_node_by_output(find_source(body, name))
     if producer is None or producer.type not in ("Add", "AddV2"):
         return False
     sides = [(producer.input[0], producer.inputs[1]), (producer.input[1], producer.inputs[0])]
-    return any(source_of(body, one) == counter and _is_number(other, 1) for one, other in sides)
+    return any(find_source(body, one) == counter and _is_constant(other, 1) for one, other in sides)
 
 
 class _Loop:
@@ -107,84 +107,84 @@ class _Loop:
         self.body = function_of(node, "body")
         self._condition = function_of(node, "cond")
         self._inputs: list[str] = list(self.body.input_names)
-        self._chains = {
-            index: self._chain(index) for index, source in enumerate(node.inputs) if source.type in CREATING_OPS
+        self._writes_by_input = {
+            index: self._find_writes(index) for index, source in enumerate(node.inputs) if source.type in CREATING_OPS
         }
 
-    def refusal(self) -> str | None:
+    def find_obstacle(self) -> str | None:
         """Return the reason if the loop writes an array in a way that cannot be converted, else None."""
         writes = [node for node in self.body.get_nodes() if node.type == SET_ITEM]
-        if len(writes) != sum(map(len, self._chains.values())):
+        if len(writes) != sum(map(len, self._writes_by_input.values())):
             return "it writes a `TensorArray` of a loop around it"
-        reads = {source_of(self.body, name, ("Identity",)) for name in self.body.ta_reads}
-        for index, chain in self._chains.items():
+        reads = {find_source(self.body, name, ("Identity",)) for name in self.body.ta_reads}
+        for index, chain in self._writes_by_input.items():
             if not chain:
                 return "it writes a `TensorArray` only under a condition, in a loop within it, or never"
             if reads & {self._inputs[index], *(node.output[0] for node in chain)}:
                 return "it reads a `TensorArray` that it writes"
         return None
 
-    def written(self) -> list[_WrittenArray]:
+    def merge_writes(self) -> list[_WrittenArray]:
         """Return the arrays that the loop writes, in the order of its inputs, after merging the writes of each."""
         arrays = []
-        for index, chain in self._chains.items():
+        for index, chain in self._writes_by_input.items():
             size = self._node.inputs[index].input[1]
             if len(chain) == 1 and self._is_counter(self.body, chain[0].input[1]):
                 # An array that is created without items grows when it is written
-                grows = _is_number(self._graph.get_node_by_output(source_of(self._graph, size)), 0)
-                arrays.append(_WrittenArray(size, None, 1, grows or self._runs_to(size)))
+                grows = _is_constant(self._graph.get_node_by_output(find_source(self._graph, size)), 0)
+                arrays.append(_WrittenArray(size, None, 1, grows or self._fills_array(size)))
             else:
-                arrays.append(_WrittenArray(size, _merged(self.body, chain), len(chain), is_full=False))
+                arrays.append(_WrittenArray(size, _merge_into_last(self.body, chain), len(chain), is_full=False))
         return arrays
 
-    def _chain(self, index: int) -> list[Any]:
+    def _find_writes(self, index: int) -> list[Any]:
         """Return the nodes that write an array in an iteration, in order; none if they cannot be determined."""
-        name = source_of(self.body, self.body.outputs[index], ("Identity",))
+        name = find_source(self.body, self.body.outputs[index], ("Identity",))
         chain: list[Any] = []
         while name != self._inputs[index]:
             node = self.body.get_node_by_output(name)
             if node is None or node.type != SET_ITEM:
                 return []
             chain.append(node)
-            name = source_of(self.body, node.input[0], ("Identity",))
+            name = find_source(self.body, node.input[0], ("Identity",))
         return chain[::-1]
 
     def _is_counter(self, graph: Any, name: str) -> bool:
         """Return whether a tensor of the body, or of the condition, is the number of the iteration."""
-        index = _input_index(graph, name)
-        if index is None or index == 1 or not _is_number(self._node.inputs[index], 0):
+        index = _find_input_index(graph, name)
+        if index is None or index == 1 or not _is_constant(self._node.inputs[index], 0):
             return False
         return _adds_one(self.body, self.body.outputs[index], self._inputs[index])
 
-    def _runs_to(self, size: str) -> bool:
+    def _fills_array(self, size: str) -> bool:
         """Return whether the loop ends exactly when it has run as many iterations as an array has items."""
         pending = [self._condition.outputs[0]]
         while pending:
-            producer = self._condition.get_node_by_output(source_of(self._condition, pending.pop()))
+            producer = self._condition.get_node_by_output(find_source(self._condition, pending.pop()))
             if producer is not None and producer.type in ("And", "LogicalAnd"):
                 pending += producer.input
-            elif producer is None or producer.type != "Less" or not self._is_end(producer, size):
+            elif producer is None or producer.type != "Less" or not self._compares_with_length(producer, size):
                 return False
         return True
 
-    def _is_end(self, less: Any, size: str) -> bool:
+    def _compares_with_length(self, less: Any, size: str) -> bool:
         """Return whether a comparison is that of the iteration with the length of an array."""
         if not self._is_counter(self._condition, less.input[0]):
             return False
-        index = _input_index(self._condition, less.input[1])
+        index = _find_input_index(self._condition, less.input[1])
         if index is None:
-            end = self._condition.get_node_by_output(source_of(self._condition, less.input[1]))
-        elif index == 1 or source_of(self.body, self.body.outputs[index]) == self._inputs[index]:
-            if source_of(self._graph, self._node.input[index]) == source_of(self._graph, size):
+            end = self._condition.get_node_by_output(find_source(self._condition, less.input[1]))
+        elif index == 1 or find_source(self.body, self.body.outputs[index]) == self._inputs[index]:
+            if find_source(self._graph, self._node.input[index]) == find_source(self._graph, size):
                 return True
             end = self._node.inputs[index]
         else:
             return False
-        length = constant_value(self._graph, source_of(self._graph, size))
-        return length is not None and _is_number(end, int(length))
+        length = constant_value(self._graph, find_source(self._graph, size))
+        return length is not None and _is_constant(end, int(length))
 
 
-def _merged(body: Any, chain: Sequence[Any]) -> str:
+def _merge_into_last(body: Any, chain: Sequence[Any]) -> str:
     """Let the last of several writes write all items, stacked, and return the vector of their indices."""
     op = GraphBuilder(body)
     first, last = chain[0], chain[-1]
@@ -199,7 +199,7 @@ def _merged(body: Any, chain: Sequence[Any]) -> str:
     return vector
 
 
-def _scanned(graph: Any, loop: Any, body: Any, name: str) -> tuple[Any, str]:
+def _add_scan_output(graph: Any, loop: Any, body: Any, name: str) -> tuple[Any, str]:
     """Return a loop with one more scan output, a tensor of its body, and the name of that output."""
     inputs = list(loop.input)
     outputs = list(loop.output)
@@ -229,7 +229,7 @@ class _ScanOutput(GraphBuilder):
     def __init__(self, graph: Any, name: str, writes: int) -> None:
         super().__init__(graph)
         self.dtype = graph.get_dtype(name)
-        self.zero = filling(0, self.dtype)
+        self.zero = fill_attribute(0, self.dtype)
         self._shape = graph.get_shape(name)
         self._result = make_name(f"{name}_in_place")
         graph.replace_all_inputs(name, self._result)
@@ -245,7 +245,7 @@ class _ScanOutput(GraphBuilder):
 def _append_zeros(graph: Any, name: str, array: _WrittenArray) -> None:
     """Extend a scan output to the length of its array."""
     op = _ScanOutput(graph, name, array.writes)
-    missing = op.Max(op.Sub(index_tensor(op, array.size), op.dims(name, end=1)), [0])
+    missing = op.Max(op.Sub(cast_indices(op, array.size), op.dims(name, end=1)), [0])
     zeros = op.ConstantOfShape(op.Concat(missing, op.dims(name, 1), axis=0), value=op.zero)
     op.finish("Concat", name, zeros, axis=0)
 
@@ -257,7 +257,7 @@ def _move_items(graph: Any, name: str, index: str, array: _WrittenArray) -> None
     is gathered, or row 0: so the last of several writes counts, and unwritten items are zero.
     """
     op = _ScanOutput(graph, name, array.writes)
-    length = index_tensor(op, array.size)
+    length = cast_indices(op, array.size)
     indices = op.Reshape(index, [-1])
     item_shape = op.dims(name, 1 if array.writes == 1 else 2)
     rows = name
@@ -269,18 +269,18 @@ def _move_items(graph: Any, name: str, index: str, array: _WrittenArray) -> None
     greatest = op.ReduceMax(op.Concat(op.Sub(length, [1]), indices, axis=0), keepdims=0)
     all_indices = op.Range(0, op.Add(greatest, 1), 1)
     is_same = op.Equal(op.Unsqueeze(all_indices, [1]), indices)
-    last_row = op.ReduceMax(op.Where(is_same, op.up_to(op.Shape(indices)), 0), [1], keepdims=0)
+    last_row = op.ReduceMax(op.Where(is_same, op.arange(op.Shape(indices)), 0), [1], keepdims=0)
     op.finish("Gather", rows, last_row, axis=0)
 
 
-def _input_index(graph: Any, name: str) -> int | None:
+def _find_input_index(graph: Any, name: str) -> int | None:
     """Return the index of the input of a body or condition that a tensor is a copy of, None for other tensors."""
-    source = source_of(graph, name)
+    source = find_source(graph, name)
     inputs = list(graph.input_names)
     return inputs.index(source) if source in inputs else None
 
 
-def _is_number(node: Any, number: int) -> bool:
+def _is_constant(node: Any, number: int) -> bool:
     """Return whether a node is a constant of one element, this number."""
     is_constant = node is not None and bool(node.is_const())
     return is_constant and node.get_tensor_value(as_list=False).tolist() in (number, [number])
@@ -288,7 +288,7 @@ def _is_number(node: Any, number: int) -> bool:
 
 def tensor_list_stack(graph: Any, node: Any) -> Refusal:
     """Convert `TensorListStack` of an array that a loop wrote: by now a tensor, which tf2onnx expects from the loop."""
-    source = source_of(graph, node.input[0], ("Identity",))
+    source = find_source(graph, node.input[0], ("Identity",))
     if graph.get_node_by_output(source).type in CREATING_OPS:
         return "nothing is written to the `TensorArray`"
     graph.remove_node(node.name)

@@ -10,14 +10,14 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import function_of
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, Shape, constant_value, filling
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, Shape, constant_value, fill_attribute
 
 CREATING_OPS = ("TensorListReserve", "TensorListResize")
 SET_ITEM = "TensorListSetItem"
 _UNKNOWN_ARRAY = "it reads a `TensorArray` that is not a tensor in ONNX, as one that is created or read in a loop"
 
 
-def source_of(graph: Any, name: str, ops: Sequence[str] = ("Cast", "Identity")) -> str:
+def find_source(graph: Any, name: str, ops: Sequence[str] = ("Cast", "Identity")) -> str:
     """Return the tensor that a tensor is a copy of."""
     node = graph.get_node_by_output(name)
     while node is not None and node.type in ops:
@@ -26,7 +26,7 @@ def source_of(graph: Any, name: str, ops: Sequence[str] = ("Cast", "Identity")) 
     return name
 
 
-def index_tensor(op: GraphBuilder, tensor: str, *shape: int) -> str:
+def cast_indices(op: GraphBuilder, tensor: str, *shape: int) -> str:
     """Return int32 numbers as int64 in another shape, by default a vector."""
     return op.Cast(op.Reshape(tensor, [*(shape or (-1,))], output_dtype=TensorProto.INT32), to=TensorProto.INT64)
 
@@ -41,14 +41,14 @@ def tensor_list_from_tensor(graph: Any, node: Any) -> None:
 
 def tensor_list_set_item(graph: Any, node: Any) -> None:
     """Convert `TensorListSetItem` of an array of this graph; the handler of a loop converts that of a loop state."""
-    source = graph.get_node_by_output(source_of(graph, node.input[0], ["Identity"]))
+    source = graph.get_node_by_output(find_source(graph, node.input[0], ["Identity"]))
     if _is_tensor(graph, node):
         _write_item(graph, node, node.input[0])
     elif source.type == "TensorListReserve":
         op = GraphBuilder(graph)
         dtype = graph.get_dtype(node.input[2])
-        shape = op.Concat(index_tensor(op, source.input[1], 1), op.Shape(node.input[2]), axis=0)
-        _write_item(graph, node, op.ConstantOfShape(shape, value=filling(0, dtype), output_dtype=dtype))
+        shape = op.Concat(cast_indices(op, source.input[1], 1), op.Shape(node.input[2]), axis=0)
+        _write_item(graph, node, op.ConstantOfShape(shape, value=fill_attribute(0, dtype), output_dtype=dtype))
 
 
 def _write_item(graph: Any, node: Any, items: str) -> None:
@@ -61,11 +61,11 @@ def _write_item(graph: Any, node: Any, items: str) -> None:
     _set_type(graph, node.output[0], dtype, shape)
     grows = node.get_attr_value("resize_if_index_out_of_bounds", 0)  # by `dynamic_size=True`
     op = NodeReplacement(graph, node)
-    where = index_tensor(op, index, 1, 1)
+    where = cast_indices(op, index, 1, 1)
     if grows:
         count = op.Sub(op.Add(op.Reshape(where, [1]), 1), op.Shape(items, end=1))
         added_shape = op.Concat(op.Max(count, 0), op.Shape(item), axis=0)
-        added = op.ConstantOfShape(added_shape, value=filling(0, dtype), output_dtype=dtype)
+        added = op.ConstantOfShape(added_shape, value=fill_attribute(0, dtype), output_dtype=dtype)
         items = op.Concat(items, added, axis=0, output_dtype=dtype)
     op.finish("ScatterND", items, where, op.Unsqueeze(item, [0], output_dtype=dtype))
 
@@ -79,16 +79,16 @@ def _set_type(graph: Any, name: str, dtype: int, shape: Shape) -> None:
             _set_type(graph, consumer.output[0], dtype, shape)
 
 
-def keep_states(graph: Any, loop: Any) -> None:
+def convert_state_arrays(graph: Any, loop: Any) -> None:
     """Let the body of a loop write into tensors for arrays that the loop gets: these are states of the loop."""
     body = function_of(loop, "body")
     inputs = list(body.input_names)
     for index, source in enumerate(loop.inputs):
-        is_unchanged = source_of(body, body.outputs[index], ["Identity"]) == inputs[index]
+        is_unchanged = find_source(body, body.outputs[index], ["Identity"]) == inputs[index]
         if source.type == "TensorListReserve" and is_unchanged:
             _pass_zeros(graph, loop, body, index)
     for node in [node for node in body.get_nodes() if node.type == SET_ITEM]:
-        name = source_of(body, node.input[0], ["Identity", "ScatterND"])
+        name = find_source(body, node.input[0], ["Identity", "ScatterND"])
         if name not in inputs or loop.inputs[inputs.index(name)].type in CREATING_OPS:
             continue
         output = loop.output[inputs.index(name)]
@@ -99,7 +99,7 @@ def keep_states(graph: Any, loop: Any) -> None:
         _set_type(body, name, dtype, shape)
         _set_type(graph, output, dtype, shape)
         # tf2onnx takes arrays that are only read from the outer graph
-        body.ta_reads[:] = [read for read in body.ta_reads if source_of(body, read, ["Identity"]) != name]
+        body.ta_reads[:] = [read for read in body.ta_reads if find_source(body, read, ["Identity"]) != name]
 
 
 def _pass_zeros(graph: Any, loop: Any, body: Any, index: int) -> None:
@@ -112,8 +112,8 @@ def _pass_zeros(graph: Any, loop: Any, body: Any, index: int) -> None:
     op = GraphBuilder(graph)
     dtype = source.get_attr_value("element_dtype")
     dims = [int(max(dim, 0)) for dim in item_shape]
-    shape = op.Concat(index_tensor(op, source.input[1], 1), dims, axis=0)
-    items = op.ConstantOfShape(shape, value=filling(0, dtype), output_dtype=dtype)
+    shape = op.Concat(cast_indices(op, source.input[1], 1), dims, axis=0)
+    items = op.ConstantOfShape(shape, value=fill_attribute(0, dtype), output_dtype=dtype)
     graph.replace_input(loop, loop.input[index], items, index)
     _set_type(body, body.input_names[index], dtype, [-1, *dims])
     _set_type(graph, loop.output[index], dtype, [-1, *dims])
@@ -129,7 +129,7 @@ def tensor_list_gather(graph: Any, node: Any) -> Refusal:
 
 def tensor_list_length(graph: Any, node: Any) -> None:
     """Convert `TensorListLength` of a tensor, or of an array with the length that it was created with."""
-    source = graph.get_node_by_output(source_of(graph, node.input[0], ["Identity"]))
+    source = graph.get_node_by_output(find_source(graph, node.input[0], ["Identity"]))
     op = NodeReplacement(graph, node)
     if source.type in CREATING_OPS:
         op.finish("Identity", source.input[1])
@@ -151,5 +151,5 @@ def tensor_list_concat(graph: Any, node: Any) -> Refusal:
 
 def _is_tensor(graph: Any, node: Any) -> bool:
     """Return whether the array that a node reads is a tensor by now: created here, not a variant state of a loop."""
-    source = source_of(graph, node.input[0], ["Identity"])
+    source = find_source(graph, node.input[0], ["Identity"])
     return graph.get_node_by_output(source).type not in CREATING_OPS and bool(graph.get_dtype(source))

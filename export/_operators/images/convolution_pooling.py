@@ -9,7 +9,7 @@ from onnx import TensorProto
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
 from ..._private_api.tf2onnx_patches import CONVOLUTION_FLOATS
 from ..graph_builder import GraphBuilder, NodeReplacement, Refusal
-from ..kernel_dtypes import WIDER_TO_SELECT, kernel_dtype, numpy_dtype
+from ..kernel_dtypes import WIDER_TO_SELECT, find_kernel_dtype, numpy_dtype
 from .image_windows import Windows
 
 _UNKNOWN_SIZES = "of integers and float64, the sizes of its kernel and its channels must be known, with channels last"
@@ -33,7 +33,7 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
     channels = images[1 if node.get_attr_str("data_format").startswith("NC") else -1]
     if node.get_attr_str("padding") == "SAME" and -1 in kernel[:-2]:
         return "its padding depends on the size of its kernel, which is unknown"
-    windows = _windows(graph, node, kernel[:-2])
+    windows = _make_windows(graph, node, kernel[:-2])
     if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
         _convert_with_tf2onnx(graph, node, windows)
         if channels > 0 and kernel[-2] > 0:
@@ -55,11 +55,11 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
 def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
     """Convert `DepthwiseConv2dNative` with tf2onnx; of other dtypes as sums over windows times the kernel."""
     kernel = graph.get_shape(node.input[1])
-    windows = _windows(graph, node, kernel[:2])
+    windows = _make_windows(graph, node, kernel[:2])
     if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
         _convert_with_tf2onnx(graph, node, windows)
         return None
-    if -1 in kernel or windows.first != 1:
+    if -1 in kernel or windows.first_axis != 1:
         return _UNKNOWN_SIZES
     op = NodeReplacement(graph, node)
     images, weights = op.inputs
@@ -68,16 +68,16 @@ def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
     return op.finish("Reshape", sums, op.fold.Concat(counts, [math.prod(kernel[2:])], axis=0))
 
 
-def _windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
+def _make_windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
     return Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("dilations") or [])
 
 
 def _convert_with_tf2onnx(graph: Any, node: Any, windows: Windows) -> None:
     """Convert a convolution, and pad the images before it if its padding would be wrong; a kernel of 1 needs none."""
-    if windows.are_padded_wrongly:
+    if windows.needs_explicit_padding:
         if max(windows.sizes) > 1:
-            graph.replace_input(node, node.input[0], windows.padded(GraphBuilder(graph), node.input[0]), 0)
-            graph.set_shape(node.input[0], windows.images)
+            graph.replace_input(node, node.input[0], windows.pad(GraphBuilder(graph), node.input[0]), 0)
+            graph.set_shape(node.input[0], windows.image_shape)
         node.set_attr("padding", "VALID")
     convert_with_tf2onnx(graph, node)
 
@@ -94,7 +94,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     windows = Windows(graph, node, sizes[1:-1] if is_channels_last else sizes[2:], strides, [])
     has_kernel = dtype in CONVOLUTION_FLOATS or (is_max and dtype == TensorProto.DOUBLE)
     pools_others = sizes[0] != 1 or sizes[-1 if is_channels_last else 1] != 1  # the batch or the channels
-    if not is_channels_last or (has_kernel and not windows.are_padded_wrongly) or pools_others:
+    if not is_channels_last or (has_kernel and not windows.needs_explicit_padding) or pools_others:
         convert_with_tf2onnx(graph, node)
         return
     op = NodeReplacement(graph, node)
@@ -105,7 +105,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
         sums = [op.ReduceSum(windows.extract(op, tensor)[0], axes, keepdims=0) for tensor in (images, ones)]
         op.finish("Div", *sums)
         return
-    widened = kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
+    widened = find_kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
     number = numpy_dtype(widened)
     lowest = np.array(-np.inf if number.kind == "f" else np.iinfo(number).min, number)
     patches, _ = windows.extract(op, op.Cast(images, to=widened), lowest)
@@ -115,7 +115,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
 def max_pool_with_argmax(graph: Any, node: Any) -> Refusal:
     """Convert `MaxPoolWithArgmax` with tf2onnx, whose indices are int64."""
     windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
-    if windows.are_padded_wrongly or graph.get_dtype(node.input[0]) not in CONVOLUTION_FLOATS:
+    if windows.needs_explicit_padding or graph.get_dtype(node.input[0]) not in CONVOLUTION_FLOATS:
         return "it is supported for float32 and float16, and for windows without gaps or images of known sizes"
     indices = node.output[1]
     dtype = node.output_dtypes[1]

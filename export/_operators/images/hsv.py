@@ -15,7 +15,7 @@ def hsv_to_rgb(graph: Any, node: Any) -> None:
     """Convert `HSVToRGB`."""
     op = _Colours(graph, node)
     (image,) = op.inputs
-    op.finish("Identity", op.to_rgb(*op.channels(image)))
+    op.finish("Identity", op.to_rgb(*op.split_channels(image)))
 
 
 def adjust_saturation(graph: Any, node: Any) -> None:
@@ -30,7 +30,7 @@ def adjust_saturation(graph: Any, node: Any) -> None:
 class _Colours(NodeReplacement):
     """Builds colour conversions in place of a node."""
 
-    def channels(self, image: str) -> list[str]:
+    def split_channels(self, image: str) -> list[str]:
         """Return three channels (..., 1) of images (..., 3)."""
         return [self.Gather(image, [channel], axis=-1) for channel in range(3)]
 
@@ -38,19 +38,19 @@ class _Colours(NodeReplacement):
         """Return hue, saturation and value; the hue begins at the largest colour, the first of several."""
         zero = self.number(0)
         one = self.number(1)
-        red, green, blue = self.channels(image)
+        red, green, blue = self.split_channels(image)
         value = self.Max(red, green, blue)
         spread = self.Sub(value, self.Min(red, green, blue))
         saturation = self.Where(self.Greater(value, zero), self.Div(spread, value), zero)
         sixth = self.Div(self.Div(one, self.number(6)), spread)
-        from_green = self._hue(sixth, 1, blue, red)
-        from_blue = self._hue(sixth, 2, red, green)
+        from_green = self._compute_hue(sixth, 1, blue, red)
+        from_blue = self._compute_hue(sixth, 2, red, green)
         other = self.Where(self.Equal(green, value), from_green, from_blue)
-        largest = self.Where(self.Equal(red, value), self._hue(sixth, 0, green, blue), other)
+        largest = self.Where(self.Equal(red, value), self._compute_hue(sixth, 0, green, blue), other)
         hue = self.Where(self.Greater(spread, zero), largest, zero)
         return [self.Where(self.Less(hue, zero), self.Add(hue, one), hue), saturation, value]
 
-    def _hue(self, sixth: str, third: int, more: str, less: str) -> str:
+    def _compute_hue(self, sixth: str, third: int, more: str, less: str) -> str:
         return self.Add(self.Mul(sixth, self.Sub(more, less)), self.number(third / 3))
 
     def to_rgb(self, hue: str, saturation: str, value: str) -> str:

@@ -21,29 +21,29 @@ class Windows:
         self, graph: Any, node: Any, sizes: Sequence[int], strides: Sequence[int], rates: Sequence[int]
     ) -> None:
         rank = len(sizes)
-        self.first = 2 if node.get_attr_value("data_format", b"").startswith(b"NC") else 1
-        spatial = slice(self.first, self.first + rank)
+        self.first_axis = 2 if node.get_attr_value("data_format", b"").startswith(b"NC") else 1
+        spatial = slice(self.first_axis, self.first_axis + rank)
         self.sizes = [*sizes]
         self.strides = [*strides][spatial]
         self.rates = [*rates][spatial] or [1] * rank
         self.padding: str = node.get_attr_str("padding")
-        explicit: list[int] = node.get_attr_value("explicit_paddings") or [0] * (2 * rank + 4)
-        self.explicit = [explicit[2 * axis : 2 * axis + 2] for axis in range(rank + 2)][spatial]
-        self.images: list[int] = graph.get_shape(node.input[0])
+        explicit_pads: list[int] = node.get_attr_value("explicit_paddings") or [0] * (2 * rank + 4)
+        self.explicit = [explicit_pads[2 * axis : 2 * axis + 2] for axis in range(rank + 2)][spatial]
+        self.image_shape: list[int] = graph.get_shape(node.input[0])
 
     @property
-    def are_padded_wrongly(self) -> bool:
+    def needs_explicit_padding(self) -> bool:
         """True if the padding depends on an unknown size, and windows leave gaps.
 
         For gaps between windows onnxruntime pads a negative number, for gaps within windows it raises an error.
         """
         reaches = ((size - 1) * rate + 1 for size, rate in zip(self.sizes, self.rates, strict=True))
-        axes = zip(reaches, self.strides, self.rates, self.images[self.first :], strict=False)
+        axes = zip(reaches, self.strides, self.rates, self.image_shape[self.first_axis :], strict=False)
         return self.padding == "SAME" and any(
             size < 0 and (reach < stride or rate > 1) for reach, stride, rate, size in axes
         )
 
-    def padded(self, op: GraphBuilder, images: str, number: Operand = "") -> str:
+    def pad(self, op: GraphBuilder, images: str, number: Operand = "") -> str:
         """Return images padded with a number, by default 0, as far as windows reach.
 
         For SAME, `count = ceil(length / stride)` windows reach `(count - 1) * stride + (size - 1) * rate + 1`.
@@ -54,12 +54,12 @@ class Windows:
         before: list[Operand] = [[0]] * (len(self.sizes) + 2)
         after = [*before]
         for index, (size, stride, rate) in enumerate(zip(self.sizes, self.strides, self.rates, strict=True)):
-            axis = self.first + index
+            axis = self.first_axis + index
             if self.padding == "EXPLICIT":
                 before[axis], after[axis] = ([pad] for pad in self.explicit[index])
                 continue
-            length: Operand = self.images[axis]
-            if self.images[axis] < 0:
+            length: Operand = self.image_shape[axis]
+            if self.image_shape[axis] < 0:
                 length = op.Gather(op.Shape(images), axis)
             count = fold.Div(fold.Add(length, stride - 1), stride)
             reached = fold.Add(fold.Mul(fold.Sub(count, 1), stride), (size - 1) * rate + 1)
@@ -75,13 +75,13 @@ class Windows:
         """
         fold = op.fold
         rank = len(self.sizes)
-        padded = self.padded(op, images, number)
+        padded = self.pad(op, images, number)
         shape = op.Shape(padded)
         counts: list[Operand] = []
         for axis in range(rank, 0, -1):
             size, stride, rate = (numbers[axis - 1] for numbers in (self.sizes, self.strides, self.rates))
-            is_known = self.padding == "VALID" and self.images[axis] >= 0
-            length: Operand = self.images[axis] if is_known else op.Gather(shape, axis)
+            is_known = self.padding == "VALID" and self.image_shape[axis] >= 0
+            length: Operand = self.image_shape[axis] if is_known else op.Gather(shape, axis)
             room = fold.Sub(length, (size - 1) * rate + 1 - stride)
             count = fold.Max(fold.Div(room, stride), 0)
             first = fold.Mul(fold.Range(0, count, 1), stride)

@@ -17,10 +17,10 @@ class _Axis(NamedTuple):
 
     stride: int
     rate: int
-    reach: int
-    images: int
-    output: int
-    start: int | None
+    kernel_extent: int
+    input_size: int
+    output_size: int
+    start_pad: int | None
 
 
 def conv_backprop_input(graph: Any, node: Any) -> Refusal:
@@ -32,7 +32,7 @@ def conv_backprop_input(graph: Any, node: Any) -> Refusal:
     if min(kernel[:-2]) < 0:
         return "the size of its kernel is unknown"
     first = 2 if node.get_attr_str("data_format").startswith("NC") else 1  # the first spatial axis
-    axes = _axes(graph, node, kernel[:-2], first)
+    axes = _read_axes(graph, node, kernel[:-2], first)
     options = {
         "strides": [axis.stride for axis in axes],
         "dilations": [axis.rate for axis in axes],
@@ -43,17 +43,17 @@ def conv_backprop_input(graph: Any, node: Any) -> Refusal:
     weights = op.Transpose(weights, perm=[rank + 1, rank, *range(rank)])
     if first == 1:
         source = op.Transpose(source, perm=[0, rank + 1, *range(1, rank + 1)])
-    if all(axis.images >= 0 and axis.output >= 0 for axis in axes):
+    if all(axis.input_size >= 0 and axis.output_size >= 0 for axis in axes):
         result = op.ConvTranspose(source, weights, *bias, **options, **_static_pads(axes))
     else:
         padding = [axis.stride - 1 for axis in axes]
         full = op.ConvTranspose(source, weights, *bias, **options, output_padding=padding)
         lengths = [op.Cast(op.Gather(size, [first + k]), to=TensorProto.INT64) for k in range(rank)]
-        result = _sliced(op, full, source, lengths, axes)
+        result = _slice_to_size(op, full, source, lengths, axes)
     return op.finish("Transpose", result, perm=[*range(rank + 2)] if first == 2 else [0, *range(2, rank + 2), 1])
 
 
-def _axes(graph: Any, node: Any, kernel: list[int], first: int) -> list[_Axis]:
+def _read_axes(graph: Any, node: Any, kernel: list[int], first: int) -> list[_Axis]:
     """Return the spatial axes, the first of which has this index in the images."""
     rank = len(kernel)
     spatial = slice(first, first + rank)
@@ -72,8 +72,10 @@ def _axes(graph: Any, node: Any, kernel: list[int], first: int) -> list[_Axis]:
 
 def _static_pads(axes: list[_Axis]) -> dict[str, list[int]]:
     """Return attributes of `ConvTranspose` for constant sizes; a negative padding behind is an output padding."""
-    excess = [axis.stride * (axis.images - 1) + axis.reach - axis.output for axis in axes]
-    starts = [max(e, 0) // 2 if axis.start is None else axis.start for e, axis in zip(excess, axes, strict=True)]
+    excess = [axis.stride * (axis.input_size - 1) + axis.kernel_extent - axis.output_size for axis in axes]
+    starts = [
+        max(e, 0) // 2 if axis.start_pad is None else axis.start_pad for e, axis in zip(excess, axes, strict=True)
+    ]
     ends = [e - start for e, start in zip(excess, starts, strict=True)]
     return {
         "pads": [*starts, *(max(end, 0) for end in ends)],
@@ -81,13 +83,13 @@ def _static_pads(axes: list[_Axis]) -> dict[str, list[int]]:
     }
 
 
-def _sliced(op: NodeReplacement, full: str, source: str, lengths: list[str], axes: list[_Axis]) -> str:
+def _slice_to_size(op: NodeReplacement, full: str, source: str, lengths: list[str], axes: list[_Axis]) -> str:
     """Return the part of the full output, channels first, that has these lengths."""
     for index, (axis, length) in enumerate(zip(axes, lengths, strict=True), start=2):
-        start: Operand = [axis.start or 0]
-        if axis.start is None:
+        start: Operand = [axis.start_pad or 0]
+        if axis.start_pad is None:
             count = op.Gather(op.Shape(source), [index])
-            reached = op.Add(op.Mul(count, axis.stride), axis.reach - axis.stride)
+            reached = op.Add(op.Mul(count, axis.stride), axis.kernel_extent - axis.stride)
             start = op.Div(op.Max(op.Sub(reached, length), 0), 2)
         full = op.Slice(full, start, op.Add(length, start), [index])
     return full

@@ -6,18 +6,18 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value, filling
+from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value, fill_attribute
 from ..kernel_dtypes import numpy_dtype
 
 INT64 = TensorProto.INT64
-MOST_NEGATIVE = -(2**31)
+MIN_INT32 = -(2**31)
 
 
 def invert_permutation(graph: Any, node: Any) -> None:
     """Convert `InvertPermutation`: scatter 0 .. n - 1 to the indices in the permutation."""
     op = NodeReplacement(graph, node)
     (order,) = op.inputs
-    numbers = op.up_to(op.Shape(order))
+    numbers = op.arange(op.Shape(order))
     inverse = op.ScatterElements(numbers, op.Cast(order, to=INT64), numbers)
     op.finish("Cast", inverse, to=op.dtype)
 
@@ -29,7 +29,7 @@ def reshape(graph: Any, node: Any) -> None:
         return
     op = NodeReplacement(graph, node)
     shape = op.Max(op.Cast(op.inputs[1], to=INT64), [0])  # -1 is the axis that is empty
-    op.finish("ConstantOfShape", shape, value=filling(0, op.dtype))
+    op.finish("ConstantOfShape", shape, value=fill_attribute(0, op.dtype))
 
 
 def roll(graph: Any, node: Any) -> Refusal:
@@ -81,7 +81,7 @@ def strided_slice(graph: Any, node: Any) -> None:
         least, most = np.array([-(10**9), 10**9], numpy_dtype(graph.get_dtype(node.input[2])))
         graph.replace_inputs(node, [*node.input[:2], op.Min(op.Max(node.input[2], least), most), node.input[3]])
     elif steps is not None and ((ends == 0) & (steps > 0)).any():
-        moved = np.where((ends == 0) & (steps > 0), MOST_NEGATIVE, ends).astype(ends.dtype)
+        moved = np.where((ends == 0) & (steps > 0), MIN_INT32, ends).astype(ends.dtype)
         graph.replace_inputs(node, [*node.input[:2], op.constant(moved), node.input[3]])
     convert_with_tf2onnx(graph, node)
 
@@ -89,7 +89,7 @@ def strided_slice(graph: Any, node: Any) -> None:
 def dynamic_partition(graph: Any, node: Any) -> None:
     """Convert `DynamicPartition`: for each number, the rows that have it."""
     op = NodeReplacement(graph, node)
-    data = _flat(op, *op.inputs)
+    data = _merge_index_axes(op, *op.inputs)
     numbers = op.Reshape(op.inputs[1], [-1])
     for number in range(len(op.shapes)):
         op.finish("Compress", data, op.Equal(numbers, np.int32(number)), output=number, axis=0)
@@ -99,16 +99,16 @@ def dynamic_stitch(graph: Any, node: Any) -> None:
     """Convert `DynamicStitch` and `ParallelDynamicStitch`: scatter rows; of several for one index the last counts."""
     op = NodeReplacement(graph, node)
     half = len(op.inputs) // 2
-    data = [_flat(op, rows, index) for rows, index in zip(op.inputs[half:], op.inputs[:half], strict=True)]
+    data = [_merge_index_axes(op, rows, index) for rows, index in zip(op.inputs[half:], op.inputs[:half], strict=True)]
     indices = op.Concat(*(op.Cast(op.Reshape(index, [-1]), to=INT64) for index in op.inputs[:half]), axis=0)
     rows = op.Concat(*data, axis=0)
     size = op.Add(op.ReduceMax(op.Concat(indices, [-1], axis=0), [0], keepdims=1), [1])
-    unset = op.ConstantOfShape(size, value=filling(-1))
-    last = op.ScatterElements(unset, indices, op.up_to(op.Shape(indices)), axis=0, reduction="max")
+    unset = op.ConstantOfShape(size, value=fill_attribute(-1))
+    last = op.ScatterElements(unset, indices, op.arange(op.Shape(indices)), axis=0, reduction="max")
     op.finish("Gather", rows, last, axis=0)
 
 
-def _flat(op: GraphBuilder, data: str, indices: str) -> str:
+def _merge_index_axes(op: GraphBuilder, data: str, indices: str) -> str:
     """Return data with the axes of the indices merged into one."""
     rank = op.graph.get_rank(indices)
     return op.reshape(data, -1, op.dims(data, rank))

@@ -14,7 +14,7 @@ from ..graph_builder import NodeReplacement, constant_value
 from ..kernel_dtypes import numpy_dtype
 
 REDUCTIONS = {"Prod": "mul", "Max": "max", "Min": "min"}  # all others add
-SEGMENTS = re.compile("(Unsorted|Sparse|)Segment(Sum|Mean|SqrtN|Prod|Max|Min)(WithNumSegments|)")
+SEGMENT_OP_PATTERN = re.compile("(Unsorted|Sparse|)Segment(Sum|Mean|SqrtN|Prod|Max|Min)(WithNumSegments|)")
 
 
 def scatter_nd(graph: Any, node: Any) -> None:
@@ -24,7 +24,7 @@ def scatter_nd(graph: Any, node: Any) -> None:
     op = _Scatter(graph, node)
     indices, updates, shape = op.inputs
     zeros = op.full(0, op.as_int64(shape))
-    op.finish_widened(op.scatter(zeros, indices, updates, "none" if is_unique else "add"), "ScatterND")
+    op.finish_cast(op.scatter(zeros, indices, updates, "none" if is_unique else "add"), "ScatterND")
 
 
 def _unique_rows(indices: np.ndarray) -> np.ndarray:
@@ -40,7 +40,7 @@ def sparse_to_dense(graph: Any, node: Any) -> None:
     indices = op.Reshape(indices, [-1, 1]) if is_line else indices
     updates = op.Expand(updates, op.dims(indices, end=-1)) if is_one else updates
     table = op.Expand(op.widen(default, "ScatterND"), op.as_int64(shape))
-    op.finish_widened(op.scatter(table, indices, updates, "none"), "ScatterND")
+    op.finish_cast(op.scatter(table, indices, updates, "none"), "ScatterND")
 
 
 def tensor_scatter(graph: Any, node: Any) -> None:
@@ -54,7 +54,7 @@ def tensor_scatter(graph: Any, node: Any) -> None:
     result = op.ScatterND(
         op.widen(table, "ScatterND"), op.as_int64(indices), updates, reduction=REDUCTIONS.get(kind, "add")
     )
-    op.finish_widened(result, "ScatterND")
+    op.finish_cast(result, "ScatterND")
 
 
 def segment_reduction(graph: Any, node: Any) -> None:
@@ -62,7 +62,7 @@ def segment_reduction(graph: Any, node: Any) -> None:
 
     Empty segments of sorted ids are zero, those of unsorted ids the neutral element of the reduction.
     """
-    prefix, kind, _ = SEGMENTS.fullmatch(node.type).groups()  # type: ignore[union-attr]
+    prefix, kind, _ = SEGMENT_OP_PATTERN.fullmatch(node.type).groups()  # type: ignore[union-attr]
     first = 2 if prefix == "Sparse" else 1  # the input with the ids
     constant = constant_value(graph, node.input[first])
     rank = graph.get_rank(node.input[first])
@@ -82,21 +82,21 @@ def segment_reduction(graph: Any, node: Any) -> None:
         ids = op.Max(ids, [-1])
     shape = op.Concat(rows, op.dims(data, rank), axis=0)
     indices = op.Unsqueeze(ids, [-1])
-    table = op.full(_neutral(kind, prefix, op.dtype), shape)
+    table = op.full(_neutral_element(kind, prefix, op.dtype), shape)
     result = op.ScatterND(table, op.as_int64(indices), data, reduction=REDUCTIONS.get(kind, "add"))
     if kind in ("Mean", "SqrtN") or (kind in ("Max", "Min") and prefix != "Unsorted"):
         ones = op.full(1, op.Shape(data))
         counts = op.ScatterND(op.full(0, shape), op.as_int64(indices), ones, reduction="add")
         if kind in REDUCTIONS:
-            zero = op.computed_number(0)
+            zero = op.cast_number(0)
             result = op.Where(op.Equal(counts, zero), zero, result)
         else:
-            counts = op.Max(counts, op.computed_number(1))
+            counts = op.Max(counts, op.cast_number(1))
             result = op.Div(result, op.Sqrt(counts) if kind == "SqrtN" else counts)
-    op.finish_widened(op.Slice(result, [0], [-1], [0]) if has_dropped else result, "ScatterND")
+    op.finish_cast(op.Slice(result, [0], [-1], [0]) if has_dropped else result, "ScatterND")
 
 
-def _neutral(kind: str, prefix: str, elem_type: int) -> Any:
+def _neutral_element(kind: str, prefix: str, elem_type: int) -> Any:
     """Return the number that a reduction starts with: infinite for sorted ids, finite for unsorted ids."""
     if kind not in ("Max", "Min"):
         return int(kind == "Prod")
@@ -120,15 +120,15 @@ def bincount(graph: Any, node: Any) -> None:
     updates = op.widen(weights, "ScatterND") if has_weights else op.full(1, op.Shape(numbers))
     options: dict[str, Any] = {"axis": -1, "reduction": "none" if is_binary else "add"}
     counts = op.ScatterElements(op.full(0, bins), op.Min(numbers, size), updates, **options)
-    op.finish_widened(op.Slice(counts, [0], [-1], [-1]), "ScatterND")
+    op.finish_cast(op.Slice(counts, [0], [-1], [-1]), "ScatterND")
 
 
 class _Scatter(NodeReplacement):
     """Builds scatters in a dtype in which onnxruntime reduces."""
 
-    def computed_number(self, value: Any) -> np.ndarray:
+    def cast_number(self, value: Any) -> np.ndarray:
         """Return a constant of the element type to compute in."""
-        return np.array(value, numpy_dtype(self.widened_dtype("ScatterND")))
+        return np.array(value, numpy_dtype(self.computation_dtype("ScatterND")))
 
     def as_int64(self, tensor: str) -> str:
         """Return a tensor cast to int64."""
@@ -136,7 +136,7 @@ class _Scatter(NodeReplacement):
 
     def full(self, value: Any, shape: str) -> str:
         """Return a tensor of one repeated number."""
-        return self.Expand(self.computed_number(value), shape)
+        return self.Expand(self.cast_number(value), shape)
 
     def scatter(self, table: str, indices: str, updates: str, reduction: str) -> str:
         """Return a table with rows reduced into it."""

@@ -42,7 +42,7 @@ def finish_where(op: NodeReplacement, condition: str, one: str, other: str) -> N
     """Write a selection as the output; onnxruntime has `Where` for few dtypes, and for booleans it is logic."""
     if op.dtype == BOOL:
         op.finish("Or", op.And(condition, one), op.And(op.Not(condition), other))
-    elif op.widened_dtype("Where") == op.dtype:
+    elif op.computation_dtype("Where") == op.dtype:
         op.finish("Where", condition, one, other)
     else:
         selected = op.Where(condition, op.widen(one, "Where"), op.widen(other, "Where"))
@@ -54,7 +54,7 @@ def top_k(graph: Any, node: Any) -> None:
     op = NodeReplacement(graph, node)
     x = op.widen(op.inputs[0], "TopK")
     k = op.Reshape(op.Cast(op.inputs[1], to=INT64), [1])
-    values, indices = op.outputs_of("TopK", [True, True], x, k)
+    values, indices = op.write_outputs("TopK", [True, True], x, k)
     op.finish("Cast", values, to=op.dtype)
     op.finish("Cast", indices, output=1, to=op.dtypes[1])
 
@@ -74,7 +74,7 @@ def in_top_k(graph: Any, node: Any) -> None:
     """
     op = NodeReplacement(graph, node)
     x, ids, k = op.inputs
-    classes = op.up_to(op.dims(x, 1))
+    classes = op.arange(op.dims(x, 1))
     is_class = op.Equal(op.Unsqueeze(op.Cast(ids, to=INT64), [1]), classes)
     logit = op.ReduceSum(op.Where(is_class, x, ZERO), [1], keepdims=1)
     above = op.ReduceSum(op.Cast(op.Greater(x, logit), to=INT64), [1], keepdims=0)

@@ -25,7 +25,7 @@ class _Product(NamedTuple):
         sizes: What is known of sizes.
     """
 
-    first: int
+    first_input: int
     terms: tuple[str, str]
     output: str
     rows: str
@@ -37,7 +37,7 @@ class _Product(NamedTuple):
         return "".join(letter for letter in self.output if letter in self.terms[0] and letter in self.terms[1])
 
     @property
-    def summed(self) -> str:
+    def contracted(self) -> str:
         """The axes of both that are not in the output."""
         return "".join(letter for letter in self.terms[0] if letter in self.terms[1] and letter not in self.output)
 
@@ -46,44 +46,44 @@ class _Product(NamedTuple):
         """The axes of the second alone."""
         return "".join(letter for letter in self.output if letter not in self.terms[0])
 
-    def size_of(self, letters: str) -> int:
+    def total_size(self, letters: str) -> int:
         """The product of known sizes."""
         return math.prod(self.sizes[letter] for letter in letters)
 
-    def all_known(self, letters: str) -> bool:
+    def has_static_sizes(self, letters: str) -> bool:
         """Return whether sizes are known."""
         return all(letter in self.sizes for letter in letters)
 
     @property
     def is_dense(self) -> bool:
         """Return whether the second is a matrix of known sizes, however many axes it has."""
-        return not self.batch and self.all_known(self.summed + self.columns)
+        return not self.batch and self.has_static_sizes(self.contracted + self.columns)
 
     @property
     def is_batched(self) -> bool:
         """Return True if there is a product of matrices for each index of the batch and of one more axis at most."""
-        return len(self.summed) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
+        return len(self.contracted) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
 
     @property
-    def result(self) -> str:
+    def product_axes(self) -> str:
         """The axes of the product."""
         if self.is_dense or len(self.columns) < 2:
             return self.batch + self.rows + self.columns
         return self.batch + self.columns[0] + self.rows + self.columns[1]
 
     @property
-    def transposes(self) -> int:
+    def transpose_count(self) -> int:
         """Count the transpositions of the first and of the output."""
-        return (self.terms[0] != self.batch + self.rows + self.summed) + (self.result != self.output)
+        return (self.terms[0] != self.batch + self.rows + self.contracted) + (self.product_axes != self.output)
 
 
 def einsum(graph: Any, node: Any) -> Refusal:
     """Convert `Einsum` to a matrix product, or with tf2onnx, for which `A` and `a` are the same letter."""
     equation = node.get_attr_value("equation").decode()
     shapes = [graph.get_shape(name) for name in node.input]
-    products = [*_products(equation, shapes)] if graph.get_dtype(node.input[0]) in KERNEL_DTYPES["MatMul"] else []
+    products = [*_find_products(equation, shapes)] if graph.get_dtype(node.input[0]) in KERNEL_DTYPES["MatMul"] else []
     if products:
-        _write(graph, node, min(products, key=lambda product: (not product.is_dense, product.transposes)))
+        _write_product(graph, node, min(products, key=lambda product: (not product.is_dense, product.transpose_count)))
         return None
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     if len(letters) > len(ascii_lowercase):
@@ -94,7 +94,7 @@ def einsum(graph: Any, node: Any) -> Refusal:
     return None
 
 
-def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Product]:
+def _find_products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Product]:
     """Yield the orders of the two tensors of an equation in which it is a product of matrices."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
@@ -111,36 +111,36 @@ def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Pr
         for order in (output, one):
             rows = "".join(letter for letter in order if letter not in other)
             product = _Product(first, (one, other), output, rows, sizes)
-            is_product = product.summed and {*one} ^ {*other} <= {*output} <= {*inputs}
+            is_product = product.contracted and {*one} ^ {*other} <= {*output} <= {*inputs}
             if is_product and (product.is_dense or product.is_batched):
                 yield product
 
 
-def _write(graph: Any, node: Any, product: _Product) -> None:
+def _write_product(graph: Any, node: Any, product: _Product) -> None:
     """Replace a node by a matrix product: (batch, rows, summed) times (batch, summed, columns)."""
     op = NodeReplacement(graph, node)
-    batch, rows, summed, columns = product.batch, product.rows, product.summed, product.columns
+    batch, rows, summed, columns = product.batch, product.rows, product.contracted, product.columns
     first_axes, second_axes = product.terms
-    first = _in_order(op, op.inputs[product.first], first_axes, batch + rows + summed)
-    second = op.inputs[1 - product.first]
+    first = _transpose(op, op.inputs[product.first_input], first_axes, batch + rows + summed)
+    second = op.inputs[1 - product.first_input]
     if product.is_dense:
-        second = _in_order(op, second, second_axes, summed + columns)
+        second = _transpose(op, second, second_axes, summed + columns)
         if len(summed + columns) != 2 or len(summed) != 1:
-            second = op.Reshape(second, [product.size_of(summed), product.size_of(columns)])
+            second = op.Reshape(second, [product.total_size(summed), product.total_size(columns)])
         if len(summed) > 1:
-            first = op.Reshape(first, [*[0] * len(rows), product.size_of(summed)])
+            first = op.Reshape(first, [*[0] * len(rows), product.total_size(summed)])
         result = op.MatMul(first, second)
         if len(columns) != 1:
             result = op.Reshape(result, [*[0] * len(rows), *(product.sizes[letter] for letter in columns)])
     elif len(columns) == 2:
-        second = _in_order(op, second, second_axes, batch + columns[0] + summed + columns[1])
+        second = _transpose(op, second, second_axes, batch + columns[0] + summed + columns[1])
         result = op.MatMul(op.Unsqueeze(first, [len(batch)]), second)
     else:
-        second = _in_order(op, second, second_axes, batch + summed + columns)
+        second = _transpose(op, second, second_axes, batch + summed + columns)
         result = op.MatMul(first, second if len(rows) == 1 else op.Unsqueeze(second, [len(batch)]))
-    op.finish("Identity", _in_order(op, result, product.result, product.output))
+    op.finish("Identity", _transpose(op, result, product.product_axes, product.output))
 
 
-def _in_order(op: NodeReplacement, tensor: str, axes: str, order: str) -> str:
+def _transpose(op: NodeReplacement, tensor: str, axes: str, order: str) -> str:
     """Return a tensor with its axes in another order; both are strings of letters."""
     return tensor if axes == order else op.Transpose(tensor, perm=[axes.index(letter) for letter in order])

@@ -9,7 +9,7 @@ from onnx import TensorProto
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
 from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value
 from ..indexing.selection import finish_where
-from ..kernel_dtypes import kernel_dtype
+from ..kernel_dtypes import find_kernel_dtype
 from .special_functions import is_negative
 
 SIGN_BIT = np.int32(np.iinfo(np.int32).min)
@@ -36,14 +36,14 @@ def erfc(graph: Any, node: Any) -> None:
     """
     op = NodeReplacement(graph, node)
     (x,) = op.inputs
-    opposite = _opposite(graph, x, op.number(math.sqrt(0.5)))
+    opposite = _match_negated_product(graph, x, op.number(math.sqrt(0.5)))
     if opposite is None:
         op.finish("Sub", op.number(1), op.Erf(x))
     else:
         op.finish("Add", op.Erf(op.Div(opposite, op.number(math.sqrt(2)))), op.number(1))
 
 
-def _opposite(graph: Any, name: str, factor: np.ndarray) -> str | None:
+def _match_negated_product(graph: Any, name: str, factor: np.ndarray) -> str | None:
     """Return x if a tensor is `-x * factor`, else None."""
     product = graph.get_node_by_output(name)
     if product is None or product.type != "Mul":
@@ -75,7 +75,7 @@ def _reads_sign(consumer: Any) -> bool:
 
 def add_n(graph: Any, node: Any) -> None:
     """Convert `AddN` to `Sum`, and of integers, which `Sum` does not take, to additions."""
-    if kernel_dtype("Sum", node.output_dtypes[0]) == node.output_dtypes[0]:
+    if find_kernel_dtype("Sum", node.output_dtypes[0]) == node.output_dtypes[0]:
         node.type = "Sum"
         return
     op = NodeReplacement(graph, node)

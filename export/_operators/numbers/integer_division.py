@@ -8,10 +8,33 @@ from onnx import TensorProto
 from ..graph_builder import NodeReplacement, constant_value
 from ..kernel_dtypes import numpy_dtype
 
-_SIZES = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero"}
-_OF_ALL = {"Add", "AddV2", "Mul", "Max", "Maximum", "Div", "FloorDiv", "Mod", "FloorMod", "Concat", "Pack", "Range"}
-_OF_FIRST = {"Cast", "Identity", "Slice", "StridedSlice", "Gather", "GatherV2", "Squeeze", "Unsqueeze", "ExpandDims"}
-_OF_FIRST |= {"Reshape", "ReduceProd", "Prod"}
+_SIZE_OPS = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero"}
+_NON_NEGATIVE_IF_ALL_INPUTS = {
+    "Add",
+    "AddV2",
+    "Mul",
+    "Max",
+    "Maximum",
+    "Div",
+    "FloorDiv",
+    "Mod",
+    "FloorMod",
+    "Concat",
+    "Pack",
+    "Range",
+}
+_NON_NEGATIVE_IF_FIRST_INPUT = {
+    "Cast",
+    "Identity",
+    "Slice",
+    "StridedSlice",
+    "Gather",
+    "GatherV2",
+    "Squeeze",
+    "Unsqueeze",
+    "ExpandDims",
+}
+_NON_NEGATIVE_IF_FIRST_INPUT |= {"Reshape", "ReduceProd", "Prod"}
 
 
 def floor_div(graph: Any, node: Any) -> None:
@@ -21,7 +44,7 @@ def floor_div(graph: Any, node: Any) -> None:
     suffices; sizes are not negative and need nothing.
     """
     divisor = constant_value(graph, node.input[1])
-    is_natural = all(_is_natural(graph, name) for name in node.input)
+    is_natural = all(_is_non_negative(graph, name) for name in node.input)
     op = NodeReplacement(graph, node)
     x, y = op.inputs
     kind = op.number(0).dtype.kind
@@ -33,7 +56,7 @@ def floor_div(graph: Any, node: Any) -> None:
         op.finish("Div", op.BitwiseAnd(x, -divisor), y)
     else:
         difference = op.Sub(op.Mod(x, y), op.Mod(x, y, fmod=1))
-        op.finish("Sub", op.Div(*_without_overflow(op, divisor)), op.Div(difference, y))
+        op.finish("Sub", op.Div(*_avoid_overflow(op, divisor)), op.Div(difference, y))
 
 
 def div_and_truncate_div(graph: Any, node: Any) -> None:
@@ -45,10 +68,10 @@ def div_and_truncate_div(graph: Any, node: Any) -> None:
         quotient = op.Div(*op.inputs)
         op.finish("Mul", op.Floor(op.Abs(quotient)), op.Sign(quotient))
     else:
-        op.finish("Div", *(_without_overflow(op, divisor) if kind == "i" else op.inputs))
+        op.finish("Div", *(_avoid_overflow(op, divisor) if kind == "i" else op.inputs))
 
 
-def _without_overflow(op: NodeReplacement, divisor: np.ndarray | None) -> tuple[str, str]:
+def _avoid_overflow(op: NodeReplacement, divisor: np.ndarray | None) -> tuple[str, str]:
     """Return dividend and divisor, without a divisor of -1: the least integer by -1 ends the process."""
     x, y = op.inputs
     if divisor is not None and not (divisor == -1).any():
@@ -106,13 +129,13 @@ def left_shift_and_right_shift(graph: Any, node: Any) -> None:
         op.finish("BitwiseXor", op.Cast(shifted, to=op.dtype), sign)
 
 
-def _is_natural(graph: Any, name: str) -> bool:
+def _is_non_negative(graph: Any, name: str) -> bool:
     """Return whether integers are sizes or computed from sizes, so that none is negative."""
     node = graph.get_node_by_output(name)
-    if node is None or node.type in _SIZES:
+    if node is None or node.type in _SIZE_OPS:
         return node is not None
     if node.is_const():
         return bool((node.get_tensor_value(as_list=False) >= 0).all())
-    if node.type in _OF_ALL:
-        return all(_is_natural(graph, source) for source in node.input)
-    return node.type in _OF_FIRST and _is_natural(graph, node.input[0])
+    if node.type in _NON_NEGATIVE_IF_ALL_INPUTS:
+        return all(_is_non_negative(graph, source) for source in node.input)
+    return node.type in _NON_NEGATIVE_IF_FIRST_INPUT and _is_non_negative(graph, node.input[0])

@@ -6,11 +6,11 @@ import numpy as np
 from onnx import TensorProto
 
 from ..graph_builder import NodeReplacement, Refusal, constant_value
-from ..kernel_dtypes import kernel_dtype, numpy_dtype
+from ..kernel_dtypes import find_kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
 
-FEW_DTYPES = {  # TensorFlow's name: ONNX's
+WIDENED_OPS = {  # TensorFlow's name: ONNX's
     "Less": "Less",
     "Greater": "Greater",
     "LessEqual": "LessOrEqual",
@@ -24,11 +24,11 @@ FEW_DTYPES = {  # TensorFlow's name: ONNX's
 REDUCTIONS = {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean"}
 
 
-def few_dtypes(graph: Any, node: Any) -> Refusal:
+def convert_widened(graph: Any, node: Any) -> Refusal:
     """Convert `Less`, `Greater`, `LessEqual`, `GreaterEqual`, `Relu`, `Sign`, `IsInf`, `Range` and `Cumsum`."""
-    op_type = FEW_DTYPES[node.type]
+    op_type = WIDENED_OPS[node.type]
     dtype = graph.get_dtype(node.input[0])
-    computed = kernel_dtype(op_type, dtype)
+    computed = find_kernel_dtype(op_type, dtype)
     if computed is None:
         return f"onnxruntime has no `{op_type}` of {numpy_dtype(dtype)}"
     names = ("exclusive", "reverse") if node.type == "Cumsum" else ()
@@ -65,17 +65,17 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
         axes = op.constant(constant_axes.ravel().astype("i8"))
     if is_integer and is_mean:
         total = op.ReduceSum(op.Cast(x, to=INT64), axes, **options)
-        op.finish("Cast", op.Div(total, _count(op, x, axes)), to=dtype)
-    elif is_integer and op.widened_dtype(op_type) != dtype:
+        op.finish("Cast", op.Div(total, _count_elements(op, x, axes)), to=dtype)
+    elif is_integer and op.computation_dtype(op_type) != dtype:
         op.finish("Cast", op(op_type, op.widen(x, op_type), axes, **options), to=dtype)
     elif never_empty or not is_mean:
         op.finish(op_type, x, axes, **options)
     else:
-        nothing = op.Div(op.number(0), op.Cast(_count(op, x, axes), to=dtype))
+        nothing = op.Div(op.number(0), op.Cast(_count_elements(op, x, axes), to=dtype))
         op.finish("Add", op(op_type, x, axes, **options), nothing)
 
 
-def _count(op: NodeReplacement, x: str, axes: str) -> str:
+def _count_elements(op: NodeReplacement, x: str, axes: str) -> str:
     return op.ReduceProd(op.Gather(op.Shape(x), axes, axis=0), keepdims=0)
 
 

@@ -11,24 +11,24 @@ from typing import Any
 from onnx import TensorProto
 
 from ..graph_builder import NodeReplacement, Refusal, constant_value
-from .fft_axis import Length, complex_axis, real_axis, real_axis_back, stack_parts
+from .fft_axis import Length, invert_real_axis, stack_parts, transform_complex_axis, transform_real_axis
 
 FLOAT = TensorProto.FLOAT
-_DOUBLE = "only complex64, of float32, is supported"
+_COMPLEX64_ONLY = "only complex64, of float32, is supported"
 
 
 def complex_(graph: Any, node: Any) -> Refusal:
     """Convert `Complex` of two float32 tensors."""
     if graph.get_dtype(node.input[0]) != FLOAT:
-        return _DOUBLE
-    op = _complex_output(graph, node)
+        return _COMPLEX64_ONLY
+    op = _replace_complex(graph, node)
     return op.finish("Identity", stack_parts(op, *op.inputs))
 
 
 def real_and_imag(graph: Any, node: Any) -> Refusal:
     """Convert `Real` and `Imag`."""
     if graph.get_dtype(node.input[0]) != FLOAT:
-        return _DOUBLE
+        return _COMPLEX64_ONLY
     op = NodeReplacement(graph, node)
     return op.finish("Gather", *op.inputs, int(node.type == "Imag"), axis=-1)
 
@@ -36,7 +36,7 @@ def real_and_imag(graph: Any, node: Any) -> Refusal:
 def complex_abs(graph: Any, node: Any) -> Refusal:
     """Convert `ComplexAbs`, in float64: the squares may overflow float32."""
     if graph.get_dtype(node.input[0]) != FLOAT:
-        return _DOUBLE
+        return _COMPLEX64_ONLY
     op = NodeReplacement(graph, node)
     magnitude = op.ReduceL2(op.Cast(*op.inputs, to=TensorProto.DOUBLE), [-1], keepdims=0)
     return op.finish("Cast", magnitude, to=FLOAT)
@@ -45,27 +45,27 @@ def complex_abs(graph: Any, node: Any) -> Refusal:
 def fft(graph: Any, node: Any) -> Refusal:
     """Convert `FFT`, `FFT2D`, `FFT3D`, their inverses, and the transforms of real numbers, such as `IRFFT2D`."""
     if graph.get_dtype(node.input[0]) != FLOAT:
-        return _DOUBLE
+        return _COMPLEX64_ONLY
     inverse, real, count = re.fullmatch(r"(I?)(R?)FFT(\d?)D?", node.type).groups()  # type: ignore[union-attr]
     num_axes = int(count or 1)
     is_forward_real = bool(real) and not inverse
     is_inverse_real = bool(real) and bool(inverse)
     shape = graph.get_shape(node.input[0]) or [-1] * (num_axes + 1)
     sizes = shape if is_forward_real else shape[:-1]
-    op = NodeReplacement(graph, node) if is_inverse_real else _complex_output(graph, node)
+    op = NodeReplacement(graph, node) if is_inverse_real else _replace_complex(graph, node)
     result = op.inputs[0]
-    lengths = _lengths(op, num_axes) if real else {}
+    lengths = _read_lengths(op, num_axes) if real else {}
     if is_forward_real:
-        result = real_axis(op, result, lengths[-1])
+        result = transform_real_axis(op, result, lengths[-1])
     others = range(-num_axes, -1)
     for axis in others if real else (-1, *reversed(others)):
-        result = complex_axis(op, result, axis, sizes[axis], lengths.get(axis), inverse=bool(inverse))
+        result = transform_complex_axis(op, result, axis, sizes[axis], lengths.get(axis), inverse=bool(inverse))
     if is_inverse_real:
-        result = real_axis_back(op, result, sizes[-1], lengths[-1])
+        result = invert_real_axis(op, result, sizes[-1], lengths[-1])
     return op.finish("Identity", result)
 
 
-def _lengths(op: NodeReplacement, num_axes: int) -> dict[int, Length]:
+def _read_lengths(op: NodeReplacement, num_axes: int) -> dict[int, Length]:
     """Return the length of each of the last axes, by its number from the end."""
     constant = constant_value(op.graph, op.inputs[1])
     numbers = [-1] * num_axes if constant is None else constant.tolist()
@@ -76,7 +76,7 @@ def _lengths(op: NodeReplacement, num_axes: int) -> dict[int, Length]:
     }
 
 
-def _complex_output(graph: Any, node: Any) -> NodeReplacement:
+def _replace_complex(graph: Any, node: Any) -> NodeReplacement:
     """Return a builder in place of a node with a complex output, whose shape gets the axis of the parts."""
     op = NodeReplacement(graph, node)
     op.dtypes = [FLOAT]

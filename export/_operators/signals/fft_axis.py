@@ -23,10 +23,12 @@ class Length(NamedTuple):
     """The length of a transform: a tensor of shape (1,), and the number, -1 if unknown."""
 
     tensor: str
-    number: int
+    constant: int
 
 
-def complex_axis(op: GraphBuilder, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool) -> str:
+def transform_complex_axis(
+    op: GraphBuilder, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool
+) -> str:
     """Transform an axis of a complex tensor, truncated or filled with zeros to a length.
 
     Args:
@@ -37,12 +39,12 @@ def complex_axis(op: GraphBuilder, pair: str, axis: int, size: int, length: Leng
         length: The length, by default the size.
         inverse: Whether the transform is the inverse one.
     """
-    if _is_power_of_two(size) and (length is None or length.number == size):
-        return _by_operator(op, pair, axis, size, inverse)
-    return _by_matrix(op, pair, axis, length, inverse)
+    if _is_power_of_two(size) and (length is None or length.constant == size):
+        return _transform_by_dft(op, pair, axis, size, inverse)
+    return _transform_by_matrix(op, pair, axis, length, inverse)
 
 
-def _by_operator(op: GraphBuilder, pair: str, axis: int, size: int, inverse: bool) -> str:
+def _transform_by_dft(op: GraphBuilder, pair: str, axis: int, size: int, inverse: bool) -> str:
     """Transform by `DFT`; the middle element is a sum with alternating signs, which is real for real numbers."""
     result = op.DFT(pair, axis=axis - 1, inverse=int(inverse))
     if size == 1:
@@ -53,19 +55,19 @@ def _by_operator(op: GraphBuilder, pair: str, axis: int, size: int, inverse: boo
     return op.Where(np.resize(np.arange(size) == size // 2, column), middle, result)
 
 
-def _by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, inverse: bool) -> str:
+def _transform_by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, inverse: bool) -> str:
     """Transform by matrix products: (a + ib)(C - iS), inversely (a + ib)(C + iS) / length."""
     if length is not None:
         pair = op.Slice(pair, [0], length.tensor, [axis - 1])
     real, imaginary = (op.Gather(pair, part, axis=-1) for part in (0, 1))
-    size = _size(op, real, axis)
+    size = _axis_size(op, real, axis)
     columns = size if length is None else length.tensor
     shape = (size, columns) if axis == -1 else (columns, size)
-    cosines, sines = _angles(op, *shape, columns)
+    cosines, sines = _cosines_and_sines(op, *shape, columns)
     plus, minus = ("Sub", "Add") if inverse else ("Add", "Sub")
     parts = [
-        op(plus, _product(op, real, cosines, axis), _product(op, imaginary, sines, axis)),
-        op(minus, _product(op, imaginary, cosines, axis), _product(op, real, sines, axis)),
+        op(plus, _multiply_axis(op, real, cosines, axis), _multiply_axis(op, imaginary, sines, axis)),
+        op(minus, _multiply_axis(op, imaginary, cosines, axis), _multiply_axis(op, real, sines, axis)),
     ]
     if inverse:
         count = op.Cast(columns, to=FLOAT)
@@ -73,36 +75,36 @@ def _by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, in
     return stack_parts(op, *parts)
 
 
-def _product(op: GraphBuilder, part: str, matrix: str, axis: int) -> str:
+def _multiply_axis(op: GraphBuilder, part: str, matrix: str, axis: int) -> str:
     """Return a tensor multiplied by a matrix along one of its last three axes."""
     if axis == -1:
         return op.MatMul(part, matrix)
     return op.MatMul(matrix, part) if axis == -2 else op.Einsum(matrix, part, equation="ij,...jkl->...ikl")
 
 
-def real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
+def transform_real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
     """Transform the last axis of real numbers: the first half of the transform, and its middle."""
-    if _is_power_of_two(length.number):
-        pair = op.DFT(op.Unsqueeze(signal, [-1]), length.number, axis=-2, onesided=1)
-        edges = np.zeros((length.number // 2 + 1, 2), bool)
+    if _is_power_of_two(length.constant):
+        pair = op.DFT(op.Unsqueeze(signal, [-1]), length.constant, axis=-2, onesided=1)
+        edges = np.zeros((length.constant // 2 + 1, 2), bool)
         edges[[0, -1], 1] = True
         return op.Where(edges, ZERO, pair)
     padded = op.Slice(signal, [0], length.tensor, [-1])
-    cosines, sines = _angles(op, _size(op, padded, -1), _half(op, length), length.tensor)
+    cosines, sines = _cosines_and_sines(op, _axis_size(op, padded, -1), _onesided_size(op, length), length.tensor)
     # 0 minus a part that is 0, instead of its negative -0: the angle of a negative real number depends on the sign
     return stack_parts(op, op.MatMul(padded, cosines), op.Sub(ZERO, op.MatMul(padded, sines)))
 
 
-def real_axis_back(op: GraphBuilder, pair: str, size: int, length: Length) -> str:
+def invert_real_axis(op: GraphBuilder, pair: str, size: int, length: Length) -> str:
     """Return the real numbers whose transform has this first half, and middle."""
-    if _is_power_of_two(length.number) and size == length.number // 2 + 1:
+    if _is_power_of_two(length.constant) and size == length.constant // 2 + 1:
         mirrored = op.Mul(op.Slice(pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
         full = op.DFT(op.Concat(pair, mirrored, axis=-2), axis=-2, inverse=1)
         return op.Gather(full, 0, axis=-1)
-    half = op.Slice(pair, [0], _half(op, length), [-2])
-    rows = _size(op, half, -2)
-    cosines, sines = _angles(op, rows, length.tensor, length.tensor)
-    index = op.up_to(rows)
+    half = op.Slice(pair, [0], _onesided_size(op, length), [-2])
+    rows = _axis_size(op, half, -2)
+    cosines, sines = _cosines_and_sines(op, rows, length.tensor, length.tensor)
+    index = op.arange(rows)
     twice = op.Add(index, index)
     is_single = op.Or(op.Equal(twice, 0), op.Equal(twice, length.tensor))  # the others have a mirrored element
     weights = op.Div(op.Where(is_single, np.float32(1), np.float32(2)), op.Cast(length.tensor, to=FLOAT))
@@ -115,17 +117,17 @@ def stack_parts(op: GraphBuilder, *parts: str) -> str:
     return op.Concat(*(op.Unsqueeze(part, [-1]) for part in parts), axis=-1)
 
 
-def _half(op: GraphBuilder, length: Length) -> str:
+def _onesided_size(op: GraphBuilder, length: Length) -> str:
     return op.Add(op.Div(length.tensor, [2]), [1])
 
 
-def _angles(op: GraphBuilder, rows: str, columns: str, length: str) -> tuple[str, str]:
+def _cosines_and_sines(op: GraphBuilder, rows: str, columns: str, length: str) -> tuple[str, str]:
     """Return cosines and sines of 2 pi j k / length, for j below `rows` and k below `columns`, sizes of shape (1,).
 
     The integer j k is taken modulo the length, since float32 does not hold large angles well. The sine of half a turn
     is set to 0: that of pi in float32 is not.
     """
-    j, k = op.up_to(rows), op.up_to(columns)
+    j, k = op.arange(rows), op.arange(columns)
     turns = op.Mod(op.Mul(op.Unsqueeze(j, [1]), k), length)
     share = op.Div(op.Cast(turns, to=FLOAT), op.Cast(length, to=FLOAT))
     angle = op.Mul(share, np.float32(2 * math.pi))
@@ -133,7 +135,7 @@ def _angles(op: GraphBuilder, rows: str, columns: str, length: str) -> tuple[str
     return op.Cos(angle), op.Where(is_half, ZERO, op.Sin(angle))
 
 
-def _size(op: GraphBuilder, tensor: str, axis: int) -> str:
+def _axis_size(op: GraphBuilder, tensor: str, axis: int) -> str:
     """Return the size of an axis, of shape (1,)."""
     return op.Gather(op.Shape(tensor), [axis], axis=0)
 

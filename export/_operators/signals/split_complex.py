@@ -14,27 +14,27 @@ from onnx import TensorProto
 from ..graph_builder import GraphBuilder
 from .complex_rules import RULES, Pair
 
-REAL = {TensorProto.COMPLEX64: TensorProto.FLOAT, TensorProto.COMPLEX128: TensorProto.DOUBLE}
+REAL_DTYPES = {TensorProto.COMPLEX64: TensorProto.FLOAT, TensorProto.COMPLEX128: TensorProto.DOUBLE}
 
 TRANSFORMS = {f"{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")}
-STACKED = {*TRANSFORMS, "Complex", "ComplexAbs"}  # these read or write both parts in one tensor
-TWICE = {
+STACKED_OPS = {*TRANSFORMS, "Complex", "ComplexAbs"}  # these read or write both parts in one tensor
+PER_PART_OPS = {
     *("Identity", "StopGradient", "EnsureShape", "Snapshot", "Fill", "ZerosLike", "Select", "SelectV2"),
     *("Reshape", "ExpandDims", "Squeeze", "Transpose", "BroadcastTo", "Tile", "Roll", "ReverseV2", "ReverseSequence"),
     *("Slice", "StridedSlice", "GatherV2", "GatherNd", "Split", "SplitV", "Unpack", "Pack", "ConcatV2"),
     *("Pad", "PadV2", "MirrorPad", "SpaceToBatchND", "BatchToSpaceND", "MatrixDiagV3", "MatrixDiagPartV3"),
     *("Add", "AddV2", "AddN", "Sub", "Neg", "Sum", "Mean", "Cumsum", "UnsortedSegmentSum"),
 }
-OF_ITS_SHAPE = {"Shape", "Size", "Rank"}
+SHAPE_OPS = {"Shape", "Size", "Rank"}
 
 
 def parts_apart(graph: Any, nodes: list[Any]) -> list[Any]:
     """Replace complex tensors in a graph: a rewriter of tf2onnx, which calls it for the bodies of loops too."""
-    if any(graph.get_dtype(name) in REAL for node in nodes for name in node.output):
+    if any(graph.get_dtype(name) in REAL_DTYPES for node in nodes for name in node.output):
         graph.topological_sort(nodes)
         op = _PartsBuilder(graph)
         for node in list(graph.get_nodes()):
-            if any(graph.get_dtype(name) in REAL for name in (*node.input, *node.output)):
+            if any(graph.get_dtype(name) in REAL_DTYPES for name in (*node.input, *node.output)):
                 op.rewrite(node)
     result: list[Any] = graph.get_nodes()
     return result
@@ -61,20 +61,20 @@ class _PartsBuilder(GraphBuilder):
             value = node.get_tensor_value(as_list=False)
             real, imaginary = (self.constant(np.ascontiguousarray(part)) for part in (value.real, value.imag))
             self.parts[output] = (real, imaginary)
-        elif not all(self._is_known(name) for name in node.input):
+        elif not all(self._has_parts(name) for name in node.input):
             node.type = f"Complex{node.type}"
-        elif node.type in STACKED:
-            self.redirect(*(self._stacked(name) if self._is_complex(name) else name for name in node.input))
+        elif node.type in STACKED_OPS:
+            self.redirect(*(self._stack(name) if self._is_complex(name) else name for name in node.input))
             if node.type == "Complex":
-                self.parts[output] = self._of_one_shape(*node.input)
-        elif node.type in OF_ITS_SHAPE:
-            self.redirect(self.parts_of(node.input[0])[0])
-        elif node.type in TWICE:
-            inputs = [self.parts_of(name) if self._is_complex(name) else (name, name) for name in node.input]
-            results = [self._again(names) for names in zip(*inputs, strict=True)]
+                self.parts[output] = self._broadcast_parts(*node.input)
+        elif node.type in SHAPE_OPS:
+            self.redirect(self.get_parts(node.input[0])[0])
+        elif node.type in PER_PART_OPS:
+            inputs = [self.get_parts(name) if self._is_complex(name) else (name, name) for name in node.input]
+            results = [self._write_per_part(names) for names in zip(*inputs, strict=True)]
             self.parts.update(zip(node.output, zip(*results, strict=True), strict=True))
         elif node.type in RULES:
-            parts = RULES[node.type](self, *map(self.parts_of, node.input))
+            parts = RULES[node.type](self, *map(self.get_parts, node.input))
             if parts is not None:
                 self.parts[output] = parts
         else:
@@ -86,7 +86,7 @@ class _PartsBuilder(GraphBuilder):
 
     def same(self, *inputs: str) -> str:
         """Write the node's own operator on parts."""
-        return self._again(inputs)[0]
+        return self._write_per_part(inputs)[0]
 
     def adjoint(self, z: Pair, side: str) -> Pair:
         """Return the conjugate of one side of a product of matrices if the node transposes that side."""
@@ -104,14 +104,14 @@ class _PartsBuilder(GraphBuilder):
     def real_dtype(self, name: str = "") -> int:
         """Return the element type of the parts of a tensor, by default of the node's output."""
         dtype: int = self.graph.get_dtype(name or self._node.output[0])
-        return int(REAL.get(dtype, dtype))
+        return int(REAL_DTYPES.get(dtype, dtype))
 
     def redirect(self, *inputs: str, op_type: str = "") -> None:
         """Let the node itself read other tensors, by another operator if there is one."""
         self._node.type = op_type or self._node.type
         self.graph.replace_inputs(self._node, list(inputs))
 
-    def parts_of(self, name: str) -> Pair:
+    def get_parts(self, name: str) -> Pair:
         """Return the parts of a complex tensor; of a real one the tensor twice."""
         if name not in self.parts:
             if not self._is_complex(name):
@@ -123,21 +123,21 @@ class _PartsBuilder(GraphBuilder):
             self.parts[name] = (real, imaginary)
         return self.parts[name]
 
-    def _stacked(self, name: str) -> str:
+    def _stack(self, name: str) -> str:
         """Return a complex tensor with both parts."""
-        if self.graph.get_node_by_output(name).type in STACKED:
+        if self.graph.get_node_by_output(name).type in STACKED_OPS:
             return name
         shapes = [self.graph.get_shape(name)]
-        return self._write_real("Complex", self.parts_of(name), {}, shapes, self.graph.get_dtype(name))[0]
+        return self._write_real("Complex", self.get_parts(name), {}, shapes, self.graph.get_dtype(name))[0]
 
-    def _is_known(self, name: str) -> bool:
+    def _has_parts(self, name: str) -> bool:
         producer = self.graph.get_node_by_output(name)
-        return not self._is_complex(name) or name in self.parts or producer.type in STACKED
+        return not self._is_complex(name) or name in self.parts or producer.type in STACKED_OPS
 
     def _is_complex(self, name: str) -> bool:
-        return self.graph.get_dtype(name) in REAL
+        return self.graph.get_dtype(name) in REAL_DTYPES
 
-    def _of_one_shape(self, real: str, imaginary: str) -> Pair:
+    def _broadcast_parts(self, real: str, imaginary: str) -> Pair:
         """Return the parts that `Complex` reads, broadcast to one shape."""
         shapes = [self.graph.get_shape(name) for name in (real, imaginary)]
         if shapes[0] is not None and shapes[0] == shapes[1]:
@@ -146,7 +146,7 @@ class _PartsBuilder(GraphBuilder):
         self.redirect(*both)
         return both
 
-    def _again(self, inputs: Any) -> list[str]:
+    def _write_per_part(self, inputs: Any) -> list[str]:
         return self._write_real(self._node.type, inputs, self._node.attr, self._node.output_shapes)
 
     def _write_real(

@@ -20,17 +20,17 @@ def ragged_tensor_to_tensor(graph: Any, node: Any) -> Refusal:
         return f"its shape is not constant, or its partition ({', '.join(kinds)}) is not supported"
     op = _Ragged(graph, node)
     _, values, default, *partition = op.inputs
-    axes = op.axes([*zip(kinds, partition, strict=True)])
+    axes = op.read_partition([*zip(kinds, partition, strict=True)])
     num_rows, *columns = shape.tolist() if shape.ndim else [-1] * (len(axes) + 1)
     widths = [
-        op.constant([size]) if size >= 0 else op.largest(lengths)
+        op.constant([size]) if size >= 0 else op.maximum(lengths)
         for size, (_, lengths) in zip(columns, axes, strict=False)  # the last columns are within an item
     ]
     if num_rows >= 0:
         starts, lengths = axes[0]
-        axes[0] = op.resized(starts, num_rows), op.resized(lengths, num_rows)
+        axes[0] = op.resize(starts, num_rows), op.resize(lengths, num_rows)
     for rows, width in reversed([*zip(axes, widths, strict=True)]):
-        values = op.dense(values, rows, width, default)
+        values = op.to_dense(values, rows, width, default)
     return op.finish("Identity", values)
 
 
@@ -42,9 +42,9 @@ def ragged_bincount(graph: Any, node: Any) -> Refusal:
     is_binary = bool(node.get_attr_value("binary_output", False))
     op = _Ragged(graph, node)
     splits, values, size, _ = op.inputs
-    rows = op.rows(splits)
+    rows = op.read_rows(splits)
     size = op.Reshape(op.Cast(size, to=INT64), [1])
-    numbers = op.dense(op.Cast(values, to=INT64), rows, op.largest(rows[1]), size)
+    numbers = op.to_dense(op.Cast(values, to=INT64), rows, op.maximum(rows[1]), size)
     ones = op.Expand(FLOAT(1), op.Shape(numbers))
     bins = op.Concat(op.dims(numbers, 0, 1), op.Add(size, [1]), axis=0)
     zeros = op.Expand(FLOAT(0), bins)
@@ -61,9 +61,9 @@ def string_n_grams(graph: Any, node: Any) -> Refusal:
     separator = np.array(node.get_attr_str("separator"), object)
     op = _Ragged(graph, node)
     values, splits = op.inputs
-    starts, lengths = op.rows(splits)
-    longest = op.largest(lengths)
-    words = gram = op.dense(values, (starts, lengths), longest, np.array([""], object))
+    starts, lengths = op.read_rows(splits)
+    longest = op.maximum(lengths)
+    words = gram = op.to_dense(values, (starts, lengths), longest, np.array([""], object))
     grams = {}
     masks = {}
     for width in range(1, max(widths) + 1):
@@ -71,8 +71,8 @@ def string_n_grams(graph: Any, node: Any) -> Refusal:
             fill = op.Expand(EMPTY, op.vector(op.dims(words, 0, 1), width - 1))
             next_words = op.Concat(op.Slice(words, [width - 1], [2**31], [1]), fill, axis=1)
             next_words = op.Slice(next_words, [0], longest, [1])
-            gram = op.concatenated(op.concatenated(gram, separator, 2), next_words, 2)
-        last = op.Add(op.columns(words), np.int64(width - 1))
+            gram = op.concatenate(op.concatenate(gram, separator, 2), next_words, 2)
+        last = op.Add(op.column_indices(words), np.int64(width - 1))
         grams[width] = gram
         masks[width] = op.Less(last, op.Unsqueeze(lengths, [1]))
     mask = op.Concat(*(op.Cast(masks[width], to=INT64) for width in widths), axis=1)
@@ -84,13 +84,13 @@ def string_n_grams(graph: Any, node: Any) -> Refusal:
 class _Ragged(StringReplacement):
     """Builds dense arrays of rows of different lengths."""
 
-    def rows(self, splits: str) -> Rows:
+    def read_rows(self, splits: str) -> Rows:
         """Return the rows between splits."""
         as_int64 = self.Cast(splits, to=INT64)
         starts = self.Slice(as_int64, [0], [-1], [0])
         return starts, self.Sub(self.Slice(as_int64, [1], [2**31], [0]), starts)
 
-    def axes(self, partition: Sequence[tuple[str, str]]) -> list[Rows]:
+    def read_partition(self, partition: Sequence[tuple[str, str]]) -> list[Rows]:
         """Return the rows of each axis of a row partition, whose tensors have these kinds."""
         count = ""  # the number of rows of the next axis, (1,)
         axes: list[Rows] = []
@@ -98,22 +98,22 @@ class _Ragged(StringReplacement):
             if kind == "FIRST_DIM_SIZE":
                 count = self.Reshape(self.Cast(tensor, to=INT64), [1])
                 continue
-            axes.append(self.rows(tensor) if kind == "ROW_SPLITS" else self.rows_of_ids(tensor, count))
+            axes.append(self.read_rows(tensor) if kind == "ROW_SPLITS" else self.rows_from_ids(tensor, count))
             count = self.ReduceSum(axes[-1][1], [0], keepdims=1)
         return axes
 
-    def rows_of_ids(self, ids: str, count: str) -> Rows:
+    def rows_from_ids(self, ids: str, count: str) -> Rows:
         """Return so many rows from the row of each item."""
         zeros = self.Expand(np.int64(0), count)
         ones = self.Expand(np.int64(1), self.Shape(ids))
         lengths = self.ScatterElements(zeros, self.Cast(ids, to=INT64), ones, axis=0, reduction="add")
         return self.CumSum(lengths, np.int64(0), exclusive=1), lengths
 
-    def resized(self, numbers: str, size: int) -> str:
+    def resize(self, numbers: str, size: int) -> str:
         """Return the first of some integers, followed by zeros."""
         return self.Slice(self.Concat(numbers, np.zeros(size, np.int64), axis=0), [0], [size], [0])
 
-    def dense(self, values: str, rows: Rows, columns: str, default: Any) -> str:
+    def to_dense(self, values: str, rows: Rows, columns: str, default: Any) -> str:
         """Return rows as an array, padded.
 
         Args:
@@ -123,7 +123,7 @@ class _Ragged(StringReplacement):
             default: The padding, which broadcasts to an item of `values`.
         """
         starts, lengths = rows
-        numbers = self.up_to(columns)
+        numbers = self.arange(columns)
         is_inside = self.Less(numbers, self.Unsqueeze(lengths, [1]))
         index = self.Where(is_inside, self.Add(self.Unsqueeze(starts, [1]), numbers), self.dims(values, 0, 1))
         padding = self.Expand(default, self.Concat([1], self.Shape(values, start=1), axis=0))

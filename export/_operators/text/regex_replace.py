@@ -18,8 +18,8 @@ from ..graph_builder import Refusal
 from ..text import character_classes
 from .string_builder import CHARACTER, StringReplacement
 
-OTHERS = ""  # stands for all characters beyond ASCII that are not in a pattern themselves
-WHOLE = "\\0"  # what matched, in what stands in its place
+OTHER_CHARACTERS = ""  # stands for all characters beyond ASCII that are not in a pattern themselves
+WHOLE_MATCH = "\\0"  # what matched, in what stands in its place
 CATEGORIES = {  # of RE2, to which they are of ASCII
     "CATEGORY_DIGIT": string.digits,
     "CATEGORY_SPACE": "\t\n\f\r ",
@@ -27,38 +27,38 @@ CATEGORIES = {  # of RE2, to which they are of ASCII
 }
 
 
-class Item(NamedTuple):
+class PatternItem(NamedTuple):
     """Characters at one place of a pattern, and how many of them at least and at most."""
 
     characters: frozenset[str]
-    least: int
-    most: int
+    min_count: int
+    max_count: int
 
 
 def static_regex_replace(graph: Any, node: Any) -> Refusal:
     """Convert `StaticRegexReplace`: tokens that match are replaced, and all tokens are joined."""
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
-    begins = first_characters(pattern)
-    if begins is None and not character_classes.is_of_one(pattern):
+    begins = find_first_characters(pattern)
+    if begins is None and not character_classes.is_single_character_pattern(pattern):
         return f"the pattern {pattern!r} may match in several ways"
     if not node.get_attr_value("replace_global", 1) or re.search(r"\\[1-9]", rewrite):
         return "a replacement of the first match only, or with groups of the match, is not supported"
-    between = "" if begins is None else _class_without(begins, _all(pattern))
+    between = "" if begins is None else _format_complement(begins, _alphabet(pattern))
     op = StringReplacement(graph, node)
     alternatives = [f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER]
-    tokens = op.tokens(op.inputs[0], "|".join(alternatives))
-    first, *others = [tokens if part is None else np.array(part, object) for part in _parts(rewrite)]
+    tokens = op.tokenize(op.inputs[0], "|".join(alternatives))
+    first, *others = [tokens if part is None else np.array(part, object) for part in _split_rewrite(rewrite)]
     replacement: Any = first
     for part in others:  # of two adjacent parts one is the tokens, whose shape the result has
-        replacement = op.concatenated(replacement, part, 2)
-    return op.finish_joined(op.Where(op.matches(tokens, pattern), replacement, tokens))
+        replacement = op.concatenate(replacement, part, 2)
+    return op.finish_joined(op.Where(op.full_match(tokens, pattern), replacement, tokens))
 
 
-def _parts(rewrite: str) -> list[str | None]:
+def _split_rewrite(rewrite: str) -> list[str | None]:
     """Return the parts of a replacement: `None` is the match."""
     parts: list[str | None] = [""]
     for part in re.split(r"(\\.)", rewrite):
-        if part == WHOLE:
+        if part == WHOLE_MATCH:
             parts.append(None)
         elif isinstance(before := parts[-1], str):
             parts[-1] = before + part.removeprefix("\\")
@@ -67,7 +67,7 @@ def _parts(rewrite: str) -> list[str | None]:
     return [part for part in parts if part != ""] or [""]
 
 
-def first_characters(pattern: str) -> frozenset[str] | None:
+def find_first_characters(pattern: str) -> frozenset[str] | None:
     """Return the characters that a match may begin with; `None` where the longest match may be another than the first.
 
     Args:
@@ -81,53 +81,53 @@ def first_characters(pattern: str) -> frozenset[str] | None:
             return None
     if parsed.state.flags != re.UNICODE.value:  # as (?i)
         return None
-    everything, choices = _all(pattern), [list(parsed)]
+    everything, choices = _alphabet(pattern), [list(parsed)]
     if len(parsed) == 1 and str(parsed[0][0]) == "BRANCH":
         choices = [list(each) for each in parsed[0][1][1]]
-    begins = [_begin(items, everything) for items in choices]
+    begins = [_find_unambiguous_begin(items, everything) for items in choices]
     known = [each for each in begins if each is not None]
     if len(known) < len(begins) or any(one & other for one, other in itertools.combinations(known, 2)):
         return None
     return frozenset().union(*known)
 
 
-def _all(pattern: str) -> frozenset[str]:
-    return frozenset([*map(chr, range(1, 128)), *(each for each in pattern if not each.isascii()), OTHERS])
+def _alphabet(pattern: str) -> frozenset[str]:
+    return frozenset([*map(chr, range(1, 128)), *(each for each in pattern if not each.isascii()), OTHER_CHARACTERS])
 
 
-def _begin(parsed: Sequence[tuple[Any, Any]], everything: frozenset[str]) -> frozenset[str] | None:
+def _find_unambiguous_begin(parsed: Sequence[tuple[Any, Any]], everything: frozenset[str]) -> frozenset[str] | None:
     """Return what a sequence may begin with, if there is one way only to match it, and never nothing."""
-    items = [_item(str(kind), value, everything) for kind, value in parsed]
+    items = [_parse_item(str(kind), value, everything) for kind, value in parsed]
     sequence = [item for item in items if item is not None]
-    if len(sequence) < len(items) or not any(item.least for item in sequence):
+    if len(sequence) < len(items) or not any(item.min_count for item in sequence):
         return None
     for place, item in enumerate(sequence):
-        if item.least < item.most and item.characters & _next(sequence[place + 1 :]):
+        if item.min_count < item.max_count and item.characters & _find_next_characters(sequence[place + 1 :]):
             return None
-    return _next(sequence)
+    return _find_next_characters(sequence)
 
 
-def _next(sequence: Sequence[Item]) -> frozenset[str]:
+def _find_next_characters(sequence: Sequence[PatternItem]) -> frozenset[str]:
     """Return the characters that may come first."""
     found = frozenset[str]()
     for item in sequence:
         found |= item.characters
-        if item.least:
+        if item.min_count:
             break
     return found
 
 
-def _item(kind: str, value: Any, everything: frozenset[str]) -> Item | None:
+def _parse_item(kind: str, value: Any, everything: frozenset[str]) -> PatternItem | None:
     if kind == "MAX_REPEAT":
         least, most, (inner, *others) = value
-        item = None if others else _item(str(inner[0]), inner[1], everything)
-        once = item is not None and (item.least, item.most) == (1, 1)
-        return Item(item.characters, int(least), int(most)) if item is not None and once else None
-    found = _characters(kind, value, everything)
-    return None if found is None else Item(found, 1, 1)
+        item = None if others else _parse_item(str(inner[0]), inner[1], everything)
+        once = item is not None and (item.min_count, item.max_count) == (1, 1)
+        return PatternItem(item.characters, int(least), int(most)) if item is not None and once else None
+    found = _parse_characters(kind, value, everything)
+    return None if found is None else PatternItem(found, 1, 1)
 
 
-def _characters(kind: str, value: Any, everything: frozenset[str]) -> frozenset[str] | None:
+def _parse_characters(kind: str, value: Any, everything: frozenset[str]) -> frozenset[str] | None:
     """Return the characters of a part of a pattern, as Python's parser has it; `None` where they are not known."""
     if kind == "LITERAL":
         return frozenset([chr(value)]) & everything or None
@@ -142,16 +142,16 @@ def _characters(kind: str, value: Any, everything: frozenset[str]) -> frozenset[
         found = frozenset(CATEGORIES.get(name, ()))
         return (everything - found if name != str(value) else found) if found else None
     if kind == "IN":
-        parts = [_characters(str(part), of, everything) for part, of in value if str(part) != "NEGATE"]
+        parts = [_parse_characters(str(part), of, everything) for part, of in value if str(part) != "NEGATE"]
         known = [part for part in parts if part is not None]
         within = frozenset().union(*known) if len(known) == len(parts) else None
         return everything - within if within is not None and str(value[0][0]) == "NEGATE" else within
     return None
 
 
-def _class_without(characters: frozenset[str], everything: frozenset[str]) -> str:
+def _format_complement(characters: frozenset[str], everything: frozenset[str]) -> str:
     """Return the class of RE2 of all other characters, nothing if there are none."""
-    is_listed = OTHERS in characters
+    is_listed = OTHER_CHARACTERS in characters
     listed = everything - characters if is_listed else characters
     codes = "".join(f"\\x{{{ord(each):x}}}" for each in sorted(listed))
     return f"[{'' if is_listed else '^'}{codes}]" if codes else ""

@@ -11,7 +11,7 @@ from onnx import parser
 from ..._onnx.traced_model import CONTRIB, DOMAIN
 from ..._onnx.traversal import all_nodes, graphs_in
 
-_OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20, "Same": 19}
+_MIN_OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20, "Same": 19}
 
 _BODIES = {
     # Of no text at all `Tokenizer` gives no axis of tokens, so that one more is given to it. onnx does not know its
@@ -67,25 +67,25 @@ _BODIES = {
 
 def text_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
     """Return the functions that the nodes of a model call, at an opset."""
-    return [_function(name, opset) for name in _BODIES if name in _called(model)]
+    return [_parse_function(name, opset) for name in _BODIES if name in _called_functions(model)]
 
 
 def opset_of_texts(model: onnx.ModelProto) -> int:
     """Return the lowest opset at which a model that calls them can be written."""
-    return max((_OPSET[name] for name in _called(model)), default=0)
+    return max((_MIN_OPSET[name] for name in _called_functions(model)), default=0)
 
 
 def has_loops_of_strings(model: onnx.ModelProto) -> bool:
     """Tell whether a model has some, which onnxruntime 1.31 gives to CUDA and cannot load there."""
     loops = [graph for node in all_nodes(model.graph) if node.op_type == "Loop" for graph in graphs_in(node)]
     in_loops = {node.op_type for graph in loops for node in all_nodes(graph) if node.domain == DOMAIN}
-    return "Join" in _called(model) or not in_loops.isdisjoint(_BODIES)
+    return "Join" in _called_functions(model) or not in_loops.isdisjoint(_BODIES)
 
 
-def _called(model: onnx.ModelProto) -> set[str]:
+def _called_functions(model: onnx.ModelProto) -> set[str]:
     return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN} & {*_BODIES}
 
 
-def _function(name: str, opset: int) -> onnx.FunctionProto:
+def _parse_function(name: str, opset: int) -> onnx.FunctionProto:
     imports = f'"" : {opset}, "{CONTRIB}" : 1'
     return parser.parse_function(f'<domain: "{DOMAIN}", opset_import: [{imports}]> {name} {_BODIES[name]}')

@@ -31,14 +31,14 @@ def _replace_letters(graph: Any, node: Any, letters: str, others: str) -> str | 
         return "with an encoding it changes the letters of all languages, as no operator of ONNX does"
     op = StringReplacement(graph, node)
     range_of_letters = f"{letters[0]}-{letters[-1]}"
-    tokens = op.tokens(op.inputs[0], f"[{range_of_letters}]|[^{range_of_letters}]+")
-    return op.finish_joined(op.replaced(tokens, dict(zip(letters, others, strict=True))))
+    tokens = op.tokenize(op.inputs[0], f"[{range_of_letters}]|[^{range_of_letters}]+")
+    return op.finish_joined(op.replace(tokens, dict(zip(letters, others, strict=True))))
 
 
 def string_strip(graph: Any, node: Any) -> None:
     """Convert `StringStrip`: from the first character that is no space to the last."""
     op = StringReplacement(graph, node)
-    op.finish_joined(op.tokens(op.inputs[0], STRIPPED))
+    op.finish_joined(op.tokenize(op.inputs[0], STRIPPED))
 
 
 def string_join(graph: Any, node: Any) -> Refusal:
@@ -50,9 +50,9 @@ def string_join(graph: Any, node: Any) -> Refusal:
     text = op.inputs[0]
     rank = graph.get_rank(text)
     for other in op.inputs[1:]:
-        text = op.concatenated(text, np.array(separator, object), rank) if separator else text
+        text = op.concatenate(text, np.array(separator, object), rank) if separator else text
         rank = max(rank, graph.get_rank(other))
-        text = op.concatenated(text, other, rank)
+        text = op.concatenate(text, other, rank)
     return op.finish("Identity", text)
 
 
@@ -69,10 +69,10 @@ def equal_and_not_equal(graph: Any, node: Any) -> None:
     op = StringReplacement(graph, node)
     if scalars:
         index, text = next(iter(scalars.items()))
-        op.finish(last, op.is_one_of(op.inputs[1 - index], [text]))
+        op.finish(last, op.is_in(op.inputs[1 - index], [text]))
     else:
         one, other = op.inputs
-        op.finish(last, op.same(one, other, len(op.shape or ())))
+        op.finish(last, op.equal_strings(one, other, len(op.shape or ())))
 
 
 def string_split_v2(graph: Any, node: Any) -> Refusal:
@@ -83,17 +83,17 @@ def string_split_v2(graph: Any, node: Any) -> Refusal:
     op = StringReplacement(graph, node)
     text = op.inputs[0]
     if delimiter := str(separator.item()):
-        parts, counts = op.parts(text, delimiter)
+        parts, counts = op.split(text, delimiter)
         column = op.Expand(EMPTY, op.vector(op.dims(parts, 0, 1), 1))
         parts = op.Concat(parts, column, axis=1)
         counts = op.Max(counts, np.int64(1))  # an empty text has one part
-        mask = op.Less(op.columns(parts), op.Unsqueeze(counts, [1]))
+        mask = op.Less(op.column_indices(parts), op.Unsqueeze(counts, [1]))
     else:
-        parts = op.tokens(text, WORD)
-        mask = op.nonempty(parts)
+        parts = op.tokenize(text, WORD)
+        mask = op.is_nonempty(parts)
         counts = op.count(mask)
     indices = op.true_indices(mask)
     rows = op.dims(parts, 0, 1)
     op.finish("Identity", indices)
     op.finish("GatherND", parts, indices, output=1)
-    return op.finish("Concat", rows, op.largest(counts), output=2, axis=0)
+    return op.finish("Concat", rows, op.maximum(counts), output=2, axis=0)

@@ -23,11 +23,11 @@ def unicode_decode(graph: Any, node: Any) -> Refusal:
     """
     if node.get_attr_str("input_encoding") != "UTF-8":
         return "only UTF-8 is supported"
-    text_tensors = _read_as_texts(graph, node.output[1])
+    text_tensors = _find_text_tensors(graph, node.output[1])
     if not text_tensors and node.get_attr_value("replace_control_characters", False):
         return "`replace_control_characters` is not supported"
     op = StringReplacement(graph, node)
-    tokens, indices, counts = _characters(op)
+    tokens, indices, counts = _split_characters(op)
     op.finish("Cast", op.row_splits(counts), to=op.dtype)
     if text_tensors:
         op.dtypes[1] = STRING
@@ -35,17 +35,17 @@ def unicode_decode(graph: Any, node: Any) -> Refusal:
         for name in text_tensors:
             graph.set_dtype(name, STRING)
         return None
-    numbers, size = _bytes(op, tokens, indices)
+    numbers, size = _split_bytes(op, tokens, indices)
     weighted = op.ReduceSum(op.Mul(numbers, op.Gather(_WEIGHTS, size)), [1], keepdims=0)
     return op.finish("Cast", op.Sub(weighted, op.Gather(_MARKS, size)), output=1, to=op.dtypes[1])
 
 
-def _read_as_texts(graph: Any, code_points: str) -> list[str]:
+def _find_text_tensors(graph: Any, code_points: str) -> list[str]:
     """Return the tensors that pass code points on to `UnicodeEncode` of single ones, if nothing else reads them."""
     tensors = []
     for reader in graph.find_output_consumers(code_points):
         if reader.type in ("ExpandDims", "Reshape", "Identity"):
-            further = _read_as_texts(graph, reader.output[0])
+            further = _find_text_tensors(graph, reader.output[0])
             if not further:
                 return []
             tensors += [reader.output[0], *further]
@@ -85,14 +85,14 @@ def string_split(graph: Any, node: Any) -> Refusal:
     if not is_at_bytes or not is_decoded or values in graph.outputs:
         return "only `tf.strings.bytes_split` is supported, with `tf.io.decode_raw` of the bytes"
     op = StringReplacement(graph, node)
-    tokens, indices, counts = _characters(op)
+    tokens, indices, counts = _split_characters(op)
     row = op.Squeeze(op.Slice(indices, [0], [1], [1]), [1])
-    numbers, sizes = _bytes(op, tokens, indices)
+    numbers, sizes = _split_bytes(op, tokens, indices)
     is_byte = op.Less(np.arange(4), op.Unsqueeze(sizes, [1]))
     texts = op.Shape(counts)
     lengths = op.ScatterElements(op.Expand(np.int64(0), texts), row, sizes, axis=0, reduction="add")
-    longest = op.largest(lengths)
-    is_inside = op.Less(op.up_to(longest), op.Unsqueeze(lengths, [1]))
+    longest = op.maximum(lengths)
+    is_inside = op.Less(op.arange(longest), op.Unsqueeze(lengths, [1]))
     op.dtypes[1] = TensorProto.UINT8
     op.finish("Identity", op.true_indices(is_inside))
     op.finish("Cast", op.GatherND(numbers, op.true_indices(is_byte)), output=1, to=TensorProto.UINT8)
@@ -111,14 +111,14 @@ def _is_decode_raw(node: Any) -> bool:
     return bool(node.type == "DecodeRaw" and node.output_dtypes[0] == TensorProto.UINT8)
 
 
-def _characters(op: StringReplacement) -> tuple[str, str, str]:
+def _split_characters(op: StringReplacement) -> tuple[str, str, str]:
     """Return the characters of the input, (texts, max characters), their indices, and their number in each text."""
-    tokens = op.tokens(op.inputs[0], CHARACTER)
-    mask = op.nonempty(tokens)
+    tokens = op.tokenize(op.inputs[0], CHARACTER)
+    mask = op.is_nonempty(tokens)
     return tokens, op.true_indices(mask), op.count(mask)
 
 
-def _bytes(op: StringBuilder, tokens: str, indices: str) -> tuple[str, str]:
+def _split_bytes(op: StringBuilder, tokens: str, indices: str) -> tuple[str, str]:
     """Return the bytes of characters at indices, (characters, 4), and the number of bytes of each."""
-    packed, counts = op.bytes_of(op.GatherND(tokens, indices, output_dtype=STRING))
+    packed, counts = op.encode_utf8(op.GatherND(tokens, indices, output_dtype=STRING))
     return op.Mod(op.Div(op.Unsqueeze(packed, [1]), _BYTE_VALUES), np.int64(256)), counts

@@ -16,13 +16,13 @@ def regex_split_with_offsets(graph: Any, node: Any) -> Refusal:
     if delimiter is None or kept_delimiter is None or _is_read(graph, node.output[1:3]):
         return "its patterns are not constant, or its offsets are read"
     patterns = [str(pattern.item()) for pattern in (delimiter, kept_delimiter)]
-    if not all(map(character_classes.is_of_one, patterns)):
+    if not all(map(character_classes.is_single_character_pattern, patterns)):
         return "its patterns match more than single characters"
-    splits, stays = map(character_classes.matching, patterns)
-    words = f"{character_classes.expression(~splits)}+|{character_classes.expression(splits & stays)}"
+    splits, stays = map(character_classes.match_characters, patterns)
+    words = f"{character_classes.format_class(~splits)}+|{character_classes.format_class(splits & stays)}"
     op = StringReplacement(graph, node)
-    tokens = op.tokens(op.inputs[0], words)
-    mask = op.nonempty(tokens)
+    tokens = op.tokenize(op.inputs[0], words)
+    mask = op.is_nonempty(tokens)
     op.finish("GatherND", tokens, op.true_indices(mask))
     return op.finish("Identity", op.row_splits(op.count(mask)), output=3)
 
@@ -49,19 +49,19 @@ class _Vocabulary(NamedTuple):
 
 
 # Fields of the model, in the order of its FlatBuffers schema
-_MAX_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _ARE_WITHIN = 4, 5, 7, 12, 13
+_MAX_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _IS_SUFFIX = 4, 5, 7, 12, 13
 
 
-def _vocabulary(model: bytes) -> _Vocabulary | None:
+def _read_vocabulary(model: bytes) -> _Vocabulary | None:
     """Return the vocabulary of a model, None if the model was written without support for detokenization."""
     read = table.Table(model, encode.Get(packer.uoffset, model, 0))
-    fields = (_MAX_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _ARE_WITHIN)
+    fields = (_MAX_BYTES, _INDICATOR, _UNKNOWN, _PIECES, _IS_SUFFIX)
     offsets = {field: read.Offset(4 + 2 * field) for field in fields}
-    if not offsets[_PIECES] or not offsets[_ARE_WITHIN] or not offsets[_INDICATOR]:
+    if not offsets[_PIECES] or not offsets[_IS_SUFFIX] or not offsets[_INDICATOR]:
         return None
     indicator = read.String(read.Pos + offsets[_INDICATOR]).decode()
     first = read.Vector(offsets[_PIECES])
-    is_within = read.Vector(offsets[_ARE_WITHIN])
+    is_within = read.Vector(offsets[_IS_SUFFIX])
     words = [read.String(first + 4 * index).decode() for index in range(read.VectorLen(offsets[_PIECES]))]
     pieces = {(indicator if model[is_within + index] else "") + word: index for index, word in enumerate(words)}
     numbers = [
@@ -81,22 +81,22 @@ def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
     model = constant_value(graph, node.input[1])
     if model is None or _is_read(graph, [node.output[0], *node.output[3:]]):
         return "its model is not constant, or its pieces or offsets are read"
-    vocabulary = _vocabulary(model.astype(np.uint8).tobytes())
+    vocabulary = _read_vocabulary(model.astype(np.uint8).tobytes())
     if vocabulary is None or "" in vocabulary.pieces:
         return "its model has no pieces for detokenization, or an empty one"
     op = StringReplacement(graph, node)
-    characters = op.tokens(op.inputs[0], CHARACTER)
-    mask = op.nonempty(characters)
+    characters = op.tokenize(op.inputs[0], CHARACTER)
+    mask = op.is_nonempty(characters)
     indices = op.true_indices(mask)
     lengths = op.count(mask)
     row, column = (
-        op.Squeeze(part, [1]) for part in op.outputs_of("Split", [True, True], indices, axis=1, num_outputs=2)
+        op.Squeeze(part, [1]) for part in op.write_outputs("Split", [True, True], indices, axis=1, num_outputs=2)
     )
     flat = op.GatherND(characters, indices, output_dtype=STRING)
-    longest, piece = _longest(op, flat, column, op.Sub(op.Gather(lengths, row), column), vocabulary)
+    longest, piece = _find_longest_pieces(op, flat, column, op.Sub(op.Gather(lengths, row), column), vocabulary)
     begins = op.row_splits(lengths)
-    is_begin, is_known = _begins_of_pieces(op, longest, begins, lengths)
-    is_known = op.And(is_known, _is_short(op, flat, begins, vocabulary.max_bytes))
+    is_begin, is_known = _follow_pieces(op, longest, begins, lengths)
+    is_known = op.And(is_known, _has_max_bytes(op, flat, begins, vocabulary.max_bytes))
     # One number for each begin of a piece in a known word, and for the first character of an unknown word
     in_known_word = op.Gather(is_known, row)
     is_first = op.Equal(column, np.int64(0))
@@ -107,7 +107,7 @@ def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
     return op.finish("Gather", ends, begins, output=2)
 
 
-def _longest(op: StringBuilder, flat: str, column: str, room: str, vocabulary: _Vocabulary) -> list[str]:
+def _find_longest_pieces(op: StringBuilder, flat: str, column: str, room: str, vocabulary: _Vocabulary) -> list[str]:
     """Return the length of the longest piece that begins at each character, 0 if there is none, and its number.
 
     Step n of a `Loop` looks up the texts of n characters from each character, behind the indicator within a word, and
@@ -122,27 +122,27 @@ def _longest(op: StringBuilder, flat: str, column: str, room: str, vocabulary: _
     """
     last = op.dims(flat, 0, 1)
     prefix = op.Where(op.Equal(column, np.int64(0)), EMPTY, np.array(vocabulary.indicator, object))
-    begun = op.concatenated(prefix, flat, 1)
+    begun = op.concatenate(prefix, flat, 1)
     followed = op.Concat(flat, np.array([""], object), axis=0)
-    numbers = op.up_to(last)
+    numbers = op.arange(last)
     zeros = op.Expand(np.int64(0), last)
 
     def step(body: GraphBuilder, index: str, text: str, longest: str, piece: str) -> list[str]:
         op = StringBuilder(body.graph)
         length = op.Add(index, np.int64(1))
-        number = op.looked_up(text, vocabulary.pieces, -1)
+        number = op.look_up(text, vocabulary.pieces, -1)
         is_piece = op.And(op.GreaterOrEqual(number, np.int64(0)), op.GreaterOrEqual(room, length))
         next_character = op.Gather(followed, op.Min(op.Add(numbers, length), last), output_dtype=STRING)
         return [
-            op.concatenated(text, next_character, 1),
+            op.concatenate(text, next_character, 1),
             op.Where(is_piece, length, longest),
             op.Where(is_piece, number, piece),
         ]
 
-    return op.repeated([vocabulary.max_characters], step, *_with_one_axis(op, begun, zeros, zeros))[1:]
+    return op.for_loop([vocabulary.max_characters], step, *_set_rank_1(op, begun, zeros, zeros))[1:]
 
 
-def _begins_of_pieces(op: StringBuilder, longest: str, begins: str, lengths: str) -> tuple[str, str]:
+def _follow_pieces(op: StringBuilder, longest: str, begins: str, lengths: str) -> tuple[str, str]:
     """Return a mask of the characters at which pieces begin, and a mask of the words with pieces to their end.
 
     A `Loop` has a position in each word, which moves on by the longest piece there. Positions stay where no piece
@@ -165,19 +165,19 @@ def _begins_of_pieces(op: StringBuilder, longest: str, begins: str, lengths: str
         moved = op.Add(position, op.Gather(steps, inside))
         return [moved, op.ScatterElements(is_begin, inside, ones, axis=0)]
 
-    state = _with_one_axis(op, op.Slice(begins, [0], [-1], [0]), zeros)
-    position, is_begin = op.repeated(op.largest(lengths), step, *state)
+    state = _set_rank_1(op, op.Slice(begins, [0], [-1], [0]), zeros)
+    position, is_begin = op.for_loop(op.maximum(lengths), step, *state)
     return op.Cast(op.Slice(is_begin, [0], size, [0]), to=BOOL), op.Equal(position, ends)
 
 
-def _is_short(op: StringBuilder, flat: str, begins: str, max_bytes: int) -> str:
+def _has_max_bytes(op: StringBuilder, flat: str, begins: str, max_bytes: int) -> str:
     """Return a mask of the words with at most so many bytes."""
-    ends = op.Gather(op.row_splits(op.bytes_of(flat)[1]), begins)
+    ends = op.Gather(op.row_splits(op.encode_utf8(flat)[1]), begins)
     counts = op.Sub(op.Slice(ends, [1], [2**31], [0]), op.Slice(ends, [0], [-1], [0]))
     return op.LessOrEqual(counts, np.int64(max_bytes))
 
 
-def _with_one_axis(op: StringBuilder, *tensors: str) -> list[str]:
+def _set_rank_1(op: StringBuilder, *tensors: str) -> list[str]:
     """Return 1-D tensors, whose rank tf2onnx cannot infer."""
     for tensor in tensors:
         op.graph.set_shape(tensor, [-1])
