@@ -9,7 +9,7 @@ from ..graph_builder import NodeReplacement, constant_value
 from ..kernel_dtypes import numpy_dtype
 
 _SIZE_OPS = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero"}
-_NON_NEGATIVE_IF_ALL_INPUTS = {
+_ALL_INPUTS = {
     "Add",
     "AddV2",
     "Mul",
@@ -23,7 +23,7 @@ _NON_NEGATIVE_IF_ALL_INPUTS = {
     "Pack",
     "Range",
 }
-_NON_NEGATIVE_IF_FIRST_INPUT = {
+_FIRST_INPUT = {
     "Cast",
     "Identity",
     "Slice",
@@ -34,7 +34,7 @@ _NON_NEGATIVE_IF_FIRST_INPUT = {
     "Unsqueeze",
     "ExpandDims",
 }
-_NON_NEGATIVE_IF_FIRST_INPUT |= {"Reshape", "ReduceProd", "Prod"}
+_FIRST_INPUT |= {"Reshape", "ReduceProd", "Prod"}
 
 
 def floor_div(graph: Any, node: Any) -> None:
@@ -136,6 +136,6 @@ def _is_non_negative(graph: Any, name: str) -> bool:
         return node is not None
     if node.is_const():
         return bool((node.get_tensor_value(as_list=False) >= 0).all())
-    if node.type in _NON_NEGATIVE_IF_ALL_INPUTS:
+    if node.type in _ALL_INPUTS:
         return all(_is_non_negative(graph, source) for source in node.input)
-    return node.type in _NON_NEGATIVE_IF_FIRST_INPUT and _is_non_negative(graph, node.input[0])
+    return node.type in _FIRST_INPUT and _is_non_negative(graph, node.input[0])

@@ -1,4 +1,8 @@
-"""Sets of Unicode characters that match a single-character RE2 pattern in TensorFlow."""
+"""Sets of Unicode characters that match a single-character RE2 pattern in TensorFlow.
+
+A set is a boolean array over `all_characters()`. TensorFlow itself decides which characters match, so that the Unicode
+version of its RE2 counts; the set is then written as explicit ranges, which any other RE2 reads in the same way.
+"""
 
 import functools
 import itertools
@@ -10,7 +14,8 @@ import tensorflow as tf
 from ..._private_api.tensorflow_internals import eager_mode
 
 LAST_CODE = 0x10FFFF
-SURROGATES = range(0xD800, 0xE000)  # no character is of them
+# Code points that no UTF-8 text contains
+SURROGATES = range(0xD800, 0xE000)
 _SINGLE = r"(?:\\[sSdDwW]|\\[pP]\{\w+\}|\\x\{\w+\}|\\[^\w]|\[(?:\\.|[^\]\\])+\]|[^\\\[\](){}.*+?^$|])"
 _ANY = rf"{_SINGLE}(?:\|{_SINGLE})*"
 _SINGLE_CHARACTER = re.compile(rf"{_ANY}|\({_ANY}\)")
@@ -18,23 +23,23 @@ _SINGLE_CHARACTER = re.compile(rf"{_ANY}|\({_ANY}\)")
 
 @functools.cache
 def all_characters() -> list[str]:
-    """Return all characters."""
+    """Return all Unicode characters in the order of their code points."""
     return [chr(code) for code in range(LAST_CODE + 1) if code not in SURROGATES]
 
 
 def is_single_character_pattern(pattern: str) -> bool:
-    """Tell whether a pattern of RE2 matches single characters, and none that depends on where it stands."""
+    """Return True if an RE2 pattern matches exactly one character, whatever its neighbours are."""
     return _SINGLE_CHARACTER.fullmatch(pattern) is not None
 
 
 def match_characters(pattern: str) -> np.ndarray:
-    """Return which of `everyone` match."""
+    """Return a mask of the characters that match, (number of `all_characters()`,)."""
     with eager_mode():
         return np.asarray(tf.strings.regex_full_match(tf.constant(all_characters()), pattern))
 
 
 def format_class(members: np.ndarray) -> str:
-    """Return the characters for which an array over `everyone` is true as RE2 writes them: `[...]`."""
+    """Return the RE2 character class, `[...]`, of a mask over `all_characters()`."""
     codes = np.array([*map(ord, itertools.compress(all_characters(), members))])
     if not codes.size:
         return r"[^\x00-\x{10FFFF}]"

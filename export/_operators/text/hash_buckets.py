@@ -1,6 +1,7 @@
 """Handlers for string hashing: `Hashing` and `HashedCrossing` layers.
 
-The hashes themselves are functions in the file (`_operators/text/hash_functions.py`).
+tf2onnx maps `StringToHashBucketFast` to onnxruntime-extensions, and has no mapping for the others. The hashes are ONNX
+functions in the file (`hash_functions.py`).
 """
 
 from typing import Any
@@ -10,13 +11,15 @@ import numpy as np
 from ..graph_builder import Operand, Refusal, fill_attribute
 from .string_builder import CHARACTER, INT64, STRING, StringReplacement
 
-MAX_BUCKETS = 2**63 - 1  # TensorFlow's modulus without a number of buckets
+# TensorFlow's modulus if no number of buckets is set
+MAX_BUCKETS = 2**63 - 1
 
 
 class _Hashes(StringReplacement):
     """Replaces a node by calls of hash functions."""
 
     def compute_fingerprints(self, text: str) -> str:
+        """Return FarmHash's fingerprints of texts of any shape, (texts,)."""
         return self.call("Fingerprint", [self.tokenize(text, CHARACTER)], (INT64, 1))[0]
 
     def assign_buckets(self, hashes: str, count: int, rank: int) -> str:
@@ -27,13 +30,13 @@ class _Hashes(StringReplacement):
 
 
 def string_to_hash_bucket_fast(graph: Any, node: Any) -> None:
-    """Convert `StringToHashBucketFast`."""
+    """Convert `StringToHashBucketFast` of texts of any shape to FarmHash modulo the number of buckets."""
     op = _Hashes(graph, node)
     op.finish_buckets(op.compute_fingerprints(op.inputs[0]), node.get_attr_value("num_buckets"))
 
 
 def string_to_hash_bucket_strong(graph: Any, node: Any) -> None:
-    """Convert `StringToHashBucketStrong`, which has a key."""
+    """Convert `StringToHashBucketStrong` of texts of any shape to SipHash, with a key, modulo the number of buckets."""
     key = np.array(node.get_attr_value("key"), np.int64)
     op = _Hashes(graph, node)
     hashes = op.call("KeyedHash", [op.tokenize(op.inputs[0], CHARACTER), key], (INT64, 1))[0]
@@ -41,11 +44,15 @@ def string_to_hash_bucket_strong(graph: Any, node: Any) -> None:
 
 
 def sparse_cross(graph: Any, node: Any) -> Refusal:
-    """Convert `SparseCross` of dense columns (B, N), hashed: the hashes of all tuples with one item of each column."""
+    """Convert `SparseCross` of dense columns (B, N) to hashes of all tuples with one item of each column.
+
+    The outputs are those of a sparse tensor: indices (hashes, 2), hashes (hashes,), and its shape (2,).
+    """
     if node.get_attr_value("N", 0) or not node.get_attr_value("hashed_output"):
         return "only hashes of dense tensors are supported"
     op = _Hashes(graph, node)
     hashes: Operand = np.full((1, 1), node.get_attr_value("hash_key"), np.int64)
+    # The hash of a tuple combines the hash of the tuple before its last item with the hash of that item
     for column in op.inputs:
         items = column
         if graph.get_dtype(column) == STRING:
