@@ -1,4 +1,4 @@
-"""Handlers that pass supported cases to tf2onnx and refuse those it converts wrongly."""
+"""Handlers that pass supported cases to tf2onnx and reject those that it converts wrongly."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .kernel_dtypes import numpy_dtype
 
 
 def non_max_suppression(graph: Any, node: Any) -> Refusal:
-    """Convert `NonMaxSuppressionV5` with tf2onnx, which treats any `soft_nms_sigma` as 0."""
+    """Convert `NonMaxSuppressionV5` to `NonMaxSuppression` with tf2onnx, which treats any `soft_nms_sigma` as 0."""
     sigma = constant_value(graph, node.input[5])
     if sigma is None or sigma != 0:
         return "ONNX has no suppression that lowers scores (`soft_nms_sigma`)"
@@ -19,7 +19,7 @@ def non_max_suppression(graph: Any, node: Any) -> Refusal:
 
 
 def crop_and_resize(graph: Any, node: Any) -> Refusal:
-    """Convert `CropAndResize` with tf2onnx; ONNX's nearest neighbour is another one."""
+    """Convert bilinear `CropAndResize` with tf2onnx; for "nearest", ONNX rounds halves to another neighbour."""
     if node.get_attr_value("method", b"bilinear") != b"bilinear":
         return "ONNX rounds to another nearest neighbour"
     convert_with_tf2onnx(graph, node)
@@ -27,7 +27,7 @@ def crop_and_resize(graph: Any, node: Any) -> Refusal:
 
 
 def matrix_determinant(graph: Any, node: Any) -> Refusal:
-    """Convert `MatrixDeterminant` with tf2onnx."""
+    """Convert `MatrixDeterminant` of float32 (..., N, N) to `Det` with tf2onnx; onnxruntime has no other kernel."""
     if graph.get_dtype(node.input[0]) != TensorProto.FLOAT:
         return "onnxruntime has `Det` of float32 only"
     convert_with_tf2onnx(graph, node)
@@ -35,12 +35,15 @@ def matrix_determinant(graph: Any, node: Any) -> Refusal:
 
 
 def ctc_greedy_decoder(graph: Any, node: Any) -> str:
-    """Refuse `CTCGreedyDecoder`, which tf2onnx would convert with the last class as the blank."""
+    """Reject `CTCGreedyDecoder`: tf2onnx always takes the last class as the blank."""
     return "the class of the blank cannot be passed on"
 
 
 def fused_batch_norm(graph: Any, node: Any) -> Refusal:
-    """Convert `FusedBatchNorm` in all versions with tf2onnx, for inference."""
+    """Convert all versions of `FusedBatchNorm` in inference to `BatchNormalization` with tf2onnx.
+
+    Training also reads the batch moments, for which ONNX has no operator.
+    """
     if any(graph.find_output_consumers(name) for name in node.output[1:]):
         return "its moments, which training uses, cannot be exported"
     convert_with_tf2onnx(graph, node)
@@ -48,7 +51,7 @@ def fused_batch_norm(graph: Any, node: Any) -> Refusal:
 
 
 def as_string(graph: Any, node: Any) -> Refusal:
-    """Convert `AsString` with tf2onnx; TensorFlow writes floats and booleans as `1.000000` and `true`."""
+    """Convert `AsString` of integers to `Cast` with tf2onnx; TensorFlow formats others as `1.000000` and `true`."""
     options = ("precision", "scientific", "shortest", "width", "fill")
     is_integer = numpy_dtype(graph.get_dtype(node.input[0])).kind in "iu"
     if not is_integer or any(node.get_attr_value(name) not in (None, b"", 0, -1) for name in options):
