@@ -1,4 +1,4 @@
-"""Handlers that compute in a wider dtype because onnxruntime lacks a kernel for the given one."""
+"""Handlers that compute in a wider dtype because onnxruntime has no kernel of the dtype."""
 
 from typing import Any
 
@@ -10,7 +10,8 @@ from ..kernel_dtypes import find_kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
 
-WIDENED_OPS = {  # TensorFlow's name: ONNX's
+# ONNX's operator by TensorFlow's
+WIDENED_OPS = {
     "Less": "Less",
     "Greater": "Greater",
     "LessEqual": "LessOrEqual",
@@ -25,7 +26,7 @@ REDUCTIONS = {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean"}
 
 
 def convert_widened(graph: Any, node: Any) -> Refusal:
-    """Convert `Less`, `Greater`, `LessEqual`, `GreaterEqual`, `Relu`, `Sign`, `IsInf`, `Range` and `Cumsum`."""
+    """Convert the operators of `WIDENED_OPS` to those of ONNX, in a dtype for which onnxruntime has a kernel."""
     op_type = WIDENED_OPS[node.type]
     dtype = graph.get_dtype(node.input[0])
     computed = find_kernel_dtype(op_type, dtype)
@@ -36,7 +37,7 @@ def convert_widened(graph: Any, node: Any) -> Refusal:
     op = NodeReplacement(graph, node)
     if computed == dtype:
         return op.finish(op_type, *op.inputs, **attributes)
-    # the axis of `Cumsum` has another dtype
+    # The axis of `Cumsum` has a dtype of its own
     inputs = [op.Cast(name, to=computed) if graph.get_dtype(name) == dtype else name for name in op.inputs]
     if op.dtype == dtype:
         return op.finish("Cast", op(op_type, *inputs, **attributes), to=dtype)
@@ -44,11 +45,9 @@ def convert_widened(graph: Any, node: Any) -> Refusal:
 
 
 def sum_prod_mean(graph: Any, node: Any) -> None:
-    """Convert `Sum`, `Prod` and `Mean`.
-
-    The mean of integers is truncated; the mean of nothing, 0 in onnxruntime, is NaN. 0 / count is added to the others,
-    which is 0 or NaN: a division of the sum by the count could overflow.
-    """
+    """Convert `Sum`, `Prod` and `Mean` of (x, axes) to `ReduceSum`, `ReduceProd` and `ReduceMean`."""
+    # The mean of integers is truncated. The mean of an empty tensor is NaN, but 0 in onnxruntime: 0 / count, which is 0
+    # or NaN, is added, because the sum, to be divided by the count, could overflow.
     x, axes = node.input
     shape = graph.get_shape(x)
     constant_axes = constant_value(graph, axes)
@@ -57,7 +56,9 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
     op_type = REDUCTIONS[node.type]
     is_mean = node.type == "Mean"
     is_integer = numpy_dtype(dtype).kind in "iu"
-    never_empty = shape is not None and constant_axes is not None and all(shape[k] > 0 for k in constant_axes.ravel())
+    never_empty = (
+        shape is not None and constant_axes is not None and all(shape[axis] > 0 for axis in constant_axes.ravel())
+    )
     op = NodeReplacement(graph, node)
     if constant_axes is None:
         axes = op.Reshape(op.Cast(axes, to=INT64), [-1])
@@ -71,16 +72,17 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
     elif never_empty or not is_mean:
         op.finish(op_type, x, axes, **options)
     else:
-        nothing = op.Div(op.number(0), op.Cast(_count_elements(op, x, axes), to=dtype))
-        op.finish("Add", op(op_type, x, axes, **options), nothing)
+        zero_or_nan = op.Div(op.number(0), op.Cast(_count_elements(op, x, axes), to=dtype))
+        op.finish("Add", op(op_type, x, axes, **options), zero_or_nan)
 
 
 def _count_elements(op: NodeReplacement, x: str, axes: str) -> str:
+    """Return the number of elements along axes, int64, a scalar."""
     return op.ReduceProd(op.Gather(op.Shape(x), axes, axis=0), keepdims=0)
 
 
 def is_finite(graph: Any, node: Any) -> None:
-    """Convert `IsFinite`: x - x is 0 for finite x, and NaN otherwise."""
+    """Convert `IsFinite` to `x - x == 0`, which is NaN for others; one of tf2onnx's operators has no float16."""
     zero = np.zeros((), numpy_dtype(graph.get_dtype(node.input[0])))
     op = NodeReplacement(graph, node)
     (x,) = op.inputs

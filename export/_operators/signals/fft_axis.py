@@ -1,10 +1,10 @@
 """Fourier transform of one axis, by `DFT` or by a matrix product.
 
-The ONNX operator `DFT` is used only for constant lengths that are powers of two. For others onnxruntime 1.31 adds up
-rounded angles, with an error of 7e-5 at a length of 300, where a product with a matrix of cosines has 1e-6.
+The ONNX operator `DFT` is used only for constant lengths that are powers of two. For others, onnxruntime 1.31 adds up
+rounded angles, with an error of 7e-5 at a length of 300, compared with 1e-6 of a product with a matrix of cosines.
 
-The first and the middle element of the transform of real numbers are real, exactly so in TensorFlow. Rounded angles
-would give an imaginary part of 1e-6 there, so these elements are computed without angles.
+In the transform of real numbers, the first and the middle element are real, in TensorFlow exactly so. Rounded angles
+lead to an imaginary part of 1e-6 there, so these elements are computed without angles.
 """
 
 import math
@@ -20,7 +20,7 @@ ZERO = np.float32(0)
 
 
 class Length(NamedTuple):
-    """The length of a transform: a tensor of shape (1,), and the number, -1 if unknown."""
+    """The length of a transform: an int64 tensor of shape (1,), and its constant value, -1 if unknown."""
 
     tensor: str
     constant: int
@@ -29,15 +29,15 @@ class Length(NamedTuple):
 def transform_complex_axis(
     op: GraphBuilder, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool
 ) -> str:
-    """Transform an axis of a complex tensor, truncated or filled with zeros to a length.
+    """Transform an axis of a complex tensor, truncated or zero-padded to a length.
 
     Args:
         op: The builder.
-        pair: The tensor, (..., 2).
-        axis: The axis, counted from the end without that of the parts.
-        size: Its size, -1 if unknown.
+        pair: The complex tensor, (..., 2).
+        axis: The axis, counted from the end of (...).
+        size: The size of the axis, -1 if unknown.
         length: The length, by default the size.
-        inverse: Whether the transform is the inverse one.
+        inverse: Whether to compute the inverse transform.
     """
     if _is_power_of_two(size) and (length is None or length.constant == size):
         return _transform_by_dft(op, pair, axis, size, inverse)
@@ -45,7 +45,7 @@ def transform_complex_axis(
 
 
 def _transform_by_dft(op: GraphBuilder, pair: str, axis: int, size: int, inverse: bool) -> str:
-    """Transform by `DFT`; the middle element is a sum with alternating signs, which is real for real numbers."""
+    """Transform (..., 2) by `DFT`; the middle element is the sum with alternating signs, real for real numbers."""
     result = op.DFT(pair, axis=axis - 1, inverse=int(inverse))
     if size == 1:
         return result
@@ -56,7 +56,7 @@ def _transform_by_dft(op: GraphBuilder, pair: str, axis: int, size: int, inverse
 
 
 def _transform_by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, inverse: bool) -> str:
-    """Transform by matrix products: (a + ib)(C - iS), inversely (a + ib)(C + iS) / length."""
+    """Transform (..., 2) by matrix products: (a + ib)(C - iS), the inverse (a + ib)(C + iS) / length."""
     if length is not None:
         pair = op.Slice(pair, [0], length.tensor, [axis - 1])
     real, imaginary = (op.Gather(pair, part, axis=-1) for part in (0, 1))
@@ -76,14 +76,14 @@ def _transform_by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length 
 
 
 def _multiply_axis(op: GraphBuilder, part: str, matrix: str, axis: int) -> str:
-    """Return a tensor multiplied by a matrix along one of its last three axes."""
+    """Multiply a real tensor by a matrix along one of its last three axes."""
     if axis == -1:
         return op.MatMul(part, matrix)
     return op.MatMul(matrix, part) if axis == -2 else op.Einsum(matrix, part, equation="ij,...jkl->...ikl")
 
 
 def transform_real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
-    """Transform the last axis of real numbers: the first half of the transform, and its middle."""
+    """Return the first length // 2 + 1 elements, (..., 2), of the transform of the last axis of real numbers (...)."""
     if _is_power_of_two(length.constant):
         pair = op.DFT(op.Unsqueeze(signal, [-1]), length.constant, axis=-2, onesided=1)
         edges = np.zeros((length.constant // 2 + 1, 2), bool)
@@ -91,12 +91,12 @@ def transform_real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
         return op.Where(edges, ZERO, pair)
     padded = op.Slice(signal, [0], length.tensor, [-1])
     cosines, sines = _cosines_and_sines(op, _axis_size(op, padded, -1), _onesided_size(op, length), length.tensor)
-    # 0 minus a part that is 0, instead of its negative -0: the angle of a negative real number depends on the sign
+    # 0 - 0 is 0, and -0 would change the angle of a negative real number
     return stack_parts(op, op.MatMul(padded, cosines), op.Sub(ZERO, op.MatMul(padded, sines)))
 
 
 def invert_real_axis(op: GraphBuilder, pair: str, size: int, length: Length) -> str:
-    """Return the real numbers whose transform has this first half, and middle."""
+    """Return the real numbers (...) whose transform begins with these elements, (..., 2), up to the middle."""
     if _is_power_of_two(length.constant) and size == length.constant // 2 + 1:
         mirrored = op.Mul(op.Slice(pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
         full = op.DFT(op.Concat(pair, mirrored, axis=-2), axis=-2, inverse=1)
@@ -106,14 +106,15 @@ def invert_real_axis(op: GraphBuilder, pair: str, size: int, length: Length) -> 
     cosines, sines = _cosines_and_sines(op, rows, length.tensor, length.tensor)
     index = op.arange(rows)
     twice = op.Add(index, index)
-    is_single = op.Or(op.Equal(twice, 0), op.Equal(twice, length.tensor))  # the others have a mirrored element
+    # All elements but the first and the middle one have a mirrored element, and count twice
+    is_single = op.Or(op.Equal(twice, 0), op.Equal(twice, length.tensor))
     weights = op.Div(op.Where(is_single, np.float32(1), np.float32(2)), op.Cast(length.tensor, to=FLOAT))
     real, imaginary = (op.Mul(op.Gather(half, part, axis=-1), weights) for part in (0, 1))
     return op.Sub(op.MatMul(real, cosines), op.MatMul(imaginary, sines))
 
 
 def stack_parts(op: GraphBuilder, *parts: str) -> str:
-    """Return real and imaginary part along a new last axis."""
+    """Stack real and imaginary part, (...), to (..., 2)."""
     return op.Concat(*(op.Unsqueeze(part, [-1]) for part in parts), axis=-1)
 
 
@@ -122,11 +123,9 @@ def _onesided_size(op: GraphBuilder, length: Length) -> str:
 
 
 def _cosines_and_sines(op: GraphBuilder, rows: str, columns: str, length: str) -> tuple[str, str]:
-    """Return cosines and sines of 2 pi j k / length, for j below `rows` and k below `columns`, sizes of shape (1,).
-
-    The integer j k is taken modulo the length, since float32 does not hold large angles well. The sine of half a turn
-    is set to 0: that of pi in float32 is not.
-    """
+    """Return cosines and sines of 2 pi j k / length, (rows, columns); sizes have the shape (1,)."""
+    # The integer j k is taken modulo the length, because large angles lose digits in float32. The sine of half a turn
+    # is set to 0: the sine of pi, rounded to float32, is not 0
     j, k = op.arange(rows), op.arange(columns)
     turns = op.Mod(op.Mul(op.Unsqueeze(j, [1]), k), length)
     share = op.Div(op.Cast(turns, to=FLOAT), op.Cast(length, to=FLOAT))
@@ -136,7 +135,7 @@ def _cosines_and_sines(op: GraphBuilder, rows: str, columns: str, length: str) -
 
 
 def _axis_size(op: GraphBuilder, tensor: str, axis: int) -> str:
-    """Return the size of an axis, of shape (1,)."""
+    """Return the size of an axis, int64, (1,)."""
     return op.Gather(op.Shape(tensor), [axis], axis=0)
 
 

@@ -1,9 +1,9 @@
-"""tf2onnx rewriter: replace each complex tensor by its real and imaginary parts.
+"""tf2onnx rewriter that replaces each complex tensor by its real and imaginary part.
 
-Operators that move or add numbers are written twice, once for each part; products, quotients and angles have rules
-(`complex_rules.py`). Only transforms (`fft.py`) have both parts in one tensor, between `Complex` and `Real`, `Imag` or
-`ComplexAbs`. An operator without a rule is renamed, `Sqrt` to `ComplexSqrt`, which has no mapping: the error then names
-this operator, and not the one that computed its input.
+Linear operators are written once for each part; products, quotients and angles have rules (`complex_rules.py`). Only
+transforms (`fft.py`) have both parts in one tensor, between `Complex` and `Real`, `Imag` or `ComplexAbs`. An operator
+without a rule is renamed, for example `Sqrt` to `ComplexSqrt`, which has no mapping, so that the error names this
+operator, and not the producer of its input.
 """
 
 from typing import Any
@@ -17,7 +17,8 @@ from .complex_rules import RULES, Pair
 REAL_DTYPES = {TensorProto.COMPLEX64: TensorProto.FLOAT, TensorProto.COMPLEX128: TensorProto.DOUBLE}
 
 TRANSFORMS = {f"{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")}
-STACKED_OPS = {*TRANSFORMS, "Complex", "ComplexAbs"}  # these read or write both parts in one tensor
+# Operators that read or write both parts in one tensor, per part, and only the shape
+STACKED_OPS = {*TRANSFORMS, "Complex", "ComplexAbs"}
 PER_PART_OPS = {
     *("Identity", "StopGradient", "EnsureShape", "Snapshot", "Fill", "ZerosLike", "Select", "SelectV2"),
     *("Reshape", "ExpandDims", "Squeeze", "Transpose", "BroadcastTo", "Tile", "Roll", "ReverseV2", "ReverseSequence"),
@@ -29,7 +30,7 @@ SHAPE_OPS = {"Shape", "Size", "Rank"}
 
 
 def parts_apart(graph: Any, nodes: list[Any]) -> list[Any]:
-    """Replace complex tensors in a graph: a rewriter of tf2onnx, which calls it for the bodies of loops too."""
+    """Replace complex tensors in a graph: a rewriter, which tf2onnx also calls for subgraphs of loops."""
     if any(graph.get_dtype(name) in REAL_DTYPES for node in nodes for name in node.output):
         graph.topological_sort(nodes)
         op = _PartsBuilder(graph)
@@ -41,10 +42,10 @@ def parts_apart(graph: Any, nodes: list[Any]) -> list[Any]:
 
 
 class _PartsBuilder(GraphBuilder):
-    """Writes TensorFlow's operators on parts; tf2onnx removes the complex nodes, which nothing reads afterwards.
+    """Builder of TensorFlow operators on parts; tf2onnx removes the complex nodes, which have no consumers afterwards.
 
     Attributes:
-        parts: The real and the imaginary part of each complex tensor, by its name.
+        parts: The real and the imaginary part of each complex tensor by its name.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -81,7 +82,7 @@ class _PartsBuilder(GraphBuilder):
             node.type = f"Complex{node.type}"
 
     def __call__(self, op_type: str, *inputs: Any, like: str = "", **attributes: Any) -> str:
-        """Write an operator of TensorFlow on parts, with the shape of another tensor or of the node's output."""
+        """Write a TensorFlow operator on parts, with the shape of the tensor `like`, by default the output's."""
         return self._write_real(op_type, inputs, attributes, [self.graph.get_shape(like or self._node.output[0])])[0]
 
     def same(self, *inputs: str) -> str:
@@ -89,7 +90,7 @@ class _PartsBuilder(GraphBuilder):
         return self._write_per_part(inputs)[0]
 
     def adjoint(self, z: Pair, side: str) -> Pair:
-        """Return the conjugate of one side of a product of matrices if the node transposes that side."""
+        """Return the conjugate of an operand, `side` "x" or "y", of a matrix product if the node transposes it."""
         return (z[0], self.Neg(z[1], like=z[1])) if self._node.get_attr_value(f"adj_{side}", 0) else z
 
     def magnitude(self, z: Pair) -> str:
@@ -107,12 +108,12 @@ class _PartsBuilder(GraphBuilder):
         return int(REAL_DTYPES.get(dtype, dtype))
 
     def redirect(self, *inputs: str, op_type: str = "") -> None:
-        """Let the node itself read other tensors, by another operator if there is one."""
+        """Replace the inputs of the node itself, and its operator if one is passed."""
         self._node.type = op_type or self._node.type
         self.graph.replace_inputs(self._node, list(inputs))
 
     def get_parts(self, name: str) -> Pair:
-        """Return the parts of a complex tensor; of a real one the tensor twice."""
+        """Return the parts of a complex tensor; a real tensor is returned twice."""
         if name not in self.parts:
             if not self._is_complex(name):
                 return name, name
@@ -124,7 +125,7 @@ class _PartsBuilder(GraphBuilder):
         return self.parts[name]
 
     def _stack(self, name: str) -> str:
-        """Return a complex tensor with both parts."""
+        """Return the complex tensor that a transform reads: stacked parts, unless its producer stacks them."""
         if self.graph.get_node_by_output(name).type in STACKED_OPS:
             return name
         shapes = [self.graph.get_shape(name)]
@@ -138,7 +139,7 @@ class _PartsBuilder(GraphBuilder):
         return self.graph.get_dtype(name) in REAL_DTYPES
 
     def _broadcast_parts(self, real: str, imaginary: str) -> Pair:
-        """Return the parts that `Complex` reads, broadcast to one shape."""
+        """Broadcast the inputs of `Complex` to one shape, and return them as parts."""
         shapes = [self.graph.get_shape(name) for name in (real, imaginary)]
         if shapes[0] is not None and shapes[0] == shapes[1]:
             return real, imaginary

@@ -15,7 +15,8 @@ Rows = tuple[str, str]  # the start and the length of each row of an axis, both 
 def ragged_tensor_to_tensor(graph: Any, node: Any) -> Refusal:
     """Convert `RaggedTensorToTensor` of (shape, values, default, row partition ...) to `GatherND` of padded rows.
 
-    Tensors of a row partition are (1,), (items,) or (rows + 1,). tf2onnx writes an operator outside of ONNX.
+    tf2onnx supports one type of row partition for all axes only. The types are FIRST_DIM_SIZE, a scalar, VALUE_ROWIDS,
+    (items,), and ROW_SPLITS, (rows + 1,).
     """
     partition_types = [
         name.decode() if isinstance(name, bytes) else name for name in node.get_attr_value("row_partition_types")
