@@ -156,8 +156,7 @@ class NodeReplacement(GraphBuilder):
         inputs: The names of the node's inputs.
         shapes: The shapes of the outputs, None if unknown.
         dtypes: The element types of the outputs.
-        wider_dtypes: For each element type without a kernel, element types to compute in; the first supported one is
-            used.
+        wider_dtypes: For each element type, those to compute in if it has no kernel, the preferred one first.
     """
 
     def __init__(self, graph: Any, node: Any) -> None:

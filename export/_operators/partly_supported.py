@@ -40,10 +40,7 @@ def ctc_greedy_decoder(graph: Any, node: Any) -> str:
 
 
 def fused_batch_norm(graph: Any, node: Any) -> Refusal:
-    """Convert all versions of `FusedBatchNorm` in inference to `BatchNormalization` with tf2onnx.
-
-    Training also reads the batch moments, for which ONNX has no operator.
-    """
+    """Convert `FusedBatchNorm` in inference with tf2onnx; training reads batch moments, which ONNX does not return."""
     if any(graph.find_output_consumers(name) for name in node.output[1:]):
         return "its moments, which training uses, cannot be exported"
     convert_with_tf2onnx(graph, node)

@@ -1,9 +1,9 @@
 """Table of op handlers: TensorFlow operators, their handlers, and the reasons why tf2onnx's own are not used.
 
-To add an operator, write a function with the operator's name in snake case in a file of this folder, and add a row.
-The function gets tf2onnx's graph and the node, and replaces the node with the helpers of `graph_builder.py`. If the
-node is unsupported, the function returns the reason, which becomes part of the error message, else None. In the tests,
-`converted_functions.Converted` compares the result with TensorFlow.
+To add an operator, write a function with the operator's name in snake case in this folder, and add a row. The function
+gets tf2onnx's graph and the node, and replaces the node with the helpers of `graph_builder.py`. If the node is
+unsupported, the function returns the reason for the error message, else None. `converted_functions.Converted` in the
+tests compares the result with TensorFlow.
 """
 
 from collections.abc import Callable
@@ -123,7 +123,7 @@ INDEXING = _handlers(
     ("XlaDynamicUpdateSlice", data_movement.xla_dynamic_update_slice, "no mapping; `keras.ops.slice_update`"),
     ("InvertPermutation", data_movement.invert_permutation, "int64 instead of int32"),
     ("Reshape", data_movement.reshape, "a size of 0 copies that of the input"),
-    ("Roll", data_movement.roll, "fails on empty axes"),
+    ("Roll", data_movement.roll, "fails for empty axes"),
     ("ReverseSequence", data_movement.reverse_sequence, "onnxruntime supports the first two axes only"),
     ("StridedSlice", data_movement.strided_slice, "ignores an end of 0 after a negative begin"),
     ("DynamicPartition", data_movement.dynamic_partition, "partitions of rank 1 only"),
@@ -131,7 +131,11 @@ INDEXING = _handlers(
     ("SplitV", data_movement.split_v, "keeps a size of -1 if the axis is unknown"),
     ("Transpose", data_movement.transpose, "no negative axes"),
     ("PadV2", data_movement.pad, "fails for float16, booleans and small integers"),
-    ("MatrixDiag MatrixDiagV2 MatrixDiagV3", matrix_diag.matrix_diag, "fails on empty axes; operators outside of ONNX"),
+    (
+        "MatrixDiag MatrixDiagV2 MatrixDiagV3",
+        matrix_diag.matrix_diag,
+        "fails for empty axes; operators outside of ONNX",
+    ),
     ("MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3", matrix_diag.matrix_diag_part, "as `MatrixDiag`"),
     ("MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3", matrix_diag.matrix_set_diag, "as `MatrixDiag`"),
     ("MatrixBandPart", matrix_diag.matrix_band_part, "multiplies by a mask: infinity becomes NaN"),
@@ -199,11 +203,7 @@ TOKENS = _handlers(
     ("NormalizeUTF8", unicode_normalization.normalize_utf8, "no mapping; `tensorflow_text.normalize_utf8`"),
     ("CaseFoldUTF8", unicode_normalization.case_fold_utf8, "no mapping; `tensorflow_text.case_fold_utf8`"),
     ("RegexSplitWithOffsets", wordpiece.regex_split_with_offsets, _EXTENSIONS),
-    (
-        "FastWordpieceTokenizeWithOffsets",
-        wordpiece.fast_wordpiece_tokenize_with_offsets,
-        "no mapping; `keras_hub.tokenizers.WordPieceTokenizer`",
-    ),
+    ("FastWordpieceTokenizeWithOffsets", wordpiece.fast_wordpiece_tokenize_with_offsets, "no mapping"),
 )
 _ARRAYS = "only arrays that a loop writes or reads; `keras.ops.scan` continues with its `TensorArray`"
 LOOPS = _handlers(

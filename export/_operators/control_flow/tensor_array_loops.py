@@ -200,24 +200,17 @@ def _merge_into_last(body: Any, writes: Sequence[Any]) -> str:
 
 def _add_scan_output(graph: Any, loop: Any, body: Any, name: str) -> tuple[Any, str]:
     """Replace a loop by one with an additional scan output, a tensor of its body; return loop and output name."""
-    inputs = list(loop.input)
-    outputs = list(loop.output)
-    branches = dict(loop.get_body_graphs())
-    shapes = list(loop.output_shapes)
-    dtypes = list(loop.output_dtypes)
-    lengths = loop.ragged_scan_output_to_len
+    scan_output = make_name(f"{loop.name}_indices")
+    inputs, lengths = list(loop.input), loop.ragged_scan_output_to_len
+    options = {
+        "outputs": [*loop.output, scan_output],
+        "shapes": [*loop.output_shapes, [-1, -1]],
+        "dtypes": [*loop.output_dtypes, TensorProto.INT64],
+        "branches": dict(loop.get_body_graphs()),
+    }
     graph.remove_node(loop.name)
     body.outputs.append(name)
-    scan_output = make_name(f"{loop.name}_indices")
-    extended = graph.make_node(
-        "Loop",
-        inputs,
-        outputs=[*outputs, scan_output],
-        shapes=[*shapes, [-1, -1]],
-        dtypes=[*dtypes, TensorProto.INT64],
-        name=loop.name,
-        branches=branches,
-    )
+    extended = graph.make_node("Loop", inputs, name=loop.name, **options)
     extended.ragged_scan_output_to_len = lengths
     return extended, scan_output
 

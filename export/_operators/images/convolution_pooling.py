@@ -1,7 +1,7 @@
 """Handlers for convolutions, pooling and patch extraction.
 
-onnxruntime has convolutions and average pooling of floats only, and pads wrongly if sizes are unknown and windows leave
-gaps (`image_windows.py`). In these cases the windows are extracted by `Gather`, then multiplied or reduced.
+onnxruntime has kernels of floats only, and pads wrongly if sizes are unknown and windows leave gaps
+(`image_windows.py`). In these cases windows are extracted by `Gather`, then multiplied or reduced.
 """
 
 import math
@@ -82,9 +82,8 @@ def _make_windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
 
 
 def _convert_with_tf2onnx(graph: Any, node: Any, windows: Windows) -> None:
-    """Convert a convolution with tf2onnx, after explicit padding if onnxruntime would pad wrongly."""
+    """Convert a convolution with tf2onnx, after explicit padding if needed; a kernel of size 1 needs none."""
     if windows.needs_explicit_padding:
-        # A kernel of size 1 needs no padding
         if max(windows.sizes) > 1:
             graph.replace_input(node, node.input[0], windows.pad(GraphBuilder(graph), node.input[0]), 0)
             graph.set_shape(node.input[0], windows.image_shape)

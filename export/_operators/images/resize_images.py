@@ -1,9 +1,8 @@
 """Handlers for image resizing with TensorFlow's rounding, one axis after the other.
 
-Indices of neighbours and their weights are computed in float32 and in the order of TensorFlow's kernels, so that
-rounding selects the same neighbours. ONNX's `Resize`, which tf2onnx writes, selects others at some sizes, has no cubic
-weights in steps of 1/1024, and adds zero times infinity for neighbours without weight. For known sizes, indices and
-weights are constants. If no shape is stated, images are (B, H, W, C).
+Indices and weights of neighbours are computed in float32 in the order of TensorFlow's kernels, so that rounding selects
+the same neighbours; for known sizes they are constants. ONNX's `Resize` selects others at some sizes, has no cubic
+weights in steps of 1/1024, and adds zero times infinity for neighbours without weight. Images are (B, H, W, C).
 """
 
 from collections.abc import Callable

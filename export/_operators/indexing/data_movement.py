@@ -100,11 +100,9 @@ def dynamic_stitch(graph: Any, node: Any) -> None:
     # The row of an index is the last one with this index: the maximum of scattered row numbers, -1 if there is none
     op = NodeReplacement(graph, node)
     num_tensors = len(op.inputs) // 2
-    data = [
-        _merge_index_axes(op, rows, index)
-        for rows, index in zip(op.inputs[num_tensors:], op.inputs[:num_tensors], strict=True)
-    ]
-    indices = op.Concat(*(op.Cast(op.Reshape(index, [-1]), to=INT64) for index in op.inputs[:num_tensors]), axis=0)
+    parts, data_parts = op.inputs[:num_tensors], op.inputs[num_tensors:]
+    data = [_merge_index_axes(op, rows, part) for rows, part in zip(data_parts, parts, strict=True)]
+    indices = op.Concat(*(op.Cast(op.Reshape(part, [-1]), to=INT64) for part in parts), axis=0)
     rows = op.Concat(*data, axis=0)
     num_rows = op.Add(op.ReduceMax(op.Concat(indices, [-1], axis=0), [0], keepdims=1), [1])
     unset = op.ConstantOfShape(num_rows, value=fill_attribute(-1))

@@ -1,8 +1,7 @@
 """Handlers for `MatrixDiag`, `MatrixDiagPart`, `MatrixSetDiag` and `MatrixBandPart`.
 
 Diagonal d has the elements in row r and column r + d. A band is a tensor (..., diagonals, N) with the highest d first,
-each diagonal aligned to the left or the right end of its row; a single diagonal is (..., N). All indices are computed
-at run time: tf2onnx fails on empty axes, and writes operators outside of ONNX.
+each one aligned to the left or right end of its row; a single diagonal is (..., N). tf2onnx fails for empty axes.
 """
 
 from typing import Any, NamedTuple

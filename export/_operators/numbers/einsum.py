@@ -1,11 +1,11 @@
 """Handler for `Einsum`: one `MatMul` if the equation is a matrix product.
 
-tf2onnx computes shapes of matrices at run time: some 15 operators for a dense layer of several heads, which is one
-product. Axes of the two tensors are batch axes (in both and the output), contracted axes (in both only), rows (of the
-first tensor only) and columns (of the second only). A product is dense, (rows, contracted) times (contracted, columns),
-if there is no batch and the second tensor has static sizes, so that any number of axes can be merged; or batched, with
-one contracted axis, and one row and one column axis, or two of one of them, where `MatMul` broadcasts. Of both orders
-of the tensors, dense ones are preferred, then those with fewer transpositions. tf2onnx converts other equations.
+tf2onnx, which converts other equations, computes the shapes of matrices at run time: some 15 operators for a dense
+layer of several heads, which is one product. Axes are batch axes (in both tensors and the output), contracted axes (in
+both tensors only), rows (in the first only) or columns (in the second only). Without batch axes, and with static sizes
+of the second tensor, the product is dense: any number of axes can be merged. Else it needs one contracted axis, and
+one row and one column axis or two of one of them, which `MatMul` broadcasts. Of both orders of the tensors, dense
+products are preferred, then fewer transpositions.
 """
 
 import math

@@ -58,9 +58,8 @@ def bessel_i0(graph: Any, node: Any) -> None:
 def log1p(graph: Any, node: Any) -> Refusal:
     """Convert `Log1p` to `x * (log(u) / (u - 1))` with u = 1 + x; tf2onnx has no mapping."""
     # log(1 + x) loses the digits of a small x when x is added to 1. But for the rounded u = 1 + x, u - 1 is exact, and
-    # log(u) / (u - 1) is the right ratio at a neighbour of x, where it is nearly the same: times x it is the result
-    # (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 1.14.1). The limit of the ratio at u = 1 is
-    # 1; so is the ratio used for an infinite u.
+    # log(u) / (u - 1) is the right ratio at a neighbour of x, where it is nearly the same (Higham, Accuracy and
+    # Stability of Numerical Algorithms, 2002, section 1.14.1). The ratio is 1 at u = 1, its limit, and for infinite u.
     if node.output_dtypes[0] not in FLOATS:
         return _COMPLEX
     op = NodeReplacement(graph, node)

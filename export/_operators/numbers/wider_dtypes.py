@@ -10,8 +10,7 @@ from ..kernel_dtypes import find_kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
 
-# ONNX's operator by TensorFlow's
-WIDENED_OPS = {
+WIDENED_OPS = {  # ONNX's operator by TensorFlow's
     "Less": "Less",
     "Greater": "Greater",
     "LessEqual": "LessOrEqual",

@@ -1,8 +1,7 @@
 """Handlers for Fourier transforms and for the parts of complex tensors.
 
-onnxruntime has no complex tensors. Between `Complex` or a transform and `Real`, `Imag`, `ComplexAbs` or another
-transform, a complex tensor (...) is a float32 tensor (..., 2) with real and imaginary part. Other operators on complex
-numbers are rewritten on the parts (`split_complex.py`).
+ONNX has no complex tensors. Between `Complex` or a transform and `Real`, `Imag`, `ComplexAbs` or another transform, a
+complex tensor (...) is a float32 tensor (..., 2). Other operators are rewritten on the parts (`split_complex.py`).
 """
 
 import re

@@ -29,16 +29,8 @@ class Length(NamedTuple):
 def transform_complex_axis(
     op: GraphBuilder, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool
 ) -> str:
-    """Transform an axis of a complex tensor, truncated or zero-padded to a length.
-
-    Args:
-        op: The builder.
-        pair: The complex tensor, (..., 2).
-        axis: The axis, counted from the end of (...).
-        size: The size of the axis, -1 if unknown.
-        length: The length, by default the size.
-        inverse: Whether to compute the inverse transform.
-    """
+    """Transform an axis of a complex tensor (..., 2), truncated or zero-padded to a length, by default its size."""
+    # `axis` is counted from the end of (...), without the axis of the parts; `size` is -1 if unknown
     if _is_power_of_two(size) and (length is None or length.constant == size):
         return _transform_by_dft(op, pair, axis, size, inverse)
     return _transform_by_matrix(op, pair, axis, length, inverse)

@@ -42,15 +42,11 @@ def parts_apart(graph: Any, nodes: list[Any]) -> list[Any]:
 
 
 class _PartsBuilder(GraphBuilder):
-    """Builder of TensorFlow operators on parts; tf2onnx removes the complex nodes, which have no consumers afterwards.
-
-    Attributes:
-        parts: The real and the imaginary part of each complex tensor by its name.
-    """
+    """Builder of TensorFlow operators on parts; tf2onnx removes the complex nodes, which have no consumers left."""
 
     def __init__(self, graph: Any) -> None:
         super().__init__(graph)
-        self.parts: dict[str, Pair] = {}
+        self.parts: dict[str, Pair] = {}  # of complex tensors, by their names
 
     def rewrite(self, node: Any) -> None:
         """Rewrite a node that reads or computes complex numbers."""

@@ -1,7 +1,7 @@
 """Sets of Unicode characters that match a single-character RE2 pattern in TensorFlow.
 
-A set is a boolean array over `all_characters()`. TensorFlow itself decides which characters match, so that the Unicode
-version of its RE2 counts; the set is then written as explicit ranges, which any other RE2 reads in the same way.
+TensorFlow itself decides which characters match, so that the Unicode version of its RE2 counts. A set, a boolean array
+over `all_characters()`, is written as explicit ranges, which any other version of RE2 reads in the same way.
 """
 
 import functools

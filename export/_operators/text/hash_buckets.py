@@ -44,10 +44,8 @@ def string_to_hash_bucket_strong(graph: Any, node: Any) -> None:
 
 
 def sparse_cross(graph: Any, node: Any) -> Refusal:
-    """Convert `SparseCross` of dense columns (B, N) to hashes of all tuples with one item of each column.
-
-    The outputs are those of a sparse tensor: indices (hashes, 2), hashes (hashes,), and its shape (2,).
-    """
+    """Convert `SparseCross` of dense columns (B, N) to hashes of all tuples with one item of each column."""
+    # The outputs are those of a sparse tensor: indices (hashes, 2), hashes (hashes,), and its shape (2,)
     if node.get_attr_value("N", 0) or not node.get_attr_value("hashed_output"):
         return "only hashes of dense tensors are supported"
     op = _Hashes(graph, node)

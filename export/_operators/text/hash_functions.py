@@ -14,8 +14,7 @@ from onnx import TensorProto
 
 from ..._onnx.function_builder import build_function
 from ..._onnx.lazy_values import Outputs, Value, branch, constant, op, repeated
-from ..._onnx.traced_model import DOMAIN
-from ..._onnx.traversal import all_nodes
+from .string_functions import called_functions
 from .utf8_bytes import Bytes, encode_characters, encode_texts, gather_words, rotate_right, shift_right, to_int64
 
 # Constants of `farmhash.cc` (`SEED` too), of TensorFlow's `FingerprintCat64`, and of SipHash ("somepseudorandomly...")
@@ -30,16 +29,12 @@ Pair = tuple[Value, Value]
 
 def hash_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
     """Return the functions of this file that the nodes of a model call, for an opset."""
-    return [_build_function(name, opset) for name in FUNCTIONS if name in _called_functions(model)]
+    return [_build_function(name, opset) for name in FUNCTIONS if name in called_functions(model)]
 
 
 def opset_of_hashes(model: onnx.ModelProto) -> int:
     """Return the lowest opset for the hash functions that a model calls; 0 if there are no such calls."""
-    return MIN_OPSET if not _called_functions(model).isdisjoint(FUNCTIONS) else 0
-
-
-def _called_functions(model: onnx.ModelProto) -> set[str]:
-    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN}
+    return MIN_OPSET if not called_functions(model).isdisjoint(FUNCTIONS) else 0
 
 
 def _build_function(name: str, opset: int) -> onnx.FunctionProto:
@@ -124,15 +119,7 @@ def _mix_longer(texts: Bytes, first: Value) -> Outputs:
         words = _gather_block(texts, index * 64 + zeros)
         return _select_state(index < loop_blocks, _mix_block(state, words, constant(K1)), state)
 
-    start = (
-        first + to_int64(SEED * K2),
-        zeros + to_int64(start_y),
-        zeros + to_int64(start_z),
-        zeros,
-        zeros,
-        zeros,
-        zeros,
-    )
+    start = (first + to_int64(SEED * K2), zeros + to_int64(start_y), zeros + to_int64(start_z), *[zeros] * 4)
     x, y, z, v1, v2, w1, w2 = repeated((texts.longest - 1) // 64, step, *start, rank=2)
     # The last 64 bytes, which overlap the last block of the loop, have a multiplier of their own
     mul = _low_bits(z, 8) * 2 + K1

@@ -13,24 +13,19 @@ Rows = tuple[str, str]  # the start and the length of each row of an axis, both 
 
 
 def ragged_tensor_to_tensor(graph: Any, node: Any) -> Refusal:
-    """Convert `RaggedTensorToTensor` of (shape, values, default, row partition ...) to `GatherND` of padded rows.
-
-    tf2onnx supports one type of row partition for all axes only. The types are FIRST_DIM_SIZE, a scalar, VALUE_ROWIDS,
-    (items,), and ROW_SPLITS, (rows + 1,).
-    """
-    partition_types = [
-        name.decode() if isinstance(name, bytes) else name for name in node.get_attr_value("row_partition_types")
-    ]
+    """Convert `RaggedTensorToTensor` of (shape, values, default, row partition ...) to `GatherND` of padded rows."""
+    # tf2onnx supports one type of row partition for all axes only, VALUE_ROWIDS (items,) or ROW_SPLITS (rows + 1,)
+    types = [name.decode() if isinstance(name, bytes) else name for name in node.get_attr_value("row_partition_types")]
     shape = constant_value(graph, node.input[0])
-    if shape is None or not {*partition_types} <= {"FIRST_DIM_SIZE", "VALUE_ROWIDS", "ROW_SPLITS"}:
-        return f"its shape is not constant, or its partition ({', '.join(partition_types)}) is not supported"
+    if shape is None or not {*types} <= {"FIRST_DIM_SIZE", "VALUE_ROWIDS", "ROW_SPLITS"}:
+        return f"its shape is not constant, or its partition ({', '.join(types)}) is not supported"
     op = _Ragged(graph, node)
     _, values, default, *partition = op.inputs
-    axes = op.read_partition([*zip(partition_types, partition, strict=True)])
+    axes = op.read_partition([*zip(types, partition, strict=True)])
     num_rows, *columns = shape.tolist() if shape.ndim else [-1] * (len(axes) + 1)
+    # `columns` also has the axes of an item, which come last
     widths = [
         op.constant([size]) if size >= 0 else op.maximum(lengths)
-        # `columns` also has the axes of an item, which come last
         for size, (_, lengths) in zip(columns, axes, strict=False)
     ]
     if num_rows >= 0:
@@ -43,10 +38,8 @@ def ragged_tensor_to_tensor(graph: Any, node: Any) -> Refusal:
 
 
 def ragged_bincount(graph: Any, node: Any) -> Refusal:
-    """Convert `RaggedBincount` of (splits, values, size, no weights) to `ScatterElements`; tf2onnx has no mapping.
-
-    The output is (rows, size). Values of at least `size`, and the padding, are counted in an additional column.
-    """
+    """Convert `RaggedBincount` of (splits, values, size, no weights) to `ScatterElements`: (rows, size); no mapping."""
+    # Values of at least `size`, and the padding, are counted in an additional column
     shape = graph.get_shape(node.input[3])
     if shape is None or 0 not in shape:
         return "weights are not supported"
@@ -65,10 +58,8 @@ def ragged_bincount(graph: Any, node: Any) -> Refusal:
 
 
 def string_n_grams(graph: Any, node: Any) -> Refusal:
-    """Convert `StringNGrams` without padding to `StringConcat` of shifted columns; tf2onnx has no mapping.
-
-    Words (words,) and splits (rows + 1,) become n-grams (n-grams,): in each row those of the first width first.
-    """
+    """Convert `StringNGrams` of (words (N,), splits (rows + 1,)) to `StringConcat` of shifted columns; no mapping."""
+    # The n-grams, (n-grams,), are in the order of rows, then of widths, then of words
     if any(node.get_attr_value(name, 0) for name in ("pad_width", "preserve_short_sequences")):
         return "`pad_width` and `preserve_short_sequences` are not supported"
     widths = node.get_attr_value("ngram_widths", [])
@@ -128,14 +119,7 @@ class _Ragged(StringReplacement):
         return self.Slice(self.Concat(numbers, np.zeros(size, np.int64), axis=0), [0], [size], [0])
 
     def to_dense(self, values: str, rows: Rows, columns: str, default: Any) -> str:
-        """Return padded rows, (rows, columns, ...).
-
-        Args:
-            values: The items of all rows, (items, ...).
-            rows: The rows.
-            columns: The number of columns, (1,).
-            default: The padding, which broadcasts to an item of `values`.
-        """
+        """Return the rows (rows, columns, ...) of items (items, ...); `columns` is (1,), `default` the padding."""
         starts, lengths = rows
         column_indices = self.arange(columns)
         is_inside = self.Less(column_indices, self.Unsqueeze(lengths, [1]))

@@ -1,8 +1,8 @@
 """Handler for `StaticRegexReplace`: tokenize into matches and the text between them, replace the matches, join.
 
-TensorFlow and onnxruntime both use RE2, but TensorFlow prefers the first alternative that matches (leftmost-first), and
-onnxruntime's `Tokenizer` the longest match. So only unambiguous patterns are converted: a sequence of character
-classes with repetitions, in which no repeated class shares a character with what may follow.
+Both use RE2, but TensorFlow prefers the first alternative (leftmost-first), and onnxruntime's `Tokenizer` the longest
+match. So only unambiguous patterns are converted: sequences of repeated character classes, in which no class with a
+variable number of repetitions shares a character with the next ones.
 """
 
 import itertools
@@ -38,10 +38,8 @@ class PatternItem(NamedTuple):
 
 
 def static_regex_replace(graph: Any, node: Any) -> Refusal:
-    """Convert `StaticRegexReplace` of texts of any shape to `Tokenizer`, `RegexFullMatch` and `StringConcat`.
-
-    tf2onnx writes `StringRegexReplace` of onnxruntime-extensions, which onnxruntime does not contain.
-    """
+    """Convert `StaticRegexReplace` of texts of any shape to `Tokenizer`, `RegexFullMatch` and `StringConcat`."""
+    # tf2onnx writes an operator of onnxruntime-extensions, which onnxruntime does not contain
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
     first_characters = find_first_characters(pattern)
     if first_characters is None and not character_classes.is_single_character_pattern(pattern):

@@ -69,12 +69,12 @@ _BODIES = {
 
 def text_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
     """Return the functions of this file that the nodes of a model call, for an opset."""
-    return [_parse_function(name, opset) for name in _BODIES if name in _called_functions(model)]
+    return [_parse_function(name, opset) for name in _BODIES if name in called_functions(model)]
 
 
 def opset_of_texts(model: onnx.ModelProto) -> int:
     """Return the lowest opset for the string functions that a model calls; 0 if there are no such calls."""
-    return max((_MIN_OPSET[name] for name in _called_functions(model)), default=0)
+    return max((_MIN_OPSET[name] for name in called_functions(model) & {*_BODIES}), default=0)
 
 
 def has_loops_of_strings(model: onnx.ModelProto) -> bool:
@@ -82,11 +82,12 @@ def has_loops_of_strings(model: onnx.ModelProto) -> bool:
     # onnxruntime 1.31 assigns such a loop to CUDA, and then cannot load the model
     bodies = [graph for node in all_nodes(model.graph) if node.op_type == "Loop" for graph in graphs_in(node)]
     called_in_loops = {node.op_type for graph in bodies for node in all_nodes(graph) if node.domain == DOMAIN}
-    return "Join" in _called_functions(model) or not called_in_loops.isdisjoint(_BODIES)
+    return "Join" in called_functions(model) or not called_in_loops.isdisjoint(_BODIES)
 
 
-def _called_functions(model: onnx.ModelProto) -> set[str]:
-    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN} & {*_BODIES}
+def called_functions(model: onnx.ModelProto) -> set[str]:
+    """Return the names of the ONNX functions that the nodes of a model call."""
+    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN}
 
 
 def _parse_function(name: str, opset: int) -> onnx.FunctionProto:

@@ -1,8 +1,8 @@
 """Handlers for string operators: case, strip, join, split, compare.
 
-tf2onnx maps these operators to onnxruntime-extensions, which onnxruntime does not contain. ONNX's own operators differ:
-`StringNormalizer` changes all letters, where TensorFlow's `StringLower` changes ASCII letters only, and `StringSplit`
-splits at blanks only, where `StringSplitV2` splits at all white space.
+tf2onnx maps these operators to onnxruntime-extensions, which onnxruntime does not contain. ONNX's `StringNormalizer`
+changes all letters, TensorFlow's `StringLower` ASCII letters only; ONNX's `StringSplit` splits at blanks only,
+`StringSplitV2` at all white space.
 """
 
 import string
@@ -78,10 +78,8 @@ def equal_and_not_equal(graph: Any, node: Any) -> None:
 
 
 def string_split_v2(graph: Any, node: Any) -> Refusal:
-    """Convert `StringSplitV2` of texts (texts,) at white space by `Tokenizer`, or at a constant text by `StringSplit`.
-
-    The outputs are those of a sparse tensor: indices (parts, 2), parts (parts,), and the shape (texts, max parts).
-    """
+    """Convert `StringSplitV2` of texts (texts,) at white space by `Tokenizer`, or at a constant by `StringSplit`."""
+    # The outputs are those of a sparse tensor: indices (parts, 2), parts (parts,), and its shape (2,)
     separator = constant_value(graph, node.input[1])
     if separator is None or node.get_attr_value("maxsplit", -1) >= 0:
         return "its separator is not constant, or `maxsplit` is used"

@@ -17,10 +17,7 @@ _BYTE_VALUES = 256 ** np.arange(4)
 
 
 def unicode_decode(graph: Any, node: Any) -> Refusal:
-    """Convert `UnicodeDecode` of UTF-8 texts (texts,) to `Tokenizer` and `MurmurHash3`; tf2onnx has no mapping.
-
-    The outputs are row splits (texts + 1,) and code points (characters,).
-    """
+    """Convert `UnicodeDecode` of UTF-8 texts (texts,) to row splits and code points (characters,); no mapping."""
     # In `tf.strings.unicode_split`, `UnicodeEncode` makes a text of each code point. Then the output has these texts,
     # and the nodes in between and `unicode_encode` pass them through.
     if node.get_attr_str("input_encoding") != "UTF-8":
@@ -78,17 +75,13 @@ def unicode_encode(graph: Any, node: Any) -> Refusal:
 
 
 def string_split(graph: Any, node: Any) -> Refusal:
-    """Convert `StringSplit` of texts (texts,) into bytes that `DecodeRaw` reads: `tf.strings.bytes_split`.
-
-    The outputs are those of a sparse tensor: indices (bytes, 2), bytes (bytes,) as uint8, and a shape (2,).
-    """
+    """Convert `StringSplit` of texts (texts,) into bytes that `DecodeRaw` reads: `tf.strings.bytes_split`."""
+    # The outputs are those of a sparse tensor: indices (bytes, 2), uint8 bytes (bytes,), and its shape (2,)
     delimiter = constant_value(graph, node.input[1])
     values = node.output[1]
     consumers = graph.find_output_consumers(values)
     splits_into_bytes = delimiter is not None and delimiter.item() == "" and not node.get_attr_value("skip_empty", True)
-    is_decoded = consumers and all(
-        consumer.type in ("Shape", "Size") or _is_decode_raw(consumer) for consumer in consumers
-    )
+    is_decoded = consumers and all(node.type in ("Shape", "Size") or _is_decode_raw(node) for node in consumers)
     if not splits_into_bytes or not is_decoded or values in graph.outputs:
         return "only `tf.strings.bytes_split` is supported, with `tf.io.decode_raw` of the bytes"
     op = StringReplacement(graph, node)

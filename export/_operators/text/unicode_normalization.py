@@ -1,10 +1,8 @@
 """Handlers for TensorFlow Text's Unicode normalization and case folding.
 
 A text is decomposed, its marks are ordered, and pairs are composed (Unicode Standard Annex 15, UAX 15,
-https://www.unicode.org/reports/tr15). Case folding is such a form too, with its own decompositions.
-
-The tables of these three steps are computed at export time by TensorFlow Text itself, so that its Unicode version
-counts, and not that of Python's `unicodedata`.
+https://www.unicode.org/reports/tr15). Case folding is such a form too, with its own decompositions. The tables of these
+steps are computed by TensorFlow Text, so that its Unicode version counts, not that of Python's `unicodedata`.
 """
 
 import functools
@@ -42,12 +40,10 @@ def case_fold_utf8(graph: Any, node: Any) -> None:
 def _convert(graph: Any, node: Any, form: str) -> None:
     """Replace a node by the normalization of its input; `form` is a Unicode normalization form."""
     op = StringReplacement(graph, node)
-    mark_classes = _compute_mark_classes()
+    marks = _compute_mark_classes()
     decomposed = op.replace(op.tokenize(op.inputs[0], CHARACTER), _compute_decompositions(form))
-    characters = _order_marks(op, op.tokenize(op.join(decomposed), CHARACTER), mark_classes)
-    op.finish_joined(
-        _compose(op, characters, mark_classes, _compute_pairs(form)) if form in COMPOSED_FORMS else characters
-    )
+    characters = _order_marks(op, op.tokenize(op.join(decomposed), CHARACTER), marks)
+    op.finish_joined(_compose(op, characters, marks, _compute_pairs(form)) if form in COMPOSED_FORMS else characters)
 
 
 def _normalize(form: str, texts: Sequence[str]) -> list[str]:
@@ -140,15 +136,9 @@ def _compose(op: StringBuilder, characters: str, marks: Mapping[str, int], pairs
         op.graph.set_shape(name, [-1, -1])
 
     def step(body: GraphBuilder, index: str, row: str, last_starter: str, last_class: str) -> list[str]:
-        """Compose the character of one column, (texts, 1), with the last starter.
-
-        Args:
-            body: The builder of the loop's body.
-            index: The column, a scalar.
-            row: The indices of all characters, (texts, max characters).
-            last_starter: The column of the last starter, (texts, 1), -1 if there is none.
-            last_class: The class of the last character that was not composed, (texts, 1).
-        """
+        """Compose the character of one column, (texts, 1), with the last starter."""
+        # The state is the indices of all characters, (texts, max characters), the column of the last starter, -1 if
+        # there is none, and the class of the last character that was not composed, (texts, 1)
         op = StringBuilder(body.graph)
         column = op.Reshape(index, [1])
         mark_class = op.Gather(classes, column, axis=1)

@@ -42,11 +42,7 @@ class Bytes(NamedTuple):
 
 
 def encode_texts(characters: Value) -> Bytes:
-    """Return the UTF-8 bytes of texts.
-
-    Args:
-        characters: (texts, max characters); empty strings are skipped.
-    """
+    """Return the UTF-8 bytes of texts from their characters, (texts, max characters); empty strings are skipped."""
     codes, sizes = encode_characters(characters)
     lengths = op.ReduceSum(sizes, [1], keepdims=1)
     longest = op.ReduceMax(op.Concat([0], op.Reshape(lengths, [-1]), axis=0), [0], keepdims=1)
@@ -65,13 +61,7 @@ def encode_texts(characters: Value) -> Bytes:
 
 
 def gather_words(words: Value, offsets: Value, count: int) -> list[Value]:
-    """Return the words at byte offsets of each text: `count` tensors (texts, 1).
-
-    Args:
-        words: `Bytes.words`, (texts, bytes).
-        offsets: (texts, count).
-        count: The number of offsets.
-    """
+    """Return `Bytes.words` at byte offsets of each text, (texts, count): `count` tensors (texts, 1)."""
     gathered = op.GatherElements(words, offsets, axis=1)
     return [*outputs_of("Split", [True] * count, gathered, axis=1, num_outputs=count)]
 
@@ -110,11 +100,7 @@ def _slice_bytes(values: Value, start: int, end: int = SLICE_END) -> Value:
 
 
 def encode_characters(characters: Value) -> tuple[Value, Value]:
-    """Return the UTF-8 bytes of each character as one number, little-endian, and the number of bytes.
-
-    Args:
-        characters: (texts, max characters); both results have this shape and are 0 for empty strings.
-    """
+    """Return the UTF-8 bytes of characters as one little-endian number each, and their counts; 0 for empty strings."""
     # h = finalizer(tail or block ^ length): with seed s, fewer than four bytes have the state s ^ mix(bytes) ^ length,
     # four bytes the state (rotate_left(s ^ mix(bytes), 13) * 5 + 0xE6546B64) ^ 4, where mix(k) is k * C1, rotated to
     # the left by 15, * C2. All steps are undone for each of the four possible lengths, and the length whose UTF-8

@@ -11,11 +11,8 @@ from .string_builder import BOOL, CHARACTER, EMPTY, INT64, STRING, StringBuilder
 
 
 def regex_split_with_offsets(graph: Any, node: Any) -> Refusal:
-    """Convert `RegexSplitWithOffsets` at single-character delimiters to `Tokenizer` and `GatherND`.
-
-    Texts (texts,) become words (words,) and row splits (texts + 1,). Some delimiters are words too. tf2onnx writes
-    an operator of onnxruntime-extensions.
-    """
+    """Convert `RegexSplitWithOffsets` of texts (texts,), at single characters, to words and row splits."""
+    # Some delimiters are words too. tf2onnx writes an operator of onnxruntime-extensions
     delimiter, kept_delimiter = (constant_value(graph, name) for name in node.input[1:])
     if delimiter is None or kept_delimiter is None or _is_read(graph, node.output[1:3]):
         return "its patterns are not constant, or its offsets are read"
@@ -76,12 +73,9 @@ def _read_vocabulary(model: bytes) -> _Vocabulary | None:
 
 
 def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
-    """Convert `FastWordpieceTokenizeWithOffsets` of words (words,) to `LabelEncoder` and two `Loop`s; no mapping.
-
-    The outputs are the ids of all pieces, (pieces,), and the row splits of words, (words + 1,).
-    """
-    # WordPiece takes the longest piece from the left, again and again. The first loop finds the longest piece at every
-    # character of every word (`_find_longest_pieces`). The second loop follows the pieces of each word from its first
+    """Convert `FastWordpieceTokenizeWithOffsets` of words (words,) to ids (pieces,) and row splits; no mapping."""
+    # WordPiece takes the longest piece from the left, again and again. One `Loop` finds the longest piece at every
+    # character of every word (`_find_longest_pieces`), another one follows the pieces of each word from its first
     # character on (`_follow_pieces`). A word is known if its last piece ends at the end of the word.
     model = constant_value(graph, node.input[1])
     if model is None or _is_read(graph, [node.output[0], *node.output[3:]]):
@@ -113,17 +107,10 @@ def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
 
 
 def _find_longest_pieces(op: StringBuilder, flat: str, column: str, room: str, vocabulary: _Vocabulary) -> list[str]:
-    """Return the length of the longest piece at each character, 0 if there is none, and its id: (characters,) each.
-
-    Args:
-        op: The builder.
-        flat: The characters of all words, (characters,).
-        column: The index of each character in its word, (characters,).
-        room: The number of characters from each one to the end of its word, (characters,).
-        vocabulary: The pieces.
-    """
-    # Iteration n of the `Loop` looks up the n characters from each character on (after the suffix indicator, except at
-    # the start of a word), and then appends the next character.
+    """Return the length of the longest piece at each character, 0 if there is none, and its id."""
+    # All tensors are (characters,): the characters of all words, the index of each character in its word, and the
+    # number of characters to the end of its word. Iteration n of the `Loop` looks up the n characters from each
+    # character on (after the suffix indicator, except at the start of a word), and then appends the next character.
     end = op.dims(flat, 0, 1)
     prefix = op.Where(op.Equal(column, np.int64(0)), EMPTY, np.array(vocabulary.indicator, object))
     start_text = op.concatenate(prefix, flat, 1)
@@ -147,16 +134,10 @@ def _find_longest_pieces(op: StringBuilder, flat: str, column: str, room: str, v
 
 
 def _follow_pieces(op: StringBuilder, longest: str, starts: str, lengths: str) -> tuple[str, str]:
-    """Return masks of the characters at which pieces start, (characters,), and of the known words, (words,).
-
-    Args:
-        op: The builder.
-        longest: The length of the longest piece at each character, (characters,).
-        starts: The row splits of words, (words + 1,).
-        lengths: The number of characters of each word, (words,).
-    """
-    # The `Loop` has a position in each word, which advances by the longest piece there. A position stays unchanged if
-    # no piece starts there, and at the end of its word, where it writes to an additional element of the mask.
+    """Return masks of the characters at which pieces start, (characters,), and of the known words, (words,)."""
+    # `longest` is (characters,), `starts` are the row splits of words, `lengths` is (words,). The `Loop` has a position in
+    # each word, which advances by the longest piece there. The position is unchanged if no piece starts there, and at
+    # the end of the word, where it writes to an additional element of the mask.
     size = op.dims(longest, 0, 1)
     lengths_of_pieces = op.Concat(longest, [0], axis=0)
     ends = op.Slice(starts, [1], [2**31], [0])
