@@ -71,13 +71,13 @@ class GraphBuilder:
 
     def vector(self, *parts: str | int) -> str:
         """Join integers and 1-D tensors to one 1-D tensor, such as a shape."""
-        joined: list[str | list[int]] = []
+        segments: list[str | list[int]] = []
         for part in parts:
-            if isinstance(part, int) and joined and isinstance(joined[-1], list):
-                joined[-1].append(part)
+            if isinstance(part, int) and segments and isinstance(segments[-1], list):
+                segments[-1].append(part)
             else:
-                joined.append([part] if isinstance(part, int) else part)
-        return self.Concat(*joined, axis=0) if len(joined) > 1 else self.constant(joined[0])
+                segments.append([part] if isinstance(part, int) else part)
+        return self.Concat(*segments, axis=0) if len(segments) > 1 else self.constant(segments[0])
 
     def reshape(self, tensor: str, *dims: str | int, **attributes: int) -> str:
         """Reshape a tensor to the dims that integers and 1-D tensors join to."""
@@ -116,9 +116,8 @@ class GraphBuilder:
         for name, dtype, shape in zip(results, [TensorProto.BOOL, *dtypes], [[], *shapes], strict=True):
             body.add_graph_output(name, dtype, shape)
         inputs = (self.fold.Squeeze(count, [0]), np.bool_(True), *state)
-        return self._write(
-            "Loop", inputs, {}, branches={"body": body}, shapes=shapes, dtypes=dtypes, output_count=len(state)
-        )
+        options = {"branches": {"body": body}, "shapes": shapes, "dtypes": dtypes, "output_count": len(state)}
+        return self._write("Loop", inputs, {}, **options)
 
     def _write(self, op_type: str, inputs: Sequence[Operand], attributes: dict[str, Any], **options: Any) -> list[str]:
         domain = attributes.pop("domain", "")
@@ -201,8 +200,8 @@ class NodeReplacement(GraphBuilder):
 
     def widen(self, tensor: str, op_type: str) -> str:
         """Cast a tensor from `dtype` to `computation_dtype`, before an operator."""
-        computed = self.computation_dtype(op_type)
-        return tensor if computed == self.dtype else self.Cast(tensor, to=computed)
+        dtype = self.computation_dtype(op_type)
+        return tensor if dtype == self.dtype else self.Cast(tensor, to=dtype)
 
     def finish_cast(self, result: str, op_type: str) -> Refusal:
         """Cast the result of an operator from `computation_dtype` to `dtype`, as the first output; return None."""

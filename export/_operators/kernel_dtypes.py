@@ -32,8 +32,7 @@ KERNEL_DTYPES = {
     "Where": {*_NUMBERS, FLOAT16, STRING},
 }
 
-# Wider dtypes hold all values of a dtype. Sums and products of integers that overflow stay right, because the cast back
-# from 64 bits wraps around, as the dtype itself does.
+# Wider dtypes hold all values. Integers that overflow stay right, because the cast back from 64 bits wraps around too
 WIDER_DTYPES: dict[int, tuple[int, ...]] = {
     FLOAT16: (FLOAT, DOUBLE),
     FLOAT: (DOUBLE,),
@@ -49,7 +48,7 @@ WIDER_TO_SELECT = WIDER_DTYPES | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16
 def find_kernel_dtype(op_type: str, dtype: int, wider_dtypes: dict[int, tuple[int, ...]] = WIDER_DTYPES) -> int | None:
     """Return the element type to compute an operator in: `dtype` or the first wider one with a kernel, else None."""
     kernels = KERNEL_DTYPES[op_type]
-    return next((wider for wider in (dtype, *wider_dtypes.get(dtype, ())) if wider in kernels), None)
+    return next((candidate for candidate in (dtype, *wider_dtypes.get(dtype, ())) if candidate in kernels), None)
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:

@@ -51,14 +51,14 @@ class RefusedNodeError(Exception):
     reason: str
 
 
-def _handlers(*rows: tuple[str, Convert, str]) -> list[Handler]:
+def _expand_rows(*rows: tuple[str, Convert, str]) -> list[Handler]:
     """Return a handler for each operator of each row; a row names its operators in one string, separated by spaces."""
     return [Handler(name, convert, reason) for names, convert, reason in rows for name in names.split()]
 
 
 _EXTENSIONS = "needs onnxruntime-extensions"
 
-NUMBERS = _handlers(
+NUMBERS = _expand_rows(
     ("SelectV2", elementwise.select, "`mask * x + (1 - mask) * y` is NaN if the unselected element is infinite"),
     ("Select", elementwise.select, "as `SelectV2`; `tf.nn.sigmoid_cross_entropy_with_logits`"),
     ("Erfc", elementwise.erfc, "no mapping; the exact GELU"),
@@ -95,7 +95,7 @@ NUMBERS = _handlers(
     ("Sum Prod Mean", wider_dtypes.sum_prod_mean, "few dtypes; 0 instead of NaN for the mean of an empty tensor"),
     ("MatrixDeterminant", partly_supported.matrix_determinant, "onnxruntime has no `Det` of float64"),
 )
-INDEXING = _handlers(
+INDEXING = _expand_rows(
     ("Bucketize", selection.bucketize, "no mapping; `keras.layers.Discretization`"),
     ("LowerBound UpperBound", selection.searchsorted, "no mapping; `keras.ops.searchsorted`"),
     ("OneHot", selection.one_hot, "-1 selects the last class; few dtypes"),
@@ -142,7 +142,7 @@ INDEXING = _handlers(
     ("NonMaxSuppressionV5", partly_supported.non_max_suppression, "drops `soft_nms_sigma`"),
 )
 _PADDING = "negative padding if sizes are unknown and windows leave gaps; integers as float32"
-IMAGES = _handlers(
+IMAGES = _expand_rows(
     (
         "ResizeNearestNeighbor ResizeBilinear",
         resize_images.resize,
@@ -172,13 +172,13 @@ IMAGES = _handlers(
     ("SpaceToBatchND BatchToSpaceND", depth_to_space.space_to_batch_nd_and_batch_to_space_nd, "floats only"),
 )
 _COMPLEX = "ONNX has no complex tensors; `keras.ops.fft` and others"
-SIGNALS = _handlers(
+SIGNALS = _expand_rows(
     ("Complex", fft.complex_, _COMPLEX),
     ("Real Imag", fft.real_and_imag, _COMPLEX),
     ("ComplexAbs", fft.complex_abs, _COMPLEX),
     (" ".join(sorted(TRANSFORMS)), fft.fft, _COMPLEX),
 )
-TEXTS = _handlers(
+TEXTS = _expand_rows(
     ("AsString", partly_supported.as_string, "formats floats and booleans differently"),
     ("StringLower", string_ops.string_lower, _EXTENSIONS),
     ("StringUpper", string_ops.string_upper, _EXTENSIONS),
@@ -199,14 +199,14 @@ TEXTS = _handlers(
     ("Equal NotEqual", string_ops.equal_and_not_equal, "no strings"),
 )
 # Operators of TensorFlow Text, which need not be installed
-TOKENS = _handlers(
+TOKENS = _expand_rows(
     ("NormalizeUTF8", unicode_normalization.normalize_utf8, "no mapping; `tensorflow_text.normalize_utf8`"),
     ("CaseFoldUTF8", unicode_normalization.case_fold_utf8, "no mapping; `tensorflow_text.case_fold_utf8`"),
     ("RegexSplitWithOffsets", wordpiece.regex_split_with_offsets, _EXTENSIONS),
     ("FastWordpieceTokenizeWithOffsets", wordpiece.fast_wordpiece_tokenize_with_offsets, "no mapping"),
 )
 _ARRAYS = "only arrays that a loop writes or reads; `keras.ops.scan` continues with its `TensorArray`"
-LOOPS = _handlers(
+LOOPS = _expand_rows(
     ("If StatelessIf", if_branches.if_, "fails if a branch returns a tensor twice"),
     (
         "While StatelessWhile",

@@ -54,12 +54,12 @@ def while_(graph: Any, node: Any) -> Refusal:
     # onnxruntime needs the rank of counter and condition
     for source in body.inputs[:2]:
         body.set_shape(source.output[0], [])
-    converted = graph.get_node_by_name(f"{node.name}_loop")
+    onnx_loop = graph.get_node_by_name(f"{node.name}_loop")
     # tf2onnx appends the scan outputs to the states, those of the last inputs first
-    outputs = converted.output[len(converted.output) - len(arrays) :]
+    outputs = onnx_loop.output[len(onnx_loop.output) - len(arrays) :]
     for array, output in zip(reversed(arrays), outputs, strict=True):
         if array.index is not None:
-            converted, indices = _add_scan_output(graph, converted, body, array.index)
+            onnx_loop, indices = _add_scan_output(graph, onnx_loop, body, array.index)
             _move_items(graph, output, indices, array)
         elif not array.is_full:
             _append_zeros(graph, output, array)
@@ -166,13 +166,13 @@ class _Loop:
                 return False
         return True
 
-    def _compares_with_length(self, less: Any, size: str) -> bool:
+    def _compares_with_length(self, comparison: Any, size: str) -> bool:
         """Return True if a `Less` node compares the iteration counter with the length of an array."""
-        if not self._is_counter(self._condition, less.input[0]):
+        if not self._is_counter(self._condition, comparison.input[0]):
             return False
-        index = _find_input_index(self._condition, less.input[1])
+        index = _find_input_index(self._condition, comparison.input[1])
         if index is None:
-            end = self._condition.get_node_by_output(find_source(self._condition, less.input[1]))
+            end = self._condition.get_node_by_output(find_source(self._condition, comparison.input[1]))
         elif index == 1 or find_source(self.body, self.body.outputs[index]) == self._inputs[index]:
             if find_source(self._graph, self._node.input[index]) == find_source(self._graph, size):
                 return True
@@ -237,8 +237,8 @@ class _ScanOutput(GraphBuilder):
 def _append_zeros(graph: Any, name: str, array: _WrittenArray) -> None:
     """Extend a scan output (iterations, ...) by zeros to the length of its array."""
     op = _ScanOutput(graph, name, array.writes)
-    missing = op.Max(op.Sub(cast_indices(op, array.size), op.dims(name, end=1)), [0])
-    zeros = op.ConstantOfShape(op.Concat(missing, op.dims(name, 1), axis=0), value=op.zero)
+    missing_count = op.Max(op.Sub(cast_indices(op, array.size), op.dims(name, end=1)), [0])
+    zeros = op.ConstantOfShape(op.Concat(missing_count, op.dims(name, 1), axis=0), value=op.zero)
     op.finish("Concat", name, zeros, axis=0)
 
 

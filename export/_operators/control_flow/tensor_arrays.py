@@ -66,9 +66,9 @@ def _write_item(graph: Any, node: Any, items: str) -> None:
     # With `dynamic_size=True`, TensorFlow extends the array by zeros
     if grows:
         count = op.Sub(op.Add(op.Reshape(index, [1]), 1), op.Shape(items, end=1))
-        added_shape = op.Concat(op.Max(count, 0), op.Shape(item), axis=0)
-        added = op.ConstantOfShape(added_shape, value=fill_attribute(0, dtype), output_dtype=dtype)
-        items = op.Concat(items, added, axis=0, output_dtype=dtype)
+        padding_shape = op.Concat(op.Max(count, 0), op.Shape(item), axis=0)
+        padding = op.ConstantOfShape(padding_shape, value=fill_attribute(0, dtype), output_dtype=dtype)
+        items = op.Concat(items, padding, axis=0, output_dtype=dtype)
     op.finish("ScatterND", items, index, op.Unsqueeze(item, [0], output_dtype=dtype))
 
 

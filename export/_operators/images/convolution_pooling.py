@@ -115,10 +115,10 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
         sums = [op.ReduceSum(windows.extract(op, tensor)[0], axes, keepdims=0) for tensor in (images, ones)]
         op.finish("Div", *sums)
         return
-    computed = find_kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
-    computed_dtype = numpy_dtype(computed)
-    lowest = np.array(-np.inf if computed_dtype.kind == "f" else np.iinfo(computed_dtype).min, computed_dtype)
-    patches, _ = windows.extract(op, op.Cast(images, to=computed), lowest)
+    elem_type = find_kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
+    computation_dtype = numpy_dtype(elem_type)
+    lowest = np.array(-np.inf if computation_dtype.kind == "f" else np.iinfo(computation_dtype).min, computation_dtype)
+    patches, _ = windows.extract(op, op.Cast(images, to=elem_type), lowest)
     op.finish("Cast", op.ReduceMax(patches, axes, keepdims=0), to=op.dtype)
 
 

@@ -27,10 +27,10 @@ def depth_to_space_and_space_to_depth(graph: Any, node: Any) -> None:
         blocks = op.Concat(batch, height, [size], width, [size], [-1], axis=0)
     else:
         blocks = op.Concat(batch, height, width, [size], [size], [-1], axis=0)
-    moved = op.Transpose(op.Reshape(images, blocks), perm=[0, 1, 3, 2, 4, 5])
+    transposed = op.Transpose(op.Reshape(images, blocks), perm=[0, 1, 3, 2, 4, 5])
     if not is_to_depth:
         height, width = op.Mul(height, size), op.Mul(width, size)
-    op.finish("Reshape", moved, op.vector(batch, height, width, -1))
+    op.finish("Reshape", transposed, op.vector(batch, height, width, -1))
 
 
 def space_to_batch_nd_and_batch_to_space_nd(graph: Any, node: Any) -> Refusal:
@@ -43,8 +43,8 @@ def space_to_batch_nd_and_batch_to_space_nd(graph: Any, node: Any) -> Refusal:
         graph.copy_shape(node.input[0], widened)
         graph.replace_inputs(node, [widened, *node.input[1:]])
         graph.set_dtype(node.output[0], TensorProto.DOUBLE)
-        back = graph.insert_new_node_on_output("Cast", node.output[0], to=dtype)
-        graph.set_dtype(back.output[0], dtype)
-        graph.copy_shape(node.output[0], back.output[0])
+        cast = graph.insert_new_node_on_output("Cast", node.output[0], to=dtype)
+        graph.set_dtype(cast.output[0], dtype)
+        graph.copy_shape(node.output[0], cast.output[0])
     convert_with_tf2onnx(graph, node)
     return None

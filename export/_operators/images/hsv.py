@@ -23,8 +23,8 @@ def adjust_saturation(graph: Any, node: Any) -> None:
     op = _Colours(graph, node)
     image, factor = op.inputs
     hue, saturation, value = op.to_hsv(image)
-    scaled = op.Mul(saturation, op.Cast(factor, to=op.dtype))
-    op.finish("Identity", op.to_rgb(hue, op.Clip(scaled, op.number(0), op.number(1)), value))
+    scaled_saturation = op.Mul(saturation, op.Cast(factor, to=op.dtype))
+    op.finish("Identity", op.to_rgb(hue, op.Clip(scaled_saturation, op.number(0), op.number(1)), value))
 
 
 class _Colours(NodeReplacement):
@@ -42,14 +42,14 @@ class _Colours(NodeReplacement):
         one = self.number(1)
         red, green, blue = self.split_channels(image)
         value = self.Max(red, green, blue)
-        spread = self.Sub(value, self.Min(red, green, blue))
-        saturation = self.Where(self.Greater(value, zero), self.Div(spread, value), zero)
-        sixth = self.Div(self.Div(one, self.number(6)), spread)
+        chroma = self.Sub(value, self.Min(red, green, blue))
+        saturation = self.Where(self.Greater(value, zero), self.Div(chroma, value), zero)
+        sixth = self.Div(self.Div(one, self.number(6)), chroma)
         from_green = self._compute_hue(sixth, 1, blue, red)
         from_blue = self._compute_hue(sixth, 2, red, green)
         green_or_blue = self.Where(self.Equal(green, value), from_green, from_blue)
         largest = self.Where(self.Equal(red, value), self._compute_hue(sixth, 0, green, blue), green_or_blue)
-        hue = self.Where(self.Greater(spread, zero), largest, zero)
+        hue = self.Where(self.Greater(chroma, zero), largest, zero)
         return [self.Where(self.Less(hue, zero), self.Add(hue, one), hue), saturation, value]
 
     def _compute_hue(self, sixth: str, third: int, next_colour: str, previous_colour: str) -> str:
@@ -63,5 +63,5 @@ class _Colours(NodeReplacement):
         distance = self.Abs(self.Sub(self.Mul(hue, six), self.number([3, 2, 4])))
         ramp = self.Mul(distance, self.number([1, -1, -1]))
         full = self.Clip(self.Add(ramp, self.number([-1, 2, 2])), zero, one)
-        share = self.Add(self.Sub(one, saturation), self.Mul(saturation, full))
-        return self.Mul(share, value)
+        brightness = self.Add(self.Sub(one, saturation), self.Mul(saturation, full))
+        return self.Mul(brightness, value)

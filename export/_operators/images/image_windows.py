@@ -16,7 +16,7 @@ class Windows:
     """Windows along the spatial axes of images.
 
     Attributes:
-        first: The first spatial axis: 1, or 2 with channels first.
+        first_axis: The first spatial axis: 1, or 2 with channels first.
         sizes, strides, rates: One number for each spatial axis.
         image_shape: The shape of the images, with -1 for unknown sizes.
     """
@@ -31,8 +31,8 @@ class Windows:
         self.strides = [*strides][spatial]
         self.rates = [*rates][spatial] or [1] * rank
         self.padding: str = node.get_attr_str("padding")
-        explicit_pads: list[int] = node.get_attr_value("explicit_paddings") or [0] * (2 * rank + 4)
-        self.explicit = [explicit_pads[2 * axis : 2 * axis + 2] for axis in range(rank + 2)][spatial]
+        pads: list[int] = node.get_attr_value("explicit_paddings") or [0] * (2 * rank + 4)
+        self.explicit_pads = [pads[2 * axis : 2 * axis + 2] for axis in range(rank + 2)][spatial]
         self.image_shape: list[int] = graph.get_shape(node.input[0])
 
     @property
@@ -56,17 +56,17 @@ class Windows:
         for index, (size, stride, rate) in enumerate(zip(self.sizes, self.strides, self.rates, strict=True)):
             axis = self.first_axis + index
             if self.padding == "EXPLICIT":
-                pads_before[axis], pads_after[axis] = ([pad] for pad in self.explicit[index])
+                pads_before[axis], pads_after[axis] = ([pad] for pad in self.explicit_pads[index])
                 continue
             length: Operand = self.image_shape[axis]
             if self.image_shape[axis] < 0:
                 length = op.Gather(op.Shape(images), axis)
             # SAME: `count` windows need (count - 1) * stride + covered elements; the odd one is added at the end
             count = fold.Div(fold.Add(length, stride - 1), stride)
-            needed = fold.Add(fold.Mul(fold.Sub(count, 1), stride), (size - 1) * rate + 1)
-            missing = fold.Max(fold.Sub(needed, length), [0])
-            pads_before[axis] = fold.Div(missing, 2)
-            pads_after[axis] = fold.Sub(missing, pads_before[axis])
+            needed_length = fold.Add(fold.Mul(fold.Sub(count, 1), stride), (size - 1) * rate + 1)
+            total_pad = fold.Max(fold.Sub(needed_length, length), [0])
+            pads_before[axis] = fold.Div(total_pad, 2)
+            pads_after[axis] = fold.Sub(total_pad, pads_before[axis])
         return op.Pad(images, fold.Concat(*pads_before, *pads_after, axis=0), fill_value)
 
     def extract(self, op: GraphBuilder, images: str, fill_value: Operand = "") -> tuple[str, Operand]:
@@ -81,8 +81,8 @@ class Windows:
             size, stride, rate = (settings[axis - 1] for settings in (self.sizes, self.strides, self.rates))
             is_constant = self.padding == "VALID" and self.image_shape[axis] >= 0
             length: Operand = self.image_shape[axis] if is_constant else op.Gather(shape, axis)
-            room = fold.Sub(length, (size - 1) * rate + 1 - stride)
-            count = fold.Max(fold.Div(room, stride), 0)
+            span = fold.Sub(length, (size - 1) * rate + 1 - stride)
+            count = fold.Max(fold.Div(span, stride), 0)
             starts = fold.Mul(fold.Range(0, count, 1), stride)
             index = fold.Add(fold.Unsqueeze(starts, [1]), np.arange(size) * rate)
             padded = op.Gather(padded, index, axis=axis)

@@ -50,12 +50,12 @@ class ResizedAxis(NamedTuple):
         fold = self.fold
         size = fold.Cast(self.size, to=FLOAT)
         new_size = fold.Cast(self.new_size, to=FLOAT)
-        plain = fold.Div(size, new_size)
+        ratio = fold.Div(size, new_size)
         if not self.align_corners:
-            return plain
+            return ratio
         intervals = fold.Max(fold.Sub(new_size, ONE), ONE)
-        aligned = fold.Div(fold.Sub(size, ONE), intervals)
-        return fold.Where(fold.Greater(new_size, ONE), aligned, plain)
+        aligned_ratio = fold.Div(fold.Sub(size, ONE), intervals)
+        return fold.Where(fold.Greater(new_size, ONE), aligned_ratio, ratio)
 
     def positions(self, shift: bool) -> Operand:
         """Return the position of each new pixel, (new_size,): for half pixels its centre, minus 1/2 with `shift`."""
@@ -110,8 +110,8 @@ def _resize_bilinear(axis: ResizedAxis, images: str) -> str:
     floor = fold.Floor(position)
     lower = axis.gather(images, axis.clip_index(fold.Floor(position)))
     upper = axis.gather(images, axis.clip_index(fold.Ceil(position)))
-    share = axis.to_column(fold.Sub(position, floor))
-    return op.Add(lower, op.Mul(op.Sub(upper, lower), share))
+    fraction = axis.to_column(fold.Sub(position, floor))
+    return op.Add(lower, op.Mul(op.Sub(upper, lower), fraction))
 
 
 def _resize_bicubic(axis: ResizedAxis, images: str) -> str:
@@ -191,6 +191,6 @@ def start_resize(graph: Any, node: Any) -> tuple[NodeReplacement, str, list[tupl
     sizes: list[tuple[Operand, Operand]] = []
     for axis in (1, 2):
         old_size: Operand = shape[axis] if shape[axis] >= 0 else op.Gather(op.Shape(images), axis)
-        resized: Operand = op.Gather(size, axis - 1) if new_shape is None else int(new_shape[axis - 1])
-        sizes.append((old_size, op.fold.Cast(resized, to=INT64)))
+        target_size: Operand = op.Gather(size, axis - 1) if new_shape is None else int(new_shape[axis - 1])
+        sizes.append((old_size, op.fold.Cast(target_size, to=INT64)))
     return op, images, sizes

@@ -20,11 +20,13 @@ def _triangle_kernel(axis: ResizedAxis, x: Operand) -> Operand:
     return axis.fold.Max(axis.fold.Sub(ONE, x), ZERO)
 
 
-def _cubic_kernel(near: tuple[float, ...], far: tuple[float, ...], axis: ResizedAxis, x: Operand) -> Operand:
+def _cubic_kernel(
+    inner_coefficients: tuple[float, ...], outer_coefficients: tuple[float, ...], axis: ResizedAxis, x: Operand
+) -> Operand:
     """Return one cubic polynomial for distances below 1, another below 2, and zero beyond."""
     fold = axis.fold
-    inner = axis.horner(x, *near)
-    outer = fold.Where(fold.Less(x, np.float32(2)), axis.horner(x, *far), ZERO)
+    inner = axis.horner(x, *inner_coefficients)
+    outer = fold.Where(fold.Less(x, np.float32(2)), axis.horner(x, *outer_coefficients), ZERO)
     return fold.Where(fold.Less(x, ONE), inner, outer)
 
 

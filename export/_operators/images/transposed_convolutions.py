@@ -51,9 +51,9 @@ def conv_backprop_input(graph: Any, node: Any) -> Refusal:
     else:
         # At unknown sizes: the full output, with as many zeros as any output size needs, then a slice
         padding = [axis.stride - 1 for axis in axes]
-        full = op.ConvTranspose(source, weights, *bias, **options, output_padding=padding)
+        full_output = op.ConvTranspose(source, weights, *bias, **options, output_padding=padding)
         lengths = [op.Cast(op.Gather(size, [first_axis + k]), to=TensorProto.INT64) for k in range(rank)]
-        result = _slice_to_size(op, full, source, lengths, axes)
+        result = _slice_to_size(op, full_output, source, lengths, axes)
     return op.finish("Transpose", result, perm=[*range(rank + 2)] if first_axis == 2 else [0, *range(2, rank + 2), 1])
 
 
@@ -87,7 +87,7 @@ def _static_pads(axes: list[_Axis]) -> dict[str, list[int]]:
     }
 
 
-def _slice_to_size(op: NodeReplacement, full: str, source: str, lengths: list[str], axes: list[_Axis]) -> str:
+def _slice_to_size(op: NodeReplacement, output: str, source: str, lengths: list[str], axes: list[_Axis]) -> str:
     """Slice the spatial axes of the full output, (B, C, ...), to lengths of shape (1,)."""
     for index, (axis, length) in enumerate(zip(axes, lengths, strict=True), start=2):
         start: Operand = [axis.start_pad or 0]
@@ -95,5 +95,5 @@ def _slice_to_size(op: NodeReplacement, full: str, source: str, lengths: list[st
             count = op.Gather(op.Shape(source), [index])
             full_length = op.Add(op.Mul(count, axis.stride), axis.kernel_extent - axis.stride)
             start = op.Div(op.Max(op.Sub(full_length, length), 0), 2)
-        full = op.Slice(full, start, op.Add(length, start), [index])
-    return full
+        output = op.Slice(output, start, op.Add(length, start), [index])
+    return output

@@ -78,11 +78,11 @@ def strided_slice(graph: Any, node: Any) -> None:
     steps = constant_value(graph, node.input[3])
     op = GraphBuilder(graph)
     if ends is None:
-        lowest, highest = np.array([-(10**9), 10**9], numpy_dtype(graph.get_dtype(node.input[2])))
-        graph.replace_inputs(node, [*node.input[:2], op.Min(op.Max(node.input[2], lowest), highest), node.input[3]])
+        min_end, max_end = np.array([-(10**9), 10**9], numpy_dtype(graph.get_dtype(node.input[2])))
+        graph.replace_inputs(node, [*node.input[:2], op.Min(op.Max(node.input[2], min_end), max_end), node.input[3]])
     elif steps is not None and ((ends == 0) & (steps > 0)).any():
-        corrected = np.where((ends == 0) & (steps > 0), MIN_INT32, ends).astype(ends.dtype)
-        graph.replace_inputs(node, [*node.input[:2], op.constant(corrected), node.input[3]])
+        corrected_ends = np.where((ends == 0) & (steps > 0), MIN_INT32, ends).astype(ends.dtype)
+        graph.replace_inputs(node, [*node.input[:2], op.constant(corrected_ends), node.input[3]])
     convert_with_tf2onnx(graph, node)
 
 
@@ -105,8 +105,8 @@ def dynamic_stitch(graph: Any, node: Any) -> None:
     indices = op.Concat(*(op.Cast(op.Reshape(part, [-1]), to=INT64) for part in parts), axis=0)
     rows = op.Concat(*data, axis=0)
     num_rows = op.Add(op.ReduceMax(op.Concat(indices, [-1], axis=0), [0], keepdims=1), [1])
-    unset = op.ConstantOfShape(num_rows, value=fill_attribute(-1))
-    last_row = op.ScatterElements(unset, indices, op.arange(op.Shape(indices)), axis=0, reduction="max")
+    minus_ones = op.ConstantOfShape(num_rows, value=fill_attribute(-1))
+    last_row = op.ScatterElements(minus_ones, indices, op.arange(op.Shape(indices)), axis=0, reduction="max")
     op.finish("Gather", rows, last_row, axis=0)
 
 
@@ -157,9 +157,9 @@ def xla_dynamic_update_slice(graph: Any, node: Any) -> Refusal:
         return "onnxruntime has no `Where` of booleans"
     op = NodeReplacement(graph, node)
     operand, update, start = op.inputs
-    room = op.Sub(op.Shape(operand), op.Shape(update))
-    first = op.Max(op.Min(op.Cast(start, to=INT64), room), [0])
-    pads = op.Concat(first, op.Sub(room, first), axis=0)
+    max_start = op.Sub(op.Shape(operand), op.Shape(update))
+    clipped_start = op.Max(op.Min(op.Cast(start, to=INT64), max_start), [0])
+    pads = op.Concat(clipped_start, op.Sub(max_start, clipped_start), axis=0)
     ones = op.Expand(1, op.Shape(update))
     mask = op.Cast(op.Pad(ones, pads), to=TensorProto.BOOL)
     return op.finish("Where", mask, op.Pad(update, pads), operand)

@@ -23,14 +23,14 @@ class _Band(NamedTuple):
     Attributes:
         lower, upper: The lowest and the highest d.
         is_single: Whether the band is a single diagonal.
-        above_is_left, below_is_left: Whether diagonals above and below the main one begin at the left of their rows.
+        upper_is_left, lower_is_left: Whether diagonals above and below the main one begin at the left of their rows.
     """
 
     lower: int
     upper: int
     is_single: bool
-    above_is_left: bool
-    below_is_left: bool
+    upper_is_left: bool
+    lower_is_left: bool
 
 
 class _Dims(NamedTuple):
@@ -120,8 +120,8 @@ def _read_band(graph: Any, node: Any, index: int) -> _Band | None:
         return None
     lower = int(limits.ravel()[0])
     upper = int(limits.ravel()[-1])
-    above, below = (node.get_attr_str("align") if "align" in node.attr else "LEFT_LEFT").split("_")
-    return _Band(lower, upper, limits.size == 1 or lower == upper, above == "LEFT", below == "LEFT")
+    upper_side, lower_side = (node.get_attr_str("align") if "align" in node.attr else "LEFT_LEFT").split("_")
+    return _Band(lower, upper, limits.size == 1 or lower == upper, upper_side == "LEFT", lower_side == "LEFT")
 
 
 class _Diagonals(NodeReplacement):
@@ -147,23 +147,23 @@ class _Diagonals(NodeReplacement):
 
     def diagonal_lengths(self, diagonal: str, dims: _Dims) -> str:
         """Return the lengths of diagonals d: min(R + min(d, 0), C - max(d, 0))."""
-        below = self.Add(dims.rows, self.Min(diagonal, 0))
-        return self.Min(below, self.Sub(dims.columns, self.Max(diagonal, 0)))
+        max_rows = self.Add(dims.rows, self.Min(diagonal, 0))
+        return self.Min(max_rows, self.Sub(dims.columns, self.Max(diagonal, 0)))
 
     def diagonal_offset(self, diagonal: str, dims: _Dims) -> Operand:
         """Return the offset of diagonals from the left end of their rows."""
-        if self._band.above_is_left and self._band.below_is_left:
+        if self._band.upper_is_left and self._band.lower_is_left:
             return 0
-        is_above = self.And(self.GreaterOrEqual(diagonal, 0), np.bool_(self._band.above_is_left))
-        is_below = self.And(self.LessOrEqual(diagonal, 0), np.bool_(self._band.below_is_left))
+        is_above = self.And(self.GreaterOrEqual(diagonal, 0), np.bool_(self._band.upper_is_left))
+        is_below = self.And(self.LessOrEqual(diagonal, 0), np.bool_(self._band.lower_is_left))
         is_left = self.Or(is_above, is_below)
         return self.Where(is_left, 0, self.Sub(dims.length, self.diagonal_lengths(diagonal, dims)))
 
     def gather_flat(self, tensor: str, axes: int, index: str) -> str:
         """Return the elements at indices into the last `axes` axes, merged to one: (..., shape of `index`)."""
         if axes > 1:
-            merged = self.ReduceProd(self.dims(tensor, -axes), [0], keepdims=1)
-            tensor = self.Reshape(tensor, self.Concat(self.dims(tensor, 0, -axes), merged, axis=0))
+            merged_size = self.ReduceProd(self.dims(tensor, -axes), [0], keepdims=1)
+            tensor = self.Reshape(tensor, self.Concat(self.dims(tensor, 0, -axes), merged_size, axis=0))
         return self.Gather(tensor, index, axis=-1)
 
     def place_on_diagonals(self, diagonals: str, matrix: str, dims: _Dims) -> str:

@@ -140,14 +140,13 @@ def _gather_strings(op: NodeReplacement, axis: int, rank: int, index_rank: int) 
 
 def bucketize(graph: Any, node: Any) -> None:
     """Convert `Bucketize` to the number of boundaries that an element is not less than; tf2onnx has no mapping."""
-    # NaN is less than no boundary. TensorFlow's boundaries are float32; it compares integers in float32, float64 in
-    # float64
+    # NaN is less than no boundary. Boundaries are float32; TensorFlow compares only float64 elements in float64
     boundaries = np.array(node.get_attr_value("boundaries") or [], np.float32)
     is_double = graph.get_dtype(node.input[0]) == TensorProto.DOUBLE
     op = NodeReplacement(graph, node)
     column = op.Unsqueeze(op.Cast(*op.inputs, to=TensorProto.DOUBLE if is_double else TensorProto.FLOAT), [-1])
-    below = op.Less(column, boundaries.astype("f8" if is_double else "f4"))
-    _finish_count(op, op.Not(below))
+    is_less = op.Less(column, boundaries.astype("f8" if is_double else "f4"))
+    _finish_count(op, op.Not(is_less))
 
 
 def searchsorted(graph: Any, node: Any) -> None:

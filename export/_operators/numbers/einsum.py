@@ -93,8 +93,8 @@ def einsum(graph: Any, node: Any) -> Refusal:
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     if len(letters) > len(ascii_lowercase):
         return f"its equation has {len(letters)} letters, and at most {len(ascii_lowercase)} are supported"
-    renamed = dict(zip(letters, ascii_lowercase, strict=False))
-    node.set_attr("equation", "".join(renamed.get(letter, letter) for letter in equation).encode())
+    new_letters = dict(zip(letters, ascii_lowercase, strict=False))
+    node.set_attr("equation", "".join(new_letters.get(letter, letter) for letter in equation).encode())
     convert_with_tf2onnx(graph, node)
     return None
 

@@ -36,11 +36,11 @@ def erfc(graph: Any, node: Any) -> None:
     # The second form is in the exact GELU: onnxruntime fuses it, with a division, to one operator
     op = NodeReplacement(graph, node)
     (x,) = op.inputs
-    opposite = _match_negated_product(graph, x, op.number(math.sqrt(0.5)))
-    if opposite is None:
+    negated = _match_negated_product(graph, x, op.number(math.sqrt(0.5)))
+    if negated is None:
         op.finish("Sub", op.number(1), op.Erf(x))
     else:
-        op.finish("Add", op.Erf(op.Div(opposite, op.number(math.sqrt(2)))), op.number(1))
+        op.finish("Add", op.Erf(op.Div(negated, op.number(math.sqrt(2)))), op.number(1))
 
 
 def _match_negated_product(graph: Any, name: str, factor: np.ndarray) -> str | None:

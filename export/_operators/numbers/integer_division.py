@@ -22,13 +22,13 @@ def floor_div(graph: Any, node: Any) -> None:
     # trunc(x / y) y + r, floor(x / y) = trunc(x / y) - (m - r) / y. For a divisor 2^k, clearing the low k bits of x is
     # enough. Non-negative integers, such as dims, need no correction.
     divisor = constant_value(graph, node.input[1])
-    is_natural = all(_is_non_negative(graph, name) for name in node.input)
+    is_non_negative = all(_is_non_negative(graph, name) for name in node.input)
     op = NodeReplacement(graph, node)
     x, y = op.inputs
     kind = op.number(0).dtype.kind
     if kind == "f":
         op.finish("Floor", op.Div(x, y))
-    elif kind == "u" or is_natural:
+    elif kind == "u" or is_non_negative:
         op.finish("Div", x, y)
     elif divisor is not None and divisor.size == 1 and divisor > 0 and not divisor & (divisor - 1):
         op.finish("Div", op.BitwiseAnd(x, -divisor), y)

@@ -14,16 +14,16 @@ def fake_quant_with_min_max(graph: Any, node: Any) -> None:
     """Convert `FakeQuantWithMinMax...` of (x, min, max), shapes (..., C) and () or (C,), to rounding by `Floor`."""
     # x is clipped to the nudged limits, which are moved so that zero is a quantized value, and rounded to a multiple of
     # the scale (max - min) / (2^bits - 1), halves up. tf2onnx quantizes to 8 bits only, and rounds halves to even.
-    lowest = np.float32(bool(node.get_attr_value("narrow_range", 0)))
-    highest = np.float32(2 ** node.get_attr_value("num_bits", 8) - 1)
+    first_step = np.float32(bool(node.get_attr_value("narrow_range", 0)))
+    last_step = np.float32(2 ** node.get_attr_value("num_bits", 8) - 1)
     limits = [np.float32(node.get_attr_value(name, default)) for name, default in (("min", -6.0), ("max", 6.0))]
     op = NodeReplacement(graph, node)
     x, minimum, maximum = op.inputs if len(op.inputs) == 3 else [op.inputs[0], *map(op.constant, limits)]
-    scale = op.Div(op.Sub(maximum, minimum), highest - lowest)
-    unrounded_zero = op.Sub(lowest, op.Div(minimum, scale))
-    zero_point = op.Clip(op.Floor(op.Add(unrounded_zero, HALF)), lowest, highest)
-    nudged_min, nudged_max = (op.Mul(op.Sub(limit, zero_point), scale) for limit in (lowest, highest))
-    inverse_scale = op.Div(highest - lowest, op.Sub(maximum, minimum))
+    scale = op.Div(op.Sub(maximum, minimum), last_step - first_step)
+    unrounded_zero = op.Sub(first_step, op.Div(minimum, scale))
+    zero_point = op.Clip(op.Floor(op.Add(unrounded_zero, HALF)), first_step, last_step)
+    nudged_min, nudged_max = (op.Mul(op.Sub(limit, zero_point), scale) for limit in (first_step, last_step))
+    inverse_scale = op.Div(last_step - first_step, op.Sub(maximum, minimum))
     steps = op.Mul(op.Sub(op.Max(op.Min(x, nudged_max), nudged_min), nudged_min), inverse_scale)
     quantized = op.Sub(steps, op.Floor(op.Add(op.Mul(op.Neg(nudged_min), inverse_scale), HALF)))
     result = op.Mul(op.Floor(op.Add(quantized, HALF)), scale)

@@ -28,16 +28,16 @@ def convert_widened(graph: Any, node: Any) -> Refusal:
     """Convert the operators of `WIDENED_OPS` to those of ONNX, in a dtype for which onnxruntime has a kernel."""
     op_type = WIDENED_OPS[node.type]
     dtype = graph.get_dtype(node.input[0])
-    computed = find_kernel_dtype(op_type, dtype)
-    if computed is None:
+    computation_dtype = find_kernel_dtype(op_type, dtype)
+    if computation_dtype is None:
         return f"onnxruntime has no `{op_type}` of {numpy_dtype(dtype)}"
     names = ("exclusive", "reverse") if node.type == "Cumsum" else ()
     attributes = {name: int(node.get_attr_value(name, 0)) for name in names}
     op = NodeReplacement(graph, node)
-    if computed == dtype:
+    if computation_dtype == dtype:
         return op.finish(op_type, *op.inputs, **attributes)
     # The axis of `Cumsum` has a dtype of its own
-    inputs = [op.Cast(name, to=computed) if graph.get_dtype(name) == dtype else name for name in op.inputs]
+    inputs = [op.Cast(name, to=computation_dtype) if graph.get_dtype(name) == dtype else name for name in op.inputs]
     if op.dtype == dtype:
         return op.finish("Cast", op(op_type, *inputs, **attributes), to=dtype)
     return op.finish(op_type, *inputs, **attributes)
@@ -55,9 +55,7 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
     op_type = REDUCTIONS[node.type]
     is_mean = node.type == "Mean"
     is_integer = numpy_dtype(dtype).kind in "iu"
-    never_empty = (
-        shape is not None and constant_axes is not None and all(shape[axis] > 0 for axis in constant_axes.ravel())
-    )
+    has_data = shape is not None and constant_axes is not None and all(shape[k] > 0 for k in constant_axes.ravel())
     op = NodeReplacement(graph, node)
     if constant_axes is None:
         axes = op.Reshape(op.Cast(axes, to=INT64), [-1])
@@ -68,7 +66,7 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
         op.finish("Cast", op.Div(total, _count_elements(op, x, axes)), to=dtype)
     elif is_integer and op.computation_dtype(op_type) != dtype:
         op.finish("Cast", op(op_type, op.widen(x, op_type), axes, **options), to=dtype)
-    elif never_empty or not is_mean:
+    elif has_data or not is_mean:
         op.finish(op_type, x, axes, **options)
     else:
         zero_or_nan = op.Div(op.number(0), op.Cast(_count_elements(op, x, axes), to=dtype))

@@ -35,8 +35,8 @@ def _conjugate_transpose(op: Any, z: Pair, order: Pair) -> Pair:
 def _product(op: Any, a: Pair, b: Pair) -> Pair:
     """Return (a + ib)(c + id) = (ac - bd) + i(ad + bc), elementwise or of matrices, by the node's own operator."""
     return (
-        op.Sub(op.same(a[0], b[0]), op.same(a[1], b[1])),
-        op.AddV2(op.same(a[0], b[1]), op.same(a[1], b[0])),
+        op.Sub(op.same_op(a[0], b[0]), op.same_op(a[1], b[1])),
+        op.AddV2(op.same_op(a[0], b[1]), op.same_op(a[1], b[0])),
     )
 
 

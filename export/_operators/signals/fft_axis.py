@@ -90,16 +90,16 @@ def transform_real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
 def invert_real_axis(op: GraphBuilder, pair: str, size: int, length: Length) -> str:
     """Return the real numbers (...) whose transform begins with these elements, (..., 2), up to the middle."""
     if _is_power_of_two(length.constant) and size == length.constant // 2 + 1:
-        mirrored = op.Mul(op.Slice(pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
-        full = op.DFT(op.Concat(pair, mirrored, axis=-2), axis=-2, inverse=1)
-        return op.Gather(full, 0, axis=-1)
+        mirrored_half = op.Mul(op.Slice(pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
+        signal = op.DFT(op.Concat(pair, mirrored_half, axis=-2), axis=-2, inverse=1)
+        return op.Gather(signal, 0, axis=-1)
     half = op.Slice(pair, [0], _onesided_size(op, length), [-2])
     rows = _axis_size(op, half, -2)
     cosines, sines = _cosines_and_sines(op, rows, length.tensor, length.tensor)
     index = op.arange(rows)
-    twice = op.Add(index, index)
+    double_index = op.Add(index, index)
     # All elements but the first and the middle one have a mirrored element, and count twice
-    is_single = op.Or(op.Equal(twice, 0), op.Equal(twice, length.tensor))
+    is_single = op.Or(op.Equal(double_index, 0), op.Equal(double_index, length.tensor))
     weights = op.Div(op.Where(is_single, np.float32(1), np.float32(2)), op.Cast(length.tensor, to=FLOAT))
     real, imaginary = (op.Mul(op.Gather(half, part, axis=-1), weights) for part in (0, 1))
     return op.Sub(op.MatMul(real, cosines), op.MatMul(imaginary, sines))
@@ -120,8 +120,8 @@ def _cosines_and_sines(op: GraphBuilder, rows: str, columns: str, length: str) -
     # is set to 0: the sine of pi, rounded to float32, is not 0
     j, k = op.arange(rows), op.arange(columns)
     turns = op.Mod(op.Mul(op.Unsqueeze(j, [1]), k), length)
-    share = op.Div(op.Cast(turns, to=FLOAT), op.Cast(length, to=FLOAT))
-    angle = op.Mul(share, np.float32(2 * math.pi))
+    fraction = op.Div(op.Cast(turns, to=FLOAT), op.Cast(length, to=FLOAT))
+    angle = op.Mul(fraction, np.float32(2 * math.pi))
     is_half = op.Equal(op.Mod(op.Add(turns, turns), length), 0)
     return op.Cos(angle), op.Where(is_half, ZERO, op.Sin(angle))
 

@@ -1,9 +1,8 @@
 """tf2onnx rewriter that replaces each complex tensor by its real and imaginary part.
 
 Linear operators are written once for each part; products, quotients and angles have rules (`complex_rules.py`). Only
-transforms (`fft.py`) have both parts in one tensor, between `Complex` and `Real`, `Imag` or `ComplexAbs`. An operator
-without a rule is renamed, for example `Sqrt` to `ComplexSqrt`, which has no mapping, so that the error names this
-operator, and not the producer of its input.
+transforms (`fft.py`) have both parts in one tensor. An operator without a rule is renamed, for example `Sqrt` to
+`ComplexSqrt`, which has no mapping, so that the error names this operator, and not the producer of its input.
 """
 
 from typing import Any
@@ -81,7 +80,7 @@ class _PartsBuilder(GraphBuilder):
         """Write a TensorFlow operator on parts, with the shape of the tensor `like`, by default the output's."""
         return self._write_real(op_type, inputs, attributes, [self.graph.get_shape(like or self._node.output[0])])[0]
 
-    def same(self, *inputs: str) -> str:
+    def same_op(self, *inputs: str) -> str:
         """Write the node's own operator on parts."""
         return self._write_per_part(inputs)[0]
 
@@ -139,9 +138,9 @@ class _PartsBuilder(GraphBuilder):
         shapes = [self.graph.get_shape(name) for name in (real, imaginary)]
         if shapes[0] is not None and shapes[0] == shapes[1]:
             return real, imaginary
-        both = (self.AddV2(real, self.ZerosLike(imaginary)), self.AddV2(imaginary, self.ZerosLike(real)))
-        self.redirect(*both)
-        return both
+        parts = (self.AddV2(real, self.ZerosLike(imaginary)), self.AddV2(imaginary, self.ZerosLike(real)))
+        self.redirect(*parts)
+        return parts
 
     def _write_per_part(self, inputs: Any) -> list[str]:
         return self._write_real(self._node.type, inputs, self._node.attr, self._node.output_shapes)

@@ -69,14 +69,14 @@ def fingerprint(characters: Value) -> Value:
     mul, first = size * 2 + K2, words[0]
     has_longer = op.Squeeze(texts.longest > 64)
     u, v, mul_of_longer = branch(has_longer, _mix_longer(texts, first), (size, size, size), TensorProto.INT64)
-    shorter = (
+    mixes_of_shorter = (
         (size <= 64, _mix_len_33_to_64(words, mul)),
         (size <= 32, _mix_len_17_to_32(words, mul)),
         (size <= 16, _mix_len_8_to_16(first, words[-1], mul)),
         (size < 8, (size + _low_bits(first, 32) * 8, _low_bits(last_4_bytes, 32))),
     )
-    for is_shorter, (shorter_u, shorter_v) in shorter:
-        u, v = op.Where(is_shorter, shorter_u, u), op.Where(is_shorter, shorter_v, v)
+    for is_short, (short_u, short_v) in mixes_of_shorter:
+        u, v = op.Where(is_short, short_u, u), op.Where(is_short, short_v, v)
     hashes = _hash_len_16(u, v, op.Where(size <= 64, mul, mul_of_longer))
     return op.Reshape(op.Where(size < 4, _hash_len_0_to_3(size, first, middle, last_byte), hashes), [-1])
 
@@ -167,8 +167,8 @@ def _gather_block(texts: Bytes, start: Value) -> list[Value]:
     return gather_words(texts.words, start + np.arange(0, 64, 8), 8)
 
 
-def _select_state(condition: Value, updated: Sequence[Value], state: Sequence[Value]) -> Outputs:
-    return tuple(op.Where(condition, *pair) for pair in zip(updated, state, strict=True))
+def _select_state(condition: Value, next_state: Sequence[Value], state: Sequence[Value]) -> Outputs:
+    return tuple(op.Where(condition, *pair) for pair in zip(next_state, state, strict=True))
 
 
 def keyed_hash(characters: Value, key: Value) -> Value:

@@ -83,7 +83,7 @@ def string_n_grams(graph: Any, node: Any) -> Refusal:
     mask = op.Concat(*(op.Cast(masks[width], to=INT64) for width in widths), axis=1)
     all_grams = op.Concat(*(grams[width] for width in widths), axis=1)
     op.finish("GatherND", all_grams, op.true_indices(mask))
-    return op.finish("Cast", op.row_splits(op.count(mask)), output=1, to=op.dtypes[1])
+    return op.finish("Cast", op.row_splits(op.count_true(mask)), output=1, to=op.dtypes[1])
 
 
 class _Ragged(StringReplacement):

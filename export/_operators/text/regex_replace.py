@@ -46,9 +46,9 @@ def static_regex_replace(graph: Any, node: Any) -> Refusal:
         return f"the pattern {pattern!r} may match in several ways"
     if not node.get_attr_value("replace_global", 1) or re.search(r"\\[1-9]", rewrite):
         return "a replacement of the first match only, or with groups of the match, is not supported"
-    between = "" if first_characters is None else _format_complement(first_characters, _alphabet(pattern))
+    gap_class = "" if first_characters is None else _format_complement(first_characters, _alphabet(pattern))
     op = StringReplacement(graph, node)
-    alternatives = [f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER]
+    alternatives = [f"(?:{pattern})", *([f"{gap_class}+"] if gap_class else ()), CHARACTER]
     tokens = op.tokenize(op.inputs[0], "|".join(alternatives))
     replacement: Any
     replacement, *suffixes = [tokens if part is None else np.array(part, object) for part in _split_rewrite(rewrite)]
@@ -64,8 +64,8 @@ def _split_rewrite(rewrite: str) -> list[str | None]:
     for part in re.split(r"(\\.)", rewrite):
         if part == WHOLE_MATCH:
             parts.append(None)
-        elif isinstance(before := parts[-1], str):
-            parts[-1] = before + part.removeprefix("\\")
+        elif isinstance(previous := parts[-1], str):
+            parts[-1] = previous + part.removeprefix("\\")
         elif part:
             parts.append(part.removeprefix("\\"))
     return [part for part in parts if part != ""] or [""]
@@ -124,8 +124,8 @@ def _find_next_characters(sequence: Sequence[PatternItem]) -> frozenset[str]:
 def _parse_item(kind: str, value: Any, alphabet: frozenset[str]) -> PatternItem | None:
     """Return a part of Python's parsed pattern as an item; None unless it is a character class or one repeated."""
     if kind == "MAX_REPEAT":
-        min_count, max_count, (repeated, *further) = value
-        item = None if further else _parse_item(str(repeated[0]), repeated[1], alphabet)
+        min_count, max_count, (repeated_item, *other_items) = value
+        item = None if other_items else _parse_item(str(repeated_item[0]), repeated_item[1], alphabet)
         is_class = item is not None and (item.min_count, item.max_count) == (1, 1)
         return PatternItem(item.characters, int(min_count), int(max_count)) if item is not None and is_class else None
     characters = _parse_characters(kind, value, alphabet)

@@ -99,7 +99,7 @@ class StringBuilder(GraphBuilder):
         """Return the indices of the true elements of a mask of rank 2 in row-major order: (true elements, 2)."""
         return self.Transpose(self.NonZero(mask), perm=[1, 0])
 
-    def count(self, mask: str) -> str:
+    def count_true(self, mask: str) -> str:
         """Return the number of true elements in each row of a mask (rows, columns): (rows,)."""
         return self.ReduceSum(self.Cast(mask, to=INT64), [1], keepdims=0)
 

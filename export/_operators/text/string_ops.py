@@ -67,14 +67,14 @@ def equal_and_not_equal(graph: Any, node: Any) -> None:
     scalars = {
         index: str(value.item()) for index, value in enumerate(constants) if value is not None and not value.ndim
     }
-    last = "Not" if node.type == "NotEqual" else "Identity"
+    final_op = "Not" if node.type == "NotEqual" else "Identity"
     op = StringReplacement(graph, node)
     # `Equal` of strings needs opset 19. A comparison with a constant is a look-up, which any opset has
     if scalars:
         index, text = next(iter(scalars.items()))
-        op.finish(last, op.is_in(op.inputs[1 - index], [text]))
+        op.finish(final_op, op.is_in(op.inputs[1 - index], [text]))
     else:
-        op.finish(last, op.equal_strings(*op.inputs, len(op.shape or ())))
+        op.finish(final_op, op.equal_strings(*op.inputs, len(op.shape or ())))
 
 
 def string_split_v2(graph: Any, node: Any) -> Refusal:
@@ -95,7 +95,7 @@ def string_split_v2(graph: Any, node: Any) -> Refusal:
     else:
         parts = op.tokenize(text, WORD)
         mask = op.is_nonempty(parts)
-        counts = op.count(mask)
+        counts = op.count_true(mask)
     indices = op.true_indices(mask)
     rows = op.dims(parts, 0, 1)
     op.finish("Identity", indices)

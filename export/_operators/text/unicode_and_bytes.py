@@ -115,7 +115,7 @@ def _split_characters(op: StringReplacement) -> tuple[str, str, str]:
     """Return the characters of the input, (texts, max characters), their indices, and their number per text."""
     tokens = op.tokenize(op.inputs[0], CHARACTER)
     mask = op.is_nonempty(tokens)
-    return tokens, op.true_indices(mask), op.count(mask)
+    return tokens, op.true_indices(mask), op.count_true(mask)
 
 
 def _split_bytes(op: StringBuilder, tokens: str, indices: str) -> tuple[str, str]:

@@ -74,11 +74,11 @@ def _compute_mark_classes() -> dict[str, int]:
     # A character is a mark if a mark of the highest class before it, or one of the lowest class after it, is reordered.
     # The class of a mark is the highest one whose representative stays in front of the mark.
     characters = character_classes.all_characters()
-    prefixed = _normalize("NFD", [HIGHEST_CLASS_MARK + character for character in characters])
-    suffixed = _normalize("NFD", [character + LOWEST_CLASS_MARK for character in characters])
+    prefixed_texts = _normalize("NFD", [HIGHEST_CLASS_MARK + character for character in characters])
+    suffixed_texts = _normalize("NFD", [character + LOWEST_CLASS_MARK for character in characters])
     reordered = [
         character
-        for character, after_mark, before_mark in zip(characters, prefixed, suffixed, strict=True)
+        for character, after_mark, before_mark in zip(characters, prefixed_texts, suffixed_texts, strict=True)
         if not after_mark.startswith(HIGHEST_CLASS_MARK) or before_mark.startswith(LOWEST_CLASS_MARK)
     ]
     marks = [mark for mark in reordered if len(_normalize("NFD", [mark])[0]) == 1]
@@ -131,8 +131,8 @@ def _compose(op: StringBuilder, characters: str, marks: Mapping[str, int], pairs
     compositions = {key: unit_indices[unit] for key, unit in zip(keys, pairs.values(), strict=True)}
     start = op.look_up(characters, unit_indices, NOT_IN_A_PAIR)
     classes = op.look_up(characters, marks, 0)
-    unset = op.Expand(np.int64(-1), op.vector(op.dims(characters, 0, 1), 1))
-    for name in (start, unset):
+    minus_ones = op.Expand(np.int64(-1), op.vector(op.dims(characters, 0, 1), 1))
+    for name in (start, minus_ones):
         op.graph.set_shape(name, [-1, -1])
 
     def step(body: GraphBuilder, index: str, row: str, last_starter: str, last_class: str) -> list[str]:
@@ -163,7 +163,7 @@ def _compose(op: StringBuilder, characters: str, marks: Mapping[str, int], pairs
         is_starter = op.And(op.Not(is_composed), op.Equal(mark_class, np.int64(0)))
         return [row, op.Where(is_starter, column_of_texts, last_starter), op.Where(is_composed, last_class, mark_class)]
 
-    end = op.for_loop(op.dims(characters, 1, 2), step, start, unset, unset)[0]
+    end = op.for_loop(op.dims(characters, 1, 2), step, start, minus_ones, minus_ones)[0]
     is_removed = op.Equal(end, np.int64(REMOVED))
     is_changed = op.Not(op.Equal(end, start))
     composition = op.Gather(np.array([*units, ""], object), op.Max(end, np.int64(0)), axis=0)

@@ -62,8 +62,8 @@ def encode_texts(characters: Value) -> Bytes:
 
 def gather_words(words: Value, offsets: Value, count: int) -> list[Value]:
     """Return `Bytes.words` at byte offsets of each text, (texts, count): `count` tensors (texts, 1)."""
-    gathered = op.GatherElements(words, offsets, axis=1)
-    return [*outputs_of("Split", [True] * count, gathered, axis=1, num_outputs=count)]
+    values = op.GatherElements(words, offsets, axis=1)
+    return [*outputs_of("Split", [True] * count, values, axis=1, num_outputs=count)]
 
 
 def shift_right(value: Value, count: int) -> Value:

@@ -25,7 +25,7 @@ def regex_split_with_offsets(graph: Any, node: Any) -> Refusal:
     tokens = op.tokenize(op.inputs[0], words)
     mask = op.is_nonempty(tokens)
     op.finish("GatherND", tokens, op.true_indices(mask))
-    return op.finish("Identity", op.row_splits(op.count(mask)), output=3)
+    return op.finish("Identity", op.row_splits(op.count_true(mask)), output=3)
 
 
 class _Vocabulary(NamedTuple):
@@ -75,7 +75,7 @@ def _read_vocabulary(model: bytes) -> _Vocabulary | None:
 def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
     """Convert `FastWordpieceTokenizeWithOffsets` of words (words,) to ids (pieces,) and row splits; no mapping."""
     # WordPiece takes the longest piece from the left, again and again. One `Loop` finds the longest piece at every
-    # character of every word (`_find_longest_pieces`), another one follows the pieces of each word from its first
+    # character of every word (`_find_pieces`), another one follows the pieces of each word from its first
     # character on (`_follow_pieces`). A word is known if its last piece ends at the end of the word.
     model = constant_value(graph, node.input[1])
     if model is None or _is_read(graph, [node.output[0], *node.output[3:]]):
@@ -87,15 +87,15 @@ def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
     characters = op.tokenize(op.inputs[0], CHARACTER)
     mask = op.is_nonempty(characters)
     indices = op.true_indices(mask)
-    lengths = op.count(mask)
+    lengths = op.count_true(mask)
     row, column = (
         op.Squeeze(part, [1]) for part in op.write_outputs("Split", [True, True], indices, axis=1, num_outputs=2)
     )
     flat = op.GatherND(characters, indices, output_dtype=STRING)
-    longest, piece = _find_longest_pieces(op, flat, column, op.Sub(op.Gather(lengths, row), column), vocabulary)
+    longest, piece = _find_pieces(op, flat, column, op.Sub(op.Gather(lengths, row), column), vocabulary)
     starts = op.row_splits(lengths)
     is_start, is_known = _follow_pieces(op, longest, starts, lengths)
-    is_known = op.And(is_known, _has_max_bytes(op, flat, starts, vocabulary.max_bytes))
+    is_known = op.And(is_known, _is_within_limit(op, flat, starts, vocabulary.max_bytes))
     # One id for each start of a piece in a known word, and for the first character of an unknown word
     is_in_known_word = op.Gather(is_known, row)
     is_first = op.Equal(column, np.int64(0))
@@ -106,7 +106,7 @@ def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
     return op.finish("Gather", ends, starts, output=2)
 
 
-def _find_longest_pieces(op: StringBuilder, flat: str, column: str, room: str, vocabulary: _Vocabulary) -> list[str]:
+def _find_pieces(op: StringBuilder, flat: str, column: str, remaining: str, vocabulary: _Vocabulary) -> list[str]:
     """Return the length of the longest piece at each character, 0 if there is none, and its id."""
     # All tensors are (characters,): the characters of all words, the index of each character in its word, and the
     # number of characters to the end of its word. Iteration n of the `Loop` looks up the n characters from each
@@ -122,7 +122,7 @@ def _find_longest_pieces(op: StringBuilder, flat: str, column: str, room: str, v
         op = StringBuilder(body.graph)
         length = op.Add(index, np.int64(1))
         piece_id = op.look_up(text, vocabulary.pieces, -1)
-        is_piece = op.And(op.GreaterOrEqual(piece_id, np.int64(0)), op.GreaterOrEqual(room, length))
+        is_piece = op.And(op.GreaterOrEqual(piece_id, np.int64(0)), op.GreaterOrEqual(remaining, length))
         next_character = op.Gather(padded, op.Min(op.Add(positions, length), end), output_dtype=STRING)
         return [
             op.concatenate(text, next_character, 1),
@@ -135,9 +135,9 @@ def _find_longest_pieces(op: StringBuilder, flat: str, column: str, room: str, v
 
 def _follow_pieces(op: StringBuilder, longest: str, starts: str, lengths: str) -> tuple[str, str]:
     """Return masks of the characters at which pieces start, (characters,), and of the known words, (words,)."""
-    # `longest` is (characters,), `starts` are the row splits of words, `lengths` is (words,). The `Loop` has a position in
-    # each word, which advances by the longest piece there. The position is unchanged if no piece starts there, and at
-    # the end of the word, where it writes to an additional element of the mask.
+    # `longest` is (characters,), `starts` are the row splits of words, `lengths` is (words,). The `Loop` has a position
+    # in each word, which advances by the longest piece there. The position is unchanged if no piece starts there, and
+    # at the end of the word, where it writes to an additional element of the mask.
     size = op.dims(longest, 0, 1)
     lengths_of_pieces = op.Concat(longest, [0], axis=0)
     ends = op.Slice(starts, [1], [2**31], [0])
@@ -154,7 +154,7 @@ def _follow_pieces(op: StringBuilder, longest: str, starts: str, lengths: str) -
     return op.Cast(op.Slice(is_start, [0], size, [0]), to=BOOL), op.Equal(position, ends)
 
 
-def _has_max_bytes(op: StringBuilder, flat: str, starts: str, max_bytes: int) -> str:
+def _is_within_limit(op: StringBuilder, flat: str, starts: str, max_bytes: int) -> str:
     """Return a mask of the words with at most `max_bytes` bytes, (words,)."""
     ends = op.Gather(op.row_splits(op.encode_utf8(flat)[1]), starts)
     counts = op.Sub(op.Slice(ends, [1], [2**31], [0]), op.Slice(ends, [0], [-1], [0]))
