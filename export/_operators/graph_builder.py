@@ -59,7 +59,7 @@ class GraphBuilder:
         """Write a node and return its output; without `output_dtype`, tf2onnx infers the element type."""
         return self._write(op_type, inputs, attributes, dtypes=None if output_dtype is None else [output_dtype])[0]
 
-    def write_outputs(self, op_type: str, outputs: Sequence[bool], *inputs: Operand, **attributes: Any) -> list[str]:
+    def multi_output(self, op_type: str, outputs: Sequence[bool], *inputs: Operand, **attributes: Any) -> list[str]:
         """Write a node with several outputs, and return those that are True in `outputs`."""
         return [*compress(self._write(op_type, inputs, attributes, output_count=len(outputs)), outputs)]
 
@@ -69,7 +69,7 @@ class GraphBuilder:
             return value
         return str(self.graph.make_const(make_name("constant"), _to_array(value)).output[0])
 
-    def vector(self, *parts: str | int) -> str:
+    def concat_shape(self, *parts: str | int) -> str:
         """Join integers and 1-D tensors to one 1-D tensor, such as a shape."""
         segments: list[str | list[int]] = []
         for part in parts:
@@ -81,7 +81,7 @@ class GraphBuilder:
 
     def reshape(self, tensor: str, *dims: str | int, **attributes: int) -> str:
         """Reshape a tensor to the dims that integers and 1-D tensors join to."""
-        return self.Reshape(tensor, self.vector(*dims), **attributes)
+        return self.Reshape(tensor, self.concat_shape(*dims), **attributes)
 
     def arange(self, count: str) -> str:
         """Return 0 to count - 1, (count,); `count` has the shape (1,)."""

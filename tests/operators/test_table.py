@@ -85,4 +85,4 @@ def test_lists_with_a_float_are_folded_as_floats():
 
 
 def test_outputs_that_are_left_out_are_not_returned():
-    assert GraphBuilder(Graph()).write_outputs("TopK", [False, True], "x", "k") == ["indices"]
+    assert GraphBuilder(Graph()).multi_output("TopK", [False, True], "x", "k") == ["indices"]

@@ -253,9 +253,9 @@ def _move_items(graph: Any, name: str, index: str, array: _WrittenArray) -> None
     rows = name
     if array.writes > 1:
         rows = op.Reshape(name, op.Concat(op.Shape(indices), item_shape, axis=0), output_dtype=op.dtype)
-    zero_row = op.ConstantOfShape(op.vector(1, item_shape), value=op.zero)
+    zero_row = op.ConstantOfShape(op.concat_shape(1, item_shape), value=op.zero)
     rows = op.Concat(zero_row, rows, axis=0, output_dtype=op.dtype)
-    indices = op.vector(-1, indices)
+    indices = op.concat_shape(-1, indices)
     max_index = op.ReduceMax(op.Concat(op.Sub(length, [1]), indices, axis=0), keepdims=0)
     all_indices = op.Range(0, op.Add(max_index, 1), 1)
     is_same = op.Equal(op.Unsqueeze(all_indices, [1]), indices)

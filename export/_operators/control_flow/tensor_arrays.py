@@ -145,7 +145,7 @@ def tensor_list_concat(graph: Any, node: Any) -> Refusal:
         return _UNKNOWN_ARRAY
     op = NodeReplacement(graph, node)
     items = op.inputs[0]
-    op.finish("Reshape", items, op.vector(-1, op.dims(items, 2)))
+    op.finish("Reshape", items, op.concat_shape(-1, op.dims(items, 2)))
     count = op.Shape(items, end=1)
     length = op.Shape(items, start=1, end=2)
     return op.finish("Expand", length, count, output=1)

@@ -30,7 +30,7 @@ def depth_to_space_and_space_to_depth(graph: Any, node: Any) -> None:
     transposed = op.Transpose(op.Reshape(images, blocks), perm=[0, 1, 3, 2, 4, 5])
     if not is_to_depth:
         height, width = op.Mul(height, size), op.Mul(width, size)
-    op.finish("Reshape", transposed, op.vector(batch, height, width, -1))
+    op.finish("Reshape", transposed, op.concat_shape(batch, height, width, -1))
 
 
 def space_to_batch_nd_and_batch_to_space_nd(graph: Any, node: Any) -> Refusal:

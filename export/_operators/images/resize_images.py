@@ -154,7 +154,8 @@ def _resize_area(axis: ResizedAxis, images: str) -> str:
     return axis.weighted_sum(images, axis.clip_index(index), weights, fold.Less(index, end))
 
 
-# The method of an operator, and the order in which TensorFlow resizes the axes
+# The method of an operator, and the order in which TensorFlow resizes the axes. tf2onnx takes the nearest neighbour for
+# `ResizeArea` (onnx/tensorflow-onnx#2241)
 RESIZE_METHODS: dict[str, tuple[Callable[[ResizedAxis, str], str], tuple[int, int]]] = {
     "ResizeNearestNeighbor": (_resize_nearest, (1, 2)),
     "ResizeBilinear": (_resize_bilinear, (2, 1)),

@@ -142,8 +142,8 @@ class _Diagonals(NodeReplacement):
         """Return the dims of matrices (..., R, C) and of their band."""
         rows = self.Shape(matrix, start=-2, end=-1)
         columns = self.Shape(matrix, start=-1)
-        longest = self.Add(rows, [min(self._band.upper, 0)]), self.Sub(columns, [max(self._band.lower, 0)])
-        return _Dims(rows, columns, self.Min(*longest))
+        limits = self.Add(rows, [min(self._band.upper, 0)]), self.Sub(columns, [max(self._band.lower, 0)])
+        return _Dims(rows, columns, self.Min(*limits))
 
     def diagonal_lengths(self, diagonal: str, dims: _Dims) -> str:
         """Return the lengths of diagonals d: min(R + min(d, 0), C - max(d, 0))."""

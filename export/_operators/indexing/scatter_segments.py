@@ -112,7 +112,7 @@ def _neutral_element(reduction: str, prefix: str, elem_type: int) -> Any:
 
 def bincount(graph: Any, node: Any) -> None:
     """Convert `Bincount` and `DenseBincount` of (values (..., N), size, weights) to `ScatterElements`: (..., size)."""
-    # Values of at least `size` are counted in an additional bin; tf2onnx supports no weights
+    # Values of at least `size` are counted in an additional bin. tf2onnx has no weights (onnx/tensorflow-onnx#1400)
     shape = graph.get_shape(node.input[2])
     is_binary = bool(node.get_attr_value("binary_output", False))
     op = _Scatter(graph, node)

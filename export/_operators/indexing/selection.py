@@ -15,7 +15,7 @@ ZERO = np.float32(0)
 
 def one_hot(graph: Any, node: Any) -> Refusal:
     """Convert `OneHot` of (indices, depth, on, off) to `Equal` with 0 to depth - 1."""
-    # ONNX's `OneHot` counts negative indices from the end, where TensorFlow selects no class, and has few dtypes
+    # ONNX's `OneHot` counts negative indices from the end (onnx/onnx#4154), where TensorFlow selects no class
     rank = graph.get_rank(node.input[0])
     if rank is None:
         return "the rank of its indices is unknown"
@@ -55,7 +55,7 @@ def top_k(graph: Any, node: Any) -> None:
     op = NodeReplacement(graph, node)
     x = op.widen(op.inputs[0], "TopK")
     k = op.Reshape(op.Cast(op.inputs[1], to=INT64), [1])
-    values, indices = op.write_outputs("TopK", [True, True], x, k)
+    values, indices = op.multi_output("TopK", [True, True], x, k)
     op.finish("Cast", values, to=op.dtype)
     op.finish("Cast", indices, output=1, to=op.dtypes[1])
 
@@ -87,7 +87,7 @@ def broadcast_args(graph: Any, node: Any) -> Refusal:
     """Convert `BroadcastArgs` of two shapes (rank,) of known ranks to `Where`; the shorter one gets leading 1s."""
     ranks = [(graph.get_shape(name) or [-1])[0] for name in node.input]
     if min(ranks) < 0:
-        return "a rank is unknown"
+        return "the rank of one of its shapes is unknown"
     op = NodeReplacement(graph, node)
     ones = np.ones(abs(ranks[0] - ranks[1]), numpy_dtype(op.dtype))
     first, second = (

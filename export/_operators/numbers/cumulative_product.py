@@ -11,7 +11,7 @@ def cumprod(graph: Any, node: Any) -> Refusal:
     rank = graph.get_rank(node.input[0])
     constant_axis = constant_value(graph, node.input[1])
     if rank is None or constant_axis is None:
-        return "its axis or the rank of its input is not constant"
+        return "its axis is not constant, or the rank of its input is unknown"
     axis = int(constant_axis) % rank
     is_reverse = int(node.get_attr_value("reverse", 0))
     is_exclusive = bool(node.get_attr_value("exclusive", 0))

@@ -89,7 +89,7 @@ def einsum(graph: Any, node: Any) -> Refusal:
     if products:
         _write_product(graph, node, min(products, key=lambda product: (not product.is_dense, product.transpose_count)))
         return None
-    # For tf2onnx, `A` and `a` are the same axis: letters are renamed
+    # For tf2onnx, `A` and `a` are the same axis (since onnx/tensorflow-onnx#1099): letters are renamed
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     if len(letters) > len(ascii_lowercase):
         return f"its equation has {len(letters)} letters, and at most {len(ascii_lowercase)} are supported"

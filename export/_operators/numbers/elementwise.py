@@ -17,12 +17,12 @@ SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 
 def select(graph: Any, node: Any) -> Refusal:
     """Convert `Select` and `SelectV2` (`tf.where`) of (condition, x, y) to `Where`, or to logic for booleans."""
-    # tf2onnx writes mask * x + (1 - mask) * y, which is NaN if the unselected element is infinite. The condition of
-    # `Select` may be (N,) for x and y (N, ...)
+    # tf2onnx writes mask * x + (1 - mask) * y, which is NaN if the unselected element is infinite
+    # (onnx/tensorflow-onnx#1988). The condition of `Select` may be (N,) for x and y (N, ...).
     if node.type == "Select" and graph.get_rank(node.input[0]) == 1:
         rank = graph.get_rank(node.input[1])
         if rank is None:
-            return "it selects rows of a tensor of unknown rank"
+            return "it selects rows of a tensor whose rank is unknown"
         if rank > 1:
             condition = GraphBuilder(graph).Unsqueeze(node.input[0], [*range(1, rank)])
             graph.replace_inputs(node, [condition, *node.input[1:]])
@@ -48,15 +48,10 @@ def _match_negated_product(graph: Any, name: str, factor: np.ndarray) -> str | N
     product = graph.get_node_by_output(name)
     if product is None or product.type != "Mul":
         return None
-    for name_of_negated, name_of_factor in zip(product.input, reversed(product.input), strict=True):
-        negation = graph.get_node_by_output(name_of_negated)
-        constant = constant_value(graph, name_of_factor)
-        if (
-            negation is not None
-            and negation.type == "Neg"
-            and constant is not None
-            and np.array_equal(constant, factor)
-        ):
+    for negation_name, factor_name in zip(product.input, reversed(product.input), strict=True):
+        negation = graph.get_node_by_output(negation_name)
+        value = constant_value(graph, factor_name)
+        if negation is not None and negation.type == "Neg" and value is not None and np.array_equal(value, factor):
             return str(negation.input[0])
     return None
 

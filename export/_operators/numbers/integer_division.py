@@ -18,9 +18,9 @@ _FIRST_INPUT |= {"ExpandDims", "Reshape", "ReduceProd", "Prod"}
 
 def floor_div(graph: Any, node: Any) -> None:
     """Convert `FloorDiv` of (x, y), whose shapes broadcast, to `Div`, corrected for negative integers."""
-    # ONNX's `Div` truncates integers. With the floored and the truncated remainder m and r of x = floor(x / y) y + m =
-    # trunc(x / y) y + r, floor(x / y) = trunc(x / y) - (m - r) / y. For a divisor 2^k, clearing the low k bits of x is
-    # enough. Non-negative integers, such as dims, need no correction.
+    # ONNX's `Div` truncates integers (onnx/tensorflow-onnx#2174). With the floored and the truncated remainder m and r,
+    # x = floor(x / y) y + m = trunc(x / y) y + r, so floor(x / y) = trunc(x / y) - (m - r) / y. For a divisor 2^k,
+    # clearing the low k bits of x is enough. Non-negative integers, such as dims, need no correction.
     divisor = constant_value(graph, node.input[1])
     is_non_negative = all(_is_non_negative(graph, name) for name in node.input)
     op = NodeReplacement(graph, node)

@@ -16,7 +16,7 @@ from .complex_rules import RULES, Pair
 REAL_DTYPES = {TensorProto.COMPLEX64: TensorProto.FLOAT, TensorProto.COMPLEX128: TensorProto.DOUBLE}
 
 TRANSFORMS = {f"{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")}
-# Operators that read or write both parts in one tensor, per part, and only the shape
+# Operators that read or write both parts in one tensor; that are written once per part; that only read the shape
 STACKED_OPS = {*TRANSFORMS, "Complex", "ComplexAbs"}
 PER_PART_OPS = {
     *("Identity", "StopGradient", "EnsureShape", "Snapshot", "Fill", "ZerosLike", "Select", "SelectV2"),
@@ -94,7 +94,7 @@ class _PartsBuilder(GraphBuilder):
         return self.ComplexAbs(self._write_real("Complex", z, {}, shapes, TensorProto.COMPLEX64)[0])
 
     def has_complex_output(self) -> bool:
-        """Return whether the node computes complex numbers."""
+        """Return True if the node computes complex numbers."""
         return self._is_complex(self._node.output[0])
 
     def real_dtype(self, name: str = "") -> int:

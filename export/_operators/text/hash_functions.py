@@ -1,9 +1,9 @@
 """ONNX functions of TensorFlow's string hashes: FarmHash, SipHash, FingerprintCat64.
 
-`Fingerprint` is FarmHash's `Fingerprint64` (Geoff Pike, https://github.com/google/farmhash), `farmhashna::Hash64`, and
-keeps its letters; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012), `Crossed` TensorFlow's `FingerprintCat64`.
-All numbers are int64 instead of uint64: onnxruntime keeps the low 64 bits of sums and products, the same for both.
-If no shape is stated, values have the shape (texts, 1).
+`Fingerprint` is FarmHash's `Fingerprint64` (Geoff Pike, https://github.com/google/farmhash), `farmhashna::Hash64`, with
+the source's names of variables; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012), `Crossed` TensorFlow's
+`FingerprintCat64`. Numbers are int64 instead of uint64: the low 64 bits of sums and products, which onnxruntime keeps,
+are the same. If no shape is stated, values have the shape (texts, 1).
 """
 
 from collections.abc import Callable, Sequence
@@ -143,6 +143,7 @@ def _mix_block(state: Sequence[Value], words: Sequence[Value], mul: Value, facto
 
 
 def _weak_hash_len_32(words: Sequence[Value], a: Value, b: Value) -> Pair:
+    """Return a 128-bit hash of four words and two seeds, as two int64."""
     w, x, y, z = words
     a = a + w
     b = rotate_right(b + a + z, 21)
@@ -151,6 +152,7 @@ def _weak_hash_len_32(words: Sequence[Value], a: Value, b: Value) -> Pair:
 
 
 def _hash_len_16(u: Value, v: Value, mul: Value) -> Value:
+    """Return a hash of two int64; `mul` depends on the length of the text."""
     return _shift_mix((v ^ _shift_mix((u ^ v) * mul)) * mul) * mul
 
 

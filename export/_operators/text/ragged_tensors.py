@@ -73,7 +73,7 @@ def string_n_grams(graph: Any, node: Any) -> Refusal:
     masks = {}
     for width in range(1, max(widths) + 1):
         if width > 1:
-            fill = op.Expand(EMPTY, op.vector(op.dims(words, 0, 1), width - 1))
+            fill = op.Expand(EMPTY, op.concat_shape(op.dims(words, 0, 1), width - 1))
             next_words = op.Concat(op.Slice(words, [width - 1], [2**31], [1]), fill, axis=1)
             next_words = op.Slice(next_words, [0], longest, [1])
             gram = op.concatenate(op.concatenate(gram, separator, 2), next_words, 2)

@@ -1,8 +1,8 @@
 """Handler for `StaticRegexReplace`: tokenize into matches and the text between them, replace the matches, join.
 
-Both use RE2, but TensorFlow prefers the first alternative (leftmost-first), and onnxruntime's `Tokenizer` the longest
-match. So only unambiguous patterns are converted: sequences of repeated character classes, in which no class with a
-variable number of repetitions shares a character with the next ones.
+TensorFlow's RE2 prefers the first alternative that matches, onnxruntime's `Tokenizer` the longest match. So only
+unambiguous patterns are converted: sequences of repeated character classes, in which no class with a variable number of
+repetitions shares a character with its possible successors.
 """
 
 import itertools
@@ -43,9 +43,9 @@ def static_regex_replace(graph: Any, node: Any) -> Refusal:
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
     first_characters = find_first_characters(pattern)
     if first_characters is None and not character_classes.is_single_character_pattern(pattern):
-        return f"the pattern {pattern!r} may match in several ways"
+        return f"its pattern {pattern!r} is ambiguous: the first and the longest match may differ"
     if not node.get_attr_value("replace_global", 1) or re.search(r"\\[1-9]", rewrite):
-        return "a replacement of the first match only, or with groups of the match, is not supported"
+        return "replacing only the first match, and groups in the replacement, are not supported"
     gap_class = "" if first_characters is None else _format_complement(first_characters, _alphabet(pattern))
     op = StringReplacement(graph, node)
     alternatives = [f"(?:{pattern})", *([f"{gap_class}+"] if gap_class else ()), CHARACTER]

@@ -30,7 +30,7 @@ def string_upper(graph: Any, node: Any) -> Refusal:
 def _replace_letters(graph: Any, node: Any, letters: str, replacements: str) -> Refusal:
     """Replace ASCII letters by others; tokens are these letters, and the text between them."""
     if node.get_attr_value("encoding", b"") not in (b"", ""):
-        return "with an encoding it changes the letters of all languages, as no operator of ONNX does"
+        return "only ASCII letters can be changed, without `encoding`"
     op = StringReplacement(graph, node)
     range_of_letters = f"{letters[0]}-{letters[-1]}"
     tokens = op.tokenize(op.inputs[0], f"[{range_of_letters}]|[^{range_of_letters}]+")
@@ -46,7 +46,7 @@ def string_strip(graph: Any, node: Any) -> None:
 def string_join(graph: Any, node: Any) -> Refusal:
     """Convert `StringJoin` of tensors of known ranks, whose shapes broadcast, to `StringConcat`."""
     if any(graph.get_rank(name) is None for name in node.input):
-        return "the rank of an input is unknown"
+        return "the rank of one of its inputs is unknown"
     separator = node.get_attr_str("separator") if node.get_attr("separator") else ""
     op = StringReplacement(graph, node)
     text = op.inputs[0]
@@ -87,7 +87,7 @@ def string_split_v2(graph: Any, node: Any) -> Refusal:
     text = op.inputs[0]
     if delimiter := str(separator.item()):
         parts, counts = op.split(text, delimiter)
-        column = op.Expand(EMPTY, op.vector(op.dims(parts, 0, 1), 1))
+        column = op.Expand(EMPTY, op.concat_shape(op.dims(parts, 0, 1), 1))
         parts = op.Concat(parts, column, axis=1)
         # An empty text has one part in TensorFlow, and none in ONNX
         counts = op.Max(counts, np.int64(1))

@@ -83,7 +83,7 @@ def string_split(graph: Any, node: Any) -> Refusal:
     splits_into_bytes = delimiter is not None and delimiter.item() == "" and not node.get_attr_value("skip_empty", True)
     is_decoded = consumers and all(node.type in ("Shape", "Size") or _is_decode_raw(node) for node in consumers)
     if not splits_into_bytes or not is_decoded or values in graph.outputs:
-        return "only `tf.strings.bytes_split` is supported, with `tf.io.decode_raw` of the bytes"
+        return "only `tf.strings.bytes_split` is supported, followed by `tf.io.decode_raw` of the bytes"
     op = StringReplacement(graph, node)
     tokens, indices, counts = _split_characters(op)
     row = op.Squeeze(op.Slice(indices, [0], [1], [1]), [1])

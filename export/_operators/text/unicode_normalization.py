@@ -115,7 +115,7 @@ def _order_marks(op: StringBuilder, characters: str, marks: Mapping[str, int]) -
     columns = op.dims(characters, 1, 2)
     keys = op.Add(op.Mul(starters, np.int64(256)), classes)
     keys = op.Add(op.Mul(keys, columns), op.column_indices(characters))
-    (order,) = op.write_outputs("TopK", [False, True], keys, columns, axis=1, largest=0, sorted=1)
+    (order,) = op.multi_output("TopK", [False, True], keys, columns, axis=1, largest=0, sorted=1)
     return op.GatherElements(characters, order, axis=1)
 
 
@@ -131,7 +131,7 @@ def _compose(op: StringBuilder, characters: str, marks: Mapping[str, int], pairs
     compositions = {key: unit_indices[unit] for key, unit in zip(keys, pairs.values(), strict=True)}
     start = op.look_up(characters, unit_indices, NOT_IN_A_PAIR)
     classes = op.look_up(characters, marks, 0)
-    minus_ones = op.Expand(np.int64(-1), op.vector(op.dims(characters, 0, 1), 1))
+    minus_ones = op.Expand(np.int64(-1), op.concat_shape(op.dims(characters, 0, 1), 1))
     for name in (start, minus_ones):
         op.graph.set_shape(name, [-1, -1])
 

@@ -15,10 +15,10 @@ def regex_split_with_offsets(graph: Any, node: Any) -> Refusal:
     # Some delimiters are words too. tf2onnx writes an operator of onnxruntime-extensions
     delimiter, kept_delimiter = (constant_value(graph, name) for name in node.input[1:])
     if delimiter is None or kept_delimiter is None or _is_read(graph, node.output[1:3]):
-        return "its patterns are not constant, or its offsets are read"
+        return "its patterns are not constant, or its offsets are used"
     patterns = [str(pattern.item()) for pattern in (delimiter, kept_delimiter)]
     if not all(map(character_classes.is_single_character_pattern, patterns)):
-        return "its patterns match more than single characters"
+        return "its patterns must match single characters"
     is_delimiter, is_kept = map(character_classes.match_characters, patterns)
     words = f"{character_classes.format_class(~is_delimiter)}+|{character_classes.format_class(is_delimiter & is_kept)}"
     op = StringReplacement(graph, node)
@@ -79,17 +79,17 @@ def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
     # character on (`_follow_pieces`). A word is known if its last piece ends at the end of the word.
     model = constant_value(graph, node.input[1])
     if model is None or _is_read(graph, [node.output[0], *node.output[3:]]):
-        return "its model is not constant, or its pieces or offsets are read"
+        return "its model is not constant, or its pieces or offsets are used"
     vocabulary = _read_vocabulary(model.astype(np.uint8).tobytes())
     if vocabulary is None or "" in vocabulary.pieces:
-        return "its model has no pieces for detokenization, or an empty one"
+        return "its model does not support detokenization, or has an empty piece"
     op = StringReplacement(graph, node)
     characters = op.tokenize(op.inputs[0], CHARACTER)
     mask = op.is_nonempty(characters)
     indices = op.true_indices(mask)
     lengths = op.count_true(mask)
     row, column = (
-        op.Squeeze(part, [1]) for part in op.write_outputs("Split", [True, True], indices, axis=1, num_outputs=2)
+        op.Squeeze(part, [1]) for part in op.multi_output("Split", [True, True], indices, axis=1, num_outputs=2)
     )
     flat = op.GatherND(characters, indices, output_dtype=STRING)
     longest, piece = _find_pieces(op, flat, column, op.Sub(op.Gather(lengths, row), column), vocabulary)
