@@ -74,7 +74,8 @@ def equal_and_not_equal(graph: Any, node: Any) -> None:
         index, text = next(iter(scalars.items()))
         op.finish(final_op, op.is_in(op.inputs[1 - index], [text]))
     else:
-        op.finish(final_op, op.equal_strings(*op.inputs, len(op.shape or ())))
+        first, second = op.inputs
+        op.finish(final_op, op.equal_strings(first, second, len(op.shape or ())))
 
 
 def string_split_v2(graph: Any, node: Any) -> Refusal:
