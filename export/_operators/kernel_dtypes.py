@@ -1,4 +1,7 @@
-"""Element types that onnxruntime's CPU kernels take, and wider ones to compute in instead."""
+"""Element types of onnxruntime's CPU kernels, and wider ones to compute in instead.
+
+If onnxruntime has no kernel of a dtype, a handler widens: it casts the inputs, computes, and casts the result back.
+"""
 
 from typing import Any
 
@@ -14,8 +17,8 @@ UINT8, UINT16, UINT32, UINT64 = TensorProto.UINT8, TensorProto.UINT16, TensorPro
 FLOATS = {FLOAT, FLOAT16, DOUBLE}
 _NUMBERS = {FLOAT, DOUBLE, INT32, INT64}
 
-# From docs/OperatorKernels.md of onnxruntime, CPUExecutionProvider, as far as all releases from 1.15 on agree. Float16
-# is listed if onnxruntime itself casts it to float32 and back. `ScatterND` has more, but no reductions of those.
+# From docs/OperatorKernels.md of onnxruntime, CPUExecutionProvider: the dtypes of all releases from 1.15 on. Float16 is
+# listed if onnxruntime itself casts it to float32 and back. `ScatterND` has more dtypes, but not with `reduction`.
 KERNEL_DTYPES = {
     **dict.fromkeys(("CumSum", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Range", "Sign"), _NUMBERS),
     **dict.fromkeys(("ReduceProd", "ReduceSum", "ScatterND", "TopK"), _NUMBERS),
@@ -29,7 +32,8 @@ KERNEL_DTYPES = {
     "Where": {*_NUMBERS, FLOAT16, STRING},
 }
 
-WIDER: dict[int, tuple[int, ...]] = {  # without loss: integers of 64 bits wrap around like those of the dtype itself
+# Wider dtypes hold all values. Integers that overflow stay right, because the cast back from 64 bits wraps around too
+WIDER_DTYPES: dict[int, tuple[int, ...]] = {
     FLOAT16: (FLOAT, DOUBLE),
     FLOAT: (DOUBLE,),
     INT32: (INT64, DOUBLE),
@@ -37,17 +41,14 @@ WIDER: dict[int, tuple[int, ...]] = {  # without loss: integers of 64 bits wrap 
     UINT64: (INT64,),
     **dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT64, INT32, DOUBLE)),
 }
-# Handlers that only select from their input need no room for sums: diagonals of matrices and max pooling.
-WIDER_TO_SELECT = WIDER | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT32,))
+# For handlers that only select elements, diagonals of matrices and max pooling: 32 bits suffice without sums.
+WIDER_TO_SELECT = WIDER_DTYPES | dict.fromkeys((BOOL, INT8, INT16, UINT8, UINT16), (INT32,))
 
 
-def kernel_dtype(op_type: str, dtype: int, wider_dtypes: dict[int, tuple[int, ...]] = WIDER) -> int | None:
-    """Return the element type to compute an operator in: `dtype` itself if there is a kernel, else the first wider one.
-
-    None if onnxruntime has no kernel of either.
-    """
+def find_kernel_dtype(op_type: str, dtype: int, wider_dtypes: dict[int, tuple[int, ...]] = WIDER_DTYPES) -> int | None:
+    """Return the element type to compute an operator in: `dtype` or the first wider one with a kernel, else None."""
     kernels = KERNEL_DTYPES[op_type]
-    return next((wider for wider in (dtype, *wider_dtypes.get(dtype, ())) if wider in kernels), None)
+    return next((candidate for candidate in (dtype, *wider_dtypes.get(dtype, ())) if candidate in kernels), None)
 
 
 def numpy_dtype(elem_type: int) -> np.dtype[Any]:

@@ -142,16 +142,16 @@ OF_ONE = ["a", "[a-z]", r"[\[-`]", r"\p{Mn}|\p{P}", r"(\s|[\x{4E00}-\x{9FFF}])",
 
 @pytest.mark.parametrize("pattern", OF_ONE)
 def test_expression_of_a_set_matches_the_same_characters(pattern):
-    assert character_classes.is_of_one(pattern)
-    members = character_classes.matching(pattern)
+    assert character_classes.is_single_character_pattern(pattern)
+    members = character_classes.match_characters(pattern)
     assert 0 < members.sum() < len(members)
     for each in (members, ~members):
-        np.testing.assert_array_equal(character_classes.matching(character_classes.expression(each)), each)
+        np.testing.assert_array_equal(character_classes.match_characters(character_classes.format_class(each)), each)
 
 
 def test_expression_of_the_empty_set_matches_nothing():
-    none = np.zeros(len(character_classes.everyone()), bool)
-    assert not character_classes.matching(character_classes.expression(none)).any()
+    none = np.zeros(len(character_classes.all_characters()), bool)
+    assert not character_classes.match_characters(character_classes.format_class(none)).any()
 
 
 # the first and the last character of one, two, three and four bytes, and others on their sides

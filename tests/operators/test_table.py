@@ -9,7 +9,7 @@ from tf2onnx import handler
 
 from keras_attn_export._operators import table
 from keras_attn_export._operators.graph_builder import GraphBuilder
-from keras_attn_export._operators.kernel_dtypes import KERNEL_DTYPES, WIDER_TO_SELECT, kernel_dtype
+from keras_attn_export._operators.kernel_dtypes import KERNEL_DTYPES, WIDER_TO_SELECT, find_kernel_dtype
 from keras_attn_export._operators.table import HANDLERS, TOKENS
 
 MAPPED = {name for domain in handler.tf_op.get_opsets().values() for opset in domain for name in opset}
@@ -24,7 +24,7 @@ def test_rows_name_different_operators_of_tensorflow():
 
 def test_tf2onnx_has_no_mapping_of_the_operators_that_it_is_said_to_lack():
     """If a release of tf2onnx maps one, compare the two, and remove the row if tf2onnx is right."""
-    without = {row.name for row in HANDLERS if row.why.startswith("no mapping")}
+    without = {row.name for row in HANDLERS if row.reason.startswith("no mapping")}
     assert without & MAPPED == set()
     assert {"SelectV2", "While"} <= MAPPED
 
@@ -70,11 +70,11 @@ def test_dtypes_of_the_table_have_kernels_in_onnxruntime(op_type):
 
 
 def test_integers_without_a_kernel_are_computed_without_loss():
-    assert kernel_dtype("Less", TensorProto.INT8) == TensorProto.INT64
-    assert kernel_dtype("Relu", TensorProto.INT16) == TensorProto.INT32
-    assert kernel_dtype("Relu", TensorProto.INT64) is None
-    assert kernel_dtype("Less", TensorProto.FLOAT16) == TensorProto.FLOAT
-    assert kernel_dtype("Where", TensorProto.BOOL, WIDER_TO_SELECT) == TensorProto.INT32
+    assert find_kernel_dtype("Less", TensorProto.INT8) == TensorProto.INT64
+    assert find_kernel_dtype("Relu", TensorProto.INT16) == TensorProto.INT32
+    assert find_kernel_dtype("Relu", TensorProto.INT64) is None
+    assert find_kernel_dtype("Less", TensorProto.FLOAT16) == TensorProto.FLOAT
+    assert find_kernel_dtype("Where", TensorProto.BOOL, WIDER_TO_SELECT) == TensorProto.INT32
 
 
 def test_lists_with_a_float_are_folded_as_floats():
@@ -85,4 +85,4 @@ def test_lists_with_a_float_are_folded_as_floats():
 
 
 def test_outputs_that_are_left_out_are_not_returned():
-    assert GraphBuilder(Graph()).outputs_of("TopK", [False, True], "x", "k") == ["indices"]
+    assert GraphBuilder(Graph()).multi_output("TopK", [False, True], "x", "k") == ["indices"]

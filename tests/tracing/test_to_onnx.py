@@ -106,7 +106,7 @@ NO_FORM = {
     "another form": (
         of_tensorflow(lambda x: tf.strings.lower(x, encoding="utf-8")),
         "string",
-        "Op `StringLower` of layer `odd` has no mapping to ONNX: with an encoding .+ Write that layer with `enc",
+        "Op `StringLower` of layer `odd` has no mapping to ONNX: only ASCII letters .+ Write that layer with `enc",
     ),
     "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
     "a handler that fails": (

@@ -7,7 +7,8 @@ from ..graph_builder import GraphBuilder
 
 
 def if_(graph: Any, node: Any) -> None:
-    """Convert `If` and `StatelessIf` with tf2onnx, which renames the outputs of a branch, once for each tensor."""
+    """Convert `If` and `StatelessIf` to `If` with tf2onnx, after copying each tensor that a branch returns twice."""
+    # tf2onnx renames the outputs of a branch by tensor, so that the second output of a tensor would not exist
     for name in ("then_branch", "else_branch") if node.get_attr("then_branch") is not None else ():
         branch = function_of(node, name)
         for index, output in enumerate(branch.outputs):

@@ -1,4 +1,8 @@
-"""Handlers for convolutions, pooling and patch extraction where tf2onnx fails."""
+"""Handlers for convolutions, pooling and patch extraction.
+
+onnxruntime has kernels of floats only, and pads wrongly if sizes are unknown and windows leave gaps
+(`image_windows.py`). In these cases windows are extracted by `Gather`, then multiplied or reduced.
+"""
 
 import math
 from typing import Any
@@ -9,14 +13,15 @@ from onnx import TensorProto
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
 from ..._private_api.tf2onnx_patches import CONVOLUTION_FLOATS
 from ..graph_builder import GraphBuilder, NodeReplacement, Refusal
-from ..kernel_dtypes import WIDER_TO_SELECT, kernel_dtype, numpy_dtype
+from ..kernel_dtypes import WIDER_TO_SELECT, find_kernel_dtype, numpy_dtype
 from .image_windows import Windows
 
-_UNKNOWN_SIZES = "of integers and float64, the sizes of its kernel and its channels must be known, with channels last"
+_UNKNOWN_SIZES = "for integers and float64, kernel sizes and channels must be known, and channels be last"
 
 
 def extract_patches(graph: Any, node: Any) -> None:
-    """Convert `ExtractImagePatches` and `ExtractVolumePatches`: the elements of each window, channels last."""
+    """Convert `ExtractImagePatches` and `ExtractVolumePatches` of (B, ..., C) to `Gather` along each spatial axis."""
+    # tf2onnx convolves with one-hot kernels: zero times infinity is NaN
     sizes = node.get_attr_value("ksizes")[1:-1]
     windows = Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("rates") or [])
     op = NodeReplacement(graph, node)
@@ -27,13 +32,14 @@ def extract_patches(graph: Any, node: Any) -> None:
 
 
 def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
-    """Convert `Conv2D` and `Conv3D` with tf2onnx, except for groups; of other dtypes as windows times the kernel."""
+    """Convert `Conv2D` and `Conv3D` with tf2onnx, and set `group`; of integers and float64 to `MatMul` of windows."""
+    # Images are (B, ..., C) or (B, C, ...), kernels (sizes ..., C / groups, filters)
     kernel = graph.get_shape(node.input[1])
     images = graph.get_shape(node.input[0])
     channels = images[1 if node.get_attr_str("data_format").startswith("NC") else -1]
     if node.get_attr_str("padding") == "SAME" and -1 in kernel[:-2]:
-        return "its padding depends on the size of its kernel, which is unknown"
-    windows = _windows(graph, node, kernel[:-2])
+        return "its SAME padding depends on a kernel size that is unknown"
+    windows = _make_windows(graph, node, kernel[:-2])
     if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
         _convert_with_tf2onnx(graph, node, windows)
         if channels > 0 and kernel[-2] > 0:
@@ -44,7 +50,8 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
     if -1 in kernel or channels != kernel[-2] or images[-1] != channels:
         return _UNKNOWN_SIZES
     op = NodeReplacement(graph, node)
-    source, weights, *bias = op.inputs  # tf2onnx has merged `BiasAdd`
+    # tf2onnx has already merged `BiasAdd` into the node
+    source, weights, *bias = op.inputs
     count = math.prod(kernel[:-1])
     patches, counts = windows.extract(op, source)
     rows = op.Reshape(patches, op.fold.Concat(counts, [count], axis=0))
@@ -53,13 +60,14 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
 
 
 def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
-    """Convert `DepthwiseConv2dNative` with tf2onnx; of other dtypes as sums over windows times the kernel."""
+    """Convert `DepthwiseConv2dNative` with tf2onnx; of integers and float64 to sums of windows times the kernel."""
+    # Images are (B, H, W, C), kernels (height, width, C, multiplier)
     kernel = graph.get_shape(node.input[1])
-    windows = _windows(graph, node, kernel[:2])
+    windows = _make_windows(graph, node, kernel[:2])
     if graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS:
         _convert_with_tf2onnx(graph, node, windows)
         return None
-    if -1 in kernel or windows.first != 1:
+    if -1 in kernel or windows.first_axis != 1:
         return _UNKNOWN_SIZES
     op = NodeReplacement(graph, node)
     images, weights = op.inputs
@@ -68,22 +76,23 @@ def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
     return op.finish("Reshape", sums, op.fold.Concat(counts, [math.prod(kernel[2:])], axis=0))
 
 
-def _windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
+def _make_windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
+    """Return the windows of a convolution whose kernel has these spatial sizes."""
     return Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("dilations") or [])
 
 
 def _convert_with_tf2onnx(graph: Any, node: Any, windows: Windows) -> None:
-    """Convert a convolution, and pad the images before it if its padding would be wrong; a kernel of 1 needs none."""
-    if windows.are_padded_wrongly:
+    """Convert a convolution with tf2onnx, after explicit padding if needed; a kernel of size 1 needs none."""
+    if windows.needs_explicit_padding:
         if max(windows.sizes) > 1:
-            graph.replace_input(node, node.input[0], windows.padded(GraphBuilder(graph), node.input[0]), 0)
-            graph.set_shape(node.input[0], windows.images)
+            graph.replace_input(node, node.input[0], windows.pad(GraphBuilder(graph), node.input[0]), 0)
+            graph.set_shape(node.input[0], windows.image_shape)
         node.set_attr("padding", "VALID")
     convert_with_tf2onnx(graph, node)
 
 
 def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
-    """Convert `MaxPool` and `AvgPool` in all versions with tf2onnx, if floats and if windows cover the images."""
+    """Convert `MaxPool` and `AvgPool` of (B, ..., C) with tf2onnx if possible, else to reductions of windows."""
     sizes, strides = (
         node.get_attr_value(name) if len(node.input) < 3 else node.inputs[index].get_tensor_value()
         for name, index in (("ksize", 1), ("strides", 2))
@@ -93,30 +102,31 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     is_channels_last = not node.get_attr_value("data_format", b"").startswith(b"NC")
     windows = Windows(graph, node, sizes[1:-1] if is_channels_last else sizes[2:], strides, [])
     has_kernel = dtype in CONVOLUTION_FLOATS or (is_max and dtype == TensorProto.DOUBLE)
-    pools_others = sizes[0] != 1 or sizes[-1 if is_channels_last else 1] != 1  # the batch or the channels
-    if not is_channels_last or (has_kernel and not windows.are_padded_wrongly) or pools_others:
+    pools_batch_or_channels = sizes[0] != 1 or sizes[-1 if is_channels_last else 1] != 1
+    if not is_channels_last or (has_kernel and not windows.needs_explicit_padding) or pools_batch_or_channels:
         convert_with_tf2onnx(graph, node)
         return
     op = NodeReplacement(graph, node)
     axes = [*range(len(windows.sizes) + 1, 2 * len(windows.sizes) + 1)]
     images = op.inputs[0]
+    # TensorFlow's average is over the elements within the image
     if not is_max:
         ones = op.Expand(op.number(1), op.Shape(images))
         sums = [op.ReduceSum(windows.extract(op, tensor)[0], axes, keepdims=0) for tensor in (images, ones)]
         op.finish("Div", *sums)
         return
-    widened = kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
-    number = numpy_dtype(widened)
-    lowest = np.array(-np.inf if number.kind == "f" else np.iinfo(number).min, number)
-    patches, _ = windows.extract(op, op.Cast(images, to=widened), lowest)
+    elem_type = find_kernel_dtype("ReduceMax", dtype, WIDER_TO_SELECT) or dtype
+    computation_dtype = numpy_dtype(elem_type)
+    lowest = np.array(-np.inf if computation_dtype.kind == "f" else np.iinfo(computation_dtype).min, computation_dtype)
+    patches, _ = windows.extract(op, op.Cast(images, to=elem_type), lowest)
     op.finish("Cast", op.ReduceMax(patches, axes, keepdims=0), to=op.dtype)
 
 
 def max_pool_with_argmax(graph: Any, node: Any) -> Refusal:
-    """Convert `MaxPoolWithArgmax` with tf2onnx, whose indices are int64."""
+    """Convert `MaxPoolWithArgmax` of (B, H, W, C) to `MaxPool` with tf2onnx, and cast its indices from int64."""
     windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
-    if windows.are_padded_wrongly or graph.get_dtype(node.input[0]) not in CONVOLUTION_FLOATS:
-        return "it is supported for float32 and float16, and for windows without gaps or images of known sizes"
+    if windows.needs_explicit_padding or graph.get_dtype(node.input[0]) not in CONVOLUTION_FLOATS:
+        return "only float32 and float16 are supported, and gaps between windows only with images of known sizes"
     indices = node.output[1]
     dtype = node.output_dtypes[1]
     if dtype != TensorProto.INT64:

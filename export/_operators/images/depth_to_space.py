@@ -10,7 +10,8 @@ from ..kernel_dtypes import FLOATS, KERNEL_DTYPES
 
 
 def depth_to_space_and_space_to_depth(graph: Any, node: Any) -> None:
-    """Convert `DepthToSpace` and `SpaceToDepth` of dtypes that onnxruntime lacks, with channels last."""
+    """Convert `DepthToSpace` and `SpaceToDepth` with tf2onnx, or to `Transpose` if onnxruntime has no kernel."""
+    # (B, H, W, size² C) from or to (B, size H, size W, C)
     size = node.get_attr_value("block_size")
     is_to_depth = node.type == "SpaceToDepth"
     is_channels_last = node.get_attr_value("data_format", b"NHWC") == b"NHWC"
@@ -26,24 +27,24 @@ def depth_to_space_and_space_to_depth(graph: Any, node: Any) -> None:
         blocks = op.Concat(batch, height, [size], width, [size], [-1], axis=0)
     else:
         blocks = op.Concat(batch, height, width, [size], [size], [-1], axis=0)
-    moved = op.Transpose(op.Reshape(images, blocks), perm=[0, 1, 3, 2, 4, 5])
+    transposed = op.Transpose(op.Reshape(images, blocks), perm=[0, 1, 3, 2, 4, 5])
     if not is_to_depth:
         height, width = op.Mul(height, size), op.Mul(width, size)
-    op.finish("Reshape", moved, op.vector(batch, height, width, -1))
+    op.finish("Reshape", transposed, op.concat_shape(batch, height, width, -1))
 
 
 def space_to_batch_nd_and_batch_to_space_nd(graph: Any, node: Any) -> Refusal:
-    """Convert `SpaceToBatchND` and `BatchToSpaceND` with tf2onnx, in float64, which has all integers of 32 bits."""
+    """Convert `SpaceToBatchND` and `BatchToSpaceND` with tf2onnx; integers in float64, exact up to 32 bits."""
     dtype = graph.get_dtype(node.input[0])
     if dtype == TensorProto.INT64:
-        return "onnxruntime has it of floats only, which do not have all integers of 64 bits"
+        return "onnxruntime supports floats only, which are not exact for int64"
     if dtype not in FLOATS:
         widened = GraphBuilder(graph).Cast(node.input[0], to=TensorProto.DOUBLE, output_dtype=TensorProto.DOUBLE)
         graph.copy_shape(node.input[0], widened)
         graph.replace_inputs(node, [widened, *node.input[1:]])
         graph.set_dtype(node.output[0], TensorProto.DOUBLE)
-        back = graph.insert_new_node_on_output("Cast", node.output[0], to=dtype)
-        graph.set_dtype(back.output[0], dtype)
-        graph.copy_shape(node.output[0], back.output[0])
+        cast = graph.insert_new_node_on_output("Cast", node.output[0], to=dtype)
+        graph.set_dtype(cast.output[0], dtype)
+        graph.copy_shape(node.output[0], cast.output[0])
     convert_with_tf2onnx(graph, node)
     return None

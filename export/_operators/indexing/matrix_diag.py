@@ -1,7 +1,7 @@
 """Handlers for `MatrixDiag`, `MatrixDiagPart`, `MatrixSetDiag` and `MatrixBandPart`.
 
 Diagonal d has the elements in row r and column r + d. A band is a tensor (..., diagonals, N) with the highest d first,
-each diagonal at the left or the right end of its row; a single diagonal has no such axis.
+each one aligned to the left or right end of its row; a single diagonal is (..., N). tf2onnx fails for empty axes.
 """
 
 from typing import Any, NamedTuple
@@ -12,8 +12,9 @@ from onnx import TensorProto
 from ..graph_builder import NodeReplacement, Operand, Refusal, constant_value
 from ..kernel_dtypes import WIDER_TO_SELECT
 
-ALL = np.int64(2**31 - 1)  # a diagonal beyond every matrix
-_REFUSED = "its diagonals or sizes are not constant"
+# The index of a diagonal beyond every matrix
+UNLIMITED_DIAGONALS = np.int64(2**31 - 1)
+_NOT_CONSTANT = "its diagonals or sizes are not constant"
 
 
 class _Band(NamedTuple):
@@ -21,19 +22,19 @@ class _Band(NamedTuple):
 
     Attributes:
         lower, upper: The lowest and the highest d.
-        is_one: Whether the band is a single diagonal.
-        above_is_left, below_is_left: Whether diagonals above and below the main one begin at the left of their rows.
+        is_single: Whether the band is a single diagonal.
+        upper_is_left, lower_is_left: Whether diagonals above and below the main one begin at the left of their rows.
     """
 
     lower: int
     upper: int
-    is_one: bool
-    above_is_left: bool
-    below_is_left: bool
+    is_single: bool
+    upper_is_left: bool
+    lower_is_left: bool
 
 
 class _Dims(NamedTuple):
-    """R and C of matrices (..., R, C), and N of their band: 1-D tensors of one number."""
+    """R and C of matrices (..., R, C), and N of their band: int64 (1,)."""
 
     rows: str
     columns: str
@@ -41,62 +42,63 @@ class _Dims(NamedTuple):
 
 
 def matrix_diag_part(graph: Any, node: Any) -> Refusal:
-    """Convert `MatrixDiagPart` of a matrix (..., R, C), with a number that fills the rows of a band."""
-    band = _band(graph, node, 1)
+    """Convert `MatrixDiagPart` of (matrices (..., R, C), diagonals, fill value) to `Gather` of flat matrices."""
+    band = _read_band(graph, node, 1)
     if band is None:
-        return _REFUSED
+        return _NOT_CONSTANT
     op = _Diagonals(graph, node, band)
     matrix = op.widen(op.inputs[0], "Where")
-    dims = op.dims_of_matrix(matrix)
+    dims = op.read_dims(matrix)
     diagonals = np.arange(band.upper, band.lower - 1, -1)[:, None]
-    along = op.Sub(op.up_to(dims.length), op.shift(op.constant(diagonals), dims))
-    lengths = op.lengths(op.constant(diagonals), dims)
-    is_inside = op.And(op.GreaterOrEqual(along, 0), op.Less(along, lengths))
-    row = op.Add(along, np.maximum(-diagonals, 0))
-    column = op.Add(along, np.maximum(diagonals, 0))
+    position = op.Sub(op.arange(dims.length), op.diagonal_offset(op.constant(diagonals), dims))
+    lengths = op.diagonal_lengths(op.constant(diagonals), dims)
+    is_inside = op.And(op.GreaterOrEqual(position, 0), op.Less(position, lengths))
+    row = op.Add(position, np.maximum(-diagonals, 0))
+    column = op.Add(position, np.maximum(diagonals, 0))
     index = op.Where(is_inside, op.Add(op.Mul(row, dims.columns), column), 0)
-    if band.is_one:
-        result = op.gather(matrix, 2, op.Squeeze(index, [0]))
+    if band.is_single:
+        result = op.gather_flat(matrix, 2, op.Squeeze(index, [0]))
     else:
-        filling = op.filling_number(2, matrix)
-        result = op.Where(is_inside, op.gather(matrix, 2, index), filling)
-    return op.finish_widened(result, "Where")
+        fill_value = op.read_fill_value(2, matrix)
+        result = op.Where(is_inside, op.gather_flat(matrix, 2, index), fill_value)
+    return op.finish_cast(result, "Where")
 
 
 def matrix_diag(graph: Any, node: Any) -> Refusal:
-    """Convert `MatrixDiag` to the smallest matrix that contains the band, or to one of constant sizes."""
+    """Convert `MatrixDiag` of a band to the smallest matrices that contain the band, or to constant sizes."""
     sizes = [constant_value(graph, name) for name in node.input[2:4]]
-    band = _band(graph, node, 1)
+    band = _read_band(graph, node, 1)
     if band is None or any(size is None for size in sizes):
-        return _REFUSED
+        return _NOT_CONSTANT
     rows, columns = [int(size.item()) for size in sizes if size is not None] or [-1, -1]
     op = _Diagonals(graph, node, band)
     diagonals = op.widen(op.inputs[0], "Where")
     length = op.Shape(diagonals, start=-1)
-    least_rows = op.Sub(length, [min(band.upper, 0)])
-    least_columns = op.Add(length, [max(band.lower, 0)])
+    min_rows = op.Sub(length, [min(band.upper, 0)])
+    min_columns = op.Add(length, [max(band.lower, 0)])
     if rows < 0 and columns < 0:
-        least_rows = least_columns = op.Max(least_rows, least_columns)
+        min_rows = min_columns = op.Max(min_rows, min_columns)
     dims = _Dims(
-        least_rows if rows < 0 else op.constant([rows]),
-        least_columns if columns < 0 else op.constant([columns]),
+        min_rows if rows < 0 else op.constant([rows]),
+        min_columns if columns < 0 else op.constant([columns]),
         length,
     )
-    return op.finish_widened(op.put(diagonals, op.filling_number(4, diagonals), dims), "Where")
+    return op.finish_cast(op.place_on_diagonals(diagonals, op.read_fill_value(4, diagonals), dims), "Where")
 
 
 def matrix_set_diag(graph: Any, node: Any) -> Refusal:
-    """Convert `MatrixSetDiag` of a matrix and a band."""
-    band = _band(graph, node, 2)
+    """Convert `MatrixSetDiag` of (matrices (..., R, C), band, diagonals) to `Where`."""
+    band = _read_band(graph, node, 2)
     if band is None:
-        return _REFUSED
+        return _NOT_CONSTANT
     op = _Diagonals(graph, node, band)
     matrix, diagonals = (op.widen(name, "Where") for name in op.inputs[:2])
-    return op.finish_widened(op.put(diagonals, matrix, op.dims_of_matrix(matrix)), "Where")
+    return op.finish_cast(op.place_on_diagonals(diagonals, matrix, op.read_dims(matrix)), "Where")
 
 
 def matrix_band_part(graph: Any, node: Any) -> None:
-    """Convert `MatrixBandPart` of (matrices, diagonals below, diagonals above); a negative number keeps all."""
+    """Convert `MatrixBandPart` of (matrices (..., R, C), lower, upper count) to `Trilu`; a negative count keeps all."""
+    # tf2onnx multiplies by a mask, which makes NaN of infinities outside of the band
     constants = [constant_value(graph, name) for name in node.input[1:]]
     op = NodeReplacement(graph, node)
     matrices, *counts = op.inputs
@@ -106,73 +108,73 @@ def matrix_band_part(graph: Any, node: Any) -> None:
             continue
         diagonal = op.fold.Cast(count if constant is None else constant, to=TensorProto.INT64)
         if constant is None:
-            diagonal = op.Where(op.Less(diagonal, 0), ALL, diagonal)
+            diagonal = op.Where(op.Less(diagonal, 0), UNLIMITED_DIAGONALS, diagonal)
         band = op.Trilu(band, op.fold.Neg(diagonal) if upper else diagonal, upper=upper)
     op.finish("Cast", band, to=op.dtype)
 
 
-def _band(graph: Any, node: Any, index: int) -> _Band | None:
-    """Return the band that the input of this index defines, None if it is not constant; without it, the main one."""
+def _read_band(graph: Any, node: Any, index: int) -> _Band | None:
+    """Return the band that an optional input defines, by default the main diagonal; None if it is not constant."""
     limits = constant_value(graph, node.input[index]) if len(node.input) > index else np.zeros(1, np.int64)
     if limits is None:
         return None
     lower = int(limits.ravel()[0])
     upper = int(limits.ravel()[-1])
-    above, below = (node.get_attr_str("align") if "align" in node.attr else "LEFT_LEFT").split("_")
-    return _Band(lower, upper, limits.size == 1 or lower == upper, above == "LEFT", below == "LEFT")
+    upper_side, lower_side = (node.get_attr_str("align") if "align" in node.attr else "LEFT_LEFT").split("_")
+    return _Band(lower, upper, limits.size == 1 or lower == upper, upper_side == "LEFT", lower_side == "LEFT")
 
 
 class _Diagonals(NodeReplacement):
-    """Builds a band of diagonals, between matrices (..., R, C) and diagonals (..., diagonals, N)."""
+    """Builder for a band of matrices (..., R, C); indices of diagonals broadcast."""
 
     def __init__(self, graph: Any, node: Any, band: _Band) -> None:
         super().__init__(graph, node)
         self._band = band
         self.wider_dtypes = WIDER_TO_SELECT
 
-    def filling_number(self, index: int, other: str) -> str:
-        """Return the number of an optional input, by default zero, of the element type of another tensor."""
+    def read_fill_value(self, index: int, like: str) -> str:
+        """Return the scalar of an optional input, by default zero, with the element type of `like`."""
         if len(self.inputs) > index:
             return self.widen(self.inputs[index], "Where")
-        return self.CastLike(np.float32(0), other)
+        return self.CastLike(np.float32(0), like)
 
-    def dims_of_matrix(self, matrix: str) -> _Dims:
-        """Return the sizes of a matrix, and of its band."""
+    def read_dims(self, matrix: str) -> _Dims:
+        """Return the dims of matrices (..., R, C) and of their band."""
         rows = self.Shape(matrix, start=-2, end=-1)
         columns = self.Shape(matrix, start=-1)
-        longest = self.Add(rows, [min(self._band.upper, 0)]), self.Sub(columns, [max(self._band.lower, 0)])
-        return _Dims(rows, columns, self.Min(*longest))
+        limits = self.Add(rows, [min(self._band.upper, 0)]), self.Sub(columns, [max(self._band.lower, 0)])
+        return _Dims(rows, columns, self.Min(*limits))
 
-    def lengths(self, diagonal: str, dims: _Dims) -> str:
-        """Return the number of elements of diagonals: min(R + min(d, 0), C - max(d, 0))."""
-        below = self.Add(dims.rows, self.Min(diagonal, 0))
-        return self.Min(below, self.Sub(dims.columns, self.Max(diagonal, 0)))
+    def diagonal_lengths(self, diagonal: str, dims: _Dims) -> str:
+        """Return the lengths of diagonals d: min(R + min(d, 0), C - max(d, 0))."""
+        max_rows = self.Add(dims.rows, self.Min(diagonal, 0))
+        return self.Min(max_rows, self.Sub(dims.columns, self.Max(diagonal, 0)))
 
-    def shift(self, diagonal: str, dims: _Dims) -> Operand:
+    def diagonal_offset(self, diagonal: str, dims: _Dims) -> Operand:
         """Return the offset of diagonals from the left end of their rows."""
-        if self._band.above_is_left and self._band.below_is_left:
+        if self._band.upper_is_left and self._band.lower_is_left:
             return 0
-        is_above = self.And(self.GreaterOrEqual(diagonal, 0), np.bool_(self._band.above_is_left))
-        is_below = self.And(self.LessOrEqual(diagonal, 0), np.bool_(self._band.below_is_left))
+        is_above = self.And(self.GreaterOrEqual(diagonal, 0), np.bool_(self._band.upper_is_left))
+        is_below = self.And(self.LessOrEqual(diagonal, 0), np.bool_(self._band.lower_is_left))
         is_left = self.Or(is_above, is_below)
-        return self.Where(is_left, 0, self.Sub(dims.length, self.lengths(diagonal, dims)))
+        return self.Where(is_left, 0, self.Sub(dims.length, self.diagonal_lengths(diagonal, dims)))
 
-    def gather(self, tensor: str, axes: int, index: str) -> str:
-        """Return the elements at indices into the last axes, merged into one."""
+    def gather_flat(self, tensor: str, axes: int, index: str) -> str:
+        """Return the elements at indices into the last `axes` axes, merged to one: (..., shape of `index`)."""
         if axes > 1:
-            merged = self.ReduceProd(self.dims(tensor, -axes), [0], keepdims=1)
-            tensor = self.Reshape(tensor, self.Concat(self.dims(tensor, 0, -axes), merged, axis=0))
+            merged_size = self.ReduceProd(self.dims(tensor, -axes), [0], keepdims=1)
+            tensor = self.Reshape(tensor, self.Concat(self.dims(tensor, 0, -axes), merged_size, axis=0))
         return self.Gather(tensor, index, axis=-1)
 
-    def put(self, diagonals: str, matrix: str, dims: _Dims) -> str:
-        """Return a matrix with its band replaced."""
-        row = self.Unsqueeze(self.up_to(dims.rows), [1])
-        column = self.up_to(dims.columns)
+    def place_on_diagonals(self, diagonals: str, matrix: str, dims: _Dims) -> str:
+        """Return matrices (..., R, C) with their band replaced by diagonals, (..., diagonals, N) or (..., N)."""
+        row = self.Unsqueeze(self.arange(dims.rows), [1])
+        column = self.arange(dims.columns)
         diagonal = self.Sub(column, row)
         is_inside = self.And(
             self.GreaterOrEqual(diagonal, self._band.lower), self.LessOrEqual(diagonal, self._band.upper)
         )
         start = self.Mul(self.Sub(self._band.upper, diagonal), dims.length)
-        along = self.Add(self.Min(row, column), self.shift(diagonal, dims))
-        index = self.Where(is_inside, self.Add(start, along), 0)
-        return self.Where(is_inside, self.gather(diagonals, 1 if self._band.is_one else 2, index), matrix)
+        position = self.Add(self.Min(row, column), self.diagonal_offset(diagonal, dims))
+        index = self.Where(is_inside, self.Add(start, position), 0)
+        return self.Where(is_inside, self.gather_flat(diagonals, 1 if self._band.is_single else 2, index), matrix)

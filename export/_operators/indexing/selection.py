@@ -1,4 +1,4 @@
-"""Handlers that select or find: one-hot, top-k, argmax, gather, searchsorted."""
+"""Handlers that select or search elements: one-hot, top-k, argmax, gather, searchsorted."""
 
 from typing import Any
 
@@ -14,7 +14,8 @@ ZERO = np.float32(0)
 
 
 def one_hot(graph: Any, node: Any) -> Refusal:
-    """Convert `OneHot` to a comparison: ONNX counts negative numbers from the end, TensorFlow chooses no class."""
+    """Convert `OneHot` of (indices, depth, on, off) to `Equal` with 0 to depth - 1."""
+    # ONNX's `OneHot` counts negative indices from the end (onnx/onnx#4154), where TensorFlow selects no class
     rank = graph.get_rank(node.input[0])
     if rank is None:
         return "the rank of its indices is unknown"
@@ -38,29 +39,29 @@ def one_hot(graph: Any, node: Any) -> Refusal:
     return None
 
 
-def finish_where(op: NodeReplacement, condition: str, one: str, other: str) -> None:
-    """Write a selection as the output; onnxruntime has `Where` for few dtypes, and for booleans it is logic."""
+def finish_where(op: NodeReplacement, condition: str, if_true: str, if_false: str) -> None:
+    """Write a selection, whose shapes broadcast, as the output; onnxruntime has `Where` of few dtypes."""
     if op.dtype == BOOL:
-        op.finish("Or", op.And(condition, one), op.And(op.Not(condition), other))
-    elif op.widened_dtype("Where") == op.dtype:
-        op.finish("Where", condition, one, other)
+        op.finish("Or", op.And(condition, if_true), op.And(op.Not(condition), if_false))
+    elif op.computation_dtype("Where") == op.dtype:
+        op.finish("Where", condition, if_true, if_false)
     else:
-        selected = op.Where(condition, op.widen(one, "Where"), op.widen(other, "Where"))
+        selected = op.Where(condition, op.widen(if_true, "Where"), op.widen(if_false, "Where"))
         op.finish("Cast", selected, to=op.dtype)
 
 
 def top_k(graph: Any, node: Any) -> None:
-    """Convert `TopKV2`: integers stay exact, which tf2onnx converts to float32."""
+    """Convert `TopKV2` of (x (..., N), k) to `TopK`; tf2onnx casts integers to float32, which is not exact."""
     op = NodeReplacement(graph, node)
     x = op.widen(op.inputs[0], "TopK")
     k = op.Reshape(op.Cast(op.inputs[1], to=INT64), [1])
-    values, indices = op.outputs_of("TopK", [True, True], x, k)
+    values, indices = op.multi_output("TopK", [True, True], x, k)
     op.finish("Cast", values, to=op.dtype)
     op.finish("Cast", indices, output=1, to=op.dtypes[1])
 
 
 def arg_max_and_arg_min(graph: Any, node: Any) -> None:
-    """Convert `ArgMax` and `ArgMin` with tf2onnx, which casts neither booleans nor integers of 16 bits."""
+    """Convert `ArgMax` and `ArgMin` with tf2onnx, after a cast of dtypes for which onnxruntime has no kernel."""
     if graph.get_dtype(node.input[0]) in (BOOL, TensorProto.INT16, TensorProto.UINT16):
         widened = GraphBuilder(graph).Cast(node.input[0], to=TensorProto.INT32)
         graph.replace_input(node, node.input[0], widened, 0)
@@ -68,27 +69,25 @@ def arg_max_and_arg_min(graph: Any, node: Any) -> None:
 
 
 def in_top_k(graph: Any, node: Any) -> None:
-    """Convert `InTopKV2`: fewer than k logits are above that of the class.
-
-    False if a logit is not finite, or if there is no such class.
-    """
+    """Convert `InTopKV2` of (logits (B, C), classes (B,), k) to comparisons; tf2onnx has no mapping."""
+    # True if fewer than k logits exceed that of the class; false if a logit is not finite or the class out of range
     op = NodeReplacement(graph, node)
-    x, ids, k = op.inputs
-    classes = op.up_to(op.dims(x, 1))
+    logits, ids, k = op.inputs
+    classes = op.arange(op.dims(logits, 1))
     is_class = op.Equal(op.Unsqueeze(op.Cast(ids, to=INT64), [1]), classes)
-    logit = op.ReduceSum(op.Where(is_class, x, ZERO), [1], keepdims=1)
-    above = op.ReduceSum(op.Cast(op.Greater(x, logit), to=INT64), [1], keepdims=0)
-    exists = op.ReduceSum(op.Cast(is_class, to=INT64), [1], keepdims=0)
-    finite = op.Equal(op.ReduceSum(op.Mul(x, ZERO), [1], keepdims=0), ZERO)
-    fewer = op.Less(above, op.Mul(op.Cast(k, to=INT64), exists))
-    op.finish("And", finite, fewer)
+    class_logit = op.ReduceSum(op.Where(is_class, logits, ZERO), [1], keepdims=1)
+    num_above = op.ReduceSum(op.Cast(op.Greater(logits, class_logit), to=INT64), [1], keepdims=0)
+    in_range = op.ReduceSum(op.Cast(is_class, to=INT64), [1], keepdims=0)
+    is_finite = op.Equal(op.ReduceSum(op.Mul(logits, ZERO), [1], keepdims=0), ZERO)
+    is_in_top = op.Less(num_above, op.Mul(op.Cast(k, to=INT64), in_range))
+    op.finish("And", is_finite, is_in_top)
 
 
 def broadcast_args(graph: Any, node: Any) -> Refusal:
-    """Convert `BroadcastArgs` of two shapes of known ranks: the shorter one gets leading axes of 1."""
+    """Convert `BroadcastArgs` of two shapes (rank,) of known ranks to `Where`; the shorter one gets leading 1s."""
     ranks = [(graph.get_shape(name) or [-1])[0] for name in node.input]
     if min(ranks) < 0:
-        return "a rank is unknown"
+        return "the rank of one of its shapes is unknown"
     op = NodeReplacement(graph, node)
     ones = np.ones(abs(ranks[0] - ranks[1]), numpy_dtype(op.dtype))
     first, second = (
@@ -99,7 +98,7 @@ def broadcast_args(graph: Any, node: Any) -> Refusal:
 
 
 def cross(graph: Any, node: Any) -> None:
-    """Convert `Cross` of vectors of three: a[1, 2, 0] b[2, 0, 1] - a[2, 0, 1] b[1, 2, 0]."""
+    """Convert `Cross` of vectors (..., 3) to products: a[1, 2, 0] b[2, 0, 1] - a[2, 0, 1] b[1, 2, 0]."""
     op = NodeReplacement(graph, node)
     (a, a_next), (b, b_next) = (
         [op.Gather(vectors, indices, axis=-1) for indices in ([1, 2, 0], [2, 0, 1])] for vectors in op.inputs
@@ -108,11 +107,9 @@ def cross(graph: Any, node: Any) -> None:
 
 
 def gather(graph: Any, node: Any) -> None:
-    """Convert `GatherV2` to `GatherElements` if rows index their own elements, to `GatherND` of strings.
-
-    tf2onnx, which converts the rest, writes `GatherND` for rows, which took 10 times as long for the relative positions
-    of DeBERTa. It does not support axes that count from the end.
-    """
+    """Convert `GatherV2` of (data, indices, axis) to `GatherElements` if rows index their own elements."""
+    # For such rows, (batch ..., N) and (batch ..., M), tf2onnx writes `GatherND`, which took 10 times as long for the
+    # relative positions of DeBERTa. Strings become `GatherND`; tf2onnx converts the rest, without negative axes.
     batch = node.get_attr_value("batch_dims", 0)
     axis = constant_value(graph, node.input[2])
     if batch < 0:
@@ -132,36 +129,35 @@ def gather(graph: Any, node: Any) -> None:
 
 
 def _gather_strings(op: NodeReplacement, axis: int, rank: int, index_rank: int) -> None:
-    """Gather by `GatherND`: of contiguous rows, onnxruntime 1.32's `Gather` copies the first string only."""
-    first = op.Transpose(op.inputs[0], perm=[axis, *range(axis), *range(axis + 1, rank)])
+    """Gather strings by `GatherND`, with the axis moved to the front and back."""
+    # `Gather` in onnxruntime 1.32 copies only the first string of each contiguous row
+    transposed = op.Transpose(op.inputs[0], perm=[axis, *range(axis), *range(axis + 1, rank)])
     indices = op.Unsqueeze(op.Cast(op.inputs[1], to=INT64), [-1])
-    before = range(index_rank, index_rank + axis)
-    behind = range(index_rank + axis, index_rank + rank - 1)
-    op.finish("Transpose", op.GatherND(first, indices), perm=[*before, *range(index_rank), *behind])
+    axes_before = range(index_rank, index_rank + axis)
+    axes_after = range(index_rank + axis, index_rank + rank - 1)
+    op.finish("Transpose", op.GatherND(transposed, indices), perm=[*axes_before, *range(index_rank), *axes_after])
 
 
 def bucketize(graph: Any, node: Any) -> None:
-    """Convert `Bucketize`: count the boundaries that a number is not less than; NaN is less than none.
-
-    The boundaries are float32. TensorFlow compares integers with them as float32, and float64 as float64.
-    """
+    """Convert `Bucketize` to the number of boundaries that an element is not less than; tf2onnx has no mapping."""
+    # NaN is less than no boundary. Boundaries are float32; TensorFlow compares only float64 elements in float64
     boundaries = np.array(node.get_attr_value("boundaries") or [], np.float32)
     is_double = graph.get_dtype(node.input[0]) == TensorProto.DOUBLE
     op = NodeReplacement(graph, node)
     column = op.Unsqueeze(op.Cast(*op.inputs, to=TensorProto.DOUBLE if is_double else TensorProto.FLOAT), [-1])
-    below = op.Less(column, boundaries.astype("f8" if is_double else "f4"))
-    _finish_count(op, op.Not(below))
+    is_less = op.Less(column, boundaries.astype("f8" if is_double else "f4"))
+    _finish_count(op, op.Not(is_less))
 
 
 def searchsorted(graph: Any, node: Any) -> None:
-    """Convert `LowerBound` and `UpperBound` of (B, N) sorted numbers and (B, M) numbers to find."""
+    """Convert `LowerBound` and `UpperBound` of (sorted rows (B, N), values (B, M)) to counts (B, M); no mapping."""
     op = NodeReplacement(graph, node)
-    line, numbers = op.inputs
-    row = op.Unsqueeze(line, [1])
-    column = op.Unsqueeze(numbers, [2])
+    sorted_rows, values = op.inputs
+    row = op.Unsqueeze(sorted_rows, [1])
+    column = op.Unsqueeze(values, [2])
     _finish_count(op, op.Not(op.Less(column, row)) if node.type == "UpperBound" else op.Less(row, column))
 
 
 def _finish_count(op: NodeReplacement, mask: str) -> None:
-    """Write the number of true elements along the last axis."""
+    """Write the number of true elements along the last axis of a mask as the output."""
     op.finish("ReduceSum", op.Cast(mask, to=op.dtype), [-1], keepdims=0)

@@ -1,7 +1,11 @@
 """Handler for `Einsum`: one `MatMul` if the equation is a matrix product.
 
-tf2onnx converts any equation to products of matrices whose shapes are computed at run time: some 15 operators for a
-dense layer of several heads, which is one product. Other equations are left to tf2onnx.
+tf2onnx, which converts other equations, computes the shapes of matrices at run time: some 15 operators for a dense
+layer of several heads, which is one product. Axes are batch axes (in both tensors and the output), contracted axes (in
+both tensors only), rows (in the first only) or columns (in the second only). Without batch axes, and with static sizes
+of the second tensor, the product is dense: any number of axes can be merged. Else it needs one contracted axis, and
+one row and one column axis or two of one of them, which `MatMul` broadcasts. Of both orders of the tensors, dense
+products are preferred, then fewer transpositions.
 """
 
 import math
@@ -15,17 +19,17 @@ from ..kernel_dtypes import KERNEL_DTYPES
 
 
 class _Product(NamedTuple):
-    """One order of the two tensors of an equation, whose axes are letters.
+    """A plan to write an equation as a matrix product. Axes are letters.
 
     Attributes:
-        first: Which input comes first.
-        terms: The axes of the first, and of the second.
-        output: Those of the output.
-        rows: The axes of the first alone, in the order of the product.
-        sizes: What is known of sizes.
+        first_input: The index of the first factor among the inputs.
+        terms: The axes of both factors.
+        output: The axes of the output.
+        rows: The axes of the first factor only, in the order of the product.
+        sizes: The static sizes by axis.
     """
 
-    first: int
+    first_input: int
     terms: tuple[str, str]
     output: str
     rows: str
@@ -33,69 +37,70 @@ class _Product(NamedTuple):
 
     @property
     def batch(self) -> str:
-        """The axes of both and of the output."""
+        """The axes of both factors and of the output."""
         return "".join(letter for letter in self.output if letter in self.terms[0] and letter in self.terms[1])
 
     @property
-    def summed(self) -> str:
-        """The axes of both that are not in the output."""
+    def contracted(self) -> str:
+        """The axes of both factors that are not in the output."""
         return "".join(letter for letter in self.terms[0] if letter in self.terms[1] and letter not in self.output)
 
     @property
     def columns(self) -> str:
-        """The axes of the second alone."""
+        """The axes of the second factor only."""
         return "".join(letter for letter in self.output if letter not in self.terms[0])
 
-    def size_of(self, letters: str) -> int:
-        """The product of known sizes."""
+    def total_size(self, letters: str) -> int:
+        """Return the product of static sizes."""
         return math.prod(self.sizes[letter] for letter in letters)
 
-    def all_known(self, letters: str) -> bool:
-        """Return whether sizes are known."""
+    def has_static_sizes(self, letters: str) -> bool:
+        """Return True if all sizes are static."""
         return all(letter in self.sizes for letter in letters)
 
     @property
     def is_dense(self) -> bool:
-        """Return whether the second is a matrix of known sizes, however many axes it has."""
-        return not self.batch and self.all_known(self.summed + self.columns)
+        """True if the second factor is a matrix of static sizes, after merging its axes."""
+        return not self.batch and self.has_static_sizes(self.contracted + self.columns)
 
     @property
     def is_batched(self) -> bool:
-        """Return True if there is a product of matrices for each index of the batch and of one more axis at most."""
-        return len(self.summed) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
+        """True if there is one matrix product for each index of the batch, and of at most one row or column axis."""
+        return len(self.contracted) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
 
     @property
-    def result(self) -> str:
+    def product_axes(self) -> str:
         """The axes of the product."""
         if self.is_dense or len(self.columns) < 2:
             return self.batch + self.rows + self.columns
         return self.batch + self.columns[0] + self.rows + self.columns[1]
 
     @property
-    def transposes(self) -> int:
-        """Count the transpositions of the first and of the output."""
-        return (self.terms[0] != self.batch + self.rows + self.summed) + (self.result != self.output)
+    def transpose_count(self) -> int:
+        """The number of transpositions, of the first factor and of the output."""
+        return (self.terms[0] != self.batch + self.rows + self.contracted) + (self.product_axes != self.output)
 
 
 def einsum(graph: Any, node: Any) -> Refusal:
-    """Convert `Einsum` to a matrix product, or with tf2onnx, for which `A` and `a` are the same letter."""
+    """Convert `Einsum` to a matrix product, or else with tf2onnx."""
     equation = node.get_attr_value("equation").decode()
     shapes = [graph.get_shape(name) for name in node.input]
-    products = [*_products(equation, shapes)] if graph.get_dtype(node.input[0]) in KERNEL_DTYPES["MatMul"] else []
+    products = [*_find_products(equation, shapes)] if graph.get_dtype(node.input[0]) in KERNEL_DTYPES["MatMul"] else []
     if products:
-        _write(graph, node, min(products, key=lambda product: (not product.is_dense, product.transposes)))
+        _write_product(graph, node, min(products, key=lambda product: (not product.is_dense, product.transpose_count)))
         return None
+    # For tf2onnx, `A` and `a` are the same axis (since onnx/tensorflow-onnx#1099): letters are renamed
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     if len(letters) > len(ascii_lowercase):
-        return f"its equation has more than {len(ascii_lowercase)} letters"
-    renamed = dict(zip(letters, ascii_lowercase, strict=False))
-    node.set_attr("equation", "".join(renamed.get(letter, letter) for letter in equation).encode())
+        return f"its equation has {len(letters)} letters, and at most {len(ascii_lowercase)} are supported"
+    new_letters = dict(zip(letters, ascii_lowercase, strict=False))
+    node.set_attr("equation", "".join(new_letters.get(letter, letter) for letter in equation).encode())
     convert_with_tf2onnx(graph, node)
     return None
 
 
-def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Product]:
-    """Yield the orders of the two tensors of an equation in which it is a product of matrices."""
+def _find_products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Product]:
+    """Yield the plans, for both orders of the two inputs, in which an equation is a matrix product."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != 2 or not arrow or not (inputs + output).replace(",", "").isalpha():
@@ -107,40 +112,40 @@ def _products(equation: str, shapes: Sequence[list[int] | None]) -> Iterator[_Pr
     axes = [pair for shape, term in zip(shapes, terms, strict=True) for pair in zip(term, shape or [], strict=True)]
     sizes = {letter: size for letter, size in axes if size > 0}
     for first in (0, 1):
-        one, other = terms[first], terms[1 - first]
-        for order in (output, one):
-            rows = "".join(letter for letter in order if letter not in other)
-            product = _Product(first, (one, other), output, rows, sizes)
-            is_product = product.summed and {*one} ^ {*other} <= {*output} <= {*inputs}
+        first_term, second_term = terms[first], terms[1 - first]
+        for order in (output, first_term):
+            rows = "".join(letter for letter in order if letter not in second_term)
+            product = _Product(first, (first_term, second_term), output, rows, sizes)
+            is_product = product.contracted and {*first_term} ^ {*second_term} <= {*output} <= {*inputs}
             if is_product and (product.is_dense or product.is_batched):
                 yield product
 
 
-def _write(graph: Any, node: Any, product: _Product) -> None:
-    """Replace a node by a matrix product: (batch, rows, summed) times (batch, summed, columns)."""
+def _write_product(graph: Any, node: Any, product: _Product) -> None:
+    """Replace a node by a matrix product: (batch, rows, contracted) times (batch, contracted, columns)."""
     op = NodeReplacement(graph, node)
-    batch, rows, summed, columns = product.batch, product.rows, product.summed, product.columns
+    batch, rows, contracted, columns = product.batch, product.rows, product.contracted, product.columns
     first_axes, second_axes = product.terms
-    first = _in_order(op, op.inputs[product.first], first_axes, batch + rows + summed)
-    second = op.inputs[1 - product.first]
+    first = _transpose(op, op.inputs[product.first_input], first_axes, batch + rows + contracted)
+    second = op.inputs[1 - product.first_input]
     if product.is_dense:
-        second = _in_order(op, second, second_axes, summed + columns)
-        if len(summed + columns) != 2 or len(summed) != 1:
-            second = op.Reshape(second, [product.size_of(summed), product.size_of(columns)])
-        if len(summed) > 1:
-            first = op.Reshape(first, [*[0] * len(rows), product.size_of(summed)])
+        second = _transpose(op, second, second_axes, contracted + columns)
+        if len(contracted + columns) != 2 or len(contracted) != 1:
+            second = op.Reshape(second, [product.total_size(contracted), product.total_size(columns)])
+        if len(contracted) > 1:
+            first = op.Reshape(first, [*[0] * len(rows), product.total_size(contracted)])
         result = op.MatMul(first, second)
         if len(columns) != 1:
             result = op.Reshape(result, [*[0] * len(rows), *(product.sizes[letter] for letter in columns)])
     elif len(columns) == 2:
-        second = _in_order(op, second, second_axes, batch + columns[0] + summed + columns[1])
+        second = _transpose(op, second, second_axes, batch + columns[0] + contracted + columns[1])
         result = op.MatMul(op.Unsqueeze(first, [len(batch)]), second)
     else:
-        second = _in_order(op, second, second_axes, batch + summed + columns)
+        second = _transpose(op, second, second_axes, batch + contracted + columns)
         result = op.MatMul(first, second if len(rows) == 1 else op.Unsqueeze(second, [len(batch)]))
-    op.finish("Identity", _in_order(op, result, product.result, product.output))
+    op.finish("Identity", _transpose(op, result, product.product_axes, product.output))
 
 
-def _in_order(op: NodeReplacement, tensor: str, axes: str, order: str) -> str:
-    """Return a tensor with its axes in another order; both are strings of letters."""
+def _transpose(op: NodeReplacement, tensor: str, axes: str, order: str) -> str:
+    """Transpose a tensor from the axes `axes` to the axes `order`."""
     return tensor if axes == order else op.Transpose(tensor, perm=[axes.index(letter) for letter in order])

@@ -1,4 +1,4 @@
-"""Handlers that compute in a wider dtype because onnxruntime lacks a kernel for the given one."""
+"""Handlers that compute in a wider dtype because onnxruntime has no kernel of the dtype."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import numpy as np
 from onnx import TensorProto
 
 from ..graph_builder import NodeReplacement, Refusal, constant_value
-from ..kernel_dtypes import kernel_dtype, numpy_dtype
+from ..kernel_dtypes import find_kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
 
-FEW_DTYPES = {  # TensorFlow's name: ONNX's
+WIDENED_OPS = {  # ONNX's operator by TensorFlow's
     "Less": "Less",
     "Greater": "Greater",
     "LessEqual": "LessOrEqual",
@@ -24,31 +24,29 @@ FEW_DTYPES = {  # TensorFlow's name: ONNX's
 REDUCTIONS = {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean"}
 
 
-def few_dtypes(graph: Any, node: Any) -> Refusal:
-    """Convert `Less`, `Greater`, `LessEqual`, `GreaterEqual`, `Relu`, `Sign`, `IsInf`, `Range` and `Cumsum`."""
-    op_type = FEW_DTYPES[node.type]
+def convert_widened(graph: Any, node: Any) -> Refusal:
+    """Convert the operators of `WIDENED_OPS` to those of ONNX, in a dtype for which onnxruntime has a kernel."""
+    op_type = WIDENED_OPS[node.type]
     dtype = graph.get_dtype(node.input[0])
-    computed = kernel_dtype(op_type, dtype)
-    if computed is None:
+    computation_dtype = find_kernel_dtype(op_type, dtype)
+    if computation_dtype is None:
         return f"onnxruntime has no `{op_type}` of {numpy_dtype(dtype)}"
     names = ("exclusive", "reverse") if node.type == "Cumsum" else ()
     attributes = {name: int(node.get_attr_value(name, 0)) for name in names}
     op = NodeReplacement(graph, node)
-    if computed == dtype:
+    if computation_dtype == dtype:
         return op.finish(op_type, *op.inputs, **attributes)
-    # the axis of `Cumsum` has another dtype
-    inputs = [op.Cast(name, to=computed) if graph.get_dtype(name) == dtype else name for name in op.inputs]
+    # The axis of `Cumsum` has a dtype of its own
+    inputs = [op.Cast(name, to=computation_dtype) if graph.get_dtype(name) == dtype else name for name in op.inputs]
     if op.dtype == dtype:
         return op.finish("Cast", op(op_type, *inputs, **attributes), to=dtype)
     return op.finish(op_type, *inputs, **attributes)
 
 
 def sum_prod_mean(graph: Any, node: Any) -> None:
-    """Convert `Sum`, `Prod` and `Mean`.
-
-    The mean of integers is truncated; the mean of nothing, 0 in onnxruntime, is NaN. 0 / count is added to the others,
-    which is 0 or NaN: a division of the sum by the count could overflow.
-    """
+    """Convert `Sum`, `Prod` and `Mean` of (x, axes) to `ReduceSum`, `ReduceProd` and `ReduceMean`."""
+    # The mean of integers is truncated. The mean of an empty tensor is NaN, but 0 in onnxruntime: 0 / count, which is 0
+    # or NaN, is added, because the sum, to be divided by the count, could overflow.
     x, axes = node.input
     shape = graph.get_shape(x)
     constant_axes = constant_value(graph, axes)
@@ -57,7 +55,7 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
     op_type = REDUCTIONS[node.type]
     is_mean = node.type == "Mean"
     is_integer = numpy_dtype(dtype).kind in "iu"
-    never_empty = shape is not None and constant_axes is not None and all(shape[k] > 0 for k in constant_axes.ravel())
+    has_data = shape is not None and constant_axes is not None and all(shape[k] > 0 for k in constant_axes.ravel())
     op = NodeReplacement(graph, node)
     if constant_axes is None:
         axes = op.Reshape(op.Cast(axes, to=INT64), [-1])
@@ -65,22 +63,23 @@ def sum_prod_mean(graph: Any, node: Any) -> None:
         axes = op.constant(constant_axes.ravel().astype("i8"))
     if is_integer and is_mean:
         total = op.ReduceSum(op.Cast(x, to=INT64), axes, **options)
-        op.finish("Cast", op.Div(total, _count(op, x, axes)), to=dtype)
-    elif is_integer and op.widened_dtype(op_type) != dtype:
+        op.finish("Cast", op.Div(total, _count_elements(op, x, axes)), to=dtype)
+    elif is_integer and op.computation_dtype(op_type) != dtype:
         op.finish("Cast", op(op_type, op.widen(x, op_type), axes, **options), to=dtype)
-    elif never_empty or not is_mean:
+    elif has_data or not is_mean:
         op.finish(op_type, x, axes, **options)
     else:
-        nothing = op.Div(op.number(0), op.Cast(_count(op, x, axes), to=dtype))
-        op.finish("Add", op(op_type, x, axes, **options), nothing)
+        zero_or_nan = op.Div(op.number(0), op.Cast(_count_elements(op, x, axes), to=dtype))
+        op.finish("Add", op(op_type, x, axes, **options), zero_or_nan)
 
 
-def _count(op: NodeReplacement, x: str, axes: str) -> str:
+def _count_elements(op: NodeReplacement, x: str, axes: str) -> str:
+    """Return the number of elements along axes, int64, a scalar."""
     return op.ReduceProd(op.Gather(op.Shape(x), axes, axis=0), keepdims=0)
 
 
 def is_finite(graph: Any, node: Any) -> None:
-    """Convert `IsFinite`: x - x is 0 for finite x, and NaN otherwise."""
+    """Convert `IsFinite` to `x - x == 0`, which is NaN for others; one of tf2onnx's operators has no float16."""
     zero = np.zeros((), numpy_dtype(graph.get_dtype(node.input[0])))
     op = NodeReplacement(graph, node)
     (x,) = op.inputs

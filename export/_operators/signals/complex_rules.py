@@ -1,7 +1,8 @@
-"""Rules that rewrite operators on complex numbers with real and imaginary parts.
+"""Rewrite rules: operators on complex numbers as operators on their real and imaginary parts.
 
 A rule gets the builder of `split_complex.py`, which writes TensorFlow's operators on real tensors, and the parts of the
-node's inputs. It returns the parts of the node's output, or None after it has changed the node to read real tensors.
+node's inputs. The rule returns the parts of the output, or None after redirecting the node to real tensors. Parts have
+the shape of their complex tensor.
 """
 
 from collections.abc import Callable
@@ -32,15 +33,15 @@ def _conjugate_transpose(op: Any, z: Pair, order: Pair) -> Pair:
 
 
 def _product(op: Any, a: Pair, b: Pair) -> Pair:
-    """Return a product of numbers or matrices, by the node's own operator."""
+    """Return (a + ib)(c + id) = (ac - bd) + i(ad + bc), elementwise or of matrices, by the node's own operator."""
     return (
-        op.Sub(op.same(a[0], b[0]), op.same(a[1], b[1])),
-        op.AddV2(op.same(a[0], b[1]), op.same(a[1], b[0])),
+        op.Sub(op.same_op(a[0], b[0]), op.same_op(a[1], b[1])),
+        op.AddV2(op.same_op(a[0], b[1]), op.same_op(a[1], b[0])),
     )
 
 
 def _batch_mat_mul(op: Any, a: Pair, b: Pair) -> Pair:
-    """Return a product of matrices whose operator conjugates what it transposes."""
+    """Return a product of matrices; the operator conjugates the matrices that it transposes."""
     return _product(op, *(op.adjoint(z, side) for z, side in ((a, "x"), (b, "y"))))
 
 
@@ -51,7 +52,8 @@ def _square(op: Any, z: Pair) -> Pair:
 
 
 def _quotient(op: Any, a: Pair, b: Pair) -> Pair:
-    """Return (a + ib) / (c + id), with c and d scaled by the larger, so that no square overflows float32."""
+    """Return (a + ib) / (c + id) as ((ac' + bd') + i(bc' - ad')) / (cc' + dd'), with c', d' = c, d / max(|c|, |d|)."""
+    # Without the scale, squares of c and d overflow float32 from 1.8e19 on
     scale = op.Maximum(op.Abs(b[0]), op.Abs(b[1]))
     c, d = (op.RealDiv(part, scale) for part in b)
     divisor = op.AddV2(op.Mul(b[0], c), op.Mul(b[1], d))
@@ -78,7 +80,7 @@ def _ones_like(op: Any, z: Pair) -> Pair:
 
 
 def _cast(op: Any, z: Pair) -> Pair | None:
-    """Cast to real numbers, or from real numbers, of which `z` has the same tensor twice."""
+    """Cast to real numbers, or from real numbers, whose parts are the same tensor twice."""
     if not op.has_complex_output():
         op.redirect(z[0])
         return None

@@ -1,10 +1,10 @@
 """Fourier transform of one axis, by `DFT` or by a matrix product.
 
-The ONNX operator `DFT` is used only for constant lengths that are powers of two. For others onnxruntime 1.31 adds up
-rounded angles, with an error of 7e-5 at a length of 300, where a product with a matrix of cosines has 1e-6.
+The ONNX operator `DFT` is used only for constant lengths that are powers of two. For others, onnxruntime 1.31 adds up
+rounded angles, with an error of 7e-5 at a length of 300, compared with 1e-6 of a product with a matrix of cosines.
 
-The first and the middle element of the transform of real numbers are real, exactly so in TensorFlow. Rounded angles
-would give an imaginary part of 1e-6 there, so these elements are computed without angles.
+In the transform of real numbers, the first and the middle element are real, in TensorFlow exactly so. Rounded angles
+lead to an imaginary part of 1e-6 there, so these elements are computed without angles.
 """
 
 import math
@@ -20,30 +20,24 @@ ZERO = np.float32(0)
 
 
 class Length(NamedTuple):
-    """The length of a transform: a tensor of shape (1,), and the number, -1 if unknown."""
+    """The length of a transform: an int64 tensor of shape (1,), and its constant value, -1 if unknown."""
 
     tensor: str
-    number: int
+    constant: int
 
 
-def complex_axis(op: GraphBuilder, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool) -> str:
-    """Transform an axis of a complex tensor, truncated or filled with zeros to a length.
-
-    Args:
-        op: The builder.
-        pair: The tensor, (..., 2).
-        axis: The axis, counted from the end without that of the parts.
-        size: Its size, -1 if unknown.
-        length: The length, by default the size.
-        inverse: Whether the transform is the inverse one.
-    """
-    if _is_power_of_two(size) and (length is None or length.number == size):
-        return _by_operator(op, pair, axis, size, inverse)
-    return _by_matrix(op, pair, axis, length, inverse)
+def transform_complex_axis(
+    op: GraphBuilder, pair: str, axis: int, size: int, length: Length | None, *, inverse: bool
+) -> str:
+    """Transform an axis of a complex tensor (..., 2), truncated or zero-padded to a length, by default its size."""
+    # `axis` is counted from the end of (...), without the axis of the parts; `size` is -1 if unknown
+    if _is_power_of_two(size) and (length is None or length.constant == size):
+        return _transform_by_dft(op, pair, axis, size, inverse)
+    return _transform_by_matrix(op, pair, axis, length, inverse)
 
 
-def _by_operator(op: GraphBuilder, pair: str, axis: int, size: int, inverse: bool) -> str:
-    """Transform by `DFT`; the middle element is a sum with alternating signs, which is real for real numbers."""
+def _transform_by_dft(op: GraphBuilder, pair: str, axis: int, size: int, inverse: bool) -> str:
+    """Transform (..., 2) by `DFT`; the middle element is the sum with alternating signs, real for real numbers."""
     result = op.DFT(pair, axis=axis - 1, inverse=int(inverse))
     if size == 1:
         return result
@@ -53,19 +47,19 @@ def _by_operator(op: GraphBuilder, pair: str, axis: int, size: int, inverse: boo
     return op.Where(np.resize(np.arange(size) == size // 2, column), middle, result)
 
 
-def _by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, inverse: bool) -> str:
-    """Transform by matrix products: (a + ib)(C - iS), inversely (a + ib)(C + iS) / length."""
+def _transform_by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, inverse: bool) -> str:
+    """Transform (..., 2) by matrix products: (a + ib)(C - iS), the inverse (a + ib)(C + iS) / length."""
     if length is not None:
         pair = op.Slice(pair, [0], length.tensor, [axis - 1])
     real, imaginary = (op.Gather(pair, part, axis=-1) for part in (0, 1))
-    size = _size(op, real, axis)
+    size = _axis_size(op, real, axis)
     columns = size if length is None else length.tensor
     shape = (size, columns) if axis == -1 else (columns, size)
-    cosines, sines = _angles(op, *shape, columns)
+    cosines, sines = _cosines_and_sines(op, *shape, columns)
     plus, minus = ("Sub", "Add") if inverse else ("Add", "Sub")
     parts = [
-        op(plus, _product(op, real, cosines, axis), _product(op, imaginary, sines, axis)),
-        op(minus, _product(op, imaginary, cosines, axis), _product(op, real, sines, axis)),
+        op(plus, _multiply_axis(op, real, cosines, axis), _multiply_axis(op, imaginary, sines, axis)),
+        op(minus, _multiply_axis(op, imaginary, cosines, axis), _multiply_axis(op, real, sines, axis)),
     ]
     if inverse:
         count = op.Cast(columns, to=FLOAT)
@@ -73,68 +67,67 @@ def _by_matrix(op: GraphBuilder, pair: str, axis: int, length: Length | None, in
     return stack_parts(op, *parts)
 
 
-def _product(op: GraphBuilder, part: str, matrix: str, axis: int) -> str:
-    """Return a tensor multiplied by a matrix along one of its last three axes."""
+def _multiply_axis(op: GraphBuilder, part: str, matrix: str, axis: int) -> str:
+    """Multiply a real tensor by a matrix along one of its last three axes."""
     if axis == -1:
         return op.MatMul(part, matrix)
     return op.MatMul(matrix, part) if axis == -2 else op.Einsum(matrix, part, equation="ij,...jkl->...ikl")
 
 
-def real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
-    """Transform the last axis of real numbers: the first half of the transform, and its middle."""
-    if _is_power_of_two(length.number):
-        pair = op.DFT(op.Unsqueeze(signal, [-1]), length.number, axis=-2, onesided=1)
-        edges = np.zeros((length.number // 2 + 1, 2), bool)
+def transform_real_axis(op: GraphBuilder, signal: str, length: Length) -> str:
+    """Return the first length // 2 + 1 elements, (..., 2), of the transform of the last axis of real numbers (...)."""
+    if _is_power_of_two(length.constant):
+        pair = op.DFT(op.Unsqueeze(signal, [-1]), length.constant, axis=-2, onesided=1)
+        edges = np.zeros((length.constant // 2 + 1, 2), bool)
         edges[[0, -1], 1] = True
         return op.Where(edges, ZERO, pair)
     padded = op.Slice(signal, [0], length.tensor, [-1])
-    cosines, sines = _angles(op, _size(op, padded, -1), _half(op, length), length.tensor)
-    # 0 minus a part that is 0, instead of its negative -0: the angle of a negative real number depends on the sign
+    cosines, sines = _cosines_and_sines(op, _axis_size(op, padded, -1), _onesided_size(op, length), length.tensor)
+    # 0 - 0 is 0, and -0 would change the angle of a negative real number
     return stack_parts(op, op.MatMul(padded, cosines), op.Sub(ZERO, op.MatMul(padded, sines)))
 
 
-def real_axis_back(op: GraphBuilder, pair: str, size: int, length: Length) -> str:
-    """Return the real numbers whose transform has this first half, and middle."""
-    if _is_power_of_two(length.number) and size == length.number // 2 + 1:
-        mirrored = op.Mul(op.Slice(pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
-        full = op.DFT(op.Concat(pair, mirrored, axis=-2), axis=-2, inverse=1)
-        return op.Gather(full, 0, axis=-1)
-    half = op.Slice(pair, [0], _half(op, length), [-2])
-    rows = _size(op, half, -2)
-    cosines, sines = _angles(op, rows, length.tensor, length.tensor)
-    index = op.up_to(rows)
-    twice = op.Add(index, index)
-    is_single = op.Or(op.Equal(twice, 0), op.Equal(twice, length.tensor))  # the others have a mirrored element
+def invert_real_axis(op: GraphBuilder, pair: str, size: int, length: Length) -> str:
+    """Return the real numbers (...) whose transform begins with these elements, (..., 2), up to the middle."""
+    if _is_power_of_two(length.constant) and size == length.constant // 2 + 1:
+        mirrored_half = op.Mul(op.Slice(pair, [-2], [0], [-2], [-1]), np.array([1, -1], np.float32))
+        signal = op.DFT(op.Concat(pair, mirrored_half, axis=-2), axis=-2, inverse=1)
+        return op.Gather(signal, 0, axis=-1)
+    half = op.Slice(pair, [0], _onesided_size(op, length), [-2])
+    rows = _axis_size(op, half, -2)
+    cosines, sines = _cosines_and_sines(op, rows, length.tensor, length.tensor)
+    index = op.arange(rows)
+    double_index = op.Add(index, index)
+    # All elements but the first and the middle one have a mirrored element, and count twice
+    is_single = op.Or(op.Equal(double_index, 0), op.Equal(double_index, length.tensor))
     weights = op.Div(op.Where(is_single, np.float32(1), np.float32(2)), op.Cast(length.tensor, to=FLOAT))
     real, imaginary = (op.Mul(op.Gather(half, part, axis=-1), weights) for part in (0, 1))
     return op.Sub(op.MatMul(real, cosines), op.MatMul(imaginary, sines))
 
 
 def stack_parts(op: GraphBuilder, *parts: str) -> str:
-    """Return real and imaginary part along a new last axis."""
+    """Stack real and imaginary part, (...), to (..., 2)."""
     return op.Concat(*(op.Unsqueeze(part, [-1]) for part in parts), axis=-1)
 
 
-def _half(op: GraphBuilder, length: Length) -> str:
+def _onesided_size(op: GraphBuilder, length: Length) -> str:
     return op.Add(op.Div(length.tensor, [2]), [1])
 
 
-def _angles(op: GraphBuilder, rows: str, columns: str, length: str) -> tuple[str, str]:
-    """Return cosines and sines of 2 pi j k / length, for j below `rows` and k below `columns`, sizes of shape (1,).
-
-    The integer j k is taken modulo the length, since float32 does not hold large angles well. The sine of half a turn
-    is set to 0: that of pi in float32 is not.
-    """
-    j, k = op.up_to(rows), op.up_to(columns)
+def _cosines_and_sines(op: GraphBuilder, rows: str, columns: str, length: str) -> tuple[str, str]:
+    """Return cosines and sines of 2 pi j k / length, (rows, columns); sizes have the shape (1,)."""
+    # The integer j k is taken modulo the length, because large angles lose digits in float32. The sine of half a turn
+    # is set to 0: the sine of pi, rounded to float32, is not 0
+    j, k = op.arange(rows), op.arange(columns)
     turns = op.Mod(op.Mul(op.Unsqueeze(j, [1]), k), length)
-    share = op.Div(op.Cast(turns, to=FLOAT), op.Cast(length, to=FLOAT))
-    angle = op.Mul(share, np.float32(2 * math.pi))
+    fraction = op.Div(op.Cast(turns, to=FLOAT), op.Cast(length, to=FLOAT))
+    angle = op.Mul(fraction, np.float32(2 * math.pi))
     is_half = op.Equal(op.Mod(op.Add(turns, turns), length), 0)
     return op.Cos(angle), op.Where(is_half, ZERO, op.Sin(angle))
 
 
-def _size(op: GraphBuilder, tensor: str, axis: int) -> str:
-    """Return the size of an axis, of shape (1,)."""
+def _axis_size(op: GraphBuilder, tensor: str, axis: int) -> str:
+    """Return the size of an axis, int64, (1,)."""
     return op.Gather(op.Shape(tensor), [axis], axis=0)
 
 

@@ -1,4 +1,8 @@
-"""Sets of Unicode characters that match a single-character RE2 pattern in TensorFlow."""
+"""Sets of Unicode characters that match a single-character RE2 pattern in TensorFlow.
+
+TensorFlow itself decides which characters match, so that the Unicode version of its RE2 counts. A set, a boolean array
+over `all_characters()`, is written as explicit ranges, which any other version of RE2 reads in the same way.
+"""
 
 import functools
 import itertools
@@ -9,39 +13,40 @@ import tensorflow as tf
 
 from ..._private_api.tensorflow_internals import eager_mode
 
-LAST = 0x10FFFF
-SURROGATES = range(0xD800, 0xE000)  # no character is of them
+LAST_CODE = 0x10FFFF
+# Code points that no UTF-8 text contains
+SURROGATES = range(0xD800, 0xE000)
 _SINGLE = r"(?:\\[sSdDwW]|\\[pP]\{\w+\}|\\x\{\w+\}|\\[^\w]|\[(?:\\.|[^\]\\])+\]|[^\\\[\](){}.*+?^$|])"
 _ANY = rf"{_SINGLE}(?:\|{_SINGLE})*"
-_OF_ONE = re.compile(rf"{_ANY}|\({_ANY}\)")
+_SINGLE_CHARACTER = re.compile(rf"{_ANY}|\({_ANY}\)")
 
 
 @functools.cache
-def everyone() -> list[str]:
-    """Return all characters."""
-    return [chr(code) for code in range(LAST + 1) if code not in SURROGATES]
+def all_characters() -> list[str]:
+    """Return all Unicode characters in the order of their code points."""
+    return [chr(code) for code in range(LAST_CODE + 1) if code not in SURROGATES]
 
 
-def is_of_one(pattern: str) -> bool:
-    """Tell whether a pattern of RE2 matches single characters, and none that depends on where it stands."""
-    return _OF_ONE.fullmatch(pattern) is not None
+def is_single_character_pattern(pattern: str) -> bool:
+    """Return True if an RE2 pattern matches exactly one character, whatever its neighbours are."""
+    return _SINGLE_CHARACTER.fullmatch(pattern) is not None
 
 
-def matching(pattern: str) -> np.ndarray:
-    """Return which of `everyone` match."""
+def match_characters(pattern: str) -> np.ndarray:
+    """Return a mask of the characters that match, (number of `all_characters()`,)."""
     with eager_mode():
-        return np.asarray(tf.strings.regex_full_match(tf.constant(everyone()), pattern))
+        return np.asarray(tf.strings.regex_full_match(tf.constant(all_characters()), pattern))
 
 
-def expression(members: np.ndarray) -> str:
-    """Return the characters for which an array over `everyone` is true as RE2 writes them: `[...]`."""
-    codes = np.array([*map(ord, itertools.compress(everyone(), members))])
+def format_class(members: np.ndarray) -> str:
+    """Return the RE2 character class, `[...]`, of a mask over `all_characters()`."""
+    codes = np.array([*map(ord, itertools.compress(all_characters(), members))])
     if not codes.size:
         return r"[^\x00-\x{10FFFF}]"
     ends = np.flatnonzero(np.diff(codes) != 1)
     firsts, lasts = codes[[0, *(ends + 1)]], codes[[*ends, -1]]
-    return "[" + "".join(_range(first, last) for first, last in zip(firsts, lasts, strict=True)) + "]"
+    return "[" + "".join(_format_range(first, last) for first, last in zip(firsts, lasts, strict=True)) + "]"
 
 
-def _range(first: int, last: int) -> str:
+def _format_range(first: int, last: int) -> str:
     return rf"\x{{{first:X}}}" if first == last else rf"\x{{{first:X}}}-\x{{{last:X}}}"

@@ -1,8 +1,9 @@
 """ONNX functions of TensorFlow's string hashes: FarmHash, SipHash, FingerprintCat64.
 
-`Fingerprint` is FarmHash's `Fingerprint64` (Geoff Pike, https://github.com/google/farmhash), `farmhashna::Hash64`, and
-keeps its letters; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012), `Crossed` TensorFlow's `FingerprintCat64`.
-All numbers are int64, of which onnxruntime keeps the lower 64 bits of products.
+`Fingerprint` is FarmHash's `Fingerprint64` (Geoff Pike, https://github.com/google/farmhash), `farmhashna::Hash64`, with
+the source's names of variables; `KeyedHash` is SipHash-2-4 (Aumasson and Bernstein 2012), `Crossed` TensorFlow's
+`FingerprintCat64`. Numbers are int64 instead of uint64: the low 64 bits of sums and products, which onnxruntime keeps,
+are the same. If no shape is stated, values have the shape (texts, 1).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,197 +14,202 @@ from onnx import TensorProto
 
 from ..._onnx.function_builder import build_function
 from ..._onnx.lazy_values import Outputs, Value, branch, constant, op, repeated
-from ..._onnx.traced_model import DOMAIN
-from ..._onnx.traversal import all_nodes
-from .utf8_bytes import Bytes, bytes_of, codes_of, fetched, rotated, shifted, signed
+from .string_functions import called_functions
+from .utf8_bytes import Bytes, encode_characters, encode_texts, gather_words, rotate_right, shift_right, to_int64
 
-K0, K1, K2 = (signed(each) for each in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
-CROSSING = signed(0xC6A4A7935BD1E995)
+# Constants of `farmhash.cc` (`SEED` too), of TensorFlow's `FingerprintCat64`, and of SipHash ("somepseudorandomly...")
+K0, K1, K2 = map(to_int64, (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
 SEED = 81
-STARTS = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)  # of SipHash
+CAT_MULTIPLIER = to_int64(0xC6A4A7935BD1E995)
+SIPHASH_START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+# In onnxruntime 1.15 and 1.16, whose newest opset is 19, sessions with these functions fail
+MIN_OPSET = 20
 Pair = tuple[Value, Value]
 
 
 def hash_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
-    """Return the functions of this file that the nodes of a model call, at an opset."""
-    return [_function(name, opset) for name in FUNCTIONS if name in _called(model)]
+    """Return the functions of this file that the nodes of a model call, for an opset."""
+    return [_build_function(name, opset) for name in FUNCTIONS if name in called_functions(model)]
 
 
 def opset_of_hashes(model: onnx.ModelProto) -> int:
-    """Return the lowest opset at which a model that calls them can be written; 0 for one that calls none."""
-    return OPSET if not _called(model).isdisjoint(FUNCTIONS) else 0
+    """Return the lowest opset for the hash functions that a model calls; 0 if there are no such calls."""
+    return MIN_OPSET if not called_functions(model).isdisjoint(FUNCTIONS) else 0
 
 
-def _called(model: onnx.ModelProto) -> set[str]:
-    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN}
+def _build_function(name: str, opset: int) -> onnx.FunctionProto:
+    input_names, output_names, body = FUNCTIONS[name]
+    arguments = {input_name: Value() for input_name in input_names}
+    outputs = body(*arguments.values())
+    results = zip(output_names, [outputs] if isinstance(outputs, Value) else outputs, strict=True)
+    return build_function(name, arguments, dict(results), opset)
 
 
-def _function(name: str, opset: int) -> onnx.FunctionProto:
-    inputs, outputs, body = FUNCTIONS[name]
-    arguments = {each: Value() for each in inputs}
-    made = body(*arguments.values())
-    return build_function(
-        name, arguments, dict(zip(outputs, [made] if isinstance(made, Value) else made, strict=True)), opset
-    )
-
-
-def bucket(hashed: Value, count: Value) -> Value:
-    """Return hashes, as numbers from 0 to 2⁶⁴, modulo a count."""
-    remainder = op.Mod(*(op.Cast(each, to=TensorProto.UINT64) for each in (hashed, count)))
+def hash_bucket(hashes: Value, count: Value) -> Value:
+    """Return hashes, as unsigned 64-bit integers of any shape, modulo a scalar count."""
+    remainder = op.Mod(*(op.Cast(value, to=TensorProto.UINT64) for value in (hashes, count)))
     return op.Cast(remainder, to=TensorProto.INT64)
 
 
-def crossed(one: Value, other: Value) -> Value:
-    """Return the hash of two hashes, `FingerprintCat64`."""
-    found = (one ^ CROSSING) ^ (_shift_mix(other * CROSSING) * CROSSING)
-    return _shift_mix(_shift_mix(found * CROSSING) * CROSSING)
+def combine_hashes(first: Value, second: Value) -> Value:
+    """Return `FingerprintCat64` of two hashes, whose shapes broadcast."""
+    mixed = (first ^ CAT_MULTIPLIER) ^ (_shift_mix(second * CAT_MULTIPLIER) * CAT_MULTIPLIER)
+    return _shift_mix(_shift_mix(mixed * CAT_MULTIPLIER) * CAT_MULTIPLIER)
 
 
 def fingerprint(characters: Value) -> Value:
-    """Return the hashes of texts, (texts,), from their characters, (texts, most)."""
-    texts = bytes_of(characters)
+    """Return `Fingerprint64` of texts, (texts,), from their characters, (texts, max characters)."""
+    # `Hash64` has one formula for each class of lengths. All are computed for all texts, and the right one is selected:
+    # offsets outside of a text are clipped to 0, or lead to zeros. Only the loop for more than 64 bytes is in an `If`.
+    texts = encode_texts(characters)
     size = texts.lengths
-    places = op.Max(size * [0, 0, 0, 0, 1, 1, 1, 1, 1, 1] + [0, 8, 16, 24, -32, -24, -16, -8, -4, -1], 0)
-    *words, last4, last = fetched(texts.words, places, 10)
-    (middle,) = fetched(texts.words, size // 2, 1)
+    offsets = op.Max(size * [0, 0, 0, 0, 1, 1, 1, 1, 1, 1] + [0, 8, 16, 24, -32, -24, -16, -8, -4, -1], 0)
+    *words, last_4_bytes, last_byte = gather_words(texts.words, offsets, 10)
+    (middle,) = gather_words(texts.words, size // 2, 1)
     mul, first = size * 2 + K2, words[0]
-    are_long = op.Squeeze(texts.longest > 64)
-    u, v, mul_of_65 = branch(are_long, _of_65(texts, first), (size, size, size), TensorProto.INT64)
-    ways = (
-        (size <= 64, _of_33(words, mul)),
-        (size <= 32, _of_17(words, mul)),
-        (size <= 16, _of_8(first, words[-1], mul)),
-        (size < 8, (size + _low(first, 32) * 8, _low(last4, 32))),
+    has_longer = op.Squeeze(texts.longest > 64)
+    u, v, mul_of_longer = branch(has_longer, _mix_longer(texts, first), (size, size, size), TensorProto.INT64)
+    mixes_of_shorter = (
+        (size <= 64, _mix_len_33_to_64(words, mul)),
+        (size <= 32, _mix_len_17_to_32(words, mul)),
+        (size <= 16, _mix_len_8_to_16(first, words[-1], mul)),
+        (size < 8, (size + _low_bits(first, 32) * 8, _low_bits(last_4_bytes, 32))),
     )
-    for is_short, (short_u, short_v) in ways:
+    for is_short, (short_u, short_v) in mixes_of_shorter:
         u, v = op.Where(is_short, short_u, u), op.Where(is_short, short_v, v)
-    found = _hash_len_16(u, v, op.Where(size <= 64, mul, mul_of_65))
-    return op.Reshape(op.Where(size < 4, _of_0(size, first, middle, last), found), [-1])
+    hashes = _hash_len_16(u, v, op.Where(size <= 64, mul, mul_of_longer))
+    return op.Reshape(op.Where(size < 4, _hash_len_0_to_3(size, first, middle, last_byte), hashes), [-1])
 
 
-def _of_0(size: Value, first: Value, middle: Value, last: Value) -> Value:
-    """Return the hashes of texts of up to three bytes."""
-    y, z = _low(first, 8) + _low(middle, 8) * 256, size + _low(last, 8) * 4
+def _hash_len_0_to_3(size: Value, first: Value, middle: Value, last: Value) -> Value:
+    """Return the hashes of texts of 0 to 3 bytes."""
+    y, z = _low_bits(first, 8) + _low_bits(middle, 8) * 256, size + _low_bits(last, 8) * 4
     return op.Where(op.Equal(size, 0), K2, _shift_mix((y * K2) ^ (z * K0)) * K2)
 
 
-def _of_8(first: Value, last: Value, mul: Value) -> Pair:
-    """Return what the hashes of texts of 8 bytes to 16 are made of."""
+def _mix_len_8_to_16(first: Value, last: Value, mul: Value) -> Pair:
+    """Return the arguments u and v of `HashLen16` for texts of 8 to 16 bytes."""
     a = first + K2
-    return rotated(last, 37) * mul + a, (rotated(a, 25) + last) * mul
+    return rotate_right(last, 37) * mul + a, (rotate_right(a, 25) + last) * mul
 
 
-def _of_17(words: Sequence[Value], mul: Value, factor: int = K1) -> Pair:
-    """Return the same of 17 bytes to 32, of whose words the first two count and the last two."""
+def _mix_len_17_to_32(words: Sequence[Value], mul: Value, factor: int = K1) -> Pair:
+    """Return u and v for texts of 17 to 32 bytes, from the first two and the last two of `words`."""
     a, b, c, d = words[0] * factor, words[1], words[-1] * mul, words[-2] * K2
-    return rotated(a + b, 43) + rotated(c, 30) + d, a + rotated(b + K2, 18) + c
+    return rotate_right(a + b, 43) + rotate_right(c, 30) + d, a + rotate_right(b + K2, 18) + c
 
 
-def _of_33(words: Sequence[Value], mul: Value) -> Pair:
-    """Return the same of 33 bytes to 64, from the first four words and the last four."""
-    y, behind_it = _of_17(words, mul, K2)
-    z = _hash_len_16(y, behind_it, mul)
+def _mix_len_33_to_64(words: Sequence[Value], mul: Value) -> Pair:
+    """Return u and v for texts of 33 to 64 bytes, from the first four and the last four words."""
+    y, v = _mix_len_17_to_32(words, mul, K2)
+    z = _hash_len_16(y, v, mul)
     e, f, g, h = words[2] * mul, words[3], (y + words[4]) * mul, (z + words[5]) * mul
-    return rotated(e + f, 43) + rotated(g, 30) + h, e + rotated(f + words[0] * K2, 18) + g
+    return rotate_right(e + f, 43) + rotate_right(g, 30) + h, e + rotate_right(f + words[0] * K2, 18) + g
 
 
-def _of_65(texts: Bytes, first: Value) -> Outputs:
-    """Return the same of more bytes, 64 after the other, and what is multiplied with."""
-    none = texts.lengths * 0
-    first_y = SEED * K1 + 113
-    product = (first_y * K2 + 113) % 2**64
-    first_z = (product ^ product >> 47) * K2
-    before_last = (texts.lengths - 1) // 64
+def _mix_longer(texts: Bytes, first: Value) -> Outputs:
+    """Return u, v and the multiplier of `HashLen16` for longer texts, by a `Loop` over blocks of 64 bytes."""
+    zeros = texts.lengths * 0
+    start_y = SEED * K1 + 113
+    product = (start_y * K2 + 113) % 2**64
+    start_z = (product ^ product >> 47) * K2
+    loop_blocks = (texts.lengths - 1) // 64
 
-    def step(number: Value, *state: Value) -> Outputs:
-        words = _eight_words(texts, number * 64 + none)
-        return _where(number < before_last, _mixed(state, words, constant(K1)), state)
+    def step(index: Value, *state: Value) -> Outputs:
+        words = _gather_block(texts, index * 64 + zeros)
+        return _select_state(index < loop_blocks, _mix_block(state, words, constant(K1)), state)
 
-    begun = (first + signed(SEED * K2), none + signed(first_y), none + signed(first_z), none, none, none, none)
-    x, y, z, v1, v2, w1, w2 = repeated((texts.longest - 1) // 64, step, *begun, rank=2)
-    mul = _low(z, 8) * 2 + K1
-    w1 = w1 + (texts.lengths - 1) - before_last * 64
+    start = (first + to_int64(SEED * K2), zeros + to_int64(start_y), zeros + to_int64(start_z), *[zeros] * 4)
+    x, y, z, v1, v2, w1, w2 = repeated((texts.longest - 1) // 64, step, *start, rank=2)
+    # The last 64 bytes, which overlap the last block of the loop, have a multiplier of their own
+    mul = _low_bits(z, 8) * 2 + K1
+    w1 = w1 + (texts.lengths - 1) - loop_blocks * 64
     v1 = v1 + w1
-    last = _eight_words(texts, op.Max(texts.lengths - 64, 0))
-    x, y, z, v1, v2, w1, w2 = _mixed((x, y, z, v1, v2, w1 + v1, w2), last, mul, 9)
+    last_block = _gather_block(texts, op.Max(texts.lengths - 64, 0))
+    x, y, z, v1, v2, w1, w2 = _mix_block((x, y, z, v1, v2, w1 + v1, w2), last_block, mul, 9)
     u = _hash_len_16(v1, w1, mul) + _shift_mix(y) * K0 + z
     return u, _hash_len_16(v2, w2, mul) + x, mul
 
 
-def _mixed(state: Sequence[Value], words: Sequence[Value], mul: Value, times: int = 1) -> Outputs:
-    """Return the state after 64 bytes."""
+def _mix_block(state: Sequence[Value], words: Sequence[Value], mul: Value, factor: int = 1) -> Outputs:
+    """Return the state (x, y, z, v1, v2, w1, w2) after a block of eight words."""
     x, y, z, v1, v2, w1, w2 = state
-    x = (rotated(x + y + v1 + words[1], 37) * mul) ^ (w2 * times)
-    y = rotated(y + v2 + words[6], 42) * mul + v1 * times + words[5]
-    z = rotated(z + w1, 33) * mul
+    x = (rotate_right(x + y + v1 + words[1], 37) * mul) ^ (w2 * factor)
+    y = rotate_right(y + v2 + words[6], 42) * mul + v1 * factor + words[5]
+    z = rotate_right(z + w1, 33) * mul
     v = _weak_hash_len_32(words[:4], v2 * mul, x + w1)
     w = _weak_hash_len_32(words[4:], z + w2, y + words[2])
     return (z, y, x, *v, *w)
 
 
 def _weak_hash_len_32(words: Sequence[Value], a: Value, b: Value) -> Pair:
+    """Return a 128-bit hash of four words and two seeds, as two int64."""
     w, x, y, z = words
     a = a + w
-    b = rotated(b + a + z, 21)
+    b = rotate_right(b + a + z, 21)
     c = a + x + y
-    return c + z, b + rotated(c, 44) + a
+    return c + z, b + rotate_right(c, 44) + a
 
 
 def _hash_len_16(u: Value, v: Value, mul: Value) -> Value:
+    """Return a hash of two int64; `mul` depends on the length of the text."""
     return _shift_mix((v ^ _shift_mix((u ^ v) * mul)) * mul) * mul
 
 
 def _shift_mix(value: Value) -> Value:
-    return value ^ shifted(value, 47)
+    return value ^ shift_right(value, 47)
 
 
-def _low(value: Value, bits: int) -> Value:
+def _low_bits(value: Value, bits: int) -> Value:
     return op.BitwiseAnd(value, 2**bits - 1)
 
 
-def _eight_words(texts: Bytes, begin: Value) -> list[Value]:
-    return fetched(texts.words, begin + np.arange(0, 64, 8), 8)
+def _gather_block(texts: Bytes, start: Value) -> list[Value]:
+    """Return the eight words of the 64 bytes of each text that begin at `start`."""
+    return gather_words(texts.words, start + np.arange(0, 64, 8), 8)
 
 
-def _where(condition: Value, those: Sequence[Value], others: Sequence[Value]) -> Outputs:
-    return tuple(op.Where(condition, *each) for each in zip(those, others, strict=True))
+def _select_state(condition: Value, next_state: Sequence[Value], state: Sequence[Value]) -> Outputs:
+    return tuple(op.Where(condition, *pair) for pair in zip(next_state, state, strict=True))
 
 
 def keyed_hash(characters: Value, key: Value) -> Value:
-    """Return the hashes of texts, (texts,), with a key of two numbers, from their characters, (texts, most)."""
-    texts = bytes_of(characters)
-    none, size = texts.lengths * 0, texts.lengths
-    keys = [op.Gather(key, number, axis=0) for number in (0, 1)]
-    begun = [none + (keys[number % 2] ^ signed(start)) for number, start in enumerate(STARTS)]
+    """Return SipHash-2-4 of texts, (texts,), from their characters, (texts, max characters), and a key (2,)."""
+    texts = encode_texts(characters)
+    zeros, size = texts.lengths * 0, texts.lengths
+    keys = [op.Gather(key, index, axis=0) for index in (0, 1)]
+    start_state = [zeros + (keys[index % 2] ^ to_int64(start)) for index, start in enumerate(SIPHASH_START)]
 
-    def step(number: Value, *state: Value) -> Outputs:
-        (word,) = fetched(texts.words, number * 8 + none, 1)
-        word = word + op.Where(op.Equal(size // 8, number), size * signed(2**56), 0)
+    def compress(index: Value, *state: Value) -> Outputs:
+        (word,) = gather_words(texts.words, index * 8 + zeros, 1)
+        # The last word, which may hold no byte of the text, has the length in its highest byte
+        word = word + op.Where(op.Equal(size // 8, index), size * to_int64(2**56), 0)
         v0, v1, v2, v3 = state
         v0, v1, v2, v3 = _sip_round(*_sip_round(v0, v1, v2, v3 ^ word))
-        return _where(number <= size // 8, (v0 ^ word, v1, v2, v3), state)
+        return _select_state(index <= size // 8, (v0 ^ word, v1, v2, v3), state)
 
-    def end(number: Value, *state: Value) -> Outputs:
+    def finalize(index: Value, *state: Value) -> Outputs:
         return _sip_round(*state)
 
-    v0, v1, v2, v3 = repeated(texts.longest // 8 + 1, step, *begun, rank=2)
-    v0, v1, v2, v3 = repeated(constant([4]), end, v0, v1, v2 ^ 255, v3, rank=2)
+    v0, v1, v2, v3 = repeated(texts.longest // 8 + 1, compress, *start_state, rank=2)
+    v0, v1, v2, v3 = repeated(constant([4]), finalize, v0, v1, v2 ^ 255, v3, rank=2)
     return op.Reshape(v0 ^ v1 ^ v2 ^ v3, [-1])
 
 
 def _sip_round(v0: Value, v1: Value, v2: Value, v3: Value) -> tuple[Value, Value, Value, Value]:
+    """Return the state after a SipRound; a rotation to the left by n bits is one to the right by 64 - n."""
     v0, v2 = v0 + v1, v2 + v3
-    v1, v3 = rotated(v1, 51) ^ v0, rotated(v3, 48) ^ v2
-    v0, v2 = rotated(v0, 32) + v3, v2 + v1
-    v1, v3 = rotated(v1, 47) ^ v2, rotated(v3, 43) ^ v0
-    return v0, v1, rotated(v2, 32), v3
+    v1, v3 = rotate_right(v1, 51) ^ v0, rotate_right(v3, 48) ^ v2
+    v0, v2 = rotate_right(v0, 32) + v3, v2 + v1
+    v1, v3 = rotate_right(v1, 47) ^ v2, rotate_right(v3, 43) ^ v0
+    return v0, v1, rotate_right(v2, 32), v3
 
 
+# Function name: (input names, output names, body). The names are part of exported files
 FUNCTIONS: dict[str, tuple[list[str], list[str], Callable[..., Value | Pair]]] = {
-    "Bytes": (["characters"], ["codes", "sizes"], codes_of),
+    "Bytes": (["characters"], ["codes", "sizes"], encode_characters),
     "Fingerprint": (["characters"], ["hash"], fingerprint),
     "KeyedHash": (["characters", "key"], ["hash"], keyed_hash),
-    "Crossed": (["one", "other"], ["hash"], crossed),
-    "Bucket": (["hash_of_64_bits", "count"], ["hash"], bucket),
+    "Crossed": (["one", "other"], ["hash"], combine_hashes),
+    "Bucket": (["hash_of_64_bits", "count"], ["hash"], hash_bucket),
 }
-OPSET = 20  # that of the first onnxruntime that was seen to give them: 1.15 and 1.16 fail

@@ -1,8 +1,8 @@
-"""Handler for `StaticRegexReplace`, by tokens that match or lie between matches.
+"""Handler for `StaticRegexReplace`: tokenize into matches and the text between them, replace the matches, join.
 
-TensorFlow and onnxruntime read patterns by one library, RE2, but TensorFlow takes the first way in which a pattern
-matches, and onnxruntime's `Tokenizer` the longest. So a pattern is written where there is but one way: characters that
-may be repeated, none of which could as well be the next.
+TensorFlow's RE2 prefers the first alternative that matches, onnxruntime's `Tokenizer` the longest match. So only
+unambiguous patterns are converted: sequences of repeated character classes, in which no class with a variable number of
+repetitions shares a character with its possible successors.
 """
 
 import itertools
@@ -18,140 +18,146 @@ from ..graph_builder import Refusal
 from ..text import character_classes
 from .string_builder import CHARACTER, StringReplacement
 
-OTHERS = ""  # stands for all characters beyond ASCII that are not in a pattern themselves
-WHOLE = "\\0"  # what matched, in what stands in its place
-CATEGORIES = {  # of RE2, to which they are of ASCII
+# Represents, in a set of characters, all non-ASCII characters that a pattern does not contain literally
+OTHER_CHARACTERS = ""
+WHOLE_MATCH = "\\0"
+# Categories of RE2, which are ASCII only: those of Python's `re` contain other characters too
+CATEGORIES = {
     "CATEGORY_DIGIT": string.digits,
     "CATEGORY_SPACE": "\t\n\f\r ",
     "CATEGORY_WORD": f"{string.ascii_letters}{string.digits}_",
 }
 
 
-class Item(NamedTuple):
-    """Characters at one place of a pattern, and how many of them at least and at most."""
+class PatternItem(NamedTuple):
+    """A character class of a pattern, and its minimal and maximal number of repetitions."""
 
     characters: frozenset[str]
-    least: int
-    most: int
+    min_count: int
+    max_count: int
 
 
 def static_regex_replace(graph: Any, node: Any) -> Refusal:
-    """Convert `StaticRegexReplace`: tokens that match are replaced, and all tokens are joined."""
+    """Convert `StaticRegexReplace` of texts of any shape to `Tokenizer`, `RegexFullMatch` and `StringConcat`."""
+    # tf2onnx writes an operator of onnxruntime-extensions, which onnxruntime does not contain
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")
-    begins = first_characters(pattern)
-    if begins is None and not character_classes.is_of_one(pattern):
-        return f"the pattern {pattern!r} may match in several ways"
+    first_characters = find_first_characters(pattern)
+    if first_characters is None and not character_classes.is_single_character_pattern(pattern):
+        return f"its pattern {pattern!r} is ambiguous: the first and the longest match may differ"
     if not node.get_attr_value("replace_global", 1) or re.search(r"\\[1-9]", rewrite):
-        return "a replacement of the first match only, or with groups of the match, is not supported"
-    between = "" if begins is None else _class_without(begins, _all(pattern))
+        return "replacing only the first match, and groups in the replacement, are not supported"
+    gap_class = "" if first_characters is None else _format_complement(first_characters, _alphabet(pattern))
     op = StringReplacement(graph, node)
-    alternatives = [f"(?:{pattern})", *([f"{between}+"] if between else ()), CHARACTER]
-    tokens = op.tokens(op.inputs[0], "|".join(alternatives))
-    first, *others = [tokens if part is None else np.array(part, object) for part in _parts(rewrite)]
-    replacement: Any = first
-    for part in others:  # of two adjacent parts one is the tokens, whose shape the result has
-        replacement = op.concatenated(replacement, part, 2)
-    return op.finish_joined(op.Where(op.matches(tokens, pattern), replacement, tokens))
+    alternatives = [f"(?:{pattern})", *([f"{gap_class}+"] if gap_class else ()), CHARACTER]
+    tokens = op.tokenize(op.inputs[0], "|".join(alternatives))
+    replacement: Any
+    replacement, *suffixes = [tokens if part is None else np.array(part, object) for part in _split_rewrite(rewrite)]
+    # One of two adjacent parts is `tokens`, so that the result has its shape
+    for suffix in suffixes:
+        replacement = op.concatenate(replacement, suffix, 2)
+    return op.finish_joined(op.Where(op.full_match(tokens, pattern), replacement, tokens))
 
 
-def _parts(rewrite: str) -> list[str | None]:
-    """Return the parts of a replacement: `None` is the match."""
+def _split_rewrite(rewrite: str) -> list[str | None]:
+    """Return the literal parts of a replacement, and None for each `WHOLE_MATCH`."""
     parts: list[str | None] = [""]
     for part in re.split(r"(\\.)", rewrite):
-        if part == WHOLE:
+        if part == WHOLE_MATCH:
             parts.append(None)
-        elif isinstance(before := parts[-1], str):
-            parts[-1] = before + part.removeprefix("\\")
+        elif isinstance(previous := parts[-1], str):
+            parts[-1] = previous + part.removeprefix("\\")
         elif part:
             parts.append(part.removeprefix("\\"))
     return [part for part in parts if part != ""] or [""]
 
 
-def first_characters(pattern: str) -> frozenset[str] | None:
-    """Return the characters that a match may begin with; `None` where the longest match may be another than the first.
-
-    Args:
-        pattern: That of TensorFlow.
-    """
+def find_first_characters(pattern: str) -> frozenset[str] | None:
+    """Return the characters that a match may begin with; None if first and longest match of the pattern may differ."""
+    # Both are equal if the alternatives begin with disjoint characters, and each matches in one way only
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of what RE2 reads otherwise than Python
+        # Python warns of syntax that RE2 reads in another way, such as nested sets
+        warnings.simplefilter("error")
         try:
             parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
         except (re.error, FutureWarning, DeprecationWarning):
             return None
-    if parsed.state.flags != re.UNICODE.value:  # as (?i)
+    if parsed.state.flags != re.UNICODE.value:  # for example (?i)
         return None
-    everything, choices = _all(pattern), [list(parsed)]
+    alphabet, alternatives = _alphabet(pattern), [list(parsed)]
     if len(parsed) == 1 and str(parsed[0][0]) == "BRANCH":
-        choices = [list(each) for each in parsed[0][1][1]]
-    begins = [_begin(items, everything) for items in choices]
-    known = [each for each in begins if each is not None]
-    if len(known) < len(begins) or any(one & other for one, other in itertools.combinations(known, 2)):
+        alternatives = [list(alternative) for alternative in parsed[0][1][1]]
+    begins = [_find_unambiguous_begin(alternative, alphabet) for alternative in alternatives]
+    sets = [begin for begin in begins if begin is not None]
+    if len(sets) < len(begins) or any(first & second for first, second in itertools.combinations(sets, 2)):
         return None
-    return frozenset().union(*known)
+    return frozenset().union(*sets)
 
 
-def _all(pattern: str) -> frozenset[str]:
-    return frozenset([*map(chr, range(1, 128)), *(each for each in pattern if not each.isascii()), OTHERS])
+def _alphabet(pattern: str) -> frozenset[str]:
+    """Return the characters to distinguish: ASCII, those of the pattern, and `OTHER_CHARACTERS`."""
+    non_ascii = (character for character in pattern if not character.isascii())
+    return frozenset([*map(chr, range(1, 128)), *non_ascii, OTHER_CHARACTERS])
 
 
-def _begin(parsed: Sequence[tuple[Any, Any]], everything: frozenset[str]) -> frozenset[str] | None:
-    """Return what a sequence may begin with, if there is one way only to match it, and never nothing."""
-    items = [_item(str(kind), value, everything) for kind, value in parsed]
+def _find_unambiguous_begin(parsed: Sequence[tuple[Any, Any]], alphabet: frozenset[str]) -> frozenset[str] | None:
+    """Return the characters that a sequence may begin with; None if it is ambiguous or matches the empty string."""
+    items = [_parse_item(str(kind), value, alphabet) for kind, value in parsed]
     sequence = [item for item in items if item is not None]
-    if len(sequence) < len(items) or not any(item.least for item in sequence):
+    if len(sequence) < len(items) or not any(item.min_count for item in sequence):
         return None
-    for place, item in enumerate(sequence):
-        if item.least < item.most and item.characters & _next(sequence[place + 1 :]):
+    for index, item in enumerate(sequence):
+        if item.min_count < item.max_count and item.characters & _find_next_characters(sequence[index + 1 :]):
             return None
-    return _next(sequence)
+    return _find_next_characters(sequence)
 
 
-def _next(sequence: Sequence[Item]) -> frozenset[str]:
-    """Return the characters that may come first."""
-    found = frozenset[str]()
+def _find_next_characters(sequence: Sequence[PatternItem]) -> frozenset[str]:
+    """Return the characters that a match of a sequence may begin with."""
+    characters = frozenset[str]()
     for item in sequence:
-        found |= item.characters
-        if item.least:
+        characters |= item.characters
+        if item.min_count:
             break
-    return found
+    return characters
 
 
-def _item(kind: str, value: Any, everything: frozenset[str]) -> Item | None:
+def _parse_item(kind: str, value: Any, alphabet: frozenset[str]) -> PatternItem | None:
+    """Return a part of Python's parsed pattern as an item; None unless it is a character class or one repeated."""
     if kind == "MAX_REPEAT":
-        least, most, (inner, *others) = value
-        item = None if others else _item(str(inner[0]), inner[1], everything)
-        once = item is not None and (item.least, item.most) == (1, 1)
-        return Item(item.characters, int(least), int(most)) if item is not None and once else None
-    found = _characters(kind, value, everything)
-    return None if found is None else Item(found, 1, 1)
+        min_count, max_count, (repeated_item, *other_items) = value
+        item = None if other_items else _parse_item(str(repeated_item[0]), repeated_item[1], alphabet)
+        is_class = item is not None and (item.min_count, item.max_count) == (1, 1)
+        return PatternItem(item.characters, int(min_count), int(max_count)) if item is not None and is_class else None
+    characters = _parse_characters(kind, value, alphabet)
+    return None if characters is None else PatternItem(characters, 1, 1)
 
 
-def _characters(kind: str, value: Any, everything: frozenset[str]) -> frozenset[str] | None:
-    """Return the characters of a part of a pattern, as Python's parser has it; `None` where they are not known."""
+def _parse_characters(kind: str, value: Any, alphabet: frozenset[str]) -> frozenset[str] | None:
+    """Return the characters of a part of Python's parsed pattern; None if it is unsupported."""
     if kind == "LITERAL":
-        return frozenset([chr(value)]) & everything or None
+        return frozenset([chr(value)]) & alphabet or None
     if kind == "NOT_LITERAL":
-        return everything - {chr(value)}
+        return alphabet - {chr(value)}
     if kind == "ANY":
-        return everything - {"\n"}
+        return alphabet - {"\n"}
     if kind == "RANGE" and value[1] < 128:
         return frozenset(map(chr, range(max(value[0], 1), value[1] + 1)))
     if kind == "CATEGORY":
         name = str(value).replace("_NOT_", "_")
-        found = frozenset(CATEGORIES.get(name, ()))
-        return (everything - found if name != str(value) else found) if found else None
+        characters = frozenset(CATEGORIES.get(name, ()))
+        return (alphabet - characters if name != str(value) else characters) if characters else None
     if kind == "IN":
-        parts = [_characters(str(part), of, everything) for part, of in value if str(part) != "NEGATE"]
-        known = [part for part in parts if part is not None]
-        within = frozenset().union(*known) if len(known) == len(parts) else None
-        return everything - within if within is not None and str(value[0][0]) == "NEGATE" else within
+        parts = [_parse_characters(str(part), content, alphabet) for part, content in value if str(part) != "NEGATE"]
+        sets = [part for part in parts if part is not None]
+        union = frozenset().union(*sets) if len(sets) == len(parts) else None
+        return alphabet - union if union is not None and str(value[0][0]) == "NEGATE" else union
     return None
 
 
-def _class_without(characters: frozenset[str], everything: frozenset[str]) -> str:
-    """Return the class of RE2 of all other characters, nothing if there are none."""
-    is_listed = OTHERS in characters
-    listed = everything - characters if is_listed else characters
-    codes = "".join(f"\\x{{{ord(each):x}}}" for each in sorted(listed))
-    return f"[{'' if is_listed else '^'}{codes}]" if codes else ""
+def _format_complement(characters: frozenset[str], alphabet: frozenset[str]) -> str:
+    """Return the RE2 class of the characters of the alphabet that are not in a set; empty if there are none."""
+    # Only a negated class, [^...], contains the characters that `OTHER_CHARACTERS` represents
+    is_negated = OTHER_CHARACTERS not in characters
+    members = characters if is_negated else alphabet - characters
+    codes = "".join(f"\\x{{{ord(character):x}}}" for character in sorted(members))
+    return f"[{'^' if is_negated else ''}{codes}]" if codes else ""

@@ -1,8 +1,7 @@
 """ONNX functions on strings: tokenize, match, split, join, concatenate, compare.
 
-onnxruntime has no operator that puts an array of strings together: `Join` joins neighbours, of which there are half as
-many after each step. `Tokenizer` is onnxruntime's own; `RegexFullMatch`, `StringConcat` and `StringSplit` are ONNX's,
-of opset 20, and `Equal` is of strings from 19 on.
+`Tokenizer` is an operator of onnxruntime; `RegexFullMatch`, `StringConcat` and `StringSplit` are in ONNX from opset 20
+on, and `Equal` of strings from 19 on. They are called in functions because tf2onnx writes graphs of opset 18.
 """
 
 import onnx
@@ -11,11 +10,12 @@ from onnx import parser
 from ..._onnx.traced_model import CONTRIB, DOMAIN
 from ..._onnx.traversal import all_nodes, graphs_in
 
-_OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20, "Same": 19}
+_MIN_OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20, "Same": 19}
 
+# Names of functions and of values in them are part of exported files.
 _BODIES = {
-    # Of no text at all `Tokenizer` gives no axis of tokens, so that one more is given to it. onnx does not know its
-    # output for strings, which the last operator tells.
+    # Without texts, the output of `Tokenizer` has no axis of tokens: an empty text is appended, and its row removed.
+    # onnx's shape inference does not infer a dtype for `Tokenizer`: `Cast` to strings states it.
     "Tokens": """<expression>(text) => (tokens) {
       flat_shape = Constant <value_ints = [-1]> ()
       none = Constant <value_strings = [""]> ()
@@ -35,6 +35,8 @@ _BODIES = {
       flat = Reshape (text, flat_shape)
       parts, counts = StringSplit <delimiter: string = @delimiter> (flat)
     }""",
+    # No ONNX operator joins the strings of a row. Each iteration of the `Loop` concatenates pairs of neighbours, which
+    # halves their number, until one is left: log2(n) iterations, at most 64, for n strings.
     "Join": """(pieces) => (text) {
       none = Constant <value_strings = [""]> ()
       one = Constant <value_ints = [1]> ()
@@ -66,26 +68,28 @@ _BODIES = {
 
 
 def text_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
-    """Return the functions that the nodes of a model call, at an opset."""
-    return [_function(name, opset) for name in _BODIES if name in _called(model)]
+    """Return the functions of this file that the nodes of a model call, for an opset."""
+    return [_parse_function(name, opset) for name in _BODIES if name in called_functions(model)]
 
 
 def opset_of_texts(model: onnx.ModelProto) -> int:
-    """Return the lowest opset at which a model that calls them can be written."""
-    return max((_OPSET[name] for name in _called(model)), default=0)
+    """Return the lowest opset for the string functions that a model calls; 0 if there are no such calls."""
+    return max((_MIN_OPSET[name] for name in called_functions(model) & {*_BODIES}), default=0)
 
 
 def has_loops_of_strings(model: onnx.ModelProto) -> bool:
-    """Tell whether a model has some, which onnxruntime 1.31 gives to CUDA and cannot load there."""
-    loops = [graph for node in all_nodes(model.graph) if node.op_type == "Loop" for graph in graphs_in(node)]
-    in_loops = {node.op_type for graph in loops for node in all_nodes(graph) if node.domain == DOMAIN}
-    return "Join" in _called(model) or not in_loops.isdisjoint(_BODIES)
+    """Return True if a model computes strings in a `Loop`."""
+    # onnxruntime 1.31 assigns such a loop to CUDA, and then cannot load the model
+    bodies = [graph for node in all_nodes(model.graph) if node.op_type == "Loop" for graph in graphs_in(node)]
+    called_in_loops = {node.op_type for graph in bodies for node in all_nodes(graph) if node.domain == DOMAIN}
+    return "Join" in called_functions(model) or not called_in_loops.isdisjoint(_BODIES)
 
 
-def _called(model: onnx.ModelProto) -> set[str]:
-    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN} & {*_BODIES}
+def called_functions(model: onnx.ModelProto) -> set[str]:
+    """Return the names of the ONNX functions that the nodes of a model call."""
+    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN}
 
 
-def _function(name: str, opset: int) -> onnx.FunctionProto:
+def _parse_function(name: str, opset: int) -> onnx.FunctionProto:
     imports = f'"" : {opset}, "{CONTRIB}" : 1'
     return parser.parse_function(f'<domain: "{DOMAIN}", opset_import: [{imports}]> {name} {_BODIES[name]}')

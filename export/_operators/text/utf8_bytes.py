@@ -1,8 +1,8 @@
 """UTF-8 bytes of strings, recovered by inverting onnxruntime's `MurmurHash3`.
 
-onnxruntime's `MurmurHash3` of up to four bytes can be turned back: each of its steps has an inverse modulo 2³², and two
-seeds tell four bytes from fewer. So every character is known, without a table. The hash, and where the constants are
-from: Austin Appleby, https://github.com/aappleby/smhasher.
+ONNX has no operator that returns the bytes of a string. `MurmurHash3` (x86, 32 bits) of up to four bytes is invertible:
+each of its steps has an inverse modulo 2³², and two seeds distinguish four bytes from fewer. So every character is
+decoded without a table. Source of the hash and of its constants: Austin Appleby, https://github.com/aappleby/smhasher.
 """
 
 from typing import NamedTuple
@@ -13,23 +13,27 @@ from onnx import TensorProto
 from ..._onnx.lazy_values import Value, constant, contrib, op, outputs_of, vector
 
 INT64, UINT64 = TensorProto.INT64, TensorProto.UINT64
-LOW = 2**32 - 1
-ALL = 2**31 - 1
+LOW_32_BITS = 2**32 - 1
+SLICE_END = 2**31 - 1
 
-# of the leading byte and those behind it, the bits that tell how long a character is, from one byte to four
-_MASKS = [0xFFFFFF80, 0xFFFFC0E0, 0xFFC0C0F0, 0xC0C0C0F8]
-_MARKS = [0x00000000, 0x000080C0, 0x008080E0, 0x808080F0]
-_BEFORE, _BEHIND = 3, 77  # places of which no text needs more, around the bytes of each
+# Length markers of UTF-8 for characters of 1 to 4 bytes, the first byte lowest: a character has n bytes if its bits
+# under the n-th mask equal the n-th marker (0xxxxxxx; 110xxxxx 10xxxxxx; ...).
+_LENGTH_MASKS = [0xFFFFFF80, 0xFFFFC0E0, 0xFFC0C0F0, 0xC0C0C0F8]
+_LENGTH_MARKERS = [0x00000000, 0x000080C0, 0x008080E0, 0x808080F0]
+
+# Zero bytes around each text: 3 for the continuation bytes of its first character; 7 for the slices below (1 + 2 + 4),
+# and 70 so that the hash functions may read the eight words of a block from the start of a short text.
+_PADDING_BEFORE, _PADDING_AFTER = 3, 77
 
 
 class Bytes(NamedTuple):
     """Texts as bytes.
 
     Attributes:
-        words: For each byte it and the seven behind it, the first the lowest, zeros behind the last: int64, (texts,
-            70 more than the longest text has bytes).
-        lengths: How many bytes each text has: (texts, 1).
-        longest: The largest of these, (1,), and 0 where there is no text.
+        words: For each byte, the 8 bytes that begin there, little-endian, zeros after the end: int64, (texts, number
+            of bytes of the longest text + 70).
+        lengths: The number of bytes of each text: (texts, 1).
+        longest: The maximum of `lengths`, 0 without texts: (1,).
     """
 
     words: Value
@@ -37,82 +41,78 @@ class Bytes(NamedTuple):
     longest: Value
 
 
-def bytes_of(characters: Value) -> Bytes:
-    """Return the bytes of texts.
-
-    Args:
-        characters: (texts, most characters), between and behind which empty strings may stand.
-    """
-    codes, sizes = codes_of(characters)
+def encode_texts(characters: Value) -> Bytes:
+    """Return the UTF-8 bytes of texts from their characters, (texts, max characters); empty strings are skipped."""
+    codes, sizes = encode_characters(characters)
     lengths = op.ReduceSum(sizes, [1], keepdims=1)
     longest = op.ReduceMax(op.Concat([0], op.Reshape(lengths, [-1]), axis=0), [0], keepdims=1)
-    begins = op.CumSum(sizes, 1, exclusive=1) + _BEFORE
-    empty = op.Expand(0, vector(op.Shape(sizes, end=1), longest + (_BEFORE + _BEHIND)))
-    placed = op.ScatterElements(empty, begins, codes, axis=1, reduction="add")
-    found = _from(placed, 3)
-    for count in (1, 2, 3):  # a character fills the places behind that in which it begins
-        found = found + shifted(_from(placed, 3 - count, -count), 8 * count)
-    words = op.BitwiseAnd(found, 255)
+    starts = op.CumSum(sizes, 1, exclusive=1) + _PADDING_BEFORE
+    zeros = op.Expand(0, vector(op.Shape(sizes, end=1), longest + (_PADDING_BEFORE + _PADDING_AFTER)))
+    scattered = op.ScatterElements(zeros, starts, codes, axis=1, reduction="add")
+    packed = _slice_bytes(scattered, 3)
+    # The code of a character is at its first byte. Its n-th continuation byte is the code shifted by 8 n bits
+    for count in (1, 2, 3):
+        packed = packed + shift_right(_slice_bytes(scattered, 3 - count, -count), 8 * count)
+    words = op.BitwiseAnd(packed, 255)
+    # Join neighbours in three steps: words of 2, 4 and 8 bytes
     for count in (1, 2, 4):
-        words = _from(words, 0, -count) + _from(words, count) * (1 << 8 * count)
+        words = _slice_bytes(words, 0, -count) + _slice_bytes(words, count) * (1 << 8 * count)
     return Bytes(words, lengths, longest)
 
 
-def fetched(words: Value, places: Value, count: int) -> list[Value]:
-    """Return the words at some places of each text, (texts, 1) each.
-
-    Args:
-        words: Those of `Bytes`.
-        places: (texts, count).
-        count: How many they are.
-    """
-    found = op.GatherElements(words, places, axis=1)
-    return [*outputs_of("Split", [True] * count, found, axis=1, num_outputs=count)]
+def gather_words(words: Value, offsets: Value, count: int) -> list[Value]:
+    """Return `Bytes.words` at byte offsets of each text, (texts, count): `count` tensors (texts, 1)."""
+    values = op.GatherElements(words, offsets, axis=1)
+    return [*outputs_of("Split", [True] * count, values, axis=1, num_outputs=count)]
 
 
-def shifted(value: Value, count: int) -> Value:
-    """Return int64 shifted to the right, zeros coming in."""
-    return op.Cast(op.BitShift(_unsigned(value), _bits(count), direction="RIGHT"), to=INT64)
+def shift_right(value: Value, count: int) -> Value:
+    """Shift int64 of any shape to the right; zeros are shifted in."""
+    return op.Cast(op.BitShift(_to_uint64(value), _shift_count(count), direction="RIGHT"), to=INT64)
 
 
-def rotated(value: Value, count: int) -> Value:
-    """Return int64 rotated to the right."""
-    bits = _unsigned(value)
+def rotate_right(value: Value, count: int) -> Value:
+    """Rotate int64 of any shape to the right."""
+    bits = _to_uint64(value)
     low, high = (
-        op.BitShift(bits, _bits(each), direction=direction)
-        for each, direction in ((count, "RIGHT"), (64 - count, "LEFT"))
+        op.BitShift(bits, _shift_count(shift), direction=direction)
+        for shift, direction in ((count, "RIGHT"), (64 - count, "LEFT"))
     )
     return op.Cast(op.BitwiseOr(low, high), to=INT64)
 
 
-def signed(number: int) -> int:
+def to_int64(number: int) -> int:
     """Return the int64 with the bits of a number modulo 2⁶⁴."""
     return (number + 2**63) % 2**64 - 2**63
 
 
-def _unsigned(value: Value) -> Value:
+def _to_uint64(value: Value) -> Value:
     return op.Cast(value, to=UINT64)
 
 
-def _bits(count: int) -> Value:
+def _shift_count(count: int) -> Value:
     return constant(np.array(count, np.uint64))
 
 
-def _from(values: Value, start: int, end: int = ALL) -> Value:
+def _slice_bytes(values: Value, start: int, end: int = SLICE_END) -> Value:
+    """Return columns `start` to `end` of values (texts, bytes)."""
     return op.Slice(values, [start], [end], [1])
 
 
-def codes_of(characters: Value) -> tuple[Value, Value]:
-    """Return the bytes of each character as one number, the first the lowest, and how many bytes they are."""
-    one, other = (_unmixed(_hash(characters, seed)) for seed in (0, 1))
-    of_block = _rotated_32(_product(op.BitwiseAnd(one ^ 4, LOW) - 0xE6546B64, _inverse(5)), 13)
-    wanted = op.Concat(
-        op.Unsqueeze(one, [2]) ^ [1, 2, 3], op.Unsqueeze(of_block, [2]), axis=2
-    )  # as if it had one byte, two, three, four
-    codes = _product(_rotated_32(_product(wanted, _inverse(0x1B873593)), 15), _inverse(0xCC9E2D51))
-    # the seeds differ in bit 0, and so do the hashes of less than a block; a block has bit 19 there
-    is_tail = op.Equal(op.Unsqueeze(op.BitwiseAnd(one ^ other, 1), [2]), [1, 1, 1, 0])
-    fits = op.Cast(op.Equal(op.BitwiseAnd(codes, _MASKS), _MARKS) & is_tail, to=INT64)
+def encode_characters(characters: Value) -> tuple[Value, Value]:
+    """Return the UTF-8 bytes of characters as one little-endian number each, and their counts; 0 for empty strings."""
+    # h = finalizer(tail or block ^ length): with seed s, fewer than four bytes have the state s ^ mix(bytes) ^ length,
+    # four bytes the state (rotate_left(s ^ mix(bytes), 13) * 5 + 0xE6546B64) ^ 4, where mix(k) is k * C1, rotated to
+    # the left by 15, * C2. All steps are undone for each of the four possible lengths, and the length whose UTF-8
+    # markers fit is selected.
+    state, state_of_seed_1 = (_invert_finalizer(_hash(characters, seed)) for seed in (0, 1))
+    block = _rotate_right_32(_multiply_32(op.BitwiseAnd(state ^ 4, LOW_32_BITS) - 0xE6546B64, _invert_32(5)), 13)
+    mixed = op.Concat(op.Unsqueeze(state, [2]) ^ [1, 2, 3], op.Unsqueeze(block, [2]), axis=2)
+    codes = _multiply_32(_rotate_right_32(_multiply_32(mixed, _invert_32(0x1B873593)), 15), _invert_32(0xCC9E2D51))
+    # The seeds differ in bit 0, and so do the states of fewer than four bytes; for four bytes this bit is rotated to 13
+    # and multiplied by 5, so that bit 0 is equal.
+    is_tail = op.Equal(op.Unsqueeze(op.BitwiseAnd(state ^ state_of_seed_1, 1), [2]), [1, 1, 1, 0])
+    fits = op.Cast(op.Equal(op.BitwiseAnd(codes, _LENGTH_MASKS), _LENGTH_MARKERS) & is_tail, to=INT64)
     return op.ReduceSum(codes * fits, [2], keepdims=0), op.ReduceSum(fits * [1, 2, 3, 4], [2], keepdims=0)
 
 
@@ -120,22 +120,24 @@ def _hash(characters: Value, seed: int) -> Value:
     return op.Cast(contrib.MurmurHash3(characters, seed=seed, positive=1), to=INT64)
 
 
-def _unmixed(value: Value) -> Value:
-    """Return what the last part of the hash was made of."""
-    value = value ^ shifted(value, 16)
-    value = _product(value, _inverse(0xC2B2AE35))
-    value = value ^ shifted(value, 13) ^ shifted(value, 26)
-    value = _product(value, _inverse(0x85EBCA6B))
-    return value ^ shifted(value, 16)
+def _invert_finalizer(value: Value) -> Value:
+    """Return the state of `MurmurHash3` before its finalizer, from the hash: unsigned 32 bits in int64, same shape."""
+    value = value ^ shift_right(value, 16)
+    value = _multiply_32(value, _invert_32(0xC2B2AE35))
+    value = value ^ shift_right(value, 13) ^ shift_right(value, 26)
+    value = _multiply_32(value, _invert_32(0x85EBCA6B))
+    return value ^ shift_right(value, 16)
 
 
-def _product(value: Value, number: int) -> Value:
-    return op.BitwiseAnd(value * number, LOW)
+def _multiply_32(value: Value, number: int) -> Value:
+    """Return a product modulo 2³²; int64 keeps the low bits of a product that overflows."""
+    return op.BitwiseAnd(value * number, LOW_32_BITS)
 
 
-def _rotated_32(value: Value, count: int) -> Value:
-    return op.BitwiseOr(shifted(value, count), _product(value, 1 << (32 - count)))
+def _rotate_right_32(value: Value, count: int) -> Value:
+    return op.BitwiseOr(shift_right(value, count), _multiply_32(value, 1 << (32 - count)))
 
 
-def _inverse(odd: int) -> int:
+def _invert_32(odd: int) -> int:
+    """Return the inverse of an odd number modulo 2³²."""
     return pow(odd, -1, 2**32)
