@@ -17,7 +17,7 @@ def as_tensor(value: Any) -> Tensor:
     return value if ops.is_tensor(value) or isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value)
 
 
-def reshaped(tensor: Tensor, shape: tuple[Any, ...]) -> Tensor:
+def fast_reshape(tensor: Tensor, shape: tuple[Any, ...]) -> Tensor:
     """The tensor in a shape. On torch by itself: Keras looks for tensors in the shape, ten times as long."""
     return tensor.reshape(shape) if keras.backend.backend() == "torch" else ops.reshape(tensor, shape)
 
@@ -57,19 +57,19 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return ops.cast(tensor, exact_dtype(dtype_of(tensor)))
 
 
-def holds(condition: Any) -> bool:
+def is_known_true(condition: Any) -> bool:
     """Whether a condition on sizes is known to be true."""
     return condition is True
 
 
-def largest(size: Any, other: Any) -> Any:
+def max_size(size: Any, other: Any) -> Any:
     """The larger of two sizes."""
-    return max(size, other) if _are_known(size, other) else ops.maximum(size, other)
+    return max(size, other) if _are_static(size, other) else ops.maximum(size, other)
 
 
-def smallest(size: Any, other: Any) -> Any:
+def min_size(size: Any, other: Any) -> Any:
     """The smaller of two sizes."""
-    return min(size, other) if _are_known(size, other) else ops.minimum(size, other)
+    return min(size, other) if _are_static(size, other) else ops.minimum(size, other)
 
 
 def ceil_div(size: Any, divisor: Any) -> Any:
@@ -77,11 +77,11 @@ def ceil_div(size: Any, divisor: Any) -> Any:
     return (size + divisor - 1) // divisor
 
 
-def _are_known(*sizes: Any) -> bool:
+def _are_static(*sizes: Any) -> bool:
     return all(isinstance(size, int) for size in sizes)
 
 
-def within_int32(lengths: Any) -> Any:
+def clip_to_int32(lengths: Any) -> Any:
     """Return lengths clipped to int32 if they are NumPy's or Python's of 64 bits: JAX without x64 wraps 2**40 to 0."""
     if isinstance(lengths, list | tuple) and lengths and all(isinstance(n, int | np.integer) for n in lengths):
         lengths = np.array(lengths, "int64")

@@ -27,9 +27,9 @@ def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
         TypeError: If the weights are not floats or the mask is not boolean.
         ValueError: If the mask does not broadcast to the weights.
     """
-    exact = _among_unmasked(weights, mask)
-    sums = ops.sum(exact, axis=-1, keepdims=True)
-    shares = exact / ops.where(sums > 0, sums, 1.0)
+    masked_weights = _zero_masked_weights(weights, mask)
+    sums = ops.sum(masked_weights, axis=-1, keepdims=True)
+    shares = masked_weights / ops.where(sums > 0, sums, 1.0)
     return 0.0 - ops.sum(shares * ops.log(ops.where(shares > 0, shares, 1.0)), axis=-1)
 
 
@@ -51,10 +51,10 @@ def coverage(weights: Tensor, *, mask: Any = None) -> Tensor:
 
     Source: Tu et al. 2016, section 3.1; See, Liu and Manning 2017, equation 10.
     """
-    return ops.sum(_among_unmasked(weights, mask), axis=-2)
+    return ops.sum(_zero_masked_weights(weights, mask), axis=-2)
 
 
-def _among_unmasked(weights: Tensor, mask: Any) -> Tensor:
+def _zero_masked_weights(weights: Tensor, mask: Any) -> Tensor:
     weights = as_tensor(weights)
     check_scores(weights, name="weights")
     weights = at_least_float32(weights)

@@ -14,7 +14,7 @@ from .._keras.build_placeholders import as_lengths
 from .._shapes import dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
 from .._types import Masks, Shape, Tensor
 
-_OF_KEYS = {"attention_mask": "; a mask of the keys, B + (Tk,), is `keys_mask`"}
+_MASK_HINTS = {"attention_mask": "; a mask of the keys, B + (Tk,), is `keys_mask`"}
 
 
 def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
@@ -152,16 +152,16 @@ def check_segment_ids(segment_ids: Any, queries_shape: Shape, keys_shape: Shape)
     pair = segment_ids if is_pair else (segment_ids, segment_ids)
     if pair[0] is None or pair[1] is None:
         raise ValueError("`segment_ids` must be one tensor, or a pair of them. Received: a pair with None. Pass both.")
-    of_queries, of_keys = map(as_lengths, pair)
-    check_integers("segment_ids", ", equal where positions see each other", of_queries, of_keys)
-    shapes = shape_of(of_queries), shape_of(of_keys)
+    query_ids, key_ids = map(as_lengths, pair)
+    check_integers("segment_ids", ", equal where positions see each other", query_ids, key_ids)
+    shapes = shape_of(query_ids), shape_of(key_ids)
     if not all(map(shapes_agree, shapes, (queries_shape[:-1], keys_shape[:-1]))):
         raise ValueError(
             "`segment_ids` must have shape B + (T,) where queries and keys are one sequence, or be a pair of tensors "
             f"B + (Tq,) and B + (Tk,). Received: segment_ids shapes {shapes}, queries shape {queries_shape}, keys "
             f"shape {keys_shape}. Pass a pair, with a number for each query and each key."
         )
-    return of_queries, of_keys
+    return query_ids, key_ids
 
 
 def check_score_bias(bias: Tensor, scores_shape: Shape) -> None:
@@ -184,7 +184,7 @@ def _check_broadcasts(name: str, tensor: Tensor, scores_shape: Shape) -> None:
         raise ValueError(
             f"`{name}` must broadcast to the scores, B + (Tq, Tk), or B + (H, Tq, Tk) of a layer with heads. "
             f"Received: {name} shape {shape}, scores shape {scores_shape}. "
-            f"Give each axis of `{name}` the size of the scores' axis, or 1{_OF_KEYS.get(name, '')}."
+            f"Give each axis of `{name}` the size of the scores' axis, or 1{_MASK_HINTS.get(name, '')}."
         )
 
 
@@ -199,7 +199,7 @@ def check_position_mask(name: str, mask: Tensor, owner: str, owner_shape: Shape)
         )
 
 
-def scores_shape_of(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> Shape:
+def infer_scores_shape(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> Shape:
     """The shape of the scores, `B + (Tq, Tk)`, each size known from whichever input knows it."""
     batch_shape = merge_shapes(queries_shape[:-2], keys_shape[:-2], values_shape[:-2])
     return (*batch_shape, queries_shape[-2], *merge_shapes(keys_shape[-2:-1], values_shape[-2:-1]))
@@ -217,7 +217,7 @@ def check_masks(
 
     The weights may have one axis more than the scores, of heads; then the mask of pairs and the bias may have it too.
     """
-    scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
+    scores_shape = infer_scores_shape(queries_shape, keys_shape, values_shape)
     if masks.valid_lens is not None:
         check_valid_lens(masks.valid_lens, scores_shape)
     if masks.attention_mask is not None:
@@ -262,6 +262,6 @@ def check_offset(offset: Any, owner: str, batch_shape: Shape, *, heads: bool = F
     return offset
 
 
-def positions_from(offset: Tensor, length: Any) -> Tensor:
+def make_positions(offset: Tensor, length: Any) -> Tensor:
     """Positions `offset`, `offset + 1`, ... of so many steps: int32, the axes of the offset and then `(length,)`."""
     return ops.expand_dims(ops.cast(offset, "int32"), -1) + ops.arange(length, dtype="int32")

@@ -54,8 +54,10 @@ def check_window(window: Any) -> Window | None:
     if window is None:
         return None
     bounds = tuple(window) if isinstance(window, list | tuple) else ()
-    whole = all(bound is None or (isinstance(bound, Integral) and not isinstance(bound, bool)) for bound in bounds)
-    if len(bounds) != 2 or not whole or any(bound is not None and bound < 0 for bound in bounds):
+    are_integers = all(
+        bound is None or (isinstance(bound, Integral) and not isinstance(bound, bool)) for bound in bounds
+    )
+    if len(bounds) != 2 or not are_integers or any(bound is not None and bound < 0 for bound in bounds):
         raise ValueError(
             "`window` must be a pair (left, right): how many keys before and after its own position a query sees, "
             f"each an integer of at least 0, or None for all of them. Received: window={window!r}."

@@ -13,25 +13,25 @@ from .._types import Masks, Tensor
 from .private_api import in_symbolic_scope
 
 
-def as_tensors(masks: Masks) -> Masks:
+def convert_masks(masks: Masks) -> Masks:
     """Lengths and masks as tensors: of integers and of booleans, where placeholders stand for them."""
-    lengths, *others = masks
+    lengths, *masks_ = masks
     return Masks(
-        None if lengths is None else as_lengths(lengths), *(None if mask is None else as_mask(mask) for mask in others)
+        None if lengths is None else as_lengths(lengths), *(None if mask is None else as_mask(mask) for mask in masks_)
     )
 
 
 def as_lengths(lengths: Tensor) -> Tensor:
     """Lengths as a tensor: of integers, if a placeholder stands for them."""
-    return _as_tensor_of("int32", lengths)
+    return _convert_placeholder("int32", lengths)
 
 
 def as_mask(mask: Tensor) -> Tensor:
     """A mask as a tensor: of booleans, if a placeholder stands for it."""
-    return _as_tensor_of("bool", mask)
+    return _convert_placeholder("bool", mask)
 
 
-def _as_tensor_of(dtype: str, value: Tensor) -> Tensor:
+def _convert_placeholder(dtype: str, value: Tensor) -> Tensor:
     tensor = as_tensor(value)
     return ops.cast(tensor, dtype) if _is_placeholder(tensor) else tensor
 

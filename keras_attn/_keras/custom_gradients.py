@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 
-def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+def attach_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of tensors whose gradient it gives itself, as `keras.ops.custom_gradient` takes it.
 
     On torch what goes wrong in it goes on, Ctrl-C too. Keras calls it once more there whatever happened, and takes its
@@ -16,11 +16,11 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     if keras.backend.backend() != "torch":
         wrapped: Callable[..., Any] = keras.ops.custom_gradient(function)
         return wrapped
-    return partial(_torch_function().apply, function)
+    return partial(_torch_gradient_function().apply, function)
 
 
 @cache
-def _torch_function() -> Any:
+def _torch_gradient_function() -> Any:
     import torch
 
     class WithGradient(torch.autograd.Function):

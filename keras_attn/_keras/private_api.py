@@ -24,7 +24,7 @@ def children_of(layer: Any) -> list[Any]:
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
-def calls_of(layer: Any) -> list[Any]:
+def inbound_nodes(layer: Any) -> list[Any]:
     """The calls of a layer in functional models, as nodes."""
     return list(layer._inbound_nodes)
 
@@ -35,7 +35,7 @@ class VariedOutputs:
     @property
     def output(self) -> Any:
         """The outputs of the call with the most of them."""
-        return max((call.output_tensors for call in calls_of(self)), key=len, default=None)
+        return max((call.output_tensors for call in inbound_nodes(self)), key=len, default=None)
 
 
 def is_eager() -> bool:
@@ -65,7 +65,7 @@ def is_on_gpu(tensor: Any) -> bool:
     return False
 
 
-def is_transformed() -> bool:
+def in_functorch_transform() -> bool:
     """Whether a transform of `torch.func` is at work."""
     import torch
 
@@ -77,7 +77,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _GLOBAL_HOOKS = [f"_global{name}" for name in _HOOKS]
 
 
-def is_bare(layer: Any, *tensors: Any) -> bool:
+def can_skip_layer_call(layer: Any, *tensors: Any) -> bool:
     """Whether a call of a layer on torch does nothing to tensors but its `call`: nobody hung anything else on it.
 
     A call of a small layer takes longer than its maths there. Elsewhere a program is made of it once.
@@ -86,12 +86,12 @@ def is_bare(layer: Any, *tensors: Any) -> bool:
         return False
     from torch.nn.modules import module
 
-    own, calls = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
-    if any(own[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
+    attributes, calls = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
+    if any(attributes[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
         return False
     if layer.activity_regularizer or layer.quantization_mode or layer._remat_mode or layer._compiled_call_impl:
         return False
-    is_as_made = "call" not in own and "forward" not in own and type(layer).__call__ in calls
+    has_own_call = "call" not in attributes and "forward" not in attributes and type(layer).__call__ in calls
     dtype = layer.compute_dtype
     is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == dtype for tensor in tensors)
-    return bool(layer.built and is_cast and is_as_made)
+    return bool(layer.built and is_cast and has_own_call)

@@ -16,8 +16,8 @@ _OPTIONS = {
 
 def set_kernel_options(layer: Any, kernel_initializer: Any, kernel_regularizer: Any, kernel_constraint: Any) -> None:
     """Makes attributes of a layer of these arguments, each in any form that Keras takes."""
-    given = kernel_initializer, kernel_regularizer, kernel_constraint
-    for (name, kind), option in zip(_OPTIONS.items(), given, strict=True):
+    options = kernel_initializer, kernel_regularizer, kernel_constraint
+    for (name, kind), option in zip(_OPTIONS.items(), options, strict=True):
         setattr(layer, name, kind.get(option))
 
 
@@ -32,17 +32,17 @@ def projection(layer: Any, name: str, units: int, **options: Any) -> Any:
     Further arguments of `Dense` take precedence over these options.
     """
     options = {"use_bias": False, **{name: getattr(layer, name) for name in _OPTIONS}, **options}
-    options = {name: _copied(option) for name, option in options.items()}
-    return keras.layers.Dense(units, dtype=policy_of_sublayer(layer, name), name=name, **options)
+    options = {name: _clone_initializer(option) for name, option in options.items()}
+    return keras.layers.Dense(units, dtype=sublayer_policy(layer, name), name=name, **options)
 
 
-def is_product(layer: Any) -> bool:
+def is_plain_matmul(layer: Any) -> bool:
     """Whether a layer is a product with its kernel: int8 has one of its own, and a subclass may have put another."""
     plain = type(layer) is keras.layers.Dense and layer.activation is keras.activations.linear
     return plain and not layer.use_bias and layer.quantization_mode is None
 
 
-def _copied(option: Any) -> Any:
+def _clone_initializer(option: Any) -> Any:
     """An initializer of its own: one draws the same numbers each time, and kernels must not start as copies."""
     return option.clone() if isinstance(option, keras.initializers.Initializer) else option
 
@@ -63,7 +63,7 @@ def policy_with_quantized_sublayers(layer: Any) -> Any | None:
     return keras.dtype_policies.DTypePolicyMap(default, quantized)
 
 
-def policy_of_sublayer(layer: Any, name: str) -> Any:
+def sublayer_policy(layer: Any, name: str) -> Any:
     """The policy for a sublayer of this name: that of the layer, unless the sublayer was saved quantized.
 
     Never the map itself: a quantized `Dense` that was given a map cannot be saved again, since

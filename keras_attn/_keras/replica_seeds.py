@@ -13,7 +13,7 @@ from .._types import Tensor
 
 # From 2^32 and the golden ratio: multiples of it lie far from each other, and on torch a seed is a sum with the number
 # of draws so far. Below 2^30, so that it leaves room in 32 bits for the seed.
-_STRIDE, _BELOW = 0x9E3779B1, 2**30
+_SEED_STRIDE, _MAX_SEED_OFFSET = 0x9E3779B1, 2**30
 
 
 class SeedGenerator(keras.random.SeedGenerator):  # of one name: Keras names the variable after it
@@ -27,8 +27,8 @@ class SeedGenerator(keras.random.SeedGenerator):  # of one name: Keras names the
         seed, replica = super().next(ordered), replica_number()
         if isinstance(replica, int) and replica == 0:
             return seed
-        apart = ops.cast(replica * _STRIDE % _BELOW, seed.dtype)
-        return seed + apart * ops.convert_to_tensor([1, 0], seed.dtype)
+        replica_offset = ops.cast(replica * _SEED_STRIDE % _MAX_SEED_OFFSET, seed.dtype)
+        return seed + replica_offset * ops.convert_to_tensor([1, 0], seed.dtype)
 
 
 def replica_number() -> Any:
@@ -37,11 +37,11 @@ def replica_number() -> Any:
     On JAX there is one program over all devices, which draws one mask for the whole batch.
     """
     if keras.backend.backend() == "tensorflow":
-        return _in_strategy()
-    return _in_process_group() if keras.backend.backend() == "torch" else 0
+        return _strategy_replica()
+    return _process_rank() if keras.backend.backend() == "torch" else 0
 
 
-def _in_strategy() -> Any:
+def _strategy_replica() -> Any:
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
@@ -51,7 +51,7 @@ def _in_strategy() -> Any:
     return tf.cast(number, "int64") if tf.is_tensor(number) else number
 
 
-def _in_process_group() -> int:
+def _process_rank() -> int:
     from torch import distributed
 
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0

@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from .._checks.constructor_arguments import check_block_size, check_flag, check_positive_integer
-from .._keras.projections import is_product, kernel_config, projection, set_kernel_options
-from .._maths.additive_query_blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
-from .._maths.heads import project
-from .._maths.scores import additive_scores, lengths
+from .._keras.projections import is_plain_matmul, kernel_config, projection, set_kernel_options
+from .._maths.additive_query_blocks import UNBOUNDED, BlockSize, blocked_additive_scores
+from .._maths.heads import apply_dense
+from .._maths.scores import additive_scores, vector_norms
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import current_evaluator
@@ -58,7 +58,7 @@ class AdditiveAttention(AttentionPooling):
         Addons.
     """
 
-    _kernels = ("W_q", "W_k")
+    _kernel_names = ("W_q", "W_k")
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class AdditiveAttention(AttentionPooling):
         self.W_k.build(keys_shape)
         self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))
         if self.normalize:
-            start = keras.initializers.Constant(self.num_hiddens**-0.5)
-            self.g = self.add_weight(shape=(), initializer=start, autocast=False, name="g")
+            initializer = keras.initializers.Constant(self.num_hiddens**-0.5)
+            self.g = self.add_weight(shape=(), initializer=initializer, autocast=False, name="g")
             self.b = self.add_weight(shape=(self.num_hiddens,), initializer="zeros", name="b")
 
     def project_keys(self, keys: Tensor) -> Tensor:
@@ -104,30 +104,30 @@ class AdditiveAttention(AttentionPooling):
 
     def _scoring(self, call: AttentionCall) -> Scoring:
         """Additive scores by the kernel of `w_v`, or by `w_v` itself where that is more than a product with it."""
-        queries, keys = self._parts(call)
-        if not is_product(self.w_v):
-            return Scoring(None, self._scores_by_layer, {"queries": queries, "keys": keys})
+        queries, keys = self._project_inputs(call)
+        if not is_plain_matmul(self.w_v):
+            return Scoring(None, self._score_with_layer, {"queries": queries, "keys": keys})
         # An ONNX file has the blocks of its lowering: a loop there would be another, and slower.
         block_size = self.query_block_size if current_evaluator() is None else None
-        return scoring_by_addition(queries, keys, self._kernel_of_w_v(), block_size, call.pairs)
+        return additive_scoring(queries, keys, self._w_v_kernel(), block_size, call.pairs)
 
     def _project_queries(self, queries: Tensor) -> Tensor:
-        projected = project(self.W_q, queries)
+        projected = apply_dense(self.W_q, queries)
         return projected if self.b is None else projected + ops.cast(self.b, projected.dtype)
 
-    def _scores_by_layer(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def _score_with_layer(self, queries: Tensor, keys: Tensor) -> Tensor:
         scores = additive_scores(queries, keys, self.w_v)
         if self.g is None:
             return scores
         # Products with unit vectors tell the kernel, whatever form it has.
         kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
-        return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
+        return scores * ops.cast(self.g / ops.reshape(vector_norms(ops.transpose(kernel)), ()), scores.dtype)
 
-    def _kernel_of_w_v(self) -> Tensor:
+    def _w_v_kernel(self) -> Tensor:
         kernel = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
         if self.g is None:
             return kernel
-        return ops.cast(self.g * at_least_float32(kernel) / lengths(ops.transpose(kernel)), kernel.dtype)
+        return ops.cast(self.g * at_least_float32(kernel) / vector_norms(ops.transpose(kernel)), kernel.dtype)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AdditiveAttention":
@@ -147,9 +147,9 @@ class AdditiveAttention(AttentionPooling):
         }
 
 
-def scoring_by_addition(
-    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, pairs: Pairs = EVERY_PAIR
+def additive_scoring(
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, band: Pairs = UNBOUNDED
 ) -> Scoring:
     """Scores `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)` and keys `B + (Tk, U)`, in blocks of queries."""
-    score = partial(blocked_additive_scores, block_size=block_size, pairs=pairs)
+    score = partial(blocked_additive_scores, block_size=block_size, band=band)
     return Scoring(ADDITIVE, score, {"queries": queries, "keys": keys, "w_v": w_v})

@@ -7,16 +7,16 @@ import keras
 from keras import ops
 
 from .._checks.constructor_arguments import check_positive
-from .._maths.masks import mean_seen_by_all
+from .._maths.masks import mean_of_common_keys
 from .._maths.normalizers import SOFTMAX
-from .._maths.scores import by_products, gaussian_scores, longer_vectors
+from .._maths.scores import append_squared_norms, gaussian_scores, uses_expanded_distance
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import current_evaluator
 from .._pooling.scoring import DISTANCE, Scoring
 from .._shapes import at_least_float32
 from .._types import Tensor
-from .dot_product import scoring_by_dot_products
+from .dot_product import dot_product_scoring
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -48,7 +48,7 @@ class GaussianAttention(AttentionPooling):
         keys have the same length, the weights are those of dot products with scale `1 / h^2`, section 11.3.
     """
 
-    _equal_sizes = "the score is a distance"
+    _same_size_reason = "the score is a distance"
 
     def __init__(
         self,
@@ -65,35 +65,35 @@ class GaussianAttention(AttentionPooling):
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         super().build(queries_shape, keys_shape, values_shape)
-        start = keras.initializers.Constant(math.log(self.bandwidth))
-        self.log_bandwidth = self.add_weight(shape=(), initializer=start, autocast=False, name="log_bandwidth")
+        initializer = keras.initializers.Constant(math.log(self.bandwidth))
+        self.log_bandwidth = self.add_weight(shape=(), initializer=initializer, autocast=False, name="log_bandwidth")
 
     def _scoring(self, call: AttentionCall) -> Scoring:
         """Distances; of a call an exporter gets dot products of longer vectors where `gaussian_scores` takes some."""
-        queries, keys = self._parts(call)
+        queries, keys = self._project_inputs(call)
         bandwidth = ops.exp(self.log_bandwidth)
-        is_of_call = call.values is not None and call.heads is None
-        if current_evaluator() is None or not is_of_call or queries.shape[-1] is None:
+        is_full_call = call.values is not None and call.heads is None
+        if current_evaluator() is None or not is_full_call or queries.shape[-1] is None:
             name = None
-        elif not by_products(queries):
+        elif not uses_expanded_distance(queries):
             name = DISTANCE
         else:
-            longer = longer_vectors(queries, keys, bandwidth, of_queries_too=self.normalizer != SOFTMAX)
-            return scoring_by_dot_products(*longer)
+            extended = append_squared_norms(queries, keys, bandwidth, with_query_terms=self.normalizer != SOFTMAX)
+            return dot_product_scoring(*extended)
         return Scoring(name, gaussian_scores, {"queries": queries, "keys": keys, "bandwidth": bandwidth})
 
-    def _without_masked(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
+    def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
         """Positions from a mean, where products are taken: distances stay as they are, and their parts get small."""
-        call = super()._without_masked(call, mask)
-        if not self._is_described or not by_products(call.queries):
+        call = super()._zero_masked_inputs(call, mask)
+        if not self._has_builtin_scoring or not uses_expanded_distance(call.queries):
             return call
         queries, points = at_least_float32(call.queries), at_least_float32(call.keys.tensor)
-        centre = ops.stop_gradient(mean_seen_by_all(mask, points))
+        centre = ops.stop_gradient(mean_of_common_keys(mask, points))
         return call._replace(queries=queries - centre, keys=call.keys._replace(tensor=points - centre))
 
-    def _reads_masks(self, call: AttentionCall) -> bool:
+    def _mask_changes_scoring(self, call: AttentionCall) -> bool:
         """Whether products are taken."""
-        return by_products(call.queries)
+        return uses_expanded_distance(call.queries)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "bandwidth": self.bandwidth}

@@ -9,7 +9,7 @@ from keras import ops
 from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes
 from .._keras.private_api import get_keras_mask
 from .._keras.projections import projection
-from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
+from .._maths.heads import ROLES, apply_dense, join_heads, repeat_heads, split_heads
 from .._maths.masks import hide
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_layer import AttentionLayer
@@ -57,19 +57,19 @@ class HeadProjections(AttentionLayer):
         key_dim = self.key_dim or size // self.num_heads
         value_dim = self.value_dim or key_dim
         self._sizes = tuple(shape[-1] for shape in shapes)
-        self.W_q = self._projection("W_q", self.num_heads * key_dim, shapes[0])
-        self.W_k = self._projection("W_k", self._kv_heads * key_dim, shapes[1])
-        self.W_v = self._projection("W_v", self._kv_heads * value_dim, shapes[2])
-        self.W_o = self._projection("W_o", self.output_dim or size, (*shapes[0][:-1], self.num_heads * value_dim))
+        self.W_q = self._build_projection("W_q", self.num_heads * key_dim, shapes[0])
+        self.W_k = self._build_projection("W_k", self._kv_heads * key_dim, shapes[1])
+        self.W_v = self._build_projection("W_v", self._kv_heads * value_dim, shapes[2])
+        self.W_o = self._build_projection("W_o", self.output_dim or size, (*shapes[0][:-1], self.num_heads * value_dim))
         sizes = (key_dim, key_dim, value_dim)
-        heads = [(*s[:-2], self.num_heads, s[-2], d) for s, d in zip(shapes, sizes, strict=True)]
+        heads = [(*shape[:-2], self.num_heads, shape[-2], size) for shape, size in zip(shapes, sizes, strict=True)]
         if not self.attention.built:
             self.attention.build(*heads)
         if isinstance(self.process_heads, keras.layers.Layer) and not self.process_heads.built:
             for role, shape in zip(ROLES, heads, strict=True):  # the weights that it makes must be there to be loaded
-                self._processed(keras.KerasTensor(shape, self.compute_dtype), role, 0)
+                self._process(keras.KerasTensor(shape, self.compute_dtype), role, 0)
 
-    def _projection(self, name: str, units: int, shape: Shape) -> Any:
+    def _build_projection(self, name: str, units: int, shape: Shape) -> Any:
         dense = projection(self, name, units, use_bias=self.use_bias, bias_initializer=self.bias_initializer)
         try:
             dense.build(shape)
@@ -84,7 +84,7 @@ class HeadProjections(AttentionLayer):
             ) from error
         return dense
 
-    def _processed(self, heads: Tensor, role: str, offset: Any) -> Tensor:
+    def _process(self, heads: Tensor, role: str, offset: Any) -> Tensor:
         if self.process_heads is None:
             return heads
         processed = self.process_heads(heads, role=role, offset=offset)
@@ -101,42 +101,42 @@ class HeadProjections(AttentionLayer):
             )
         return processed
 
-    def _heads_of(self, role: str, features: Tensor, offset: Any) -> Tensor:
+    def _project_heads(self, role: str, features: Tensor, offset: Any) -> Tensor:
         """The projected and processed heads `B + (H, T, K)` of queries, keys or values."""
-        dense, number = (self.W_q, self.W_k, self.W_v)[ROLES.index(role)], self._kv_heads
-        heads = split_heads(project(dense, features), self.num_heads if role == "queries" else number)
-        return self._processed(heads, role, offset)
+        dense, num_heads = (self.W_q, self.W_k, self.W_v)[ROLES.index(role)], self._kv_heads
+        heads = split_heads(apply_dense(dense, features), self.num_heads if role == "queries" else num_heads)
+        return self._process(heads, role, offset)
 
-    def _features_of(self, role: str, features: Tensor, offset: Any) -> Tensor:
+    def _project_features(self, role: str, features: Tensor, offset: Any) -> Tensor:
         """The same side by side, `B + (T, H K)`."""
         if self.process_heads is None:
-            return project((self.W_q, self.W_k, self.W_v)[ROLES.index(role)], features)
-        return join_heads(self._heads_of(role, features, offset))
+            return apply_dense((self.W_q, self.W_k, self.W_v)[ROLES.index(role)], features)
+        return join_heads(self._project_heads(role, features, offset))
 
     def _project(self, keys: Tensor, offset: Any) -> Tensor:
-        return self.attention.precompute(self._heads_of("keys", keys, offset))[PROJECTED]
+        return self.attention.precompute(self._project_heads("keys", keys, offset))[PROJECTED]
 
     def _project_values(self, values: Tensor, offset: Any) -> Tensor:
-        return self._heads_of("values", values, offset)
+        return self._project_heads("values", values, offset)
 
     def _time_axis(self, rank: int) -> int:
         return rank - 1
 
-    def _project_back(self, pooled: Tensor, seeing: Tensor | None) -> Tensor:
-        output = project(self.W_o, pooled)
-        return output if seeing is None else hide(output, seeing)  # others would get the bias
+    def _project_output(self, pooled: Tensor, has_key: Tensor | None) -> Tensor:
+        output = apply_dense(self.W_o, pooled)
+        return output if has_key is None else hide(output, has_key)  # others would get the bias
 
-    def _keys_for(self, num_heads: int, keys: Keys) -> Any:
+    def _repeat_keys(self, num_heads: int, keys: Keys) -> Any:
         if keys.projected:
             tensor = keys.tensor if get_keras_mask(keys.tensor) is None else ops.copy(keys.tensor)  # carries no mask
-            return {PROJECTED: self._repeated_for(num_heads, tensor)}
-        return self._repeated_for(num_heads, self._heads_of("keys", keys.tensor, 0))
+            return {PROJECTED: self._repeat_kv_heads(num_heads, tensor)}
+        return self._repeat_kv_heads(num_heads, self._project_heads("keys", keys.tensor, 0))
 
-    def _values_for(self, num_heads: int, call: AttentionCall) -> Tensor:
-        heads = call.values if call.keys.values is not None else self._heads_of("values", call.values, 0)
-        return self._repeated_for(num_heads, heads)
+    def _repeat_values(self, num_heads: int, call: AttentionCall) -> Tensor:
+        heads = call.values if call.keys.values is not None else self._project_heads("values", call.values, 0)
+        return self._repeat_kv_heads(num_heads, heads)
 
-    def _repeated_for(self, num_heads: int, heads: Tensor) -> Tensor:
+    def _repeat_kv_heads(self, num_heads: int, heads: Tensor) -> Tensor:
         return repeat_heads(heads, num_heads // self._kv_heads)
 
     def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
@@ -155,16 +155,16 @@ class HeadProjections(AttentionLayer):
         return queries_shape, keys_shape, values_shape
 
 
-def check_process(process_heads: Any) -> None:
+def check_process_heads(process_heads: Any) -> None:
     """Checks what shall process heads."""
     if process_heads is None:
         return
     function = process_heads.call if isinstance(process_heads, keras.layers.Layer) else process_heads
-    taken = inspect.signature(function).parameters if callable(function) else {}
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values())
-    if not (takes_any or {"role", "offset"} <= set(taken)):
+    parameters = inspect.signature(function).parameters if callable(function) else {}
+    accepts_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    if not (accepts_any or {"role", "offset"} <= set(parameters)):
         raise TypeError(
             "`process_heads` must be a layer or a function, called as `process_heads(heads, role=role, offset=n)`. "
-            f"Received: {type(process_heads).__name__}, which takes {list(taken) or 'nothing'}. "
+            f"Received: {type(process_heads).__name__}, which takes {list(parameters) or 'nothing'}. "
             "Wrap it in a function that leaves out what it does not need."
         )

@@ -10,7 +10,7 @@ from .._keras.build_placeholders import as_lengths, as_mask
 from .._keras.call_errors import CheckedCalls
 from .._maths.masks import intersect, lengths_mask
 from .._maths.normalizers import softmax_where
-from .._shapes import as_tensor, dtype_of, shape_of, within_int32
+from .._shapes import as_tensor, clip_to_int32, dtype_of, shape_of
 from .._types import Tensor
 
 
@@ -41,14 +41,14 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) 
     Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3. There masked scores are set to -1e6, and
         a row without keys gets uniform weights; here it gets zeros.
     """
-    if any(isinstance(x, keras.KerasTensor) for x in (scores, valid_lens, mask)):
+    if any(isinstance(argument, keras.KerasTensor) for argument in (scores, valid_lens, mask)):
         # In a functional model the whole becomes one layer: Tk may be unknown here, and is known when the layer runs.
         return MaskedSoftmax(dtype=dtype_of(scores))(scores, valid_lens, attention_mask=mask)
     scores = as_tensor(scores)
-    return _softmax_of(scores, *check_softmax_inputs(scores, valid_lens, mask, mask_name="mask"))
+    return _normalize_scores(scores, *check_softmax_inputs(scores, valid_lens, mask, mask_name="mask"))
 
 
-def _softmax_of(scores: Tensor, valid_lens: Tensor | None, mask: Tensor | None) -> Tensor:
+def _normalize_scores(scores: Tensor, valid_lens: Tensor | None, mask: Tensor | None) -> Tensor:
     if valid_lens is not None:
         valid_lens = lengths_mask(valid_lens, len(scores.shape), ops.shape(scores)[-1])
     return softmax_where(scores, intersect(valid_lens, mask))
@@ -60,7 +60,7 @@ def check_softmax_inputs(
     """Checks what a masked softmax receives; returns lengths and mask as tensors."""
     check_scores(scores)
     if valid_lens is not None:
-        valid_lens = as_lengths(within_int32(valid_lens))
+        valid_lens = as_lengths(clip_to_int32(valid_lens))
         check_valid_lens(valid_lens, shape_of(scores))
     if mask is not None:
         mask = as_mask(mask)
@@ -98,8 +98,8 @@ class MaskedSoftmax(CheckedCalls, keras.layers.Layer):
         """Makes no weights."""
 
     def call(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
-        checked = check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
-        return _softmax_of(scores, *checked)
+        masks = check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
+        return _normalize_scores(scores, *masks)
 
     def compute_output_spec(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
         check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")

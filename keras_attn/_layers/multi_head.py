@@ -5,20 +5,27 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import scores_shape_of
+from .._checks.call_arguments import infer_scores_shape
 from .._checks.constructor_arguments import check_flag, check_positive_integer
-from .._keras.private_api import is_bare
+from .._keras.private_api import can_skip_layer_call
 from .._keras.projections import kernel_config, set_kernel_options
-from .._maths.head_masks import MasksOfHeads, Seen, for_heads, masks_of_heads, queries_that_see, sees_some_key
-from .._maths.heads import heads_of_groups, join_heads, pairs_of_groups, rows_of_groups
-from .._maths.masks import each_sees_itself, hide
+from .._maths.head_masks import (
+    HeadMasks,
+    Visibility,
+    add_head_axis_to_pairwise,
+    has_visible_key,
+    make_head_masks,
+    queries_with_keys,
+)
+from .._maths.heads import fold_pairwise_groups, fold_query_groups, join_heads, unfold_query_groups
+from .._maths.masks import has_no_empty_rows, hide
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import composite_of, current_evaluator
 from .._shapes import shape_of
 from .._states.cache import Keys
 from .._types import Heads, Masks, Pairs, Shape, Tensor
-from .head_projections import HeadProjections, check_process
+from .head_projections import HeadProjections, check_process_heads
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -111,61 +118,59 @@ class MultiHeadAttention(HeadProjections):
                 "`num_kv_heads` must divide `num_heads`: each head of keys serves as many heads of queries. "
                 f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
             )
-        check_process(process_heads)
+        check_process_heads(process_heads)
         self.process_heads = process_heads
         self.use_bias = check_flag("use_bias", use_bias)
         set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        lowered = self._lowered(call)
+        lowered = self._evaluate_composite(call)
         if lowered is not None:
             return lowered
         rank = len(call.queries.shape)
-        num_queries, num_keys = _lengths(call)
-        bias = None if call.bias is None else for_heads(call.bias, rank)
-        masks, pairs = MasksOfHeads(), call.pairs
-        if not each_sees_itself(call.masks, call.queries, call.keys.tensor):
-            masks = masks_of_heads(call.masks, call.pairs, num_queries, num_keys, rank)
-            pairs = Pairs()  # in the mask
-        unmasked = _without_masked(call, masks.seen)._replace(bias=bias, pairs=pairs)
-        pooled, weights = self._pooled_in_heads(unmasked, masks, num_queries)
-        seeing = sees_some_key(None if masks.seen is None else masks.seen.queries, num_keys)
-        return self._project_back(join_heads(pooled), seeing), weights
+        num_queries, num_keys = _num_queries_and_keys(call)
+        bias = None if call.bias is None else add_head_axis_to_pairwise(call.bias, rank)
+        masks, band = HeadMasks(), call.pairs
+        if not has_no_empty_rows(call.masks, call.queries, call.keys.tensor):
+            masks = make_head_masks(call.masks, call.pairs, num_queries, num_keys, rank)
+            band = Pairs()  # in the mask
+        zeroed = _zero_masked_call(call, masks.visibility)._replace(bias=bias, pairs=band)
+        pooled, weights = self._attend_in_heads(zeroed, masks, num_queries)
+        has_key = has_visible_key(None if masks.visibility is None else masks.visibility.queries, num_keys)
+        return self._project_output(join_heads(pooled), has_key), weights
 
-    def _pooled_in_heads(
-        self, call: AttentionCall, masks: MasksOfHeads, num_queries: Any
-    ) -> tuple[Tensor, Tensor | None]:
+    def _attend_in_heads(self, call: AttentionCall, masks: HeadMasks, num_queries: Any) -> tuple[Tensor, Tensor | None]:
         """Return the pooled heads `B + (H, Tq, V)` and their weights, for a call whose bias and pairs are of heads."""
-        queries = self._heads_of("queries", call.queries, call.offset)
+        queries = self._project_heads("queries", call.queries, call.offset)
         # Heads of queries that share cached keys become rows of one head: the keys would be repeated at every step.
-        shares = call.keys.projected and call.pairs == Pairs() and self._kv_heads < self.num_heads
-        num_heads = self._kv_heads if shares else self.num_heads
+        shares_keys = call.keys.projected and call.pairs == Pairs() and self._kv_heads < self.num_heads
+        num_heads = self._kv_heads if shares_keys else self.num_heads
         mask, bias = masks.mask, call.bias
-        if shares:
-            queries = rows_of_groups(queries, num_heads)
-            mask = pairs_of_groups(mask, self.num_heads, num_heads, num_queries)
-            bias = pairs_of_groups(bias, self.num_heads, num_heads, num_queries)
-        keys = self._keys_for(num_heads, call.keys)
-        values = self._values_for(num_heads, call)
-        of_heads = AttentionCall(queries, keys, values, pairs=call.pairs, offset=0, bias=bias)
-        of_heads = of_heads._replace(returns_weights=call.returns_weights, training=call.training)
-        pooled, weights = self._pooled(of_heads, masks._replace(mask=mask))
-        if shares:
-            pooled = heads_of_groups(pooled, self.num_heads)
-            weights = None if weights is None else heads_of_groups(weights, self.num_heads)
+        if shares_keys:
+            queries = fold_query_groups(queries, num_heads)
+            mask = fold_pairwise_groups(mask, self.num_heads, num_heads, num_queries)
+            bias = fold_pairwise_groups(bias, self.num_heads, num_heads, num_queries)
+        keys = self._repeat_keys(num_heads, call.keys)
+        values = self._repeat_values(num_heads, call)
+        head_call = AttentionCall(queries, keys, values, pairs=call.pairs, offset=0, bias=bias)
+        head_call = head_call._replace(returns_weights=call.returns_weights, training=call.training)
+        pooled, weights = self._call_scoring_layer(head_call, masks._replace(mask=mask))
+        if shares_keys:
+            pooled = unfold_query_groups(pooled, self.num_heads)
+            weights = None if weights is None else unfold_query_groups(weights, self.num_heads)
         # the scoring layer may have another dtype
         return pooled, None if weights is None else ops.cast(weights, self.compute_dtype)
 
-    def _pooled(self, call: AttentionCall, given: MasksOfHeads) -> tuple[Tensor, Tensor | None]:
+    def _call_scoring_layer(self, call: AttentionCall, masks_of_heads: HeadMasks) -> tuple[Tensor, Tensor | None]:
         """What the scoring layer makes of queries, keys and values of heads, and of the masks that they are given."""
-        attention, lengths = self.attention, given.lengths
-        differs_by_head = given.mask is not None and shape_of(given.mask)[-3:-2] not in ((), (1,))
-        is_clean = attention._only_scores and not (differs_by_head or isinstance(call.keys, dict))
-        if is_clean and is_bare(attention, call.queries, call.keys, call.values):
-            masks = Masks(keys_mask=given.of_lengths, attention_mask=given.mask)
+        attention, lengths = self.attention, masks_of_heads.lengths
+        differs_by_head = masks_of_heads.mask is not None and shape_of(masks_of_heads.mask)[-3:-2] not in ((), (1,))
+        skip_zeroing = attention._adds_only_scoring and not (differs_by_head or isinstance(call.keys, dict))
+        if skip_zeroing and can_skip_layer_call(attention, call.queries, call.keys, call.values):
+            masks = Masks(keys_mask=masks_of_heads.length_mask, attention_mask=masks_of_heads.mask)
             attended: tuple[Tensor, Tensor | None] = attention._attend(
-                call._replace(keys=Keys(call.keys), masks=masks, is_clean=True)
+                call._replace(keys=Keys(call.keys), masks=masks, skip_zeroing=True)
             )
             return attended
         pooled = attention(
@@ -174,44 +179,49 @@ class MultiHeadAttention(HeadProjections):
             call.values,
             None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), call.queries.shape[-3], axis=-1),
             score_bias=call.bias,
-            attention_mask=given.mask,
+            attention_mask=masks_of_heads.mask,
             use_causal_mask=call.pairs.causal,
             window=call.pairs.window,
             return_attention_scores=call.returns_weights,
             training=call.training,
-            **({"_is_clean": True} if is_clean else {}),
+            **({"_skip_zeroing": True} if skip_zeroing else {}),
         )
         return pooled if call.returns_weights else (pooled, None)
 
-    def _lowered(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
+    def _evaluate_composite(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
         """What an exporter makes of a call over the heads of all projections, where there is one and it can."""
         evaluate, attention = current_evaluator(), self.attention
-        if evaluate is None or call.keys.projected or not attention._only_scores or attention._drops(call):
+        if (
+            evaluate is None
+            or call.keys.projected
+            or not attention._adds_only_scoring
+            or attention._applies_dropout(call)
+        ):
             return None
         if attention.compute_dtype != self.compute_dtype:
             return None
-        rank, sizes = len(call.queries.shape), _lengths(call)
-        seeing = sees_some_key(queries_that_see(call.masks, call.pairs, *sizes, rank), sizes[1])
+        rank, sizes = len(call.queries.shape), _num_queries_and_keys(call)
+        has_key = has_visible_key(queries_with_keys(call.masks, call.pairs, *sizes, rank), sizes[1])
         if evaluate.hides_masked:
-            call = _without_masked(call, masks_of_heads(call.masks, call.pairs, *sizes, rank).seen)
-        of_heads = call._replace(
-            queries=self._features_of("queries", call.queries, call.offset),
-            keys=Keys(self._features_of("keys", call.keys.tensor, 0)),
-            values=self._features_of("values", call.values, 0),
+            call = _zero_masked_call(call, make_head_masks(call.masks, call.pairs, *sizes, rank).visibility)
+        head_call = call._replace(
+            queries=self._project_features("queries", call.queries, call.offset),
+            keys=Keys(self._project_features("keys", call.keys.tensor, 0)),
+            values=self._project_features("values", call.values, 0),
             heads=Heads(self.num_heads, self._kv_heads),
         )
-        scoring = attention._scoring(of_heads)
+        scoring = attention._scoring(head_call)
         if scoring.name is None:
             return None
         pooled, weights = evaluate(
-            composite_of(of_heads, scoring, attention, attention.normalizer), call.returns_weights
+            composite_of(head_call, scoring, attention, attention.normalizer), call.returns_weights
         )
         if weights is not None and call.masks.queries_mask is not None:
             weights = hide(weights, ops.expand_dims(call.masks.queries_mask, -2))
-        return self._project_back(pooled, seeing), weights
+        return self._project_output(pooled, has_key), weights
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
-        *batch, num_queries, num_keys = scores_shape_of(queries_shape, keys_shape, values_shape)
+        *batch, num_queries, num_keys = infer_scores_shape(queries_shape, keys_shape, values_shape)
         size = self.output_dim or queries_shape[-1]
         return (*batch, num_queries, size), (*batch, self.num_heads, num_queries, num_keys)
 
@@ -238,25 +248,25 @@ class MultiHeadAttention(HeadProjections):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
         """The layer with the arguments of `get_config`."""
-        made = {
+        layers = {
             name: keras.saving.deserialize_keras_object(config.get(name)) for name in ("attention", "process_heads")
         }
-        return cls(**{**config, **made})
+        return cls(**{**config, **layers})
 
 
-def _lengths(call: AttentionCall) -> tuple[Any, Any]:
+def _num_queries_and_keys(call: AttentionCall) -> tuple[Any, Any]:
     """Tq and Tk: integers, or scalar tensors."""
     return ops.shape(call.queries)[-2], ops.shape(call.keys.tensor)[-2]
 
 
-def _without_masked(call: AttentionCall, seen: Seen | None) -> AttentionCall:
+def _zero_masked_call(call: AttentionCall, visibility: Visibility | None) -> AttentionCall:
     """Zeros for what no pair reads, before the products: zero times NaN is NaN."""
-    if seen is None:
+    if visibility is None:
         return call
     keys, values = call.keys, call.values
-    same = keys.tensor is values
+    is_shared = keys.tensor is values
     if keys.values is None:
-        values = hide(values, seen.keys)
+        values = hide(values, visibility.keys)
     if not keys.projected:
-        keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
-    return call._replace(queries=hide(call.queries, seen.queries), keys=keys, values=values)
+        keys = keys._replace(tensor=values if is_shared else hide(keys.tensor, visibility.keys))
+    return call._replace(queries=hide(call.queries, visibility.queries), keys=keys, values=values)

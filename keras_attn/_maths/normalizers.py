@@ -13,7 +13,7 @@ from keras import ops
 
 from .._shapes import at_least_float32, dtype_of
 from .._types import Tensor
-from .scores import largest_of
+from .scores import max_with_floor
 
 
 def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -22,13 +22,13 @@ def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     The first selection keeps masked scores out of the sum, the second makes rows without any key zero, and both
     together keep their gradient zero. The fill is finite, so that such a row is never computed as inf - inf.
     """
-    given_dtype = dtype_of(scores)
+    input_dtype = dtype_of(scores)
     scores = at_least_float32(scores)
     dtype = dtype_of(scores)
     if mask is None:
-        return ops.cast(_softmax(scores), given_dtype)
+        return ops.cast(_softmax(scores), input_dtype)
     weights = _softmax(ops.where(mask, scores, float(np.finfo(dtype).min)))
-    return ops.cast(ops.where(mask, weights, 0.0), given_dtype)
+    return ops.cast(ops.where(mask, weights, 0.0), input_dtype)
 
 
 def _softmax(scores: Tensor) -> Tensor:
@@ -52,37 +52,39 @@ def sparsemax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
 
     Source: Martins and Astudillo 2016, equation 2 and algorithm 1.
     """
-    given_dtype = dtype_of(scores)
+    input_dtype = dtype_of(scores)
     scores = at_least_float32(scores)
     dtype = dtype_of(scores)
     lowest = float(np.finfo(dtype).min)
-    seen = scores if mask is None else ops.where(mask, scores, lowest)
-    gaps = scores - ops.stop_gradient(largest_of(seen, lowest))
-    gaps = gaps if mask is None else ops.where(mask, gaps, -2.0)
+    unmasked = scores if mask is None else ops.where(mask, scores, lowest)
+    differences = scores - ops.stop_gradient(max_with_floor(unmasked, lowest))
+    differences = differences if mask is None else ops.where(mask, differences, -2.0)
     # Which weights are positive is decided without a gradient; given that, the threshold is a plain mean.
-    support = ops.cast(ops.stop_gradient(gaps) > _sparsemax_threshold(ops.stop_gradient(gaps)), dtype)
-    threshold = (ops.sum(support * ops.maximum(gaps, -1.0), -1, keepdims=True) - 1.0) / ops.sum(
+    support = ops.cast(ops.stop_gradient(differences) > _sparsemax_threshold(ops.stop_gradient(differences)), dtype)
+    threshold = (ops.sum(support * ops.maximum(differences, -1.0), -1, keepdims=True) - 1.0) / ops.sum(
         support, -1, keepdims=True
     )
-    weights = support * ops.maximum(gaps - threshold, 0.0)
-    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), given_dtype)
+    weights = support * ops.maximum(differences - threshold, 0.0)
+    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), input_dtype)
 
 
-def _sparsemax_threshold(gaps: Tensor) -> Tensor:
+def _sparsemax_threshold(differences: Tensor) -> Tensor:
     """The threshold of each row, `B + (Tq, 1)`, of gaps to its largest score."""
-    gaps = ops.maximum(gaps, -2.0)  # below -1 all are alike, and sums of large ones would lose digits
-    descending = -ops.sort(-gaps, axis=-1)
+    differences = ops.maximum(differences, -2.0)  # below -1 all are alike, and sums of large ones would lose digits
+    descending = -ops.sort(-differences, axis=-1)
     counts = ops.cumsum(ops.ones_like(descending), axis=-1)
-    inside = ops.cast(1.0 + counts * descending > ops.cumsum(descending, axis=-1), dtype_of(gaps))
-    return (ops.sum(inside * descending, axis=-1, keepdims=True) - 1.0) / ops.sum(inside, axis=-1, keepdims=True)
+    in_support = ops.cast(1.0 + counts * descending > ops.cumsum(descending, axis=-1), dtype_of(differences))
+    return (ops.sum(in_support * descending, axis=-1, keepdims=True) - 1.0) / ops.sum(
+        in_support, axis=-1, keepdims=True
+    )
 
 
 def sigmoid_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Logistic sigmoid of each score where `mask` is True: weights that do not compete, and need not sum to 1."""
-    given_dtype = dtype_of(scores)
+    input_dtype = dtype_of(scores)
     scores = at_least_float32(scores)
     weights = ops.sigmoid(scores if mask is None else ops.where(mask, scores, 0.0))
-    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), given_dtype)
+    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), input_dtype)
 
 
 SOFTMAX = "softmax"

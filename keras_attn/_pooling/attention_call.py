@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from .._maths.masks import combine_masks, intersect, lengths_mask, order_mask, segments_mask, with_pairs
+from .._maths.masks import add_attention_mask, band_mask, combine_masks, intersect, lengths_mask, segment_mask
 from .._states.cache import Keys
 from .._types import Heads, Masks, Pairs, Tensor
 
@@ -24,7 +24,7 @@ class AttentionCall(NamedTuple):
     training: bool | None = None
     heads: Heads | None = None  # side by side in queries, keys and values; None if they have an axis, or there are none
     previous_weights: Tensor | None = None  # of the previous step, `B + (1, Tk)` or `B + (Tq, Tk)`
-    is_clean: bool = False  # masked positions are finite and no row without keys is read: nothing has to be hidden
+    skip_zeroing: bool = False  # masked positions are finite and no row without keys is read: nothing has to be hidden
 
     def mask(self) -> Tensor | None:
         """The pairs of query and key that take part, for a layer without heads; None where all do."""
@@ -32,30 +32,30 @@ class AttentionCall(NamedTuple):
         return combine_masks(self.masks, self.pairs, num_queries, num_keys, len(self.queries.shape))
 
 
-def with_all_masks(call: AttentionCall, num_keys: Any) -> AttentionCall:
+def merge_masks(call: AttentionCall, num_keys: Any) -> AttentionCall:
     """Add to the masks of a call what else hides a key, and set the position of its first query.
 
     These are other segments, places of a state of fixed capacity that hold no step yet, and the order of positions
     where it does not count from 0.
     """
-    masks, pairs, keys = call.masks, call.pairs, call.keys
+    masks, band, keys = call.masks, call.pairs, call.keys
     num_queries, rank = ops.shape(call.queries)[-2], len(call.queries.shape)
     if keys.length is not None:
-        there = ops.squeeze(lengths_mask(keys.length, len(keys.length.shape) + 2, num_keys), -2)
-        masks = masks._replace(keys_mask=intersect(masks.keys_mask, there))
-    first = _position_of_first(call, num_queries, num_keys)
-    are_last = call.offset is None and keys.values is not None
-    if are_last and isinstance(num_queries, int) and num_queries == 1:  # no key comes after it
-        pairs = pairs._replace(causal=False)
+        is_filled = ops.squeeze(lengths_mask(keys.length, len(keys.length.shape) + 2, num_keys), -2)
+        masks = masks._replace(keys_mask=intersect(masks.keys_mask, is_filled))
+    first_position = _first_query_position(call, num_queries, num_keys)
+    end_at_last_key = call.offset is None and keys.values is not None
+    if end_at_last_key and isinstance(num_queries, int) and num_queries == 1:  # no key comes after it
+        band = band._replace(causal=False)
     if call.segment_ids is not None:
-        masks = with_pairs(masks, segments_mask(*call.segment_ids), rank)
-    if not (isinstance(first, int) and first == 0):
-        masks = with_pairs(masks, order_mask(pairs, num_queries, num_keys, first), rank)
-        pairs = Pairs()
-    return call._replace(masks=masks, pairs=pairs, offset=first)
+        masks = add_attention_mask(masks, segment_mask(*call.segment_ids), rank)
+    if not (isinstance(first_position, int) and first_position == 0):
+        masks = add_attention_mask(masks, band_mask(band, num_queries, num_keys, first_position), rank)
+        band = Pairs()
+    return call._replace(masks=masks, pairs=band, offset=first_position)
 
 
-def _position_of_first(call: AttentionCall, num_queries: Any, num_keys: Any) -> Any:
+def _first_query_position(call: AttentionCall, num_queries: Any, num_keys: Any) -> Any:
     """An integer, a scalar tensor or integers `B`."""
     if call.offset is not None:
         return call.offset

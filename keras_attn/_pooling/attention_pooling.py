@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from .._checks.call_arguments import check_score_result, scores_shape_of
+from .._checks.call_arguments import check_score_result, infer_scores_shape
 from .._checks.constructor_arguments import check_dropout, check_seed
 from .._keras.replica_seeds import SeedGenerator
-from .._maths.masks import each_sees_itself, hide_masked, hide_rows
+from .._maths.masks import has_no_empty_rows, zero_fully_masked, zero_masked_queries
 from .._maths.normalizers import SOFTMAX, check_normalizer
 from .._shapes import shape_of
 from .._types import Pairs, Shape, Tensor
@@ -18,7 +18,13 @@ from .pool import pool
 from .scoring_layer import ScoringLayer
 from .torch_sdpa import can_use_sdpa, sdpa_pool
 
-_CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call of a layer is, beside its score
+_CALL_METHODS = (
+    "call",
+    "_dispatch_call",
+    "_attend",
+    "_evaluate_composite",
+    "precompute",
+)  # what a call of a layer is, beside its score
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -99,67 +105,67 @@ class AttentionPooling(ScoringLayer):
         self.seed_generator = SeedGenerator(self.seed) if self.dropout else None
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        lowered = self._lowered(call)
+        lowered = self._evaluate_composite(call)
         if lowered is not None:
             return lowered
-        sees_itself = each_sees_itself(call.masks, call.queries, call.keys.tensor)
-        call = call._replace(is_clean=call.is_clean or sees_itself)
-        wants_output_alone = not call.returns_weights and not self._drops(call) and self.normalizer == SOFTMAX
-        causal = wants_output_alone and sees_itself and call.pairs == Pairs(causal=True) and call.bias is None
-        mask = None if causal and not self._reads_masks(call) else call.mask()
-        call = self._without_masked(call, mask)
-        scoring = self._scoring(call) if self._is_described else self._scoring_by_methods(call)
-        if wants_output_alone and can_use_sdpa(scoring, call.values):
-            return sdpa_pool(scoring, call, None if causal else mask, causal=causal), None
-        mask = call.mask() if causal else mask
+        has_no_empty_rows_ = has_no_empty_rows(call.masks, call.queries, call.keys.tensor)
+        call = call._replace(skip_zeroing=call.skip_zeroing or has_no_empty_rows_)
+        can_fuse = not call.returns_weights and not self._applies_dropout(call) and self.normalizer == SOFTMAX
+        is_causal = can_fuse and has_no_empty_rows_ and call.pairs == Pairs(causal=True) and call.bias is None
+        mask = None if is_causal and not self._mask_changes_scoring(call) else call.mask()
+        call = self._zero_masked_inputs(call, mask)
+        scoring = self._scoring(call) if self._has_builtin_scoring else self._scoring_by_methods(call)
+        if can_fuse and can_use_sdpa(scoring, call.values):
+            return sdpa_pool(scoring, call, None if is_causal else mask, causal=is_causal), None
+        mask = call.mask() if is_causal else mask
         scores = scoring.scores()
-        wanted = (*shape_of(call.queries)[:-1], shape_of(call.keys.tensor)[-2])
-        check_score_result(type(self).__name__, shape_of(scores), wanted)
-        return pool(scores, call.values, mask, partial(self._drop, call), self.normalizer, call.bias)
+        scores_shape = (*shape_of(call.queries)[:-1], shape_of(call.keys.tensor)[-2])
+        check_score_result(type(self).__name__, shape_of(scores), scores_shape)
+        return pool(scores, call.values, mask, partial(self._drop_weights, call), self.normalizer, call.bias)
 
-    def _lowered(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
+    def _evaluate_composite(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
         """What an exporter makes of a call, where there is one and it can; else None."""
         evaluate = current_evaluator()
         if evaluate is None:
             return None
-        if not self._is_described or self._drops(call):
-            evaluate.reasons[id(self)] = DROPS if self._is_described else "it has a score of its own"
+        if not self._has_builtin_scoring or self._applies_dropout(call):
+            evaluate.reasons[id(self)] = DROPS if self._has_builtin_scoring else "it has a score of its own"
             return None
-        if evaluate.hides_masked or self._reads_masks(call):
-            call = self._without_masked(call, call.mask())
+        if evaluate.hides_masked or self._mask_changes_scoring(call):
+            call = self._zero_masked_inputs(call, call.mask())
         scoring = self._scoring(call)
         if scoring.name is None:
             evaluate.reasons[id(self)] = "its score is known by its operations alone"
             return None
         output, weights = evaluate(composite_of(call, scoring, self, self.normalizer), call.returns_weights)
-        return hide_rows(call.masks.queries_mask, output, weights)
+        return zero_masked_queries(call.masks.queries_mask, output, weights)
 
-    def _without_masked(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
+    def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
         """The call with zeros for a query that sees no key, and for a key that no query sees."""
-        if call.is_clean:
+        if call.skip_zeroing:
             return call
-        queries, keys = hide_masked(mask, call.queries, call.keys.tensor)
+        queries, keys = zero_fully_masked(mask, call.queries, call.keys.tensor)
         return call._replace(queries=queries, keys=call.keys._replace(tensor=keys))
 
-    def _reads_masks(self, call: AttentionCall) -> bool:
-        """Whether `_without_masked` makes more of a call than zeros, so that an exporter needs it too."""
+    def _mask_changes_scoring(self, call: AttentionCall) -> bool:
+        """Whether `_zero_masked_inputs` makes more of a call than zeros, so that an exporter needs it too."""
         return False
 
     @property
-    def _only_scores(self) -> bool:
+    def _adds_only_scoring(self) -> bool:
         """Whether `_scoring` says all that there is to a call of this layer but dropout: a subclass may do more."""
-        is_call = all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL)
-        return is_call and self._is_described
+        is_call = all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL_METHODS)
+        return is_call and self._has_builtin_scoring
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
-        scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
+        scores_shape = infer_scores_shape(queries_shape, keys_shape, values_shape)
         return (*scores_shape[:-1], values_shape[-1]), scores_shape
 
-    def _drops(self, call: AttentionCall) -> bool:
+    def _applies_dropout(self, call: AttentionCall) -> bool:
         return bool(call.training) and self.seed_generator is not None
 
-    def _drop(self, call: AttentionCall, weights: Tensor) -> Tensor:
-        if not self._drops(call):
+    def _drop_weights(self, call: AttentionCall, weights: Tensor) -> Tensor:
+        if not self._applies_dropout(call):
             return weights
         return keras.random.dropout(weights, self.dropout, seed=self.seed_generator)
 

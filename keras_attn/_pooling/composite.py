@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
-from .._maths.head_masks import for_heads
+from .._maths.head_masks import add_head_axis_to_pairwise
 from .._maths.masks import hide, intersect
 from .._maths.normalizers import SOFTMAX
 from .._shapes import dtype_of
 from .._types import Heads, Pairs, Tensor
 from .attention_call import AttentionCall
-from .pool import pool_of
+from .pool import evaluate_plain
 from .scoring import DOT_PRODUCT, Scoring
 
 DROPS = "it drops weights, since it is called with `training=True`"  # a reason of calls that are no composites
@@ -91,8 +91,8 @@ def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: 
     rank = len(call.values.shape)
     for name, pairwise in (("mask", masks.attention_mask), ("bias", bias)):
         if pairwise is not None:
-            tensors[name] = pairwise if heads is None else for_heads(pairwise, rank)
+            tensors[name] = pairwise if heads is None else add_head_axis_to_pairwise(pairwise, rank)
             while len(tensors[name].shape) < rank + (heads is not None):
                 tensors[name] = ops.expand_dims(tensors[name], 0)
-    function = partial(pool_of, scoring.function, heads, call.pairs, normalizer)
+    function = partial(evaluate_plain, scoring.function, heads, call.pairs, normalizer)
     return Composite(scoring.name or "", layer, function, tensors, scoring.options, heads, call.pairs, normalizer)

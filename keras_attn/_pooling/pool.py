@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from .._maths.head_masks import with_heads_axis
+from .._maths.head_masks import add_head_axis
 from .._maths.heads import join_heads, repeat_heads, split_heads
 from .._maths.masks import combine_masks, hide
 from .._maths.normalizers import NORMALIZERS, SOFTMAX
@@ -35,10 +35,10 @@ def pool(
     return ops.cast(output, dtype_of(values)), weights  # on torch Keras gives float32 for float64
 
 
-def pool_of(
+def evaluate_plain(
     score: Callable[..., Tensor],
     heads: Heads | None,
-    pairs: Pairs,
+    band: Pairs,
     normalizer: str,
     *,
     queries: Tensor,
@@ -48,15 +48,15 @@ def pool_of(
     keys_mask: Tensor | None = None,
     mask: Tensor | None = None,
     bias: Tensor | None = None,
-    **read_by_score: Tensor,
+    **score_weights: Tensor,
 ) -> tuple[Tensor, Tensor]:
     masks, rank = Masks(valid_lens, mask, keys_mask=keys_mask), len(values.shape)
     if heads is not None:
-        masks = with_heads_axis(masks, rank)
+        masks = add_head_axis(masks, rank)
         queries = split_heads(queries, heads.of_queries)
-        times = heads.of_queries // heads.of_keys
-        keys, values = (repeat_heads(split_heads(each, heads.of_keys), times) for each in (keys, values))
-    mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
-    scores = score(queries=queries, keys=keys, **read_by_score)
+        repeats = heads.of_queries // heads.of_keys
+        keys, values = (repeat_heads(split_heads(tensor, heads.of_keys), repeats) for tensor in (keys, values))
+    mask = combine_masks(masks, band, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
+    scores = score(queries=queries, keys=keys, **score_weights)
     output, weights = pool(scores, values, mask, normalizer=normalizer, bias=bias)
     return output if heads is None else join_heads(output), weights

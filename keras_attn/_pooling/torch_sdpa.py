@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from .._keras.private_api import is_transformed
+from .._keras.private_api import in_functorch_transform
 from .._maths.scores import dot_product_scores
 from .._types import Tensor
 from .attention_call import AttentionCall
@@ -33,7 +33,7 @@ def can_use_sdpa(scoring: Scoring, values: Tensor) -> bool:
     sizes = scoring.tensors["queries"].shape[-1], values.shape[-1]
     if len({*sizes}) > 1 or 0 in (*sizes, values.shape[-2]):
         return False
-    return torch.compiler.is_compiling() or not is_transformed()
+    return torch.compiler.is_compiling() or not in_functorch_transform()
 
 
 def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, causal: bool) -> Tensor:
@@ -56,53 +56,53 @@ def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, cau
     sources = (scoring.tensors["queries"], scoring.tensors["keys"], call.values, call.bias)
     tensors = [keras.ops.convert_to_tensor(tensor) for tensor in sources if tensor is not None]
     mask = None if mask is None else keras.ops.convert_to_tensor(mask)
-    sees_key = None if mask is None else mask.any(-1, keepdim=True)
-    if mask is not None and not call.is_clean:
+    has_key = None if mask is None else mask.any(-1, keepdim=True)
+    if mask is not None and not call.skip_zeroing:
         tensors[2] = torch.where(mask.any(-2).unsqueeze(-1), tensors[2], 0.0)
-    pooling = _Pooling(scoring.options["scale"], causal, mask, sees_key)
+    pooling = _SdpaPooling(scoring.options["scale"], causal, mask, has_key)
     # compiled code has no second gradients
     if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
-        output = pooling.fused(*tensors)
+        output = pooling.pool_fused(*tensors)
     else:
-        output = _differentiable_twice().apply(pooling, *tensors)
-    return output if sees_key is None or call.is_clean else torch.where(sees_key, output, 0.0)
+        output = _pooling_function().apply(pooling, *tensors)
+    return output if has_key is None or call.skip_zeroing else torch.where(has_key, output, 0.0)
 
 
-class _Pooling(NamedTuple):
+class _SdpaPooling(NamedTuple):
     """Pooling of queries `B + (Tq, D)`, keys `B + (Tk, D)` and values `B + (Tk, D)`, and a bias if any."""
 
     scale: float
     causal: bool
     mask: Tensor | None  # booleans that broadcast to `B + (Tq, Tk)`
-    sees_key: Any  # booleans that broadcast to `B + (Tq, 1)`; None without a mask
+    has_key: Any  # booleans that broadcast to `B + (Tq, 1)`; None without a mask
 
-    def fused(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+    def pool_fused(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
         """The output `B + (Tq, D)`, by torch's operation."""
         import torch
 
-        batch, mask = queries.shape[:-2], self._attention_mask(queries.dtype, bias)
+        batch, mask = queries.shape[:-2], self._merge_mask_and_bias(queries.dtype, bias)
         if mask is not None:  # the kernels of CUDA want its last axis whole
-            mask = _with_heads(mask.expand(*mask.shape[:-1], keys.shape[-2]).contiguous(), batch)
+            mask = _reshape_to_four_axes(mask.expand(*mask.shape[:-1], keys.shape[-2]).contiguous(), batch)
         pooled = torch.nn.functional.scaled_dot_product_attention(
-            *(_with_heads(tensor, batch) for tensor in (queries, keys, values)),
+            *(_reshape_to_four_axes(tensor, batch) for tensor in (queries, keys, values)),
             attn_mask=mask,
             is_causal=self.causal,
             scale=self.scale,
         )
         return pooled.reshape(queries.shape)
 
-    def _attention_mask(self, dtype: Any, bias: Tensor | None) -> Tensor | None:
+    def _merge_mask_and_bias(self, dtype: Any, bias: Tensor | None) -> Tensor | None:
         """Booleans, or a bias that is minus infinity for a masked key; all keys for a query without keys."""
         import torch
 
         if self.mask is None:
             return None if bias is None else bias.to(dtype)
-        takes_part = self.mask | ~self.sees_key
+        is_unmasked = self.mask | ~self.has_key
         if bias is None:
-            return takes_part
-        return torch.where(self.mask, bias, torch.where(takes_part, 0.0, -math.inf)).to(dtype)
+            return is_unmasked
+        return torch.where(self.mask, bias, torch.where(is_unmasked, 0.0, -math.inf)).to(dtype)
 
-    def plain(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+    def pool_plain(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
         """The same by operations whose gradients have gradients."""
         import torch
 
@@ -112,7 +112,7 @@ class _Pooling(NamedTuple):
         return pool(scores, values, mask, bias=bias)[0]
 
 
-def _with_heads(tensor: Any, batch: tuple[int, ...]) -> Tensor:
+def _reshape_to_four_axes(tensor: Any, batch: tuple[int, ...]) -> Tensor:
     """A tensor that broadcasts to `B + (M, N)`, with two axes for B, of which the second has heads."""
     if len(batch) == 2 and tensor.ndim == 4:
         return tensor
@@ -125,18 +125,18 @@ def _with_heads(tensor: Any, batch: tuple[int, ...]) -> Tensor:
 
 
 @cache
-def _differentiable_twice() -> Any:
+def _pooling_function() -> Any:
     """The function of torch for `_Pooling`: torch has no gradients of the gradients of its kernels."""
     import torch
 
     class Pool(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, pooling: _Pooling, *tensors: Tensor) -> Tensor:
+        def forward(ctx: Any, pooling: _SdpaPooling, *tensors: Tensor) -> Tensor:
             ctx.pooling = pooling
             ctx.save_for_backward(*tensors)
             with torch.enable_grad():
                 ctx.leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-                ctx.output = pooling.fused(*ctx.leaves)
+                ctx.output = pooling.pool_fused(*ctx.leaves)
             return ctx.output.detach()
 
         @staticmethod

@@ -49,17 +49,17 @@ class LinearBias(PositionBias):
     Source: Press, Smith and Lewis 2022, section 3, and their code for numbers of heads that are no power of two.
     """
 
-    def _by_gap(self, gaps: Tensor) -> Tensor:
+    def _compute_biases(self, relative_positions: Tensor) -> Tensor:
         dtype = exact_dtype(self.compute_dtype)
-        distances = ops.expand_dims(ops.cast(ops.abs(gaps), dtype), -1)
-        biases = distances * ops.convert_to_tensor([-slope for slope in _slopes(self.num_heads)], dtype)
+        distances = ops.expand_dims(ops.cast(ops.abs(relative_positions), dtype), -1)
+        biases = distances * ops.convert_to_tensor([-slope for slope in _compute_slopes(self.num_heads)], dtype)
         if self.compute_dtype == "float16":  # infinities would leave a row that sees only far keys without numbers
             biases = ops.maximum(biases, float(np.finfo("float16").min))
         return ops.cast(biases, self.compute_dtype)
 
 
-def _slopes(num_heads: int) -> list[float]:
+def _compute_slopes(num_heads: int) -> list[float]:
     """The slope of each head."""
     power = 1 << (num_heads.bit_length() - 1)  # the largest power of two that is not above
     slopes = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
-    return slopes if power == num_heads else slopes + _slopes(2 * power)[0::2][: num_heads - power]
+    return slopes if power == num_heads else slopes + _compute_slopes(2 * power)[0::2][: num_heads - power]

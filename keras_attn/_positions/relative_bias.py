@@ -79,33 +79,33 @@ class RelativePositionBias(PositionBias):
         self.max_distance = check_positive_integer("max_distance", max_distance)
         self.bidirectional = check_flag("bidirectional", bidirectional)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        if self._one_direction < 2:
+        if self._direction_buckets < 2:
             raise ValueError(
                 "`num_buckets` must be at least 2 for each direction that has buckets. "
                 f"Received: num_buckets={num_buckets}, bidirectional={bidirectional}."
             )
-        if self.max_distance <= self._one_direction // 2:
+        if self.max_distance <= self._direction_buckets // 2:
             raise ValueError(
                 "`max_distance` must be above the number of buckets that hold one distance each, here "
-                f"{self._one_direction // 2}. Received: max_distance={max_distance}, num_buckets={num_buckets}, "
+                f"{self._direction_buckets // 2}. Received: max_distance={max_distance}, num_buckets={num_buckets}, "
                 f"bidirectional={bidirectional}."
             )
-        self._starts = np.array(_starts(self._one_direction, self.max_distance), "int32")
+        self._bucket_starts = np.array(compute_bucket_starts(self._direction_buckets, self.max_distance), "int32")
 
     @property
-    def _one_direction(self) -> int:
+    def _direction_buckets(self) -> int:
         return self.num_buckets // 2 if self.bidirectional else self.num_buckets
 
     def build(self, queries_shape: Any = None) -> None:
         shape = (self.num_buckets, self.num_heads)
         self.embeddings = self.add_weight(shape=shape, initializer=self.embeddings_initializer, name="embeddings")
 
-    def _by_gap(self, gaps: Tensor) -> Tensor:
-        distances = ops.abs(gaps) if self.bidirectional else ops.maximum(-gaps, 0)
-        begun = ops.greater_equal(ops.expand_dims(distances, -1), ops.convert_to_tensor(self._starts))
-        buckets = ops.sum(ops.cast(begun, "int32"), axis=-1)
+    def _compute_biases(self, relative_positions: Tensor) -> Tensor:
+        distances = ops.abs(relative_positions) if self.bidirectional else ops.maximum(-relative_positions, 0)
+        is_reached = ops.greater_equal(ops.expand_dims(distances, -1), ops.convert_to_tensor(self._bucket_starts))
+        buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)
         if self.bidirectional:
-            buckets = ops.where(gaps > 0, buckets + self._one_direction, buckets)
+            buckets = ops.where(relative_positions > 0, buckets + self._direction_buckets, buckets)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
 
     def get_config(self) -> dict[str, Any]:
@@ -118,19 +118,19 @@ class RelativePositionBias(PositionBias):
         }
 
 
-def _starts(num_buckets: int, max_distance: int) -> list[int]:
+def compute_bucket_starts(num_buckets: int, max_distance: int) -> list[int]:
     """Return the least distance in each bucket but the first, for N buckets of one direction and distances up to M.
 
     A distance is in bucket `b` when it has reached `b` of them.
     """
-    exact = num_buckets // 2
-    wide = num_buckets - exact
+    num_exact = num_buckets // 2
+    num_wide = num_buckets - num_exact
     # log(d/E) (N-E) / log(M/E) >= k is (d/E)^(N-E) >= (M/E)^k, since M > E
-    powers = (max_distance**k * exact ** (wide - k) for k in range(1, wide))
-    return [*range(1, exact + 1), *(_least_with_power(wide, power) for power in powers)]
+    powers = (max_distance**step * num_exact ** (num_wide - step) for step in range(1, num_wide))
+    return [*range(1, num_exact + 1), *(_ceil_root(num_wide, power) for power in powers)]
 
 
-def _least_with_power(exponent: int, power: int) -> int:
+def _ceil_root(exponent: int, power: int) -> int:
     """The least whole number whose power is at least that: a root, rounded up."""
     root = round(math.exp(math.log(power) / exponent))  # may be off by rounding
     while root**exponent < power:

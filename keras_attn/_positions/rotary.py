@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_offset, positions_from
+from .._checks.call_arguments import check_given, check_offset, make_positions
 from .._checks.constructor_arguments import check_flag, check_positive, check_positive_integer
 from .._maths.heads import ROLES
 from .._shapes import at_least_float32, dtype_of, shape_of
@@ -76,20 +76,22 @@ class RotaryEmbedding(keras.layers.Layer):
         """Makes no weights."""
 
     def call(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        size, offset = self._checked(heads, role, offset)
+        size, offset = self._validate_call(heads, role, offset)
         if size == 0:
             return heads
-        turned, rest = at_least_float32(heads[..., :size]), heads[..., size:]
-        positions = positions_from(offset, ops.shape(heads)[-2])
-        angles = ops.expand_dims(ops.cast(positions, dtype_of(turned)), -1) * self._frequencies(size, dtype_of(turned))
+        rotated, unrotated = at_least_float32(heads[..., :size]), heads[..., size:]
+        positions = make_positions(offset, ops.shape(heads)[-2])
+        angles = ops.expand_dims(ops.cast(positions, dtype_of(rotated)), -1) * self._frequencies(
+            size, dtype_of(rotated)
+        )
         if len(offset.shape) > 0:  # axes between those of the offset and the positions
             for _ in range(len(heads.shape) - len(angles.shape)):
                 angles = ops.expand_dims(angles, -3)
-        turned = ops.cast(_turned(turned, angles, interleaved=self.interleaved), dtype_of(heads))
-        return turned if rest.shape[-1] == 0 else ops.concatenate([turned, rest], axis=-1)
+        rotated = ops.cast(_rotate_pairs(rotated, angles, interleaved=self.interleaved), dtype_of(heads))
+        return rotated if unrotated.shape[-1] == 0 else ops.concatenate([rotated, unrotated], axis=-1)
 
     def compute_output_spec(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        self._checked(heads, role, offset)
+        self._validate_call(heads, role, offset)
         return keras.KerasTensor(shape_of(heads), dtype=dtype_of(heads))
 
     def compute_output_shape(self, heads_shape: Any, *_: Any, **__: Any) -> Any:
@@ -99,7 +101,7 @@ class RotaryEmbedding(keras.layers.Layer):
         """The angle from one position to the next for each pair, (size / 2,)."""
         return ops.convert_to_tensor([self.scale * self.base ** (-i / size) for i in range(0, size, 2)], dtype)
 
-    def _checked(self, heads: Tensor, role: Any, offset: Any) -> tuple[int, Tensor]:
+    def _validate_call(self, heads: Tensor, role: Any, offset: Any) -> tuple[int, Tensor]:
         """How many entries turn, none of those of values, and the offset as a tensor."""
         check_given(heads=heads)
         shape = shape_of(heads)
@@ -115,35 +117,35 @@ class RotaryEmbedding(keras.layers.Layer):
         if role not in ROLES:
             raise ValueError(f"`role` must be one of {', '.join(ROLES)}. Received: role={role!r}.")
         offset = check_offset(offset, "heads", shape[:-2], heads=True)
-        return (0 if role == "values" else self._size_of(shape)), offset
+        return (0 if role == "values" else self._rotated_size(shape)), offset
 
-    def _size_of(self, shape: Shape) -> int:
-        last, size = shape[-1], self.size
+    def _rotated_size(self, shape: Shape) -> int:
+        last_size, size = shape[-1], self.size
         if size is not None:
-            if last is not None and size > last:
+            if last_size is not None and size > last_size:
                 raise ValueError(
                     "`size` must be at most D, the last axis of `heads`: it is how many of the D entries turn. "
                     f"Received: size={size}, heads shape {shape}."
                 )
             return size
-        if last is None:
+        if last_size is None:
             raise ValueError(
                 "The last axis of `heads` must be known unless `size` is given: it says how entries pair up. "
                 f"Received: heads shape {shape}. Give the size in `keras.Input`, or `size` to the layer."
             )
-        if last % 2:
+        if last_size % 2:
             raise ValueError(
                 "The last axis of `heads` must be even: entries turn in pairs. "
                 f"Received: heads shape {shape}. Give an even `size` below that to the layer."
             )
-        return last
+        return last_size
 
     def get_config(self) -> dict[str, Any]:
         options = {"base": self.base, "interleaved": self.interleaved, "size": self.size, "scale": self.scale}
         return {**super().get_config(), **options}
 
 
-def _turned(vectors: Tensor, angles: Tensor, *, interleaved: bool) -> Tensor:
+def _rotate_pairs(vectors: Tensor, angles: Tensor, *, interleaved: bool) -> Tensor:
     """Vectors `B + (T, D)`, each pair of their entries turned by its angle, which broadcast to `B + (T, D/2)`."""
     half = vectors.shape[-1] // 2
     if interleaved:
@@ -152,7 +154,7 @@ def _turned(vectors: Tensor, angles: Tensor, *, interleaved: bool) -> Tensor:
     else:
         first, second = vectors[..., :half], vectors[..., half:]
     cos, sin = ops.cos(angles), ops.sin(angles)
-    both = first * cos - second * sin, second * cos + first * sin
+    rotated = first * cos - second * sin, second * cos + first * sin
     if interleaved:
-        return ops.reshape(ops.stack(both, axis=-1), ops.shape(vectors))
-    return ops.concatenate(both, axis=-1)
+        return ops.reshape(ops.stack(rotated, axis=-1), ops.shape(vectors))
+    return ops.concatenate(rotated, axis=-1)
