@@ -1,8 +1,9 @@
 """Additive scores and gradients of one block as kernels compiled by torch on a GPU.
 
-Operation by operation torch passes over the features of a block some twenty times. Each function here is one sum over
-features, which a compiled kernel makes of queries and keys alone; there are two for the gradients, as a kernel sums
-over either the keys or the queries. Where torch cannot compile, blocks are computed as on other devices.
+Operation by operation, torch passes over the features of a block some twenty times. Here a compiled kernel computes
+each sum over features from queries and keys without storing the features. The gradients need two kernels, since a
+kernel sums over either the keys or the queries. If torch cannot compile, blocks are computed as on a CPU. Shapes: `n`
+queries in a block, N examples and heads after all batch axes are joined.
 """
 
 import math
@@ -16,23 +17,25 @@ import keras
 from .._keras.private_api import in_functorch_transform, is_on_gpu
 from .._types import Tensor
 
-_uncompilable_dtypes: set[Any] = set()  # dtypes
+_uncompilable_dtypes: set[Any] = set()
 
 
 def uses_compiled_kernels(tensor: Any) -> bool:
-    """Whether a block of such tensors is computed here: not for a second gradient, which keeps features anyway."""
+    """Return True if kernels compute a block of queries with the device and dtype of `tensor`."""
     if keras.backend.backend() != "torch" or not is_on_gpu(tensor) or tensor.dtype in _uncompilable_dtypes:
         return False
     import torch
 
     if torch.compiler.is_compiling():
         return True
-    has_numbers = type(tensor) is torch.Tensor  # kernels crash on one that has none, such as torch's `FakeTensor`
-    return has_numbers and not (torch.is_grad_enabled() or in_functorch_transform())
+    # Kernels crash on tensors without data, such as `FakeTensor`. With gradients enabled this is a second-order
+    # gradient, which stores features anyway.
+    has_data = type(tensor) is torch.Tensor
+    return has_data and not (torch.is_grad_enabled() or in_functorch_transform())
 
 
 def block_scores(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
-    """Additive scores `B + (n, Tk)` of projected queries `B + (n, U)` and keys `B + (Tk, U)`, with `w_v` (U, 1)."""
+    """Return scores `B + (n, Tk)` of projected queries `B + (n, U)`, keys `B + (Tk, U)` and `w_v` (U, 1)."""
     scores: Tensor = _run_compiled(_sum_scores, _flatten_batch(rows), _flatten_batch(keys), w_v[:, 0]).reshape(
         *rows.shape[:-1], keys.shape[-2]
     )
@@ -40,10 +43,15 @@ def block_scores(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
 
 
 def block_gradients(rows: Tensor, keys: Tensor, drows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients by queries, keys and `w_v`, before the former two are multiplied by it.
+    """Return `sum_j d`, `sum_i d` and the gradient of `w_v`, as in the module docstring of `additive_query_blocks`.
 
-    Of rows `B + (n, U)`, keys `B + (Tk, U)` and the gradient by the scores `B + (n, Tk)`, in the dtype of the sums,
-    they are `B + (n, U)`, `B + (Tk, U)` and (1, U), in that dtype.
+    Args:
+        rows: Projected queries, `B + (n, U)`.
+        keys: Projected keys, `B + (Tk, U)`.
+        drows: Gradient by the scores, `B + (n, Tk)`. Sums have its dtype.
+
+    Returns:
+        `B + (n, U)`, `B + (Tk, U)` and (1, U).
     """
     flattened = _flatten_batch(rows), _flatten_batch(keys), _flatten_batch(drows)
     dqueries, dw_v = _run_compiled(_sum_over_keys, *flattened)
@@ -52,39 +60,46 @@ def block_gradients(rows: Tensor, keys: Tensor, drows: Tensor) -> tuple[Tensor, 
 
 
 def _flatten_batch(tensor: Any) -> Tensor:
-    """With one batch axis, in order: each number of axes and order of numbers would be compiled anew."""
+    """Join all batch axes: `B + (T, D)` to (N, T, D), contiguous."""
+    # Every rank and every memory layout would compile another kernel.
     return tensor.reshape(math.prod(tensor.shape[:-2]), *tensor.shape[-2:]).contiguous()
 
 
 def _compute_features(rows: Any, keys: Any) -> Any:
+    """Return features (N, n, Tk, U) of queries (N, n, U) and keys (N, Tk, U)."""
     return (rows.unsqueeze(-2) + keys.unsqueeze(-3)).tanh()
 
 
 def _sum_scores(rows: Any, keys: Any, w_v: Any) -> Any:
+    """Return scores (N, n, Tk) of queries (N, n, U), keys (N, Tk, U) and `w_v` (U,)."""
     return (_compute_features(rows, keys) * w_v).sum(-1)
 
 
 def _sum_over_keys(rows: Any, keys: Any, drows: Any) -> tuple[Any, Any]:
+    """Return the sums over keys of `d` and of `g t`, both (N, n, U); `drows` is (N, n, Tk)."""
     features, drows = _compute_features(rows, keys).to(drows.dtype), drows.unsqueeze(-1)
     return (drows * (1 - features * features)).sum(-2), (drows * features).sum(-2)
 
 
 def _sum_over_queries(rows: Any, keys: Any, drows: Any) -> Any:
+    """Return the sum over queries of `d`, (N, Tk, U); `drows` is (N, n, Tk)."""
     features, drows = _compute_features(rows, keys).to(drows.dtype), drows.unsqueeze(-1)
     return (drows * (1 - features * features)).sum(-3)
 
 
 def _run_compiled(function: Callable[..., Any], *tensors: Any) -> Any:
+    """Run a function of tensors as a compiled kernel, or as it is if torch cannot compile it for their dtype."""
     import torch
 
     dtype = tensors[0].dtype
     if torch.compiler.is_compiling() or dtype in _uncompilable_dtypes:
         return function(*tensors)
     try:
-        return _compile(function)(*(tensor.detach() for tensor in tensors))  # to trace one that is not, torch warns
+        # torch warns if it traces tensors that are not detached.
+        return _compile(function)(*(tensor.detach() for tensor in tensors))
     except torch.cuda.OutOfMemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - without a C compiler, for one: torch has no one class of these
+    except Exception as error:  # noqa: BLE001 - torch has no common class for a missing C compiler, for example
         _uncompilable_dtypes.add(dtype)
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         warnings.warn(
@@ -100,6 +115,6 @@ def _run_compiled(function: Callable[..., Any], *tensors: Any) -> Any:
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
-    # whole, or an error: beyond some variants torch would run the function as it is, and say so in a log
+    # Without fullgraph torch logs a message after some variants and runs the function without compiling it.
     compiled: Callable[..., Any] = torch.compile(function, dynamic=True, fullgraph=True)
     return compiled

@@ -1,4 +1,8 @@
-"""Masks with a head axis."""
+"""Masks with a head axis.
+
+Masks of a call are the same for all heads, `B + (Tq, Tk)`, or have a head axis, `B + (H, Tq, Tk)`. `rank` is the rank
+of queries without a head axis, `B + (Tq, D)`. Tq and Tk are integers or scalar tensors.
+"""
 
 from typing import Any, NamedTuple
 
@@ -9,23 +13,23 @@ from .masks import combine_masks, intersect, lengths_mask, split_example_lengths
 
 
 class Visibility(NamedTuple):
-    """Booleans: queries `B + (Tq,)` that see a key in some head, and keys `B + (Tk,)` that some query sees."""
+    """Booleans that are False for fully masked queries and keys, those masked in every head."""
 
-    queries: Tensor
-    keys: Tensor
+    queries: Tensor  # `B + (Tq,)`
+    keys: Tensor  # `B + (Tk,)`
 
 
 class HeadMasks(NamedTuple):
-    """The masks of a call, for heads; None for each that hides nothing."""
+    """Masks of a call for its heads; None for masks that are all True."""
 
     lengths: Tensor | None = None  # integers `B`, the same for all heads
-    length_mask: Tensor | None = None  # booleans `B + (1, Tk)`, True for the keys within the lengths
+    length_mask: Tensor | None = None  # the lengths as booleans `B + (1, Tk)`
     mask: Tensor | None = None  # all other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`
-    visibility: Visibility | None = None  # queries and keys that take part in any head
+    visibility: Visibility | None = None
 
 
 def add_head_axis(masks: Masks, rank: int) -> Masks:
-    """Masks for queries `B + (T, D)` of a rank as masks for heads: the same for all, unless they have that axis."""
+    """Insert a head axis of size 1 into all masks, `B + (T,)` to `B + (1, T)`, except into one that has a head axis."""
     attention_mask = None if masks.attention_mask is None else add_head_axis_to_pairwise(masks.attention_mask, rank)
     other_masks = masks._replace(attention_mask=None)
     other_masks = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in other_masks))
@@ -33,12 +37,15 @@ def add_head_axis(masks: Masks, rank: int) -> Masks:
 
 
 def add_head_axis_to_pairwise(pairwise: Tensor, rank: int) -> Tensor:
-    """What broadcasts to scores `B + (Tq, Tk)` of a rank as what does to those of heads, unless it has their axis."""
+    """Insert a head axis into a mask or bias that broadcasts to `B + (Tq, Tk)`, unless the tensor has a head axis."""
     return ops.expand_dims(pairwise, -3) if 2 < len(pairwise.shape) <= rank else pairwise
 
 
 def make_head_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> HeadMasks:
-    """Return the masks of a call as each head gets them; `rank` is the number of axes of queries `B + (Tq, D)`."""
+    """Return the masks of a call for its heads; lengths per example `B` stay separate from the merged mask.
+
+    The masks have the shapes of call arguments, as in `Masks`; the result has those of `HeadMasks`.
+    """
     lengths, other_masks = split_example_lengths(masks, rank)
     mask = combine_masks(add_head_axis(other_masks, rank), band, num_queries, num_keys, rank + 1)
     any_head_mask: Any = mask
@@ -55,14 +62,15 @@ def make_head_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, 
 
 
 def queries_with_keys(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
-    """Which queries some key takes part for in any head: booleans that broadcast to `B + (Tq,)`; None for all.
+    """Return booleans that are False for fully masked queries and broadcast to `B + (Tq,)`; None if all are True.
 
-    No mask of all pairs is made where one of keys tells. The arguments are those of `masks_of_heads`.
+    Arguments as in `make_head_masks`.
     """
     key_masks = masks._replace(queries_mask=None)
     lengths, other_masks = split_example_lengths(key_masks, rank)
     if lengths is not None and band == Pairs(causal=True) and all(mask is None for mask in other_masks):
-        has_key = ops.expand_dims(lengths > 0, -1)  # every query may see the first key
+        # A causal mask never masks key 0, so the lengths decide, without a pairwise mask.
+        has_key = ops.expand_dims(lengths > 0, -1)
     else:
         visibility = make_head_masks(key_masks, band, num_queries, num_keys, rank).visibility
         has_key = None if visibility is None else visibility.queries
@@ -70,8 +78,8 @@ def queries_with_keys(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any
 
 
 def has_visible_key(has_key: Tensor | None, num_keys: Any) -> Tensor | None:
-    """Return which queries see a key, booleans that broadcast to `B + (Tq,)`, also if Tk may be 0; None if all do."""
+    """Add the condition Tk > 0 to the result of `queries_with_keys`, booleans that broadcast to `B + (Tq,)`."""
     if isinstance(num_keys, int) and num_keys > 0:
         return has_key
-    # There may be no key at all, which a mask without the axis of keys does not tell.
+    # A mask of the queries alone, or no mask, does not show that there are no keys.
     return intersect(has_key, ops.reshape(ops.convert_to_tensor(num_keys) > 0, (1,)))

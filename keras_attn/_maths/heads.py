@@ -1,4 +1,7 @@
-"""Split, join and group attention heads: `B + (T, H D)` and `B + (H, T, D)`."""
+"""Split, join and group attention heads: features `B + (T, H D)` and heads `B + (H, T, D)`.
+
+In grouped-query attention G heads of keys and values serve H heads of queries, H / G each.
+"""
 
 import math
 from collections.abc import Callable
@@ -15,17 +18,17 @@ ROLES = ("queries", "keys", "values")
 
 
 def split_heads(features: Tensor, num_heads: int) -> Tensor:
-    """Features `B + (T, H D)` as heads `B + (H, T, D)`."""
+    """Reshape features `B + (T, H D)` to heads `B + (H, T, D)`."""
     *batch, length, size = ops.shape(features)
     return ops.swapaxes(fast_reshape(features, (*batch, length, num_heads, size // num_heads)), -3, -2)
 
 
 def apply_dense(dense: Any, features: Tensor) -> Tensor:
-    """A `Dense` layer on features `B + (T, D)`."""
+    """Apply a `Dense` layer of U units to features `B + (T, D)`; return `B + (T, U)`."""
     if type(dense) is keras.layers.Dense and can_skip_layer_call(dense, features):
         return dense.call(features)
-    # Where positions lie on one axis XLA takes the gradient of the kernel much faster on a CPU, and on TensorFlow in a
-    # loop at all: `Tensordot` transposes there by what is no constant to it.
+    # XLA computes the gradient of the kernel much faster on a CPU if all positions lie on one axis. In a TensorFlow
+    # loop it compiles no other form: the transposition of `Tensordot` has a permutation that is not a constant there.
     if keras.backend.backend() != "jax" and not (keras.backend.backend() == "tensorflow" and is_compiled_by_xla()):
         return dense(features)
     *positions, size = ops.shape(features)
@@ -34,7 +37,7 @@ def apply_dense(dense: Any, features: Tensor) -> Tensor:
 
 
 def apply_per_head(function: Callable[[Tensor], Tensor], features: Tensor, num_heads: int) -> Tensor:
-    """What a function of features `B + (T, D)`, of each position alone, gives in each head of `B + (T, H D)`."""
+    """Apply a function, `(..., D)` to `(..., U)`, to each head of `B + (T, H D)`; return `B + (T, H U)`."""
     if num_heads == 1:
         return function(features)
     *axes, size = ops.shape(features)
@@ -43,30 +46,33 @@ def apply_per_head(function: Callable[[Tensor], Tensor], features: Tensor, num_h
 
 
 def join_heads(heads: Tensor) -> Tensor:
-    """Heads `B + (H, T, D)` as features `B + (T, H D)`."""
+    """Reshape heads `B + (H, T, D)` to features `B + (T, H D)`."""
     *batch, num_heads, length, size = ops.shape(heads)
     return fast_reshape(ops.swapaxes(heads, -3, -2), (*batch, length, num_heads * size))
 
 
 def repeat_heads(heads: Tensor, repeats: int) -> Tensor:
-    """Heads `B + (G, T, D)`, each as often as given, side by side."""
+    """Repeat every head of `B + (G, T, D)`: `B + (G repeats, T, D)`, with copies of a head next to each other."""
     return heads if repeats == 1 else ops.repeat(heads, repeats, axis=-3)
 
 
 def fold_query_groups(heads: Tensor, num_groups: int) -> Tensor:
-    """Heads `B + (H, T, D)`, those of a group one behind the other in its rows: `B + (G, H / G T, D)`."""
+    """Concatenate the query heads of a group along the query axis: `B + (H, T, D)` to `B + (G, H/G T, D)`."""
     *batch, num_heads, length, size = ops.shape(heads)
     return fast_reshape(heads, (*batch, num_groups, num_heads // num_groups * length, size))
 
 
 def unfold_query_groups(rows: Tensor, num_heads: int) -> Tensor:
-    """The reverse of `rows_of_groups`."""
+    """Invert `fold_query_groups`: `B + (G, H/G T, D)` to `B + (H, T, D)`."""
     *batch, num_groups, length, size = ops.shape(rows)
     return fast_reshape(rows, (*batch, num_heads, length // (num_heads // num_groups), size))
 
 
 def fold_pairwise_groups(pairwise: Tensor | None, num_heads: int, num_groups: int, num_queries: Any) -> Tensor | None:
-    """What broadcasts to scores `B + (H, Tq, Tk)` as what does to those of `rows_of_groups`."""
+    """Fold a mask or bias like queries in `fold_query_groups`.
+
+    The input broadcasts to `B + (H, Tq, Tk)`, the result to `B + (G, H/G Tq, Tk)`. Tq is an integer or scalar tensor.
+    """
     if pairwise is None or shape_of(pairwise)[-3:-1] in ((), (1,), (1, 1)):
         return pairwise
     while len(pairwise.shape) < 3:

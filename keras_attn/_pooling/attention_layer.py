@@ -22,9 +22,9 @@ from .attention_call import AttentionCall, merge_masks
 
 
 class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
-    """A layer that is called with queries, keys and values, and masks of every kind.
+    """Layer that is called with queries, keys, values and masks.
 
-    A subclass gives `_attend`, `_project`, `_checked_shapes` and `_output_shapes`.
+    A subclass defines `_attend`, `_project`, `_checked_shapes` and `_output_shapes`.
     """
 
     CALLED = "`layer(queries, keys, values)`, and as `layer(x, x, x)` where all are one sequence"
@@ -34,11 +34,11 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         self.supports_masking = True
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        """The output, and the weights if they are wanted, from tensors of the layer's dtype."""
+        """Return the output, and the weights or None, of a validated call in the layer's dtype."""
         raise NotImplementedError
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
-        """The shapes of the output and the weights."""
+        """Return the shapes of the output and the weights from shapes `B + (T, D)`."""
         raise NotImplementedError
 
     def call(
@@ -64,7 +64,7 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         _skip_zeroing: bool = False,
         _previous_weights: Any = None,
     ) -> Any:
-        """Pools the values; or gives a state of keys and values alone, for `precompute` and `append`."""
+        """Pool the values; with `_only_state`, return a key/value cache, for `precompute` and `append`."""
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
         band = Pairs(use_causal_mask, window)
         call = AttentionCall(queries, keys, values, masks, band, offset, segment_ids, score_bias)
@@ -72,7 +72,7 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return self._dispatch_call(call._replace(previous_weights=_previous_weights), _only_state, _only_spec)
 
     def _dispatch_call(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
-        """What a call returns, or its shapes and dtypes alone; of a call that is not checked yet."""
+        """Validate a call and return its result, or only shapes and dtypes if `only_spec` is True."""
         if only_state:
             cache_inputs = call.keys, call.values, only_state, _merge_cache_mask(call.masks, only_state)
             return self._spec_of_state(call.queries, *cache_inputs) if only_spec else self._state_of(*cache_inputs)
@@ -81,11 +81,13 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
             output, weights = (keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
         else:
             output, weights = self._run_call(call)
-        if call.masks.queries_mask is not None:  # passed explicitly: Keras passes on the one of the first input
+        if call.masks.queries_mask is not None:
+            # Keras propagates only the implicit mask of the first input, not a mask passed as an argument.
             set_keras_mask(output, call.masks.queries_mask)
         return (output, weights) if call.returns_weights else output
 
     def _run_call(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        """Compute output and weights of a validated call; NaN in examples whose cache has overflowed."""
         rank = len(call.queries.shape)
         num_keys = ops.shape(call.keys.tensor)[self._time_axis(rank) if call.keys.projected else -2]
         call = merge_masks(self._cast_call(call), num_keys)
@@ -97,13 +99,13 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return output, weights
 
     def compute_output_spec(self, *args: Any, **options: Any) -> Any:
-        """The shape and dtype of what `call` returns."""
+        """Return symbolic tensors with the shapes and dtypes of the results of `call`."""
         return AttentionLayer.call(self, *args, **options, _only_spec=True)
 
     def compute_output_shape(
         self, queries_shape: Any, keys_shape: Any, values_shape: Any = None, *, return_attention_scores: bool = False
     ) -> Any:
-        """The shape of the output, and of the weights when asked for."""
+        """Return the shape of the output, and with `return_attention_scores` also the shape of the weights."""
         keys = unpacked(keys_shape, None)
         values_shape = keys.values if values_shape is None else values_shape
         shapes = self._checked_shapes(
@@ -113,11 +115,11 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return (output_shape, weights_shape) if return_attention_scores else output_shape
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """The mask of the output: that of the queries."""
+        """Return the mask of the output, which is the mask of the queries."""
         return previous_mask
 
     def _validate_call(self, raw_call: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
-        """Checks a call, symbolic or not, as it was given; returns it, and the shapes of output and weights."""
+        """Validate a call with symbolic or real tensors; return it with the shapes of output and weights."""
         keys = unpacked(raw_call.keys, raw_call.masks.keys_mask)
         values = values_of(keys, raw_call.values)
         band = Pairs(check_switch("use_causal_mask", raw_call.pairs.causal), check_window(raw_call.pairs.window))
@@ -150,20 +152,21 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return call, (output_shape, weights_shape)
 
     def _cast_call(self, call: AttentionCall) -> AttentionCall:
-        """The call in the dtype of the layer."""
+        """Cast queries, keys, values and bias to the compute dtype."""
         queries, keys, values = (ops.cast(x, self.compute_dtype) for x in (call.queries, call.keys.tensor, call.values))
         bias = None if call.bias is None else clip_score_bias(call.bias, self.compute_dtype)
         return call._replace(queries=queries, keys=call.keys._replace(tensor=keys), values=values, bias=bias)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
+        """Return the constructor arguments as serializable values."""
         config: dict[str, Any] = super().get_config()
         policies = policy_with_quantized_sublayers(self)
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
 
 
 def add_keyword(name: str, call: Any) -> Any:
-    """The `call` of a subclass with the signature of `AttentionLayer.call` and a keyword; Keras reads the signature."""
+    """Decorate the `call` of a subclass: give it the signature of `AttentionLayer.call` plus one keyword."""
+    # Keras reads the signature to match arguments, to build the layer and to fill implicit masks.
     signature = inspect.signature(AttentionLayer.call)
     parameters = [*signature.parameters.values()]
     keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
@@ -175,5 +178,5 @@ def add_keyword(name: str, call: Any) -> Any:
 
 
 def _merge_cache_mask(masks: Masks, only_state: Any) -> Any:
-    """Which steps of a state take part, by the masks of what it is made of: values only if it holds them."""
+    """Return the mask `B + (Tk,)` of a cache: the mask of the keys, and of the values if the cache has values."""
     return masks.keys_mask if only_state is True else intersect(masks.keys_mask, masks.values_mask)

@@ -20,11 +20,15 @@ def pool(
     normalizer: str = SOFTMAX,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean of values `B + (Tk, Dv)` under weights of scores `B + (Tq, Tk)`, and the weights before `drop`.
+    """Return the weighted sum of values, `B + (Tq, Dv)`, and the weights before `drop`, `B + (Tq, Tk)`.
 
-    The mean is `B + (Tq, Dv)`, and both have the dtype of the values, which may hold anything where no query sees them.
-    The mask and the bias broadcast to the scores; the bias is added in float32 at least. `normalizer` is a key of
-    `NORMALIZERS`.
+    Args:
+        scores: Floats, `B + (Tq, Tk)`.
+        values: Floats, `B + (Tk, Dv)`, arbitrary if fully masked. Results have their dtype.
+        mask: Booleans of at least 2 axes that broadcast to the scores, or None.
+        drop: Function that applies dropout to weights `B + (Tq, Tk)`, or None.
+        normalizer: Key of `NORMALIZERS`.
+        bias: Floats that broadcast to the scores, added in float32 at least, or None.
     """
     if bias is not None:
         scores = at_least_float32(scores) + at_least_float32(bias)
@@ -32,7 +36,8 @@ def pool(
     if mask is not None:
         values = hide(values, ops.any(mask, axis=-2))
     output = ops.matmul(weights if drop is None else drop(weights), values)
-    return ops.cast(output, dtype_of(values)), weights  # on torch Keras gives float32 for float64
+    # On torch `keras.ops.matmul` returns float32 for float64.
+    return ops.cast(output, dtype_of(values)), weights
 
 
 def evaluate_plain(
@@ -50,6 +55,7 @@ def evaluate_plain(
     bias: Tensor | None = None,
     **score_weights: Tensor,
 ) -> tuple[Tensor, Tensor]:
+    """Evaluate a composite by plain operations; tensors and results have the shapes in `Composite`."""
     masks, rank = Masks(valid_lens, mask, keys_mask=keys_mask), len(values.shape)
     if heads is not None:
         masks = add_head_axis(masks, rank)

@@ -1,9 +1,10 @@
 """Dot-product pooling by torch's fused `scaled_dot_product_attention`.
 
-It is written in torch itself: an operation of Keras takes some 15 us more in Python, which counts in a step of a small
-layer. On TensorFlow, and on a CPU on JAX, the operation of Keras runs the same operations as `pool`.
+This module calls torch directly, since an operation of Keras takes some 15 us more in Python, which is noticeable in a
+step of a small layer. TensorFlow has no fused kernel, and JAX none for a CPU, so Keras's operation runs the operations
+of `pool` there.
 
-torch promises nothing for queries without keys. Such queries get all keys here, and zeros replace their outputs.
+torch does not define the result of fully masked queries. They get all keys here, and zeros replace their outputs.
 """
 
 import math
@@ -21,38 +22,34 @@ from .scoring import DOT_PRODUCT, Scoring
 
 
 def can_use_sdpa(scoring: Scoring, values: Tensor) -> bool:
-    """Whether `sdpa_pool` pools values `B + (Tk, Dv)` under a softmax of such scores.
-
-    The kernels are for queries and values of one size, and there must be a key. A transform of `torch.func` has no rule
-    for a custom gradient.
-    """
+    """Return True if `sdpa_pool` supports a scoring function and values `B + (Tk, Dv)`."""
     if scoring.name != DOT_PRODUCT or keras.backend.backend() != "torch":
         return False
     import torch
 
+    # The kernels need D = Dv and at least one key.
     sizes = scoring.tensors["queries"].shape[-1], values.shape[-1]
     if len({*sizes}) > 1 or 0 in (*sizes, values.shape[-2]):
         return False
+    # Transforms of `torch.func` do not support the custom gradient.
     return torch.compiler.is_compiling() or not in_functorch_transform()
 
 
 def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, causal: bool) -> Tensor:
-    """The mean of values `B + (Tk, Dv)` under a softmax of `scale q.k + bias` over the keys that take part.
-
-    The softmax runs in float32 at least; the kernels see to that.
+    """Return `softmax(scale q.k + bias) values` over unmasked keys, with a softmax in float32 at least.
 
     Args:
-        scoring: Queries `B + (Tq, D)` and keys `B + (Tk, D)`, finite where they are masked, and the scale.
-        call: With values `B + (Tk, Dv)`, and perhaps a bias that broadcasts to `B + (Tq, Tk)`.
-        mask: All masks of the call: booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
-        causal: Whether a query sees the keys up to its own position, with neither a mask nor a bias.
+        scoring: Queries `B + (Tq, D)` and keys `B + (Tk, D)`, finite also if masked, and the scale.
+        call: Record with values `B + (Tk, Dv)`, and a bias that broadcasts to `B + (Tq, Tk)`, or None.
+        mask: Merged mask of the call: booleans of at least 2 axes that broadcast to `B + (Tq, Tk)`, or None.
+        causal: True for a causal mask, with neither a mask nor a bias.
 
     Returns:
-        `B + (Tq, Dv)`. A query that sees no key gives zeros, or any finite numbers if the call is clean.
+        `B + (Tq, Dv)`: zeros for fully masked queries, or arbitrary finite values if the call skips zeroing.
     """
     import torch
 
-    # to the device of Keras, as every operation of Keras does
+    # Move tensors to the device of Keras, as operations of Keras do.
     sources = (scoring.tensors["queries"], scoring.tensors["keys"], call.values, call.bias)
     tensors = [keras.ops.convert_to_tensor(tensor) for tensor in sources if tensor is not None]
     mask = None if mask is None else keras.ops.convert_to_tensor(mask)
@@ -60,7 +57,7 @@ def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, cau
     if mask is not None and not call.skip_zeroing:
         tensors[2] = torch.where(mask.any(-2).unsqueeze(-1), tensors[2], 0.0)
     pooling = _SdpaPooling(scoring.options["scale"], causal, mask, has_key)
-    # compiled code has no second gradients
+    # Compiled code supports no second-order gradients.
     if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
         output = pooling.pool_fused(*tensors)
     else:
@@ -69,7 +66,7 @@ def sdpa_pool(scoring: Scoring, call: AttentionCall, mask: Tensor | None, *, cau
 
 
 class _SdpaPooling(NamedTuple):
-    """Pooling of queries `B + (Tq, D)`, keys `B + (Tk, D)` and values `B + (Tk, D)`, and a bias if any."""
+    """Options of pooling queries `B + (Tq, D)`, keys `B + (Tk, D)` and values `B + (Tk, D)`."""
 
     scale: float
     causal: bool
@@ -77,11 +74,12 @@ class _SdpaPooling(NamedTuple):
     has_key: Any  # booleans that broadcast to `B + (Tq, 1)`; None without a mask
 
     def pool_fused(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The output `B + (Tq, D)`, by torch's operation."""
+        """Return the output `B + (Tq, D)` of torch's fused operation."""
         import torch
 
         batch, mask = queries.shape[:-2], self._merge_mask_and_bias(queries.dtype, bias)
-        if mask is not None:  # the kernels of CUDA want its last axis whole
+        if mask is not None:
+            # CUDA kernels refuse a mask with a broadcast key axis.
             mask = _reshape_to_four_axes(mask.expand(*mask.shape[:-1], keys.shape[-2]).contiguous(), batch)
         pooled = torch.nn.functional.scaled_dot_product_attention(
             *(_reshape_to_four_axes(tensor, batch) for tensor in (queries, keys, values)),
@@ -92,7 +90,7 @@ class _SdpaPooling(NamedTuple):
         return pooled.reshape(queries.shape)
 
     def _merge_mask_and_bias(self, dtype: Any, bias: Tensor | None) -> Tensor | None:
-        """Booleans, or a bias that is minus infinity for a masked key; all keys for a query without keys."""
+        """Return booleans, or a bias of minus infinity for masked keys; fully masked queries get all keys."""
         import torch
 
         if self.mask is None:
@@ -103,7 +101,7 @@ class _SdpaPooling(NamedTuple):
         return torch.where(self.mask, bias, torch.where(is_unmasked, 0.0, -math.inf)).to(dtype)
 
     def pool_plain(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The same by operations whose gradients have gradients."""
+        """Return the output `B + (Tq, D)` of plain operations, which have second-order gradients."""
         import torch
 
         scores, mask = dot_product_scores(queries, keys, self.scale), self.mask
@@ -113,7 +111,7 @@ class _SdpaPooling(NamedTuple):
 
 
 def _reshape_to_four_axes(tensor: Any, batch: tuple[int, ...]) -> Tensor:
-    """A tensor that broadcasts to `B + (M, N)`, with two axes for B, of which the second has heads."""
+    """Reshape a tensor that broadcasts to `B + (M, N)` to rank 4: (batch, heads, M, N), as the kernels need."""
     if len(batch) == 2 and tensor.ndim == 4:
         return tensor
     tensor = tensor.reshape((1,) * (len(batch) + 2 - tensor.ndim) + tuple(tensor.shape))
@@ -126,8 +124,11 @@ def _reshape_to_four_axes(tensor: Any, batch: tuple[int, ...]) -> Tensor:
 
 @cache
 def _pooling_function() -> Any:
-    """The function of torch for `_Pooling`: torch has no gradients of the gradients of its kernels."""
+    """Return a `torch.autograd.Function` class that runs a `_SdpaPooling` and supports second-order gradients."""
     import torch
+
+    # The kernels have no second-order gradients: if gradients are enabled in the backward pass, differentiate
+    # `pool_plain` instead of the kernel.
 
     class Pool(torch.autograd.Function):
         @staticmethod
@@ -143,12 +144,12 @@ def _pooling_function() -> Any:
         def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
             is_second_order = torch.is_grad_enabled()
             tensors = ctx.saved_tensors if is_second_order else ctx.leaves
-            output = ctx.pooling.plain(*tensors) if is_second_order else ctx.output
-            needed = ctx.needs_input_grad[1:]
-            sources = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
+            output = ctx.pooling.pool_plain(*tensors) if is_second_order else ctx.output
+            needs_gradient = ctx.needs_input_grad[1:]
+            sources = [tensor for tensor, is_needed in zip(tensors, needs_gradient, strict=True) if is_needed]
             gradients = iter(
                 torch.autograd.grad(output, sources, upstream, retain_graph=True, create_graph=is_second_order)
             )
-            return None, *(next(gradients) if is_needed else None for is_needed in needed)
+            return None, *(next(gradients) if is_needed else None for is_needed in needs_gradient)
 
     return Pool
