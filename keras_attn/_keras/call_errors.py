@@ -8,15 +8,15 @@ from .._shapes import clip_to_int32
 
 
 class CheckedCalls:
-    """Goes before a layer of Keras. `CALLED` is an example of a call, for messages."""
+    """Mixin that replaces errors of wrong calls; list it before the Keras layer class."""
 
-    CALLED: str
+    CALLED: str  # example of a call, quoted in error messages
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Calls the layer.
+        """Call the layer; clip 64-bit lengths to int32.
 
         Raises:
-            TypeError: If an argument is missing or not known; the message names those that there are.
+            TypeError: If an argument is missing or unknown; the message lists the arguments of the layer.
         """
         try:
             if any(clip_to_int32(value) is not value for value in (*args, *options.values())):
@@ -31,7 +31,7 @@ class CheckedCalls:
             raise
 
     def _signature_error(self, args: Sequence[Any], options: Mapping[str, Any]) -> str | None:
-        """What does not fit the signature of `call`, or None where all does and the error was another."""
+        """Return a message if the arguments do not fit the signature of `call`, else None."""
         signature = inspect.signature(self.call)  # type: ignore[attr-defined]
         try:
             signature.bind(*args, **options)
@@ -39,13 +39,14 @@ class CheckedCalls:
             received = [*map(_describe_argument, args), *(f"`{name}`" for name in options)]
             names = [f"`{name}`" for name in signature.parameters if not name.startswith("_")]
             return (
-                f"`{type(self).__name__}` cannot be called like this: {error}. Received: "
+                f"`{type(self).__name__}` cannot be called with these arguments: {error}. Received: "
                 f"{', '.join(received) or 'nothing'}. Call it as {self.CALLED}. Its arguments are {', '.join(names)}."
             )
         return None
 
 
 def _describe_argument(value: Any) -> str:
+    """Return a short description of an argument for a message."""
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
     return "a tensor" if hasattr(value, "shape") else type(value).__name__

@@ -1,4 +1,4 @@
-"""Bilinear attention."""
+"""Bilinear attention (Luong)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from .dot_product import dot_product_scoring
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class BilinearAttention(AttentionPooling):
-    """Attention pooling with bilinear scores, for queries and keys of any sizes, by matrix products alone.
+    """Attention pooling with bilinear scores, for queries and keys of any sizes; only matrix products.
 
     `score(q, k) = q^T W k`
 
@@ -64,11 +64,11 @@ class BilinearAttention(AttentionPooling):
         self.W.build(keys_shape)
 
     def project_keys(self, keys: Tensor) -> Tensor:
-        """Projected keys `W k`, `B + (Tk, Dq)`."""
+        """Return projected keys `W k`, `B + (Tk, Dq)`, of keys `B + (Tk, Dk)`."""
         return self.W(keys)
 
     def projected_size(self, queries_size: int | None) -> int | None:
-        """Dq."""
+        """Return Dq."""
         return self._sizes[0]
 
     def _scoring(self, call: AttentionCall) -> Scoring:

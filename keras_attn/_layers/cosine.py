@@ -1,4 +1,4 @@
-"""Cosine attention."""
+"""Cosine attention with a learned temperature."""
 
 import math
 from typing import Any
@@ -18,14 +18,14 @@ from .dot_product import dot_product_scoring
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class CosineAttention(AttentionPooling):
-    """Attention pooling by the angle between queries and keys of one size D, whatever their lengths.
+    """Attention pooling by the cosine of the angle between queries and keys of one size D.
 
     `score(q, k) = q.k / (||q|| ||k|| T)`, with the temperature `T = exp(log_temperature)`.
 
     Args:
         temperature: Initial value of T, above 0. Scores lie between `-1/T` and `1/T`, so with the default two weights
             differ by a factor of at most `exp(2)`.
-        trainable: Whether the temperature is trained.
+        trainable: True to train the temperature.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the random draws of the dropout, or None.
         **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -33,7 +33,7 @@ class CosineAttention(AttentionPooling):
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
     Numerics:
-        Lengths are computed in float32 at least. A vector of zeros has the score 0 with every other vector.
+        Norms are computed in float32 at least. A zero vector has the score 0 with every other vector.
 
     Example:
         >>> layer = CosineAttention(temperature=0.1)
@@ -65,7 +65,7 @@ class CosineAttention(AttentionPooling):
         )
 
     def project_keys(self, keys: Tensor) -> Tensor:
-        """Keys of length 1, `B + (Tk, D)`."""
+        """Return keys `B + (Tk, D)` divided by their norms."""
         return normalize_vectors(keys)
 
     def _project_queries(self, queries: Tensor) -> Tensor:

@@ -59,9 +59,9 @@ class DotProductAttention(AttentionPooling):
 
 
 def dot_product_scoring(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
-    """Scores `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; None for `1/sqrt(D)` of a D unknown yet."""
+    """Return the scoring `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; None for `1/sqrt(D)`."""
     tensors = {"queries": queries, "keys": keys}
-    if scale is None:
+    if scale is None:  # D is unknown until the layer runs
         root = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
         return Scoring(None, partial(dot_product_scores, scale=root), tensors)
     return Scoring(DOT_PRODUCT, partial(dot_product_scores, scale=scale), tensors, {"scale": scale})

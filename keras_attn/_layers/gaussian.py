@@ -1,4 +1,4 @@
-"""Gaussian attention."""
+"""Gaussian attention: kernel regression with a learned bandwidth."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ class GaussianAttention(AttentionPooling):
 
     Args:
         bandwidth: Initial value of h, above 0.
-        trainable: Whether the bandwidth is trained.
+        trainable: True to train the bandwidth.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the random draws of the dropout, or None.
         **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -35,17 +35,17 @@ class GaussianAttention(AttentionPooling):
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
     Numerics:
-        Distances are computed in float32 at least. Up to D = 8 they come from differences of coordinates, which take
-        `B Tq Tk D` numbers and are exact even far from the origin. For larger D they come from dot products of
-        positions relative to the mean of the keys that all queries see. A score is then off by about `1e-7 (r / h)^2`,
-        where r is the largest distance from that mean.
+        Distances are computed in float32 at least. Up to D = 8 they are sums of squared differences, `B Tq Tk D`
+        numbers that are accurate even far from the origin. For larger D they are expanded to dot products of vectors
+        relative to the mean of the keys that are unmasked for all queries. The error of a score is then about
+        `1e-7 (r / h)^2`, where r is the largest distance from that mean.
 
     Example:
         >>> layer = GaussianAttention(bandwidth=0.5)
         >>> y_hat = layer(x[None, :, None], x_train[None, :, None], y_train[None, :, None])
 
     Source: Nadaraya 1964 and Watson 1964; Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2. If all
-        keys have the same length, the weights are those of dot products with scale `1 / h^2`, section 11.3.
+        keys have the same norm, the weights equal those of dot products with scale `1 / h^2`, section 11.3.
     """
 
     _same_size_reason = "the score is a distance"
@@ -69,7 +69,8 @@ class GaussianAttention(AttentionPooling):
         self.log_bandwidth = self.add_weight(shape=(), initializer=initializer, autocast=False, name="log_bandwidth")
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        """Distances; of a call an exporter gets dot products of longer vectors where `gaussian_scores` takes some."""
+        """Return the scoring `-||q - k||^2 / (2 h^2)`."""
+        # An exporter gets expanded distances as dot products of extended vectors, for which it has more forms.
         queries, keys = self._project_inputs(call)
         bandwidth = ops.exp(self.log_bandwidth)
         is_full_call = call.values is not None and call.heads is None
@@ -83,16 +84,17 @@ class GaussianAttention(AttentionPooling):
         return Scoring(name, gaussian_scores, {"queries": queries, "keys": keys, "bandwidth": bandwidth})
 
     def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
-        """Positions from a mean, where products are taken: distances stay as they are, and their parts get small."""
+        """Zero fully masked inputs, and center queries and keys if the distance is expanded."""
+        # A common shift does not change distances, but makes the terms of the expansion, and their errors, small.
         call = super()._zero_masked_inputs(call, mask)
         if not self._has_builtin_scoring or not uses_expanded_distance(call.queries):
             return call
-        queries, points = at_least_float32(call.queries), at_least_float32(call.keys.tensor)
-        centre = ops.stop_gradient(mean_of_common_keys(mask, points))
-        return call._replace(queries=queries - centre, keys=call.keys._replace(tensor=points - centre))
+        queries, keys = at_least_float32(call.queries), at_least_float32(call.keys.tensor)
+        center = ops.stop_gradient(mean_of_common_keys(mask, keys))
+        return call._replace(queries=queries - center, keys=call.keys._replace(tensor=keys - center))
 
     def _mask_changes_scoring(self, call: AttentionCall) -> bool:
-        """Whether products are taken."""
+        """Return True if the distance is expanded, so that queries and keys are centered."""
         return uses_expanded_distance(call.queries)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Location-sensitive attention."""
+"""Location-sensitive attention: additive scores with features of the previous weights."""
 
 import math
 from functools import partial
@@ -26,10 +26,10 @@ class LocationSensitiveAttention(AttentionPooling):
 
     `score(q, k_j) = w_v^T tanh(W_q q + W_k k_j + W_f f_j + b)`, `f_j = sum_r F_r a_(j + r - left)`
 
-    `a` are the weights of the previous step, or the sum of the weights of all steps so far. They are zero outside of
-    the keys and where a key is masked. `r` runs from 0 to `kernel_size - 1`, and `left = (kernel_size - 1) // 2`. `F`
-    (kernel_size, filters), `W_q` (Dq, U), `W_k` (Dk, U), `W_f` (filters, U) and `w_v` (U, 1) are `keras.layers.Dense`
-    layers. Only `W_q` has a bias, `b` (U,).
+    `a` are the weights of the previous step, or the sum of the weights of all previous steps, zero-padded, and zero for
+    masked keys. `r` runs from 0 to `kernel_size - 1`, and `left = (kernel_size - 1) // 2`. `F` (kernel_size, filters),
+    `W_q` (Dq, U), `W_k` (Dk, U), `W_f` (filters, U) and `w_v` (U, 1) are `keras.layers.Dense` layers. Only `W_q` has a
+    bias, `b` (U,).
 
     Args:
         num_hiddens: U, the number of hidden units.
@@ -37,10 +37,10 @@ class LocationSensitiveAttention(AttentionPooling):
         kernel_size: The number of previous weights that a feature reads; 31 in Tacotron 2.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the random draws of the dropout, or None.
-        cumulative: Whether `next_weights` sums the weights of all steps, as in Tacotron 2.
-        kernel_initializer: Initializer of each of the five kernels.
-        kernel_regularizer: Regularizer of each of them, or None.
-        kernel_constraint: Constraint on each of them, or None.
+        cumulative: True if `next_weights` sums the weights of all steps, as in Tacotron 2.
+        kernel_initializer: Initializer of the five kernels.
+        kernel_regularizer: Regularizer of the five kernels, or None.
+        kernel_constraint: Constraint on the five kernels, or None.
         **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -49,8 +49,8 @@ class LocationSensitiveAttention(AttentionPooling):
         Others, Returns, Masking, Raises: those of `AttentionPooling`.
 
     Numerics:
-        With one query, or if the previous weights are the same for all queries, a call costs what additive attention
-        costs. Otherwise the features take another `B Tq Tk U` numbers.
+        With one query, or if the previous weights are the same for all queries, a call costs as much as additive
+        attention. If they differ between queries, the features are another `B Tq Tk U` numbers.
 
     Example:
         >>> layer = LocationSensitiveAttention(128, filters=32, kernel_size=31)
@@ -89,7 +89,7 @@ class LocationSensitiveAttention(AttentionPooling):
         self.F = projection(self, "F", self.filters)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        """Makes the five kernels, and the bias of the queries."""
+        """Create the five kernels and the bias of the queries."""
         super().build(queries_shape, keys_shape, values_shape)
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape)
@@ -99,37 +99,33 @@ class LocationSensitiveAttention(AttentionPooling):
 
     @partial(add_keyword, "previous_weights")
     def call(self, *args: Any, previous_weights: Any = None, **options: Any) -> Any:
-        """Pools the values; or gives a state of keys and values alone."""
+        """Pool the values, or return a key/value cache for `precompute` and `append`."""
         return super().call(*args, **options, _previous_weights=previous_weights)
 
     def compute_output_spec(self, *args: Any, **options: Any) -> Any:
-        """The shape and dtype of what `call` returns."""
         return LocationSensitiveAttention.call(self, *args, **options, _only_spec=True)
 
-    def _checked(self, raw_call: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
+    def _validate_call(self, raw_call: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
         call, shapes = super()._validate_call(raw_call)
         if raw_call.previous_weights is not None:
             call = call._replace(previous_weights=_validate_previous_weights(raw_call.previous_weights, call))
         return call, shapes
 
     def next_weights(self, previous_weights: Tensor, weights: Tensor) -> Tensor:
-        """Returns the `previous_weights` of the next step, from those of this step and the weights that it returned.
-
-        The result has the dtype of `previous_weights`.
-        """
+        """Return the `previous_weights` of the next step, in their shape and dtype, from the weights of this step."""
         weights = ops.cast(weights, dtype_of(previous_weights))
         return previous_weights + weights if self.cumulative else weights
 
     def project_keys(self, keys: Tensor) -> Tensor:
-        """Projected keys `W_k k`, `B + (Tk, U)`."""
+        """Return projected keys `W_k k`, `B + (Tk, U)`, of keys `B + (Tk, Dk)`."""
         return self.W_k(keys)
 
     def projected_size(self, queries_size: int | None) -> int | None:
-        """U."""
+        """Return U."""
         return self.num_hiddens
 
     def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
-        """Weights before are zero where a key is masked too: for each query where masks tell queries apart."""
+        """Zero fully masked queries and keys, and the previous weights of masked keys, separately for every query."""
         key_mask = call._replace(masks=call.masks._replace(queries_mask=None)).mask()
         call = super()._zero_masked_inputs(call, mask)
         if key_mask is None or call.previous_weights is None:
@@ -137,14 +133,14 @@ class LocationSensitiveAttention(AttentionPooling):
         return call._replace(previous_weights=ops.where(key_mask, call.previous_weights, 0.0))
 
     def _mask_changes_scoring(self, call: AttentionCall) -> bool:
-        """Always: a feature reads the weights of places beside its own, masked or not."""
+        """Return True: the feature of a key depends on the previous weights of adjacent keys, which may be masked."""
         return True
 
     def _project_queries(self, queries: Tensor) -> Tensor:
         return apply_dense(self.W_q, queries)
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        """Additive scores, with the features in the keys where they are the same for all queries."""
+        """Return additive scores; features that are the same for all queries are added to the keys."""
         queries, keys = self._project_inputs(call)
         previous = call.previous_weights
         if previous is None:
@@ -159,7 +155,7 @@ class LocationSensitiveAttention(AttentionPooling):
         return additive_scoring(queries, keys, ops.cast(self.w_v.kernel, self.w_v.compute_dtype))
 
     def _scoring_by_methods(self, call: AttentionCall) -> Scoring:
-        """A user's parts of the score get the features in the keys too; a score of its own knows none."""
+        """Add the features to the projected keys of a subclass; a subclass that overrides `score` gets no features."""
         previous = call.previous_weights
         if previous is None or not self._has_split_score:
             return super()._scoring_by_methods(call)
@@ -170,13 +166,13 @@ class LocationSensitiveAttention(AttentionPooling):
         return super()._scoring_by_methods(call._replace(keys=call.keys._replace(tensor=keys, projected=True)))
 
     def _location_features(self, previous: Tensor) -> Tensor:
-        """`W_f f` of weights `B + (n, Tk)`: `B + (n, Tk, U)`."""
+        """Return features `W_f f`, `B + (n, Tk, U)`, of previous weights `B + (n, Tk)`; n is 1 or Tq."""
         *axes, size = ops.shape(windows := _sliding_windows(previous, self.kernel_size))
-        features = self.W_f(self.F(ops.reshape(windows, (math.prod(axes), size))))  # two axes: see `weighed`
+        # Two axes, for the reason in `project_features`.
+        features = self.W_f(self.F(ops.reshape(windows, (math.prod(axes), size))))
         return ops.reshape(features, (*axes, self.num_hiddens))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         return {
             **super().get_config(),
             "num_hiddens": self.num_hiddens,
@@ -188,31 +184,27 @@ class LocationSensitiveAttention(AttentionPooling):
 
 
 def _sliding_windows(weights: Tensor, size: int) -> Tensor:
-    """Each of the numbers `B + (T,)` with those around it, zeros beyond the ends: `B + (T, size)`.
-
-    By a selection, and so in every dtype and for any T: convolutions of Keras differ there between backends.
-    """
+    """Return zero-padded sliding windows `B + (T, size)` of weights `B + (T,)`, centered at `(size - 1) // 2`."""
+    # A gather supports every dtype and T = 0; convolutions of Keras differ between backends there. One zero more than
+    # necessary, since JAX cannot gather from an empty axis.
     left, count = (size - 1) // 2, ops.shape(weights)[-1]
-    padding = [*((0, 0) for _ in weights.shape[:-1]), (left, size - left)]  # one more: JAX takes nothing of nothing
+    padding = [*((0, 0) for _ in weights.shape[:-1]), (left, size - left)]
     window_starts = ops.expand_dims(ops.arange(count, dtype="int32"), -1)
     return ops.take(ops.pad(weights, padding), window_starts + ops.arange(size, dtype="int32"), axis=-1)
 
 
 def _validate_previous_weights(previous: Any, call: AttentionCall) -> Tensor:
-    """The weights before as `B + (1, Tk)` or `B + (Tq, Tk)`."""
+    """Return previous weights as `B + (1, Tk)` or `B + (Tq, Tk)`; raise ValueError for other shapes or dtypes."""
     previous = as_tensor(previous)
     queries_shape, keys_shape = shape_of(call.queries), shape_of(call.keys.tensor)
     *batch, num_keys = merge_shapes((*queries_shape[:-2], None), keys_shape[:-1])
-    shape, allowed_shapes = (
-        shape_of(previous),
-        ((*batch, num_keys), (*batch, 1, num_keys), (*batch, queries_shape[-2], num_keys)),
-    )
-    if not keras.backend.is_float_dtype(dtype_of(previous)) or not any(
-        shapes_agree(shape, allowed_shape) for allowed_shape in allowed_shapes
-    ):
+    shape = shape_of(previous)
+    allowed_shapes = (*batch, num_keys), (*batch, 1, num_keys), (*batch, queries_shape[-2], num_keys)
+    has_allowed_shape = any(shapes_agree(shape, allowed_shape) for allowed_shape in allowed_shapes)
+    if not keras.backend.is_float_dtype(dtype_of(previous)) or not has_allowed_shape:
         raise ValueError(
             "`previous_weights` must be floats of shape B + (Tk,), or B + (Tq, Tk). "
-            f"Received: previous_weights shape {shape}, dtype {dtype_of(previous)}, queries shape {queries_shape}, keys "
-            f"shape {keys_shape}. Pass what a call returned with `return_attention_scores=True`."
+            f"Received: previous_weights shape {shape}, dtype {dtype_of(previous)}, queries shape {queries_shape}, "
+            f"keys shape {keys_shape}. Pass what a call returned with `return_attention_scores=True`."
         )
     return ops.expand_dims(previous, -2) if len(shape) == len(batch) + 1 else previous

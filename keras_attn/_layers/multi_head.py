@@ -30,14 +30,12 @@ from .head_projections import HeadProjections, check_process_heads
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class MultiHeadAttention(HeadProjections):
-    """Attention in several heads, with any scoring layer, each head on its own projections.
+    """Multi-head attention with any scoring layer.
 
     `output = W_o [head_1, ..., head_H]`, `head_h = attention(W_q,h queries, W_k,h keys, W_v,h values)`
 
-    With `process_heads`, each projection passes through it before the attention.
-
-    The projections are `keras.layers.Dense` layers with the heads side by side on the last axis: `W_q` (Dq, H K), `W_k`
-    (Dk, G K), `W_v` (Dv, G V) and `W_o` (H V, Do). All heads share the weights of the scoring layer.
+    The projections are `keras.layers.Dense` layers with all heads on the last axis: `W_q` (Dq, H K), `W_k` (Dk, G K),
+    `W_v` (Dv, G V) and `W_o` (H V, Do). All heads share the weights of the scoring layer.
 
     Args:
         attention: The scoring layer, an `AttentionPooling`. Its dropout is the dropout of the weights. Two layers
@@ -46,14 +44,14 @@ class MultiHeadAttention(HeadProjections):
         key_dim: K, the size of a query and a key in one head; None for `Dq / H`.
         value_dim: V, the size of a value in one head; None for K.
         output_dim: Do, the size of the output; None for Dq.
-        num_kv_heads: G, the number of heads of keys and values, which divides H: each serves `H / G` heads of queries.
-            None for H.
-        process_heads: None, or a layer or function that changes the projected heads, such as `RotaryEmbedding`. It is
-            called as `process_heads(heads, role=role, offset=offset)`, with heads `B + (H, T, K)`, the role
-            `"queries"`, `"keys"` or `"values"`, and the position of the first of the T: an integer, a scalar tensor or
-            integers `B`. It returns floats of the same shape, and must treat each position independently. Like
+        num_kv_heads: G, the number of heads of keys and values, which divides H: each serves `H / G` query heads. None
+            for H.
+        process_heads: Layer or function that transforms projected heads before the attention, such as
+            `RotaryEmbedding`; or None. Called as `process_heads(heads, role=role, offset=offset)`, with heads
+            `B + (H, T, K)`, the role `"queries"`, `"keys"` or `"values"`, and the first position: an integer, a scalar
+            tensor or integers `B`. It returns floats of the same shape, and must treat positions independently. Like
             `attention`, it must not be shared with another layer.
-        use_bias: Whether the four projections have a bias.
+        use_bias: True to give the four projections a bias.
         kernel_initializer: Initializer of the four kernels.
         bias_initializer: Initializer of the four biases.
         kernel_regularizer: Regularizer of the four kernels, or None.
@@ -71,7 +69,8 @@ class MultiHeadAttention(HeadProjections):
         `B + (H, Tq, Tk)`.
 
     Masking:
-        That of `AttentionPooling`. If a query sees no key in any head, its output is zeros, without the bias of `W_o`.
+        As in `AttentionPooling`. The output of a query that is fully masked in all heads is zero, without the bias of
+        `W_o`.
 
     Raises:
         TypeError: If lengths are not integers or a mask is not boolean.
@@ -115,7 +114,7 @@ class MultiHeadAttention(HeadProjections):
         self.output_dim, self.num_kv_heads = sizes["output_dim"], sizes["num_kv_heads"]
         if self.num_heads % (self.num_kv_heads or 1):
             raise ValueError(
-                "`num_kv_heads` must divide `num_heads`: each head of keys serves as many heads of queries. "
+                "`num_kv_heads` must divide `num_heads`: each head of keys serves the same number of query heads. "
                 f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
             )
         check_process_heads(process_heads)
@@ -134,16 +133,16 @@ class MultiHeadAttention(HeadProjections):
         masks, band = HeadMasks(), call.pairs
         if not has_no_empty_rows(call.masks, call.queries, call.keys.tensor):
             masks = make_head_masks(call.masks, call.pairs, num_queries, num_keys, rank)
-            band = Pairs()  # in the mask
+            band = Pairs()  # merged into the mask
         zeroed = _zero_masked_call(call, masks.visibility)._replace(bias=bias, pairs=band)
         pooled, weights = self._attend_in_heads(zeroed, masks, num_queries)
         has_key = has_visible_key(None if masks.visibility is None else masks.visibility.queries, num_keys)
         return self._project_output(join_heads(pooled), has_key), weights
 
     def _attend_in_heads(self, call: AttentionCall, masks: HeadMasks, num_queries: Any) -> tuple[Tensor, Tensor | None]:
-        """Return the pooled heads `B + (H, Tq, V)` and their weights, for a call whose bias and pairs are of heads."""
+        """Return pooled heads `B + (H, Tq, V)` and weights `B + (H, Tq, Tk)` or None; the bias has a head axis."""
         queries = self._project_heads("queries", call.queries, call.offset)
-        # Heads of queries that share cached keys become rows of one head: the keys would be repeated at every step.
+        # Query heads of a group are folded into one head. Otherwise every decoding step would repeat the cached keys.
         shares_keys = call.keys.projected and call.pairs == Pairs() and self._kv_heads < self.num_heads
         num_heads = self._kv_heads if shares_keys else self.num_heads
         mask, bias = masks.mask, call.bias
@@ -159,16 +158,16 @@ class MultiHeadAttention(HeadProjections):
         if shares_keys:
             pooled = unfold_query_groups(pooled, self.num_heads)
             weights = None if weights is None else unfold_query_groups(weights, self.num_heads)
-        # the scoring layer may have another dtype
+        # The dtype of the scoring layer may differ.
         return pooled, None if weights is None else ops.cast(weights, self.compute_dtype)
 
-    def _call_scoring_layer(self, call: AttentionCall, masks_of_heads: HeadMasks) -> tuple[Tensor, Tensor | None]:
-        """What the scoring layer makes of queries, keys and values of heads, and of the masks that they are given."""
-        attention, lengths = self.attention, masks_of_heads.lengths
-        differs_by_head = masks_of_heads.mask is not None and shape_of(masks_of_heads.mask)[-3:-2] not in ((), (1,))
+    def _call_scoring_layer(self, call: AttentionCall, head_masks: HeadMasks) -> tuple[Tensor, Tensor | None]:
+        """Call the scoring layer on heads; return output `B + (H, Tq, V)` and weights `B + (H, Tq, Tk)` or None."""
+        attention, lengths = self.attention, head_masks.lengths
+        differs_by_head = head_masks.mask is not None and shape_of(head_masks.mask)[-3:-2] not in ((), (1,))
         skip_zeroing = attention._adds_only_scoring and not (differs_by_head or isinstance(call.keys, dict))
         if skip_zeroing and can_skip_layer_call(attention, call.queries, call.keys, call.values):
-            masks = Masks(keys_mask=masks_of_heads.length_mask, attention_mask=masks_of_heads.mask)
+            masks = Masks(keys_mask=head_masks.length_mask, attention_mask=head_masks.mask)
             attended: tuple[Tensor, Tensor | None] = attention._attend(
                 call._replace(keys=Keys(call.keys), masks=masks, skip_zeroing=True)
             )
@@ -179,7 +178,7 @@ class MultiHeadAttention(HeadProjections):
             call.values,
             None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), call.queries.shape[-3], axis=-1),
             score_bias=call.bias,
-            attention_mask=masks_of_heads.mask,
+            attention_mask=head_masks.mask,
             use_causal_mask=call.pairs.causal,
             window=call.pairs.window,
             return_attention_scores=call.returns_weights,
@@ -189,33 +188,27 @@ class MultiHeadAttention(HeadProjections):
         return pooled if call.returns_weights else (pooled, None)
 
     def _evaluate_composite(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
-        """What an exporter makes of a call over the heads of all projections, where there is one and it can."""
+        """Return output and weights from the evaluator of an exporter; None without an evaluator or composite."""
         evaluate, attention = current_evaluator(), self.attention
-        if (
-            evaluate is None
-            or call.keys.projected
-            or not attention._adds_only_scoring
-            or attention._applies_dropout(call)
-        ):
-            return None
-        if attention.compute_dtype != self.compute_dtype:
+        is_composite = not call.keys.projected and attention._adds_only_scoring
+        has_other_steps = attention._applies_dropout(call) or attention.compute_dtype != self.compute_dtype
+        if evaluate is None or not is_composite or has_other_steps:
             return None
         rank, sizes = len(call.queries.shape), _num_queries_and_keys(call)
         has_key = has_visible_key(queries_with_keys(call.masks, call.pairs, *sizes, rank), sizes[1])
         if evaluate.hides_masked:
             call = _zero_masked_call(call, make_head_masks(call.masks, call.pairs, *sizes, rank).visibility)
         head_call = call._replace(
-            queries=self._project_features("queries", call.queries, call.offset),
-            keys=Keys(self._project_features("keys", call.keys.tensor, 0)),
-            values=self._project_features("values", call.values, 0),
+            queries=self._project_joined_heads("queries", call.queries, call.offset),
+            keys=Keys(self._project_joined_heads("keys", call.keys.tensor, 0)),
+            values=self._project_joined_heads("values", call.values, 0),
             heads=Heads(self.num_heads, self._kv_heads),
         )
         scoring = attention._scoring(head_call)
         if scoring.name is None:
             return None
-        pooled, weights = evaluate(
-            composite_of(head_call, scoring, attention, attention.normalizer), call.returns_weights
-        )
+        composite = composite_of(head_call, scoring, attention, attention.normalizer)
+        pooled, weights = evaluate(composite, call.returns_weights)
         if weights is not None and call.masks.queries_mask is not None:
             weights = hide(weights, ops.expand_dims(call.masks.queries_mask, -2))
         return self._project_output(pooled, has_key), weights
@@ -247,7 +240,7 @@ class MultiHeadAttention(HeadProjections):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        """The layer with the arguments of `get_config`."""
+        """Return a layer with the arguments of `get_config`."""
         layers = {
             name: keras.saving.deserialize_keras_object(config.get(name)) for name in ("attention", "process_heads")
         }
@@ -255,12 +248,12 @@ class MultiHeadAttention(HeadProjections):
 
 
 def _num_queries_and_keys(call: AttentionCall) -> tuple[Any, Any]:
-    """Tq and Tk: integers, or scalar tensors."""
+    """Return Tq and Tk as integers or scalar tensors."""
     return ops.shape(call.queries)[-2], ops.shape(call.keys.tensor)[-2]
 
 
 def _zero_masked_call(call: AttentionCall, visibility: Visibility | None) -> AttentionCall:
-    """Zeros for what no pair reads, before the products: zero times NaN is NaN."""
+    """Zero fully masked queries, keys and values before they are projected; cached keys and values stay."""
     if visibility is None:
         return call
     keys, values = call.keys, call.values

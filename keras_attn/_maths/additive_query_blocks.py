@@ -6,12 +6,11 @@ none. With the gradient `g_ij` by the scores and `t = tanh(q_i + k_j)`, the grad
 
     d = g_ij (1 - t^2)    dq_i = w_v sum_j d    dk_j = w_v sum_i d    dw_v = sum_ij g_ij t
 
-A causal mask or window makes most pairs useless. Queries are divided into up to 8 groups, and each group is scored
-against the range of keys that its band leaves unmasked. With a causal mask and n groups of equal size, group g of 1..n
-needs g / n of the keys: (n + 1) / (2 n) of all pairs, or 9/16 for n = 8. More groups approach 1/2, but each group is
-one more loop in the forward and one in the backward pass, which XLA compiles separately.
+With a causal mask or window, queries are divided into up to 8 groups, and each group is scored against the range of
+its unmasked keys. Under a causal mask, group g of n needs g / n of the keys, so all groups need (n + 1) / (2 n) of the
+pairs, 9/16 for n = 8. More groups approach 1/2, but every group is a loop in each pass, which XLA compiles separately.
 
-A size is an integer, or a scalar tensor if a traced graph does not know it; so is the number of blocks.
+A size, also the number of blocks, is an integer, or a scalar tensor if a traced graph does not know the size.
 """
 
 import math
@@ -69,13 +68,13 @@ def blocked_additive_scores(
     if len(groups) == 1:
         return _scores_in_blocks(queries, keys, w_v, block_size)
 
-    def scores_of(group: QueryGroup) -> Tensor:
-        rows, seen = queries[..., group.start : group.stop, :], keys[..., group.first_key : group.end_key, :]
-        scores = _scores_in_blocks(rows, seen, w_v, block_size)
+    def score_group(group: QueryGroup) -> Tensor:
+        rows, group_keys = queries[..., group.start : group.stop, :], keys[..., group.first_key : group.end_key, :]
+        scores = _scores_in_blocks(rows, group_keys, w_v, block_size)
         padding = [group.first_key, num_keys - group.end_key]
         return ops.pad(scores, [*([0, 0] for _ in scores.shape[:-1]), padding])
 
-    return ops.concatenate([scores_of(group) for group in groups], axis=-2)
+    return ops.concatenate([score_group(group) for group in groups], axis=-2)
 
 
 def _feature_limits(keys: Tensor) -> tuple[int, int]:
@@ -123,28 +122,23 @@ def _group_queries(num_queries: Any, num_keys: Any, band: Pairs, block_size: Any
     ungrouped = QueryGroup(0, num_queries, 0, num_keys)
     if band == UNBOUNDED:
         return [ungrouped]
-    size = max_size(
-        ceil_div(num_queries, _MAX_QUERY_GROUPS), _MIN_BLOCK_QUERIES if block_size == "auto" else block_size
-    )
+    min_queries = _MIN_BLOCK_QUERIES if block_size == "auto" else block_size
+    size = max_size(ceil_div(num_queries, _MAX_QUERY_GROUPS), min_queries)
     groups = []
     for index in range(_MAX_QUERY_GROUPS):
         start, stop = index * size, min_size((index + 1) * size, num_queries)
         if is_known_true(start >= num_queries):
             break
         groups.append(QueryGroup(start, stop, *visible_key_range(band, start, stop, num_keys)))
-    see_all_keys = all(is_known_true(group.first == 0) and is_known_true(group.end == num_keys) for group in groups)
-    return [ungrouped] if see_all_keys else groups
+    need_all_keys = all(is_known_true(first == 0) and is_known_true(end == num_keys) for _, _, first, end in groups)
+    return [ungrouped] if need_all_keys else groups
 
 
 def _auto_block_size(queries: Tensor, keys: Tensor) -> Any:
-    """Return the number of queries in a block for `"auto"`: `B size Tk U >= min_features`, in blocks of equal size.
-
-    Queries are `B + (Tq, U)`, keys `B + (Tk, U)`.
-    """
+    """Return the queries in a block for `"auto"`, at equal sizes, for queries `B + (Tq, U)` and keys `B + (Tk, U)`."""
     num_queries, (*batch, num_keys, num_hiddens) = ops.shape(queries)[-2], ops.shape(keys)
-    min_queries = max_size(
-        ceil_div(_feature_limits(keys)[1], max_size(math.prod(batch) * num_keys * num_hiddens, 1)), _MIN_BLOCK_QUERIES
-    )
+    query_features = max_size(math.prod(batch) * num_keys * num_hiddens, 1)
+    min_queries = max_size(ceil_div(_feature_limits(keys)[1], query_features), _MIN_BLOCK_QUERIES)
     size = ceil_div(num_queries, max_size(num_queries // min_queries, 1))
     # If Tq was unknown when the groups were made, a group may have no queries.
     return max_size(size, 1)
@@ -186,7 +180,9 @@ def _scores_in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: An
     if keras.backend.backend() == "jax":
         return blocks.join(_jax_block_scores(blocks.split(queries), keys, w_v))
 
-    def scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
+    def score_with_gradient(
+        queries: Tensor, keys: Tensor, w_v: Tensor
+    ) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
         def gradient(*received: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
             # TensorFlow passes only the upstream gradient, torch also the arguments.
             arguments = (queries, keys, w_v, *received) if upstream is None else (*received, upstream)
@@ -195,36 +191,33 @@ def _scores_in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: An
         # Without stop_gradient TensorFlow's eager tape records these operations and keeps the features.
         constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
 
-        def block_of(rows: Tensor) -> Tensor:
+        def score_block(rows: Tensor) -> Tensor:
             scores = block_scores if uses_compiled_kernels(rows) else _plain_scores
             return scores(rows, constant_keys, constant_w_v)
 
-        return blocks.join(_map_blocks(block_of, blocks.split(ops.stop_gradient(queries)))), gradient
+        return blocks.join(_map_blocks(score_block, blocks.split(ops.stop_gradient(queries)))), gradient
 
-    scores: Tensor = attach_gradient(scores_of)(queries, keys, w_v)
+    scores: Tensor = attach_gradient(score_with_gradient)(queries, keys, w_v)
     return scores
 
 
 def _jax_block_scores(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
-    """Return blocks of scores `(count,) + B + (size, Tk)` of blocks of queries, keys `B + (Tk, U)` and `w_v` (U, 1).
-
-    `jax.checkpoint` recomputes the features in the backward pass.
-    """
+    """Return score blocks `(count,) + B + (size, Tk)` of query blocks, keys `B + (Tk, U)` and `w_v` (U, 1)."""
     import jax
 
-    # Unlike a custom gradient, a checkpoint supports forward-mode derivatives.
+    # `jax.checkpoint` recomputes features for the gradient. Unlike a custom gradient, it supports forward mode.
 
     dtype, sums_dtype = dtype_of(query_blocks), exact_dtype(dtype_of(query_blocks))
 
-    def block_of(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    def score_block(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
         sums = ops.cast(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3), dtype)
         return project_features(ops.tanh(sums), lambda features: _multiply_by_w_v(features, ops.cast(w_v, dtype)))
 
     # JAX sums the gradients of keys and w_v over the blocks in their dtype.
     query_blocks, keys, w_v = (ops.cast(x, sums_dtype) for x in (query_blocks, keys, w_v))
     # Inside of a map XLA cannot merge the recomputation with the forward pass, which prevent_cse guards against.
-    block_of = jax.checkpoint(block_of, prevent_cse=False)
-    return jax.lax.map(lambda rows: block_of(rows, keys, w_v), query_blocks)
+    score_block = jax.checkpoint(score_block, prevent_cse=False)
+    return jax.lax.map(lambda rows: score_block(rows, keys, w_v), query_blocks)
 
 
 def _compute_gradients(

@@ -45,13 +45,8 @@ def block_scores(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
 def block_gradients(rows: Tensor, keys: Tensor, drows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return `sum_j d`, `sum_i d` and the gradient of `w_v`, as in the module docstring of `additive_query_blocks`.
 
-    Args:
-        rows: Projected queries, `B + (n, U)`.
-        keys: Projected keys, `B + (Tk, U)`.
-        drows: Gradient by the scores, `B + (n, Tk)`. Sums have its dtype.
-
-    Returns:
-        `B + (n, U)`, `B + (Tk, U)` and (1, U).
+    Rows are `B + (n, U)`, keys `B + (Tk, U)`, and the gradient by the scores `drows` is `B + (n, Tk)`. The results
+    `B + (n, U)`, `B + (Tk, U)` and (1, U) have the dtype of `drows`.
     """
     flattened = _flatten_batch(rows), _flatten_batch(keys), _flatten_batch(drows)
     dqueries, dw_v = _run_compiled(_sum_over_keys, *flattened)

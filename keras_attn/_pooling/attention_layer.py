@@ -99,7 +99,6 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return output, weights
 
     def compute_output_spec(self, *args: Any, **options: Any) -> Any:
-        """Return symbolic tensors with the shapes and dtypes of the results of `call`."""
         return AttentionLayer.call(self, *args, **options, _only_spec=True)
 
     def compute_output_shape(
@@ -115,8 +114,7 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return (output_shape, weights_shape) if return_attention_scores else output_shape
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask of the output, which is the mask of the queries."""
-        return previous_mask
+        return previous_mask  # the mask of the queries
 
     def _validate_call(self, raw_call: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
         """Validate a call with symbolic or real tensors; return it with the shapes of output and weights."""
@@ -158,7 +156,6 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return call._replace(queries=queries, keys=call.keys._replace(tensor=keys), values=values, bias=bias)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments as serializable values."""
         config: dict[str, Any] = super().get_config()
         policies = policy_with_quantized_sublayers(self)
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
