@@ -37,7 +37,6 @@ def _convert_placeholder(dtype: str, value: Tensor) -> Tensor:
 
 def _is_placeholder(tensor: Tensor) -> bool:
     """Return True for a float tensor inside of a symbolic call, except an input of a functional model."""
-    # Floats that a caller passes by mistake are also accepted here, and refused when the layer runs. The inputs of a
-    # functional model have their true dtypes.
+    # Floats that a caller passes by mistake are accepted here, too, and refused when the layer runs.
     is_float = keras.backend.is_float_dtype(dtype_of(tensor))
     return is_float and in_symbolic_scope() and not isinstance(tensor, keras.KerasTensor)

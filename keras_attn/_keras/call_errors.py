@@ -13,11 +13,7 @@ class CheckedCalls:
     CALLED: str  # example of a call, quoted in error messages
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Call the layer; clip 64-bit lengths to int32.
-
-        Raises:
-            TypeError: If an argument is missing or unknown; the message lists the arguments of the layer.
-        """
+        """Call the layer with 64-bit lengths clipped to int32; list its arguments if a call does not fit them."""
         try:
             if any(clip_to_int32(value) is not value for value in (*args, *options.values())):
                 bound = inspect.signature(self.call).bind(*args, **options)  # type: ignore[attr-defined]

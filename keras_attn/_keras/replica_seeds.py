@@ -13,16 +13,12 @@ from .._types import Tensor
 # 2^32 divided by the golden ratio: its multiples modulo 2^30 are far apart. On torch the seed of a draw is the sum of
 # the seed and the number of draws, so nearby offsets would repeat draws of another replica.
 _SEED_STRIDE = 0x9E3779B1
-# Leaves room for the seed itself in 32 bits.
-_MAX_SEED_OFFSET = 2**30
+_MAX_SEED_OFFSET = 2**30  # leaves room for the seed in 32 bits
 
 
 # The class name is that of Keras, since Keras names the state variable after it.
 class SeedGenerator(keras.random.SeedGenerator):
-    """Seed generator with different seeds in each replica and one state that is equal in all replicas.
-
-    Replica 0 draws the seeds of `keras.random.SeedGenerator`.
-    """
+    """Seed generator with different seeds in each replica from one shared state; replica 0 draws those of Keras."""
 
     def next(self, ordered: bool = True) -> Tensor:
         """Return the next seed, two integers (2,)."""

@@ -90,8 +90,8 @@ class AdditiveAttention(AttentionPooling):
         self.W_k.build(keys_shape)
         self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))
         if self.normalize:
-            initializer = keras.initializers.Constant(self.num_hiddens**-0.5)
-            self.g = self.add_weight(shape=(), initializer=initializer, autocast=False, name="g")
+            constant = keras.initializers.Constant(self.num_hiddens**-0.5)
+            self.g = self.add_weight(shape=(), initializer=constant, autocast=False, name="g")
             self.b = self.add_weight(shape=(self.num_hiddens,), initializer="zeros", name="b")
 
     def project_keys(self, keys: Tensor) -> Tensor:

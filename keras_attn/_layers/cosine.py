@@ -59,10 +59,8 @@ class CosineAttention(AttentionPooling):
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         super().build(queries_shape, keys_shape, values_shape)
-        initializer = keras.initializers.Constant(math.log(self.temperature))
-        self.log_temperature = self.add_weight(
-            shape=(), initializer=initializer, autocast=False, name="log_temperature"
-        )
+        constant = keras.initializers.Constant(math.log(self.temperature))
+        self.log_temperature = self.add_weight(shape=(), initializer=constant, autocast=False, name="log_temperature")
 
     def project_keys(self, keys: Tensor) -> Tensor:
         """Return keys `B + (Tk, D)` divided by their norms."""

@@ -29,9 +29,6 @@ class DotProductAttention(AttentionPooling):
 
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
-    Numerics:
-        The queries are scaled before the product, which keeps float16 scores in range.
-
     Example:
         >>> layer = DotProductAttention(dropout=0.5)
         >>> output, weights = layer(queries, keys, values, use_causal_mask=True, return_attention_scores=True)

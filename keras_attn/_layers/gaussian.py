@@ -65,8 +65,8 @@ class GaussianAttention(AttentionPooling):
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         super().build(queries_shape, keys_shape, values_shape)
-        initializer = keras.initializers.Constant(math.log(self.bandwidth))
-        self.log_bandwidth = self.add_weight(shape=(), initializer=initializer, autocast=False, name="log_bandwidth")
+        constant = keras.initializers.Constant(math.log(self.bandwidth))
+        self.log_bandwidth = self.add_weight(shape=(), initializer=constant, autocast=False, name="log_bandwidth")
 
     def _scoring(self, call: AttentionCall) -> Scoring:
         """Return the scoring `-||q - k||^2 / (2 h^2)`."""

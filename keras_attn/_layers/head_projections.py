@@ -19,10 +19,7 @@ from .._types import Shape, Tensor
 
 
 class HeadProjections(AttentionLayer):
-    """Base class with the projections `W_q`, `W_k`, `W_v` and `W_o` around a scoring layer.
-
-    A subclass sets the attributes that are constructor arguments of `MultiHeadAttention`.
-    """
+    """Base class with the projections `W_q`, `W_k`, `W_v` and `W_o` of `MultiHeadAttention`."""
 
     num_heads: int
     num_kv_heads: int | None

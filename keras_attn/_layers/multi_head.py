@@ -1,4 +1,4 @@
-"""Multi-head attention over any scoring layer."""
+"""Multi-head attention with any scoring layer."""
 
 from typing import Any
 
@@ -9,16 +9,9 @@ from .._checks.call_arguments import infer_scores_shape
 from .._checks.constructor_arguments import check_flag, check_positive_integer
 from .._keras.private_api import can_skip_layer_call
 from .._keras.projections import kernel_config, set_kernel_options
-from .._maths.head_masks import (
-    HeadMasks,
-    Visibility,
-    add_head_axis_to_pairwise,
-    has_visible_key,
-    make_head_masks,
-    queries_with_keys,
-)
+from .._maths.head_masks import HeadMasks, Visibility, expand_pairs, has_visible_key, make_head_masks, visible_queries
 from .._maths.heads import fold_pairwise_groups, fold_query_groups, join_heads, unfold_query_groups
-from .._maths.masks import has_no_empty_rows, hide
+from .._maths.masks import all_rows_visible, hide
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import composite_of, current_evaluator
@@ -44,8 +37,7 @@ class MultiHeadAttention(HeadProjections):
         key_dim: K, the size of a query and a key in one head; None for `Dq / H`.
         value_dim: V, the size of a value in one head; None for K.
         output_dim: Do, the size of the output; None for Dq.
-        num_kv_heads: G, the number of heads of keys and values, which divides H: each serves `H / G` query heads. None
-            for H.
+        num_kv_heads: G, the number of heads of keys and values, each for `H / G` query heads; G divides H. None for H.
         process_heads: Layer or function that transforms projected heads before the attention, such as
             `RotaryEmbedding`; or None. Called as `process_heads(heads, role=role, offset=offset)`, with heads
             `B + (H, T, K)`, the role `"queries"`, `"keys"` or `"values"`, and the first position: an integer, a scalar
@@ -69,12 +61,9 @@ class MultiHeadAttention(HeadProjections):
         `B + (H, Tq, Tk)`.
 
     Masking:
-        As in `AttentionPooling`. The output of a query that is fully masked in all heads is zero, without the bias of
-        `W_o`.
+        As in `AttentionPooling`. The output of queries that are fully masked in all heads is zero, without a bias.
 
-    Raises:
-        TypeError: If lengths are not integers or a mask is not boolean.
-        ValueError: If ranks or sizes do not agree.
+    Raises: those of `AttentionPooling`.
 
     Example:
         >>> layer = MultiHeadAttention(DotProductAttention(dropout=0.1), num_heads=4)
@@ -129,9 +118,9 @@ class MultiHeadAttention(HeadProjections):
             return lowered
         rank = len(call.queries.shape)
         num_queries, num_keys = _num_queries_and_keys(call)
-        bias = None if call.bias is None else add_head_axis_to_pairwise(call.bias, rank)
+        bias = None if call.bias is None else expand_pairs(call.bias, rank)
         masks, band = HeadMasks(), call.pairs
-        if not has_no_empty_rows(call.masks, call.queries, call.keys.tensor):
+        if not all_rows_visible(call.masks, call.queries, call.keys.tensor):
             masks = make_head_masks(call.masks, call.pairs, num_queries, num_keys, rank)
             band = Pairs()  # merged into the mask
         zeroed = _zero_masked_call(call, masks.visibility)._replace(bias=bias, pairs=band)
@@ -190,12 +179,12 @@ class MultiHeadAttention(HeadProjections):
     def _evaluate_composite(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
         """Return output and weights from the evaluator of an exporter; None without an evaluator or composite."""
         evaluate, attention = current_evaluator(), self.attention
-        is_composite = not call.keys.projected and attention._adds_only_scoring
-        has_other_steps = attention._applies_dropout(call) or attention.compute_dtype != self.compute_dtype
-        if evaluate is None or not is_composite or has_other_steps:
+        if evaluate is None or call.keys.projected or not attention._adds_only_scoring:
+            return None
+        if attention._applies_dropout(call) or attention.compute_dtype != self.compute_dtype:
             return None
         rank, sizes = len(call.queries.shape), _num_queries_and_keys(call)
-        has_key = has_visible_key(queries_with_keys(call.masks, call.pairs, *sizes, rank), sizes[1])
+        has_key = has_visible_key(visible_queries(call.masks, call.pairs, *sizes, rank), sizes[1])
         if evaluate.hides_masked:
             call = _zero_masked_call(call, make_head_masks(call.masks, call.pairs, *sizes, rank).visibility)
         head_call = call._replace(

@@ -32,8 +32,8 @@ BlockSize = int | Literal["auto"] | None
 UNBOUNDED = Pairs()
 
 # Limits of block_size="auto", in features (`B Tq Tk U`), measured on two CPU cores; measure again before a change.
-# Up to this number the plain form is faster, as it computes the features once. On TensorFlow that was measured as a
-# graph. On torch blocks run operation by operation and save memory only, so the limit is what memory allows.
+# Up to this number the plain form is faster, as it computes features once (on TensorFlow: as a graph). On torch, blocks
+# run operation by operation, so they only save memory.
 _MAX_PLAIN_FEATURES = {"tensorflow": 3 * 2**23, "torch": 2**27}.get(keras.backend.backend(), 2**23)
 # A block of 4 MiB in float32 stays in the cache with its intermediate results. XLA compiles slow code for smaller
 # blocks, and for blocks of fewer than 4 queries, where it cannot vectorize the sum over queries.
@@ -180,13 +180,11 @@ def _scores_in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: An
     if keras.backend.backend() == "jax":
         return blocks.join(_jax_block_scores(blocks.split(queries), keys, w_v))
 
-    def score_with_gradient(
-        queries: Tensor, keys: Tensor, w_v: Tensor
-    ) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
+    def score_all(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
         def gradient(*received: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
             # TensorFlow passes only the upstream gradient, torch also the arguments.
             arguments = (queries, keys, w_v, *received) if upstream is None else (*received, upstream)
-            return _compute_gradients(blocks, *arguments)
+            return _backprop(blocks, *arguments)
 
         # Without stop_gradient TensorFlow's eager tape records these operations and keeps the features.
         constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
@@ -197,7 +195,7 @@ def _scores_in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: An
 
         return blocks.join(_map_blocks(score_block, blocks.split(ops.stop_gradient(queries)))), gradient
 
-    scores: Tensor = attach_gradient(score_with_gradient)(queries, keys, w_v)
+    scores: Tensor = attach_gradient(score_all)(queries, keys, w_v)
     return scores
 
 
@@ -220,9 +218,7 @@ def _jax_block_scores(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor
     return jax.lax.map(lambda rows: score_block(rows, keys, w_v), query_blocks)
 
 
-def _compute_gradients(
-    blocks: QueryBlocks, queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor
-) -> tuple[Tensor, ...]:
+def _backprop(blocks: QueryBlocks, queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor) -> tuple[Tensor, ...]:
     """Return the gradients of queries `B + (Tq, U)`, keys `B + (Tk, U)` and `w_v` (U, 1).
 
     `dscores` is the gradient by the scores, `B + (Tq, Tk)`. Sums are computed in float32 at least.
@@ -243,9 +239,7 @@ def _compute_gradients(
 
     weights = ops.cast(ops.transpose(w_v), sums_dtype)
     zeros = tuple(ops.zeros_like(sums, dtype=sums_dtype) for sums in (keys, weights))
-    (dkeys, dw_v), dqueries = _fold_blocks(
-        step, zeros, blocks.split(queries), blocks.split(ops.cast(dscores, sums_dtype))
-    )
+    (dkeys, dw_v), dqueries = _fold(step, zeros, blocks.split(queries), blocks.split(ops.cast(dscores, sums_dtype)))
     return (
         ops.cast(blocks.join(dqueries) * weights, dtype),
         ops.cast(dkeys * weights, dtype),
@@ -254,7 +248,7 @@ def _compute_gradients(
 
 
 def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
-    """Apply a function to every block `(count,) + ...`, one block at a time, and stack the results."""
+    """Apply a function to every block `(count,) + ...`, one at a time, and stack the results."""
     if keras.backend.backend() != "tensorflow":
         return ops.map(function, blocks)
     import tensorflow as tf
@@ -263,28 +257,25 @@ def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
     return tf.map_fn(function, blocks, parallel_iterations=1)
 
 
-def _fold_blocks(
-    step: Callable[..., tuple[tuple[Tensor, ...], Tensor]],
-    sums: tuple[Tensor, ...],
-    blocks: Tensor,
-    other_blocks: Tensor,
+def _fold(
+    step: Callable[..., tuple[tuple[Tensor, ...], Tensor]], sums: tuple[Tensor, ...], blocks: Tensor, deltas: Tensor
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """Fold a step over all blocks, in a form that every backend can differentiate; return sums and stacked results.
 
-    `step(sums, blocks[n], other_blocks[n])` returns the next sums and a result. The sums keep their shapes, both arrays
+    `step(sums, blocks[n], deltas[n])` returns the next sums and a result. The sums keep their shapes, both arrays
     of blocks are `(count,) + ...`, and the results have the shape of `blocks` and the dtype of the sums.
     """
     if keras.backend.backend() == "torch":
         # torch.compile unrolls a Python loop, but does not compile a tensor as an index.
         results = []
         for index in range(len(blocks)):
-            sums, result = step(sums, blocks[index], other_blocks[index])
+            sums, result = step(sums, blocks[index], deltas[index])
             results.append(result)
         return sums, ops.stack(results)
     import tensorflow as tf
 
     def body(index: Tensor, results: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
-        sums, result = step(sums, blocks[index], other_blocks[index])
+        sums, result = step(sums, blocks[index], deltas[index])
         return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), *sums
 
     zeros, count = tf.zeros_like(blocks, sums[0].dtype), ops.shape(blocks)[0]
@@ -293,7 +284,7 @@ def _fold_blocks(
         return sums, zeros
     steps = tf.minimum(count, tf.size(blocks))
     start = tf.constant(0), zeros, *sums
-    # The gradient of a loop needs a maximum number of iterations in XLA.
+    # XLA needs an upper bound of the number of iterations.
     _, results, *sums = tf.while_loop(
         lambda index, *_: index < steps, body, start, maximum_iterations=count, parallel_iterations=1
     )

@@ -1,9 +1,8 @@
 """Additive scores and gradients of one block as kernels compiled by torch on a GPU.
 
-Operation by operation, torch passes over the features of a block some twenty times. Here a compiled kernel computes
-each sum over features from queries and keys without storing the features. The gradients need two kernels, since a
-kernel sums over either the keys or the queries. If torch cannot compile, blocks are computed as on a CPU. Shapes: `n`
-queries in a block, N examples and heads after all batch axes are joined.
+Operation by operation, torch passes over the features of a block some twenty times. A compiled kernel computes a sum
+over features without storing them. The gradients need two kernels, as a kernel sums over either keys or queries. If
+torch cannot compile, blocks are computed as on a CPU. Axes: n queries of a block; N, all batch axes joined.
 """
 
 import math
@@ -28,18 +27,15 @@ def uses_compiled_kernels(tensor: Any) -> bool:
 
     if torch.compiler.is_compiling():
         return True
-    # Kernels crash on tensors without data, such as `FakeTensor`. With gradients enabled this is a second-order
-    # gradient, which stores features anyway.
+    # Kernels crash on tensors without data, such as `FakeTensor`. Second-order gradients store features anyway.
     has_data = type(tensor) is torch.Tensor
     return has_data and not (torch.is_grad_enabled() or in_functorch_transform())
 
 
 def block_scores(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
     """Return scores `B + (n, Tk)` of projected queries `B + (n, U)`, keys `B + (Tk, U)` and `w_v` (U, 1)."""
-    scores: Tensor = _run_compiled(_sum_scores, _flatten_batch(rows), _flatten_batch(keys), w_v[:, 0]).reshape(
-        *rows.shape[:-1], keys.shape[-2]
-    )
-    return scores
+    scores: Tensor = _run_compiled(_sum_scores, _flatten_batch(rows), _flatten_batch(keys), w_v[:, 0])
+    return scores.reshape(*rows.shape[:-1], keys.shape[-2])
 
 
 def block_gradients(rows: Tensor, keys: Tensor, drows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,13 +30,13 @@ class HeadMasks(NamedTuple):
 
 def add_head_axis(masks: Masks, rank: int) -> Masks:
     """Insert a head axis of size 1 into all masks, `B + (T,)` to `B + (1, T)`, except into one that has a head axis."""
-    attention_mask = None if masks.attention_mask is None else add_head_axis_to_pairwise(masks.attention_mask, rank)
+    attention_mask = None if masks.attention_mask is None else expand_pairs(masks.attention_mask, rank)
     other_masks = masks._replace(attention_mask=None)
     other_masks = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in other_masks))
     return other_masks._replace(attention_mask=attention_mask)
 
 
-def add_head_axis_to_pairwise(pairwise: Tensor, rank: int) -> Tensor:
+def expand_pairs(pairwise: Tensor, rank: int) -> Tensor:
     """Insert a head axis into a mask or bias that broadcasts to `B + (Tq, Tk)`, unless the tensor has a head axis."""
     return ops.expand_dims(pairwise, -3) if 2 < len(pairwise.shape) <= rank else pairwise
 
@@ -61,7 +61,7 @@ def make_head_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, 
     return HeadMasks(lengths, length_mask, mask, visibility)
 
 
-def queries_with_keys(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
+def visible_queries(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
     """Return booleans that are False for fully masked queries and broadcast to `B + (Tq,)`; None if all are True.
 
     Arguments as in `make_head_masks`.
@@ -78,7 +78,7 @@ def queries_with_keys(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any
 
 
 def has_visible_key(has_key: Tensor | None, num_keys: Any) -> Tensor | None:
-    """Add the condition Tk > 0 to the result of `queries_with_keys`, booleans that broadcast to `B + (Tq,)`."""
+    """Add the condition Tk > 0 to the result of `visible_queries`, booleans that broadcast to `B + (Tq,)`."""
     if isinstance(num_keys, int) and num_keys > 0:
         return has_key
     # A mask of the queries alone, or no mask, does not show that there are no keys.

@@ -97,7 +97,7 @@ def add_attention_mask(masks: Masks, mask: Tensor | None, scores_rank: int) -> M
     return masks._replace(attention_mask=intersect(attention_mask, mask))
 
 
-def has_no_empty_rows(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
+def all_rows_visible(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
     """Return True if it is statically known that no query `B + (Tq, D)` and no key `B + (Tk, D)` is fully masked.
 
     This holds without masks if Tq equals Tk: every causal mask and window includes the query's own position.
@@ -124,13 +124,11 @@ def hide(features: Tensor, mask: Tensor) -> Tensor:
     return ops.where(ops.expand_dims(mask, -1), features, 0.0)
 
 
-def zero_masked_queries(
-    queries_mask: Tensor | None, output: Tensor, weights: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
+def zero_masked_queries(mask: Tensor | None, output: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Zero output `B + (Tq, D)` and weights `B + (Tq, Tk)` of masked queries; the mask is boolean, `B + (Tq,)`."""
-    if queries_mask is None:
+    if mask is None:
         return output, weights
-    return hide(output, queries_mask), None if weights is None else hide(weights, queries_mask)
+    return hide(output, mask), None if weights is None else hide(weights, mask)
 
 
 def zero_fully_masked(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,9 +59,8 @@ def sparsemax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
     differences = differences if mask is None else ops.where(mask, differences, -2.0)
     # The support (the positive weights) has no gradient. For a fixed support the threshold is a mean.
     support = ops.cast(ops.stop_gradient(differences) > _sparsemax_threshold(ops.stop_gradient(differences)), dtype)
-    threshold = (ops.sum(support * ops.maximum(differences, -1.0), -1, keepdims=True) - 1.0) / ops.sum(
-        support, -1, keepdims=True
-    )
+    total = ops.sum(support * ops.maximum(differences, -1.0), -1, keepdims=True)
+    threshold = (total - 1.0) / ops.sum(support, -1, keepdims=True)
     weights = support * ops.maximum(differences - threshold, 0.0)
     return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), input_dtype)
 
@@ -73,9 +72,8 @@ def _sparsemax_threshold(differences: Tensor) -> Tensor:
     descending = -ops.sort(-differences, axis=-1)
     counts = ops.cumsum(ops.ones_like(descending), axis=-1)
     in_support = ops.cast(1.0 + counts * descending > ops.cumsum(descending, axis=-1), dtype_of(differences))
-    return (ops.sum(in_support * descending, axis=-1, keepdims=True) - 1.0) / ops.sum(
-        in_support, axis=-1, keepdims=True
-    )
+    total = ops.sum(in_support * descending, axis=-1, keepdims=True)
+    return (total - 1.0) / ops.sum(in_support, axis=-1, keepdims=True)
 
 
 def sigmoid_where(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -8,9 +8,8 @@ from keras import ops
 from .._shapes import at_least_float32, dtype_of, fast_reshape
 from .._types import Tensor
 
-# Vectors with few axes are usually coordinates (years, metres), which may be far from the origin compared with their
-# distances. For D axes `||q||^2 - 2 q.k + ||k||^2` has an error of about eps * ||q||^2 but no `B Tq Tk D` differences:
-# a larger value makes more layers exact and costs more memory.
+# Up to this D vectors are treated as coordinates (years, metres), whose distances may be small compared with their
+# norms, so that an expanded distance would lose digits. A larger limit costs memory for `B Tq Tk D` differences.
 MAX_EXACT_AXES = 8
 
 # Larger than any score, and small enough that sums over keys stay below 3.4e38, the largest float32.
@@ -18,14 +17,10 @@ MAX_ABS_BIAS = 1e30
 
 
 def additive_scores(queries: Tensor, keys: Tensor, apply_w_v: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return additive scores `w_v^T tanh(q + k)`, `B + (Tq, Tk)`.
+    """Return scores `w_v^T tanh(q + k)`, `B + (Tq, Tk)`, of projected queries `B + (Tq, U)` and keys `B + (Tk, U)`.
 
-    Args:
-        queries: Projected queries, `B + (Tq, U)`.
-        keys: Projected keys, `B + (Tk, U)`.
-        apply_w_v: Function of features (N, U) that returns their product with `w_v`, (N, 1).
-
-    Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2.
+    `apply_w_v` maps features (N, U) to their product with `w_v`, (N, 1). Source: Bahdanau, Cho and Bengio 2014,
+    appendix A.1.2.
     """
     return project_features(ops.tanh(ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3)), apply_w_v)
 
@@ -43,7 +38,7 @@ def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> 
 
     Source: Vaswani et al. 2017, equation 1, with scale 1/sqrt(D).
     """
-    # Scaling the queries takes Tq D multiplications instead of Tq Tk, and keeps float16 products below 65504.
+    # Scaling queries takes Tq D multiplications, not Tq Tk, and makes overflow in float16 (65504) less likely.
     return ops.matmul(queries * scale, ops.swapaxes(keys, -2, -1))
 
 
@@ -97,8 +92,7 @@ def normalize_vectors(vectors: Tensor) -> Tensor:
 def vector_norms(vectors: Tensor) -> Tensor:
     """Return Euclidean norms `B + (T, 1)` of vectors `B + (T, D)`, in float32 at least; 1 for zero vectors."""
     wide_vectors = at_least_float32(vectors)
-    # Divide by the largest entry, so that squares neither overflow nor underflow. The norm does not depend on it, so
-    # it needs no gradient.
+    # Divide by the largest entry, so that squares neither overflow nor underflow. The norm does not depend on it.
     max_abs = ops.stop_gradient(max_with_floor(ops.abs(wide_vectors), 0.0))
     unit = ops.where(max_abs > 0, max_abs, 1.0)
     squares = ops.sum((wide_vectors / unit) ** 2, axis=-1, keepdims=True)

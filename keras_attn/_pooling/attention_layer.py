@@ -22,10 +22,7 @@ from .attention_call import AttentionCall, merge_masks
 
 
 class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
-    """Layer that is called with queries, keys, values and masks.
-
-    A subclass defines `_attend`, `_project`, `_checked_shapes` and `_output_shapes`.
-    """
+    """Base layer; a subclass defines `_attend`, `_project`, `_checked_shapes` and `_output_shapes`."""
 
     CALLED = "`layer(queries, keys, values)`, and as `layer(x, x, x)` where all are one sequence"
 
@@ -137,17 +134,9 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
             segment_ids = check_segment_ids(segment_ids, *shapes[:2])
         if offset is not None and not (isinstance(offset, int) and offset == 0):
             offset = check_offset(offset, "queries", output_shape[:-2])
-        call = raw_call._replace(
-            keys=keys,
-            values=values,
-            masks=masks,
-            pairs=band,
-            offset=offset,
-            segment_ids=segment_ids,
-            bias=bias,
-            returns_weights=check_switch("return_attention_scores", raw_call.returns_weights),
-        )
-        return call, (output_shape, weights_shape)
+        returns_weights = check_switch("return_attention_scores", raw_call.returns_weights)
+        call = raw_call._replace(keys=keys, values=values, masks=masks, pairs=band, returns_weights=returns_weights)
+        return call._replace(offset=offset, segment_ids=segment_ids, bias=bias), (output_shape, weights_shape)
 
     def _cast_call(self, call: AttentionCall) -> AttentionCall:
         """Cast queries, keys, values and bias to the compute dtype."""

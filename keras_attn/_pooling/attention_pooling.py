@@ -8,7 +8,7 @@ import keras
 from .._checks.call_arguments import check_score_result, infer_scores_shape
 from .._checks.constructor_arguments import check_dropout, check_seed
 from .._keras.replica_seeds import SeedGenerator
-from .._maths.masks import has_no_empty_rows, zero_fully_masked, zero_masked_queries
+from .._maths.masks import all_rows_visible, zero_fully_masked, zero_masked_queries
 from .._maths.normalizers import SOFTMAX, check_normalizer
 from .._shapes import shape_of
 from .._types import Pairs, Shape, Tensor
@@ -100,7 +100,7 @@ class AttentionPooling(ScoringLayer):
         lowered = self._evaluate_composite(call)
         if lowered is not None:
             return lowered
-        never_fully_masked = has_no_empty_rows(call.masks, call.queries, call.keys.tensor)
+        never_fully_masked = all_rows_visible(call.masks, call.queries, call.keys.tensor)
         call = call._replace(skip_zeroing=call.skip_zeroing or never_fully_masked)
         can_fuse = not call.returns_weights and not self._applies_dropout(call) and self.normalizer == SOFTMAX
         is_causal = can_fuse and never_fully_masked and call.pairs == Pairs(causal=True) and call.bias is None

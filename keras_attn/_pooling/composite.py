@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
-from .._maths.head_masks import add_head_axis_to_pairwise
+from .._maths.head_masks import expand_pairs
 from .._maths.masks import hide, intersect
 from .._maths.normalizers import SOFTMAX
 from .._shapes import dtype_of
@@ -92,7 +92,7 @@ def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: 
     rank = len(call.values.shape)
     for name, pairwise in (("mask", masks.attention_mask), ("bias", bias)):
         if pairwise is not None:
-            tensors[name] = pairwise if heads is None else add_head_axis_to_pairwise(pairwise, rank)
+            tensors[name] = pairwise if heads is None else expand_pairs(pairwise, rank)
             while len(tensors[name].shape) < rank + (heads is not None):
                 tensors[name] = ops.expand_dims(tensors[name], 0)
     function = partial(evaluate_plain, scoring.function, heads, call.pairs, normalizer)

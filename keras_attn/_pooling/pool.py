@@ -20,15 +20,10 @@ def pool(
     normalizer: str = SOFTMAX,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the weighted sum of values, `B + (Tq, Dv)`, and the weights before `drop`, `B + (Tq, Tk)`.
+    """Return the weighted sum, `B + (Tq, Dv)`, and the weights before `drop`, `B + (Tq, Tk)`, in the dtype of values.
 
-    Args:
-        scores: Floats, `B + (Tq, Tk)`.
-        values: Floats, `B + (Tk, Dv)`, arbitrary if fully masked. Results have their dtype.
-        mask: Booleans of at least 2 axes that broadcast to the scores, or None.
-        drop: Function that applies dropout to weights `B + (Tq, Tk)`, or None.
-        normalizer: Key of `NORMALIZERS`.
-        bias: Floats that broadcast to the scores, added in float32 at least, or None.
+    Scores are `B + (Tq, Tk)`, values `B + (Tk, Dv)`, arbitrary if fully masked. The mask (booleans, 2 axes or more) and
+    the bias (floats, added in float32 at least) broadcast to the scores. `drop` applies dropout to the weights.
     """
     if bias is not None:
         scores = at_least_float32(scores) + at_least_float32(bias)

@@ -1,8 +1,7 @@
 """Dot-product pooling by torch's fused `scaled_dot_product_attention`.
 
-This module calls torch directly, since an operation of Keras takes some 15 us more in Python, which is noticeable in a
-step of a small layer. TensorFlow has no fused kernel, and JAX none for a CPU, so Keras's operation runs the operations
-of `pool` there.
+This module calls torch directly, since an operation of Keras takes some 15 us more, noticeable for a small layer.
+TensorFlow has no fused kernel, and JAX none for a CPU; there Keras's operation runs the operations of `pool`.
 
 torch does not define the result of fully masked queries. They get all keys here, and zeros replace their outputs.
 """
@@ -127,8 +126,7 @@ def _pooling_function() -> Any:
     """Return a `torch.autograd.Function` class that runs a `_SdpaPooling` and supports second-order gradients."""
     import torch
 
-    # The kernels have no second-order gradients: if gradients are enabled in the backward pass, differentiate
-    # `pool_plain` instead of the kernel.
+    # The kernels have no second-order gradients; the operations of `pool_plain` have.
 
     class Pool(torch.autograd.Function):
         @staticmethod

@@ -29,8 +29,7 @@ class PositionBias(keras.layers.Layer):
         keys = queries if keys is None else keys
         offset = ops.cast(self._validate_call(queries, keys, offset)[0], "int32")
         num_queries, num_keys = ops.shape(queries)[-2], ops.shape(keys)[-2]
-        # Compute each relative position once, from that of the last query and first key to that of the first query and
-        # last key. At least one, since JAX cannot gather from an empty axis.
+        # All relative positions, from last query and first key on. At least one: JAX cannot gather from an empty axis.
         relative_positions = make_positions(1 - num_queries - offset, max_size(num_queries + num_keys - 1, 1))
         biases = _gather_pairwise(self._compute_biases(relative_positions), num_queries, num_keys)
         return biases if len(offset.shape) > 0 else ops.expand_dims(biases, 0)
