@@ -63,14 +63,14 @@ def is_known_true(condition: Any) -> bool:
     return condition is True
 
 
-def max_size(size: Any, other: Any) -> Any:
+def max_size(size: Any, other_size: Any) -> Any:
     """Return the larger of two sizes."""
-    return max(size, other) if _are_static(size, other) else ops.maximum(size, other)
+    return max(size, other_size) if _are_static(size, other_size) else ops.maximum(size, other_size)
 
 
-def min_size(size: Any, other: Any) -> Any:
+def min_size(size: Any, other_size: Any) -> Any:
     """Return the smaller of two sizes."""
-    return min(size, other) if _are_static(size, other) else ops.minimum(size, other)
+    return min(size, other_size) if _are_static(size, other_size) else ops.minimum(size, other_size)
 
 
 def ceil_div(size: Any, divisor: Any) -> Any:

@@ -29,9 +29,9 @@ def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
     """
     masked_weights = _zero_masked_weights(weights, mask)
     sums = ops.sum(masked_weights, axis=-1, keepdims=True)
-    shares = masked_weights / ops.where(sums > 0, sums, 1.0)
+    probabilities = masked_weights / ops.where(sums > 0, sums, 1.0)
     # `0.0 - x` and not `-x`, which is -0.0 for a single key.
-    return 0.0 - ops.sum(shares * ops.log(ops.where(shares > 0, shares, 1.0)), axis=-1)
+    return 0.0 - ops.sum(probabilities * ops.log(ops.where(probabilities > 0, probabilities, 1.0)), axis=-1)
 
 
 def coverage(weights: Tensor, *, mask: Any = None) -> Tensor:

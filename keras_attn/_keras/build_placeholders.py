@@ -1,4 +1,4 @@
-"""Cast the float placeholders that Keras passes for lengths and masks when it loads a model.
+"""Conversion of the float placeholders that Keras passes for lengths and masks when it loads a model.
 
 The file of a subclassed model has the shapes but not the dtypes of its inputs. To build the model, Keras calls it on
 float32 placeholders. If the call raises an error, Keras continues without the weights of the layers that are not built.

@@ -1,4 +1,4 @@
-"""Replace Keras's TypeError for a wrong layer call by one that names the arguments."""
+"""Error messages for wrong layer calls, with the received and the expected arguments."""
 
 import inspect
 from collections.abc import Mapping, Sequence

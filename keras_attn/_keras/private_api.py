@@ -84,12 +84,12 @@ def can_skip_layer_call(layer: Any, *tensors: Any) -> bool:
         return False
     from torch.nn.modules import module
 
-    attributes, calls = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
+    attributes, call_methods = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
     if any(attributes[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
         return False
     if layer.activity_regularizer or layer.quantization_mode or layer._remat_mode or layer._compiled_call_impl:
         return False
-    has_own_call = "call" not in attributes and "forward" not in attributes and type(layer).__call__ in calls
+    is_patched = "call" in attributes or "forward" in attributes or type(layer).__call__ not in call_methods
     dtype = layer.compute_dtype
     is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == dtype for tensor in tensors)
-    return bool(layer.built and is_cast and has_own_call)
+    return bool(layer.built and is_cast and not is_patched)

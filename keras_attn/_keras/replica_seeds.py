@@ -1,4 +1,4 @@
-"""A seed generator that draws different seeds in each replica of a model.
+"""Seed generator with different seeds in each replica of a model.
 
 Keras gives every replica the same seed state, so that all replicas drop the same weights of their examples.
 """

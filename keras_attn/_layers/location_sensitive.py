@@ -147,8 +147,8 @@ class LocationSensitiveAttention(AttentionPooling):
             previous = ops.zeros_like(ops.expand_dims(keys[..., 0], -2))
         features = self._location_features(ops.cast(previous, keys.dtype))
         if shape_of(previous)[-2] != 1:
-            hidden = ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3) + features
-            return Scoring(None, partial(project_features, apply_w_v=self.w_v), {"features": ops.tanh(hidden)})
+            preactivations = ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3) + features
+            return Scoring(None, partial(project_features, apply_w_v=self.w_v), {"features": ops.tanh(preactivations)})
         keys = keys + ops.squeeze(features, -3)
         if not is_plain_matmul(self.w_v):
             return Scoring(None, partial(additive_scores, apply_w_v=self.w_v), {"queries": queries, "keys": keys})

@@ -157,10 +157,10 @@ class MultiHeadAttention(HeadProjections):
         skip_zeroing = attention._adds_only_scoring and not (differs_by_head or isinstance(call.keys, dict))
         if skip_zeroing and can_skip_layer_call(attention, call.queries, call.keys, call.values):
             masks = Masks(keys_mask=head_masks.length_mask, attention_mask=head_masks.mask)
-            attended: tuple[Tensor, Tensor | None] = attention._attend(
+            result: tuple[Tensor, Tensor | None] = attention._attend(
                 call._replace(keys=Keys(call.keys), masks=masks, skip_zeroing=True)
             )
-            return attended
+            return result
         pooled = attention(
             call.queries,
             call.keys,

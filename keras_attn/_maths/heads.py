@@ -1,4 +1,4 @@
-"""Split, join and group attention heads: features `B + (T, H D)` and heads `B + (H, T, D)`.
+"""Splitting, joining and grouping of attention heads: features `B + (T, H D)` and heads `B + (H, T, D)`.
 
 In grouped-query attention G heads of keys and values serve H heads of queries, H / G each.
 """

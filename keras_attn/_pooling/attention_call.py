@@ -1,4 +1,4 @@
-"""The arguments of one attention call, as an immutable record."""
+"""Immutable record of the arguments of one attention call."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ class AttentionCall(NamedTuple):
 
     queries: Tensor  # `B + (Tq, Dq)`
     keys: Keys  # `B + (Tk, Dk)`, or projected
-    values: Tensor  # `B + (Tk, Dv)`, or projected if the keys are a state that holds values
+    values: Tensor  # `B + (Tk, Dv)`, or projected if the keys are a cache with values
     masks: Masks = Masks()
     pairs: Pairs = Pairs()  # positions count from the first query and the first key
     offset: Any = None  # position of the first query, a scalar or `B`; None to infer it from the keys
@@ -24,7 +24,7 @@ class AttentionCall(NamedTuple):
     training: bool | None = None
     heads: Heads | None = None  # numbers of heads on the last axis of queries, keys and values; None for a head axis
     previous_weights: Tensor | None = None  # weights of the previous step, `B + (1, Tk)` or `B + (Tq, Tk)`
-    # True if masked features are finite and nobody reads the results of fully masked queries.
+    # True if masked features are finite and the results of fully masked queries are not used.
     skip_zeroing: bool = False
 
     def mask(self) -> Tensor | None:

@@ -72,7 +72,7 @@ class AttentionPooling(ScoringLayer):
         neither outputs nor gradients. The implicit mask of the output is `queries_mask`.
 
     Numerics:
-        The softmax or other normalizer runs in float32 at least, whatever the dtype of the layer.
+        The softmax or other normalizer runs in float32 at least, for any dtype of the layer.
 
     Raises:
         TypeError: If lengths are not integers or a mask is not boolean.

@@ -35,7 +35,7 @@ class RotaryEmbedding(keras.layers.Layer):
             it changes from call to call.
 
     Returns:
-        The rotated heads, in the shape and dtype of the input, whatever the dtype of the layer.
+        The rotated heads, in the shape and dtype of the input, for any dtype of the layer.
 
     Masking:
         An implicit Keras mask is propagated. Each position is rotated independently.
