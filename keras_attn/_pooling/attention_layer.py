@@ -62,6 +62,7 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         _previous_weights: Any = None,
     ) -> Any:
         """Pool the values; with `_only_state`, return a key/value cache, for `precompute` and `append`."""
+        # Saved functional models contain `_only_state` with its values, so neither may be renamed.
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
         band = Pairs(use_causal_mask, window)
         call = AttentionCall(queries, keys, values, masks, band, offset, segment_ids, score_bias)

@@ -80,10 +80,9 @@ class RotaryEmbedding(keras.layers.Layer):
         if size == 0:
             return heads
         rotated, unrotated = at_least_float32(heads[..., :size]), heads[..., size:]
+        dtype = dtype_of(rotated)
         positions = make_positions(offset, ops.shape(heads)[-2])
-        angles = ops.expand_dims(ops.cast(positions, dtype_of(rotated)), -1) * self._frequencies(
-            size, dtype_of(rotated)
-        )
+        angles = ops.expand_dims(ops.cast(positions, dtype), -1) * self._frequencies(size, dtype)
         if len(offset.shape) > 0:  # insert the axes between offset and positions, such as heads
             for _ in range(len(heads.shape) - len(angles.shape)):
                 angles = ops.expand_dims(angles, -3)
