@@ -1,4 +1,4 @@
-"""Pictures of attention weights."""
+"""Heat maps of attention weights with matplotlib."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def show_heatmaps(
     figsize: tuple[float, float] = (2.5, 2.5),
     cmap: str = "Reds",
 ) -> Figure:
-    """Draws a grid of matrices, such as attention weights, as heat maps on one colour scale.
+    """Draw a grid of matrices, such as attention weights, as heat maps on one colour scale.
 
     Args:
-        matrices: Numbers, `(rows, columns, Tq, Tk)`: rows and columns of the grid, then each matrix.
+        matrices: Array `(rows, columns, Tq, Tk)`: rows and columns of the grid, then the axes of a matrix.
         xlabel: Label of the horizontal axes.
         ylabel: Label of the vertical axes.
         titles: One title for each column, or None.
@@ -32,8 +32,7 @@ def show_heatmaps(
         cmap: Name of a matplotlib colour map.
 
     Returns:
-        The figure, which is not registered with pyplot. To show it, return it from a notebook cell; to save it, call
-        its `savefig`.
+        The figure, not registered with pyplot. Return it from a notebook cell to show it; save it by `savefig`.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -51,7 +50,7 @@ def show_heatmaps(
             "`matrices` must have 4 axes, none of size 0: (rows, columns, Tq, Tk). "
             f"Received: matrices shape {grid.shape}. Index one matrix as `matrix[None, None]`."
         )
-    grid = grid.astype("float64")  # matplotlib does not know bfloat16
+    grid = grid.astype("float64")  # matplotlib does not support bfloat16
     rows, columns = grid.shape[:2]
     if titles is not None and len(titles) != columns:
         raise ValueError(
@@ -75,12 +74,12 @@ def show_heatmaps(
     return figure
 
 
-def matplotlib_figure(asker: str) -> type[Figure]:
-    """The class of figures that pyplot does not hold; an ImportError in the name of who asks where there is none."""
+def matplotlib_figure(caller: str) -> type[Figure]:
+    """Import matplotlib's `Figure`, which is independent of pyplot; raise ImportError that names the caller."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            f'`{asker}` needs matplotlib, which is not installed. Install it with `pip install "keras-attn[plot]"`.'
+            f'`{caller}` needs matplotlib, which is not installed. Install it with `pip install "keras-attn[plot]"`.'
         ) from error
     return Figure

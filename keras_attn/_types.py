@@ -1,44 +1,41 @@
-"""Types of call arguments."""
+"""Types of tensors, shapes and call arguments."""
 
 from typing import Any, NamedTuple, TypeAlias
 
-# A tensor of TensorFlow, JAX or torch, or a `keras.KerasTensor`, whose shape may hold None: they share no base class.
+# Tensor of TensorFlow, JAX or torch, or `keras.KerasTensor`, whose shape may contain None. No common base class.
 Tensor: TypeAlias = Any
 
 Shape: TypeAlias = tuple[int | None, ...]
 
-# How many keys before and after its own position a query sees; None for all of them.
+# Numbers of unmasked keys before and after a query's own position; None for no bound.
 Window: TypeAlias = tuple[int | None, int | None]
 
 
 class Pairs(NamedTuple):
-    """Which pairs of positions a query may see by their order alone."""
+    """Band mask: a causal mask, a window, or both; masks pairs by their relative position."""
 
     causal: bool = False
     window: Window | None = None
 
     @property
     def band(self) -> Window:
-        """How many keys before and after its own position a query may see; None for all of them."""
+        """Numbers of unmasked keys before and after a query's own position; None for no bound."""
         left, right = self.window or (None, None)
-        return left, 0 if self.causal else right  # a window's own is at least that
+        return left, 0 if self.causal else right  # a window has at least 0 keys after the position
 
 
 class Masks(NamedTuple):
-    """What a call may pass to say which pairs of query and key take part; None lets all of them."""
+    """Masks of a call; None masks nothing."""
 
-    valid_lens: Tensor | None = None
-    attention_mask: Tensor | None = None
-    queries_mask: Tensor | None = None
-    keys_mask: Tensor | None = None
-    values_mask: Tensor | None = None
+    valid_lens: Tensor | None = None  # integers `B` or `B + (Tq,)`
+    attention_mask: Tensor | None = None  # booleans that broadcast to `B + (Tq, Tk)` or `B + (H, Tq, Tk)`
+    queries_mask: Tensor | None = None  # booleans `B + (Tq,)`
+    keys_mask: Tensor | None = None  # booleans `B + (Tk,)`
+    values_mask: Tensor | None = None  # booleans `B + (Tk,)`
 
 
 class Heads(NamedTuple):
-    """How many heads lie side by side on the last axis: H of the queries, and G of the keys and values.
-
-    Each head of keys serves `H / G` heads of queries.
-    """
+    """Numbers of heads on the last axis of queries (H) and of keys and values (G); G divides H."""
 
     of_queries: int = 1
     of_keys: int = 1

@@ -1,4 +1,4 @@
-"""Entropy and coverage of attention weights."""
+"""Statistics of attention weights: entropy and attention coverage."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from ._types import Tensor
 
 
 def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
-    """Entropy of the weights of each query, in nats: 0 for a single key, `log n` for n equal keys.
+    """Compute the entropy of the weights of each query, in nats: 0 for a single key, `log n` for n equal keys.
 
-    `-sum_j w_j log w_j`, where weights of 0 count 0. A query with no key has entropy 0.
+    `-sum_j w_j log w_j`, with `0 log 0 = 0`. A fully masked query has entropy 0.
 
     Args:
         weights: Floats, `(..., Tq, Tk)`, as a layer returns them with `return_attention_scores=True`.
-        mask: Booleans that broadcast to the weights; True takes part. For weights that are not zero where they are
-            masked; the others are then divided by their sum.
+        mask: Booleans that broadcast to the weights, False for weights to exclude; the remaining weights are divided by
+            their sum. None if masked weights are zero.
 
     Returns:
         Floats, `(..., Tq)`, in float32 at least.
@@ -27,34 +27,34 @@ def attention_entropy(weights: Tensor, *, mask: Any = None) -> Tensor:
         TypeError: If the weights are not floats or the mask is not boolean.
         ValueError: If the mask does not broadcast to the weights.
     """
-    exact = _among_unmasked(weights, mask)
-    sums = ops.sum(exact, axis=-1, keepdims=True)
-    shares = exact / ops.where(sums > 0, sums, 1.0)
-    return 0.0 - ops.sum(shares * ops.log(ops.where(shares > 0, shares, 1.0)), axis=-1)
+    masked_weights = _zero_masked_weights(weights, mask)
+    sums = ops.sum(masked_weights, axis=-1, keepdims=True)
+    probabilities = masked_weights / ops.where(sums > 0, sums, 1.0)
+    # `0.0 - x` and not `-x`, which is -0.0 for a single key.
+    return 0.0 - ops.sum(probabilities * ops.log(ops.where(probabilities > 0, probabilities, 1.0)), axis=-1)
 
 
 def coverage(weights: Tensor, *, mask: Any = None) -> Tensor:
-    """How much each key is attended to: the sum of its weights over the queries.
+    """Compute the attention coverage of each key: the sum of its weights over the queries.
 
-    Queries that are padding should see no key (`queries_mask`), or be masked here.
+    Queries that are padding must be masked, in the layer (`queries_mask`) or here.
 
     Args:
         weights: Floats, `(..., Tq, Tk)`, as a layer returns them with `return_attention_scores=True`.
-        mask: Booleans that broadcast to the weights; pairs that are False count 0.
+        mask: Booleans that broadcast to the weights, False for pairs to exclude; or None.
 
     Returns:
-        Floats, `(..., Tk)`, in float32 at least. They sum to the number of queries that see a key.
+        Floats, `(..., Tk)`, in float32 at least. They sum to the number of queries that are not fully masked.
 
-    Raises:
-        TypeError: If the weights are not floats or the mask is not boolean.
-        ValueError: If the mask does not broadcast to the weights.
+    Raises: as in `attention_entropy`.
 
     Source: Tu et al. 2016, section 3.1; See, Liu and Manning 2017, equation 10.
     """
-    return ops.sum(_among_unmasked(weights, mask), axis=-2)
+    return ops.sum(_zero_masked_weights(weights, mask), axis=-2)
 
 
-def _among_unmasked(weights: Tensor, mask: Any) -> Tensor:
+def _zero_masked_weights(weights: Tensor, mask: Any) -> Tensor:
+    """Validate weights `(..., Tq, Tk)` and a mask; return the weights in float32 at least, masked weights as 0."""
     weights = as_tensor(weights)
     check_scores(weights, name="weights")
     weights = at_least_float32(weights)

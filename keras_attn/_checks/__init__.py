@@ -1,1 +1,1 @@
-"""What is refused, and the sentence."""
+"""Validation of constructor and call arguments, with error messages."""

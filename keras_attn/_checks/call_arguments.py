@@ -1,7 +1,7 @@
-"""Validate shapes and dtypes of call arguments.
+"""Validation of shapes and dtypes of call arguments.
 
-Only static shapes and dtypes are read, so the checks run while a model is built as well as on real tensors. A size of
-None is unknown and passes.
+The checks use static shapes and dtypes only, so they also run on symbolic tensors. An unknown size (None) passes. A
+failed check raises TypeError for a dtype and ValueError for a shape.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from .._keras.build_placeholders import as_lengths
 from .._shapes import dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
 from .._types import Masks, Shape, Tensor
 
-_OF_KEYS = {"attention_mask": "; a mask of the keys, B + (Tk,), is `keys_mask`"}
+_MASK_HINTS = {"attention_mask": "; a mask of the keys, B + (Tk,), is `keys_mask`"}
 
 
 def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-    """Checks queries `B + (Tq, Dq)`, keys `B + (Tk, Dk)` and values `B + (Tk, Dv)` against each other."""
+    """Check that queries `B + (Tq, Dq)`, keys `B + (Tk, Dk)` and values `B + (Tk, Dv)` fit each other."""
     received = f"Received: queries shape {queries_shape}, keys shape {keys_shape}, values shape {values_shape}."
     for name, shape, axes in (
         ("queries", queries_shape, "(Tq, Dq)"),
@@ -40,7 +40,7 @@ def check_pooling_shapes(queries_shape: Shape, keys_shape: Shape, values_shape: 
 
 
 def check_rank(name: str, shape: Shape, axes: str, received: str | None = None) -> None:
-    """Checks that there are axes of a batch before the two others."""
+    """Check that a shape has at least one batch axis before its last two axes, which `axes` names."""
     if len(shape) < 3:
         raise ValueError(
             f"`{name}` must have at least 3 axes: one or more batch axes, then {axes}. "
@@ -49,37 +49,37 @@ def check_rank(name: str, shape: Shape, axes: str, received: str | None = None) 
         )
 
 
-def check_integers(name: str, why: str, *tensors: Tensor) -> None:
-    """Checks the dtype of lengths, positions and numbers of segments."""
+def check_integers(name: str, reason: str, *tensors: Tensor) -> None:
+    """Check that lengths, positions or segment ids are integers."""
     for tensor in tensors:
         if not keras.backend.is_int_dtype(dtype_of(tensor)):
             raise TypeError(
-                f"`{name}` must be integers{why}. Received: {name} dtype {dtype_of(tensor)}. "
+                f"`{name}` must be integers{reason}. Received: {name} dtype {dtype_of(tensor)}. "
                 f'Cast with `keras.ops.cast({name}, "int32")`; a boolean mask is `keys_mask` or `attention_mask`.'
             )
 
 
 def check_given(**arguments: Any) -> None:
-    """Checks that no argument is None."""
+    """Check that no argument is None."""
     for name, value in arguments.items():
         if value is None:
             raise ValueError(
-                f"`{name}` must be a tensor. Received: {name}=None. Where the keys are the values, pass them twice."
+                f"`{name}` must be a tensor. Received: {name}=None. If the keys are also the values, pass them twice."
             )
 
 
 def check_real(**tensors: Tensor) -> None:
-    """Checks that no tensor is complex: a cast to floats would drop the imaginary part."""
+    """Check that no tensor is complex, since a cast to floats would drop the imaginary part."""
     for name, tensor in tensors.items():
         if dtype_of(tensor).startswith("complex"):
             raise TypeError(
                 f"`{name}` must be real numbers. Received: {name} dtype {dtype_of(tensor)}. "
-                "Pass real and imaginary parts side by side on the last axis."
+                "Concatenate real and imaginary parts on the last axis."
             )
 
 
 def check_last_axis(name: str, shape: Shape, kernel: str, size: int | None) -> None:
-    """Checks the last axis of an input against the kernel it meets; `size` is None before there is a kernel."""
+    """Check that the last axis of an input is known and fits its kernel; `size` is None before the kernel exists."""
     if size is None and shape[-1] is None:
         raise ValueError(
             f"The last axis of `{name}` must be known: it is the size of the kernel `{kernel}`. "
@@ -92,18 +92,18 @@ def check_last_axis(name: str, shape: Shape, kernel: str, size: int | None) -> N
         )
 
 
-def check_same_size(why: str, queries_shape: Shape, keys_shape: Shape) -> None:
-    """Checks that one query and one key have the same size."""
+def check_same_size(reason: str, queries_shape: Shape, keys_shape: Shape) -> None:
+    """Check that queries `B + (Tq, D)` and keys `B + (Tk, D)` have the same D."""
     if not sizes_agree(queries_shape[-1], keys_shape[-1]):
         raise ValueError(
-            f"`queries` and `keys` must agree in D, their last axis: {why}. "
+            f"`queries` and `keys` must agree in D, their last axis: {reason}. "
             f"Received: queries shape {queries_shape}, keys shape {keys_shape}. "
             "Project one of them with `keras.layers.Dense`, or use `BilinearAttention` or `AdditiveAttention`."
         )
 
 
 def check_scores(scores: Tensor, name: str = "scores") -> None:
-    """Checks floats `(..., Tq, Tk)`."""
+    """Check that scores or weights are floats `(..., Tq, Tk)`."""
     if len(shape_of(scores)) < 2:
         raise ValueError(
             f"`{name}` must have at least 2 axes: (..., Tq, Tk). Received: {name} shape {shape_of(scores)}. "
@@ -117,7 +117,7 @@ def check_scores(scores: Tensor, name: str = "scores") -> None:
 
 
 def check_valid_lens(valid_lens: Tensor, scores_shape: Shape) -> None:
-    """Checks lengths of shape `B` or `B + (Tq,)` against scores `B + (Tq, Tk)`."""
+    """Check that valid lengths are integers `B` or `B + (Tq,)` for scores `B + (Tq, Tk)`."""
     check_integers("valid_lens", "", valid_lens)
     shape = shape_of(valid_lens)
     if not any(shapes_agree(shape, scores_shape[:axes]) for axes in (-2, -1)):
@@ -137,35 +137,36 @@ def _check_boolean(name: str, mask: Tensor) -> None:
 
 
 def check_attention_mask(name: str, mask: Tensor, scores_shape: Shape) -> None:
-    """Checks a boolean mask that must broadcast to scores `B + (Tq, Tk)`."""
+    """Check that a mask is boolean and broadcasts to scores `B + (Tq, Tk)`."""
     _check_boolean(name, mask)
     _check_broadcasts(name, mask, scores_shape)
 
 
 def check_segment_ids(segment_ids: Any, queries_shape: Shape, keys_shape: Shape) -> tuple[Tensor, Tensor]:
-    """Returns the segments of queries and of keys, checked: those of a pair, or of one tensor for both."""
+    """Validate segment ids, one tensor `B + (T,)` or a pair; return the ids of queries and keys as tensors."""
 
-    def rank_fits(ids: Any) -> bool:  # else it is a row of one tensor
+    # A list of two rows of one tensor is not a pair: its items lack an axis.
+    def rank_fits(ids: Any) -> bool:
         return len(ids.shape if hasattr(ids, "shape") else np.shape(ids)) == len(queries_shape) - 1
 
     is_pair = isinstance(segment_ids, tuple | list) and len(segment_ids) == 2 and any(map(rank_fits, segment_ids))
     pair = segment_ids if is_pair else (segment_ids, segment_ids)
     if pair[0] is None or pair[1] is None:
         raise ValueError("`segment_ids` must be one tensor, or a pair of them. Received: a pair with None. Pass both.")
-    of_queries, of_keys = map(as_lengths, pair)
-    check_integers("segment_ids", ", equal where positions see each other", of_queries, of_keys)
-    shapes = shape_of(of_queries), shape_of(of_keys)
+    query_ids, key_ids = map(as_lengths, pair)
+    check_integers("segment_ids", ", equal for positions of one segment", query_ids, key_ids)
+    shapes = shape_of(query_ids), shape_of(key_ids)
     if not all(map(shapes_agree, shapes, (queries_shape[:-1], keys_shape[:-1]))):
         raise ValueError(
-            "`segment_ids` must have shape B + (T,) where queries and keys are one sequence, or be a pair of tensors "
+            "`segment_ids` must have shape B + (T,) if queries and keys are the same sequence, or be a pair of tensors "
             f"B + (Tq,) and B + (Tk,). Received: segment_ids shapes {shapes}, queries shape {queries_shape}, keys "
-            f"shape {keys_shape}. Pass a pair, with a number for each query and each key."
+            f"shape {keys_shape}. Pass a pair, with an id for each query and each key."
         )
-    return of_queries, of_keys
+    return query_ids, key_ids
 
 
 def check_score_bias(bias: Tensor, scores_shape: Shape) -> None:
-    """Checks a bias of floats that must broadcast to scores `B + (Tq, Tk)`."""
+    """Check that a bias is floats and broadcasts to scores `B + (Tq, Tk)`."""
     if not keras.backend.is_float_dtype(dtype_of(bias)):
         raise TypeError(
             f"`score_bias` must be floats: it is added to scores. Received: score_bias dtype {dtype_of(bias)}. "
@@ -184,12 +185,12 @@ def _check_broadcasts(name: str, tensor: Tensor, scores_shape: Shape) -> None:
         raise ValueError(
             f"`{name}` must broadcast to the scores, B + (Tq, Tk), or B + (H, Tq, Tk) of a layer with heads. "
             f"Received: {name} shape {shape}, scores shape {scores_shape}. "
-            f"Give each axis of `{name}` the size of the scores' axis, or 1{_OF_KEYS.get(name, '')}."
+            f"Give each axis of `{name}` the size of the scores' axis, or 1{_MASK_HINTS.get(name, '')}."
         )
 
 
 def check_position_mask(name: str, mask: Tensor, owner: str, owner_shape: Shape) -> None:
-    """Checks a boolean mask that has one entry for each position of `owner`."""
+    """Check that a mask is boolean and has an entry for each position of `owner`, `B + (T, D)`."""
     _check_boolean(name, mask)
     if not shapes_agree(shape_of(mask), owner_shape[:-1]):
         raise ValueError(
@@ -199,8 +200,8 @@ def check_position_mask(name: str, mask: Tensor, owner: str, owner_shape: Shape)
         )
 
 
-def scores_shape_of(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> Shape:
-    """The shape of the scores, `B + (Tq, Tk)`, each size known from whichever input knows it."""
+def infer_scores_shape(queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> Shape:
+    """Return the static shape `B + (Tq, Tk)` of the scores; a size is known if any input with that axis has it."""
     batch_shape = merge_shapes(queries_shape[:-2], keys_shape[:-2], values_shape[:-2])
     return (*batch_shape, queries_shape[-2], *merge_shapes(keys_shape[-2:-1], values_shape[-2:-1]))
 
@@ -213,11 +214,11 @@ def check_masks(
     values_shape: Shape,
     weights_shape: Shape,
 ) -> None:
-    """Check lengths and masks, as tensors, against what they mask, and a bias against the scores.
+    """Check the shapes and dtypes of all masks and of the bias of a call.
 
-    The weights may have one axis more than the scores, of heads; then the mask of pairs and the bias may have it too.
+    The weights are `B + (Tq, Tk)` or `B + (H, Tq, Tk)`; with a head axis, attention mask and bias may have one too.
     """
-    scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
+    scores_shape = infer_scores_shape(queries_shape, keys_shape, values_shape)
     if masks.valid_lens is not None:
         check_valid_lens(masks.valid_lens, scores_shape)
     if masks.attention_mask is not None:
@@ -235,7 +236,7 @@ def check_masks(
 
 
 def check_score_result(name: str, shape: Shape, scores_shape: Shape) -> None:
-    """Checks what the `score` of the layer `name` returned."""
+    """Check the shape of the scores that the method `score` of the class `name` returned."""
     if not shapes_agree(shape, scores_shape):
         raise ValueError(
             f"`{name}.score` must return scores of shape B + (Tq, Tk), here {scores_shape}. "
@@ -244,12 +245,12 @@ def check_score_result(name: str, shape: Shape, scores_shape: Shape) -> None:
 
 
 def check_offset(offset: Any, owner: str, batch_shape: Shape, *, heads: bool = False) -> Tensor:
-    """Return an offset as a checked tensor: one integer, or one for each example of the axes `batch_shape` of `owner`.
+    """Validate an offset, an integer or integers of shape `batch_shape`, the batch axes of `owner`; return a tensor.
 
-    With `heads` the offset may lack the last of these axes.
+    If `heads` is True, the offset may lack trailing axes of `batch_shape`, such as the head axis.
     """
     if offset is None:
-        raise TypeError("`offset` must be integers. Received: offset=None. Leave it out where positions start at 0.")
+        raise TypeError("`offset` must be integers. Received: offset=None. Leave it out if positions start at 0.")
     offset = as_lengths(offset)
     check_integers("offset", ": it is a position", offset)
     shape = shape_of(offset)
@@ -262,6 +263,6 @@ def check_offset(offset: Any, owner: str, batch_shape: Shape, *, heads: bool = F
     return offset
 
 
-def positions_from(offset: Tensor, length: Any) -> Tensor:
-    """Positions `offset`, `offset + 1`, ... of so many steps: int32, the axes of the offset and then `(length,)`."""
+def make_positions(offset: Tensor, length: Any) -> Tensor:
+    """Return positions `offset`, ..., `offset + length - 1`, int32 `B + (length,)`, of an offset `B` or ()."""
     return ops.expand_dims(ops.cast(offset, "int32"), -1) + ops.arange(length, dtype="int32")

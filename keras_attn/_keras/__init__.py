@@ -1,1 +1,1 @@
-"""What Keras and its backends want: their private names, projections, placeholders and seeds."""
+"""Adapters to Keras and its backends: private APIs, projections, placeholders, seeds, gradients."""

@@ -1,8 +1,8 @@
-"""Cast the float placeholders that Keras passes for lengths and masks when it loads a model.
+"""Conversion of the float placeholders that Keras passes for lengths and masks when it loads a model.
 
-A file does not tell the dtypes of the inputs of a subclassed model. To build it, Keras calls it on float32 placeholders
-of their shapes, and where the call raises an error, all that is not built by then starts from fresh weights. A layer
-that wants integers or booleans thus has to take such a placeholder for what will come.
+The file of a subclassed model has the shapes but not the dtypes of its inputs. To build the model, Keras calls it on
+float32 placeholders. If the call raises an error, Keras continues without the weights of the layers that are not built.
+So a layer with integer or boolean arguments must accept float placeholders.
 """
 
 import keras
@@ -13,34 +13,30 @@ from .._types import Masks, Tensor
 from .private_api import in_symbolic_scope
 
 
-def as_tensors(masks: Masks) -> Masks:
-    """Lengths and masks as tensors: of integers and of booleans, where placeholders stand for them."""
-    lengths, *others = masks
-    return Masks(
-        None if lengths is None else as_lengths(lengths), *(None if mask is None else as_mask(mask) for mask in others)
-    )
+def convert_masks(masks: Masks) -> Masks:
+    """Convert all masks of a call with `as_lengths` and `as_mask`."""
+    lengths, *boolean_masks = masks
+    lengths = None if lengths is None else as_lengths(lengths)
+    return Masks(lengths, *(None if mask is None else as_mask(mask) for mask in boolean_masks))
 
 
 def as_lengths(lengths: Tensor) -> Tensor:
-    """Lengths as a tensor: of integers, if a placeholder stands for them."""
-    return _as_tensor_of("int32", lengths)
+    """Convert lengths of any shape to a tensor, and a float placeholder to int32."""
+    return _convert_placeholder("int32", lengths)
 
 
 def as_mask(mask: Tensor) -> Tensor:
-    """A mask as a tensor: of booleans, if a placeholder stands for it."""
-    return _as_tensor_of("bool", mask)
+    """Convert a mask of any shape to a tensor, and a float placeholder to booleans."""
+    return _convert_placeholder("bool", mask)
 
 
-def _as_tensor_of(dtype: str, value: Tensor) -> Tensor:
+def _convert_placeholder(dtype: str, value: Tensor) -> Tensor:
     tensor = as_tensor(value)
     return ops.cast(tensor, dtype) if _is_placeholder(tensor) else tensor
 
 
 def _is_placeholder(tensor: Tensor) -> bool:
-    """Whether a float tensor exists only while Keras traces a call to build what it calls.
-
-    Floats that come from a layer's caller are seen there too, and refused when the call is made in earnest. An input of
-    a functional model tells its dtype.
-    """
+    """Return True for a float tensor inside of a symbolic call, except an input of a functional model."""
+    # Floats that a caller passes by mistake are accepted here, too, and refused when the layer runs.
     is_float = keras.backend.is_float_dtype(dtype_of(tensor))
     return is_float and in_symbolic_scope() and not isinstance(tensor, keras.KerasTensor)

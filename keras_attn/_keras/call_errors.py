@@ -1,51 +1,48 @@
-"""Replace Keras's TypeError for a wrong layer call by one that names the arguments."""
+"""Error messages for wrong layer calls, with the received and the expected arguments."""
 
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._shapes import within_int32
+from .._shapes import clip_to_int32
 
 
 class CheckedCalls:
-    """Goes before a layer of Keras. `CALLED` is an example of a call, for messages."""
+    """Mixin that replaces errors of wrong calls; list it before the Keras layer class."""
 
-    CALLED: str
+    CALLED: str  # example of a call, quoted in error messages
 
-    def __call__(self, *given: Any, **options: Any) -> Any:
-        """Calls the layer.
-
-        Raises:
-            TypeError: If an argument is missing or not known; the message names those that there are.
-        """
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the layer with 64-bit lengths clipped to int32; list its arguments if a call does not fit them."""
         try:
-            if any(within_int32(value) is not value for value in (*given, *options.values())):
-                bound = inspect.signature(self.call).bind(*given, **options)  # type: ignore[attr-defined]
+            if any(clip_to_int32(value) is not value for value in (*args, *options.values())):
+                bound = inspect.signature(self.call).bind(*args, **options)  # type: ignore[attr-defined]
                 for name in bound.arguments.keys() & {"valid_lens", "input_lens"}:
-                    bound.arguments[name] = within_int32(bound.arguments[name])
-                given, options = bound.args, bound.kwargs
-            return super().__call__(*given, **options)  # type: ignore[misc]
+                    bound.arguments[name] = clip_to_int32(bound.arguments[name])
+                args, options = bound.args, bound.kwargs
+            return super().__call__(*args, **options)  # type: ignore[misc]
         except TypeError:
-            if said := self._unfit(given, options):
-                raise TypeError(said) from None
+            if message := self._signature_error(args, options):
+                raise TypeError(message) from None
             raise
 
-    def _unfit(self, given: Sequence[Any], options: Mapping[str, Any]) -> str | None:
-        """What does not fit the signature of `call`, or None where all does and the error was another."""
+    def _signature_error(self, args: Sequence[Any], options: Mapping[str, Any]) -> str | None:
+        """Return a message if the arguments do not fit the signature of `call`, else None."""
         signature = inspect.signature(self.call)  # type: ignore[attr-defined]
         try:
-            signature.bind(*given, **options)
+            signature.bind(*args, **options)
         except TypeError as error:
-            came = [*map(_kind, given), *(f"`{name}`" for name in options)]
+            received = [*map(_describe_argument, args), *(f"`{name}`" for name in options)]
             names = [f"`{name}`" for name in signature.parameters if not name.startswith("_")]
             return (
-                f"`{type(self).__name__}` cannot be called like this: {error}. Received: "
-                f"{', '.join(came) or 'nothing'}. Call it as {self.CALLED}. Its arguments are {', '.join(names)}."
+                f"`{type(self).__name__}` cannot be called with these arguments: {error}. Received: "
+                f"{', '.join(received) or 'nothing'}. Call it as {self.CALLED}. Its arguments are {', '.join(names)}."
             )
         return None
 
 
-def _kind(value: Any) -> str:
+def _describe_argument(value: Any) -> str:
+    """Return a short description of an argument for a message."""
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
     return "a tensor" if hasattr(value, "shape") else type(value).__name__

@@ -7,20 +7,19 @@ from typing import Any
 import keras
 
 
-def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tensors whose gradient it gives itself, as `keras.ops.custom_gradient` takes it.
-
-    On torch what goes wrong in it goes on, Ctrl-C too. Keras calls it once more there whatever happened, and takes its
-    output and gradient together for the output (Keras 3.15.1; keras pull request 19302).
-    """
+def attach_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function of tensors that returns (output, gradient function), like `keras.ops.custom_gradient`."""
+    # On torch, Keras 3.15.1 catches every exception of the function, KeyboardInterrupt included, calls the function
+    # again and returns the pair as if it were the output (keras pull request 19302).
     if keras.backend.backend() != "torch":
         wrapped: Callable[..., Any] = keras.ops.custom_gradient(function)
         return wrapped
-    return partial(_torch_function().apply, function)
+    return partial(_torch_gradient_function().apply, function)
 
 
 @cache
-def _torch_function() -> Any:
+def _torch_gradient_function() -> Any:
+    """Return a `torch.autograd.Function` class whose first argument is the wrapped function."""
     import torch
 
     class WithGradient(torch.autograd.Function):

@@ -9,44 +9,44 @@ from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 
 from .call_errors import CheckedCalls
 
-__all__ = ["get_keras_mask", "in_symbolic_scope", "set_keras_mask", "stateless_scope"]  # for the modules of the package
+__all__ = ["get_keras_mask", "in_symbolic_scope", "set_keras_mask", "stateless_scope"]
 
-loop_over_time = getattr(rnn, "rnn", rnn)  # a module from Keras 3.16 on
+loop_over_time = getattr(rnn, "rnn", rnn)  # `rnn` is a module since Keras 3.16
 
 
 def sublayers_of(layer: Any) -> list[Any]:
-    """All layers within a layer, at any depth."""
+    """Return all sublayers of a layer, at any depth."""
     return list(layer._flatten_layers(include_self=False))
 
 
 def children_of(layer: Any) -> list[Any]:
-    """The layers that a layer holds itself."""
+    """Return the direct sublayers of a layer."""
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
-def calls_of(layer: Any) -> list[Any]:
-    """The calls of a layer in functional models, as nodes."""
+def inbound_nodes(layer: Any) -> list[Any]:
+    """Return the nodes of a layer's calls in functional models."""
     return list(layer._inbound_nodes)
 
 
 class VariedOutputs:
-    """Goes before a layer of Keras, which counts the outputs of its first call: a later one may give weights too."""
+    """Mixin for layers that return weights in some calls only; list it before the Keras layer class."""
 
     @property
     def output(self) -> Any:
-        """The outputs of the call with the most of them."""
-        return max((call.output_tensors for call in calls_of(self)), key=len, default=None)
+        """Outputs of the call with the most outputs; Keras has those of the first call, which may lack the weights."""
+        return max((call.output_tensors for call in inbound_nodes(self)), key=len, default=None)
 
 
 def is_eager() -> bool:
-    """Whether TensorFlow runs operations one by one."""
+    """Return True if TensorFlow executes eagerly."""
     import tensorflow as tf
 
     return bool(tf.executing_eagerly())
 
 
 def is_compiled_by_xla() -> bool:
-    """Whether TensorFlow is tracing a function that XLA will compile, with `jit_compile=True`."""
+    """Return True while TensorFlow traces a function with `jit_compile=True`."""
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
 
@@ -54,10 +54,10 @@ def is_compiled_by_xla() -> bool:
 
 
 def is_on_gpu(tensor: Any) -> bool:
-    """Return whether a tensor of torch or JAX is computed on a GPU. TensorFlow was not measured there."""
+    """Return True if a tensor of torch or JAX is computed on a GPU. TensorFlow was not measured on a GPU."""
     backend = keras.backend.backend()
     if backend == "torch":
-        return getattr(getattr(tensor, "device", None), "type", "") == "cuda"  # one without numbers has none
+        return getattr(getattr(tensor, "device", None), "type", "") == "cuda"  # a symbolic tensor has no device
     if backend == "jax":
         import jax
 
@@ -65,33 +65,31 @@ def is_on_gpu(tensor: Any) -> bool:
     return False
 
 
-def is_transformed() -> bool:
-    """Whether a transform of `torch.func` is at work."""
+def in_functorch_transform() -> bool:
+    """Return True inside of a transform of `torch.func`, such as `vmap`."""
     import torch
 
     return bool(torch._C._are_functorch_transforms_active())
 
 
-# Of torch's modules.
+# Attributes of `torch.nn.Module`.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = [f"_global{name}" for name in _HOOKS]
 
 
-def is_bare(layer: Any, *tensors: Any) -> bool:
-    """Whether a call of a layer on torch does nothing to tensors but its `call`: nobody hung anything else on it.
-
-    A call of a small layer takes longer than its maths there. Elsewhere a program is made of it once.
-    """
+def can_skip_layer_call(layer: Any, *tensors: Any) -> bool:
+    """Return True if `layer.call` can replace `layer(...)`: no hooks, casts, quantization or replaced methods."""
+    # On torch `Layer.__call__` takes longer than the maths of a small layer. Other backends trace a call only once.
     if keras.backend.backend() != "torch":
         return False
     from torch.nn.modules import module
 
-    own, calls = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
-    if any(own[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
+    attributes, call_methods = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
+    if any(attributes[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
         return False
     if layer.activity_regularizer or layer.quantization_mode or layer._remat_mode or layer._compiled_call_impl:
         return False
-    is_as_made = "call" not in own and "forward" not in own and type(layer).__call__ in calls
+    is_patched = "call" in attributes or "forward" in attributes or type(layer).__call__ not in call_methods
     dtype = layer.compute_dtype
     is_cast = all(keras.backend.standardize_dtype(tensor.dtype) == dtype for tensor in tensors)
-    return bool(layer.built and is_cast and is_as_made)
+    return bool(layer.built and is_cast and not is_patched)

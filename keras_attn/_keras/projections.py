@@ -1,4 +1,4 @@
-"""The `Dense` layers by which a layer projects, and the options of their kernels, which several layers take alike."""
+"""`Dense` sublayers for projections, and the kernel options that attention layers share."""
 
 import re
 from typing import Any
@@ -15,43 +15,39 @@ _OPTIONS = {
 
 
 def set_kernel_options(layer: Any, kernel_initializer: Any, kernel_regularizer: Any, kernel_constraint: Any) -> None:
-    """Makes attributes of a layer of these arguments, each in any form that Keras takes."""
-    given = kernel_initializer, kernel_regularizer, kernel_constraint
-    for (name, kind), option in zip(_OPTIONS.items(), given, strict=True):
+    """Set kernel options, in any form that Keras accepts, as attributes of a layer."""
+    options = kernel_initializer, kernel_regularizer, kernel_constraint
+    for (name, kind), option in zip(_OPTIONS.items(), options, strict=True):
         setattr(layer, name, kind.get(option))
 
 
 def kernel_config(layer: Any) -> dict[str, Any]:
-    """The part of a layer's config that tells its kernel options."""
+    """Return the kernel options of a layer for its config."""
     return {name: kind.serialize(getattr(layer, name)) for name, kind in _OPTIONS.items()}
 
 
 def projection(layer: Any, name: str, units: int, **options: Any) -> Any:
-    """Return a `Dense` layer without bias, not built yet, named `name`, for a layer with kernel options to own.
-
-    Further arguments of `Dense` take precedence over these options.
-    """
+    """Create an unbuilt `Dense` sublayer without bias, with the kernel options of `layer`; `options` override them."""
     options = {"use_bias": False, **{name: getattr(layer, name) for name in _OPTIONS}, **options}
-    options = {name: _copied(option) for name, option in options.items()}
-    return keras.layers.Dense(units, dtype=policy_of_sublayer(layer, name), name=name, **options)
+    options = {name: _clone_initializer(option) for name, option in options.items()}
+    return keras.layers.Dense(units, dtype=sublayer_policy(layer, name), name=name, **options)
 
 
-def is_product(layer: Any) -> bool:
-    """Whether a layer is a product with its kernel: int8 has one of its own, and a subclass may have put another."""
+def is_plain_matmul(layer: Any) -> bool:
+    """Return True if a layer is a plain product with its kernel: no quantization, bias, activation or subclass."""
     plain = type(layer) is keras.layers.Dense and layer.activation is keras.activations.linear
     return plain and not layer.use_bias and layer.quantization_mode is None
 
 
-def _copied(option: Any) -> Any:
-    """An initializer of its own: one draws the same numbers each time, and kernels must not start as copies."""
+def _clone_initializer(option: Any) -> Any:
+    """Return a copy of an initializer, or the option itself."""
+    # An initializer with a seed draws the same values in each use, so kernels that share it would be equal.
     return option.clone() if isinstance(option, keras.initializers.Initializer) else option
 
 
 def policy_with_quantized_sublayers(layer: Any) -> Any | None:
-    """A map of the policies of the quantized sublayers, or None when no sublayer is quantized.
-
-    The keys are patterns of paths, because a model that is loaded may build its layers under another prefix.
-    """
+    """Return a `DTypePolicyMap` of quantized sublayers, or None if no sublayer is quantized."""
+    # The keys are patterns, because a loaded model may build its layers under another path prefix.
     quantized = {
         rf"(.*/)?{re.escape(layer.name + sublayer.path.removeprefix(layer.path))}": sublayer.dtype_policy
         for sublayer in sublayers_of(layer)
@@ -63,11 +59,9 @@ def policy_with_quantized_sublayers(layer: Any) -> Any | None:
     return keras.dtype_policies.DTypePolicyMap(default, quantized)
 
 
-def policy_of_sublayer(layer: Any, name: str) -> Any:
-    """The policy for a sublayer of this name: that of the layer, unless the sublayer was saved quantized.
-
-    Never the map itself: a quantized `Dense` that was given a map cannot be saved again, since
-    `Dense._get_kernel_with_merged_lora` asks the map and not its entry for the mode (Keras 3.15).
-    """
+def sublayer_policy(layer: Any, name: str) -> Any:
+    """Return the dtype policy of a sublayer: the policy of the layer, or its own if it was saved quantized."""
+    # A `Dense` whose policy is a map cannot be saved again if quantized: `Dense._get_kernel_with_merged_lora` reads the
+    # quantization mode of the map instead of that of the entry (Keras 3.15).
     policy = layer.dtype_policy
     return policy[f"{layer.name}/{name}"] if isinstance(policy, keras.dtype_policies.DTypePolicyMap) else policy

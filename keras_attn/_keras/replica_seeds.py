@@ -1,7 +1,6 @@
-"""A seed generator that draws different seeds in each replica of a model.
+"""Seed generator with different seeds in each replica of a model.
 
-Keras gives every copy the same state of a seed, and so the same draws: with two copies, half of the dropout masks of a
-step would be those of the other half.
+Keras gives every replica the same seed state, so that all replicas drop the same weights of their examples.
 """
 
 from typing import Any
@@ -11,47 +10,46 @@ from keras import ops
 
 from .._types import Tensor
 
-# From 2^32 and the golden ratio: multiples of it lie far from each other, and on torch a seed is a sum with the number
-# of draws so far. Below 2^30, so that it leaves room in 32 bits for the seed.
-_STRIDE, _BELOW = 0x9E3779B1, 2**30
+# 2^32 divided by the golden ratio: its multiples modulo 2^30 are far apart. On torch the seed of a draw is the sum of
+# the seed and the number of draws, so nearby offsets would repeat draws of another replica.
+_SEED_STRIDE = 0x9E3779B1
+_MAX_SEED_OFFSET = 2**30  # leaves room for the seed in 32 bits
 
 
-class SeedGenerator(keras.random.SeedGenerator):  # of one name: Keras names the variable after it
-    """A seed generator that draws other seeds in each copy of a model, from one state that stays the same in all.
-
-    The first copy, or the only one, draws what `keras.random.SeedGenerator` does.
-    """
+# The class name is that of Keras, since Keras names the state variable after it.
+class SeedGenerator(keras.random.SeedGenerator):
+    """Seed generator with different seeds in each replica from one shared state; replica 0 draws those of Keras."""
 
     def next(self, ordered: bool = True) -> Tensor:
-        """The next seed, as two integers."""
+        """Return the next seed, two integers (2,)."""
         seed, replica = super().next(ordered), replica_number()
         if isinstance(replica, int) and replica == 0:
             return seed
-        apart = ops.cast(replica * _STRIDE % _BELOW, seed.dtype)
-        return seed + apart * ops.convert_to_tensor([1, 0], seed.dtype)
+        replica_offset = ops.cast(replica * _SEED_STRIDE % _MAX_SEED_OFFSET, seed.dtype)
+        return seed + replica_offset * ops.convert_to_tensor([1, 0], seed.dtype)
 
 
 def replica_number() -> Any:
-    """Which copy of the model is computing, from 0; a scalar tensor on TensorFlow where it differs within a program.
-
-    On JAX there is one program over all devices, which draws one mask for the whole batch.
-    """
+    """Return the index of the current replica: an integer, or on TensorFlow a scalar tensor inside of a function."""
+    # JAX runs one program on all devices, which draws one mask for the whole batch.
     if keras.backend.backend() == "tensorflow":
-        return _in_strategy()
-    return _in_process_group() if keras.backend.backend() == "torch" else 0
+        return _strategy_replica()
+    return _process_rank() if keras.backend.backend() == "torch" else 0
 
 
-def _in_strategy() -> Any:
+def _strategy_replica() -> Any:
+    """Return the replica index of `tf.distribute`, 0 without a strategy."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
-    if context is None:  # also where a model is made, in the scope of a strategy
+    if context is None:  # also in the scope of a strategy, where models are created
         return 0
     number = context.replica_id_in_sync_group
     return tf.cast(number, "int64") if tf.is_tensor(number) else number
 
 
-def _in_process_group() -> int:
+def _process_rank() -> int:
+    """Return the rank of the process in `torch.distributed`, 0 without a process group."""
     from torch import distributed
 
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0

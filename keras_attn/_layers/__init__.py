@@ -1,1 +1,1 @@
-"""A file a layer."""
+"""Public attention layers, one per file."""

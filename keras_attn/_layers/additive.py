@@ -1,4 +1,4 @@
-"""Additive attention."""
+"""Additive attention (Bahdanau), optionally with normalized weights."""
 
 from functools import partial
 from typing import Any
@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from .._checks.constructor_arguments import check_block_size, check_flag, check_positive_integer
-from .._keras.projections import is_product, kernel_config, projection, set_kernel_options
-from .._maths.additive_query_blocks import EVERY_PAIR, BlockSize, blocked_additive_scores
-from .._maths.heads import project
-from .._maths.scores import additive_scores, lengths
+from .._keras.projections import is_plain_matmul, kernel_config, projection, set_kernel_options
+from .._maths.additive_query_blocks import UNBOUNDED, BlockSize, blocked_additive_scores
+from .._maths.heads import apply_dense
+from .._maths.scores import additive_scores, vector_norms
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import current_evaluator
@@ -25,16 +25,16 @@ class AdditiveAttention(AttentionPooling):
 
     `score(q, k) = w_v^T tanh(W_q q + W_k k)`, or normalized `g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`
 
-    The three products are `keras.layers.Dense` layers without bias: `W_q` (Dq, U), `W_k` (Dk, U) and `w_v` (U, 1).
-    Normalized scores have two more weights: the number `g`, and `b` (U,).
+    `W_q` (Dq, U), `W_k` (Dk, U) and `w_v` (U, 1) are kernels of `keras.layers.Dense` layers without bias. Normalized
+    scores have two more weights: the scalar `g`, and `b` (U,).
 
     Args:
         num_hiddens: U, the number of hidden units.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the random draws of the dropout, or None.
-        normalize: Whether only the direction of `w_v` matters, and a learned `g` sets the size of the scores.
-        query_block_size: The largest number of queries whose features are computed at a time. `"auto"` chooses it by
-            the number of features, and takes all queries at once if these are few. None for all queries at once. It
+        normalize: True to divide `w_v` by its norm, so that the learned `g` sets the magnitude of the scores.
+        query_block_size: Maximum number of queries whose features are computed at a time; None for all queries.
+            `"auto"` chooses by the number of features, and computes all queries at once if there are few features. It
             changes memory and time, not the result. See `docs/scores.md`.
         kernel_initializer: Initializer of each of the three kernels.
         kernel_regularizer: Regularizer of each of the three kernels, or None.
@@ -44,21 +44,21 @@ class AdditiveAttention(AttentionPooling):
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`.
 
     Numerics:
-        The features `tanh(W_q q + W_k k)` take `B Tq Tk U` numbers, which in training are kept until the gradient is
-        computed. In blocks of `n` queries they take `B n Tk U` numbers and are computed again for the gradient, which
-        is summed in float32 at least. With blocks, most features that a causal mask or a window hides are not computed
-        at all. If `w_v` is quantized, there are no blocks.
+        The features `tanh(W_q q + W_k k)` are `B Tq Tk U` numbers, which training stores until the gradient is
+        computed. Blocks of `n` queries store `B n Tk U` numbers and recompute the features for the gradient, which is
+        summed in float32 at least. With blocks, most features that a causal mask or a window masks are not computed.
+        If `w_v` is quantized, there are no blocks.
 
     Example:
         >>> layer = AdditiveAttention(num_hiddens=8, dropout=0.1)
         >>> output = layer(queries, keys, values, keras.ops.array([2, 6]))
 
-    Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2; there the query is a decoder state and no key is masked.
+    Source: Bahdanau, Cho and Bengio 2014, appendix A.1.2, with a decoder state as query and without masks.
         Normalized: Salimans and Kingma 2016, equation 2, with the initial values `g = sqrt(1/U)`, `b = 0` of TensorFlow
         Addons.
     """
 
-    _kernels = ("W_q", "W_k")
+    _kernel_names = ("W_q", "W_k")
 
     def __init__(
         self,
@@ -90,49 +90,51 @@ class AdditiveAttention(AttentionPooling):
         self.W_k.build(keys_shape)
         self.w_v.build((*queries_shape[:-1], keys_shape[-2], self.num_hiddens))
         if self.normalize:
-            start = keras.initializers.Constant(self.num_hiddens**-0.5)
-            self.g = self.add_weight(shape=(), initializer=start, autocast=False, name="g")
+            constant = keras.initializers.Constant(self.num_hiddens**-0.5)
+            self.g = self.add_weight(shape=(), initializer=constant, autocast=False, name="g")
             self.b = self.add_weight(shape=(self.num_hiddens,), initializer="zeros", name="b")
 
     def project_keys(self, keys: Tensor) -> Tensor:
-        """Projected keys `W_k k`, `B + (Tk, U)`."""
+        """Return projected keys `W_k k`, `B + (Tk, U)`, of keys `B + (Tk, Dk)`."""
         return self.W_k(keys)
 
     def projected_size(self, queries_size: int | None) -> int | None:
-        """U."""
+        """Return U."""
         return self.num_hiddens
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        """Additive scores by the kernel of `w_v`, or by `w_v` itself where that is more than a product with it."""
-        queries, keys = self._parts(call)
-        if not is_product(self.w_v):
-            return Scoring(None, self._scores_by_layer, {"queries": queries, "keys": keys})
-        # An ONNX file has the blocks of its lowering: a loop there would be another, and slower.
+        """Return additive scores by the kernel of `w_v`, or by the layer `w_v` if it is no plain matrix product."""
+        queries, keys = self._project_inputs(call)
+        if not is_plain_matmul(self.w_v):
+            return Scoring(None, self._score_with_layer, {"queries": queries, "keys": keys})
+        # An exporter's lowering divides into blocks itself; a loop of this layer inside of it would be slower.
         block_size = self.query_block_size if current_evaluator() is None else None
-        return scoring_by_addition(queries, keys, self._kernel_of_w_v(), block_size, call.pairs)
+        return additive_scoring(queries, keys, self._w_v_kernel(), block_size, call.pairs)
 
     def _project_queries(self, queries: Tensor) -> Tensor:
-        projected = project(self.W_q, queries)
+        projected = apply_dense(self.W_q, queries)
         return projected if self.b is None else projected + ops.cast(self.b, projected.dtype)
 
-    def _scores_by_layer(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def _score_with_layer(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return scores `B + (Tq, Tk)` of projected queries and keys, from calls of the layer `w_v`."""
         scores = additive_scores(queries, keys, self.w_v)
         if self.g is None:
             return scores
-        # Products with unit vectors tell the kernel, whatever form it has.
+        # The products with unit vectors are the kernel, also of a quantized or replaced layer.
         kernel = self.w_v(ops.eye(self.num_hiddens, dtype=self.compute_dtype))
-        return scores * ops.cast(self.g / ops.reshape(lengths(ops.transpose(kernel)), ()), scores.dtype)
+        return scores * ops.cast(self.g / ops.reshape(vector_norms(ops.transpose(kernel)), ()), scores.dtype)
 
-    def _kernel_of_w_v(self) -> Tensor:
+    def _w_v_kernel(self) -> Tensor:
         kernel = ops.cast(self.w_v.kernel, self.w_v.compute_dtype)
         if self.g is None:
             return kernel
-        return ops.cast(self.g * at_least_float32(kernel) / lengths(ops.transpose(kernel)), kernel.dtype)
+        return ops.cast(self.g * at_least_float32(kernel) / vector_norms(ops.transpose(kernel)), kernel.dtype)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AdditiveAttention":
-        """The layer with the arguments of `get_config`; without blocks where there were none yet when it was saved."""
-        if cls.__init__ is AdditiveAttention.__init__:  # that of a subclass may take other arguments
+        """Return a layer with the arguments of `get_config`."""
+        # Files from before `query_block_size` load without blocks. A subclass may not accept the argument.
+        if cls.__init__ is AdditiveAttention.__init__:
             config = {"query_block_size": None, **config}
         layer: AdditiveAttention = super().from_config(config)
         return layer
@@ -147,9 +149,9 @@ class AdditiveAttention(AttentionPooling):
         }
 
 
-def scoring_by_addition(
-    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, pairs: Pairs = EVERY_PAIR
+def additive_scoring(
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, band: Pairs = UNBOUNDED
 ) -> Scoring:
-    """Scores `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)` and keys `B + (Tk, U)`, in blocks of queries."""
-    score = partial(blocked_additive_scores, block_size=block_size, pairs=pairs)
+    """Return the scoring `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)`, keys `B + (Tk, U)`, `w_v` (U, 1)."""
+    score = partial(blocked_additive_scores, block_size=block_size, band=band)
     return Scoring(ADDITIVE, score, {"queries": queries, "keys": keys, "w_v": w_v})

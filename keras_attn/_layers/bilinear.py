@@ -1,4 +1,4 @@
-"""Bilinear attention."""
+"""Bilinear attention (Luong)."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.scoring import Scoring
 from .._types import Tensor
-from .dot_product import scoring_by_dot_products
+from .dot_product import dot_product_scoring
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class BilinearAttention(AttentionPooling):
-    """Attention pooling with bilinear scores, for queries and keys of any sizes, by matrix products alone.
+    """Attention pooling with bilinear scores, for queries and keys of any sizes; only matrix products.
 
     `score(q, k) = q^T W k`
 
@@ -42,7 +42,7 @@ class BilinearAttention(AttentionPooling):
     Source: Luong, Pham and Manning 2015, equation 8, "general".
     """
 
-    _kernels = ("W", "W")
+    _kernel_names = ("W", "W")
 
     def __init__(
         self,
@@ -64,15 +64,15 @@ class BilinearAttention(AttentionPooling):
         self.W.build(keys_shape)
 
     def project_keys(self, keys: Tensor) -> Tensor:
-        """Projected keys `W k`, `B + (Tk, Dq)`."""
+        """Return projected keys `W k`, `B + (Tk, Dq)`, of keys `B + (Tk, Dk)`."""
         return self.W(keys)
 
     def projected_size(self, queries_size: int | None) -> int | None:
-        """Dq."""
+        """Return Dq."""
         return self._sizes[0]
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        return scoring_by_dot_products(*self._parts(call))
+        return dot_product_scoring(*self._project_inputs(call))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **kernel_config(self)}

@@ -29,9 +29,6 @@ class DotProductAttention(AttentionPooling):
 
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
-    Numerics:
-        The queries are scaled before the product, which keeps float16 scores in range.
-
     Example:
         >>> layer = DotProductAttention(dropout=0.5)
         >>> output, weights = layer(queries, keys, values, use_causal_mask=True, return_attention_scores=True)
@@ -39,7 +36,7 @@ class DotProductAttention(AttentionPooling):
     Source: Vaswani et al. 2017, equation 1; there a single mask is added to the scores.
     """
 
-    _equal_sizes = "the score is a dot product"
+    _same_size_reason = "the score is a dot product"
 
     def __init__(
         self, dropout: float = 0.0, *, scale: float | None = None, seed: int | None = None, **kwargs: Any
@@ -48,20 +45,20 @@ class DotProductAttention(AttentionPooling):
         self.scale = check_scale(scale)
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        queries, keys = self._parts(call)
+        queries, keys = self._project_inputs(call)
         scale, size, heads = self.scale, queries.shape[-1], call.heads or Heads()
         if scale is None and size is not None:
             scale = (size // heads.of_queries) ** -0.5
-        return scoring_by_dot_products(queries, keys, scale)
+        return dot_product_scoring(queries, keys, scale)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
 
 
-def scoring_by_dot_products(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
-    """Scores `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; None for `1/sqrt(D)` of a D unknown yet."""
+def dot_product_scoring(queries: Tensor, keys: Tensor, scale: float | None = 1.0) -> Scoring:
+    """Return the scoring `scale q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`; None for `1/sqrt(D)`."""
     tensors = {"queries": queries, "keys": keys}
-    if scale is None:
+    if scale is None:  # D is unknown until the layer runs
         root = ops.rsqrt(ops.cast(ops.shape(queries)[-1], queries.dtype))
         return Scoring(None, partial(dot_product_scores, scale=root), tensors)
     return Scoring(DOT_PRODUCT, partial(dot_product_scores, scale=scale), tensors, {"scale": scale})

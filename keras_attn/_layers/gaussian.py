@@ -1,4 +1,4 @@
-"""Gaussian attention."""
+"""Gaussian attention: kernel regression with a learned bandwidth."""
 
 import math
 from typing import Any
@@ -7,16 +7,16 @@ import keras
 from keras import ops
 
 from .._checks.constructor_arguments import check_positive
-from .._maths.masks import mean_seen_by_all
+from .._maths.masks import mean_of_common_keys
 from .._maths.normalizers import SOFTMAX
-from .._maths.scores import by_products, gaussian_scores, longer_vectors
+from .._maths.scores import append_squared_norms, gaussian_scores, uses_expanded_distance
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import current_evaluator
 from .._pooling.scoring import DISTANCE, Scoring
 from .._shapes import at_least_float32
 from .._types import Tensor
-from .dot_product import scoring_by_dot_products
+from .dot_product import dot_product_scoring
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -27,7 +27,7 @@ class GaussianAttention(AttentionPooling):
 
     Args:
         bandwidth: Initial value of h, above 0.
-        trainable: Whether the bandwidth is trained.
+        trainable: True to train the bandwidth.
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the random draws of the dropout, or None.
         **kwargs: `normalizer`, and arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -35,20 +35,20 @@ class GaussianAttention(AttentionPooling):
     Call arguments, Returns, Masking, Raises: those of `AttentionPooling`, with Dq equal to Dk.
 
     Numerics:
-        Distances are computed in float32 at least. Up to D = 8 they come from differences of coordinates, which take
-        `B Tq Tk D` numbers and are exact even far from the origin. For larger D they come from dot products of
-        positions relative to the mean of the keys that all queries see. A score is then off by about `1e-7 (r / h)^2`,
-        where r is the largest distance from that mean.
+        Distances are computed in float32 at least. Up to D = 8 they are sums of squared differences, `B Tq Tk D`
+        numbers that are accurate even far from the origin. For larger D they are expanded to dot products of vectors
+        relative to the mean of the keys that are unmasked for all queries. The error of a score is then about
+        `1e-7 (r / h)^2`, where r is the largest distance from that mean.
 
     Example:
         >>> layer = GaussianAttention(bandwidth=0.5)
         >>> y_hat = layer(x[None, :, None], x_train[None, :, None], y_train[None, :, None])
 
     Source: Nadaraya 1964 and Watson 1964; Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2. If all
-        keys have the same length, the weights are those of dot products with scale `1 / h^2`, section 11.3.
+        keys have the same norm, the weights equal those of dot products with scale `1 / h^2`, section 11.3.
     """
 
-    _equal_sizes = "the score is a distance"
+    _same_size_reason = "the score is a distance"
 
     def __init__(
         self,
@@ -65,35 +65,37 @@ class GaussianAttention(AttentionPooling):
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         super().build(queries_shape, keys_shape, values_shape)
-        start = keras.initializers.Constant(math.log(self.bandwidth))
-        self.log_bandwidth = self.add_weight(shape=(), initializer=start, autocast=False, name="log_bandwidth")
+        constant = keras.initializers.Constant(math.log(self.bandwidth))
+        self.log_bandwidth = self.add_weight(shape=(), initializer=constant, autocast=False, name="log_bandwidth")
 
     def _scoring(self, call: AttentionCall) -> Scoring:
-        """Distances; of a call an exporter gets dot products of longer vectors where `gaussian_scores` takes some."""
-        queries, keys = self._parts(call)
+        """Return the scoring `-||q - k||^2 / (2 h^2)`."""
+        # An exporter gets expanded distances as dot products of extended vectors, for which it has more forms.
+        queries, keys = self._project_inputs(call)
         bandwidth = ops.exp(self.log_bandwidth)
-        is_of_call = call.values is not None and call.heads is None
-        if current_evaluator() is None or not is_of_call or queries.shape[-1] is None:
+        is_full_call = call.values is not None and call.heads is None
+        if current_evaluator() is None or not is_full_call or queries.shape[-1] is None:
             name = None
-        elif not by_products(queries):
+        elif not uses_expanded_distance(queries):
             name = DISTANCE
         else:
-            longer = longer_vectors(queries, keys, bandwidth, of_queries_too=self.normalizer != SOFTMAX)
-            return scoring_by_dot_products(*longer)
+            extended = append_squared_norms(queries, keys, bandwidth, with_query_terms=self.normalizer != SOFTMAX)
+            return dot_product_scoring(*extended)
         return Scoring(name, gaussian_scores, {"queries": queries, "keys": keys, "bandwidth": bandwidth})
 
-    def _without_masked(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
-        """Positions from a mean, where products are taken: distances stay as they are, and their parts get small."""
-        call = super()._without_masked(call, mask)
-        if not self._is_described or not by_products(call.queries):
+    def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
+        """Zero fully masked inputs, and center queries and keys if the distance is expanded."""
+        # A common shift does not change distances, but makes the terms of the expansion, and their errors, small.
+        call = super()._zero_masked_inputs(call, mask)
+        if not self._has_builtin_scoring or not uses_expanded_distance(call.queries):
             return call
-        queries, points = at_least_float32(call.queries), at_least_float32(call.keys.tensor)
-        centre = ops.stop_gradient(mean_seen_by_all(mask, points))
-        return call._replace(queries=queries - centre, keys=call.keys._replace(tensor=points - centre))
+        queries, keys = at_least_float32(call.queries), at_least_float32(call.keys.tensor)
+        center = ops.stop_gradient(mean_of_common_keys(mask, keys))
+        return call._replace(queries=queries - center, keys=call.keys._replace(tensor=keys - center))
 
-    def _reads_masks(self, call: AttentionCall) -> bool:
-        """Whether products are taken."""
-        return by_products(call.queries)
+    def _mask_changes_scoring(self, call: AttentionCall) -> bool:
+        """Return True if the distance is expanded, so that queries and keys are centered."""
+        return uses_expanded_distance(call.queries)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "bandwidth": self.bandwidth}

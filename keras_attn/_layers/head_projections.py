@@ -9,7 +9,7 @@ from keras import ops
 from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes
 from .._keras.private_api import get_keras_mask
 from .._keras.projections import projection
-from .._maths.heads import ROLES, join_heads, project, repeat_heads, split_heads
+from .._maths.heads import ROLES, apply_dense, join_heads, repeat_heads, split_heads
 from .._maths.masks import hide
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_layer import AttentionLayer
@@ -19,10 +19,7 @@ from .._types import Shape, Tensor
 
 
 class HeadProjections(AttentionLayer):
-    """A layer with the projections `W_q`, `W_k`, `W_v` and `W_o`, and a scoring layer for what comes between.
-
-    A subclass sets these attributes, and the others that are arguments of `MultiHeadAttention`.
-    """
+    """Base class with the projections `W_q`, `W_k`, `W_v` and `W_o` of `MultiHeadAttention`."""
 
     num_heads: int
     num_kv_heads: int | None
@@ -36,7 +33,7 @@ class HeadProjections(AttentionLayer):
         return self.num_kv_heads or self.num_heads
 
     def check_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> None:
-        """Raises ValueError when shapes do not agree with each other or with the kernels."""
+        """Raise ValueError unless the shapes `B + (T, D)` fit each other and the kernels."""
         check_pooling_shapes(queries_shape, keys_shape, values_shape)
         shapes = {"queries": queries_shape, "keys": keys_shape, "values": values_shape}
         for (name, shape), kernel, size in zip(shapes.items(), ("W_q", "W_k", "W_v"), self._sizes, strict=True):
@@ -57,24 +54,26 @@ class HeadProjections(AttentionLayer):
         key_dim = self.key_dim or size // self.num_heads
         value_dim = self.value_dim or key_dim
         self._sizes = tuple(shape[-1] for shape in shapes)
-        self.W_q = self._projection("W_q", self.num_heads * key_dim, shapes[0])
-        self.W_k = self._projection("W_k", self._kv_heads * key_dim, shapes[1])
-        self.W_v = self._projection("W_v", self._kv_heads * value_dim, shapes[2])
-        self.W_o = self._projection("W_o", self.output_dim or size, (*shapes[0][:-1], self.num_heads * value_dim))
+        self.W_q = self._build_projection("W_q", self.num_heads * key_dim, shapes[0])
+        self.W_k = self._build_projection("W_k", self._kv_heads * key_dim, shapes[1])
+        self.W_v = self._build_projection("W_v", self._kv_heads * value_dim, shapes[2])
+        self.W_o = self._build_projection("W_o", self.output_dim or size, (*shapes[0][:-1], self.num_heads * value_dim))
         sizes = (key_dim, key_dim, value_dim)
-        heads = [(*s[:-2], self.num_heads, s[-2], d) for s, d in zip(shapes, sizes, strict=True)]
+        heads = [(*shape[:-2], self.num_heads, shape[-2], size) for shape, size in zip(shapes, sizes, strict=True)]
         if not self.attention.built:
             self.attention.build(*heads)
         if isinstance(self.process_heads, keras.layers.Layer) and not self.process_heads.built:
-            for role, shape in zip(ROLES, heads, strict=True):  # the weights that it makes must be there to be loaded
-                self._processed(keras.KerasTensor(shape, self.compute_dtype), role, 0)
+            # A symbolic call creates its weights, which must exist before a saved model is loaded.
+            for role, shape in zip(ROLES, heads, strict=True):
+                self._process(keras.KerasTensor(shape, self.compute_dtype), role, 0)
 
-    def _projection(self, name: str, units: int, shape: Shape) -> Any:
+    def _build_projection(self, name: str, units: int, shape: Shape) -> Any:
         dense = projection(self, name, units, use_bias=self.use_bias, bias_initializer=self.bias_initializer)
         try:
             dense.build(shape)
         except ValueError as error:
-            if type(error).__name__ != "IndivisibleError":  # of JAX, which names no layer
+            # The message of this error of JAX does not name the layer.
+            if type(error).__name__ != "IndivisibleError":
                 raise
             raise ValueError(
                 f"Layer `{self.name}` cannot divide the kernel ({shape[-1]}, {units}) of `{name}` evenly on devices. "
@@ -84,59 +83,65 @@ class HeadProjections(AttentionLayer):
             ) from error
         return dense
 
-    def _processed(self, heads: Tensor, role: str, offset: Any) -> Tensor:
+    def _process(self, heads: Tensor, role: str, offset: Any) -> Tensor:
+        """Call `process_heads`, if any, on heads `B + (H, T, K)`, and check its result."""
         if self.process_heads is None:
             return heads
         processed = self.process_heads(heads, role=role, offset=offset)
         if not hasattr(processed, "shape") or not keras.backend.is_float_dtype(dtype_of(processed)):
             received = f"dtype {dtype_of(processed)}" if hasattr(processed, "shape") else f"{type(processed).__name__}"
             raise TypeError(
-                "`process_heads` must return heads, floats of the shape that it gets. "
+                "`process_heads` must return heads: floats of the shape of its argument. "
                 f"Received: {received} for the {role}."
             )
         if not shapes_agree(shape_of(processed), shape_of(heads)):
             raise ValueError(
-                f"`process_heads` must return heads of the shape that it gets, here {shape_of(heads)}. "
+                f"`process_heads` must return heads of the shape of its argument, here {shape_of(heads)}. "
                 f"Received: shape {shape_of(processed)} for the {role}."
             )
         return processed
 
-    def _heads_of(self, role: str, features: Tensor, offset: Any) -> Tensor:
-        """The projected and processed heads `B + (H, T, K)` of queries, keys or values."""
-        dense, number = (self.W_q, self.W_k, self.W_v)[ROLES.index(role)], self._kv_heads
-        heads = split_heads(project(dense, features), self.num_heads if role == "queries" else number)
-        return self._processed(heads, role, offset)
+    def _project_heads(self, role: str, features: Tensor, offset: Any) -> Tensor:
+        """Return projected and processed heads, `B + (H, T, K)` of queries, or `B + (G, T, K)` of keys or values."""
+        dense = (self.W_q, self.W_k, self.W_v)[ROLES.index(role)]
+        num_heads = self.num_heads if role == "queries" else self._kv_heads
+        return self._process(split_heads(apply_dense(dense, features), num_heads), role, offset)
 
-    def _features_of(self, role: str, features: Tensor, offset: Any) -> Tensor:
-        """The same side by side, `B + (T, H K)`."""
+    def _project_joined_heads(self, role: str, features: Tensor, offset: Any) -> Tensor:
+        """Return projected and processed heads joined on the last axis, `B + (T, H K)` or `B + (T, G K)`."""
         if self.process_heads is None:
-            return project((self.W_q, self.W_k, self.W_v)[ROLES.index(role)], features)
-        return join_heads(self._heads_of(role, features, offset))
+            return apply_dense((self.W_q, self.W_k, self.W_v)[ROLES.index(role)], features)
+        return join_heads(self._project_heads(role, features, offset))
 
     def _project(self, keys: Tensor, offset: Any) -> Tensor:
-        return self.attention.precompute(self._heads_of("keys", keys, offset))[PROJECTED]
+        return self.attention.precompute(self._project_heads("keys", keys, offset))[PROJECTED]
 
     def _project_values(self, values: Tensor, offset: Any) -> Tensor:
-        return self._heads_of("values", values, offset)
+        return self._project_heads("values", values, offset)
 
     def _time_axis(self, rank: int) -> int:
         return rank - 1
 
-    def _project_back(self, pooled: Tensor, seeing: Tensor | None) -> Tensor:
-        output = project(self.W_o, pooled)
-        return output if seeing is None else hide(output, seeing)  # others would get the bias
+    def _project_output(self, pooled: Tensor, has_key: Tensor | None) -> Tensor:
+        """Project pooled heads `B + (Tq, H V)` to `B + (Tq, Do)`, with zeros for fully masked queries."""
+        output = apply_dense(self.W_o, pooled)
+        # Without this selection the output of fully masked queries is the bias of W_o.
+        return output if has_key is None else hide(output, has_key)
 
-    def _keys_for(self, num_heads: int, keys: Keys) -> Any:
+    def _repeat_keys(self, num_heads: int, keys: Keys) -> Any:
+        """Return projected keys `B + (num_heads, Tk, K)` for the scoring layer, as a cache if the keys are cached."""
         if keys.projected:
-            tensor = keys.tensor if get_keras_mask(keys.tensor) is None else ops.copy(keys.tensor)  # carries no mask
-            return {PROJECTED: self._repeated_for(num_heads, tensor)}
-        return self._repeated_for(num_heads, self._heads_of("keys", keys.tensor, 0))
+            # A copy has no implicit mask; the mask of the cache is part of the mask of the call.
+            tensor = keys.tensor if get_keras_mask(keys.tensor) is None else ops.copy(keys.tensor)
+            return {PROJECTED: self._repeat_kv_heads(num_heads, tensor)}
+        return self._repeat_kv_heads(num_heads, self._project_heads("keys", keys.tensor, 0))
 
-    def _values_for(self, num_heads: int, call: AttentionCall) -> Tensor:
-        heads = call.values if call.keys.values is not None else self._heads_of("values", call.values, 0)
-        return self._repeated_for(num_heads, heads)
+    def _repeat_values(self, num_heads: int, call: AttentionCall) -> Tensor:
+        """Return projected values `B + (num_heads, Tk, V)`."""
+        heads = call.values if call.keys.values is not None else self._project_heads("values", call.values, 0)
+        return self._repeat_kv_heads(num_heads, heads)
 
-    def _repeated_for(self, num_heads: int, heads: Tensor) -> Tensor:
+    def _repeat_kv_heads(self, num_heads: int, heads: Tensor) -> Tensor:
         return repeat_heads(heads, num_heads // self._kv_heads)
 
     def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
@@ -145,26 +150,27 @@ class HeadProjections(AttentionLayer):
             self.check_shapes(queries_shape, keys_shape, values_shape)
             return queries_shape, keys_shape, values_shape
         check_projected(keys_shape, self._kv_heads, axis=-3)
-        keys_shape = (*keys_shape[:-3], keys_shape[-2], self._sizes[1])  # as if they were the keys
+        # Validate cached heads with the shape of the keys that they were projected from.
+        keys_shape = (*keys_shape[:-3], keys_shape[-2], self._sizes[1])
         if keys.values is not None:
             check_projected(values_shape, self._kv_heads, axis=-3)
-            units = getattr(self.W_v, "units", None)  # a subclass may project in another way
+            units = getattr(self.W_v, "units", None)  # a subclass may replace the Dense layer
             check_projected(values_shape, units and units // self._kv_heads)
             values_shape = (*values_shape[:-3], values_shape[-2], self._sizes[2])
         self.check_shapes(queries_shape, keys_shape, values_shape)
         return queries_shape, keys_shape, values_shape
 
 
-def check_process(process_heads: Any) -> None:
-    """Checks what shall process heads."""
+def check_process_heads(process_heads: Any) -> None:
+    """Raise TypeError unless `process_heads` is None or accepts the keywords `role` and `offset`."""
     if process_heads is None:
         return
     function = process_heads.call if isinstance(process_heads, keras.layers.Layer) else process_heads
-    taken = inspect.signature(function).parameters if callable(function) else {}
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values())
-    if not (takes_any or {"role", "offset"} <= set(taken)):
+    parameters = inspect.signature(function).parameters if callable(function) else {}
+    accepts_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    if not (accepts_any or {"role", "offset"} <= set(parameters)):
         raise TypeError(
             "`process_heads` must be a layer or a function, called as `process_heads(heads, role=role, offset=n)`. "
-            f"Received: {type(process_heads).__name__}, which takes {list(taken) or 'nothing'}. "
-            "Wrap it in a function that leaves out what it does not need."
+            f"Received: {type(process_heads).__name__}, which takes {list(parameters) or 'nothing'}. "
+            "Wrap it in a function that ignores unused arguments."
         )

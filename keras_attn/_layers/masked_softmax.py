@@ -1,4 +1,4 @@
-"""Masked softmax, as a function and as a layer."""
+"""Masked softmax as a function and as a layer."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ from .._keras.build_placeholders import as_lengths, as_mask
 from .._keras.call_errors import CheckedCalls
 from .._maths.masks import intersect, lengths_mask
 from .._maths.normalizers import softmax_where
-from .._shapes import as_tensor, dtype_of, shape_of, within_int32
+from .._shapes import as_tensor, clip_to_int32, dtype_of, shape_of
 from .._types import Tensor
 
 
 def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) -> Tensor:
-    """Softmax over the keys that take part.
+    """Compute the softmax of attention scores over unmasked keys.
 
-    `weights[j] = exp(scores[j]) / sum(exp(scores[i]) for each i that takes part)`, and zero if `j` does not take part.
+    `weights[j] = exp(scores[j]) / sum(exp(scores[i]) for unmasked i)` for unmasked keys `j`, and 0 for masked keys.
 
     Args:
         scores: Floats, `(..., Tq, Tk)`.
-        valid_lens: Integers, `(...)` or `(..., Tq)`. Key `j` takes part if `j < valid_lens`. None for all keys.
-        mask: Booleans that broadcast to the scores; True takes part. A key must be allowed by both lengths and mask.
+        valid_lens: Valid lengths, integers `(...)` or `(..., Tq)`; keys `j >= valid_lens` are masked. None: no limit.
+        mask: Booleans that broadcast to the scores; False for masked keys, in addition to `valid_lens`.
 
     Returns:
-        Weights of the shape and dtype of the scores. Each row sums to 1, or is zero if it has no key.
+        Weights of the shape and dtype of the scores. Each row sums to 1, or is zero if all keys are masked.
 
     Numerics:
-        Computed in float32 at least. A score must be above the lowest float32, which stands for masked scores.
+        Computed in float32 at least. A score must be above the lowest float32, the fill value of masked scores.
 
     Raises:
         TypeError: If scores are not floats, lengths not integers, or the mask not boolean.
@@ -39,16 +39,17 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, *, mask: Any = None) 
         [[[1., 0., 0., 0.]], [[0.5, 0.5, 0., 0.]]]
 
     Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3. There masked scores are set to -1e6, and
-        a row without keys gets uniform weights; here it gets zeros.
+        fully masked rows get uniform weights; here they get zeros.
     """
-    if any(isinstance(x, keras.KerasTensor) for x in (scores, valid_lens, mask)):
-        # In a functional model the whole becomes one layer: Tk may be unknown here, and is known when the layer runs.
+    if any(isinstance(argument, keras.KerasTensor) for argument in (scores, valid_lens, mask)):
+        # In a functional model this becomes one layer, since Tk may be unknown until the layer runs.
         return MaskedSoftmax(dtype=dtype_of(scores))(scores, valid_lens, attention_mask=mask)
     scores = as_tensor(scores)
-    return _softmax_of(scores, *check_softmax_inputs(scores, valid_lens, mask, mask_name="mask"))
+    return _normalize_scores(scores, *check_softmax_inputs(scores, valid_lens, mask, mask_name="mask"))
 
 
-def _softmax_of(scores: Tensor, valid_lens: Tensor | None, mask: Tensor | None) -> Tensor:
+def _normalize_scores(scores: Tensor, valid_lens: Tensor | None, mask: Tensor | None) -> Tensor:
+    """Return the masked softmax of validated scores `(..., Tq, Tk)`."""
     if valid_lens is not None:
         valid_lens = lengths_mask(valid_lens, len(scores.shape), ops.shape(scores)[-1])
     return softmax_where(scores, intersect(valid_lens, mask))
@@ -57,10 +58,10 @@ def _softmax_of(scores: Tensor, valid_lens: Tensor | None, mask: Tensor | None) 
 def check_softmax_inputs(
     scores: Tensor, valid_lens: Any, mask: Any, *, mask_name: str
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Checks what a masked softmax receives; returns lengths and mask as tensors."""
+    """Validate the arguments of a masked softmax; return lengths and mask as tensors or None."""
     check_scores(scores)
     if valid_lens is not None:
-        valid_lens = as_lengths(within_int32(valid_lens))
+        valid_lens = as_lengths(clip_to_int32(valid_lens))
         check_valid_lens(valid_lens, shape_of(scores))
     if mask is not None:
         mask = as_mask(mask)
@@ -70,18 +71,12 @@ def check_softmax_inputs(
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class MaskedSoftmax(CheckedCalls, keras.layers.Layer):
-    """Softmax over the keys that take part, as a layer: see `masked_softmax`.
+    """Softmax over unmasked keys, as a layer; see `masked_softmax`.
 
-    Call arguments:
-        scores: Floats, `(..., Tq, Tk)`.
-        valid_lens: Integers, `(...)` or `(..., Tq)`. Key `j` takes part if `j < valid_lens`.
-        attention_mask: Booleans that broadcast to the scores; True takes part.
-
-    Returns:
-        Weights of the shape of the scores, exactly zero where masked.
+    Call arguments, Returns, Numerics, Raises: those of `masked_softmax`, with `attention_mask` for its `mask`.
 
     Masking:
-        A key must be allowed by both lengths and mask. A Keras mask on the scores is passed on unchanged.
+        An implicit Keras mask of the scores is propagated unchanged.
 
     Example:
         >>> scores, lens = keras.Input((3, 4)), keras.Input((), dtype="int32")
@@ -95,11 +90,11 @@ class MaskedSoftmax(CheckedCalls, keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, scores_shape: Any) -> None:
-        """Makes no weights."""
+        """Create no weights."""
 
     def call(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
-        checked = check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
-        return _softmax_of(scores, *checked)
+        masks = check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")
+        return _normalize_scores(scores, *masks)
 
     def compute_output_spec(self, scores: Tensor, valid_lens: Any = None, *, attention_mask: Any = None) -> Tensor:
         check_softmax_inputs(scores, valid_lens, attention_mask, mask_name="attention_mask")

@@ -1,36 +1,34 @@
-"""Multi-head attention over any scoring layer."""
+"""Multi-head attention with any scoring layer."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from .._checks.call_arguments import scores_shape_of
+from .._checks.call_arguments import infer_scores_shape
 from .._checks.constructor_arguments import check_flag, check_positive_integer
-from .._keras.private_api import is_bare
+from .._keras.private_api import can_skip_layer_call
 from .._keras.projections import kernel_config, set_kernel_options
-from .._maths.head_masks import MasksOfHeads, Seen, for_heads, masks_of_heads, queries_that_see, sees_some_key
-from .._maths.heads import heads_of_groups, join_heads, pairs_of_groups, rows_of_groups
-from .._maths.masks import each_sees_itself, hide
+from .._maths.head_masks import HeadMasks, Visibility, expand_pairs, has_visible_key, make_head_masks, visible_queries
+from .._maths.heads import fold_pairwise_groups, fold_query_groups, join_heads, unfold_query_groups
+from .._maths.masks import all_rows_visible, hide
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import composite_of, current_evaluator
 from .._shapes import shape_of
 from .._states.cache import Keys
 from .._types import Heads, Masks, Pairs, Shape, Tensor
-from .head_projections import HeadProjections, check_process
+from .head_projections import HeadProjections, check_process_heads
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class MultiHeadAttention(HeadProjections):
-    """Attention in several heads, with any scoring layer, each head on its own projections.
+    """Multi-head attention with any scoring layer.
 
     `output = W_o [head_1, ..., head_H]`, `head_h = attention(W_q,h queries, W_k,h keys, W_v,h values)`
 
-    With `process_heads`, each projection passes through it before the attention.
-
-    The projections are `keras.layers.Dense` layers with the heads side by side on the last axis: `W_q` (Dq, H K), `W_k`
-    (Dk, G K), `W_v` (Dv, G V) and `W_o` (H V, Do). All heads share the weights of the scoring layer.
+    The projections are `keras.layers.Dense` layers with all heads on the last axis: `W_q` (Dq, H K), `W_k` (Dk, G K),
+    `W_v` (Dv, G V) and `W_o` (H V, Do). All heads share the weights of the scoring layer.
 
     Args:
         attention: The scoring layer, an `AttentionPooling`. Its dropout is the dropout of the weights. Two layers
@@ -39,14 +37,13 @@ class MultiHeadAttention(HeadProjections):
         key_dim: K, the size of a query and a key in one head; None for `Dq / H`.
         value_dim: V, the size of a value in one head; None for K.
         output_dim: Do, the size of the output; None for Dq.
-        num_kv_heads: G, the number of heads of keys and values, which divides H: each serves `H / G` heads of queries.
-            None for H.
-        process_heads: None, or a layer or function that changes the projected heads, such as `RotaryEmbedding`. It is
-            called as `process_heads(heads, role=role, offset=offset)`, with heads `B + (H, T, K)`, the role
-            `"queries"`, `"keys"` or `"values"`, and the position of the first of the T: an integer, a scalar tensor or
-            integers `B`. It returns floats of the same shape, and must treat each position independently. Like
+        num_kv_heads: G, the number of heads of keys and values, each for `H / G` query heads; G divides H. None for H.
+        process_heads: Layer or function that transforms projected heads before the attention, such as
+            `RotaryEmbedding`; or None. Called as `process_heads(heads, role=role, offset=offset)`, with heads
+            `B + (H, T, K)`, the role `"queries"`, `"keys"` or `"values"`, and the first position: an integer, a scalar
+            tensor or integers `B`. It returns floats of the same shape, and must treat positions independently. Like
             `attention`, it must not be shared with another layer.
-        use_bias: Whether the four projections have a bias.
+        use_bias: True to give the four projections a bias.
         kernel_initializer: Initializer of the four kernels.
         bias_initializer: Initializer of the four biases.
         kernel_regularizer: Regularizer of the four kernels, or None.
@@ -64,11 +61,9 @@ class MultiHeadAttention(HeadProjections):
         `B + (H, Tq, Tk)`.
 
     Masking:
-        That of `AttentionPooling`. If a query sees no key in any head, its output is zeros, without the bias of `W_o`.
+        As in `AttentionPooling`. The output of queries that are fully masked in all heads is zero, without a bias.
 
-    Raises:
-        TypeError: If lengths are not integers or a mask is not boolean.
-        ValueError: If ranks or sizes do not agree.
+    Raises: those of `AttentionPooling`.
 
     Example:
         >>> layer = MultiHeadAttention(DotProductAttention(dropout=0.1), num_heads=4)
@@ -108,110 +103,107 @@ class MultiHeadAttention(HeadProjections):
         self.output_dim, self.num_kv_heads = sizes["output_dim"], sizes["num_kv_heads"]
         if self.num_heads % (self.num_kv_heads or 1):
             raise ValueError(
-                "`num_kv_heads` must divide `num_heads`: each head of keys serves as many heads of queries. "
+                "`num_kv_heads` must divide `num_heads`: each head of keys serves the same number of query heads. "
                 f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
             )
-        check_process(process_heads)
+        check_process_heads(process_heads)
         self.process_heads = process_heads
         self.use_bias = check_flag("use_bias", use_bias)
         set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        lowered = self._lowered(call)
+        lowered = self._evaluate_composite(call)
         if lowered is not None:
             return lowered
         rank = len(call.queries.shape)
-        num_queries, num_keys = _lengths(call)
-        bias = None if call.bias is None else for_heads(call.bias, rank)
-        masks, pairs = MasksOfHeads(), call.pairs
-        if not each_sees_itself(call.masks, call.queries, call.keys.tensor):
-            masks = masks_of_heads(call.masks, call.pairs, num_queries, num_keys, rank)
-            pairs = Pairs()  # in the mask
-        unmasked = _without_masked(call, masks.seen)._replace(bias=bias, pairs=pairs)
-        pooled, weights = self._pooled_in_heads(unmasked, masks, num_queries)
-        seeing = sees_some_key(None if masks.seen is None else masks.seen.queries, num_keys)
-        return self._project_back(join_heads(pooled), seeing), weights
+        num_queries, num_keys = _num_queries_and_keys(call)
+        bias = None if call.bias is None else expand_pairs(call.bias, rank)
+        masks, band = HeadMasks(), call.pairs
+        if not all_rows_visible(call.masks, call.queries, call.keys.tensor):
+            masks = make_head_masks(call.masks, call.pairs, num_queries, num_keys, rank)
+            band = Pairs()  # merged into the mask
+        zeroed = _zero_masked_call(call, masks.visibility)._replace(bias=bias, pairs=band)
+        pooled, weights = self._attend_in_heads(zeroed, masks, num_queries)
+        has_key = has_visible_key(None if masks.visibility is None else masks.visibility.queries, num_keys)
+        return self._project_output(join_heads(pooled), has_key), weights
 
-    def _pooled_in_heads(
-        self, call: AttentionCall, masks: MasksOfHeads, num_queries: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the pooled heads `B + (H, Tq, V)` and their weights, for a call whose bias and pairs are of heads."""
-        queries = self._heads_of("queries", call.queries, call.offset)
-        # Heads of queries that share cached keys become rows of one head: the keys would be repeated at every step.
-        shares = call.keys.projected and call.pairs == Pairs() and self._kv_heads < self.num_heads
-        num_heads = self._kv_heads if shares else self.num_heads
+    def _attend_in_heads(self, call: AttentionCall, masks: HeadMasks, num_queries: Any) -> tuple[Tensor, Tensor | None]:
+        """Return pooled heads `B + (H, Tq, V)` and weights `B + (H, Tq, Tk)` or None; the bias has a head axis."""
+        queries = self._project_heads("queries", call.queries, call.offset)
+        # Query heads of a group are folded into one head. Otherwise every decoding step would repeat the cached keys.
+        shares_keys = call.keys.projected and call.pairs == Pairs() and self._kv_heads < self.num_heads
+        num_heads = self._kv_heads if shares_keys else self.num_heads
         mask, bias = masks.mask, call.bias
-        if shares:
-            queries = rows_of_groups(queries, num_heads)
-            mask = pairs_of_groups(mask, self.num_heads, num_heads, num_queries)
-            bias = pairs_of_groups(bias, self.num_heads, num_heads, num_queries)
-        keys = self._keys_for(num_heads, call.keys)
-        values = self._values_for(num_heads, call)
-        of_heads = AttentionCall(queries, keys, values, pairs=call.pairs, offset=0, bias=bias)
-        of_heads = of_heads._replace(returns_weights=call.returns_weights, training=call.training)
-        pooled, weights = self._pooled(of_heads, masks._replace(mask=mask))
-        if shares:
-            pooled = heads_of_groups(pooled, self.num_heads)
-            weights = None if weights is None else heads_of_groups(weights, self.num_heads)
-        # the scoring layer may have another dtype
+        if shares_keys:
+            queries = fold_query_groups(queries, num_heads)
+            mask = fold_pairwise_groups(mask, self.num_heads, num_heads, num_queries)
+            bias = fold_pairwise_groups(bias, self.num_heads, num_heads, num_queries)
+        keys = self._repeat_keys(num_heads, call.keys)
+        values = self._repeat_values(num_heads, call)
+        head_call = AttentionCall(queries, keys, values, pairs=call.pairs, offset=0, bias=bias)
+        head_call = head_call._replace(returns_weights=call.returns_weights, training=call.training)
+        pooled, weights = self._call_scoring_layer(head_call, masks._replace(mask=mask))
+        if shares_keys:
+            pooled = unfold_query_groups(pooled, self.num_heads)
+            weights = None if weights is None else unfold_query_groups(weights, self.num_heads)
+        # The dtype of the scoring layer may differ.
         return pooled, None if weights is None else ops.cast(weights, self.compute_dtype)
 
-    def _pooled(self, call: AttentionCall, given: MasksOfHeads) -> tuple[Tensor, Tensor | None]:
-        """What the scoring layer makes of queries, keys and values of heads, and of the masks that they are given."""
-        attention, lengths = self.attention, given.lengths
-        differs_by_head = given.mask is not None and shape_of(given.mask)[-3:-2] not in ((), (1,))
-        is_clean = attention._only_scores and not (differs_by_head or isinstance(call.keys, dict))
-        if is_clean and is_bare(attention, call.queries, call.keys, call.values):
-            masks = Masks(keys_mask=given.of_lengths, attention_mask=given.mask)
-            attended: tuple[Tensor, Tensor | None] = attention._attend(
-                call._replace(keys=Keys(call.keys), masks=masks, is_clean=True)
+    def _call_scoring_layer(self, call: AttentionCall, head_masks: HeadMasks) -> tuple[Tensor, Tensor | None]:
+        """Call the scoring layer on heads; return output `B + (H, Tq, V)` and weights `B + (H, Tq, Tk)` or None."""
+        attention, lengths = self.attention, head_masks.lengths
+        differs_by_head = head_masks.mask is not None and shape_of(head_masks.mask)[-3:-2] not in ((), (1,))
+        skip_zeroing = attention._adds_only_scoring and not (differs_by_head or isinstance(call.keys, dict))
+        if skip_zeroing and can_skip_layer_call(attention, call.queries, call.keys, call.values):
+            masks = Masks(keys_mask=head_masks.length_mask, attention_mask=head_masks.mask)
+            result: tuple[Tensor, Tensor | None] = attention._attend(
+                call._replace(keys=Keys(call.keys), masks=masks, skip_zeroing=True)
             )
-            return attended
+            return result
         pooled = attention(
             call.queries,
             call.keys,
             call.values,
             None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), call.queries.shape[-3], axis=-1),
             score_bias=call.bias,
-            attention_mask=given.mask,
+            attention_mask=head_masks.mask,
             use_causal_mask=call.pairs.causal,
             window=call.pairs.window,
             return_attention_scores=call.returns_weights,
             training=call.training,
-            **({"_is_clean": True} if is_clean else {}),
+            **({"_skip_zeroing": True} if skip_zeroing else {}),
         )
         return pooled if call.returns_weights else (pooled, None)
 
-    def _lowered(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
-        """What an exporter makes of a call over the heads of all projections, where there is one and it can."""
+    def _evaluate_composite(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
+        """Return output and weights from the evaluator of an exporter; None without an evaluator or composite."""
         evaluate, attention = current_evaluator(), self.attention
-        if evaluate is None or call.keys.projected or not attention._only_scores or attention._drops(call):
+        if evaluate is None or call.keys.projected or not attention._adds_only_scoring:
             return None
-        if attention.compute_dtype != self.compute_dtype:
+        if attention._applies_dropout(call) or attention.compute_dtype != self.compute_dtype:
             return None
-        rank, sizes = len(call.queries.shape), _lengths(call)
-        seeing = sees_some_key(queries_that_see(call.masks, call.pairs, *sizes, rank), sizes[1])
+        rank, sizes = len(call.queries.shape), _num_queries_and_keys(call)
+        has_key = has_visible_key(visible_queries(call.masks, call.pairs, *sizes, rank), sizes[1])
         if evaluate.hides_masked:
-            call = _without_masked(call, masks_of_heads(call.masks, call.pairs, *sizes, rank).seen)
-        of_heads = call._replace(
-            queries=self._features_of("queries", call.queries, call.offset),
-            keys=Keys(self._features_of("keys", call.keys.tensor, 0)),
-            values=self._features_of("values", call.values, 0),
+            call = _zero_masked_call(call, make_head_masks(call.masks, call.pairs, *sizes, rank).visibility)
+        head_call = call._replace(
+            queries=self._project_joined_heads("queries", call.queries, call.offset),
+            keys=Keys(self._project_joined_heads("keys", call.keys.tensor, 0)),
+            values=self._project_joined_heads("values", call.values, 0),
             heads=Heads(self.num_heads, self._kv_heads),
         )
-        scoring = attention._scoring(of_heads)
+        scoring = attention._scoring(head_call)
         if scoring.name is None:
             return None
-        pooled, weights = evaluate(
-            composite_of(of_heads, scoring, attention, attention.normalizer), call.returns_weights
-        )
+        composite = composite_of(head_call, scoring, attention, attention.normalizer)
+        pooled, weights = evaluate(composite, call.returns_weights)
         if weights is not None and call.masks.queries_mask is not None:
             weights = hide(weights, ops.expand_dims(call.masks.queries_mask, -2))
-        return self._project_back(pooled, seeing), weights
+        return self._project_output(pooled, has_key), weights
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
-        *batch, num_queries, num_keys = scores_shape_of(queries_shape, keys_shape, values_shape)
+        *batch, num_queries, num_keys = infer_scores_shape(queries_shape, keys_shape, values_shape)
         size = self.output_dim or queries_shape[-1]
         return (*batch, num_queries, size), (*batch, self.num_heads, num_queries, num_keys)
 
@@ -237,26 +229,26 @@ class MultiHeadAttention(HeadProjections):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        """The layer with the arguments of `get_config`."""
-        made = {
+        """Return a layer with the arguments of `get_config`."""
+        layers = {
             name: keras.saving.deserialize_keras_object(config.get(name)) for name in ("attention", "process_heads")
         }
-        return cls(**{**config, **made})
+        return cls(**{**config, **layers})
 
 
-def _lengths(call: AttentionCall) -> tuple[Any, Any]:
-    """Tq and Tk: integers, or scalar tensors."""
+def _num_queries_and_keys(call: AttentionCall) -> tuple[Any, Any]:
+    """Return Tq and Tk as integers or scalar tensors."""
     return ops.shape(call.queries)[-2], ops.shape(call.keys.tensor)[-2]
 
 
-def _without_masked(call: AttentionCall, seen: Seen | None) -> AttentionCall:
-    """Zeros for what no pair reads, before the products: zero times NaN is NaN."""
-    if seen is None:
+def _zero_masked_call(call: AttentionCall, visibility: Visibility | None) -> AttentionCall:
+    """Zero fully masked queries, keys and values before they are projected; cached keys and values stay."""
+    if visibility is None:
         return call
     keys, values = call.keys, call.values
-    same = keys.tensor is values
+    is_shared = keys.tensor is values
     if keys.values is None:
-        values = hide(values, seen.keys)
+        values = hide(values, visibility.keys)
     if not keys.projected:
-        keys = keys._replace(tensor=values if same else hide(keys.tensor, seen.keys))
-    return call._replace(queries=hide(call.queries, seen.queries), keys=keys, values=values)
+        keys = keys._replace(tensor=values if is_shared else hide(keys.tensor, visibility.keys))
+    return call._replace(queries=hide(call.queries, visibility.queries), keys=keys, values=values)

@@ -1,12 +1,16 @@
 """Additive scores in blocks of queries, with rematerialized features in the backward pass.
 
-The plain form holds all `B Tq Tk U` features from the forward pass to the end of the backward pass. Here one block of
-them exists at a time, in either pass, and none where torch compiles kernels for a GPU. The gradient by the scores `g`,
-with `t = tanh(q_i + k_j)` for a pair:
+The plain form stores all `B Tq Tk U` features `tanh(q_i + k_j)` from the forward to the end of the backward pass. The
+block form stores the features of `size` queries at a time, in both passes; kernels that torch compiles for a GPU store
+none. With the gradient `g_ij` by the scores and `t = tanh(q_i + k_j)`, the gradients of the inputs are
 
     d = g_ij (1 - t^2)    dq_i = w_v sum_j d    dk_j = w_v sum_i d    dw_v = sum_ij g_ij t
 
-Sizes that are unknown while a graph is traced are scalar tensors here: then the number of blocks is one too.
+With a causal mask or window, queries are divided into up to 8 groups, and each group is scored against the range of
+its unmasked keys. Under a causal mask, group g of n needs g / n of the keys, so all groups need (n + 1) / (2 n) of the
+pairs, 9/16 for n = 8. More groups approach 1/2, but every group is a loop in each pass, which XLA compiles separately.
+
+A size, also the number of blocks, is an integer, or a scalar tensor if a traced graph does not know the size.
 """
 
 import math
@@ -16,199 +20,214 @@ from typing import Any, Literal, NamedTuple
 import keras
 from keras import ops
 
-from .._keras.custom_gradients import with_gradient
+from .._keras.custom_gradients import attach_gradient
 from .._keras.private_api import is_on_gpu
-from .._shapes import ceil_div, dtype_of, exact_dtype, holds, largest, smallest
+from .._shapes import ceil_div, dtype_of, exact_dtype, is_known_true, max_size, min_size
 from .._types import Pairs, Tensor
-from .additive_torch_compiled import block_gradients, block_scores, is_compiled
-from .masks import range_of_keys
-from .scores import additive_scores, weighed
+from .additive_torch_compiled import block_gradients, block_scores, uses_compiled_kernels
+from .masks import visible_key_range
+from .scores import additive_scores, project_features
 
 BlockSize = int | Literal["auto"] | None
-EVERY_PAIR = Pairs()
+UNBOUNDED = Pairs()
 
-# Counts of features, for "auto"; measured on two CPU cores, and to be measured again before they are changed.
-# Up to as many the plain form is faster, which does not compute them twice. On TensorFlow that is as a graph; torch
-# computes blocks operation by operation, and gains memory alone.
-_WHOLE = {"tensorflow": 3 * 2**23, "torch": 2**27}.get(keras.backend.backend(), 2**23)
-_BLOCK = 2**20  # a block of as many, and what is computed from it, fits a cache; of fewer XLA makes slow code
-_LEAST = 4  # queries in a block: of fewer too, since it cannot vectorise the sum over queries
-_BATCH = 128  # examples in a batch of unknown size, when there is to be decided whether the features fit
-# On a GPU an operation takes as long to start as it takes for 2**24 features or more. With torch blocks hold a GB
-# unless kernels are compiled; XLA, which keeps no features of a sum over them, gets all queries at once.
-_ON_GPU = {"torch": (2**27, 2**28), "jax": (2**24, 2**40)}
-_GROUPS = 8  # of queries, each with the keys that it may see: causal scores are then 9/16 of all; each is two loops
+# Limits of block_size="auto", in features (`B Tq Tk U`), measured on two CPU cores; measure again before a change.
+# Up to this number the plain form is faster, as it computes features once (on TensorFlow: as a graph). On torch, blocks
+# run operation by operation, so they only save memory.
+_MAX_PLAIN_FEATURES = {"tensorflow": 3 * 2**23, "torch": 2**27}.get(keras.backend.backend(), 2**23)
+# A block of 4 MiB in float32 stays in the cache with its intermediate results. XLA compiles slow code for smaller
+# blocks, and for blocks of fewer than 4 queries, where it cannot vectorize the sum over queries.
+_MIN_BLOCK_FEATURES = 2**20
+_MIN_BLOCK_QUERIES = 4
+# Stands for an unknown batch size in the choice between plain form and blocks.
+_ASSUMED_BATCH_SIZE = 128
+# (plain form up to, minimum of a block). On a GPU, launching an operation takes as long as computing 2**24 features or
+# more. With torch a block takes 1 GiB, unless kernels are compiled. XLA on a GPU fuses the sum over features without
+# storing them, so one block holds all queries.
+_GPU_FEATURE_LIMITS = {"torch": (2**27, 2**28), "jax": (2**24, 2**40)}
+_MAX_QUERY_GROUPS = 8
 
 
 def blocked_additive_scores(
-    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, pairs: Pairs = EVERY_PAIR
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, band: Pairs = UNBOUNDED
 ) -> Tensor:
-    """Return additive scores `B + (Tq, Tk)` of projected queries and keys, like `additive_scores`, gradients too.
+    """Return additive scores `B + (Tq, Tk)`, equal to `additive_scores` up to rounding, and so are their gradients.
 
     Args:
         queries: Projected queries, `B + (Tq, U)`.
         keys: Projected keys, `B + (Tk, U)`.
-        w_v: (U, 1), of the dtype of queries and keys.
-        block_size: The largest number of queries in a block; `"auto"` for one whose features stay in cache; None, or
-            a block that holds all queries, for the plain form.
-        pairs: Which pairs take part by their order alone. With blocks, the scores of others may be zeros.
+        w_v: Kernel, (U, 1), of the dtype of queries and keys.
+        block_size: Maximum number of queries in a block; `"auto"` for blocks that stay in the cache; None, or at least
+            Tq, for the plain form.
+        band: Causal mask or window. The block form may return zeros for pairs outside of the band.
     """
     num_queries, num_keys = (ops.shape(rows)[-2] for rows in (queries, keys))
-    if block_size is None or _is_plain(queries, keys, block_size):
-        return _plain(queries, keys, w_v)
-    groups = _groups(num_queries, num_keys, pairs, block_size)
+    if block_size is None or _uses_plain_form(queries, keys, block_size):
+        return _plain_scores(queries, keys, w_v)
+    groups = _group_queries(num_queries, num_keys, band, block_size)
     if len(groups) == 1:
-        return _in_blocks(queries, keys, w_v, block_size)
+        return _scores_in_blocks(queries, keys, w_v, block_size)
 
-    def scores_of(group: Group) -> Tensor:
-        rows, seen = queries[..., group.start : group.stop, :], keys[..., group.first : group.end, :]
-        scores = _in_blocks(rows, seen, w_v, block_size)
-        masked = [group.first, num_keys - group.end]
-        return ops.pad(scores, [*([0, 0] for _ in scores.shape[:-1]), masked])
+    def score_group(group: QueryGroup) -> Tensor:
+        rows, group_keys = queries[..., group.start : group.stop, :], keys[..., group.first_key : group.end_key, :]
+        scores = _scores_in_blocks(rows, group_keys, w_v, block_size)
+        padding = [group.first_key, num_keys - group.end_key]
+        return ops.pad(scores, [*([0, 0] for _ in scores.shape[:-1]), padding])
 
-    return ops.concatenate([scores_of(group) for group in groups], axis=-2)
-
-
-def _limits(keys: Tensor) -> tuple[int, int]:
-    """How many features the plain form may have for `"auto"`, and how many a block has at least."""
-    found = _ON_GPU.get(keras.backend.backend()) if is_on_gpu(keys) else None
-    return found or (_WHOLE, _BLOCK)
+    return ops.concatenate([score_group(group) for group in groups], axis=-2)
 
 
-def _plain(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
-    return additive_scores(queries, keys, lambda features: _weigh(features, w_v))
+def _feature_limits(keys: Tensor) -> tuple[int, int]:
+    """Return (maximum features of the plain form, minimum features of a block) on the device of keys `B + (Tk, U)`."""
+    gpu_limits = _GPU_FEATURE_LIMITS.get(keras.backend.backend()) if is_on_gpu(keys) else None
+    return gpu_limits or (_MAX_PLAIN_FEATURES, _MIN_BLOCK_FEATURES)
 
 
-def _weigh(features: Tensor, w_v: Tensor) -> Tensor:
-    """The product (N, 1) of features and `w_v` (U, 1), which XLA fuses on a GPU where it is written as a sum."""
+def _plain_scores(queries: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    """Return scores in the plain form; shapes as in `blocked_additive_scores`."""
+    return additive_scores(queries, keys, lambda features: _multiply_by_w_v(features, w_v))
+
+
+def _multiply_by_w_v(features: Tensor, w_v: Tensor) -> Tensor:
+    """Return the product (N, 1) of features (N, U) and `w_v` (U, 1)."""
+    # On a GPU XLA fuses the tanh into a sum, but not into a matrix product, which would store the features.
     if keras.backend.backend() == "jax" and is_on_gpu(features):
         return ops.sum(features * ops.transpose(w_v), axis=-1, keepdims=True)
     return ops.matmul(features, w_v)
 
 
-def _is_plain(queries: Tensor, keys: Tensor, block_size: Any) -> bool:
-    """Whether the plain form is known to do for all queries."""
+def _uses_plain_form(queries: Tensor, keys: Tensor, block_size: Any) -> bool:
+    """Return True if queries `B + (Tq, U)` and keys `B + (Tk, U)` are statically known to need no blocks."""
     num_queries = ops.shape(queries)[-2]
     if block_size != "auto":
-        return holds(block_size >= num_queries)
+        return is_known_true(block_size >= num_queries)
     *batch, num_keys, num_hiddens = ops.shape(keys)
-    known_batch = [size if isinstance(size, int) else _BATCH for size in batch]
-    features = math.prod(known_batch) * num_keys * num_hiddens * num_queries
-    return holds(features <= _limits(keys)[0]) or holds(num_queries <= _LEAST)
+    batch_sizes = [size if isinstance(size, int) else _ASSUMED_BATCH_SIZE for size in batch]
+    features = math.prod(batch_sizes) * num_keys * num_hiddens * num_queries
+    return is_known_true(features <= _feature_limits(keys)[0]) or is_known_true(num_queries <= _MIN_BLOCK_QUERIES)
 
 
-class Group(NamedTuple):
-    """Queries `start <= i < stop`, and the keys `first <= j < end` outside of which they see none."""
+class QueryGroup(NamedTuple):
+    """Queries `start <= i < stop` and the keys `first_key <= j < end_key` that a band leaves unmasked for them."""
 
     start: Any
     stop: Any
-    first: Any
-    end: Any
+    first_key: Any
+    end_key: Any
 
 
-def _groups(num_queries: Any, num_keys: Any, pairs: Pairs, block_size: Any) -> list[Group]:
-    """Groups of queries beside each other, whose keys are known before the program is: no backend waits for a size."""
-    whole = Group(0, num_queries, 0, num_keys)
-    if pairs == EVERY_PAIR:
-        return [whole]
-    size = largest(ceil_div(num_queries, _GROUPS), _LEAST if block_size == "auto" else block_size)
+def _group_queries(num_queries: Any, num_keys: Any, band: Pairs, block_size: Any) -> list[QueryGroup]:
+    """Divide the queries into consecutive groups of equal size; return one group if every group needs all keys."""
+    # The bounds depend on sizes alone, so that XLA and JAX know them when they compile.
+    ungrouped = QueryGroup(0, num_queries, 0, num_keys)
+    if band == UNBOUNDED:
+        return [ungrouped]
+    min_queries = _MIN_BLOCK_QUERIES if block_size == "auto" else block_size
+    size = max_size(ceil_div(num_queries, _MAX_QUERY_GROUPS), min_queries)
     groups = []
-    for index in range(_GROUPS):
-        start, stop = index * size, smallest((index + 1) * size, num_queries)
-        if holds(start >= num_queries):
+    for index in range(_MAX_QUERY_GROUPS):
+        start, stop = index * size, min_size((index + 1) * size, num_queries)
+        if is_known_true(start >= num_queries):
             break
-        groups.append(Group(start, stop, *range_of_keys(pairs, start, stop, num_keys)))
-    meets_all = all(holds(group.first == 0) and holds(group.end == num_keys) for group in groups)
-    return [whole] if meets_all else groups
+        groups.append(QueryGroup(start, stop, *visible_key_range(band, start, stop, num_keys)))
+    need_all_keys = all(is_known_true(first == 0) and is_known_true(end == num_keys) for _, _, first, end in groups)
+    return [ungrouped] if need_all_keys else groups
 
 
-def _size_in_cache(queries: Tensor, keys: Tensor) -> Any:
-    """The number of queries in a block for `"auto"`, such that all blocks hold as many features as they should."""
+def _auto_block_size(queries: Tensor, keys: Tensor) -> Any:
+    """Return the queries in a block for `"auto"`, at equal sizes, for queries `B + (Tq, U)` and keys `B + (Tk, U)`."""
     num_queries, (*batch, num_keys, num_hiddens) = ops.shape(queries)[-2], ops.shape(keys)
-    least = largest(ceil_div(_limits(keys)[1], largest(math.prod(batch) * num_keys * num_hiddens, 1)), _LEAST)
-    size = ceil_div(num_queries, largest(num_queries // least, 1))
-    return largest(size, 1)  # a group may have no queries, where their number was not known when groups were made
+    query_features = max_size(math.prod(batch) * num_keys * num_hiddens, 1)
+    min_queries = max_size(ceil_div(_feature_limits(keys)[1], query_features), _MIN_BLOCK_QUERIES)
+    size = ceil_div(num_queries, max_size(num_queries // min_queries, 1))
+    # If Tq was unknown when the groups were made, a group may have no queries.
+    return max_size(size, 1)
 
 
 class QueryBlocks(NamedTuple):
-    """Rows of queries, `B + (T, D)`, in `count` blocks of `size` rows, with zeros after the last row."""
+    """Division of the rows of queries `B + (num_rows, D)` into `count` blocks of `size` rows, zero-padded."""
 
     num_rows: Any
     count: Any
     size: Any
 
     def split(self, rows: Tensor) -> Tensor:
-        """Return rows as blocks `(count,) + B + (size, D)`."""
+        """Split rows `B + (num_rows, D)` into blocks `(count,) + B + (size, D)`."""
         *batch, num_rows, features = ops.shape(rows)
         padding = self.count * self.size - num_rows
-        if not holds(padding == 0):
+        if not is_known_true(padding == 0):
             rows = ops.pad(rows, [[0, 0]] * len(batch) + [[0, padding], [0, 0]])
         return ops.moveaxis(ops.reshape(rows, (*batch, self.count, self.size, features)), -3, 0)
 
     def join(self, blocks: Tensor) -> Tensor:
-        """Return blocks `(count,) + B + (size, D)` as rows, without the padding."""
+        """Join blocks `(count,) + B + (size, D)` to rows `B + (num_rows, D)`, without the padding."""
         count, *batch, size, features = ops.shape(blocks)
         rows = ops.reshape(ops.moveaxis(blocks, 0, -3), (*batch, count * size, features))
-        return rows if holds(count * size == self.num_rows) else rows[..., : self.num_rows, :]
+        return rows if is_known_true(count * size == self.num_rows) else rows[..., : self.num_rows, :]
 
 
-def _in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
-    if holds(ops.shape(keys)[-2] == 0):
-        return _plain(queries, keys, w_v)
-    most = _size_in_cache(queries, keys) if block_size == "auto" else block_size
+def _scores_in_blocks(queries: Tensor, keys: Tensor, w_v: Tensor, block_size: Any) -> Tensor:
+    """Return scores in the block form; shapes as in `blocked_additive_scores`."""
+    if is_known_true(ops.shape(keys)[-2] == 0):
+        return _plain_scores(queries, keys, w_v)
+    max_queries = _auto_block_size(queries, keys) if block_size == "auto" else block_size
     num_queries = ops.shape(queries)[-2]
-    # As few blocks as this size allows, of equal size: the last one is then padded by less than one query a block.
-    count = largest(ceil_div(num_queries, most), 1)
-    size = largest(ceil_div(num_queries, count), 1)  # to ONNX, a size of 0 in a reshape means another
+    # Blocks of equal size need less than one query of padding per block.
+    count = max_size(ceil_div(num_queries, max_queries), 1)
+    # ONNX Reshape interprets a size of 0 as "copy the size of the input".
+    size = max_size(ceil_div(num_queries, count), 1)
     blocks = QueryBlocks(num_queries, count, size)
     if keras.backend.backend() == "jax":
-        return blocks.join(_rematerialized(blocks.split(queries), keys, w_v))
+        return blocks.join(_jax_block_scores(blocks.split(queries), keys, w_v))
 
-    def scores_of(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
+    def score_all(queries: Tensor, keys: Tensor, w_v: Tensor) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
         def gradient(*received: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
-            # TensorFlow passes the gradient alone, torch the arguments as well.
+            # TensorFlow passes only the upstream gradient, torch also the arguments.
             arguments = (queries, keys, w_v, *received) if upstream is None else (*received, upstream)
-            return _gradient(blocks, *arguments)
+            return _backprop(blocks, *arguments)
 
-        # TensorFlow's eager tape would record these ops as well, and keep the features.
+        # Without stop_gradient TensorFlow's eager tape records these operations and keeps the features.
         constant_keys, constant_w_v = ops.stop_gradient(keys), ops.stop_gradient(w_v)
 
-        def block_of(rows: Tensor) -> Tensor:
-            scores = block_scores if is_compiled(rows) else _plain
+        def score_block(rows: Tensor) -> Tensor:
+            scores = block_scores if uses_compiled_kernels(rows) else _plain_scores
             return scores(rows, constant_keys, constant_w_v)
 
-        return blocks.join(_map(block_of, blocks.split(ops.stop_gradient(queries)))), gradient
+        return blocks.join(_map_blocks(score_block, blocks.split(ops.stop_gradient(queries)))), gradient
 
-    scores: Tensor = with_gradient(scores_of)(queries, keys, w_v)
+    scores: Tensor = attach_gradient(score_all)(queries, keys, w_v)
     return scores
 
 
-def _rematerialized(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
-    """Blocks of scores, by a map of JAX that makes the features again where a derivative needs them.
-
-    JAX takes derivatives of a function with a gradient of its own in reverse alone; of this, in both directions.
-    """
+def _jax_block_scores(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    """Return score blocks `(count,) + B + (size, Tk)` of query blocks, keys `B + (Tk, U)` and `w_v` (U, 1)."""
     import jax
+
+    # `jax.checkpoint` recomputes features for the gradient. Unlike a custom gradient, it supports forward mode.
 
     dtype, sums_dtype = dtype_of(query_blocks), exact_dtype(dtype_of(query_blocks))
 
-    def block_of(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
+    def score_block(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
         sums = ops.cast(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3), dtype)
-        return weighed(ops.tanh(sums), lambda features: _weigh(features, ops.cast(w_v, dtype)))
+        return project_features(ops.tanh(sums), lambda features: _multiply_by_w_v(features, ops.cast(w_v, dtype)))
 
-    # A derivative by what a map does not map over is summed in its dtype.
+    # JAX sums the gradients of keys and w_v over the blocks in their dtype.
     query_blocks, keys, w_v = (ops.cast(x, sums_dtype) for x in (query_blocks, keys, w_v))
-    block_of = jax.checkpoint(block_of, prevent_cse=False)  # what that prevents does not happen within a map
-    return jax.lax.map(lambda rows: block_of(rows, keys, w_v), query_blocks)
+    # Inside of a map XLA cannot merge the recomputation with the forward pass, which prevent_cse guards against.
+    score_block = jax.checkpoint(score_block, prevent_cse=False)
+    return jax.lax.map(lambda rows: score_block(rows, keys, w_v), query_blocks)
 
 
-def _gradient(blocks: QueryBlocks, queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor) -> tuple[Tensor, ...]:
-    """Return the gradients by projected queries, keys and `w_v`, from the gradient by the scores."""
+def _backprop(blocks: QueryBlocks, queries: Tensor, keys: Tensor, w_v: Tensor, dscores: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of queries `B + (Tq, U)`, keys `B + (Tk, U)` and `w_v` (U, 1).
+
+    `dscores` is the gradient by the scores, `B + (Tq, Tk)`. Sums are computed in float32 at least.
+    """
     dtype, sums_dtype = dtype_of(queries), exact_dtype(dtype_of(queries))
 
     def step(sums: tuple[Tensor, ...], rows: Tensor, drows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         dkeys, dw_v = sums
-        if is_compiled(rows):
+        if uses_compiled_kernels(rows):
             more_dqueries, more_dkeys, more_dw_v = block_gradients(rows, keys, drows)
             return (dkeys + more_dkeys, dw_v + more_dw_v), more_dqueries
         drows = ops.expand_dims(drows, -1)
@@ -228,42 +247,44 @@ def _gradient(blocks: QueryBlocks, queries: Tensor, keys: Tensor, w_v: Tensor, d
     )
 
 
-def _map(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
-    """What a function gives for each block."""
+def _map_blocks(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
+    """Apply a function to every block `(count,) + ...`, one at a time, and stack the results."""
     if keras.backend.backend() != "tensorflow":
         return ops.map(function, blocks)
     import tensorflow as tf
 
-    # Unless it is told, TensorFlow runs ten steps at a time, and ten blocks of features exist.
+    # By default TensorFlow runs ten iterations at a time, so that ten blocks of features exist.
     return tf.map_fn(function, blocks, parallel_iterations=1)
 
 
 def _fold(
-    step: Callable[..., tuple[tuple[Tensor, ...], Tensor]], sums: tuple[Tensor, ...], blocks: Tensor, others: Tensor
+    step: Callable[..., tuple[tuple[Tensor, ...], Tensor]], sums: tuple[Tensor, ...], blocks: Tensor, deltas: Tensor
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Sum over all blocks, and stack what a step returns for each, in a form whose gradient each backend can take.
+    """Fold a step over all blocks, in a form that every backend can differentiate; return sums and stacked results.
 
-    A step maps the sums so far and a block of each kind, from arrays `(count,) + ...`, to the next sums and its result,
-    which has the shape of `blocks` and the dtype of the sums.
+    `step(sums, blocks[n], deltas[n])` returns the next sums and a result. The sums keep their shapes, both arrays
+    of blocks are `(count,) + ...`, and the results have the shape of `blocks` and the dtype of the sums.
     """
-    if keras.backend.backend() == "torch":  # which compiles a loop of Python, and no tensor as an index
+    if keras.backend.backend() == "torch":
+        # torch.compile unrolls a Python loop, but does not compile a tensor as an index.
         results = []
         for index in range(len(blocks)):
-            sums, result = step(sums, blocks[index], others[index])
+            sums, result = step(sums, blocks[index], deltas[index])
             results.append(result)
         return sums, ops.stack(results)
     import tensorflow as tf
 
     def body(index: Tensor, results: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
-        sums, result = step(sums, blocks[index], others[index])
+        sums, result = step(sums, blocks[index], deltas[index])
         return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), *sums
 
     zeros, count = tf.zeros_like(blocks, sums[0].dtype), ops.shape(blocks)[0]
-    if 0 in tuple(blocks.shape):  # TensorFlow updates no tensor without entries, as that of a batch without examples
+    # TensorFlow cannot update an empty tensor, such as that of an empty batch, whether its size is static or dynamic.
+    if 0 in tuple(blocks.shape):
         return sums, zeros
-    steps = tf.minimum(count, tf.size(blocks))  # the same where sizes are unknown
+    steps = tf.minimum(count, tf.size(blocks))
     start = tf.constant(0), zeros, *sums
-    # XLA needs to know how many steps there are at most.
+    # XLA needs an upper bound of the number of iterations.
     _, results, *sums = tf.while_loop(
         lambda index, *_: index < steps, body, start, maximum_iterations=count, parallel_iterations=1
     )

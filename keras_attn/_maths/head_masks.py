@@ -1,77 +1,85 @@
-"""Masks with a head axis."""
+"""Masks with a head axis.
+
+Masks of a call are the same for all heads, `B + (Tq, Tk)`, or have a head axis, `B + (H, Tq, Tk)`. `rank` is the rank
+of queries without a head axis, `B + (Tq, D)`. Tq and Tk are integers or scalar tensors.
+"""
 
 from typing import Any, NamedTuple
 
 from keras import ops
 
 from .._types import Masks, Pairs, Tensor
-from .masks import combine_masks, intersect, lengths_mask, split_lengths
+from .masks import combine_masks, intersect, lengths_mask, split_example_lengths
 
 
-class Seen(NamedTuple):
-    """Booleans: queries `B + (Tq,)` that see a key in some head, and keys `B + (Tk,)` that some query sees."""
+class Visibility(NamedTuple):
+    """Booleans that are False for fully masked queries and keys, those masked in every head."""
 
-    queries: Tensor
-    keys: Tensor
+    queries: Tensor  # `B + (Tq,)`
+    keys: Tensor  # `B + (Tk,)`
 
 
-class MasksOfHeads(NamedTuple):
-    """The masks of a call, for heads; None for each that hides nothing."""
+class HeadMasks(NamedTuple):
+    """Masks of a call for its heads; None for masks that are all True."""
 
     lengths: Tensor | None = None  # integers `B`, the same for all heads
-    of_lengths: Tensor | None = None  # booleans `B + (1, Tk)`, True for the keys within the lengths
+    length_mask: Tensor | None = None  # the lengths as booleans `B + (1, Tk)`
     mask: Tensor | None = None  # all other masks: booleans that broadcast to scores `B + (H, Tq, Tk)`
-    seen: Seen | None = None  # queries and keys that take part in any head
+    visibility: Visibility | None = None
 
 
-def with_heads_axis(masks: Masks, rank: int) -> Masks:
-    """Masks for queries `B + (T, D)` of a rank as masks for heads: the same for all, unless they have that axis."""
-    pairs = None if masks.attention_mask is None else for_heads(masks.attention_mask, rank)
-    others = masks._replace(attention_mask=None)
-    others = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in others))
-    return others._replace(attention_mask=pairs)
+def add_head_axis(masks: Masks, rank: int) -> Masks:
+    """Insert a head axis of size 1 into all masks, `B + (T,)` to `B + (1, T)`, except into one that has a head axis."""
+    attention_mask = None if masks.attention_mask is None else expand_pairs(masks.attention_mask, rank)
+    other_masks = masks._replace(attention_mask=None)
+    other_masks = Masks(*(None if mask is None else ops.expand_dims(mask, rank - 2) for mask in other_masks))
+    return other_masks._replace(attention_mask=attention_mask)
 
 
-def for_heads(pairwise: Tensor, rank: int) -> Tensor:
-    """What broadcasts to scores `B + (Tq, Tk)` of a rank as what does to those of heads, unless it has their axis."""
+def expand_pairs(pairwise: Tensor, rank: int) -> Tensor:
+    """Insert a head axis into a mask or bias that broadcasts to `B + (Tq, Tk)`, unless the tensor has a head axis."""
     return ops.expand_dims(pairwise, -3) if 2 < len(pairwise.shape) <= rank else pairwise
 
 
-def masks_of_heads(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> MasksOfHeads:
-    """Return the masks of a call as each head gets them; `rank` is the number of axes of queries `B + (Tq, D)`."""
-    lengths, others = split_lengths(masks, rank)
-    mask = combine_masks(with_heads_axis(others, rank), pairs, num_queries, num_keys, rank + 1)
-    in_some_head: Any = mask
-    if mask is not None:
-        while len(in_some_head.shape) < rank + 1:
-            in_some_head = ops.expand_dims(in_some_head, 0)
-        in_some_head = ops.any(in_some_head, axis=-3)
-    of_lengths = None if lengths is None else lengths_mask(lengths, rank, num_keys)
-    in_some_head = intersect(of_lengths, in_some_head)
-    if in_some_head is None:
-        return MasksOfHeads()
-    seen = Seen(ops.any(in_some_head, axis=-1), ops.any(in_some_head, axis=-2))
-    return MasksOfHeads(lengths, of_lengths, mask, seen)
+def make_head_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> HeadMasks:
+    """Return the masks of a call for its heads; lengths per example `B` stay separate from the merged mask.
 
-
-def queries_that_see(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
-    """Which queries some key takes part for in any head: booleans that broadcast to `B + (Tq,)`; None for all.
-
-    No mask of all pairs is made where one of keys tells. The arguments are those of `masks_of_heads`.
+    The masks have the shapes of call arguments, as in `Masks`; the result has those of `HeadMasks`.
     """
-    of_keys = masks._replace(queries_mask=None)
-    lengths, others = split_lengths(of_keys, rank)
-    if lengths is not None and pairs == Pairs(causal=True) and all(mask is None for mask in others):
-        seeing = ops.expand_dims(lengths > 0, -1)  # every query may see the first key
+    lengths, other_masks = split_example_lengths(masks, rank)
+    mask = combine_masks(add_head_axis(other_masks, rank), band, num_queries, num_keys, rank + 1)
+    any_head_mask: Any = mask
+    if mask is not None:
+        while len(any_head_mask.shape) < rank + 1:
+            any_head_mask = ops.expand_dims(any_head_mask, 0)
+        any_head_mask = ops.any(any_head_mask, axis=-3)
+    length_mask = None if lengths is None else lengths_mask(lengths, rank, num_keys)
+    any_head_mask = intersect(length_mask, any_head_mask)
+    if any_head_mask is None:
+        return HeadMasks()
+    visibility = Visibility(ops.any(any_head_mask, axis=-1), ops.any(any_head_mask, axis=-2))
+    return HeadMasks(lengths, length_mask, mask, visibility)
+
+
+def visible_queries(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
+    """Return booleans that are False for fully masked queries and broadcast to `B + (Tq,)`; None if all are True.
+
+    Arguments as in `make_head_masks`.
+    """
+    key_masks = masks._replace(queries_mask=None)
+    lengths, other_masks = split_example_lengths(key_masks, rank)
+    if lengths is not None and band == Pairs(causal=True) and all(mask is None for mask in other_masks):
+        # A causal mask never masks key 0, so the lengths decide, without a pairwise mask.
+        has_key = ops.expand_dims(lengths > 0, -1)
     else:
-        seen = masks_of_heads(of_keys, pairs, num_queries, num_keys, rank).seen
-        seeing = None if seen is None else seen.queries
-    return intersect(seeing, masks.queries_mask)
+        visibility = make_head_masks(key_masks, band, num_queries, num_keys, rank).visibility
+        has_key = None if visibility is None else visibility.queries
+    return intersect(has_key, masks.queries_mask)
 
 
-def sees_some_key(seeing: Tensor | None, num_keys: Any) -> Tensor | None:
-    """Return which queries see a key, booleans that broadcast to `B + (Tq,)`, also if Tk may be 0; None if all do."""
+def has_visible_key(has_key: Tensor | None, num_keys: Any) -> Tensor | None:
+    """Add the condition Tk > 0 to the result of `visible_queries`, booleans that broadcast to `B + (Tq,)`."""
     if isinstance(num_keys, int) and num_keys > 0:
-        return seeing
-    # There may be no key at all, which a mask without the axis of keys does not tell.
-    return intersect(seeing, ops.reshape(ops.convert_to_tensor(num_keys) > 0, (1,)))
+        return has_key
+    # A mask of the queries alone, or no mask, does not show that there are no keys.
+    return intersect(has_key, ops.reshape(ops.convert_to_tensor(num_keys) > 0, (1,)))

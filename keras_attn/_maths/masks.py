@@ -1,4 +1,9 @@
-"""Build and combine boolean attention masks, band masks (causal, windows) among them, and zero what they mask."""
+"""Boolean attention masks, and zeros for masked features. True marks an unmasked position or pair.
+
+Masks of the keys keep a query axis of size 1 as long as possible, `B + (1, Tk)`: a pairwise mask `B + (Tq, Tk)` is
+only built if a mask depends on both query and key. Features are zeroed by a selection and not by a product, since zero
+times NaN is NaN; a selection also stops the gradients of the masked features.
+"""
 
 from functools import reduce
 from typing import Any
@@ -6,47 +11,50 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._shapes import dtype_of, largest, smallest
+from .._shapes import dtype_of, max_size, min_size
 from .._types import Masks, Pairs, Tensor
 
 
 def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
-    """Return True at key `j < valid_lens`: `B + (1, Tk)` for lengths `B`, `B + (Tq, Tk)` for lengths `B + (Tq,)`.
+    """Return booleans that are True for keys `j < valid_lens`.
 
-    The rank of the lengths says what they count, never a size: `B` and `Tq` may be equal.
+    Lengths (integers) `B` become `B + (1, Tk)`, lengths `B + (Tq,)` become `B + (Tq, Tk)`. `scores_rank` is the rank
+    of scores `B + (Tq, Tk)`. The rank distinguishes both kinds of lengths: sizes cannot, as B and Tq may be equal.
     """
     if keras.backend.backend() == "jax" and dtype_of(valid_lens) == "uint32":
-        valid_lens = ops.clip(valid_lens, 0, num_keys)  # JAX compares with int32 in int32, in which 2**31 is negative
+        # JAX compares uint32 with int32 as int32, in which 2**31 and more are negative.
+        valid_lens = ops.clip(valid_lens, 0, num_keys)
     for _ in range(scores_rank - len(valid_lens.shape)):
         valid_lens = ops.expand_dims(valid_lens, -1)
     return ops.less(ops.arange(num_keys, dtype="int32"), valid_lens)
 
 
-def segments_mask(of_queries: Tensor, of_keys: Tensor) -> Tensor:
-    """True where query and key are of one segment: integers `B + (Tq,)` and `B + (Tk,)` to `B + (Tq, Tk)`."""
-    if "uint64" in (dtype_of(of_queries), dtype_of(of_keys)):  # beside integers with a sign it would become a float
-        of_queries, of_keys = ops.cast(of_queries, "int64"), ops.cast(of_keys, "int64")
-    return ops.equal(ops.expand_dims(of_queries, -1), ops.expand_dims(of_keys, -2))
+def segment_mask(query_ids: Tensor, key_ids: Tensor) -> Tensor:
+    """Compare segment ids, integers `B + (Tq,)` and `B + (Tk,)`; return booleans `B + (Tq, Tk)`, True if equal."""
+    if "uint64" in (dtype_of(query_ids), dtype_of(key_ids)):
+        # The common dtype of uint64 and a signed integer is a float, which merges large ids.
+        query_ids, key_ids = ops.cast(query_ids, "int64"), ops.cast(key_ids, "int64")
+    return ops.equal(ops.expand_dims(query_ids, -1), ops.expand_dims(key_ids, -2))
 
 
 def intersect(*masks: Tensor | None) -> Tensor | None:
-    """The pairs that every given mask lets take part; None when no mask is given."""
-    given = [mask for mask in masks if mask is not None]
-    return reduce(ops.logical_and, given) if given else None
+    """Return the logical and of boolean masks that broadcast to each other; None for masks that are all None."""
+    active_masks = [mask for mask in masks if mask is not None]
+    return reduce(ops.logical_and, active_masks) if active_masks else None
 
 
-def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, scores_rank: int) -> Tensor | None:
-    """Return the pairs of query and key that every mask lets take part, or None when there is no mask.
+def combine_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, scores_rank: int) -> Tensor | None:
+    """Merge all masks of a call into one; return None if nothing is masked.
 
-    The result are booleans of at least 2 axes that broadcast to scores `B + (Tq, Tk)` of `scores_rank` axes. While all
-    masks speak of keys alone, the query axis keeps size 1: no mask of all pairs is made before one is needed.
+    The result is boolean, has at least 2 axes and broadcasts to scores `B + (Tq, Tk)` of rank `scores_rank`. Tq and Tk
+    are integers or scalar tensors.
     """
     keys_mask = intersect(masks.keys_mask, masks.values_mask)
     mask = intersect(
         None if masks.valid_lens is None else lengths_mask(masks.valid_lens, scores_rank, num_keys),
         None if keys_mask is None else ops.expand_dims(keys_mask, -2),
         masks.attention_mask,
-        order_mask(pairs, num_queries, num_keys),
+        band_mask(band, num_queries, num_keys),
         None if masks.queries_mask is None else ops.expand_dims(masks.queries_mask, -1),
     )
     while mask is not None and len(mask.shape) < 2:
@@ -54,92 +62,92 @@ def combine_masks(masks: Masks, pairs: Pairs, num_queries: Any, num_keys: Any, s
     return mask
 
 
-def order_mask(pairs: Pairs, num_queries: Any, num_keys: Any, offset: Any = 0) -> Tensor | None:
-    """Return which keys queries from position `offset` on see by the order of positions; None where they see all.
+def band_mask(band: Pairs, num_queries: Any, num_keys: Any, offset: Any = 0) -> Tensor | None:
+    """Return the mask of a causal mask or window; None for a band without bounds.
 
-    The offset is an integer, a scalar tensor, or integers `B`; then the booleans are `B + (Tq, Tk)`, else (Tq, Tk).
+    Query `i` has position `offset + i`, key `j` position `j`. The offset is an integer or a scalar tensor, and the
+    result (Tq, Tk); or integers `B`, and the result `B + (Tq, Tk)`.
     """
-    left, right = pairs.band
+    left, right = band.band
     if left is None and right is None:
         return None
-    own = ops.expand_dims(ops.cast(offset, "int32"), -1) + ops.arange(num_queries, dtype="int32")
-    gaps = ops.arange(num_keys, dtype="int32") - ops.expand_dims(own, -1)
-    bounds = [] if left is None else [ops.greater_equal(gaps, -left)]
-    bounds += [] if right is None else [ops.less_equal(gaps, right)]
-    return reduce(ops.logical_and, bounds)
+    query_positions = ops.expand_dims(ops.cast(offset, "int32"), -1) + ops.arange(num_queries, dtype="int32")
+    relative_positions = ops.arange(num_keys, dtype="int32") - ops.expand_dims(query_positions, -1)
+    conditions = [] if left is None else [ops.greater_equal(relative_positions, -left)]
+    conditions += [] if right is None else [ops.less_equal(relative_positions, right)]
+    return reduce(ops.logical_and, conditions)
 
 
-def range_of_keys(pairs: Pairs, start: Any, stop: Any, num_keys: Any) -> tuple[Any, Any]:
-    """Return the first key that queries `start <= i < stop` may see by the order of positions, and the range's end.
+def visible_key_range(band: Pairs, start: Any, stop: Any, num_keys: Any) -> tuple[Any, Any]:
+    """Return (first, end) of the keys that a band leaves unmasked for any query `start <= i < stop`.
 
-    There is always a key in the range, the last one if none is seen. All sizes are integers or scalar tensors.
+    The range holds at least one key: the last key if the band masks all keys. All sizes are integers or scalar tensors.
     """
-    left, right = pairs.band
-    end = num_keys if right is None else smallest(stop + right, num_keys)
-    return 0 if left is None else smallest(largest(start - left, 0), largest(end - 1, 0)), end
+    left, right = band.band
+    end = num_keys if right is None else min_size(stop + right, num_keys)
+    return 0 if left is None else min_size(max_size(start - left, 0), max_size(end - 1, 0)), end
 
 
-def with_pairs(masks: Masks, mask: Tensor | None, scores_rank: int) -> Masks:
-    """The masks with one more of pairs, (Tq, Tk) or `B + (Tq, Tk)`, which is the same for all heads."""
-    given = masks.attention_mask
-    if mask is not None and given is not None and len(given.shape) > scores_rank and len(mask.shape) > 2:
-        mask = ops.expand_dims(mask, -3)  # the mask that was given has an axis of heads
-    return masks._replace(attention_mask=intersect(given, mask))
+def add_attention_mask(masks: Masks, mask: Tensor | None, scores_rank: int) -> Masks:
+    """Merge a boolean mask (Tq, Tk) or `B + (Tq, Tk)`, the same for all heads, into `masks.attention_mask`."""
+    attention_mask = masks.attention_mask
+    has_heads = attention_mask is not None and len(attention_mask.shape) > scores_rank
+    if mask is not None and has_heads and len(mask.shape) > 2:
+        mask = ops.expand_dims(mask, -3)
+    return masks._replace(attention_mask=intersect(attention_mask, mask))
 
 
-def each_sees_itself(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
-    """Return whether no query can be without a key and no key without a query, as far as static shapes tell.
+def all_rows_visible(masks: Masks, queries: Tensor, keys: Tensor) -> bool:
+    """Return True if it is statically known that no query `B + (Tq, D)` and no key `B + (Tk, D)` is fully masked.
 
-    The order of positions, in a causal mask or a window, never hides a position from itself.
+    This holds without masks if Tq equals Tk: every causal mask and window includes the query's own position.
     """
     num_queries = queries.shape[-2]
     return all(mask is None for mask in masks) and num_queries is not None and num_queries == keys.shape[-2]
 
 
-def split_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None, Masks]:
-    """The lengths, if there is one for each example, and all other masks."""
+def split_example_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None, Masks]:
+    """Separate valid lengths per example, integers `B`, from all other masks; None for lengths per query or none."""
     lengths = masks.valid_lens
     if lengths is None or len(lengths.shape) != scores_rank - 2:
         return None, masks
     return lengths, masks._replace(valid_lens=None)
 
 
-def hide(positions: Tensor, visible: Tensor) -> Tensor:
-    """Set features `B + (T, D)` to zero where booleans that broadcast to `B + (T,)` are False.
-
-    A selection, not a product: zero times NaN is NaN, and a selection stops gradients too.
-    """
-    if keras.backend.backend() == "torch" and ops.is_tensor(positions):  # Keras takes twice as long to see to dtypes
+def hide(features: Tensor, mask: Tensor) -> Tensor:
+    """Return features `B + (T, D)` with zeros where a mask, booleans that broadcast to `B + (T,)`, is False."""
+    if keras.backend.backend() == "torch" and ops.is_tensor(features):
         import torch
 
-        return torch.where(visible.unsqueeze(-1), positions, 0.0)
-    return ops.where(ops.expand_dims(visible, -1), positions, 0.0)
+        # `keras.ops.where` takes twice as long, for its promotion of dtypes.
+        return torch.where(mask.unsqueeze(-1), features, 0.0)
+    return ops.where(ops.expand_dims(mask, -1), features, 0.0)
 
 
-def hide_rows(queries_mask: Tensor | None, output: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Zeros in output `B + (Tq, D)` and weights `B + (Tq, Tk)`, if there are any, of queries that are masked."""
-    if queries_mask is None:
+def zero_masked_queries(mask: Tensor | None, output: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Zero output `B + (Tq, D)` and weights `B + (Tq, Tk)` of masked queries; the mask is boolean, `B + (Tq,)`."""
+    if mask is None:
         return output, weights
-    return hide(output, queries_mask), None if weights is None else hide(weights, queries_mask)
+    return hide(output, mask), None if weights is None else hide(weights, mask)
 
 
-def hide_masked(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Zeros for queries `B + (Tq, Dq)` that see no key, and for keys `B + (Tk, Dk)` that no query sees."""
+def zero_fully_masked(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Zero fully masked queries `B + (Tq, Dq)` and keys `B + (Tk, Dk)`; the mask broadcasts to `B + (Tq, Tk)`."""
     if mask is None:
         return queries, keys
     return hide(queries, ops.any(mask, axis=-1)), hide(keys, ops.any(mask, axis=-2))
 
 
-def mean_seen_by_all(mask: Tensor | None, keys: Tensor) -> Tensor:
-    """Return the mean `B + (1, D)` of the keys `B + (Tk, D)` that every query sees; zeros where there is none.
+def mean_of_common_keys(mask: Tensor | None, keys: Tensor) -> Tensor:
+    """Return the mean `B + (1, D)` of the keys `B + (Tk, D)` unmasked for every query; zeros without such keys.
 
-    The mask has at least 2 axes, or is None. Queries that see no key do not count. No other key has a part in the mean,
-    so it tells a query nothing of keys that it does not see.
+    The mask has at least 2 axes and broadcasts to `B + (Tq, Tk)`. Fully masked queries are ignored.
     """
-    counted = ops.ones_like(keys[..., :1])
+    # If a key that is masked for some query entered the mean, that query's result would depend on the key.
+    ones = ops.ones_like(keys[..., :1])
     if mask is not None:
-        sees_none = ops.logical_not(ops.any(mask, axis=-1, keepdims=True))
-        seen_by_all = ops.all(ops.logical_or(mask, sees_none), axis=-2)
-        keys, counted = hide(keys, seen_by_all), hide(counted, seen_by_all)
-    number = ops.maximum(ops.sum(counted, axis=-2, keepdims=True), 1.0)
-    return ops.sum(keys, axis=-2, keepdims=True) / number
+        is_fully_masked = ops.logical_not(ops.any(mask, axis=-1, keepdims=True))
+        is_common_key = ops.all(ops.logical_or(mask, is_fully_masked), axis=-2)
+        keys, ones = hide(keys, is_common_key), hide(ones, is_common_key)
+    count = ops.maximum(ops.sum(ones, axis=-2, keepdims=True), 1.0)
+    return ops.sum(keys, axis=-2, keepdims=True) / count

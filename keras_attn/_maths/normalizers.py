@@ -1,7 +1,8 @@
 """Masked normalizers: softmax, sparsemax and sigmoid.
 
-Each maps scores `B + (Tq, Tk)` and a mask (booleans that broadcast to them, or None) to weights of their shape and
-dtype: computed in float32 at least, exactly zero where the mask is False, and so zero in a row without any key.
+Each normalizes scores `B + (Tq, Tk)` over the last axis and returns weights of the shape and dtype of the scores.
+The mask is boolean and broadcasts to the scores, or is None. Weights are computed in float32 at least. Masked weights
+are exactly zero, and so is the gradient of masked scores; all weights of a fully masked query are zero.
 """
 
 import math
@@ -13,76 +14,74 @@ from keras import ops
 
 from .._shapes import at_least_float32, dtype_of
 from .._types import Tensor
-from .scores import largest_of
+from .scores import max_with_floor
 
 
 def softmax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last axis of the scores where `mask` is True; exact zeros elsewhere.
-
-    The first selection keeps masked scores out of the sum, the second makes rows without any key zero, and both
-    together keep their gradient zero. The fill is finite, so that such a row is never computed as inf - inf.
-    """
-    given_dtype = dtype_of(scores)
+    """Return softmax weights `B + (Tq, Tk)` of the unmasked scores `B + (Tq, Tk)`."""
+    input_dtype = dtype_of(scores)
     scores = at_least_float32(scores)
     dtype = dtype_of(scores)
     if mask is None:
-        return ops.cast(_softmax(scores), given_dtype)
+        return ops.cast(_softmax(scores), input_dtype)
+    # The first selection removes masked scores from the sum. Its fill value is finite: with minus infinity a fully
+    # masked row would be inf - inf. The second sets such rows to zero; both together make the gradient zero.
     weights = _softmax(ops.where(mask, scores, float(np.finfo(dtype).min)))
-    return ops.cast(ops.where(mask, weights, 0.0), given_dtype)
+    return ops.cast(ops.where(mask, weights, 0.0), input_dtype)
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis, in silence where that has a single entry: one key is no mistake here.
-
-    `keras.ops.softmax` warns of it, since a classifier with one class would be one.
-    """
+    """Return the softmax of scores `(..., Tk)` over the last axis."""
     if scores.shape[-1] == 1:
-        return ops.exp(scores - scores)  # 1, and NaN where the score is NaN or infinite
-    if len(scores.shape) > 5:  # TensorFlow's softmax takes no more axes
+        # `keras.ops.softmax` warns about an axis of size 1. The result is 1, or NaN for a NaN or infinite score.
+        return ops.exp(scores - scores)
+    if len(scores.shape) > 5:
+        # TensorFlow's softmax supports at most 5 axes.
         shape = ops.shape(scores)
         return ops.reshape(ops.softmax(ops.reshape(scores, (math.prod(shape[:-1]), shape[-1])), axis=-1), shape)
     return ops.softmax(scores, axis=-1)
 
 
 def sparsemax_where(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Sparsemax over the last axis of the scores where `mask` is True: the nearest point of the simplex.
+    """Return sparsemax weights `B + (Tq, Tk)` of the unmasked scores: their Euclidean projection onto the simplex.
 
-    `weights[j] = max(scores[j] - t, 0)`, with the `t` for which they sum to 1. A score more than 1 below the largest
-    of its row thus has weight zero, whatever else is there: masked ones are moved there.
+    `weights[j] = max(scores[j] - t, 0)`, with the threshold `t` for which a row sums to 1.
 
     Source: Martins and Astudillo 2016, equation 2 and algorithm 1.
     """
-    given_dtype = dtype_of(scores)
+    input_dtype = dtype_of(scores)
     scores = at_least_float32(scores)
     dtype = dtype_of(scores)
     lowest = float(np.finfo(dtype).min)
-    seen = scores if mask is None else ops.where(mask, scores, lowest)
-    gaps = scores - ops.stop_gradient(largest_of(seen, lowest))
-    gaps = gaps if mask is None else ops.where(mask, gaps, -2.0)
-    # Which weights are positive is decided without a gradient; given that, the threshold is a plain mean.
-    support = ops.cast(ops.stop_gradient(gaps) > _sparsemax_threshold(ops.stop_gradient(gaps)), dtype)
-    threshold = (ops.sum(support * ops.maximum(gaps, -1.0), -1, keepdims=True) - 1.0) / ops.sum(
-        support, -1, keepdims=True
-    )
-    weights = support * ops.maximum(gaps - threshold, 0.0)
-    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), given_dtype)
+    unmasked = scores if mask is None else ops.where(mask, scores, lowest)
+    differences = scores - ops.stop_gradient(max_with_floor(unmasked, lowest))
+    # Scores more than 1 below the largest score have weight zero, so -2 masks a score.
+    differences = differences if mask is None else ops.where(mask, differences, -2.0)
+    # The support (the positive weights) has no gradient. For a fixed support the threshold is a mean.
+    support = ops.cast(ops.stop_gradient(differences) > _sparsemax_threshold(ops.stop_gradient(differences)), dtype)
+    total = ops.sum(support * ops.maximum(differences, -1.0), -1, keepdims=True)
+    threshold = (total - 1.0) / ops.sum(support, -1, keepdims=True)
+    weights = support * ops.maximum(differences - threshold, 0.0)
+    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), input_dtype)
 
 
-def _sparsemax_threshold(gaps: Tensor) -> Tensor:
-    """The threshold of each row, `B + (Tq, 1)`, of gaps to its largest score."""
-    gaps = ops.maximum(gaps, -2.0)  # below -1 all are alike, and sums of large ones would lose digits
-    descending = -ops.sort(-gaps, axis=-1)
+def _sparsemax_threshold(differences: Tensor) -> Tensor:
+    """Return the threshold `B + (Tq, 1)` of rows of differences to the largest score, `B + (Tq, Tk)`."""
+    # Values below -1 are outside of the support, and large ones would cost digits in the cumulative sum.
+    differences = ops.maximum(differences, -2.0)
+    descending = -ops.sort(-differences, axis=-1)
     counts = ops.cumsum(ops.ones_like(descending), axis=-1)
-    inside = ops.cast(1.0 + counts * descending > ops.cumsum(descending, axis=-1), dtype_of(gaps))
-    return (ops.sum(inside * descending, axis=-1, keepdims=True) - 1.0) / ops.sum(inside, axis=-1, keepdims=True)
+    in_support = ops.cast(1.0 + counts * descending > ops.cumsum(descending, axis=-1), dtype_of(differences))
+    total = ops.sum(in_support * descending, axis=-1, keepdims=True)
+    return (total - 1.0) / ops.sum(in_support, axis=-1, keepdims=True)
 
 
 def sigmoid_where(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Logistic sigmoid of each score where `mask` is True: weights that do not compete, and need not sum to 1."""
-    given_dtype = dtype_of(scores)
+    """Return the logistic sigmoid, `B + (Tq, Tk)`, of every unmasked score; rows need not sum to 1."""
+    input_dtype = dtype_of(scores)
     scores = at_least_float32(scores)
     weights = ops.sigmoid(scores if mask is None else ops.where(mask, scores, 0.0))
-    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), given_dtype)
+    return ops.cast(weights if mask is None else ops.where(mask, weights, 0.0), input_dtype)
 
 
 SOFTMAX = "softmax"
@@ -94,7 +93,7 @@ NORMALIZERS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 
 
 def check_normalizer(normalizer: Any) -> str:
-    """Returns the name of a normalizer."""
+    """Return the name of a normalizer as a string; raise ValueError for an unknown name."""
     if not isinstance(normalizer, str) or normalizer not in NORMALIZERS:
         raise ValueError(f"`normalizer` must be one of {', '.join(NORMALIZERS)}. Received: normalizer={normalizer!r}.")
     return str(normalizer)

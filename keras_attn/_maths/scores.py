@@ -5,115 +5,114 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
-from .._shapes import at_least_float32, dtype_of, reshaped
+from .._shapes import at_least_float32, dtype_of, fast_reshape
 from .._types import Tensor
 
-# Up to so many axes positions are taken for coordinates, which may be large beside their distances (years, metres).
-COORDINATES = 8
+# Up to this D vectors are treated as coordinates (years, metres), whose distances may be small compared with their
+# norms, so that an expanded distance would lose digits. A larger limit costs memory for `B Tq Tk D` differences.
+MAX_EXACT_AXES = 8
 
-# Far beyond any score, and far enough from the ends of float32 that sums over keys stay in it.
-LARGEST_BIAS = 1e30
+# Larger than any score, and small enough that sums over keys stay below 3.4e38, the largest float32.
+MAX_ABS_BIAS = 1e30
 
 
-def additive_scores(queries: Tensor, keys: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return additive scores `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)` and keys `B + (Tk, U)`.
+def additive_scores(queries: Tensor, keys: Tensor, apply_w_v: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return scores `w_v^T tanh(q + k)`, `B + (Tq, Tk)`, of projected queries `B + (Tq, U)` and keys `B + (Tk, U)`.
 
-    `weigh` maps features (N, U) of all pairs to (N, 1): the product with `w_v`. Source: Bahdanau, Cho and Bengio 2014,
+    `apply_w_v` maps features (N, U) to their product with `w_v`, (N, 1). Source: Bahdanau, Cho and Bengio 2014,
     appendix A.1.2.
     """
-    return weighed(ops.tanh(ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3)), weigh)
+    return project_features(ops.tanh(ops.expand_dims(queries, -2) + ops.expand_dims(keys, -3)), apply_w_v)
 
 
-def weighed(features: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
-    """Scores `B + (Tq, Tk)` of features `B + (Tq, Tk, U)`.
-
-    `weigh` gets two axes: TensorFlow's product of four axes by two goes wrong where one of them is 1, down to writing
-    past its memory, and Keras before 3.15 uses it (tensorflow issues 117700 and 123109).
-    """
+def project_features(features: Tensor, apply_w_v: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return scores `B + (Tq, Tk)` of features `B + (Tq, Tk, U)`; `apply_w_v` maps (N, U) to (N, 1)."""
+    # Two axes: TensorFlow's product of rank 4 by rank 2 is wrong, or writes outside of its memory, if an axis has
+    # size 1 (tensorflow issues 117700 and 123109), and Keras before 3.15 uses it.
     *axes, num_hiddens = ops.shape(features)
-    return reshaped(weigh(reshaped(features, (-1, num_hiddens))), tuple(axes))
+    return fast_reshape(apply_w_v(fast_reshape(features, (-1, num_hiddens))), tuple(axes))
 
 
 def dot_product_scores(queries: Tensor, keys: Tensor, scale: float | Tensor) -> Tensor:
-    """Return scaled dot products `scale * q.k` of queries `B + (Tq, D)` and keys `B + (Tk, D)`.
+    """Return scaled dot products `scale * q.k`, `B + (Tq, Tk)`, of queries `B + (Tq, D)` and keys `B + (Tk, D)`.
 
-    The queries are scaled before the product: Tq D multiplications instead of Tq Tk, and the product of two float16
-    vectors is far less likely to pass 65504. Source: Vaswani et al. 2017, equation 1, with scale 1/sqrt(D).
+    Source: Vaswani et al. 2017, equation 1, with scale 1/sqrt(D).
     """
+    # Scaling queries takes Tq D multiplications, not Tq Tk, and makes overflow in float16 (65504) less likely.
     return ops.matmul(queries * scale, ops.swapaxes(keys, -2, -1))
 
 
 def gaussian_scores(queries: Tensor, keys: Tensor, bandwidth: Tensor) -> Tensor:
-    """Return scores `-||q - k||^2 / (2 h^2)` of queries `B + (Tq, D)` and keys `B + (Tk, D)`, in float32 at least.
+    """Return scores `-||q - k||^2 / (2 h^2)`, `B + (Tq, Tk)`, of queries `B + (Tq, D)` and keys `B + (Tk, D)`.
 
-    Squares leave float16 soon. For up to `COORDINATES` axes each difference is taken, which is exact however far from
-    the origin the points lie. For more axes `||q||^2 - 2 q.k + ||k||^2` is, which needs no memory for differences, `B
-    Tq Tk D` numbers, and loses digits where positions are large beside their distances.
+    The bandwidth h is a scalar tensor. Computed and returned in float32 at least, as squares overflow in float16. Up
+    to `MAX_EXACT_AXES` axes the differences `q - k` are computed, `B Tq Tk D` numbers without cancellation. For larger
+    D the distance is expanded to `||q||^2 - 2 q.k + ||k||^2`.
     """
     queries, keys = at_least_float32(queries), at_least_float32(keys)
     bandwidth = ops.cast(bandwidth, dtype_of(queries))
-    if not by_products(queries):
-        gaps = (ops.expand_dims(queries, -2) - ops.expand_dims(keys, -3)) / bandwidth
-        return -0.5 * ops.sum(gaps * gaps, axis=-1)
+    if not uses_expanded_distance(queries):
+        differences = (ops.expand_dims(queries, -2) - ops.expand_dims(keys, -3)) / bandwidth
+        return -0.5 * ops.sum(differences * differences, axis=-1)
     queries, keys = queries / bandwidth, keys / bandwidth
-    of_queries, of_keys = (0.5 * ops.sum(x * x, axis=-1) for x in (queries, keys))
+    query_terms, key_terms = (0.5 * ops.sum(x * x, axis=-1) for x in (queries, keys))
     products = ops.matmul(queries, ops.swapaxes(keys, -2, -1))
-    return products - ops.expand_dims(of_queries, -1) - ops.expand_dims(of_keys, -2)
+    return products - ops.expand_dims(query_terms, -1) - ops.expand_dims(key_terms, -2)
 
 
-def longer_vectors(queries: Tensor, keys: Tensor, bandwidth: Tensor, *, of_queries_too: bool) -> tuple[Tensor, Tensor]:
-    """Return vectors whose dot products are the scores of `gaussian_scores`, or with a softmax as good.
+def append_squared_norms(
+    queries: Tensor, keys: Tensor, bandwidth: Tensor, *, with_query_terms: bool
+) -> tuple[Tensor, Tensor]:
+    """Return vectors whose dot products are the scores of `gaussian_scores`, for the exporter's dot-product forms.
 
-    Without `of_queries_too` the scores lack the term that is the same for all keys of a query, which no softmax sees.
+    With `q' = q/h`, `k' = k/h`: queries `[q', 1, -||q'||^2/2]`, `B + (Tq, D + 2)`, and keys `[k', -||k'||^2/2, 1]`,
+    `B + (Tk, D + 2)`. Without query terms both lack the last entry; a softmax cancels this constant of each query.
+    Arguments as in `gaussian_scores`.
     """
     bandwidth = ops.cast(bandwidth, dtype_of(queries))
     queries, keys = queries / bandwidth, keys / bandwidth
-    of_queries, of_keys = (-0.5 * ops.sum(x * x, axis=-1, keepdims=True) for x in (queries, keys))
-    parts = [(queries, keys), (ops.ones_like(of_queries), of_keys)]
-    if of_queries_too:
-        parts.append((of_queries, ops.ones_like(of_keys)))
-    longer_queries, longer_keys = (ops.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
-    return longer_queries, longer_keys
+    query_terms, key_terms = (-0.5 * ops.sum(x * x, axis=-1, keepdims=True) for x in (queries, keys))
+    columns = [(queries, keys), (ops.ones_like(query_terms), key_terms)]
+    if with_query_terms:
+        columns.append((query_terms, ops.ones_like(key_terms)))
+    long_queries, long_keys = (ops.concatenate(vectors, axis=-1) for vectors in zip(*columns, strict=True))
+    return long_queries, long_keys
 
 
-def by_products(queries: Tensor) -> bool:
-    """Whether `gaussian_scores` takes distances from `queries` by products; True where their size is unknown."""
-    return queries.shape[-1] is None or queries.shape[-1] > COORDINATES
+def uses_expanded_distance(queries: Tensor) -> bool:
+    """Return True if `gaussian_scores` expands the distance from queries `B + (Tq, D)`; also if D is unknown."""
+    return queries.shape[-1] is None or queries.shape[-1] > MAX_EXACT_AXES
 
 
-def unit_vectors(vectors: Tensor) -> Tensor:
-    """Vectors `B + (T, D)` over their lengths; zeros stay zeros. Lengths are taken in float32 at least."""
-    return ops.cast(at_least_float32(vectors) / lengths(vectors), dtype_of(vectors))
+def normalize_vectors(vectors: Tensor) -> Tensor:
+    """Divide vectors `B + (T, D)` by their norms, computed in float32 at least; zero vectors stay zero."""
+    return ops.cast(at_least_float32(vectors) / vector_norms(vectors), dtype_of(vectors))
 
 
-def lengths(vectors: Tensor) -> Tensor:
-    """Lengths of vectors `B + (T, D)`, `B + (T, 1)` in float32 at least; 1 for zeros, so that they divide."""
-    exact = at_least_float32(vectors)
-    # In units of the largest entry, so that squares neither overflow nor vanish. The result does not depend on it.
-    largest = ops.stop_gradient(largest_of(ops.abs(exact), 0.0))
-    unit = ops.where(largest > 0, largest, 1.0)
-    squares = ops.sum((exact / unit) ** 2, axis=-1, keepdims=True)
+def vector_norms(vectors: Tensor) -> Tensor:
+    """Return Euclidean norms `B + (T, 1)` of vectors `B + (T, D)`, in float32 at least; 1 for zero vectors."""
+    wide_vectors = at_least_float32(vectors)
+    # Divide by the largest entry, so that squares neither overflow nor underflow. The norm does not depend on it.
+    max_abs = ops.stop_gradient(max_with_floor(ops.abs(wide_vectors), 0.0))
+    unit = ops.where(max_abs > 0, max_abs, 1.0)
+    squares = ops.sum((wide_vectors / unit) ** 2, axis=-1, keepdims=True)
     return unit * ops.sqrt(ops.where(squares > 0, squares, 1.0))
 
 
-def largest_of(numbers: Tensor, least: float) -> Tensor:
-    """The largest of numbers `B + (N,)` and one more, `B + (1,)`.
-
-    Not by the `initial` of `keras.ops.max` where there are numbers: on torch it lies on the CPU, wherever these do
-    (Keras 3.15.1).
-    """
-    if 0 in numbers.shape:
-        return ops.full_like(ops.sum(numbers, axis=-1, keepdims=True), least)
-    if numbers.shape[-1] is None:
-        return ops.max(numbers, axis=-1, keepdims=True, initial=least)
-    return ops.maximum(ops.max(numbers, axis=-1, keepdims=True), least)
+def max_with_floor(array: Tensor, minimum: float) -> Tensor:
+    """Return `max(minimum, max over the last axis)`: `B + (N,)` to `B + (1,)`; N may be 0."""
+    if 0 in array.shape:
+        return ops.full_like(ops.sum(array, axis=-1, keepdims=True), minimum)
+    if array.shape[-1] is None:
+        return ops.max(array, axis=-1, keepdims=True, initial=minimum)
+    # Without `initial`: on torch, Keras 3.15.1 creates it on the CPU even if the array is on a GPU.
+    return ops.maximum(ops.max(array, axis=-1, keepdims=True), minimum)
 
 
-def bounded(bias: Tensor, dtype: str) -> Tensor:
-    """A bias in the range that a layer of some dtype can add; what lies beyond it, infinity too, is its end.
-
-    Masks that are added are often made of -1e9 or the lowest float32. The former is minus infinity in float16, the
-    latter in bfloat16, and as a score it would be what masked pairs get: a row of it is NaN, or lets them take part.
-    """
-    most = float(np.finfo(np.float16).max) if "float16" in (dtype, dtype_of(bias)) else LARGEST_BIAS
-    return ops.clip(bias, -most, most)
+def clip_score_bias(bias: Tensor, dtype: str) -> Tensor:
+    """Clip a score bias of any shape to finite values that a layer of `dtype` can add to scores."""
+    # Additive masks are often -1e9 or the lowest float32. Cast to the layer's dtype, the first is minus infinity in
+    # float16 and the second in bfloat16. A row of minus infinities gives NaN, and the lowest float32 is the fill value
+    # of masked scores, so that a masked key could get weight.
+    max_abs = float(np.finfo(np.float16).max) if "float16" in (dtype, dtype_of(bias)) else MAX_ABS_BIAS
+    return ops.clip(bias, -max_abs, max_abs)

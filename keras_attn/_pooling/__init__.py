@@ -1,1 +1,1 @@
-"""The way of a call, for all layers."""
+"""Call pipeline of all attention layers: validate, mask, score, normalize, pool."""

@@ -8,24 +8,21 @@ from keras import ops
 
 from .._checks.call_arguments import check_given, check_masks, check_offset, check_real, check_segment_ids
 from .._checks.constructor_arguments import check_switch, check_window
-from .._keras.build_placeholders import as_tensors
+from .._keras.build_placeholders import convert_masks
 from .._keras.call_errors import CheckedCalls
 from .._keras.private_api import VariedOutputs, set_keras_mask
 from .._keras.projections import policy_with_quantized_sublayers
 from .._maths.masks import intersect
-from .._maths.scores import bounded
+from .._maths.scores import clip_score_bias
 from .._shapes import as_tensor, shape_of
 from .._states.cache import check_length, have_lost_steps, nan_where, unpacked, values_of
 from .._states.cache_layer import Precomputing
 from .._types import Masks, Pairs, Shape, Tensor
-from .attention_call import AttentionCall, with_all_masks
+from .attention_call import AttentionCall, merge_masks
 
 
 class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
-    """A layer that is called with queries, keys and values, and masks of every kind.
-
-    A subclass gives `_attend`, `_project`, `_checked_shapes` and `_output_shapes`.
-    """
+    """Base layer; a subclass defines `_attend`, `_project`, `_checked_shapes` and `_output_shapes`."""
 
     CALLED = "`layer(queries, keys, values)`, and as `layer(x, x, x)` where all are one sequence"
 
@@ -34,11 +31,11 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         self.supports_masking = True
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        """The output, and the weights if they are wanted, from tensors of the layer's dtype."""
+        """Return the output, and the weights or None, of a validated call in the layer's dtype."""
         raise NotImplementedError
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
-        """The shapes of the output and the weights."""
+        """Return the shapes of the output and the weights from shapes `B + (T, D)`."""
         raise NotImplementedError
 
     def call(
@@ -61,49 +58,51 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         values_mask: Any = None,
         _only_state: Any = False,
         _only_spec: bool = False,
-        _is_clean: bool = False,
+        _skip_zeroing: bool = False,
         _previous_weights: Any = None,
     ) -> Any:
-        """Pools the values; or gives a state of keys and values alone, for `precompute` and `append`."""
+        """Pool the values; with `_only_state`, return a key/value cache, for `precompute` and `append`."""
+        # Saved functional models contain `_only_state` with its values, so neither may be renamed.
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
-        pairs = Pairs(use_causal_mask, window)
-        call = AttentionCall(queries, keys, values, masks, pairs, offset, segment_ids, score_bias)
-        call = call._replace(returns_weights=return_attention_scores, training=training, is_clean=_is_clean)
-        return self._answer(call._replace(previous_weights=_previous_weights), _only_state, _only_spec)
+        band = Pairs(use_causal_mask, window)
+        call = AttentionCall(queries, keys, values, masks, band, offset, segment_ids, score_bias)
+        call = call._replace(returns_weights=return_attention_scores, training=training, skip_zeroing=_skip_zeroing)
+        return self._dispatch_call(call._replace(previous_weights=_previous_weights), _only_state, _only_spec)
 
-    def _answer(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
-        """What a call returns, or its shapes and dtypes alone; of a call that is not checked yet."""
+    def _dispatch_call(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
+        """Validate a call and return its result, or only shapes and dtypes if `only_spec` is True."""
         if only_state:
-            of_keys = call.keys, call.values, only_state, _mask_of_state(call.masks, only_state)
-            return self._spec_of_state(call.queries, *of_keys) if only_spec else self._state_of(*of_keys)
-        call, shapes = self._checked(call)
+            cache_inputs = call.keys, call.values, only_state, _merge_cache_mask(call.masks, only_state)
+            return self._spec_of_state(call.queries, *cache_inputs) if only_spec else self._state_of(*cache_inputs)
+        call, shapes = self._validate_call(call)
         if only_spec:
             output, weights = (keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
         else:
-            output, weights = self._computed(call)
-        if call.masks.queries_mask is not None:  # passed explicitly: Keras passes on the one of the first input
+            output, weights = self._run_call(call)
+        if call.masks.queries_mask is not None:
+            # Keras propagates only the implicit mask of the first input, not a mask passed as an argument.
             set_keras_mask(output, call.masks.queries_mask)
         return (output, weights) if call.returns_weights else output
 
-    def _computed(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    def _run_call(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        """Compute output and weights of a validated call; NaN in examples whose cache has overflowed."""
         rank = len(call.queries.shape)
         num_keys = ops.shape(call.keys.tensor)[self._time_axis(rank) if call.keys.projected else -2]
-        call = with_all_masks(self._cast(call), num_keys)
+        call = merge_masks(self._cast_call(call), num_keys)
         output, weights = self._attend(call)
-        lost = have_lost_steps(call.keys, self._time_axis(rank))
-        if lost is not None:
-            output = nan_where(lost, call.masks.queries_mask, output)
-            weights = None if weights is None else nan_where(lost, call.masks.queries_mask, weights)
+        overflowed = have_lost_steps(call.keys, self._time_axis(rank))
+        if overflowed is not None:
+            output = nan_where(overflowed, call.masks.queries_mask, output)
+            weights = None if weights is None else nan_where(overflowed, call.masks.queries_mask, weights)
         return output, weights
 
-    def compute_output_spec(self, *given: Any, **options: Any) -> Any:
-        """The shape and dtype of what `call` returns."""
-        return AttentionLayer.call(self, *given, **options, _only_spec=True)
+    def compute_output_spec(self, *args: Any, **options: Any) -> Any:
+        return AttentionLayer.call(self, *args, **options, _only_spec=True)
 
     def compute_output_shape(
         self, queries_shape: Any, keys_shape: Any, values_shape: Any = None, *, return_attention_scores: bool = False
     ) -> Any:
-        """The shape of the output, and of the weights when asked for."""
+        """Return the shape of the output, and with `return_attention_scores` also the shape of the weights."""
         keys = unpacked(keys_shape, None)
         values_shape = keys.values if values_shape is None else values_shape
         shapes = self._checked_shapes(
@@ -113,65 +112,58 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         return (output_shape, weights_shape) if return_attention_scores else output_shape
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """The mask of the output: that of the queries."""
-        return previous_mask
+        return previous_mask  # the mask of the queries
 
-    def _checked(self, given: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
-        """Checks a call, symbolic or not, as it was given; returns it, and the shapes of output and weights."""
-        keys = unpacked(given.keys, given.masks.keys_mask)
-        values = values_of(keys, given.values)
-        pairs = Pairs(check_switch("use_causal_mask", given.pairs.causal), check_window(given.pairs.window))
-        check_given(queries=given.queries, keys=keys.tensor, values=values)
-        check_real(queries=given.queries, keys=keys.tensor, values=values)
+    def _validate_call(self, raw_call: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
+        """Validate a call with symbolic or real tensors; return it with the shapes of output and weights."""
+        keys = unpacked(raw_call.keys, raw_call.masks.keys_mask)
+        values = values_of(keys, raw_call.values)
+        band = Pairs(check_switch("use_causal_mask", raw_call.pairs.causal), check_window(raw_call.pairs.window))
+        check_given(queries=raw_call.queries, keys=keys.tensor, values=values)
+        check_real(queries=raw_call.queries, keys=keys.tensor, values=values)
         shapes = self._checked_shapes(
-            shape_of(given.queries), keys._replace(tensor=shape_of(keys.tensor)), shape_of(values)
+            shape_of(raw_call.queries), keys._replace(tensor=shape_of(keys.tensor)), shape_of(values)
         )
         output_shape, weights_shape = self._output_shapes(*shapes)
         if keys.length is not None:
             check_length(keys.length, output_shape[:-2])
-        masks = as_tensors(given.masks._replace(keys_mask=keys.mask))
-        bias = None if given.bias is None else as_tensor(given.bias)
+        masks = convert_masks(raw_call.masks._replace(keys_mask=keys.mask))
+        bias = None if raw_call.bias is None else as_tensor(raw_call.bias)
         check_masks(masks, bias, *shapes, weights_shape)
-        segment_ids, offset = given.segment_ids, given.offset
+        segment_ids, offset = raw_call.segment_ids, raw_call.offset
         if segment_ids is not None:
             segment_ids = check_segment_ids(segment_ids, *shapes[:2])
         if offset is not None and not (isinstance(offset, int) and offset == 0):
             offset = check_offset(offset, "queries", output_shape[:-2])
-        call = given._replace(
-            keys=keys,
-            values=values,
-            masks=masks,
-            pairs=pairs,
-            offset=offset,
-            segment_ids=segment_ids,
-            bias=bias,
-            returns_weights=check_switch("return_attention_scores", given.returns_weights),
-        )
-        return call, (output_shape, weights_shape)
+        returns_weights = check_switch("return_attention_scores", raw_call.returns_weights)
+        call = raw_call._replace(keys=keys, values=values, masks=masks, pairs=band, returns_weights=returns_weights)
+        return call._replace(offset=offset, segment_ids=segment_ids, bias=bias), (output_shape, weights_shape)
 
-    def _cast(self, call: AttentionCall) -> AttentionCall:
-        """The call in the dtype of the layer."""
+    def _cast_call(self, call: AttentionCall) -> AttentionCall:
+        """Cast queries, keys, values and bias to the compute dtype."""
         queries, keys, values = (ops.cast(x, self.compute_dtype) for x in (call.queries, call.keys.tensor, call.values))
-        bias = None if call.bias is None else bounded(call.bias, self.compute_dtype)
+        bias = None if call.bias is None else clip_score_bias(call.bias, self.compute_dtype)
         return call._replace(queries=queries, keys=call.keys._replace(tensor=keys), values=values, bias=bias)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
         config: dict[str, Any] = super().get_config()
         policies = policy_with_quantized_sublayers(self)
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
 
 
-def with_keyword(name: str, call: Any) -> Any:
-    """The `call` of a subclass with the signature of `AttentionLayer.call` and a keyword; Keras reads the signature."""
+def add_keyword(name: str, call: Any) -> Any:
+    """Decorate the `call` of a subclass: give it the signature of `AttentionLayer.call` plus one keyword."""
+    # Keras reads the signature to match arguments, to build the layer and to fill implicit masks.
     signature = inspect.signature(AttentionLayer.call)
     parameters = [*signature.parameters.values()]
     keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
-    first = next(n for n, parameter in enumerate(parameters) if parameter.kind is keyword.kind)
-    call.__signature__ = signature.replace(parameters=[*parameters[:first], keyword, *parameters[first:]])
+    keyword_start = next(index for index, parameter in enumerate(parameters) if parameter.kind is keyword.kind)
+    call.__signature__ = signature.replace(
+        parameters=[*parameters[:keyword_start], keyword, *parameters[keyword_start:]]
+    )
     return call
 
 
-def _mask_of_state(masks: Masks, only_state: Any) -> Any:
-    """Which steps of a state take part, by the masks of what it is made of: values only if it holds them."""
+def _merge_cache_mask(masks: Masks, only_state: Any) -> Any:
+    """Return the mask `B + (Tk,)` of a cache: the mask of the keys, and of the values if the cache has values."""
     return masks.keys_mask if only_state is True else intersect(masks.keys_mask, masks.values_mask)

@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from .._checks.call_arguments import check_score_result, scores_shape_of
+from .._checks.call_arguments import check_score_result, infer_scores_shape
 from .._checks.constructor_arguments import check_dropout, check_seed
 from .._keras.replica_seeds import SeedGenerator
-from .._maths.masks import each_sees_itself, hide_masked, hide_rows
+from .._maths.masks import all_rows_visible, zero_fully_masked, zero_masked_queries
 from .._maths.normalizers import SOFTMAX, check_normalizer
 from .._shapes import shape_of
 from .._types import Pairs, Shape, Tensor
@@ -18,18 +18,18 @@ from .pool import pool
 from .scoring_layer import ScoringLayer
 from .torch_sdpa import can_use_sdpa, sdpa_pool
 
-_CALL = ("call", "_answer", "_attend", "_lowered", "precompute")  # what a call of a layer is, beside its score
+# Methods of a call, except those that define the score.
+_CALL_METHODS = ("call", "_dispatch_call", "_attend", "_evaluate_composite", "precompute")
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class AttentionPooling(ScoringLayer):
     """Base class of the attention layers: a mean of the values, weighted by a softmax over scores.
 
-    `output = dropout(softmax(score(queries, keys) + score_bias)) values`, with the softmax over the keys that take
-    part.
+    `output = dropout(softmax(score(queries, keys) + score_bias)) values`, with the softmax over the unmasked keys.
 
     A subclass defines `score(queries, keys)`, which returns `B + (Tq, Tk)`, and, if it has weights,
-    `build(queries_shape, keys_shape, values_shape)`. This class does the masks, softmax, dropout and shapes. If part of
+    `build(queries_shape, keys_shape, values_shape)`. This class computes masks, softmax, dropout and shapes. If part of
     the score depends on the keys alone, a subclass may define `project_keys(keys)` and `score_projected(queries, keys)`
     instead of `score`.
 
@@ -38,43 +38,41 @@ class AttentionPooling(ScoringLayer):
     Args:
         dropout: Share of the weights dropped in training, at least 0 and less than 1.
         seed: Integer that fixes the random draws of the dropout, or None.
-        normalizer: How the scores of a query become weights: `"softmax"`; `"sparsemax"`, whose weights also sum to 1
-            and are exactly zero for keys far below the best; or `"sigmoid"`, which computes each weight by itself, from
-            0 to 1.
+        normalizer: Function from the scores of a query to weights: `"softmax"`; `"sparsemax"`, whose weights also sum
+            to 1 and are exactly zero for low scores; or `"sigmoid"`, with independent weights from 0 to 1.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         queries: Floats, `B + (Tq, Dq)`.
         keys: Floats, `B + (Tk, Dk)`, or the result of `precompute` or `append`.
-        values: Floats, `B + (Tk, Dv)`; None if `keys` is a state that holds values.
-        valid_lens: Integers, `B` or `B + (Tq,)`. Key `j` takes part if `j < valid_lens`.
-        score_bias: Floats that broadcast to `B + (Tq, Tk)`, added to the scores before any mask. They are clipped at
-            1e30, in float16 at 65504, of either sign. So an additive mask of -1e9, the lowest number or minus infinity
-            works too.
-        attention_mask: Booleans that broadcast to `B + (Tq, Tk)`; True takes part.
-        segment_ids: Integers: a query sees only keys with its own number, for several texts packed into one sequence.
+        values: Floats, `B + (Tk, Dv)`; None if `keys` is a key/value cache with values.
+        valid_lens: Valid lengths, integers `B` or `B + (Tq,)`. Keys `j >= valid_lens` are masked.
+        score_bias: Floats that broadcast to `B + (Tq, Tk)`, added to the scores before any mask. Absolute values are
+            clipped at 1e30, in float16 at 65504. So an additive mask of -1e9, the lowest float or minus infinity works.
+        attention_mask: Booleans that broadcast to `B + (Tq, Tk)`; False for masked pairs.
+        segment_ids: Integers; a key is masked for queries with another id, for texts packed into one sequence.
             `B + (T,)` if queries and keys are the same sequence, else a pair: `B + (Tq,)` and `B + (Tk,)`.
-        use_causal_mask: Whether query `i` sees only keys `j <= i`.
-        window: (left, right): query `i` sees only keys `i - left <= j <= i + right`; None for no bound on a side.
-        offset: Position of the first query, from which a causal mask and a window count: an integer, or integers `B`.
-            None for 0; but with a state that holds values, None makes the queries the last of its steps.
-        return_attention_scores: Whether to return the weights as well.
-        training: Whether dropout acts.
-        queries_mask: Booleans, `B + (Tq,)`. Unless given, Keras fills it from the mask that `queries` carries.
-        keys_mask: Booleans, `B + (Tk,)`, likewise from `keys`.
-        values_mask: Booleans, `B + (Tk,)`, likewise from `values`.
+        use_causal_mask: True to mask keys `j > i` for query `i`.
+        window: (left, right): all keys but `i - left <= j <= i + right` are masked for query `i`; None for no bound.
+        offset: Position of the first query, for causal mask and window: an integer, or integers `B`. None for 0; with a
+            cache of keys and values, None for the last positions of the cache.
+        return_attention_scores: True to return the weights as well.
+        training: True to apply dropout.
+        queries_mask: Booleans, `B + (Tq,)`; by default the implicit Keras mask of `queries`.
+        keys_mask: Booleans, `B + (Tk,)`; by default the implicit Keras mask of `keys`.
+        values_mask: Booleans, `B + (Tk,)`; by default the implicit Keras mask of `values`.
 
     Returns:
         Output `B + (Tq, Dv)`. With `return_attention_scores=True`, a pair of the output and the weights `B + (Tq, Tk)`,
         taken after the softmax and before the dropout.
 
     Masking:
-        A pair takes part if every given mask allows it. A query with no key has zero weights, zero output and zero
-        gradient. Before they are used, zeros replace every key that no query may see, its value, and every query that
-        sees no key. So NaN there reaches neither outputs nor gradients. The output carries `queries_mask`.
+        A pair is unmasked if every mask is True for it. A fully masked query has zero weights, zero output and zero
+        gradient. Fully masked queries, keys and their values are replaced by zeros before use, so NaN in them reaches
+        neither outputs nor gradients. The implicit mask of the output is `queries_mask`.
 
     Numerics:
-        The softmax or other normalizer runs in float32 at least, whatever the dtype of the layer.
+        The softmax or other normalizer runs in float32 at least, for any dtype of the layer.
 
     Raises:
         TypeError: If lengths are not integers or a mask is not boolean.
@@ -99,67 +97,67 @@ class AttentionPooling(ScoringLayer):
         self.seed_generator = SeedGenerator(self.seed) if self.dropout else None
 
     def _attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        lowered = self._lowered(call)
+        lowered = self._evaluate_composite(call)
         if lowered is not None:
             return lowered
-        sees_itself = each_sees_itself(call.masks, call.queries, call.keys.tensor)
-        call = call._replace(is_clean=call.is_clean or sees_itself)
-        wants_output_alone = not call.returns_weights and not self._drops(call) and self.normalizer == SOFTMAX
-        causal = wants_output_alone and sees_itself and call.pairs == Pairs(causal=True) and call.bias is None
-        mask = None if causal and not self._reads_masks(call) else call.mask()
-        call = self._without_masked(call, mask)
-        scoring = self._scoring(call) if self._is_described else self._scoring_by_methods(call)
-        if wants_output_alone and can_use_sdpa(scoring, call.values):
-            return sdpa_pool(scoring, call, None if causal else mask, causal=causal), None
-        mask = call.mask() if causal else mask
+        never_fully_masked = all_rows_visible(call.masks, call.queries, call.keys.tensor)
+        call = call._replace(skip_zeroing=call.skip_zeroing or never_fully_masked)
+        can_fuse = not call.returns_weights and not self._applies_dropout(call) and self.normalizer == SOFTMAX
+        is_causal = can_fuse and never_fully_masked and call.pairs == Pairs(causal=True) and call.bias is None
+        mask = None if is_causal and not self._mask_changes_scoring(call) else call.mask()
+        call = self._zero_masked_inputs(call, mask)
+        scoring = self._scoring(call) if self._has_builtin_scoring else self._scoring_by_methods(call)
+        if can_fuse and can_use_sdpa(scoring, call.values):
+            return sdpa_pool(scoring, call, None if is_causal else mask, causal=is_causal), None
+        mask = call.mask() if is_causal else mask
         scores = scoring.scores()
-        wanted = (*shape_of(call.queries)[:-1], shape_of(call.keys.tensor)[-2])
-        check_score_result(type(self).__name__, shape_of(scores), wanted)
-        return pool(scores, call.values, mask, partial(self._drop, call), self.normalizer, call.bias)
+        scores_shape = (*shape_of(call.queries)[:-1], shape_of(call.keys.tensor)[-2])
+        check_score_result(type(self).__name__, shape_of(scores), scores_shape)
+        return pool(scores, call.values, mask, partial(self._drop_weights, call), self.normalizer, call.bias)
 
-    def _lowered(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
-        """What an exporter makes of a call, where there is one and it can; else None."""
+    def _evaluate_composite(self, call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
+        """Return output and weights from the evaluator of an exporter; None without an evaluator or composite."""
         evaluate = current_evaluator()
         if evaluate is None:
             return None
-        if not self._is_described or self._drops(call):
-            evaluate.reasons[id(self)] = DROPS if self._is_described else "it has a score of its own"
+        if not self._has_builtin_scoring or self._applies_dropout(call):
+            evaluate.reasons[id(self)] = DROPS if self._has_builtin_scoring else "it has a score of its own"
             return None
-        if evaluate.hides_masked or self._reads_masks(call):
-            call = self._without_masked(call, call.mask())
+        if evaluate.hides_masked or self._mask_changes_scoring(call):
+            call = self._zero_masked_inputs(call, call.mask())
         scoring = self._scoring(call)
         if scoring.name is None:
-            evaluate.reasons[id(self)] = "its score is known by its operations alone"
+            evaluate.reasons[id(self)] = "its score is not one of the named scoring functions"
             return None
         output, weights = evaluate(composite_of(call, scoring, self, self.normalizer), call.returns_weights)
-        return hide_rows(call.masks.queries_mask, output, weights)
+        return zero_masked_queries(call.masks.queries_mask, output, weights)
 
-    def _without_masked(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
-        """The call with zeros for a query that sees no key, and for a key that no query sees."""
-        if call.is_clean:
+    def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:
+        """Zero fully masked queries and keys; the mask has at least 2 axes and broadcasts to `B + (Tq, Tk)`."""
+        if call.skip_zeroing:
             return call
-        queries, keys = hide_masked(mask, call.queries, call.keys.tensor)
+        queries, keys = zero_fully_masked(mask, call.queries, call.keys.tensor)
         return call._replace(queries=queries, keys=call.keys._replace(tensor=keys))
 
-    def _reads_masks(self, call: AttentionCall) -> bool:
-        """Whether `_without_masked` makes more of a call than zeros, so that an exporter needs it too."""
+    def _mask_changes_scoring(self, call: AttentionCall) -> bool:
+        """Return True if `_zero_masked_inputs` also prepares the scoring, so that an exporter must call it."""
         return False
 
     @property
-    def _only_scores(self) -> bool:
-        """Whether `_scoring` says all that there is to a call of this layer but dropout: a subclass may do more."""
-        is_call = all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL)
-        return is_call and self._is_described
+    def _adds_only_scoring(self) -> bool:
+        """True unless a subclass overrides a method of the call or the score of a layer of this package."""
+        is_call = all(getattr(type(self), name) is getattr(AttentionPooling, name) for name in _CALL_METHODS)
+        return is_call and self._has_builtin_scoring
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
-        scores_shape = scores_shape_of(queries_shape, keys_shape, values_shape)
+        scores_shape = infer_scores_shape(queries_shape, keys_shape, values_shape)
         return (*scores_shape[:-1], values_shape[-1]), scores_shape
 
-    def _drops(self, call: AttentionCall) -> bool:
+    def _applies_dropout(self, call: AttentionCall) -> bool:
         return bool(call.training) and self.seed_generator is not None
 
-    def _drop(self, call: AttentionCall, weights: Tensor) -> Tensor:
-        if not self._drops(call):
+    def _drop_weights(self, call: AttentionCall, weights: Tensor) -> Tensor:
+        if not self._applies_dropout(call):
             return weights
         return keras.random.dropout(weights, self.dropout, seed=self.seed_generator)
 

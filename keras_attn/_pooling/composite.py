@@ -1,7 +1,7 @@
 """Composite operations: a layer's maths as a named pure function that an exporter may replace.
 
-This package never gives a composite another meaning than that function. Whoever writes a layer's maths in another way,
-as an exporter does, sets an evaluator for as long as it traces a model, and gets the composites of all layers called.
+An exporter sets an evaluator while it traces a model, and the evaluator is called with the composite of every layer
+call. It may compute the composite in another form, with the results of the composite's function.
 """
 
 import contextlib
@@ -12,60 +12,61 @@ from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
-from .._maths.head_masks import for_heads
+from .._maths.head_masks import expand_pairs
 from .._maths.masks import hide, intersect
 from .._maths.normalizers import SOFTMAX
 from .._shapes import dtype_of
 from .._types import Heads, Pairs, Tensor
 from .attention_call import AttentionCall
-from .pool import pool_of
+from .pool import evaluate_plain
 from .scoring import DOT_PRODUCT, Scoring
 
-DROPS = "it drops weights, since it is called with `training=True`"  # a reason of calls that are no composites
+# Reason why a call is not a composite.
+DROPS = "it drops weights, since it is called with `training=True`"
 
 
 class Composite(NamedTuple):
-    """One call of a layer as a pure function and its arguments.
+    """Call of a layer as a pure function and its arguments.
 
     The function maps the tensors, as keywords, to the output `B + (Tq, H Dv)` and the weights, `B + (Tq, Tk)` or
-    `B + (H, Tq, Tk)` with heads. The tensors are those of the scoring function and `values`, `B + (T, ...)`, all of
-    which may hold anything where they are masked; and the masks of the call: `valid_lens`, integers `B` or `B + (Tq,)`;
-    `keys_mask`, booleans `B + (Tk,)`; and `mask`, booleans that broadcast to the weights and have all their axes.
+    `B + (H, Tq, Tk)` with heads. The tensors are `values` and the tensors of the scoring function, `B + (T, ...)`, with
+    arbitrary values at masked positions; `valid_lens`, integers `B` or `B + (Tq,)`; `keys_mask`, booleans `B + (Tk,)`;
+    `mask`, booleans, and `bias`, floats, both of the rank of the weights, to which they broadcast.
     """
 
-    name: str  # of the scoring function
+    name: str  # name of the scoring function
     layer: Any
     function: Callable[..., tuple[Tensor, Tensor]]
     tensors: Mapping[str, Tensor]
-    options: Mapping[str, float]  # of the scoring function
-    heads: Heads | None  # None if the weights have no axis for them
+    options: Mapping[str, float]  # options of the scoring function
+    heads: Heads | None  # None if the weights have no head axis
     pairs: Pairs
     normalizer: str  # a key of `NORMALIZERS`
 
 
 class Evaluator(Protocol):
-    """Computes composites."""
+    """Function that computes composites in another form, with the same results."""
 
-    # Whether masked queries and keys must be zero before they are projected. The result does not depend on them, but a
-    # file in which they share a scale with others, as in int8, would.
+    # True if fully masked queries and keys must be zeroed before their projections. In exact arithmetic the result does
+    # not depend on them; in int8 they share a quantization scale with unmasked positions.
     hides_masked: bool
-    reasons: dict[int, str]  # by the identity of a layer, why a call of the layer is no composite
+    reasons: dict[int, str]  # id of a layer -> reason why a call of the layer is not a composite
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """Returns the output, and the weights where they are wanted, else None."""
+        """Return the output, and the weights or None; shapes as in `Composite`."""
 
 
 _EVALUATOR: ContextVar[Evaluator | None] = ContextVar("keras_attn_evaluator", default=None)
 
 
 def current_evaluator() -> Evaluator | None:
-    """The evaluator that is set, or None."""
+    """Return the active evaluator, or None."""
     return _EVALUATOR.get()
 
 
 @contextlib.contextmanager
 def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
-    """Lets `evaluator` compute every composite of the layers that are called within the context."""
+    """Make `evaluator` compute the composites of all layer calls inside of the context."""
     token = _EVALUATOR.set(evaluator)
     try:
         yield
@@ -74,13 +75,13 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
 
 
 def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: str = SOFTMAX) -> Composite:
-    """Return the composite of one call, with the scoring of the layer, or of one head, and values `B + (Tk, G Dv)`.
+    """Return the composite of a call with values `B + (Tk, G Dv)`.
 
-    It has no `queries_mask`, with which a query is without keys: that is for whoever reads the result.
+    `queries_mask` is not part of the composite: the caller zeroes the results of masked queries.
     """
     tensors, masks, heads = {**scoring.tensors, "values": call.values}, call.masks, call.heads
     if masks.queries_mask is not None and scoring.name != DOT_PRODUCT:
-        # The form of other scores hangs on how large all queries are.
+        # An exporter chooses the form of these scores by the magnitude of all queries, masked ones included.
         tensors["queries"] = hide(tensors["queries"], masks.queries_mask)
     if masks.valid_lens is not None:
         tensors["valid_lens"] = masks.valid_lens
@@ -91,8 +92,8 @@ def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: 
     rank = len(call.values.shape)
     for name, pairwise in (("mask", masks.attention_mask), ("bias", bias)):
         if pairwise is not None:
-            tensors[name] = pairwise if heads is None else for_heads(pairwise, rank)
+            tensors[name] = pairwise if heads is None else expand_pairs(pairwise, rank)
             while len(tensors[name].shape) < rank + (heads is not None):
                 tensors[name] = ops.expand_dims(tensors[name], 0)
-    function = partial(pool_of, scoring.function, heads, call.pairs, normalizer)
+    function = partial(evaluate_plain, scoring.function, heads, call.pairs, normalizer)
     return Composite(scoring.name or "", layer, function, tensors, scoring.options, heads, call.pairs, normalizer)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from .._maths.head_masks import with_heads_axis
+from .._maths.head_masks import add_head_axis
 from .._maths.heads import join_heads, repeat_heads, split_heads
 from .._maths.masks import combine_masks, hide
 from .._maths.normalizers import NORMALIZERS, SOFTMAX
@@ -20,11 +20,10 @@ def pool(
     normalizer: str = SOFTMAX,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean of values `B + (Tk, Dv)` under weights of scores `B + (Tq, Tk)`, and the weights before `drop`.
+    """Return the weighted sum, `B + (Tq, Dv)`, and the weights before `drop`, `B + (Tq, Tk)`, in the dtype of values.
 
-    The mean is `B + (Tq, Dv)`, and both have the dtype of the values, which may hold anything where no query sees them.
-    The mask and the bias broadcast to the scores; the bias is added in float32 at least. `normalizer` is a key of
-    `NORMALIZERS`.
+    Scores are `B + (Tq, Tk)`, values `B + (Tk, Dv)`, arbitrary if fully masked. The mask (booleans, 2 axes or more) and
+    the bias (floats, added in float32 at least) broadcast to the scores. `drop` applies dropout to the weights.
     """
     if bias is not None:
         scores = at_least_float32(scores) + at_least_float32(bias)
@@ -32,13 +31,14 @@ def pool(
     if mask is not None:
         values = hide(values, ops.any(mask, axis=-2))
     output = ops.matmul(weights if drop is None else drop(weights), values)
-    return ops.cast(output, dtype_of(values)), weights  # on torch Keras gives float32 for float64
+    # On torch `keras.ops.matmul` returns float32 for float64.
+    return ops.cast(output, dtype_of(values)), weights
 
 
-def pool_of(
+def evaluate_plain(
     score: Callable[..., Tensor],
     heads: Heads | None,
-    pairs: Pairs,
+    band: Pairs,
     normalizer: str,
     *,
     queries: Tensor,
@@ -48,15 +48,16 @@ def pool_of(
     keys_mask: Tensor | None = None,
     mask: Tensor | None = None,
     bias: Tensor | None = None,
-    **read_by_score: Tensor,
+    **score_weights: Tensor,
 ) -> tuple[Tensor, Tensor]:
+    """Evaluate a composite by plain operations; tensors and results have the shapes in `Composite`."""
     masks, rank = Masks(valid_lens, mask, keys_mask=keys_mask), len(values.shape)
     if heads is not None:
-        masks = with_heads_axis(masks, rank)
+        masks = add_head_axis(masks, rank)
         queries = split_heads(queries, heads.of_queries)
-        times = heads.of_queries // heads.of_keys
-        keys, values = (repeat_heads(split_heads(each, heads.of_keys), times) for each in (keys, values))
-    mask = combine_masks(masks, pairs, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
-    scores = score(queries=queries, keys=keys, **read_by_score)
+        repeats = heads.of_queries // heads.of_keys
+        keys, values = (repeat_heads(split_heads(tensor, heads.of_keys), repeats) for tensor in (keys, values))
+    mask = combine_masks(masks, band, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
+    scores = score(queries=queries, keys=keys, **score_weights)
     output, weights = pool(scores, values, mask, normalizer=normalizer, bias=bias)
     return output if heads is None else join_heads(output), weights

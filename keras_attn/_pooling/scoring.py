@@ -11,17 +11,17 @@ DISTANCE = "distance"
 
 
 class Scoring(NamedTuple):
-    """The scores of a call: a function and all that it reads.
+    """Scoring function of a call with its arguments.
 
-    The function maps the tensors, as keywords, to scores `B + (Tq, Tk)`, each of its query and key alone. With a name
-    it is pure; without one an exporter gets its operations.
+    The function maps the tensors, as keywords, to scores `B + (Tq, Tk)`, where the score of a pair depends on its query
+    and key only. A function with a name is pure, and an exporter may replace it; one without is traced.
     """
 
     name: str | None  # `ADDITIVE`, `DOT_PRODUCT` or `DISTANCE`
     function: Callable[..., Tensor]
     tensors: Mapping[str, Tensor]  # `queries` and `keys`, projected if the layer projects them, and further weights
-    options: Mapping[str, float] = {}  # numbers that the function depends on
+    options: Mapping[str, float] = {}  # constants of the function, for exporters
 
     def scores(self) -> Tensor:
-        """The scores `B + (Tq, Tk)`; those of pairs that do not take part by their order may be any numbers."""
+        """Return the scores `B + (Tq, Tk)`, with arbitrary values for pairs outside of a causal mask or window."""
         return self.function(**self.tensors)

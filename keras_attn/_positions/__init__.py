@@ -1,1 +1,1 @@
-"""Layers of positions."""
+"""Layers that compute position biases and embeddings."""

@@ -11,7 +11,7 @@ from .position_bias import PositionBias
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class LinearBias(PositionBias):
-    """Biases of scores that decrease linearly with the distance between query and key, at a rate for each head: ALiBi.
+    """ALiBi: score biases that decrease linearly with the distance of query and key, with a slope for each head.
 
     `bias[h, i, j] = -slope[h] |i - j|`, with `slope[h] = 2^(-8 (h + 1) / H)` for `h` from 0, if H is a power of two.
     For other numbers of heads, let P be the next lower power of two: the slopes are those of P heads, followed by every
@@ -24,19 +24,19 @@ class LinearBias(PositionBias):
     Call arguments:
         queries: `B + (Tq, Dq)`; only Tq is used.
         keys: `B + (Tk, Dk)`; only Tk is used. None for the queries. The positions of keys start at 0.
-        offset: Position of the first query: one integer, or integers B, one for each example. Pass a tensor if it
-            changes from call to call.
+        offset: Position of the first query: an integer, or integers `B`, one per example. Pass a tensor if it changes
+            from call to call.
 
     Returns:
         Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` if each example has an offset. Pass them as
         `score_bias`.
 
     Masking:
-        Masks are not read, and the biases carry none. Keys after the query get the same bias as keys before it; the
-        authors hide them with a causal mask.
+        Implicit masks of the inputs are ignored, and the biases have none. Keys after the query get the same bias as
+        keys before it; the authors use a causal mask.
 
     Numerics:
-        Computed in float32 at least, and rounded once. In float16 no bias is below -65504.
+        Computed in float32 at least, and rounded once. Clipped at -65504 in float16.
 
     Raises:
         TypeError: If the offset is not integers.
@@ -46,20 +46,21 @@ class LinearBias(PositionBias):
         >>> attend = MultiHeadAttention(DotProductAttention(), num_heads=4)
         >>> output = attend(x, x, x, score_bias=LinearBias(num_heads=4)(x), use_causal_mask=True)
 
-    Source: Press, Smith and Lewis 2022, section 3, and their code for numbers of heads that are no power of two.
+    Source: Press, Smith and Lewis 2022, section 3, and their code for numbers of heads that are not powers of two.
     """
 
-    def _by_gap(self, gaps: Tensor) -> Tensor:
+    def _compute_biases(self, relative_positions: Tensor) -> Tensor:
         dtype = exact_dtype(self.compute_dtype)
-        distances = ops.expand_dims(ops.cast(ops.abs(gaps), dtype), -1)
-        biases = distances * ops.convert_to_tensor([-slope for slope in _slopes(self.num_heads)], dtype)
-        if self.compute_dtype == "float16":  # infinities would leave a row that sees only far keys without numbers
+        distances = ops.expand_dims(ops.cast(ops.abs(relative_positions), dtype), -1)
+        biases = distances * ops.convert_to_tensor([-slope for slope in _compute_slopes(self.num_heads)], dtype)
+        if self.compute_dtype == "float16":
+            # With minus infinity, the softmax of a query with only distant unmasked keys would be NaN.
             biases = ops.maximum(biases, float(np.finfo("float16").min))
         return ops.cast(biases, self.compute_dtype)
 
 
-def _slopes(num_heads: int) -> list[float]:
-    """The slope of each head."""
-    power = 1 << (num_heads.bit_length() - 1)  # the largest power of two that is not above
+def _compute_slopes(num_heads: int) -> list[float]:
+    """Return the slopes of all heads, (H,)."""
+    power = 1 << (num_heads.bit_length() - 1)  # largest power of two up to H
     slopes = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
-    return slopes if power == num_heads else slopes + _slopes(2 * power)[0::2][: num_heads - power]
+    return slopes if power == num_heads else slopes + _compute_slopes(2 * power)[0::2][: num_heads - power]

@@ -5,37 +5,37 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_offset, check_rank, positions_from
+from .._checks.call_arguments import check_given, check_offset, check_rank, make_positions
 from .._checks.constructor_arguments import check_positive_integer
-from .._shapes import largest, merge_shapes, shape_of
+from .._shapes import max_size, merge_shapes, shape_of
 from .._types import Shape, Tensor
 
 
 class PositionBias(keras.layers.Layer):
-    """Biases `(1, H, Tq, Tk)` from the lengths of queries and keys.
-
-    A subclass defines `_by_gap`: biases `G + (H,)`, in the compute dtype, for keys `G` (int32) positions after their
-    query.
-    """
+    """Biases `(1, H, Tq, Tk)` or `B + (H, Tq, Tk)` that depend on relative positions `j - i` only."""
 
     def __init__(self, num_heads: int, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # of queries and keys only the lengths are read
+        super().__init__(autocast=False, **kwargs)  # only the shapes of queries and keys are used
         self.num_heads = check_positive_integer("num_heads", num_heads)
 
+    def _compute_biases(self, relative_positions: Tensor) -> Tensor:
+        """Return biases `G + (H,)` in the compute dtype for relative positions `G`, int32, of key minus query."""
+        raise NotImplementedError
+
     def build(self, queries_shape: Any = None) -> None:
-        """Makes no weights."""
+        """Create no weights."""
 
     def call(self, queries: Tensor, keys: Tensor | None = None, offset: Any = 0) -> Tensor:
         keys = queries if keys is None else keys
-        offset = ops.cast(self._checked(queries, keys, offset)[0], "int32")
+        offset = ops.cast(self._validate_call(queries, keys, offset)[0], "int32")
         num_queries, num_keys = ops.shape(queries)[-2], ops.shape(keys)[-2]
-        # Each gap that occurs once, from that of the last query and the first key on. JAX gathers nothing from nothing.
-        gaps = positions_from(1 - num_queries - offset, largest(num_queries + num_keys - 1, 1))
-        biases = _spread(self._by_gap(gaps), num_queries, num_keys)
+        # All relative positions, from last query and first key on. At least one: JAX cannot gather from an empty axis.
+        relative_positions = make_positions(1 - num_queries - offset, max_size(num_queries + num_keys - 1, 1))
+        biases = _gather_pairwise(self._compute_biases(relative_positions), num_queries, num_keys)
         return biases if len(offset.shape) > 0 else ops.expand_dims(biases, 0)
 
     def compute_output_spec(self, queries: Tensor, keys: Tensor | None = None, offset: Any = 0) -> Tensor:
-        _, shape = self._checked(queries, queries if keys is None else keys, offset)
+        _, shape = self._validate_call(queries, queries if keys is None else keys, offset)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def compute_output_shape(self, queries_shape: Any, keys_shape: Any = None, offset_shape: Any = ()) -> Shape:
@@ -43,10 +43,10 @@ class PositionBias(keras.layers.Layer):
         return (*(tuple(offset_shape or ()) or (1,)), self.num_heads, queries_shape[-2], keys_shape[-2])
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        """Biases carry no mask."""
+        """Return None, since biases have no mask."""
 
-    def _checked(self, queries: Tensor, keys: Tensor, offset: Any) -> tuple[Tensor, Shape]:
-        """The offset as a tensor, and the shape of the biases."""
+    def _validate_call(self, queries: Tensor, keys: Tensor, offset: Any) -> tuple[Tensor, Shape]:
+        """Validate a call; return the offset as a tensor and the static shape of the biases."""
         check_given(queries=queries)
         queries_shape, keys_shape = shape_of(queries), shape_of(keys)
         for name, shape in (("queries", queries_shape), ("keys", keys_shape)):
@@ -60,12 +60,12 @@ class PositionBias(keras.layers.Layer):
         return {**super().get_config(), "num_heads": self.num_heads}
 
 
-def _spread(by_gap: Tensor, num_queries: Any, num_keys: Any) -> Tensor:
-    """Biases of gaps, `B + (Tq + Tk - 1, H)`, as those of pairs, `B + (H, Tq, Tk)`, where B may be no axis at all.
+def _gather_pairwise(biases: Tensor, num_queries: Any, num_keys: Any) -> Tensor:
+    """Gather biases of relative positions, `B + (Tq + Tk - 1, H)`, into biases of pairs, `B + (H, Tq, Tk)`.
 
-    Query `i` and key `j` have the gap at `j - i + Tq - 1`. Heads lie side by side while rows are gathered: single
-    numbers take three times as long.
+    B may have no axes. The bias of query `i` and key `j` has index `j - i + Tq - 1`.
     """
+    # The head axis is last during the gather: gathering single floats takes three times as long as rows of H floats.
     keys, queries = ops.arange(num_keys, dtype="int32"), ops.arange(num_queries, dtype="int32")
-    places = keys - ops.expand_dims(queries, -1) + (num_queries - 1)
-    return ops.moveaxis(ops.take(by_gap, places, axis=-2), -1, -3)
+    indices = keys - ops.expand_dims(queries, -1) + (num_queries - 1)
+    return ops.moveaxis(ops.take(biases, indices, axis=-2), -1, -3)

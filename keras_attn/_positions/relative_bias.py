@@ -14,48 +14,36 @@ from .position_bias import PositionBias
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class RelativePositionBias(PositionBias):
-    """Learned biases of the scores in each head, one for each bucket of distances between query and key, as in T5.
+    """Learned score biases per head and bucket of distances between query and key, as in T5.
 
     `bias[h, i, j] = embeddings[bucket(j - i), h]`. Let `N` be the number of buckets for one direction, `E = N // 2` and
-    `M = max_distance`. The first `E` buckets hold one distance `d` each. The others hold ranges that grow by a constant
-    ratio, and the last one holds everything from about `M` on:
+    `M = max_distance`. The first `E` buckets hold one distance `d` each. The other buckets hold ranges that grow by a
+    constant ratio, and the last bucket holds all distances from about `M` on:
 
-    `bucket(d) = d` for `d < E`, `min(E + floor((N - E) log(d / E) / log(M / E)), N - 1)` for others
+    `bucket(d) = d` for `d < E`, `min(E + floor((N - E) log(d / E) / log(M / E)), N - 1)` for `d >= E`
 
-    In both directions `N = num_buckets // 2`: the first N buckets are for the query's own position and the keys before
-    it, and the next N are for the keys after it. In one direction `N = num_buckets`, and all keys after the query are
-    in bucket 0: a causal mask should hide them.
+    With `bidirectional`, `N = num_buckets // 2`: the first N buckets are for keys up to the query's own position, the
+    next N for keys after it. Without, `N = num_buckets`, and all keys after the query are in bucket 0, for use with a
+    causal mask.
 
     Args:
         num_heads: H, the number of heads.
         num_buckets: The number of buckets.
-        max_distance: M, above E. All keys at this distance or farther get the same bias.
-        bidirectional: Whether keys after the query have buckets of their own.
+        max_distance: M, above E. All keys at this distance or a larger one get the same bias.
+        bidirectional: True for separate buckets for keys after the query.
         embeddings_initializer: Initializer of the biases, (num_buckets, H).
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    Call arguments:
-        queries: `B + (Tq, Dq)`; only Tq is used.
-        keys: `B + (Tk, Dk)`; only Tk is used. None for the queries. The positions of keys start at 0.
-        offset: Position of the first query: one integer, or integers B, one for each example. Pass a tensor if it
-            changes from call to call.
-
-    Returns:
-        Biases (1, H, Tq, Tk) in the layer's dtype, or `B + (H, Tq, Tk)` if each example has an offset. Pass them as
-        `score_bias`.
+    Call arguments, Returns, Raises: those of `LinearBias`.
 
     Masking:
-        Masks are not read, and the biases carry none.
+        Implicit masks of the inputs are ignored, and the biases have none.
 
     Numerics:
-        The first distance of each bucket is computed in integers, from `d^(N-E) >= M^k E^(N-E-k)` for bucket `E + k`.
-        So no rounding of a logarithm puts a distance into the wrong bucket. The authors' code takes logarithms in
-        float32. With T5's sizes it gives the same buckets. With some others, such as 36 buckets for one direction and
-        M=392, it is off by one at a boundary that is an integer.
-
-    Raises:
-        TypeError: If the offset is not integers.
-        ValueError: If an axis is missing, or the offset does not agree with the batch.
+        The first distance of each bucket is computed in integers, from `d^(N-E) >= M^k E^(N-E-k)` for bucket `E + k`,
+        so rounding cannot put a distance into the wrong bucket. The authors' code computes logarithms in float32. It
+        gives the same buckets with T5's sizes. With other sizes, such as 36 buckets for one direction and M=392, it is
+        off by one at a boundary that is an integer.
 
     Example:
         >>> position_bias = RelativePositionBias(num_heads=4)
@@ -79,33 +67,34 @@ class RelativePositionBias(PositionBias):
         self.max_distance = check_positive_integer("max_distance", max_distance)
         self.bidirectional = check_flag("bidirectional", bidirectional)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        if self._one_direction < 2:
+        if self._direction_buckets < 2:
             raise ValueError(
                 "`num_buckets` must be at least 2 for each direction that has buckets. "
                 f"Received: num_buckets={num_buckets}, bidirectional={bidirectional}."
             )
-        if self.max_distance <= self._one_direction // 2:
+        if self.max_distance <= self._direction_buckets // 2:
             raise ValueError(
                 "`max_distance` must be above the number of buckets that hold one distance each, here "
-                f"{self._one_direction // 2}. Received: max_distance={max_distance}, num_buckets={num_buckets}, "
+                f"{self._direction_buckets // 2}. Received: max_distance={max_distance}, num_buckets={num_buckets}, "
                 f"bidirectional={bidirectional}."
             )
-        self._starts = np.array(_starts(self._one_direction, self.max_distance), "int32")
+        self._bucket_starts = np.array(compute_bucket_starts(self._direction_buckets, self.max_distance), "int32")
 
     @property
-    def _one_direction(self) -> int:
+    def _direction_buckets(self) -> int:
         return self.num_buckets // 2 if self.bidirectional else self.num_buckets
 
     def build(self, queries_shape: Any = None) -> None:
         shape = (self.num_buckets, self.num_heads)
         self.embeddings = self.add_weight(shape=shape, initializer=self.embeddings_initializer, name="embeddings")
 
-    def _by_gap(self, gaps: Tensor) -> Tensor:
-        distances = ops.abs(gaps) if self.bidirectional else ops.maximum(-gaps, 0)
-        begun = ops.greater_equal(ops.expand_dims(distances, -1), ops.convert_to_tensor(self._starts))
-        buckets = ops.sum(ops.cast(begun, "int32"), axis=-1)
+    def _compute_biases(self, relative_positions: Tensor) -> Tensor:
+        distances = ops.abs(relative_positions) if self.bidirectional else ops.maximum(-relative_positions, 0)
+        # The bucket of a distance is the number of bucket starts that it has reached.
+        is_reached = ops.greater_equal(ops.expand_dims(distances, -1), ops.convert_to_tensor(self._bucket_starts))
+        buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)
         if self.bidirectional:
-            buckets = ops.where(gaps > 0, buckets + self._one_direction, buckets)
+            buckets = ops.where(relative_positions > 0, buckets + self._direction_buckets, buckets)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
 
     def get_config(self) -> dict[str, Any]:
@@ -118,21 +107,20 @@ class RelativePositionBias(PositionBias):
         }
 
 
-def _starts(num_buckets: int, max_distance: int) -> list[int]:
-    """Return the least distance in each bucket but the first, for N buckets of one direction and distances up to M.
-
-    A distance is in bucket `b` when it has reached `b` of them.
-    """
-    exact = num_buckets // 2
-    wide = num_buckets - exact
-    # log(d/E) (N-E) / log(M/E) >= k is (d/E)^(N-E) >= (M/E)^k, since M > E
-    powers = (max_distance**k * exact ** (wide - k) for k in range(1, wide))
-    return [*range(1, exact + 1), *(_least_with_power(wide, power) for power in powers)]
+def compute_bucket_starts(num_buckets: int, max_distance: int) -> list[int]:
+    """Return the smallest distance of buckets 1 to N - 1 of one direction, for N buckets and `M = max_distance`."""
+    num_exact = num_buckets // 2
+    num_wide = num_buckets - num_exact
+    # (N - E) log(d/E) / log(M/E) >= k is equivalent to (d/E)^(N-E) >= (M/E)^k, since M > E, and to an inequality of
+    # integers after multiplication by E^(N-E).
+    powers = (max_distance**step * num_exact ** (num_wide - step) for step in range(1, num_wide))
+    return [*range(1, num_exact + 1), *(_ceil_root(num_wide, power) for power in powers)]
 
 
-def _least_with_power(exponent: int, power: int) -> int:
-    """The least whole number whose power is at least that: a root, rounded up."""
-    root = round(math.exp(math.log(power) / exponent))  # may be off by rounding
+def _ceil_root(exponent: int, power: int) -> int:
+    """Return the smallest integer `root` with `root**exponent >= power`."""
+    # The float root may be off by rounding; the loops correct it in integers.
+    root = round(math.exp(math.log(power) / exponent))
     while root**exponent < power:
         root += 1
     while (root - 1) ** exponent >= power:

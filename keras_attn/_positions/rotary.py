@@ -1,11 +1,11 @@
-"""Rotary position embedding."""
+"""Rotary position embedding (RoPE)."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_offset, positions_from
+from .._checks.call_arguments import check_given, check_offset, make_positions
 from .._checks.constructor_arguments import check_flag, check_positive, check_positive_integer
 from .._maths.heads import ROLES
 from .._shapes import at_least_float32, dtype_of, shape_of
@@ -14,31 +14,31 @@ from .._types import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class RotaryEmbedding(keras.layers.Layer):
-    """Rotates queries and keys by angles that grow with the position, so that dot products depend on distances.
+    """Rotation of queries and keys by angles proportional to their positions, also known as RoPE.
 
-    At position `p` the pair `(a, b)` number `i`, from 0, becomes `(a cos - b sin, b cos + a sin)` of the angle
-    `p scale base^(-2 i / size)`. The dot product of a query at `p` and a key at `r` then depends on `p - r` alone.
+    At position `p` pair number `i`, from 0, `(a, b)`, becomes `(a cos t - b sin t, b cos t + a sin t)` with the angle
+    `t = p scale base^(-2 i / size)`. The dot product of a query at `p` and a key at `r` depends on `p - r` only.
 
     Args:
-        base: Its powers are the wavelengths; above 0.
-        interleaved: Whether a pair is two neighbouring entries, `2 i` and `2 i + 1` (RoFormer, GPT-J). Otherwise it is
-            `i` and `i + size / 2` (GPT-NeoX, Llama, `keras_hub.layers.RotaryEmbedding`).
-        size: How many entries to rotate, from the first on; an even number. None for all. The others do not change.
-        scale: Factor of the positions: with 0.25, four times as many positions fit into the angles that a model was
-            trained on. It is `1 / scaling_factor` of `keras_hub`.
+        base: Base of the frequencies, above 0.
+        interleaved: True to pair the adjacent entries `2 i` and `2 i + 1` (RoFormer, GPT-J), False to pair `i` and
+            `i + size / 2` (GPT-NeoX, Llama, `keras_hub.layers.RotaryEmbedding`).
+        size: Number of entries to rotate, from the first one, even; the remaining entries do not change. None for all.
+        scale: Factor of the positions. A scale of 0.25 maps four times as many positions to the range of angles that a
+            model was trained on. It is `1 / scaling_factor` of `keras_hub`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
 
     Call arguments:
-        heads: Floats `B + (T, D)` with any number of leading axes, heads among them.
+        heads: Floats `B + (T, D)` with any number of leading axes, which may include a head axis.
         role: `"queries"`, `"keys"`, or `"values"`. Values do not change.
-        offset: Position of the first of the T: one integer, or integers for the first axis, one for each example. Pass
-            a tensor if it changes from call to call.
+        offset: Position of the first row: an integer, or integers for the first axis, one per example. Pass a tensor if
+            it changes from call to call.
 
     Returns:
-        The rotated heads, in the shape and dtype of the input, whatever the dtype of the layer.
+        The rotated heads, in the shape and dtype of the input, for any dtype of the layer.
 
     Masking:
-        A Keras mask is passed on. Each position is rotated independently.
+        An implicit Keras mask is propagated. Each position is rotated independently.
 
     Numerics:
         Angles and products are computed in float32 at least. The rounding error of an angle at position `p` is about
@@ -70,43 +70,42 @@ class RotaryEmbedding(keras.layers.Layer):
         self.interleaved = check_flag("interleaved", interleaved)
         self.size = None if size is None else check_positive_integer("size", size)
         if self.size is not None and self.size % 2:
-            raise ValueError(f"`size` must be even: entries turn in pairs. Received: size={size}.")
+            raise ValueError(f"`size` must be even: entries are rotated in pairs. Received: size={size}.")
 
     def build(self, heads_shape: Any = None) -> None:
-        """Makes no weights."""
+        """Create no weights."""
 
     def call(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        size, offset = self._checked(heads, role, offset)
+        size, offset = self._validate_call(heads, role, offset)
         if size == 0:
             return heads
-        turned, rest = at_least_float32(heads[..., :size]), heads[..., size:]
-        positions = positions_from(offset, ops.shape(heads)[-2])
-        angles = ops.expand_dims(ops.cast(positions, dtype_of(turned)), -1) * self._frequencies(size, dtype_of(turned))
-        if len(offset.shape) > 0:  # axes between those of the offset and the positions
+        rotated, unrotated = at_least_float32(heads[..., :size]), heads[..., size:]
+        dtype = dtype_of(rotated)
+        positions = make_positions(offset, ops.shape(heads)[-2])
+        angles = ops.expand_dims(ops.cast(positions, dtype), -1) * self._frequencies(size, dtype)
+        if len(offset.shape) > 0:  # insert the axes between offset and positions, such as heads
             for _ in range(len(heads.shape) - len(angles.shape)):
                 angles = ops.expand_dims(angles, -3)
-        turned = ops.cast(_turned(turned, angles, interleaved=self.interleaved), dtype_of(heads))
-        return turned if rest.shape[-1] == 0 else ops.concatenate([turned, rest], axis=-1)
+        rotated = ops.cast(_rotate_pairs(rotated, angles, interleaved=self.interleaved), dtype_of(heads))
+        return rotated if unrotated.shape[-1] == 0 else ops.concatenate([rotated, unrotated], axis=-1)
 
     def compute_output_spec(self, heads: Tensor, role: str = "queries", offset: Any = 0) -> Tensor:
-        self._checked(heads, role, offset)
+        self._validate_call(heads, role, offset)
         return keras.KerasTensor(shape_of(heads), dtype=dtype_of(heads))
 
     def compute_output_shape(self, heads_shape: Any, *_: Any, **__: Any) -> Any:
         return heads_shape
 
     def _frequencies(self, size: int, dtype: str) -> Tensor:
-        """The angle from one position to the next for each pair, (size / 2,)."""
+        """Return the angles between adjacent positions for all pairs, (size / 2,)."""
         return ops.convert_to_tensor([self.scale * self.base ** (-i / size) for i in range(0, size, 2)], dtype)
 
-    def _checked(self, heads: Tensor, role: Any, offset: Any) -> tuple[int, Tensor]:
-        """How many entries turn, none of those of values, and the offset as a tensor."""
+    def _validate_call(self, heads: Tensor, role: Any, offset: Any) -> tuple[int, Tensor]:
+        """Validate a call; return the number of entries to rotate, 0 for values, and the offset as a tensor."""
         check_given(heads=heads)
         shape = shape_of(heads)
         if not keras.backend.is_float_dtype(dtype_of(heads)):
-            raise TypeError(
-                f"`heads` must be floats. Received: heads dtype {dtype_of(heads)}. Embed ids before they are turned."
-            )
+            raise TypeError(f"`heads` must be floats. Received: heads dtype {dtype_of(heads)}. Embed ids first.")
         if len(shape) < 2:
             raise ValueError(
                 "`heads` must have at least 2 axes, positions and features, with any number of axes before them. "
@@ -115,36 +114,37 @@ class RotaryEmbedding(keras.layers.Layer):
         if role not in ROLES:
             raise ValueError(f"`role` must be one of {', '.join(ROLES)}. Received: role={role!r}.")
         offset = check_offset(offset, "heads", shape[:-2], heads=True)
-        return (0 if role == "values" else self._size_of(shape)), offset
+        return (0 if role == "values" else self._rotated_size(shape)), offset
 
-    def _size_of(self, shape: Shape) -> int:
-        last, size = shape[-1], self.size
+    def _rotated_size(self, shape: Shape) -> int:
+        """Return the number of entries to rotate for heads of a shape."""
+        last_size, size = shape[-1], self.size
         if size is not None:
-            if last is not None and size > last:
+            if last_size is not None and size > last_size:
                 raise ValueError(
-                    "`size` must be at most D, the last axis of `heads`: it is how many of the D entries turn. "
+                    "`size` must be at most D, the last axis of `heads`: the number of entries to rotate. "
                     f"Received: size={size}, heads shape {shape}."
                 )
             return size
-        if last is None:
+        if last_size is None:
             raise ValueError(
-                "The last axis of `heads` must be known unless `size` is given: it says how entries pair up. "
-                f"Received: heads shape {shape}. Give the size in `keras.Input`, or `size` to the layer."
+                "The last axis of `heads` must be known unless `size` is passed, since it determines the pairs. "
+                f"Received: heads shape {shape}. Set the size in `keras.Input`, or pass `size` to the layer."
             )
-        if last % 2:
+        if last_size % 2:
             raise ValueError(
-                "The last axis of `heads` must be even: entries turn in pairs. "
-                f"Received: heads shape {shape}. Give an even `size` below that to the layer."
+                "The last axis of `heads` must be even: entries are rotated in pairs. "
+                f"Received: heads shape {shape}. Pass a smaller even `size` to the layer."
             )
-        return last
+        return last_size
 
     def get_config(self) -> dict[str, Any]:
         options = {"base": self.base, "interleaved": self.interleaved, "size": self.size, "scale": self.scale}
         return {**super().get_config(), **options}
 
 
-def _turned(vectors: Tensor, angles: Tensor, *, interleaved: bool) -> Tensor:
-    """Vectors `B + (T, D)`, each pair of their entries turned by its angle, which broadcast to `B + (T, D/2)`."""
+def _rotate_pairs(vectors: Tensor, angles: Tensor, *, interleaved: bool) -> Tensor:
+    """Rotate pairs of entries of vectors `B + (T, D)` by angles that broadcast to `B + (T, D/2)`."""
     half = vectors.shape[-1] // 2
     if interleaved:
         pairs = ops.reshape(vectors, (*ops.shape(vectors)[:-1], half, 2))
@@ -152,7 +152,7 @@ def _turned(vectors: Tensor, angles: Tensor, *, interleaved: bool) -> Tensor:
     else:
         first, second = vectors[..., :half], vectors[..., half:]
     cos, sin = ops.cos(angles), ops.sin(angles)
-    both = first * cos - second * sin, second * cos + first * sin
+    rotated = first * cos - second * sin, second * cos + first * sin
     if interleaved:
-        return ops.reshape(ops.stack(both, axis=-1), ops.shape(vectors))
-    return ops.concatenate(both, axis=-1)
+        return ops.reshape(ops.stack(rotated, axis=-1), ops.shape(vectors))
+    return ops.concatenate(rotated, axis=-1)

@@ -56,10 +56,10 @@ small_auto = pytest.mark.usefixtures("_small_auto")
 @pytest.fixture
 def _small_auto(monkeypatch):
     """`"auto"` makes blocks of at least 2 of these few queries: of 3, 3 and 1."""
-    monkeypatch.setattr(additive_query_blocks, "_ON_GPU", {})
-    monkeypatch.setattr(additive_query_blocks, "_WHOLE", 1)
-    monkeypatch.setattr(additive_query_blocks, "_BLOCK", 2 * B * Tk * U)
-    monkeypatch.setattr(additive_query_blocks, "_LEAST", 1)
+    monkeypatch.setattr(additive_query_blocks, "_GPU_FEATURE_LIMITS", {})
+    monkeypatch.setattr(additive_query_blocks, "_MAX_PLAIN_FEATURES", 1)
+    monkeypatch.setattr(additive_query_blocks, "_MIN_BLOCK_FEATURES", 2 * B * Tk * U)
+    monkeypatch.setattr(additive_query_blocks, "_MIN_BLOCK_QUERIES", 1)
 
 
 LENGTHS_PER_QUERY = np.array([[0, 1, 2, 5, 6, 3], [4, 4, 0, 0, 5, 1]], "int32")
@@ -246,7 +246,7 @@ def test_torch_compiles_a_training_step():
 @only_on("tensorflow", "torch", reason="JAX is given no gradient")
 def test_ctrl_c_in_a_block_ends_the_call(monkeypatch):
     """Keras calls a function with a gradient once more on torch, whatever happened, and returns the pair of both."""
-    plain, calls = additive_query_blocks._plain, []
+    plain, calls = additive_query_blocks._plain_scores, []
 
     def interrupted_once(*tensors):
         calls.append(tensors)
@@ -254,7 +254,7 @@ def test_ctrl_c_in_a_block_ends_the_call(monkeypatch):
             raise KeyboardInterrupt
         return plain(*tensors)
 
-    monkeypatch.setattr(additive_query_blocks, "_plain", interrupted_once)
+    monkeypatch.setattr(additive_query_blocks, "_plain_scores", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
         call(layer_of(2), arrays())
 
@@ -340,10 +340,10 @@ def kernels(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", lambda *given, **how: compile_function(*given, backend=as_it_is, **how))
     monkeypatch.setattr(additive_torch_compiled, "is_on_gpu", lambda tensor: True)
-    monkeypatch.setattr(additive_torch_compiled, "_refused", set())
-    additive_torch_compiled._compiled.cache_clear()
+    monkeypatch.setattr(additive_torch_compiled, "_uncompilable_dtypes", set())
+    additive_torch_compiled._compile.cache_clear()
     yield made
-    additive_torch_compiled._compiled.cache_clear()
+    additive_torch_compiled._compile.cache_clear()
 
 
 @on_gpu_of_torch
@@ -361,7 +361,7 @@ def test_kernels_give_outputs_and_gradients_of_the_plain_form(dtype, kernels):
     assert_close(*(as_numpy(blocked_additive_scores(*tensors, size)) for size in (2, None)))
     assert_gradients_close(*(second_gradients(tensors, size) for size in (2, None)))
     assert kernels
-    assert not additive_torch_compiled._refused
+    assert not additive_torch_compiled._uncompilable_dtypes
 
 
 @on_gpu_of_torch

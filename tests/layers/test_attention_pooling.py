@@ -126,7 +126,10 @@ def recurrent():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: Own()(), r"`Own` cannot be called like this: missing .*'queries'. Received: nothing. Call it as"),
+        (
+            lambda: Own()(),
+            r"`Own` cannot be called with these arguments: missing .*'queries'. Received: nothing. Call it as",
+        ),
         (lambda: Own()((X, X)), "Received: a tuple of 2"),
         (lambda: Own()(None), "Received: NoneType."),
         (lambda: Own()(X, X, lens=2), r"'lens'. Received: a tensor, a tensor, `lens`.*values_mask`.$"),

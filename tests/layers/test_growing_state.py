@@ -262,8 +262,8 @@ def test_bad_states_and_capacities_are_refused(call, said):
         (3, "must be a layer or a function, .*Received: int, which takes"),
         (keras.layers.LayerNormalization(), "must be a layer or .*Received: LayerNormalization, which takes"),
         (lambda heads, role, offset: heads[..., :1], r"must return heads of the shape.*\(2, 2, 3, 1\) for the queries"),
-        (lambda heads, **_: None, "must return heads, floats .* for the queries"),
-        (lambda heads, **_: np.ones((B, 2, 3, 4), "int32"), "must return heads, floats .* for the queries"),
+        (lambda heads, **_: None, "must return heads: floats .* for the queries"),
+        (lambda heads, **_: np.ones((B, 2, 3, 4), "int32"), "must return heads: floats .* for the queries"),
     ],
 )
 def test_bad_process_heads_is_refused(process, said):

@@ -10,7 +10,7 @@ from layer_contract import as_numpy, sentence
 from tolerances import assert_close, assert_identical
 
 from keras_attn import RelativePositionBias
-from keras_attn._positions.relative_bias import _starts
+from keras_attn._positions.relative_bias import compute_bucket_starts
 
 # (num_buckets, max_distance): T5's; borders that are whole numbers and others; an odd number; next to no buckets
 SIZES = [(32, 128), (16, 64), (20, 37), (11, 30), (5, 2)]
@@ -77,7 +77,7 @@ def in_float32(distances, num_buckets, max_distance):
 def test_buckets_of_t5_equal_the_float32_formula(num_buckets):
     """So that weights trained with the authors' code mean the same here: 16 in both directions, 32 in one."""
     distances = np.arange(1, 1000)
-    found = np.sum(distances[:, None] >= np.array(_starts(num_buckets, 128)), axis=-1)
+    found = np.sum(distances[:, None] >= np.array(compute_bucket_starts(num_buckets, 128)), axis=-1)
     assert found.tolist() == in_float32(distances, num_buckets, 128).tolist()
 
 

@@ -157,7 +157,7 @@ def test_bad_options_are_refused(options):
         (normal(2, 4), {"role": "query"}, "`role` must be one of queries, keys, values.*role='query'"),
         (normal(2, 4), {"offset": 0.5}, "`offset` must be integers: it is a position"),
         (normal(2, 3, 4), {"offset": np.arange(3)}, r"offset shape \(3,\), heads with.*axes \(2,\)"),
-        (keras.KerasTensor((2, 3, None)), {}, "The last axis of `heads` must be known unless `size` is given"),
+        (keras.KerasTensor((2, 3, None)), {}, "The last axis of `heads` must be known unless `size` is passed"),
     ],
 )
 def test_bad_calls_are_refused(heads, call, words):

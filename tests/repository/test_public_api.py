@@ -87,7 +87,7 @@ SIGNATURES |= {
 SIGNATURES["keras_attn.LocationSensitiveAttention.call"] = CALL.replace("*, ", "*, previous_weights=None, ")
 IMPLICIT = (
     *("queries_mask", "keys_mask", "values_mask"),
-    *("_only_state", "_only_spec", "_is_clean", "_previous_weights"),
+    *("_only_state", "_only_spec", "_skip_zeroing", "_previous_weights"),
 )
 """Keras fills these arguments of `call`, and layers those with a dash; they follow the promised ones."""
 

@@ -48,9 +48,9 @@ class OneHead(keras_attn.MultiHeadAttention):
         )
         super().__init__(attention, **{"num_heads": 1, "use_bias": False, **options})
 
-    def _projection(self, name, units, shape):
+    def _build_projection(self, name, units, shape):
         if name in ("W_q", "W_k"):
-            return super()._projection(name, units, shape)
+            return super()._build_projection(name, units, shape)
         return keras.layers.Identity(dtype=self.dtype_policy)
 
     def _attend(self, call):
