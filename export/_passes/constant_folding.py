@@ -25,31 +25,31 @@ class _FoldedWeight(NamedTuple):
 
 def fold_weights(traced: Traced) -> bool:
     """Fold, as a pass, shapes and layouts of weights, which are inputs of the graph, and drop unread weights."""
-    graph, before = traced.model.graph, traced.weights
-    sizes = len(graph.node), len(graph.initializer)
-    folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in before.items()})
-    used = {*names_used(graph)}
-    keep(graph.initializer, lambda constant: constant.name in used)
-    folded = {name: weight for name, weight in folded.items() if name in used}
+    graph, weights = traced.model.graph, traced.weights
+    counts = len(graph.node), len(graph.initializer)
+    folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in weights.items()})
+    used_names = {*names_used(graph)}
+    keep(graph.initializer, lambda constant: constant.name in used_names)
+    folded = {name: weight for name, weight in folded.items() if name in used_names}
     # a weight with one layout keeps its name, unless a subgraph reads the layout
     num_layouts = Counter(weight.origin for weight in folded.values())
     inner_names = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
-    can_keep = {name for name, weight in folded.items() if num_layouts[weight.origin] == 1} - inner_names
-    names = {name: folded[name].origin for name in can_keep}
+    renamable = {name for name, weight in folded.items() if num_layouts[weight.origin] == 1} - inner_names
+    names = {name: folded[name].origin for name in renamable}
     rename_reads(graph, names)
     traced.weights = {names.get(name, name): weight.array for name, weight in folded.items()}
-    keep(graph.input, lambda value: value.name not in before)
+    keep(graph.input, lambda value: value.name not in weights)
     for name, array in traced.weights.items():
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
-    return (len(graph.node), len(graph.initializer)) != sizes or traced.weights.keys() != before.keys()
+        elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(helper.make_tensor_value_info(name, elem_type, array.shape))
+    return (len(graph.node), len(graph.initializer)) != counts or traced.weights.keys() != weights.keys()
 
 
-def fold_bodies(traced: Traced) -> bool:
+def fold_subgraphs(traced: Traced) -> bool:
     """Fold, as a pass, layouts of constants in bodies and branches, where the constants were state to tf2onnx."""
     graph = traced.model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    is_changed = any([_fold_body(inner, constants) for node in graph.node for inner in graphs_in(node)])
+    is_changed = any([_fold_subgraph(inner, constants) for node in graph.node for inner in graphs_in(node)])
     return drop_unread(graph) or is_changed
 
 
@@ -73,7 +73,7 @@ def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> d
     return folded
 
 
-def _fold_body(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorProto]) -> bool:
+def _fold_subgraph(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorProto]) -> bool:
     constants = {**outer_constants, **{tensor.name: tensor for tensor in body.initializer}}
     outputs = {value.name for value in body.output}
     remaining = []
@@ -85,7 +85,7 @@ def _fold_body(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorP
         else:
             remaining.append(node)
     is_changed = len(remaining) < len(body.node)
-    is_changed |= any([_fold_body(inner, constants) for node in remaining for inner in graphs_in(node)])
+    is_changed |= any([_fold_subgraph(inner, constants) for node in remaining for inner in graphs_in(node)])
     refill(body.node, remaining)
     return is_changed
 

@@ -89,10 +89,10 @@ def check_standard(path: Path) -> None:
 
 
 def _name_axes(values: Any, axes: Axes) -> None:
-    by_name = {value.name: value for value in values}
-    if set(by_name) != set(axes):
-        raise ExportError(f"The traced graph has {sorted(by_name)} where {sorted(axes)} were expected.")
-    ordered = [by_name[name] for name in axes]
+    values_by_name = {value.name: value for value in values}
+    if set(values_by_name) != set(axes):
+        raise ExportError(f"The traced graph has {sorted(values_by_name)} where {sorted(axes)} were expected.")
+    ordered = [values_by_name[name] for name in axes]
     for value, sizes in zip(ordered, axes.values(), strict=True):
         shape = onnx.TensorShapeProto()
         for size in sizes:

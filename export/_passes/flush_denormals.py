@@ -11,8 +11,11 @@ from onnx import helper
 from .._onnx.graph_index import Nodes
 from .patterns import ANY, Match, Op, Rule
 
-SMALLEST = np.finfo(np.float32).tiny
-MASKS = -125.0, -70.0  # with scores about 20 apart, exponentials of these numbers are above 0 and below `SMALLEST`
+MIN_NORMAL = np.finfo(np.float32).tiny
+DENORMAL_MASK_RANGE = (
+    -125.0,
+    -70.0,
+)  # with scores about 20 apart, exponentials of these numbers are above 0 and below `SMALLEST`
 
 # softmax(scores + mask), perhaps reshaped before the softmax
 PATTERN = Op("Softmax", Op("Add", ANY, "mask", behind="Reshape"))
@@ -20,8 +23,12 @@ PATTERN = Op("Softmax", Op("Add", ANY, "mask", behind="Reshape"))
 
 def _check(match: Match, nodes: Nodes) -> str:
     mask = nodes.constant(match["mask"])
-    if mask is None or mask.dtype != np.float32 or not np.any((mask > MASKS[0]) & (mask < MASKS[1])):
-        return f"no float32 constant between {MASKS[0]:g} and {MASKS[1]:g} is added to the scores"
+    if (
+        mask is None
+        or mask.dtype != np.float32
+        or not np.any((mask > DENORMAL_MASK_RANGE[0]) & (mask < DENORMAL_MASK_RANGE[1]))
+    ):
+        return f"no float32 constant between {DENORMAL_MASK_RANGE[0]:g} and {DENORMAL_MASK_RANGE[1]:g} is added to the scores"
     return ""
 
 
@@ -30,7 +37,7 @@ def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.Node
     (output,) = node.output
     weights, is_denormal = f"{output}/softmax", f"{output}/less"
     smallest, zero = f"{output}/smallest", f"{output}/zero"
-    nodes.added |= {smallest: np.array(SMALLEST), zero: np.array(0, np.float32)}
+    nodes.added |= {smallest: np.array(MIN_NORMAL), zero: np.array(0, np.float32)}
     softmax = onnx.NodeProto()
     softmax.CopyFrom(node)
     softmax.output[:] = [weights]

@@ -24,23 +24,23 @@ def _remove_from_loop(graph: onnx.GraphProto, loop: onnx.NodeProto) -> bool:
     # A loop has inputs (count, condition, *state), its body inputs (step, condition, *state) and outputs
     # (condition, *state, *rows).
     (body,) = graphs_in(loop)
-    size = len(loop.input)
+    num_inputs = len(loop.input)
     sources = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
     graph_outputs = {value.name for value in graph.output}
-    for index in reversed(range(2, size)):
-        inside, after, outside = body.input[index].name, body.output[index - 1].name, loop.input[index]
-        while after in sources:
-            after = sources[after]
-        if after != inside:
+    for index in reversed(range(2, num_inputs)):
+        body_input, body_output, initial_value = body.input[index].name, body.output[index - 1].name, loop.input[index]
+        while body_output in sources:
+            body_output = sources[body_output]
+        if body_output != body_input:
             continue
-        if any(value.name == inside for number, value in enumerate(body.output, 1) if number != index):
+        if any(value.name == body_input for output_index, value in enumerate(body.output, 1) if output_index != index):
             # another state takes the value in the next step, and outputs of a body must be computed in the body
-            body.node.append(helper.make_node("Identity", [outside], [inside], name=f"{inside}/outside"))
+            body.node.append(helper.make_node("Identity", [initial_value], [body_input], name=f"{body_input}/outside"))
         result = loop.output[index - 2]
-        rename_reads(body, {inside: outside})
-        rename_reads(graph, {result: outside})
+        rename_reads(body, {body_input: initial_value})
+        rename_reads(graph, {result: initial_value})
         del body.input[index], body.output[index - 1], loop.input[index], loop.output[index - 2]
         if result in graph_outputs:
-            graph.node.append(helper.make_node("Identity", [outside], [result], name=f"{result}/unchanged"))
+            graph.node.append(helper.make_node("Identity", [initial_value], [result], name=f"{result}/unchanged"))
     drop_unread(body)
-    return len(loop.input) < size
+    return len(loop.input) < num_inputs

@@ -50,10 +50,10 @@ class Matcher:
         self.num_matched = 0  # number of operators in the largest match that failed
         self.reason = ""  # why this match failed
 
-    def matches(self, pattern: Pattern, name: str, match: Match) -> list[Match]:
+    def find_matches(self, pattern: Pattern, name: str, match: Match) -> list[Match]:
         """Return the matches of a pattern at a tensor that extend another match."""
         if isinstance(pattern, tuple):
-            return [complete for option in pattern for complete in self.matches(option, name, match)]
+            return [complete for option in pattern for complete in self.find_matches(option, name, match)]
         if pattern == ANY:
             return [match]
         tensor = self._nodes.source_of(name, pattern.behind) if isinstance(pattern, Op) else name
@@ -67,12 +67,14 @@ class Matcher:
             reason = f"`{tensor}` is not the output of `{pattern.op_type}` with {len(pattern.inputs)} inputs"
             return self._fail(match, reason)
         orders = [node.input, node.input[::-1]] if pattern.op_type in COMMUTATIVE else [node.input]
-        return [complete for names in orders for complete in self._with_inputs(pattern.inputs, names, extended)]
+        return [complete for names in orders for complete in self._match_inputs(pattern.inputs, names, extended)]
 
-    def _with_inputs(self, patterns: Sequence[Pattern], names: Sequence[str], match: Match) -> list[Match]:
+    def _match_inputs(self, patterns: Sequence[Pattern], names: Sequence[str], match: Match) -> list[Match]:
         matches = [match]
         for pattern, name in zip(patterns, names, strict=True):
-            matches = [extended for before in matches for extended in self.matches(pattern, name, before)]
+            matches = [
+                extended for partial_match in matches for extended in self.find_matches(pattern, name, partial_match)
+            ]
         return matches
 
     def _fail(self, match: Match, reason: str) -> list[Match]:

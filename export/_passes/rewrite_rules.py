@@ -35,8 +35,8 @@ def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
     """Rewrite, as a pass, each match of a rule, in bodies too, and drop unread nodes then."""
     model = traced.model
     indexes = [*views(model.graph, inferred(model, traced.weights))]
-    rewritten = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]  # a graph is copied with its bodies
-    if not any(rewritten):
+    changes = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]  # a graph is copied with its bodies
+    if not any(changes):
         return False
     drop_unread(model.graph)
     new_domains = {node.domain for node in all_nodes(model.graph)} - {opset.domain for opset in model.opset_import}
@@ -45,21 +45,21 @@ def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
 
 
 def _rewrite_graph(nodes: Nodes, rules: Sequence[Rule]) -> bool:
-    rewritten = [_rewritten(node, nodes, rules) for node in nodes.graph.node]
+    replacements = [_apply_first_match(node, nodes, rules) for node in nodes.graph.node]
     nodes.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in nodes.added.items())
-    if not any(rewritten):
+    if not any(replacements):
         return False
-    pairs = zip(nodes.graph.node, rewritten, strict=True)
-    refill(nodes.graph.node, [new for node, replacement in pairs for new in replacement or [node]])
+    pairs = zip(nodes.graph.node, replacements, strict=True)
+    refill(nodes.graph.node, [new_node for node, replacement in pairs for new_node in replacement or [node]])
     return True
 
 
-def _rewritten(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
+def _apply_first_match(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
     """Return the nodes that the first rule with a match writes in the place of a node, or None without a match."""
     for rule in rules:
         matcher = Matcher(nodes)
         reasons: list[str] = []
-        for match in matcher.matches(rule.pattern, node.output[0], {}):
+        for match in matcher.find_matches(rule.pattern, node.output[0], {}):
             reason = rule.check(match, nodes)
             if not reason:
                 return rule.rewrite(node, match, nodes)

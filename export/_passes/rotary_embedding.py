@@ -12,7 +12,7 @@ from .._onnx.traced_model import CONTRIB
 from .patterns import ANY, Match, Op, Pattern, Rule
 
 
-def _concatenated(first: Pattern, second: Pattern, behind: str = "") -> tuple[Op, Op]:
+def _concatenation_patterns(first: Pattern, second: Pattern, behind: str = "") -> tuple[Op, Op]:
     """Return the patterns of two tensors side by side on the last axis: concatenated, or stacked and reshaped."""
     stacked = Op("Concat", Op("Unsqueeze", first, ANY), Op("Unsqueeze", second, ANY))
     return Op("Concat", first, second, behind=behind), Op("Reshape", stacked, ANY, behind=behind)
@@ -20,10 +20,10 @@ def _concatenated(first: Pattern, second: Pattern, behind: str = "") -> tuple[Op
 
 # x * cos(angles) + concat(-second, first) * sin(angles), with angles = concat(half, half).
 # x is (B, T, H, D), `first` and `second` are its halves on the last axis, `half` is (1, T, D / 2).
-ANGLES = _concatenated("half", "half", behind="Unsqueeze")
+ANGLES = _concatenation_patterns("half", "half", behind="Unsqueeze")
 COS = Op("Cos", ANGLES)
 SIN = Op("Sin", ANGLES)
-ROTATED = _concatenated(Op("Neg", "second"), "first")
+ROTATED = _concatenation_patterns(Op("Neg", "second"), "first")
 PATTERN = Op("Add", Op("Mul", "x", COS), Op("Mul", ROTATED, SIN))
 
 
@@ -41,8 +41,12 @@ def _check(match: Match, nodes: Nodes) -> str:
         return "the angles are not of the shape (1, T, 1, D)"
     if len(half) != 3 or all_angles[3] != 2 * (half[2] or 0):
         return "the angles are not twice those of one half"
-    joined = [match[op] for op in (*ANGLES, *ROTATED) if op in match]
-    return "" if all(_is_on_last_axis(name, nodes) for name in joined) else "two halves are not joined on the last axis"
+    concatenated = [match[op] for op in (*ANGLES, *ROTATED) if op in match]
+    return (
+        ""
+        if all(_is_concatenated_on_last_axis(name, nodes) for name in concatenated)
+        else "two halves are not joined on the last axis"
+    )
 
 
 def _are_halves(match: Match, rank: int, nodes: Nodes) -> bool:
@@ -53,7 +57,7 @@ def _are_halves(match: Match, rank: int, nodes: Nodes) -> bool:
     return attribute(split, "axis", 0) in (-1, rank - 1) and (sizes is None or len({*sizes.tolist()}) == 1)
 
 
-def _is_on_last_axis(name: str, nodes: Nodes) -> bool:
+def _is_concatenated_on_last_axis(name: str, nodes: Nodes) -> bool:
     """Return whether two tensors of shape (..., D / 2) are joined as (..., D), or first stacked as (..., 2, D / 2)."""
     reshape = nodes.maker(name, "Reshape")
     concat = nodes.maker(name if reshape is None else reshape.input[0], "Concat")
@@ -72,22 +76,24 @@ def _is_on_last_axis(name: str, nodes: Nodes) -> bool:
 def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
     _, _, heads, size = nodes.sizes(match["x"]) or ()
     result, make = node.output[0], helper.make_node
-    joined, turned, angles, cosines, sines, of_half, together, apart, first = (f"{result}__{k}" for k in range(9))
+    packed, rotated, angles, cosines, sines, half_shape, packed_shape, unpacked_shape, first_position = (
+        f"{result}__{number}" for number in range(9)
+    )
     nodes.added |= {
-        of_half: np.array([-1, (size or 0) // 2]),
-        together: np.array([0, 0, (heads or 0) * (size or 0)]),
-        apart: np.array([0, 0, heads, size]),
-        first: np.array([0]),  # the position of the first row
+        half_shape: np.array([-1, (size or 0) // 2]),
+        packed_shape: np.array([0, 0, (heads or 0) * (size or 0)]),
+        unpacked_shape: np.array([0, 0, heads, size]),
+        first_position: np.array([0]),  # the position of the first row
     }
-    rotation = [joined, first, cosines, sines]
+    rotation = [packed, first_position, cosines, sines]
     names = [f"{node.name}__{number}" for number in range(5)]
     return [
-        make("Reshape", [match["half"], of_half], [angles], names[0]),
+        make("Reshape", [match["half"], half_shape], [angles], names[0]),
         make("Cos", [angles], [cosines], names[1]),
         make("Sin", [angles], [sines], names[2]),
-        make("Reshape", [match["x"], together], [joined], names[3]),
-        make("RotaryEmbedding", rotation, [turned], names[4], domain=CONTRIB, num_heads=heads),
-        make("Reshape", [turned, apart], [result], node.name),
+        make("Reshape", [match["x"], packed_shape], [packed], names[3]),
+        make("RotaryEmbedding", rotation, [rotated], names[4], domain=CONTRIB, num_heads=heads),
+        make("Reshape", [rotated, unpacked_shape], [result], node.name),
     ]
 
 

@@ -12,10 +12,10 @@ from .._onnx.graph_index import Nodes, Sizes
 from .patterns import ANY, Match, Op, Rule
 
 # reshape(reshape(x, (-1, depth)) @ kernel, shape), with shape constant or concat(shape(x)[axes], units)
-ROWS = Op("Reshape", "x", "target")
+MATRIX = Op("Reshape", "x", "target")
 SHAPE = Op("Shape", ANY, behind="Cast")
-JOINED = Op("Concat", Op("Gather", SHAPE, "axes"), "units", behind="Cast")
-PATTERN = Op("Reshape", Op("MatMul", ROWS, "kernel"), (JOINED, "shape"))
+COMPUTED_SHAPE = Op("Concat", Op("Gather", SHAPE, "axes"), "units", behind="Cast")
+PATTERN = Op("Reshape", Op("MatMul", MATRIX, "kernel"), (COMPUTED_SHAPE, "shape"))
 
 
 def _check(match: Match, nodes: Nodes) -> str:
@@ -28,19 +28,19 @@ def _check(match: Match, nodes: Nodes) -> str:
     if "shape" in match:
         return (
             ""
-            if _is_shape(nodes.constant(match["shape"]), x, units)
+            if _is_output_shape(nodes.constant(match["shape"]), x, units)
             else "the shape of the output is not that of the input with another last axis"
         )
     shape = nodes.maker(match[SHAPE], "Shape")
-    axes, last = nodes.constant(match["axes"]), nodes.constant(match["units"])
+    axes, last_size = nodes.constant(match["axes"]), nodes.constant(match["units"])
     if shape is None or shape.input[0] != match["x"] or shape.attribute:
         return "the last shape is not of the first tensor"
-    if axes is None or axes.tolist() != [*range(len(x) - 1)] or last is None or last.tolist() != [units]:
+    if axes is None or axes.tolist() != [*range(len(x) - 1)] or last_size is None or last_size.tolist() != [units]:
         return "the last shape has other leading axes or another last axis"
     return ""
 
 
-def _is_shape(shape: np.ndarray | None, x: Sizes, units: int | None) -> bool:
+def _is_output_shape(shape: np.ndarray | None, x: Sizes, units: int | None) -> bool:
     """Return whether a constant is the shape of `x` with another last axis, one axis of which may be -1."""
     # with an unknown last axis of x, some of it may have moved to another axis
     if shape is None or x[-1] is None or shape.size != len(x) or shape[-1] != units:

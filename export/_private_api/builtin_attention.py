@@ -22,7 +22,7 @@ from keras_attn._pooling.composite import DROPS
 WITH_HEADS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 WITHOUT_HEADS = (keras.layers.Attention, keras.layers.AdditiveAttention)
 MEAN, ZEROS, AS_COMPUTED = "mean", "zeros", "as computed"
-_REPEATING = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorFlow's `repeat`
+_REPEAT_OPS = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorFlow's `repeat`
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class _Interception:
     def attach_parts(self, mask: Any, parts: MaskParts) -> None:
         self._parts[id(mask)] = mask, parts
 
-    def parts_of(self, mask: Any) -> MaskParts:
+    def find_parts(self, mask: Any) -> MaskParts:
         return self._parts[id(mask)][1] if id(mask) in self._parts else MaskParts(pairs=mask)
 
-    def result_of(self, layer: Any, call: BuiltinAttentionCall | str) -> tuple[Any, Any] | None:
+    def evaluate_call(self, layer: Any, call: BuiltinAttentionCall | str) -> tuple[Any, Any] | None:
         """Return output and weights of a call, or None for a call that the layer computes; a string is its reason."""
         if isinstance(call, str):
             self._reasons[id(layer)] = call
@@ -123,7 +123,7 @@ class MethodPatches:
                 return
             for (owner, name), replacement in self._replacements.items():
                 self._originals[owner, name] = getattr(owner, name)
-                setattr(owner, name, _as_method(replacement, self._originals[owner, name]))
+                setattr(owner, name, _make_method(replacement, self._originals[owner, name]))
 
     def restore(self) -> None:
         with self._lock:
@@ -134,7 +134,7 @@ class MethodPatches:
                 setattr(owner, name, original)
 
 
-def _as_method(replacement: Callable[..., Any], original: Any) -> Any:
+def _make_method(replacement: Callable[..., Any], original: Any) -> Any:
     @functools.wraps(original)  # Keras reads the signature of `call`
     def method(layer: Any, *args: Any, **kwargs: Any) -> Any:
         return replacement(original, layer, *args, **kwargs)
@@ -175,15 +175,15 @@ def _compute_attention_mask(original: Any, layer: Any, *args: Any, **kwargs: Any
     interception = _ACTIVE.get()
     if interception is None or mask is None or not _has_heads(layer):
         return mask
-    arguments = _arguments(original, layer, args, kwargs)
-    queries = _as_booleans(arguments["query_mask"])
-    masks = [_as_booleans(arguments[name]) for name in ("value_mask", "key_mask") if arguments[name] is not None]
+    arguments = _bind_arguments(original, layer, args, kwargs)
+    queries = _cast_to_bool(arguments["query_mask"])
+    masks = [_cast_to_bool(arguments[name]) for name in ("value_mask", "key_mask") if arguments[name] is not None]
     keys = functools.reduce(ops.logical_and, masks) if masks else None
     order = {"causal": arguments["use_causal_mask"], "window_radius": _window_radius(layer)}
     if queries is None and keys is None and MaskParts(**order) == MaskParts():
         parts = MaskParts(pairs=mask)
     else:
-        parts = MaskParts(queries, keys, _as_booleans(arguments["attention_mask"]), **order)
+        parts = MaskParts(queries, keys, _cast_to_bool(arguments["attention_mask"]), **order)
     interception.attach_parts(mask, parts)
     return mask
 
@@ -194,9 +194,9 @@ def _compute_attention(original: Any, layer: Any, *args: Any, **kwargs: Any) -> 
     if interception is None or not _has_heads(layer):
         return original(layer, *args, **kwargs)
     compute = functools.partial(original, layer, *args, **kwargs)
-    arguments = _arguments(original, layer, args, kwargs)
-    call = _describe_multi_head(layer, arguments, interception.parts_of(arguments["attention_mask"]), compute)
-    return interception.result_of(layer, call) or compute()
+    arguments = _bind_arguments(original, layer, args, kwargs)
+    call = _describe_multi_head(layer, arguments, interception.find_parts(arguments["attention_mask"]), compute)
+    return interception.evaluate_call(layer, call) or compute()
 
 
 def _call_single_head(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -209,8 +209,8 @@ def _call_single_head(original: Any, layer: Any, *args: Any, **kwargs: Any) -> A
         result = original(layer, *args, **kwargs)
         return result if isinstance(result, tuple) else (result, None)
 
-    call = _describe_single_head(layer, _arguments(original, layer, args, kwargs), compute)
-    output, weights = interception.result_of(layer, call) or compute()
+    call = _describe_single_head(layer, _bind_arguments(original, layer, args, kwargs), compute)
+    output, weights = interception.evaluate_call(layer, call) or compute()
     return output if weights is None else (output, weights)
 
 
@@ -226,18 +226,18 @@ def _describe_multi_head(
 ) -> BuiltinAttentionCall | str:
     """Describe a call of `_compute_attention`, or return the reason if it is no such call."""
     queries, keys, values = (arguments[name] for name in ("query", "key", "value"))
-    grouped = isinstance(layer, keras.layers.GroupQueryAttention)
-    weights = layer._return_attention_scores if grouped else arguments["return_attention_scores"]
-    by_softmax = layer.dropout > 0 or weights
+    is_grouped = isinstance(layer, keras.layers.GroupQueryAttention)
+    weights = layer._return_attention_scores if is_grouped else arguments["return_attention_scores"]
+    uses_softmax_layer = layer.dropout > 0 or weights
     softmax = type(layer._softmax)
-    axes = (1,) if grouped else layer._attention_axes
+    axes = (1,) if is_grouped else layer._attention_axes
     if reason := _first_reason(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
         (layer.dropout > 0 and arguments["training"], DROPS),
         (softmax is not keras.layers.Softmax, f"its softmax is a layer of class {softmax.__name__}"),
         (layer._flash_attention, "it has `flash_attention=True`"),
         (axes != (1,), f"it attends along the axes {axes}"),
-        (not _have_axes(4, queries, keys, values), f"its queries have {len(queries.shape) - 1} axes"),
+        (not _have_rank(4, queries, keys, values), f"its queries have {len(queries.shape) - 1} axes"),
     ):
         return reason
     mask = arguments["attention_mask"]
@@ -245,9 +245,9 @@ def _describe_multi_head(
         if mask is not None:
             return "it has a mask beside a causal one"
         parts = MaskParts(causal=True)
-    if not _mask_is_supported(parts):
+    if not _is_mask_supported(parts):
         return f"its `attention_mask` has {len(parts.pairs.shape)} axes"
-    if grouped:
+    if is_grouped:
         keys = _undo_repeat(keys, layer.num_key_value_heads)
         values = _undo_repeat(values, layer.num_key_value_heads)
     return BuiltinAttentionCall(
@@ -255,10 +255,10 @@ def _describe_multi_head(
         queries=queries,
         keys=keys,
         values=values,
-        scale=layer._inverse_sqrt_head_dim if grouped else layer._inverse_sqrt_key_dim,
-        masks=replace(parts, pairs=_expand_mask_to_4d(parts.pairs, by_softmax)),
-        combined_mask=_expand_mask_to_4d(mask, by_softmax),
-        masked_row_output=ZEROS if by_softmax else MEAN,
+        scale=layer._inverse_sqrt_head_dim if is_grouped else layer._inverse_sqrt_key_dim,
+        masks=replace(parts, pairs=_expand_mask_to_4d(parts.pairs, uses_softmax_layer)),
+        combined_mask=_expand_mask_to_4d(mask, uses_softmax_layer),
+        masked_row_output=ZEROS if uses_softmax_layer else MEAN,
         returns_weights=bool(weights),
         original=compute,
     )
@@ -269,30 +269,30 @@ def _first_reason(*reasons: tuple[Any, str]) -> str:
     return next((reason for is_true, reason in reasons if is_true), "")
 
 
-def _mask_is_supported(parts: MaskParts) -> bool:
+def _is_mask_supported(parts: MaskParts) -> bool:
     """Return whether the axes of a mask of pairs stand for examples, heads, queries and keys.
 
     Keras broadcasts a mask of four axes against masks of sequences `(B, Tq, 1)`: heads then meet examples.
     """
     if parts.pairs is None or len(parts.pairs.shape) in (2, 3):
         return True
-    alone = parts.queries is None and parts.keys is None
-    return len(parts.pairs.shape) == 4 and parts.pairs.shape[1] is not None and alone
+    is_only_mask = parts.queries is None and parts.keys is None
+    return len(parts.pairs.shape) == 4 and parts.pairs.shape[1] is not None and is_only_mask
 
 
 def _describe_single_head(
     layer: Any, arguments: dict[str, Any], compute: Callable[[], tuple[Any, Any]]
 ) -> BuiltinAttentionCall | str:
     """Describe a call of an attention layer without heads, or return the reason if it is no such call."""
-    queries, values, *others = arguments["inputs"]
-    keys = others[0] if others else values
+    queries, values, *keys_argument = arguments["inputs"]
+    keys = keys_argument[0] if keys_argument else values
     queries_mask, keys_mask = (*(arguments["mask"] or ()), None, None)[:2]
     masks = [mask for mask in (queries_mask, keys_mask) if mask is not None]
     sizes = {queries.shape[-1], keys.shape[-1]}
     if reason := _first_reason(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
-        (not _have_axes(3, queries, keys, values), f"its queries have {len(queries.shape)} axes"),
-        (not _have_axes(2, *masks), "its mask has a value for each pair of query and key"),
+        (not _have_rank(3, queries, keys, values), f"its queries have {len(queries.shape)} axes"),
+        (not _have_rank(2, *masks), "its mask has a value for each pair of query and key"),
         (layer.dropout > 0 and arguments["training"], DROPS),
         (None in sizes or len(sizes) > 1, "the feature sizes of queries and keys are unknown or differ"),
     ):
@@ -304,7 +304,9 @@ def _describe_single_head(
         keys=keys,
         values=ops.convert_to_tensor(values),
         w_v=w_v,
-        masks=MaskParts(_as_booleans(queries_mask), _as_booleans(keys_mask), causal=bool(arguments["use_causal_mask"])),
+        masks=MaskParts(
+            _cast_to_bool(queries_mask), _cast_to_bool(keys_mask), causal=bool(arguments["use_causal_mask"])
+        ),
         masked_row_output=AS_COMPUTED,
         returns_weights=bool(arguments["return_attention_scores"]),
         original=compute,
@@ -323,15 +325,15 @@ def _scale_inputs(layer: Any, queries: Any, keys: Any) -> tuple[Any, Any, Any]:
     return queries * scale, keys * scale, units * layer.concat_score_weight
 
 
-def _arguments(function: Any, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _bind_arguments(function: Any, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     bound = inspect.signature(function).bind(layer, *args, **kwargs)
     bound.apply_defaults()
     return bound.arguments
 
 
 def _window_radius(layer: Any) -> int | None:
-    grouped = isinstance(layer, keras.layers.GroupQueryAttention)
-    window = layer.sliding_window if grouped else layer._sliding_window
+    is_grouped = isinstance(layer, keras.layers.GroupQueryAttention)
+    window = layer.sliding_window if is_grouped else layer._sliding_window
     return None if window is None else window - 1
 
 
@@ -339,24 +341,24 @@ def _are_float32(*tensors: Any) -> bool:
     return all(keras.backend.standardize_dtype(tensor.dtype) == "float32" for tensor in tensors)
 
 
-def _have_axes(rank: int, *tensors: Any) -> bool:
+def _have_rank(rank: int, *tensors: Any) -> bool:
     return all(len(tensor.shape) == rank for tensor in tensors)
 
 
-def _as_booleans(mask: Any) -> Any:
+def _cast_to_bool(mask: Any) -> Any:
     return None if mask is None else ops.cast(mask, "bool")
 
 
-def _expand_mask_to_4d(mask: Any, by_softmax: bool) -> Any:
+def _expand_mask_to_4d(mask: Any, uses_softmax_layer: bool) -> Any:
     """Return a mask of pairs as booleans `(B, H, Tq, Tk)`, with the layer's own rule for numbers."""
     if mask is None:
         return None
     mask = ops.convert_to_tensor(mask)
-    if by_softmax and keras.backend.standardize_dtype(mask.dtype) != "bool":
+    if uses_softmax_layer and keras.backend.standardize_dtype(mask.dtype) != "bool":
         mask = ops.greater(mask, ops.cast(0.5, mask.dtype))  # as `keras.layers.Softmax` does
     while len(mask.shape) < 4:
         mask = ops.expand_dims(mask, 0 if len(mask.shape) == 2 else 1)
-    return _as_booleans(mask)
+    return _cast_to_bool(mask)
 
 
 def _undo_repeat(tensor: Any, heads: int) -> Any:
@@ -364,7 +366,7 @@ def _undo_repeat(tensor: Any, heads: int) -> Any:
     source = tensor
     while source.shape.rank != 4 or source.shape[2] != heads:
         op = getattr(source, "op", None)  # an eager tensor has none
-        if op is None or op.type not in _REPEATING:
+        if op is None or op.type not in _REPEAT_OPS:
             return tensor
         source = op.inputs[0]
     return source

@@ -109,20 +109,20 @@ def through_calls(
     layers: Sequence[Any], wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
     """Let `wrap(layer, call)` give, within the context, what is called in the place of each layer's `call`."""
-    before = [vars(layer).get("call") for layer in layers]
+    previous_calls = [vars(layer).get("call") for layer in layers]
     for layer in layers:
         vars(layer)["call"] = wrap(layer, layer.call)  # past Keras, which tracks what a layer is given
     try:
         yield
     finally:
-        for layer, own in zip(layers, before, strict=True):
-            if own is None:
+        for layer, previous_call in zip(layers, previous_calls, strict=True):
+            if previous_call is None:
                 del vars(layer)["call"]
             else:
-                vars(layer)["call"] = own
+                vars(layer)["call"] = previous_call
 
 
-def _functions_of_backend() -> Any:
+def _backend_functions() -> Any:
     """Return what holds the modules that `keras.ops` calls: from Keras 3.16 on `ops` of the backend, before itself."""
     return getattr(keras.src.backend, "ops", keras.src.backend)
 
@@ -134,16 +134,16 @@ def mistaken_biases() -> Iterator[list[bool]]:
     On TensorFlow Keras takes one for a bias along the last axis where sizes are known and agree, as of (n, n) and
     (n, 1): keras PR 20386. In a graph where they are not known it does not.
     """
-    module, found = _functions_of_backend().numpy, []
+    module, is_mistaken = _backend_functions().numpy, []
     add = module.add
 
-    def watched(x1: Any, x2: Any) -> Any:
-        found.append(_is_mistaken(*(tuple(getattr(each, "shape", ())) for each in (x1, x2))))
+    def recorded_add(x1: Any, x2: Any) -> Any:
+        is_mistaken.append(_is_mistaken(*(tuple(getattr(summand, "shape", ())) for summand in (x1, x2))))
         return add(x1, x2)
 
-    module.add = watched if keras.backend.backend() == "tensorflow" else add
+    module.add = recorded_add if keras.backend.backend() == "tensorflow" else add
     try:
-        yield found
+        yield is_mistaken
     finally:
         module.add = add
 
@@ -164,34 +164,34 @@ def track_once(archive: keras.export.ExportArchive, model: keras.Model) -> None:
 
 
 @contextmanager
-def without_default_signature() -> Iterator[None]:
+def disable_default_signature() -> Iterator[None]:
     """Keep Keras from giving TensorFlow, which saves a model, one more function to trace: of sizes all unknown."""
     from keras.src.backend.tensorflow.layer import TFLayer
 
-    before = TFLayer._default_save_signature
+    default_signature = TFLayer._default_save_signature
     TFLayer._default_save_signature = None
     try:
         yield
     finally:
-        TFLayer._default_save_signature = before
+        TFLayer._default_save_signature = default_signature
 
 
 @contextmanager
-def scans_of_known_length() -> Iterator[None]:
+def refuse_dynamic_scans() -> Iterator[None]:
     """Refuse `keras.ops.associative_scan` along an axis of unknown size, for as long as the context lasts.
 
     Keras traces a branch within a branch for each time the size may be halved, fifty of them, which takes minutes and
     has no form in ONNX.
     """
-    core = _functions_of_backend().core
+    core = _backend_functions().core
     scan = core.associative_scan
 
-    def checked(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-        if any(each.shape[axis] is None for each in keras.tree.flatten(elems)):
+    def checked_scan(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+        if any(tensor.shape[axis] is None for tensor in keras.tree.flatten(elems)):
             raise ValueError(f"`keras.ops.associative_scan` wants to know the size of axis {axis}")
         return scan(f, elems, reverse=reverse, axis=axis)
 
-    core.associative_scan = checked
+    core.associative_scan = checked_scan
     try:
         yield
     finally:
@@ -204,10 +204,10 @@ def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
 
     Sigmoids within `silu` and `gelu`, a number times one of it, are seen too; what `tf.function` has traced is not.
     """
-    functions = _functions_of_backend().nn
+    functions = _backend_functions().nn
     sigmoid, silu, gelu, log_softmax = functions.sigmoid, functions.silu, functions.gelu, functions.log_softmax
 
-    def gelu_of_parts(x: Any, approximate: bool = True) -> Any:
+    def composed_gelu(x: Any, approximate: bool = True) -> Any:
         x = keras.ops.convert_to_tensor(x)
         if approximate:
             return x * functions.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
@@ -215,7 +215,7 @@ def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
 
     functions.sigmoid = lambda x: change(sigmoid(x))
     functions.silu = lambda x: (x := keras.ops.convert_to_tensor(x)) * functions.sigmoid(x)
-    functions.gelu = gelu_of_parts
+    functions.gelu = composed_gelu
     functions.log_softmax = lambda x, axis=-1: change(log_softmax(x, axis=axis))
     try:
         yield

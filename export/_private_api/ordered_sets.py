@@ -46,27 +46,27 @@ class OrderedSet(MutableSet[Any]):
 
     def union(self, *others: Iterable[Any]) -> OrderedSet:
         """Return what is in any."""
-        found = OrderedSet(self)
-        found.update(*others)
-        return found
+        union = OrderedSet(self)
+        union.update(*others)
+        return union
 
     def intersection(self, other: Iterable[Any]) -> OrderedSet:
         """Return what is in both."""
-        kept = OrderedSet(other)
-        return OrderedSet(item for item in self if item in kept)
+        other_items = OrderedSet(other)
+        return OrderedSet(item for item in self if item in other_items)
 
     def __and__(self, other: Iterable[Any]) -> OrderedSet:
         return self.intersection(other)
 
     def difference(self, other: Iterable[Any]) -> OrderedSet:
         """Return what is in this one alone."""
-        lost = OrderedSet(other)
-        return OrderedSet(item for item in self if item not in lost)
+        other_items = OrderedSet(other)
+        return OrderedSet(item for item in self if item not in other_items)
 
     copy = __copy__ = union
 
 
-def use_in(package: str) -> None:
+def patch_set_in(package: str) -> None:
     """Let the modules of a package that are imported make such sets where they say `set(...)`.
 
     A set of texts has another order with each hash seed, and one of objects with each address.

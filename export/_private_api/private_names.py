@@ -113,7 +113,7 @@ class PrivateName(NamedTuple):
     failure: str
 
 
-def _rows() -> tuple[PrivateName, ...]:
+def _parse_table() -> tuple[PrivateName, ...]:
     rows = []
     for row in _TABLE.split("\n\n"):
         names, purpose, failure = row.strip().replace("\n  ", " ").splitlines()
@@ -122,4 +122,4 @@ def _rows() -> tuple[PrivateName, ...]:
     return tuple(rows)
 
 
-PRIVATE_NAMES = _rows()
+PRIVATE_NAMES = _parse_table()

@@ -11,32 +11,32 @@ from tf2onnx.utils import make_name
 from .tf2onnx_patches import FIRST_NODE_NUMBER, convert_with_tf2onnx, function_of, patched_tf2onnx
 
 __all__ = [
+    "convert_graph",
     "convert_with_tf2onnx",
-    "converted",
     "converted_while",
     "function_of",
     "make_name",
-    "mended",
-    "optimized",
+    "optimize_tf_graph",
     "patched_tf2onnx",
+    "restore_attributes",
 ]
 
 _NUMBERS_PER_MODEL = 10**6
 
 
-def mended(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+def restore_attributes(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     """Return a frozen graph with attributes that freezing drops in functions (tensorflow/tensorflow issue 51488)."""
     return tf_loader.fix_freezing_errors_part2(graph)
 
 
-def optimized(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
+def optimize_tf_graph(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
     """Return a frozen graph after TensorFlow's optimizers, as tf2onnx configures them."""
     with tf.Graph().as_default() as imported, tf.compat.v1.Session(graph=imported):
         tf.import_graph_def(graph, name="")
         return tf_loader.tf_optimize(inputs, outputs, graph)
 
 
-def converted(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelProto:
+def convert_graph(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelProto:
     """Return the ONNX model of a frozen graph; two conversions differ in numbers in names only.
 
     tf2onnx numbers nodes with one counter per process, sorts nodes by name, and merges the second of two equal nodes

@@ -12,18 +12,18 @@ from tf2onnx.onnx_opset import controlflow
 from tf2onnx.optimizer import back_to_back_optimizer, einsum_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 
-from .ordered_sets import use_in
+from .ordered_sets import patch_set_in
 
 FIRST_NODE_NUMBER = 10**9  # ten digits, so that names sort in the order of their creation
 CONVOLUTION_FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}  # dtypes of `Conv` in onnxruntime
 
 # tf2onnx merges nodes in the order of sets and of names, which differs from run to run without these patches.
-use_in("tf2onnx")
-_numbers = itertools.count(FIRST_NODE_NUMBER)
+patch_set_in("tf2onnx")
+_einsum_numbers = itertools.count(FIRST_NODE_NUMBER)
 
 
 def _einsum_name(operation: Any) -> str:
-    return f"einsum{operation.__dict__.setdefault('number', next(_numbers))}_{operation.name[:2]}"
+    return f"einsum{operation.__dict__.setdefault('number', next(_einsum_numbers))}_{operation.name[:2]}"
 
 
 _optimize = optimizer.optimize_graph
@@ -103,12 +103,12 @@ def function_of(node: Any, attribute: str) -> Any:
 @contextlib.contextmanager
 def patched_tf2onnx() -> Iterator[None]:
     """Correct rewriters and optimizers of tf2onnx 1.17 during a conversion. Not thread-safe."""
-    with _reshape_merges(), _merged_paddings(), _moved_transposes(), _lstm_rewriter():
+    with _guard_reshape_merges(), _guard_padding_fusion(), _fix_transpose_moves(), _guard_lstm_rewriter():
         yield
 
 
 @contextlib.contextmanager
-def _reshape_merges() -> Iterator[None]:
+def _guard_reshape_merges() -> Iterator[None]:
     """Merge two reshapes in a row only if the second does not copy sizes of its input.
 
     A 0 in the target of `Reshape` stands for the size of the input on that axis. `reshape_optimizer` writes such zeros.
@@ -120,12 +120,12 @@ def _reshape_merges() -> Iterator[None]:
     key = ("Reshape",)
     merge = merges[key]
 
-    def merge_without_zeros(graph: Any, node: Any, consumers: Any) -> Any:
+    def merge_if_no_zeros(graph: Any, node: Any, consumers: Any) -> Any:
         targets = [consumer.inputs[1] for consumer in consumers if consumer.type == "Reshape"]
         mergeable = all(target.is_const() and 0 not in target.get_tensor_value() for target in targets)
         return merge(graph, node, consumers) if mergeable else []
 
-    merges[key] = merge_without_zeros
+    merges[key] = merge_if_no_zeros
     try:
         yield
     finally:
@@ -133,23 +133,23 @@ def _reshape_merges() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _merged_paddings() -> Iterator[None]:
+def _guard_padding_fusion() -> Iterator[None]:
     """Make padding part of a convolution only for floats, and convert the convolution with tf2onnx's own handler.
 
     `conv2d_with_pad_rewriter` calls the handler of `Conv2D` without arguments that our handler needs, and fails for
     `ZeroPadding2D` before `Conv2D`, as in every residual network. Convolutions of other dtypes do not become `Conv`.
     """
-    rewrite, find = tfonnx.rewrite_conv2d_with_pad, handler.tf_op.find_effective_op
+    rewrite, find_effective_op = tfonnx.rewrite_conv2d_with_pad, handler.tf_op.find_effective_op
 
     def rewrite_floats(graph: Any, nodes: list[Any]) -> Any:
-        floats = [
+        float_nodes = [
             node for node in nodes if node.type != "Conv2D" or graph.get_dtype(node.input[0]) in CONVOLUTION_FLOATS
         ]
         handler.tf_op.find_effective_op = lambda *_: (convert_with_tf2onnx, {})
         try:
-            rewrite(graph, floats)
+            rewrite(graph, float_nodes)
         finally:
-            handler.tf_op.find_effective_op = find
+            handler.tf_op.find_effective_op = find_effective_op
         return graph.get_nodes()
 
     tfonnx.rewrite_conv2d_with_pad = rewrite_floats
@@ -160,18 +160,18 @@ def _merged_paddings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _moved_transposes() -> Iterator[None]:
+def _fix_transpose_moves() -> Iterator[None]:
     """Fix two moves of transposes: past `Mul(x, x)`, and past a `Shape` with `start` or `end`.
 
     `_mul_handler` in `transpose_optimizer` keeps the shape before the move, and writes a transpose as a reshape to that
     shape if all sizes but one are 1: a normalized convolution with an output of 1 by 1 had another shape.
     `_shape_handler` turns a `Shape` of some axes into one of all axes.
     """
-    past_product, past_shape = TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler
+    original_mul_handler, original_shape_handler = TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler
 
     def move_past_mul(self: Any, transpose: Any, node: Any) -> Any:
         is_square, shape = len({*node.input}) == 1, self._g.get_shape(node.output[0])
-        is_moved = past_product(self, transpose, node)
+        is_moved = original_mul_handler(self, transpose, node)
         if is_moved and is_square and shape:
             order = transpose.get_attr_value("perm")
             self._g.set_shape(node.output[0], [shape[order.index(axis)] for axis in range(len(order))])
@@ -179,27 +179,30 @@ def _moved_transposes() -> Iterator[None]:
         return is_moved
 
     def move_past_shape(self: Any, transpose: Any, node: Any) -> Any:
-        return not {"start", "end"} & {*node.attr} and past_shape(self, transpose, node)
+        return not {"start", "end"} & {*node.attr} and original_shape_handler(self, transpose, node)
 
     TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = move_past_mul, move_past_shape
     try:
         yield
     finally:
-        TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = past_product, past_shape
+        TransposeOptimizer._mul_handler, TransposeOptimizer._shape_handler = (
+            original_mul_handler,
+            original_shape_handler,
+        )
 
 
 @contextlib.contextmanager
-def _lstm_rewriter() -> Iterator[None]:
+def _guard_lstm_rewriter() -> Iterator[None]:
     """Rewrite a loop as `LSTM` only if its weights are constants outside the loop.
 
     In the body of another loop or in a branch, the weights are inputs of that graph, and `lstm_tf2_rewriter` fails.
     """
     rewrite = tfonnx.rewriter_lstm_tf2
 
-    def rewrite_known(graph: Any, nodes: list[Any]) -> Any:
+    def rewrite_supported(graph: Any, nodes: list[Any]) -> Any:
         return rewrite(graph, [node for node in nodes if not node.is_while() or _has_constant_weights(graph, node)])
 
-    tfonnx.rewriter_lstm_tf2 = rewrite_known
+    tfonnx.rewriter_lstm_tf2 = rewrite_supported
     try:
         yield
     finally:
@@ -209,5 +212,5 @@ def _lstm_rewriter() -> Iterator[None]:
 def _has_constant_weights(graph: Any, loop: Any) -> bool:
     context = function_of(loop, "body").lstm_rewriter_context or {}
     keys = ("w_idx", "r_idx") if context.get("from_keras") else ("weight_idx",)
-    numbers = [context.get(key) for key in (*keys, "bias_idx")]
-    return all(graph.is_const(loop.input[number]) for number in numbers if number is not None)
+    indices = [context.get(key) for key in (*keys, "bias_idx")]
+    return all(graph.is_const(loop.input[index]) for index in indices if index is not None)

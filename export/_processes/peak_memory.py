@@ -23,25 +23,25 @@ def main(model: str, inputs: str, provider: str, threads: str) -> None:
 
     check_provider(provider)  # imports onnxruntime
     ((_, arrays, *_),) = load_cases(Path(inputs))
-    before = resident_memory()
+    initial = resident_memory()
     session = open_session(Path(model), provider, threads=int(threads))
     for _ in range(RUNS):
         run_session(session, arrays)
     peak = peak_memory()
-    print(json.dumps({"process": peak, "model": peak - before}))
+    print(json.dumps({"process": peak, "model": peak - initial}))
 
 
 def resident_memory() -> int:
     """Return the resident memory, and reset the peak to it if the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: resets VmHWM
-    return _linux_status("VmRSS") or peak_memory()
+    return _read_status_bytes("VmRSS") or peak_memory()
 
 
 def peak_memory() -> int:
     """Return the peak resident memory."""
     # On Linux, `ru_maxrss` of a new process starts at the peak of its parent, so it is the second choice.
-    if peak := _linux_status("VmHWM"):
+    if peak := _read_status_bytes("VmHWM"):
         return peak
     import resource
 
@@ -49,7 +49,7 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _linux_status(field: str) -> int | None:
+def _read_status_bytes(field: str) -> int | None:
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:

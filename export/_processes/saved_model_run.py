@@ -50,13 +50,13 @@ def load(saved_model: str, signature: str) -> Run:
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses GPU memory too
     try:
-        loaded = tf.saved_model.load(saved_model)
+        model = tf.saved_model.load(saved_model)
     except Exception as error:
         if "Op type not registered" not in str(error):
             raise
         _load_tensorflow_text_ops(tf)
-        loaded = tf.saved_model.load(saved_model)
-    serve = loaded.signatures[signature]
+        model = tf.saved_model.load(saved_model)
+    serve = model.signatures[signature]
 
     def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
         tensors = serve(**{name: tf.constant(value) for name, value in inputs.items()})
@@ -67,8 +67,8 @@ def load(saved_model: str, signature: str) -> Run:
 
 def _load_tensorflow_text_ops(tf: Any) -> None:
     """Load the operator libraries of TensorFlow Text without importing the package, which imports Keras."""
-    found = importlib.util.find_spec("tensorflow_text")
-    for folder in found.submodule_search_locations or () if found else ():
+    package = importlib.util.find_spec("tensorflow_text")
+    for folder in package.submodule_search_locations or () if package else ():
         for library in Path(folder).glob("python/ops/*.so"):
             tf.load_op_library(str(library))
 
