@@ -1,6 +1,6 @@
 """Sort nodes, initializers and weights in an order that depends only on the graph.
 
-Names, and the order of a converter, which keeps nodes in sets, differ from process to process.
+tf2onnx keeps nodes in sets and numbers names, so its own order differs between processes.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,12 +13,12 @@ from .._onnx.traversal import graphs_in, names_read
 
 
 def sort_nodes(traced: Traced) -> bool:
-    """Sort nodes, as a pass, depth first from the outputs, and initializers by their readers, and drop the others."""
+    """Sort nodes depth first from the outputs, and initializers by first reader; remove unreachable ones. A pass."""
     return _sort_graph(traced.model.graph)
 
 
 def sort_weights(traced: Traced) -> bool:
-    """Sort weights, as a pass, in the order in which the graph reads them, unread weights last."""
+    """Sort weights in the order in which the graph reads them, unread weights last by name. A pass."""
     previous_order = [*traced.weights]
     names = [*_sort_by_first_read(traced.model.graph, traced.weights), *sorted(previous_order)]
     traced.weights = {name: traced.weights[name] for name in dict.fromkeys(names)}
@@ -37,18 +37,14 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
 
 
 def _sort_by_first_read(graph: onnx.GraphProto, names: Collection[str]) -> list[str]:
-    """Return the names among some names that a graph and its subgraphs read, by first occurrence, outputs last."""
-    names_read_in_order = (name for node in graph.node for name in names_read(node))
-    return [
-        name for name in dict.fromkeys((*names_read_in_order, *(value.name for value in graph.output))) if name in names
-    ]
+    """Return those of `names` that a graph and its subgraphs read, by first occurrence, graph outputs last."""
+    inputs = (name for node in graph.node for name in names_read(node))
+    return [name for name in dict.fromkeys((*inputs, *(value.name for value in graph.output))) if name in names]
 
 
 def _sort_depth_first(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[int]:
-    """Return the numbers of the nodes that outputs depend on, each after the nodes whose results it reads.
-
-    The search is iterative, because chains of nodes are longer than Python's limit of recursion.
-    """
+    """Return the indices of the nodes that outputs depend on, producers before consumers."""
+    # The search is iterative, because chains of nodes are longer than Python's recursion limit.
     producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     producers_of_node = [[producers[name] for name in _iter_outer_reads(node) if name in producers] for node in nodes]
     order: dict[int, None] = {}
@@ -66,7 +62,7 @@ def _sort_depth_first(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -
 
 
 def _iter_outer_reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads from the graph around it; a value of a body may have an outer value's name."""
+    """Yield the names that a node reads from its graph; names that a subgraph defines itself are inner values."""
     yield from filter(None, node.input)
     for inner in graphs_in(node):
         inner_names = {value.name for value in (*inner.input, *inner.initializer)}

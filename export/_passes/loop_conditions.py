@@ -1,8 +1,9 @@
-"""Remove loop conditions that only repeat the trip count.
+"""Remove loop conditions that only repeat the trip count."""
 
-tf2onnx gives a `Loop` the number of its steps where TensorFlow has one, and its condition as well. The condition of
-Keras's recurrent layers compares two counters with that number, which is a quarter of the operators of a step.
-"""
+# tf2onnx writes a `Loop` with a trip count, if TensorFlow's loop has one, and with TensorFlow's condition. In Keras's
+# recurrent layers the condition is `counter < count and step < count`, a quarter of the operators of an iteration. It
+# is redundant if each comparison has a counter that starts at 0 and grows by 1 (or the iteration number itself, or the
+# next counter) on the left and the trip count on the right: it is true except perhaps after the last iteration.
 
 import logging
 from collections.abc import Iterator
@@ -19,20 +20,20 @@ _PASS_THROUGH_OPS = ("Cast", "Identity")
 
 
 def remove_conditions(traced: Traced) -> bool:
-    """Remove, as a pass, each condition of a loop that only compares the number of the step with the trip count."""
+    """Remove each condition of a loop that only compares the iteration number with the trip count. A pass."""
     indexes = views(traced.model.graph)
     return any([_remove_condition(loop, nodes) for nodes in indexes for loop in loops_in(nodes.graph)])
 
 
 def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
-    """Replace the condition that a body returns by the one that it gets, and return whether this is possible."""
+    """Return the input condition of a body as its output condition, if the computed one is redundant."""
     (body,) = graphs_in(node)
     loop = _Loop(node, body, nodes)
     if not node.input[0]:
         _LOG.debug("Condition of loop %s stays: the loop has no trip count", node.name)
         return False
     if not all(map(loop.repeats_trip_count, loop.iter_comparisons())):
-        _LOG.debug("Condition of loop %s stays: it is no comparison of the step with the trip count", node.name)
+        _LOG.debug("Condition of loop %s stays: it does not only compare the iteration with the trip count", node.name)
         return False
     condition = body.output[0].name
     for body_node in body.node:
@@ -42,44 +43,44 @@ def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
 
 
 class _Loop:
-    """A loop with a number of steps."""
+    """A loop with a trip count."""
 
     def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, outer: Nodes) -> None:
-        self._node, self._body, self._around, self._within = node, body, outer, Nodes(body, outer)
+        self._node, self._body, self._outer_index, self._body_index = node, body, outer, Nodes(body, outer)
         self._count = outer.source_of(node.input[0], *_PASS_THROUGH_OPS)
 
     def iter_comparisons(self) -> Iterator[onnx.NodeProto | None]:
-        """Yield the comparisons that must all hold for another step, None for an operator of another type."""
+        """Yield the `Less` nodes whose conjunction is the condition; None for an operand of another type."""
         stack = [self._body.output[0].name]
         while stack:
-            name = self._within.source_of(stack.pop(), *_PASS_THROUGH_OPS)
-            conjunction = self._within.maker(name, "And")
+            name = self._body_index.source_of(stack.pop(), *_PASS_THROUGH_OPS)
+            conjunction = self._body_index.maker(name, "And")
             if conjunction is not None:
                 stack += conjunction.input
             else:
-                yield self._within.maker(name, "Less")
+                yield self._body_index.maker(name, "Less")
 
     def repeats_trip_count(self, less: onnx.NodeProto | None) -> bool:
-        """Return whether a comparison holds in each step except perhaps the last."""
+        """Return True if a comparison is true in each iteration except perhaps the last."""
         if less is None:
             return False
-        counter, limit = (self._within.source_of(name, *_PASS_THROUGH_OPS) for name in less.input)
+        counter, limit = (self._body_index.source_of(name, *_PASS_THROUGH_OPS) for name in less.input)
         return self._is_iteration_counter(counter) and self._is_trip_count(limit)
 
     def _is_trip_count(self, name: str) -> bool:
-        count = self._around.number(self._count)
-        return name == self._count or (count is not None and count == self._within.number(name))
+        count = self._outer_index.number(self._count)
+        return name == self._count or (count is not None and count == self._body_index.number(name))
 
     def _is_iteration_counter(self, name: str) -> bool:
-        """Return whether a tensor of the body is the number of the step, counted from 0, or of the next step."""
+        """Return True if a tensor of the body is the iteration number, counted from 0, or the next one."""
         if name == self._body.input[0].name:
             return True
         for index, value in enumerate(self._body.input[2:], 2):
-            next_value = self._within.source_of(self._body.output[index - 1].name, *_PASS_THROUGH_OPS)
-            start = self._around.number(self._around.source_of(self._node.input[index], *_PASS_THROUGH_OPS))
+            next_value = self._body_index.source_of(self._body.output[index - 1].name, *_PASS_THROUGH_OPS)
+            start = self._outer_index.number(self._outer_index.source_of(self._node.input[index], *_PASS_THROUGH_OPS))
             if name in (value.name, next_value) and start == 0:
                 return any(
-                    self._within.source_of(counter, *_PASS_THROUGH_OPS) == value.name and self._within.number(step) == 1
-                    for counter, step in self._within.both_orders(self._within.maker(next_value, "Add"))
+                    self._body_index.source_of(counter, *_PASS_THROUGH_OPS) == value.name and self._body_index.number(step) == 1
+                    for counter, step in self._body_index.both_orders(self._body_index.maker(next_value, "Add"))
                 )
         return False

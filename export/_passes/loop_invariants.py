@@ -1,8 +1,10 @@
-"""Hoist loop invariants to before the loop, also out of attention functions.
+"""Hoist loop invariants to before the loop, also out of attention functions."""
 
-The step of a decoder attends to a memory that stays, behind masks that stay. A call of attention in the body reads
-values that stay and values that change: its function is split into two, the first of which runs before the loop.
-"""
+# A node is invariant if the body computes none of its inputs. Loops are visited innermost first, so that a node may
+# leave several loops. Nodes with subgraphs, random operators and results of the body stay. A step of a decoder attends
+# to a constant memory with constant masks: the attention call reads invariant and varying values, so its function is
+# split. `NAME_before_loop` has the nodes that depend on invariant inputs only and runs once; `NAME` gets their results
+# as further inputs. A function with several calls is not split, because inputs may be invariant in one of them only.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -18,12 +20,12 @@ from .._onnx.traversal import all_graphs, all_nodes, graphs_in, names_read
 
 
 def hoist_invariants(traced: Traced) -> bool:
-    """Move, as a pass, nodes out of the bodies of loops that read nothing which is computed there."""
+    """Move nodes that do not depend on values of the iteration from the bodies of loops to before the loops. A pass."""
     return _Hoisting(traced.model).hoist_from(traced.model.graph)
 
 
 class _SplitFunction(NamedTuple):
-    """A function in two parts; `crossing` are the results of the first part that the second reads."""
+    """A function in two parts; `carried_values` are results of the first part that the second part reads."""
 
     invariant_nodes: list[onnx.NodeProto]
     varying_nodes: list[onnx.NodeProto]
@@ -31,7 +33,7 @@ class _SplitFunction(NamedTuple):
 
 
 class _Hoisting:
-    """Moves nodes from bodies to the graphs around them."""
+    """Mover of nodes from loop bodies to outer graphs."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
@@ -43,7 +45,7 @@ class _Hoisting:
         self._repeated_names = {name for name, count in names.items() if count > 1}  # in parallel bodies
 
     def hoist_from(self, graph: onnx.GraphProto) -> bool:
-        """Hoist out of the loops of a graph, the innermost first, and return whether any node moved."""
+        """Hoist out of the loops of a graph, the innermost first; return True if any node moved."""
         nodes: list[onnx.NodeProto] = []
         is_changed = False
         for node in graph.node:
@@ -57,7 +59,7 @@ class _Hoisting:
         return is_changed
 
     def _hoist_nodes(self, graph: onnx.GraphProto, body: onnx.GraphProto) -> list[onnx.NodeProto]:
-        """Remove invariant nodes from a body, and return the nodes that go before the loop."""
+        """Remove invariant nodes from a body, and return the nodes to insert before the loop."""
         varying_names = {value.name for value in body.input} | {name for node in body.node for name in node.output}
         varying_names |= self._repeated_names
         results = {value.name for value in body.output}
@@ -84,17 +86,13 @@ class _Hoisting:
         )
 
     def _split_call(self, node: onnx.NodeProto, varying_names: Collection[str]) -> list[onnx.NodeProto]:
-        """Split the function that a node calls, and return the call of its first part; empty without such a part.
-
-        The second part replaces the function, with the results of the first part as further inputs at the end.
-        """
+        """Split the function that a node calls, and return the call of its first part, or an empty list."""
         function = self._functions.get((node.domain, node.op_type))
         if function is None or self._num_calls[node.domain, node.op_type] > 1:
             return []
         arguments = dict(zip(function.input, node.input, strict=False))
-        parts = _split_function(
-            function, {name for name, argument in arguments.items() if argument not in varying_names}
-        )
+        invariant = {name for name, argument in arguments.items() if argument not in varying_names}
+        parts = _split_function(function, invariant)
         if not parts.carried_values:
             return []
         invariant_inputs = [name for name in arguments if any(name in node.input for node in parts.invariant_nodes)]
@@ -111,7 +109,7 @@ class _Hoisting:
 
 
 def _split_function(function: onnx.FunctionProto, invariant_inputs: Collection[str]) -> _SplitFunction:
-    """Split a function into the nodes that depend on some of its inputs only, and the others."""
+    """Split a function into the nodes that depend on `invariant_inputs` only, and the other nodes."""
     constants = [node for node in function.node if node.op_type == "Constant"]
     invariant_names = {*invariant_inputs, "", *(node.output[0] for node in constants)}
     invariant_nodes: list[onnx.NodeProto] = []
@@ -125,20 +123,19 @@ def _split_function(function: onnx.FunctionProto, invariant_inputs: Collection[s
             invariant_nodes.append(node)
         else:
             varying_nodes.append(node)
-    names_read_later = {name for node in varying_nodes for name in names_read(node)}
-    carried_values = [name for node in invariant_nodes for name in node.output if name in names_read_later]
-    return _SplitFunction(
-        _prepend_constants(invariant_nodes, constants), _prepend_constants(varying_nodes, constants), carried_values
-    )
+    inputs = {name for node in varying_nodes for name in names_read(node)}
+    carried_values = [name for node in invariant_nodes for name in node.output if name in inputs]
+    invariant_part = _prepend_constants(invariant_nodes, constants)
+    return _SplitFunction(invariant_part, _prepend_constants(varying_nodes, constants), carried_values)
 
 
 def _prepend_constants(nodes: Sequence[onnx.NodeProto], constants: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return nodes behind the constants that they read."""
-    names_read_by_nodes = {name for node in nodes for name in names_read(node)}
-    return [*(node for node in constants if node.output[0] in names_read_by_nodes), *nodes]
+    """Return nodes with a `Constant` node in front for each constant that they read."""
+    inputs = {name for node in nodes for name in names_read(node)}
+    return [*(node for node in constants if node.output[0] in inputs), *nodes]
 
 
 def _move(source: Any, target: Any, names: Collection[str]) -> None:
-    """Move the items with these names from one list of a graph to another."""
+    """Move the items with `names` from one list of a graph to another."""
     target.extend(item for item in source if item.name in names)
     keep(source, lambda item: item.name not in names)

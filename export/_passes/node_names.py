@@ -1,11 +1,10 @@
-"""Rename nodes and values after layer and operator, reproducibly.
+"""Rename nodes and values after layer and operator, reproducibly."""
 
-Names that TensorFlow gave in the scope of a layer stay, because differences from Keras are reported by these names.
-tf2onnx numbers its nodes with one counter for the process, and prefixes names with those of TensorFlow's functions,
-which are numbered likewise. Such a node gets the name of the TensorFlow operation that it is part of, or else of the
-layer, and its operator: `net_1/norm_1/Rsqrt.Reciprocal`, `net_1/dense_1/Cast`. Its output gets the same name, without
-the `:0` of TensorFlow's tensors; a constant is named after the first node that reads it: `net_1/dense_1/Reshape.shape`.
-"""
+# TensorFlow's names in the scope of a layer stay, because differences from Keras are reported by these names. tf2onnx
+# numbers nodes with one counter per process, and adds prefixes with names of TensorFlow functions, which have numbers
+# of the process too. Such a node is named after its TensorFlow operation, or else its layer, and its operator:
+# `net_1/norm_1/Rsqrt.Reciprocal`, `net_1/dense_1/Cast`. Its first output gets the same name, without TensorFlow's `:0`.
+# A constant is named after its first consumer and the input: `net_1/dense_1/Reshape.shape`.
 
 import itertools
 import re
@@ -19,16 +18,16 @@ from .._onnx.traced_model import Traced, Weights
 from .._onnx.traversal import all_graphs, graphs_in
 
 _NODE_NUMBERS = re.compile(r"(__\d+)+(?=(:\d+)?(/[a-z_]+)?$)")
-_OUTER_CALL = re.compile(r"^(Stateful)?PartitionedCall/")  # the traced model is one call
+_OUTER_CALL = re.compile(r"^(Stateful)?PartitionedCall/")  # prefix of all names: the traced model is one call
 _PORT = re.compile(r":\d+$")
-_CONDITION_PREFIX = "cond__"  # tf2onnx's prefix of the copy of a loop's condition in front of the loop
+_CONDITION_PREFIX = "cond__"  # tf2onnx copies the condition of a loop to before the loop, with this prefix
 _OUTPUT_SUFFIX = "_graph_outputs_Identity"
 
 
 def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str] = ()) -> bool:
-    """Rename sorted nodes, values and weights, as a pass, in bodies too; inputs and outputs keep their names.
+    """Rename sorted nodes, values and weights of a graph and its subgraphs, except inputs and outputs. A pass.
 
-    Scopes are named after `layers`, and prefixes of names after `functions` of TensorFlow.
+    Name scopes contain names of `layers`; names of TensorFlow's `functions` are prefixes to remove.
     """
     graph = traced.model.graph
     serialized = graph.SerializeToString(deterministic=True)
@@ -46,13 +45,13 @@ def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str
 
 
 class UniqueNames:
-    """Names that are taken."""
+    """Set of used names."""
 
     def __init__(self, used_names: Iterable[str] = ()) -> None:
         self.used_names = {*used_names}
 
     def reserve(self, name: str, stem_if_used: str = "") -> str:
-        """Take a name, with a number if it is taken, and return it; a repeated name may have another stem."""
+        """Add an unused name and return it: `name`, or the stem `stem_if_used` or `name` with a number."""
         stem = stem_if_used if stem_if_used and name in self.used_names else name
         candidates = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
         unused_name = next(candidate for candidate in candidates if candidate not in self.used_names)
@@ -61,7 +60,7 @@ class UniqueNames:
 
 
 class _Renaming:
-    """The new names of a graph with unique names."""
+    """Table of new names for a graph whose names are unique."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class _Renaming:
         self._new: dict[str, str] = {}
 
     def new_names(self, graph: onnx.GraphProto, parent_node: str = "") -> dict[str, str]:
-        """Return the new names of values by old name, and rename the nodes; `holder` is the node of a subgraph."""
+        """Return the new names of values by old name, and rename the nodes; `parent_node` owns the subgraph."""
         graph.doc_string = ""
         self._name_parameters(graph.input, parent_node)
         for node, scope in zip(graph.node, layer_scopes(graph, self._layers, self._weights), strict=True):
@@ -95,11 +94,11 @@ class _Renaming:
                 for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                     inner.name = f"{node.name}.{attribute.name}"
                     self.new_names(inner, node.name)
-        self._name_parameters(graph.output, parent_node)  # outputs that are constants which no node reads
+        self._name_parameters(graph.output, parent_node)  # names outputs that are constants without consumers
         for value in (*graph.input, *graph.output, *graph.value_info):
             for axis in value.type.tensor_type.shape.dim:
                 if axis.dim_param.startswith("unk__"):
-                    axis.ClearField("dim_param")  # tf2onnx's names are different for each axis
+                    axis.ClearField("dim_param")  # tf2onnx names every unknown dim differently
         return self._new
 
     def _name_parameters(self, values: Iterable[onnx.ValueInfoProto], parent_node: str) -> None:
@@ -126,8 +125,8 @@ class _Renaming:
         return name in self._fixed or self._strip_numbers(name) == name
 
     def _strip_numbers(self, name: str) -> str:
-        """Return a name without running numbers and names of functions."""
-        if name.startswith("Func/"):  # a numbered argument of a function that was inlined
+        """Return a name without running numbers and without prefixes of TensorFlow functions."""
+        if name.startswith("Func/"):  # a numbered argument of an inlined function
             return "argument"
         for prefix in self._prefixes:
             name = name.removeprefix(prefix)
@@ -145,7 +144,7 @@ def _input_name(op_type: str, domain: str, index: int) -> str:
 
 
 def _make_unique(graph: onnx.GraphProto, outer_names: Mapping[str, str], unique: UniqueNames) -> None:
-    """Give different names to all values of a graph and its subgraphs; parallel branches may share names."""
+    """Make the names of values unique in a graph and its subgraphs; parallel branches may share names before."""
     names = dict(outer_names)
     for value in (*graph.input, *graph.initializer):
         names[value.name] = unique.reserve(value.name, f"{value.name}__2")

@@ -1,8 +1,12 @@
-"""Apply pattern rewrite rules to a graph and its subgraphs, each of which replaces many operators by few.
+"""Apply pattern rewrite rules to a graph and its subgraphs.
 
-In small layers the operators that compute shapes take longer than the product itself; over large tensors one operator
-reads the memory once instead of seven times. To add a rule, write a file like `hard_sigmoid.py` and list its `RULE`.
+To add a rule, write a file like `hard_sigmoid.py` and list its `RULE`.
 """
+
+# A rule replaces many operators by few. In small layers the operators that compute shapes take longer than the product;
+# for large tensors one operator reads the memory once instead of seven times. The last node of a match is replaced
+# in place, other nodes remain, and dead-code elimination removes those without other consumers. So a match may share
+# intermediate results with other nodes.
 
 import logging
 from collections.abc import Sequence
@@ -17,7 +21,7 @@ from .._onnx.traversal import all_nodes
 from . import eye_like, flush_denormals, hard_sigmoid, normalization, rotary_embedding, tensordot
 from .patterns import Matcher, Rule
 
-# No two of these patterns end in the same node, so that their order does not matter.
+# The order does not matter, because no two of these patterns end in the same node.
 RULES = (
     tensordot.RULE,
     normalization.LAYER_RULE,
@@ -26,16 +30,17 @@ RULES = (
     flush_denormals.RULE,
     eye_like.RULE,
 )
-ONNXRUNTIME_RULES = (rotary_embedding.RULE,)  # write operators of onnxruntime's own domain
+ONNXRUNTIME_RULES = (rotary_embedding.RULE,)  # write operators of the domain com.microsoft
 
 _LOG = logging.getLogger(__name__)
 
 
 def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
-    """Rewrite, as a pass, each match of a rule, in bodies too, and drop unread nodes then."""
+    """Rewrite each match of a rule in a graph and its subgraphs, and remove dead nodes. A pass."""
     model = traced.model
     indexes = [*views(model.graph, inferred(model, traced.weights))]
-    changes = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]  # a graph is copied with its bodies
+    # Subgraphs first: `refill` copies the nodes of a graph, and an index of a subgraph would refer to the old copy.
+    changes = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]
     if not any(changes):
         return False
     drop_unread(model.graph)
@@ -55,7 +60,7 @@ def _rewrite_graph(nodes: Nodes, rules: Sequence[Rule]) -> bool:
 
 
 def _apply_first_match(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
-    """Return the nodes that the first rule with a match writes in the place of a node, or None without a match."""
+    """Return the replacement of a node by the first rule that matches, or None."""
     for rule in rules:
         matcher = Matcher(nodes)
         reasons: list[str] = []

@@ -1,10 +1,18 @@
-"""Replace shape computations by constants, or by one `Shape` of a model input.
+"""Replace shape computations by constants, or by one `Shape` of a model input."""
 
-TensorFlow computes the target of each reshape, positions and masks from sizes that each layer reads anew. A known size
-becomes a constant. A size of an input is read from this input, so that whatever depends on the size is the same in all
-layers, and onnxruntime computes it once.
-"""
+# TensorFlow computes targets of reshapes, positions and masks from sizes that each layer reads from its own tensors.
+# Symbolic shapes (`symbolic_shapes.py`) show which sizes are static and which are the dim of an input. A node of
+# `_SHAPE_OPS` is replaced if all its elements are such sizes; there is no threshold:
+#
+# - all static: by a constant;
+# - one dim, by a select operator: by `Shape` of one input, so that positions and masks computed from it are equal nodes
+#   in all layers, which onnxruntime merges;
+# - `Shape` of a tensor that is read for its shape only, such as an initial state: by a `Concat` of such sizes, which
+#   makes the tensor dead;
+# - `Expand` and `Slice` that change nothing: by their input;
+# - `Reshape` whose sizes are static or equal to the same dim of its input (0 in the target): by a constant target.
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,18 +31,25 @@ _SHAPE_OPS = {"Cast", "Concat", "Reshape", "Shape", "Unsqueeze"} | _SELECT_OPS
 
 @dataclass(frozen=True)
 class _Context:
-    """Facts about a graph that decide what replaces a node."""
+    """Facts about a graph that decide the replacement of a node.
+
+    Attributes:
+        facts: Symbolic shapes, types and contents of shape tensors.
+        input_axes: An input and its axis, by size.
+        outputs: Outputs of the graph and its subgraphs, whose names must not change.
+        names_read_by_value: Tensors of which a node reads elements, not only the shape.
+    """
 
     facts: TensorFacts
-    input_axes: Mapping[Axis, tuple[str, int]]  # an input and its axis, by size
-    outputs: set[str]  # of all graphs: these names stay
-    names_read_by_value: set[str]  # tensors of which more than the shape is read
+    input_axes: Mapping[Axis, tuple[str, int]]
+    outputs: set[str]
+    names_read_by_value: set[str]
 
 
 def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> bool:
-    """Replace, as a pass, nodes that compute known sizes, and remove nodes that return their input.
+    """Replace nodes that compute known sizes, and remove nodes that return their input. A pass.
 
-    Axes of the inputs with the same name have the same size; `spread` has the shapes of attention calls by operator.
+    Dims of `inputs` with the same name have the same size; `spread` has the shape rules of attention calls by operator.
     """
     graph, nodes = traced.model.graph, [*traced.model.graph.node]
     context = _collect_facts(traced.model, inputs, spread)
@@ -72,7 +87,7 @@ def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str,
 
 
 def _collect_facts(model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> _Context:
-    # A size is read from the first input that has it, from masks last: a session accepts a mask with one column.
+    # A size is read from the first input with this dim, from masks last: a session accepts a mask of size 1.
     by_priority = sorted(inputs.items(), key=lambda item: "mask" in item[0])
     return _Context(
         facts=infer_facts(model, inputs, spread),
@@ -83,7 +98,7 @@ def _collect_facts(model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: M
 
 
 def _computed_sizes(node: onnx.NodeProto, context: _Context) -> tuple[Axis, ...]:
-    """Return the sizes, as numbers and names, that a node computes; empty if any of them is unknown."""
+    """Return the sizes that a node computes, as integers and dim names; empty if any size is unknown."""
     output = node.output[0] if node.output else ""
     sizes = context.facts.numbers.get(output, ())
     is_replaceable = node.op_type in _SHAPE_OPS and output not in context.outputs
@@ -91,14 +106,14 @@ def _computed_sizes(node: onnx.NodeProto, context: _Context) -> tuple[Axis, ...]
 
 
 def _is_shape_of_inputs(node: onnx.NodeProto, sizes: tuple[Axis, ...], context: _Context) -> bool:
-    """Return whether a node computes the shape of a tensor that nothing else reads, such as an initial state."""
+    """Return True if a node computes the known shape of a tensor that no node reads by value."""
     if node.op_type != "Shape" or not sizes or node.input[0] in context.names_read_by_value:
         return False
     return all(isinstance(size, int) or size in context.input_axes for size in sizes)
 
 
 def _is_identity(node: onnx.NodeProto, facts: TensorFacts) -> bool:
-    """Return whether an `Expand` repeats along no axis, or a `Slice` takes each axis in full and in its order."""
+    """Return True if an `Expand` or a `Slice` returns its input: equal shapes, and steps of 1."""
     if node.op_type not in ("Expand", "Slice"):
         return False
     input_shape, output_shape = facts.axes.get(node.input[0]), facts.axes.get(node.output[0])
@@ -108,7 +123,7 @@ def _is_identity(node: onnx.NodeProto, facts: TensorFacts) -> bool:
 
 
 def _make_size_nodes(size: Axis, output: str, context: _Context) -> list[onnx.NodeProto]:
-    """Return the nodes that compute a size from an input, the last of them in the type and shape of an output."""
+    """Return the nodes that compute a size from an input; the last one has the element type and rank of `output`."""
     nodes = [_make_size_node(size, context)]
     elem_type = context.facts.kinds[output]
     if elem_type != TensorProto.INT64:
@@ -126,19 +141,12 @@ def _make_size_node(size: Axis, context: _Context) -> onnx.NodeProto:
 
 
 def _constant_target(node: onnx.NodeProto, facts: TensorFacts) -> list[int]:
-    """Return a constant target for a reshape, empty if there is none.
-
-    Each number is the known size of the axis, or 0, which copies the size of the same axis of the input.
-    """
+    """Return a constant target for a `Reshape`: static sizes, and 0 to copy a dim of the input; empty if impossible."""
     if node.op_type != "Reshape" or node.attribute or node.input[1] in facts.constants:
         return []
     input_shape, output_shape = facts.axes.get(node.input[0]), facts.axes.get(node.output[0])
     if input_shape is None or not output_shape or 0 in output_shape:
         return []
-    is_copied_by_axis = [
-        isinstance(size, str) and size == input_size
-        for size, input_size in zip(output_shape, input_shape, strict=False)
-    ]
-    is_copied_by_axis += [False] * (len(output_shape) - len(is_copied_by_axis))
-    target = [0 if is_copied else size for size, is_copied in zip(output_shape, is_copied_by_axis, strict=True)]
+    pairs = itertools.zip_longest(output_shape, input_shape[: len(output_shape)])
+    target = [0 if isinstance(size, str) and size == input_size else size for size, input_size in pairs]
     return [size for size in target if isinstance(size, int)] if all(isinstance(size, int) for size in target) else []
