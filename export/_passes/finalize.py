@@ -22,8 +22,7 @@ from .passes import Pass, run_passes
 ONNX = ("", "ai.onnx", "ai.onnx.ml")  # domains of the ONNX standard
 Axes = Mapping[str, tuple[str | int, ...]]
 
-# `rename` numbers repeated names in node order, so `sort_nodes` is first. Hoisting is last, because a node in front of
-# a loop must keep the name of the layer in the loop.
+# `rename` numbers names in node order. A node is hoisted after it got the name of its layer in the loop.
 FINAL_PASSES: tuple[Pass, ...] = (sort_nodes, rename, hoist_invariants)
 
 
@@ -54,7 +53,7 @@ def finish(
     if inlined:
         model = inliner.inline_selected_functions(model, [(DOMAIN, op) for op in inlined])
     run_passes(Traced(model), FINAL_PASSES)  # without weights, whose names are final
-    # The version converter keeps the ir_version of the source; onnx.checker rejects it together with a newer opset.
+    # The version converter keeps the ir_version of the source, which newer opsets do not allow.
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
     # tf2onnx names each unknown dim `unk__N`, which would contradict the names that `_name_axes` sets.
     del model.graph.value_info[:]
@@ -93,10 +92,7 @@ def check_standard(path: Path) -> None:
 def _name_axes(values: Any, axes: Axes) -> None:
     values_by_name = {value.name: value for value in values}
     if set(values_by_name) != set(axes):
-        raise ExportError(
-            f"The traced graph has {sorted(values_by_name)}, but the model has {sorted(axes)}. This is a fault of "
-            "keras-attn: please report it."
-        )
+        raise ExportError(f"The traced graph has {sorted(values_by_name)}, but the model has {sorted(axes)}.")
     ordered = [values_by_name[name] for name in axes]
     for value, sizes in zip(ordered, axes.values(), strict=True):
         shape = onnx.TensorShapeProto()

@@ -80,7 +80,8 @@ class _Loop:
             start = self._outer_index.number(self._outer_index.source_of(self._node.input[index], *_PASS_THROUGH_OPS))
             if name in (value.name, next_value) and start == 0:
                 return any(
-                    self._body_index.source_of(counter, *_PASS_THROUGH_OPS) == value.name and self._body_index.number(step) == 1
+                    self._body_index.source_of(counter, *_PASS_THROUGH_OPS) == value.name
+                    and self._body_index.number(step) == 1
                     for counter, step in self._body_index.both_orders(self._body_index.maker(next_value, "Add"))
                 )
         return False

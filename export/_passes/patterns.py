@@ -35,13 +35,9 @@ Match = dict[str | Op, str]  # names of tensors: by variable, and the outputs of
 
 
 class Rule(NamedTuple):
-    """A rewrite rule.
+    """A rewrite rule for the last node of `pattern`; `name` is for log messages.
 
-    Attributes:
-        name: Name in log messages.
-        pattern: Pattern of the output of the last node.
-        check: Returns the reason if a match must not be rewritten, or an empty string.
-        rewrite: Returns the nodes that replace the last node of the match.
+    `check` returns the reason if a match must not be rewritten, or an empty string; `rewrite` returns the new nodes.
     """
 
     name: str

@@ -4,9 +4,8 @@ To add a rule, write a file like `hard_sigmoid.py` and list its `RULE`.
 """
 
 # A rule replaces many operators by few. In small layers the operators that compute shapes take longer than the product;
-# for large tensors one operator reads the memory once instead of seven times. The last node of a match is replaced
-# in place, other nodes remain, and dead-code elimination removes those without other consumers. So a match may share
-# intermediate results with other nodes.
+# for large tensors one operator reads the memory once instead of seven times. Only the last node of a match is
+# replaced; dead-code elimination removes the others, except those with other consumers.
 
 import logging
 from collections.abc import Sequence

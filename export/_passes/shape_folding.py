@@ -1,14 +1,11 @@
 """Replace shape computations by constants, or by one `Shape` of a model input."""
 
 # TensorFlow computes targets of reshapes, positions and masks from sizes that each layer reads from its own tensors.
-# Symbolic shapes (`symbolic_shapes.py`) show which sizes are static and which are the dim of an input. A node of
-# `_SHAPE_OPS` is replaced if all its elements are such sizes; there is no threshold:
-#
-# - all static: by a constant;
-# - one dim, by a select operator: by `Shape` of one input, so that positions and masks computed from it are equal nodes
+# `symbolic_shapes.py` infers which sizes are static or the dim of an input. Each node that is one of these is replaced:
+# - integers that are all static: by a constant;
+# - one dim from a select operator: by `Shape` of one input. Positions and masks that depend on it are then equal nodes
 #   in all layers, which onnxruntime merges;
-# - `Shape` of a tensor that is read for its shape only, such as an initial state: by a `Concat` of such sizes, which
-#   makes the tensor dead;
+# - `Shape` of a tensor that no node reads by value, such as an initial state: by a `Concat` of such sizes;
 # - `Expand` and `Slice` that change nothing: by their input;
 # - `Reshape` whose sizes are static or equal to the same dim of its input (0 in the target): by a constant target.
 
@@ -31,19 +28,12 @@ _SHAPE_OPS = {"Cast", "Concat", "Reshape", "Shape", "Unsqueeze"} | _SELECT_OPS
 
 @dataclass(frozen=True)
 class _Context:
-    """Facts about a graph that decide the replacement of a node.
-
-    Attributes:
-        facts: Symbolic shapes, types and contents of shape tensors.
-        input_axes: An input and its axis, by size.
-        outputs: Outputs of the graph and its subgraphs, whose names must not change.
-        names_read_by_value: Tensors of which a node reads elements, not only the shape.
-    """
+    """Facts about a graph that decide the replacement of a node."""
 
     facts: TensorFacts
-    input_axes: Mapping[Axis, tuple[str, int]]
-    outputs: set[str]
-    names_read_by_value: set[str]
+    input_axes: Mapping[Axis, tuple[str, int]]  # an input and its axis, by size
+    outputs: set[str]  # of all graphs: these names must not change
+    names_read_by_value: set[str]  # elements are read, not only the shape
 
 
 def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> bool:

@@ -12,38 +12,38 @@ from keras_attn._keras.private_api import sublayers_of
 
 
 def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[Any]:
-    """Return a layer or model and all layers within it, at any depth."""
+    """Return a layer or model and all its sublayers, at any depth."""
     return [*([layer] if include_self else []), *sublayers_of(layer)]
 
 
 def quantization_of(layer: Any) -> str | None:
-    """Return what `quantize` made of a layer: "int8", "int4", "float8", "gptq" or "awq"."""
+    """Return the quantization mode of a layer: "int8", "int4", "float8", "gptq", "awq" or None."""
     return getattr(layer, "quantization_mode", None)
 
 
 def own_weights_of(layer: Any) -> list[Any]:
-    """Return the weights that a layer holds itself, without those of layers within it."""
+    """Return the weights of a layer without the weights of its sublayers."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
 def is_group_number(variable: Any) -> bool:
-    """Tell whether a weight of floats holds indices: in which group of a quantized kernel each row is."""
+    """Return True for a float weight of indices: the group of each row of a GPTQ or AWQ kernel."""
     return bool(variable.name == "g_idx")
 
 
 def functional_of(model: Any) -> Any | None:
-    """Return the functional model behind a functional or sequential one, `None` for a subclass with its own `call`."""
+    """Return the functional model of a functional or sequential model, None for a subclass with its own `call`."""
     functional = getattr(model, "_functional", None) or model
     return functional if getattr(functional, "_inputs_struct", None) is not None else None
 
 
 def inputs_structure(functional: Any) -> Any:
-    """Return the inputs of a functional model, nested as its caller nests them."""
+    """Return the inputs of a functional model, in the nested structure of its call argument."""
     return functional._inputs_struct
 
 
 def outputs_structure(functional: Any) -> Any:
-    """Return the outputs of a functional model, nested as it returns them."""
+    """Return the outputs of a functional model, in the nested structure of its result."""
     return functional._outputs_struct
 
 
@@ -66,33 +66,33 @@ def through_nodes(functional: Any, inputs: Sequence[Any], call: Callable[..., An
 
 
 def traced_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return the outputs of a function of `KerasTensor`s, by a trace on the backend; no variable changes."""
+    """Return the output specs of a function of `KerasTensor`s, traced on the backend; variables do not change."""
     return keras.src.backend.compute_output_spec(function, *args, **kwargs)
 
 
 def operation_of(tensor: keras.KerasTensor) -> Any:
-    """Return the operation that made a tensor of a functional model."""
+    """Return the operation that produced a tensor of a functional model."""
     return tensor._keras_history.operation
 
 
 def numbers_of(tensor: Any) -> np.ndarray | None:
-    """Return a tensor as an array; `None` for one of a graph, as within a loop, which has no numbers."""
+    """Return a tensor as an array, or None for a symbolic tensor, such as one in a loop."""
     try:
         return np.asarray(keras.ops.convert_to_numpy(tensor))
-    except Exception:  # noqa: BLE001 - each backend says so in its way
+    except Exception:  # noqa: BLE001 - each backend raises another type for symbolic tensors
         return None
 
 
 class KeptUpdates(keras.StatelessScope):
-    """A scope in which a run of a model sees what the runs before it assigned; at its end all of it is discarded."""
+    """A scope in which runs of a model share assignments to variables, which are discarded at its end."""
 
 
 @contextmanager
 def discarded_updates() -> Iterator[None]:
-    """Discard what a model assigns to its variables within the context.
+    """Discard the assignments of a model to its variables within the context, except inside `KeptUpdates`.
 
-    Moving averages and the states of seed generators are assigned by some layers in inference too. Values that an
-    outer scope gives variables stay valid, and an outer `KeptUpdates` keeps what is assigned.
+    Some layers assign moving averages and states of seed generators in inference too. Values of variables in an outer
+    scope stay valid.
     """
     outer = keras.src.backend.common.stateless_scope.get_stateless_scope()
     if isinstance(outer, KeptUpdates):
@@ -108,10 +108,10 @@ def discarded_updates() -> Iterator[None]:
 def through_calls(
     layers: Sequence[Any], wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Let `wrap(layer, call)` give, within the context, what is called in the place of each layer's `call`."""
+    """Replace each layer's `call` by `wrap(layer, call)` within the context."""
     previous_calls = [vars(layer).get("call") for layer in layers]
     for layer in layers:
-        vars(layer)["call"] = wrap(layer, layer.call)  # past Keras, which tracks what a layer is given
+        vars(layer)["call"] = wrap(layer, layer.call)  # not by `setattr`: Keras tracks attributes of layers
     try:
         yield
     finally:
@@ -123,17 +123,16 @@ def through_calls(
 
 
 def _backend_functions() -> Any:
-    """Return what holds the modules that `keras.ops` calls: from Keras 3.16 on `ops` of the backend, before itself."""
+    """Return the namespace of modules that `keras.ops` calls: `backend.ops` from Keras 3.16 on, before `backend`."""
     return getattr(keras.src.backend, "ops", keras.src.backend)
 
 
 @contextmanager
 def mistaken_biases() -> Iterator[list[bool]]:
-    """Yield a list that gets, for each `keras.ops.add` in the context, whether a summand is taken for a bias wrongly.
-
-    On TensorFlow Keras takes one for a bias along the last axis where sizes are known and agree, as of (n, n) and
-    (n, 1): keras PR 20386. In a graph where they are not known it does not.
-    """
+    """Yield a list that gets a boolean for each `keras.ops.add` in the context: True if the axis is wrong."""
+    # keras PR 20386: on TensorFlow, Keras replaces `x1 + x2` by `tf.nn.bias_add` if `x2` has one dim other than 1 that
+    # equals the last or second dim of `x1`, at any position. So (n, n) + (n, 1) adds along the last axis. With unknown
+    # sizes in a graph Keras adds correctly, so that eager and traced outputs differ.
     module, is_mistaken = _backend_functions().numpy, []
     add = module.add
 
@@ -157,7 +156,8 @@ def _is_mistaken(x: tuple[int | None, ...], bias: tuple[int | None, ...]) -> boo
 
 
 def track_once(archive: keras.export.ExportArchive, model: keras.Model) -> None:
-    """Track a model in an archive so that each variable is saved once, without Keras's objects for the same values."""
+    """Track a model in an archive so that each variable is saved once."""
+    # Keras tracks its own `Variable` objects in addition to the TensorFlow variables that they wrap.
     archive.track(model)
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
         setattr(archive._tf_trackable, name, [variable.value for variable in getattr(model, name)])
@@ -165,7 +165,7 @@ def track_once(archive: keras.export.ExportArchive, model: keras.Model) -> None:
 
 @contextmanager
 def disable_default_signature() -> Iterator[None]:
-    """Keep Keras from giving TensorFlow, which saves a model, one more function to trace: of sizes all unknown."""
+    """Disable Keras's default signature, for which TensorFlow would trace the model again with all sizes unknown."""
     from keras.src.backend.tensorflow.layer import TFLayer
 
     default_signature = TFLayer._default_save_signature
@@ -178,17 +178,15 @@ def disable_default_signature() -> Iterator[None]:
 
 @contextmanager
 def refuse_dynamic_scans() -> Iterator[None]:
-    """Refuse `keras.ops.associative_scan` along an axis of unknown size, for as long as the context lasts.
-
-    Keras traces a branch within a branch for each time the size may be halved, fifty of them, which takes minutes and
-    has no form in ONNX.
-    """
+    """Raise ValueError for `keras.ops.associative_scan` along an axis of unknown size, within the context."""
+    # Keras traces nested branches, one for each halving of the size, fifty of them. For one model this took 348 s, and
+    # the result has no mapping to ONNX. By this error the export finds that the axis must be static, and took 13 s.
     core = _backend_functions().core
     scan = core.associative_scan
 
     def checked_scan(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
         if any(tensor.shape[axis] is None for tensor in keras.tree.flatten(elems)):
-            raise ValueError(f"`keras.ops.associative_scan` wants to know the size of axis {axis}")
+            raise ValueError(f"`keras.ops.associative_scan` needs a static size for axis {axis}")
         return scan(f, elems, reverse=reverse, axis=axis)
 
     core.associative_scan = checked_scan
@@ -200,9 +198,9 @@ def refuse_dynamic_scans() -> Iterator[None]:
 
 @contextmanager
 def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
-    """Let `change` see, within the context, every result of a sigmoid or log-softmax, and give what is used for it.
+    """Replace each result of a sigmoid or log-softmax by `change(result)` within the context.
 
-    Sigmoids within `silu` and `gelu`, a number times one of it, are seen too; what `tf.function` has traced is not.
+    The sigmoids in `silu` and `gelu` are included; functions that `tf.function` traced before are not.
     """
     functions = _backend_functions().nn
     sigmoid, silu, gelu, log_softmax = functions.sigmoid, functions.silu, functions.gelu, functions.log_softmax

@@ -1,8 +1,8 @@
 """Script: measure the memory of one ONNX model: `python peak_memory.py MODEL CASES.npz PROVIDER THREADS`.
 
-`_bundle/bench_bundle.py` starts it in a process of its own, which has only numpy and onnxruntime in memory. It prints
-JSON: `process`, the peak resident memory of the process, and `model`, its increase by loading and running the model;
-both in bytes.
+`_bundle/bench_bundle.py` starts the script as a worker process that imports only numpy and onnxruntime. The script
+prints JSON: `process`, the peak resident memory of the process, and `model`, the increase by loading and running the
+model; both in bytes.
 """
 
 import contextlib
@@ -11,12 +11,12 @@ import re
 import sys
 from pathlib import Path
 
-RUNS = 3  # the second run can allocate memory that the first one did not need
+RUNS = 3  # a second run may allocate more memory than the first
 
 
 def main(model: str, inputs: str, provider: str, threads: str) -> None:
     """Load and run the model, and print the memory."""
-    # Import `_format` as a top-level package: importing `keras_attn_export` would take memory.
+    # `_format` is imported as a top-level package, because importing `keras_attn_export` would take memory.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.cases import load_cases
     from _format.interruptible_session import check_provider, open_session, run_session
@@ -32,15 +32,15 @@ def main(model: str, inputs: str, provider: str, threads: str) -> None:
 
 
 def resident_memory() -> int:
-    """Return the resident memory, and reset the peak to it if the system can."""
+    """Return the resident memory in bytes, and reset the peak to it on Linux."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: resets VmHWM
     return _read_status_bytes("VmRSS") or peak_memory()
 
 
 def peak_memory() -> int:
-    """Return the peak resident memory."""
-    # On Linux, `ru_maxrss` of a new process starts at the peak of its parent, so it is the second choice.
+    """Return the peak resident memory in bytes."""
+    # On Linux `ru_maxrss` of a new process starts at the peak of its parent, so VmHWM is read first.
     if peak := _read_status_bytes("VmHWM"):
         return peak
     import resource

@@ -1,7 +1,7 @@
 """Script: run golden cases through a SavedModel: `python saved_model_run.py`, with one line of JSON on standard input.
 
-The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz]`. The process ends without results when standard input ends.
-`_tracing/saved_model_worker.py` starts it. `keras`, `keras_attn` and `keras_attn_export` cannot be imported: the
+The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz]`. The process exits without results when standard input is closed.
+`_tracing/saved_model_worker.py` starts the script. Imports of `keras`, `keras_attn` and `keras_attn_export` fail: the
 SavedModel must not need them.
 """
 
@@ -26,7 +26,7 @@ def isolate() -> None:
 
 def main(saved_model: str, cases: str, results: str) -> None:
     """Load the SavedModel, run every case and write the outputs."""
-    # Import `_format` as a top-level package: `keras_attn_export` cannot be imported.
+    # `_format` is imported as a top-level package, because `isolate` prevents the import of `keras_attn_export`.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.case_writing import save_cases
     from _format.cases import load_cases
@@ -46,9 +46,10 @@ def load(saved_model: str, signature: str) -> Run:
     """Return a function that runs a signature of the SavedModel."""
     import tensorflow as tf
 
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # TF32 rounds factors to 11 bits
+    # TF32 rounds factors to 11 bits, but outputs are compared as float32.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses GPU memory too
+        tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses memory of the GPU too
     try:
         model = tf.saved_model.load(saved_model)
     except Exception as error:
@@ -75,7 +76,8 @@ def _load_tensorflow_text_ops(tf: Any) -> None:
 
 def _exit_with_parent() -> None:
     """Exit when the parent process closes the pipe."""
-    os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
+    # `sys.stdin.read` would hold a lock that the interpreter needs to shut down.
+    os.read(0, 1)
     os._exit(1)
 
 

@@ -132,16 +132,13 @@ class CallTracer:
         reasons: By `id` of a layer, the reason if one of its calls is not traced as a named function.
     """
 
-    # A call becomes one ONNX node in five steps, each of which could lose the call:
-    # 1. The composite is traced as a `tf.function` with the attributes `_implements` ("alt.keras_attn.NAME", the ONNX
-    #    operator) and `_noinline`, so that TensorFlow's optimizers do not inline it. All tensors that the function
-    #    reads are arguments; captured tensors would be lost.
-    # 2. Freezing (`freeze.py`) makes weights constants; `_nospecialize` keeps grappler from moving them into the body.
-    # 3. `freeze.call_handlers` converts the remaining `PartitionedCall` to a node with all declared outputs.
-    # 4. `freeze.check_calls_intact` compares the ONNX graph with `calls`.
-    # 5. `_lowerings/` writes the body of the function.
-    # Only float32 calls are traced, in the outermost graph and in bodies of loops and branches inside it, where a call
-    # is converted once. A `tf.function` may be called several times, and tf2onnx writes the condition of a loop twice.
+    # A composite is traced as a `tf.function` with the attributes `_implements` ("alt.keras_attn.NAME", the ONNX
+    # function) and `_noinline`, so that TensorFlow's optimizers do not inline it. All tensors that it reads are
+    # arguments, since captured tensors would be lost; constants are not, since they would be moved into the function.
+    # `freeze.py` converts the remaining `PartitionedCall` to one ONNX node and compares the graph with `calls`;
+    # `_lowerings/` writes the body of the ONNX function. Only float32 calls are traced, in the outermost graph and in
+    # bodies of loops and branches inside it, where a call is converted once: a `tf.function` may have several calls,
+    # and tf2onnx writes the condition of a loop twice.
 
     def __init__(self, *, hides_masked: bool) -> None:
         self.hides_masked = hides_masked
@@ -150,7 +147,7 @@ class CallTracer:
         self._graph: Any = None
 
     @contextlib.contextmanager
-    def intercept_composites(self) -> Iterator[None]:
+    def intercept(self) -> Iterator[None]:
         """Evaluate the composites of one trace; the current graph is the outermost graph of the trace."""
         self._graph = tf.compat.v1.get_default_graph()
         self.calls.clear()

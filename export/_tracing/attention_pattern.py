@@ -2,17 +2,14 @@
 
 # The pattern ends in the product with the values. Both `where` and the bias are optional; each scale is a chain of
 # products with, or quotients by, constants; transpose(k @ q^T) may replace q @ k^T:
-#
 #     products = outer_scale * (inner_scale * q k^T + bias)
 #     scores   = where(mask, products, fill_value), with a finite fill_value of at most MAX_MASKED_SCORE
 #     weights  = where(mask, softmax of scores, 0), with the mask of the scores
 #     output   = product of weights and values
-#
 # `_match` starts at each `MatMul` and follows producers backwards: output, weights, scores, products. The call has
 # the scale outer_scale * inner_scale and the bias outer_scale * bias. A match is refused, with a reason in the debug
 # log, if another node reads the weights, if it is not float32, or if shapes are unknown or unsupported. If outputs
 # with a replacement differ from Keras, the export writes the file without replacements.
-#
 # Fully masked rows keep their result. If the pattern zeroes the weights, the mask becomes the mask of the call, which
 # returns zeros in these rows. Otherwise fill_value makes all scores of the row equal, and the output is the mean of
 # all values: the mask becomes a bias of LOW_BIAS, which absorbs the scores.
@@ -44,9 +41,8 @@ from .attention_calls import Call
 
 _LOG = logging.getLogger(__name__)
 CALL_SCOPE = "StatefulPartitionedCall/"  # TensorFlow's prefix of the names in a function that is called
-# Largest fill value of masked scores. exp(fill_value - score) is 0 in float32 if the difference is below -104, so any
-# value far below all scores gives the same weights; -1e9 is usual. A fill value near the scores, such as -100, leaves
-# small weights and is not a mask.
+# Largest fill value of masked scores. In float32 exp(fill_value - score) is 0 below -104, so that all values far below
+# the scores give the same weights; -1e9 is usual. A value near the scores, such as -100, leaves small weights.
 MAX_MASKED_SCORE = -1e8
 # Half the lowest float32: its ulp is 1e31, so that the sum with any score is LOW_BIAS itself, and finite.
 LOW_BIAS = float(np.finfo(np.float32).min / 2)
@@ -251,12 +247,8 @@ class _CallBuilder:
     def build(self, name: str) -> tuple[Call, list[onnx.NodeProto]]:
         """Return the call `name`, and the nodes that replace the output node of the pattern."""
         pattern = self._pattern
-        inputs = {
-            "queries": self._pack_queries(),
-            "keys": self._pack_keys(),
-            "values": self._pack_values(),
-            **self._build_masks(),
-        }
+        inputs = {"queries": self._pack_queries(), "keys": self._pack_keys(), "values": self._pack_values()}
+        inputs |= self._build_masks()
         output = Node(name, [value for value, _ in inputs.values()], domain=DOMAIN).results[0]
         if self._heads:  # (B, Tq, H Dv) to (B, H, Tq, Dv)
             rank = len(self._heads)
@@ -309,17 +301,14 @@ class _CallBuilder:
     def _bias_from_mask(self, mask: tuple[Value, Sizes], bias: tuple[Value, Sizes] | None) -> tuple[Value, Sizes]:
         """Return the bias with LOW_BIAS for masked pairs, and its shape."""
         value, sizes = bias or (0.0, mask[1])
-        shape = tuple(
-            bias_size if mask_size == 1 else mask_size for mask_size, bias_size in zip(mask[1], sizes, strict=True)
-        )
+        dims = zip(mask[1], sizes, strict=True)
+        shape = tuple(bias_dim if mask_dim == 1 else mask_dim for mask_dim, bias_dim in dims)
         return op.Where(mask[0], value, LOW_BIAS), shape
 
     def _full_size_inputs(self) -> frozenset[str]:
         """Return the names among mask and bias of the call that have the shape (..., Tq, Tk) by symbolic shapes."""
-        full_inputs = {name for name in ("mask", "bias") if self._has_full_size(getattr(self._pattern, name))}
-        return frozenset(
-            {"bias"} if full_inputs and self._pattern.mask and not self._pattern.zeroes_weights else full_inputs
-        )
+        names = {name for name in ("mask", "bias") if self._has_full_size(getattr(self._pattern, name))}
+        return frozenset({"bias"} if names and self._pattern.mask and not self._pattern.zeroes_weights else names)
 
     def _has_full_size(self, name: str) -> bool:
         queries, values, mask = (self._axes.get(key) for key in (self._pattern.queries, self._pattern.values, name))

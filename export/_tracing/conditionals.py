@@ -21,7 +21,7 @@ _INDEX_ARGUMENT = "case_index"
 def rewrite_case_as_if(graph: tf.compat.v1.GraphDef) -> None:
     """Rewrite each `Case` as nested `If`, in place."""
     functions = {function.signature.name: function for function in graph.library.function}
-    for nodes, is_in_function in [(graph.node, False), *((function.node_def, True) for function in functions.values())]:
+    for nodes, is_inner in [(graph.node, False), *((function.node_def, True) for function in functions.values())]:
         for node in [node for node in nodes if node.op in _IF_BY_CASE]:
             branches = [functions[function.name] for function in node.attr["branches"].list.func]
             for branch in branches:
@@ -29,7 +29,7 @@ def rewrite_case_as_if(graph: tf.compat.v1.GraphDef) -> None:
             else_branch = branches[-1].signature.name
             for index in range(len(branches) - 2, 0, -1):
                 else_branch = _add_branch_or_later(graph, node, branches[index], index, else_branch)
-            _turn_case_into_if(nodes, node, 0, branches[0].signature.name, else_branch, is_in_function)
+            _turn_case_into_if(nodes, node, 0, branches[0].signature.name, else_branch, is_inner)
 
 
 def _add_index_argument(branch: Any) -> None:
@@ -44,10 +44,8 @@ def _add_index_argument(branch: Any) -> None:
         branch.arg_attr[position].CopyFrom(attribute)
 
 
-def _add_branch_or_later(
-    graph: tf.compat.v1.GraphDef, case: Any, branch: Any, branch_index: int, else_branch: str
-) -> str:
-    """Add a function that calls `branch` if the index is `branch_index`, or else `else_branch`; return its name."""
+def _add_branch_or_later(graph: tf.compat.v1.GraphDef, case: Any, branch: Any, index: int, else_branch: str) -> str:
+    """Add a function that calls `branch` at `index`, or else `else_branch`; return its name."""
     choice = graph.library.function.add()
     choice.signature.CopyFrom(branch.signature)
     choice.signature.name = f"{branch.signature.name}_or_later"
@@ -56,24 +54,22 @@ def _add_branch_or_later(
     node.CopyFrom(case)
     node.name = "chosen"
     node.input[:] = [argument.name for argument in branch.signature.input_arg]
-    for index, output in enumerate(branch.signature.output_arg):
-        choice.ret[output.name] = f"chosen:output:{index}"
-    _turn_case_into_if(choice.node_def, node, branch_index, branch.signature.name, else_branch, is_in_function=True)
+    for position, output in enumerate(branch.signature.output_arg):
+        choice.ret[output.name] = f"chosen:output:{position}"
+    _turn_case_into_if(choice.node_def, node, index, branch.signature.name, else_branch, is_inner=True)
     return str(choice.signature.name)
 
 
-def _turn_case_into_if(
-    nodes: Any, case: Any, branch_index: int, then_branch: str, else_branch: str, is_in_function: bool
-) -> None:
-    """Turn a `Case` into an `If` that calls `then_branch` if the index is `branch_index`, or else `else_branch`."""
+def _turn_case_into_if(nodes: Any, case: Any, index: int, then_branch: str, else_branch: str, is_inner: bool) -> None:
+    """Turn a `Case` into an `If` that calls `then_branch` if its index is `index`, or else `else_branch`."""
     constant = nodes.add(name=f"{case.name}/number", op="Const")
     constant.attr["dtype"].type = tf.int32.as_datatype_enum
-    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(branch_index, tf.int32))
+    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(index, tf.int32))
     equal = nodes.add(name=f"{case.name}/is_it", op="Equal")
     equal.attr["T"].type = tf.int32.as_datatype_enum
-    equal.input.extend([case.input[0], f"{constant.name}:output:0" if is_in_function else constant.name])
+    equal.input.extend([case.input[0], f"{constant.name}:output:0" if is_inner else constant.name])
     case.op = _IF_BY_CASE[case.op]
-    case.input.insert(0, f"{equal.name}:z:0" if is_in_function else equal.name)
+    case.input.insert(0, f"{equal.name}:z:0" if is_inner else equal.name)
     case.attr["Tin"].list.type.insert(0, tf.int32.as_datatype_enum)
     case.attr["Tcond"].type = tf.bool.as_datatype_enum
     case.attr["then_branch"].func.name = then_branch

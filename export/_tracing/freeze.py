@@ -15,7 +15,7 @@ from .._onnx.traversal import all_nodes
 from .._operators.graph_builder import GraphBuilder, Refusal
 from .._operators.table import raising
 from .._private_api import tensorflow_internals
-from .._private_api.tf2onnx_internals import make_name, optimize_tf_graph, restore_attributes
+from .._private_api.tf2onnx_internals import make_name, optimize_tf_graph, replace_resource_gathers
 from .attention_calls import Call
 from .conditionals import resolve_constant_ifs, rewrite_case_as_if
 from .reachable_calls import reachable_calls
@@ -24,26 +24,18 @@ from .weight_inputs import is_large, replace_by_inputs
 
 @dataclass(frozen=True)
 class FrozenGraph:
-    """A traced function as one graph.
-
-    Attributes:
-        graph: The graph.
-        weights: Weights that are inputs of the graph.
-        unfolded: All weights that the converter does not combine with other constants.
-        reachable_ops: ONNX functions of the attention calls that the outputs depend on.
-    """
+    """A traced function as one graph."""
 
     graph: tf.compat.v1.GraphDef
-    weights: Weights
-    unfolded: Weights
-    reachable_ops: set[str]
+    weights: Weights  # inputs of the graph
+    unfolded: Weights  # not combined with other constants
+    reachable_ops: set[str]  # ONNX functions of attention calls
 
 
 def freeze_function(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool) -> FrozenGraph:
     """Return the frozen graph of a concrete function between tensors; `keep_calls` keeps attention calls."""
-    # The steps are those of tf2onnx's `from_function`, with two differences: large weights become inputs, and attention
-    # calls are not inlined. Freezing makes arguments of calls constant, and grappler would specialize a function for
-    # its constants: it would remove inputs of the call.
+    # The steps are those of tf2onnx's `from_function`, but large weights become inputs, and attention calls are not
+    # inlined. Freezing makes arguments of calls constant, for which grappler would specialize a function.
     graph, variables = tensorflow_internals.freeze_variables(function, is_large, inline=not keep_calls)
     for library_function in graph.library.function:
         if _attention_op(library_function) is not None:
@@ -52,11 +44,9 @@ def freeze_function(function: Any, inputs: list[str], outputs: list[str], *, kee
     weights, unfolded = replace_by_inputs(graph, variables, used_names=names, calls=_attention_ops(graph))
     rewrite_case_as_if(graph)
     reachable_ops = reachable_calls(graph, outputs, _attention_ops(graph)) if keep_calls else set()
-    endpoints = [*inputs, *(f"{name}:0" for name in weights)], outputs
-    graph = _inline_functions(optimize_tf_graph(restore_attributes(graph), *endpoints), *endpoints)
-    graph = resolve_constant_ifs(
-        graph, lambda graph: optimize_tf_graph(_inline_functions(graph, *endpoints), *endpoints)
-    )
+    tensors = [*inputs, *(f"{name}:0" for name in weights)], outputs
+    graph = _inline_functions(optimize_tf_graph(replace_resource_gathers(graph), *tensors), *tensors)
+    graph = resolve_constant_ifs(graph, lambda graph: optimize_tf_graph(_inline_functions(graph, *tensors), *tensors))
     return FrozenGraph(_sort_graph(graph), weights, unfolded, reachable_ops)
 
 

@@ -24,9 +24,9 @@ def reachable_calls(graph: Any, outputs: Iterable[str], ops: Mapping[str, str]) 
 class _ReachabilitySearch:
     """Search of graphs and functions, from outputs to producers."""
 
-    # Outputs of a loop or branch are searched separately, because a call may feed one of them only. The state that an
-    # output of a loop depends on is a fixed point: begin with this output and the state that the condition reads, and
-    # add the state that the body reads to compute the present set, until the set does not grow.
+    # Outputs of a loop or branch are searched separately, because a call may feed only one. The state that an output of
+    # a loop depends on is a fixed point: begin with the output and the state that the condition reads, and add the
+    # state that the body reads to compute the set, until the set does not grow.
 
     def __init__(self, library: Mapping[str, Any], ops: Mapping[str, str]) -> None:
         self._library, self._ops = library, ops
@@ -82,4 +82,4 @@ class _ReachabilitySearch:
         argument_indices = {argument.name: index for index, argument in enumerate(function.signature.input_arg)}
         returned = [function.ret[function.signature.output_arg[number].name] for number in outputs]
         calls, arguments = self.search(function.node_def, returned)
-        return calls, {argument_indices[name] for name in arguments if name in argument_indices}
+        return calls, {argument_indices[argument] for argument in arguments if argument in argument_indices}

@@ -62,9 +62,7 @@ def trace_attention(signature: Signature, function: Any, *, hides_masked: bool) 
     """
     tracer = CallTracer(hides_masked=hides_masked)
     if has_attention(signature):
-        traced = convert_to_onnx(
-            trace_function(signature, tracer.intercept_composites), signature.layer_names, tracer.calls
-        )
+        traced = convert_to_onnx(trace_function(signature, tracer.intercept), signature.layer_names, tracer.calls)
     else:
         traced = convert_to_onnx(function, signature.layer_names)
     operators = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}

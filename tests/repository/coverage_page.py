@@ -78,7 +78,7 @@ def forms(kind: type, options: dict[str, object]) -> list[str]:
     layer.build((2, 3, 4), (2, 5, 4), (2, 5, 6))
 
     def traced(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        with tracer.intercept_composites():
+        with tracer.intercept():
             return layer(queries, keys, values)
 
     given = [tf.TensorSpec((None, None, size), tf.float32) for size in (4, 4, 6)]
