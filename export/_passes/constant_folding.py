@@ -50,8 +50,7 @@ def fold_weights(traced: Traced) -> bool:
 
 
 def fold_subgraphs(traced: Traced) -> bool:
-    """Fold layouts of constants in loop bodies and branches. A pass."""
-    # To tf2onnx these constants were loop state, so that its own optimizers did not fold them.
+    """Fold layouts of constants in loop bodies and branches, which were loop state to tf2onnx. A pass."""
     graph = traced.model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     is_changed = any([_fold_subgraph(inner, constants) for node in graph.node for inner in graphs_in(node)])

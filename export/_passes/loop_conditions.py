@@ -46,42 +46,41 @@ class _Loop:
     """A loop with a trip count."""
 
     def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, outer: Nodes) -> None:
-        self._node, self._body, self._outer_index, self._body_index = node, body, outer, Nodes(body, outer)
+        self._node, self._body, self._outer, self._inner = node, body, outer, Nodes(body, outer)
         self._count = outer.source_of(node.input[0], *_PASS_THROUGH_OPS)
 
     def iter_comparisons(self) -> Iterator[onnx.NodeProto | None]:
         """Yield the `Less` nodes whose conjunction is the condition; None for an operand of another type."""
         stack = [self._body.output[0].name]
         while stack:
-            name = self._body_index.source_of(stack.pop(), *_PASS_THROUGH_OPS)
-            conjunction = self._body_index.maker(name, "And")
+            name = self._inner.source_of(stack.pop(), *_PASS_THROUGH_OPS)
+            conjunction = self._inner.maker(name, "And")
             if conjunction is not None:
                 stack += conjunction.input
             else:
-                yield self._body_index.maker(name, "Less")
+                yield self._inner.maker(name, "Less")
 
     def repeats_trip_count(self, less: onnx.NodeProto | None) -> bool:
         """Return True if a comparison is true in each iteration except perhaps the last."""
         if less is None:
             return False
-        counter, limit = (self._body_index.source_of(name, *_PASS_THROUGH_OPS) for name in less.input)
+        counter, limit = (self._inner.source_of(name, *_PASS_THROUGH_OPS) for name in less.input)
         return self._is_iteration_counter(counter) and self._is_trip_count(limit)
 
     def _is_trip_count(self, name: str) -> bool:
-        count = self._outer_index.number(self._count)
-        return name == self._count or (count is not None and count == self._body_index.number(name))
+        count = self._outer.number(self._count)
+        return name == self._count or (count is not None and count == self._inner.number(name))
 
     def _is_iteration_counter(self, name: str) -> bool:
         """Return True if a tensor of the body is the iteration number, counted from 0, or the next one."""
         if name == self._body.input[0].name:
             return True
         for index, value in enumerate(self._body.input[2:], 2):
-            next_value = self._body_index.source_of(self._body.output[index - 1].name, *_PASS_THROUGH_OPS)
-            start = self._outer_index.number(self._outer_index.source_of(self._node.input[index], *_PASS_THROUGH_OPS))
+            next_value = self._inner.source_of(self._body.output[index - 1].name, *_PASS_THROUGH_OPS)
+            start = self._outer.number(self._outer.source_of(self._node.input[index], *_PASS_THROUGH_OPS))
             if name in (value.name, next_value) and start == 0:
                 return any(
-                    self._body_index.source_of(counter, *_PASS_THROUGH_OPS) == value.name
-                    and self._body_index.number(step) == 1
-                    for counter, step in self._body_index.both_orders(self._body_index.maker(next_value, "Add"))
+                    self._inner.source_of(counter, *_PASS_THROUGH_OPS) == value.name and self._inner.number(step) == 1
+                    for counter, step in self._inner.both_orders(self._inner.maker(next_value, "Add"))
                 )
         return False

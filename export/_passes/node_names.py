@@ -33,7 +33,7 @@ def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str
     serialized = graph.SerializeToString(deterministic=True)
     unique = UniqueNames()
     _make_unique(graph, {}, unique)
-    names = _Renaming(graph, layers, traced.weights, functions, unique.used_names).new_names(graph)
+    names = _NameTable(graph, layers, traced.weights, functions, unique.used_names).choose_names(graph)
     for inner in all_graphs(graph):
         for value in (*inner.input, *inner.output, *inner.initializer, *inner.value_info):
             value.name = names.get(value.name, value.name)
@@ -59,7 +59,7 @@ class UniqueNames:
         return unused_name
 
 
-class _Renaming:
+class _NameTable:
     """Table of new names for a graph whose names are unique."""
 
     def __init__(
@@ -79,7 +79,7 @@ class _Renaming:
         self._nodes = UniqueNames()
         self._new: dict[str, str] = {}
 
-    def new_names(self, graph: onnx.GraphProto, parent_node: str = "") -> dict[str, str]:
+    def choose_names(self, graph: onnx.GraphProto, parent_node: str = "") -> dict[str, str]:
         """Return the new names of values by old name, and rename the nodes; `parent_node` owns the subgraph."""
         graph.doc_string = ""
         self._name_parameters(graph.input, parent_node)
@@ -87,13 +87,13 @@ class _Renaming:
             node.name = self._choose_node_name(node, scope or parent_node)
             for index, name in enumerate(node.input):
                 if name in self._constants:
-                    self._rename_value(name, f"{node.name}.{_input_name(node.op_type, node.domain, index)}")
+                    self._rename_value(name, f"{node.name}.{_get_input_name(node.op_type, node.domain, index)}")
             for index, name in enumerate(node.output):
                 self._rename_value(name, f"{node.name}.{index}" if index else node.name)
             for attribute in node.attribute:
                 for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                     inner.name = f"{node.name}.{attribute.name}"
-                    self.new_names(inner, node.name)
+                    self.choose_names(inner, node.name)
         self._name_parameters(graph.output, parent_node)  # names outputs that are constants without consumers
         for value in (*graph.input, *graph.output, *graph.value_info):
             for axis in value.type.tensor_type.shape.dim:
@@ -134,7 +134,7 @@ class _Renaming:
 
 
 @cache
-def _input_name(op_type: str, domain: str, index: int) -> str:
+def _get_input_name(op_type: str, domain: str, index: int) -> str:
     """Return the name of an input of an operator in the ONNX standard."""
     try:
         inputs = onnx.defs.get_schema(op_type, domain=domain).inputs

@@ -41,7 +41,7 @@ def _check(match: Match, nodes: Nodes) -> str:
     return ""
 
 
-def _layer(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+def _rewrite_layer(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
     """Return a `LayerNormalization` of `x - mean`."""
     # Not of x: releases of onnxruntime before 1.27 compute the variance as mean(x^2) - mean(x)^2, which cancels if the
     # mean is large. The mean of `x - mean` is 0 except for rounding.
@@ -50,7 +50,7 @@ def _layer(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodePr
     return [helper.make_node("LayerNormalization", inputs, node.output, name=node.name, **options)]
 
 
-def _rms(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+def _rewrite_rms(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
     result = node.output[0]
     # `node_names.py` replaces names that end in numbers, such as those of tf2onnx, by names of layers.
     square, mean, positive, divisor, quotient, exponent, axes = (f"{result}__{number}" for number in range(7))
@@ -70,5 +70,5 @@ def _rms(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProt
     ]
 
 
-LAYER_RULE = Rule("layer normalization", LAYER, _check, _layer)
-RMS_RULE = Rule("RMS normalization", RMS, _check, _rms)
+LAYER_RULE = Rule("layer normalization", LAYER, _check, _rewrite_layer)
+RMS_RULE = Rule("RMS normalization", RMS, _check, _rewrite_rms)

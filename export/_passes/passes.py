@@ -2,8 +2,7 @@
 
 A pass rewrites a finished ONNX graph. Its first argument is a `Traced`: the pass edits the model in place, replaces the
 mapping of weights if it changes weights, and returns True if it changed anything. Further arguments are bound by
-`functools.partial`. A pass is one file of `_passes/`; passes that match patterns log the reason of a failed match at
-debug level.
+`functools.partial`. A pass is one file of `_passes/`; passes that match patterns log reasons of failed matches.
 
 `PASSES` in `_tracing/to_onnx.py` run on the traced model with its weights; `FINAL_PASSES` in `finalize.py` run on each
 file at its final opset, without weights.

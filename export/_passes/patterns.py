@@ -35,14 +35,11 @@ Match = dict[str | Op, str]  # names of tensors: by variable, and the outputs of
 
 
 class Rule(NamedTuple):
-    """A rewrite rule for the last node of `pattern`; `name` is for log messages.
-
-    `check` returns the reason if a match must not be rewritten, or an empty string; `rewrite` returns the new nodes.
-    """
+    """A rewrite rule for the last node of `pattern`; `name` is for log messages."""
 
     name: str
     pattern: Pattern
-    check: Callable[[Match, Nodes], str]
+    check: Callable[[Match, Nodes], str]  # returns the reason against a rewrite
     rewrite: Callable[[onnx.NodeProto, Match, Nodes], list[onnx.NodeProto]]
 
 

@@ -1,7 +1,4 @@
-"""Apply pattern rewrite rules to a graph and its subgraphs.
-
-To add a rule, write a file like `hard_sigmoid.py` and list its `RULE`.
-"""
+"""Apply pattern rewrite rules to a graph and its subgraphs; a rule is a file like `hard_sigmoid.py`, listed below."""
 
 # A rule replaces many operators by few. In small layers the operators that compute shapes take longer than the product;
 # for large tensors one operator reads the memory once instead of seven times. Only the last node of a match is

@@ -9,7 +9,7 @@ from .._onnx.traced_model import CONTRIB
 from .patterns import ANY, Match, Op, Pattern, Rule
 
 
-def _concatenation_patterns(first: Pattern, second: Pattern, skip: str = "") -> tuple[Op, Op]:
+def _make_concatenation_patterns(first: Pattern, second: Pattern, skip: str = "") -> tuple[Op, Op]:
     """Return the two patterns of a concatenation on the last axis: `Concat`, and stack with `Reshape`."""
     stacked = Op("Concat", Op("Unsqueeze", first, ANY), Op("Unsqueeze", second, ANY))
     return Op("Concat", first, second, skip=skip), Op("Reshape", stacked, ANY, skip=skip)
@@ -18,15 +18,15 @@ def _concatenation_patterns(first: Pattern, second: Pattern, skip: str = "") -> 
 # x * cos(angles) + concat(-second, first) * sin(angles), with angles = concat(half, half).
 # x is (B, T, H, D), `first` and `second` are its halves on the last axis, `half` is (1, T, D / 2). For 8 x 128
 # positions of 4 heads of 64 these ten operators took 0.67 ms, and `RotaryEmbedding` takes 0.05 ms.
-ANGLES = _concatenation_patterns("half", "half", skip="Unsqueeze")
+ANGLES = _make_concatenation_patterns("half", "half", skip="Unsqueeze")
 COS = Op("Cos", ANGLES)
 SIN = Op("Sin", ANGLES)
-ROTATED = _concatenation_patterns(Op("Neg", "second"), "first")
+ROTATED = _make_concatenation_patterns(Op("Neg", "second"), "first")
 PATTERN = Op("Add", Op("Mul", "x", COS), Op("Mul", ROTATED, SIN))
 
 
 def _check(match: Match, nodes: Nodes) -> str:
-    x, half = nodes.sizes(match["x"]) or (), nodes.sizes(match["half"]) or ()
+    x, half_angles = nodes.sizes(match["x"]) or (), nodes.sizes(match["half"]) or ()
     angles = nodes.only_input(match[COS], "Cos") or ""
     all_angles = nodes.sizes(angles) or ()
     if angles != nodes.only_input(match[SIN], "Sin"):
@@ -37,7 +37,7 @@ def _check(match: Match, nodes: Nodes) -> str:
         return "the rotated tensors are not the halves of x"
     if len(all_angles) != 4 or (all_angles[0], all_angles[2]) != (1, 1):
         return "the shape of the angles is not (1, T, 1, D)"
-    if len(half) != 3 or all_angles[3] != 2 * (half[2] or 0):
+    if len(half_angles) != 3 or all_angles[3] != 2 * (half_angles[2] or 0):
         return "the angles are not two copies of one half"
     concatenated = [match[op] for op in (*ANGLES, *ROTATED) if op in match]
     if not all(_is_concatenated_on_last_axis(name, nodes) for name in concatenated):

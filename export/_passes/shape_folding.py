@@ -1,7 +1,7 @@
 """Replace shape computations by constants, or by one `Shape` of a model input."""
 
 # TensorFlow computes targets of reshapes, positions and masks from sizes that each layer reads from its own tensors.
-# `symbolic_shapes.py` infers which sizes are static or the dim of an input. Each node that is one of these is replaced:
+# `symbolic_shapes.py` infers which sizes are static or a dim of an input. This pass replaces:
 # - integers that are all static: by a constant;
 # - one dim from a select operator: by `Shape` of one input. Positions and masks that depend on it are then equal nodes
 #   in all layers, which onnxruntime merges;
@@ -49,7 +49,7 @@ def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str,
     remaining: list[onnx.NodeProto] = []
     for node in nodes:
         output = node.output[0] if node.output else ""
-        sizes = _computed_sizes(node, context)
+        sizes = _find_computed_sizes(node, context)
         if sizes and all(isinstance(size, int) for size in sizes):
             dtype = helper.tensor_dtype_to_np_dtype(context.facts.kinds[output])
             constants[output] = np.array(sizes, dtype).reshape(() if context.facts.axes.get(output) == () else -1)
@@ -64,7 +64,7 @@ def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str,
             remaining.append(helper.make_node("Concat", parts, [output], name=node.name, axis=0))
         elif output not in context.outputs and _is_identity(node, context.facts):
             new_names[output] = new_names.get(node.input[0], node.input[0])
-        elif target := _constant_target(node, context.facts):
+        elif target := _find_constant_target(node, context.facts):
             constants[f"{output}/target"] = np.array(target, np.int64)
             remaining.append(helper.make_node("Reshape", [node.input[0], f"{output}/target"], [output], node.name))
         else:
@@ -87,7 +87,7 @@ def _collect_facts(model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: M
     )
 
 
-def _computed_sizes(node: onnx.NodeProto, context: _Context) -> tuple[Axis, ...]:
+def _find_computed_sizes(node: onnx.NodeProto, context: _Context) -> tuple[Axis, ...]:
     """Return the sizes that a node computes, as integers and dim names; empty if any size is unknown."""
     output = node.output[0] if node.output else ""
     sizes = context.facts.numbers.get(output, ())
@@ -130,7 +130,7 @@ def _make_size_node(size: Axis, context: _Context) -> onnx.NodeProto:
     return helper.make_node("Shape", [name], [f"size/{size}"], f"size/{size}", start=axis, end=axis + 1)
 
 
-def _constant_target(node: onnx.NodeProto, facts: TensorFacts) -> list[int]:
+def _find_constant_target(node: onnx.NodeProto, facts: TensorFacts) -> list[int]:
     """Return a constant target for a `Reshape`: static sizes, and 0 to copy a dim of the input; empty if impossible."""
     if node.op_type != "Reshape" or node.attribute or node.input[1] in facts.constants:
         return []

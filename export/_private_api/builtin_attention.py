@@ -89,7 +89,7 @@ class _Interception:
     def __init__(self, evaluate: Evaluate, reasons: dict[int, str]) -> None:
         self._evaluate = evaluate
         self._reasons = reasons
-        # By `id` of the combined mask. The mask is stored too, so that its id is not reused.
+        # By `id` of the combined mask, which is stored too, so that the id is not reused.
         self._parts: dict[int, tuple[Any, MaskParts]] = {}
 
     def attach_parts(self, mask: Any, parts: MaskParts) -> None:
@@ -184,7 +184,7 @@ def _compute_attention_mask(original: Any, layer: Any, *args: Any, **kwargs: Any
     queries = _cast_to_bool(arguments["query_mask"])
     masks = [_cast_to_bool(arguments[name]) for name in ("value_mask", "key_mask") if arguments[name] is not None]
     keys = functools.reduce(ops.logical_and, masks) if masks else None
-    order = {"causal": arguments["use_causal_mask"], "window_radius": _window_radius(layer)}
+    order = {"causal": arguments["use_causal_mask"], "window_radius": _read_window_radius(layer)}
     if queries is None and keys is None and MaskParts(**order) == MaskParts():
         parts = MaskParts(pairs=mask)
     else:
@@ -236,7 +236,7 @@ def _describe_multi_head(
     uses_softmax_layer = layer.dropout > 0 or weights
     softmax = type(layer._softmax)
     axes = (1,) if is_grouped else layer._attention_axes
-    if reason := _first_reason(
+    if reason := _find_first_reason(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
         (layer.dropout > 0 and arguments["training"], DROPS),
         (softmax is not keras.layers.Softmax, f"its softmax is a layer of class {softmax.__name__}"),
@@ -269,7 +269,7 @@ def _describe_multi_head(
     )
 
 
-def _first_reason(*reasons: tuple[Any, str]) -> str:
+def _find_first_reason(*reasons: tuple[Any, str]) -> str:
     """Return the first reason whose condition is true, or an empty string."""
     return next((reason for is_true, reason in reasons if is_true), "")
 
@@ -292,7 +292,7 @@ def _describe_single_head(
     query_mask, key_mask = (*(arguments["mask"] or ()), None, None)[:2]
     masks = [mask for mask in (query_mask, key_mask) if mask is not None]
     sizes = {queries.shape[-1], keys.shape[-1]}
-    if reason := _first_reason(
+    if reason := _find_first_reason(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
         (not _have_rank(3, queries, keys, values), f"its queries have {len(queries.shape)} axes"),
         (not _have_rank(2, *masks), "its mask has a value for each pair of query and key"),
@@ -332,7 +332,7 @@ def _bind_arguments(function: Any, layer: Any, args: tuple[Any, ...], kwargs: di
     return bound.arguments
 
 
-def _window_radius(layer: Any) -> int | None:
+def _read_window_radius(layer: Any) -> int | None:
     is_grouped = isinstance(layer, keras.layers.GroupQueryAttention)
     window = layer.sliding_window if is_grouped else layer._sliding_window
     return None if window is None else window - 1

@@ -122,7 +122,7 @@ def through_calls(
                 vars(layer)["call"] = previous_call
 
 
-def _backend_functions() -> Any:
+def _get_backend_functions() -> Any:
     """Return the namespace of modules that `keras.ops` calls: `backend.ops` from Keras 3.16 on, before `backend`."""
     return getattr(keras.src.backend, "ops", keras.src.backend)
 
@@ -133,7 +133,7 @@ def mistaken_biases() -> Iterator[list[bool]]:
     # keras PR 20386: on TensorFlow, Keras replaces `x1 + x2` by `tf.nn.bias_add` if `x2` has one dim other than 1 that
     # equals the last or second dim of `x1`, at any position. So (n, n) + (n, 1) adds along the last axis. With unknown
     # sizes in a graph Keras adds correctly, so that eager and traced outputs differ.
-    module, is_mistaken = _backend_functions().numpy, []
+    module, is_mistaken = _get_backend_functions().numpy, []
     add = module.add
 
     def recorded_add(x1: Any, x2: Any) -> Any:
@@ -181,7 +181,7 @@ def refuse_dynamic_scans() -> Iterator[None]:
     """Raise ValueError for `keras.ops.associative_scan` along an axis of unknown size, within the context."""
     # Keras traces nested branches, one for each halving of the size, fifty of them. For one model this took 348 s, and
     # the result has no mapping to ONNX. By this error the export finds that the axis must be static, and took 13 s.
-    core = _backend_functions().core
+    core = _get_backend_functions().core
     scan = core.associative_scan
 
     def checked_scan(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -202,7 +202,7 @@ def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
 
     The sigmoids in `silu` and `gelu` are included; functions that `tf.function` traced before are not.
     """
-    functions = _backend_functions().nn
+    functions = _get_backend_functions().nn
     sigmoid, silu, gelu, log_softmax = functions.sigmoid, functions.silu, functions.gelu, functions.log_softmax
 
     def composed_gelu(x: Any, approximate: bool = True) -> Any:

@@ -24,7 +24,7 @@ patch_set_in("tf2onnx")
 _einsum_numbers = itertools.count(FIRST_NODE_NUMBER)
 
 
-def _einsum_name(operation: Any) -> str:
+def _make_einsum_name(operation: Any) -> str:
     """Return the name of a node of a decomposed `Einsum`; tf2onnx puts the address of the object into the name."""
     return f"einsum{operation.__dict__.setdefault('number', next(_einsum_numbers))}_{operation.name[:2]}"
 
@@ -34,8 +34,7 @@ _optimize = optimizer.optimize_graph
 
 def _optimize_one_copy(graph: Any, catch_errors: bool = True, optimizers: Any = None) -> Any:
     """Run all optimizers on one copy of the graph, and on one copy each if any of them fails."""
-    # tf2onnx copies the graph before each optimizer, to drop the changes of one that fails. Copying takes longer than
-    # the optimizers.
+    # tf2onnx copies the graph before each optimizer, to drop the changes of one that fails, which takes longer.
     if catch_errors:
         try:
             return _optimize(copy.deepcopy(graph), catch_errors=False, optimizers=optimizers)
@@ -45,7 +44,7 @@ def _optimize_one_copy(graph: Any, catch_errors: bool = True, optimizers: Any = 
 
 
 optimizer.optimize_graph = _optimize_one_copy
-einsum_optimizer.EinsumSubOp._onnx_name = _einsum_name
+einsum_optimizer.EinsumSubOp._onnx_name = _make_einsum_name
 _decompose_einsum = einsum_optimizer.EinsumOptimizer._optimize_einsum
 
 
@@ -74,7 +73,7 @@ controlflow.prefix_graph = _prefix_graph_with_domains
 _list_nodes = tf_loader.tflist_to_onnx
 
 
-def _list_nodes_with_branch_shapes(graph: Any, shape_override: Any, **options: Any) -> Any:
+def _list_nodes_and_branch_shapes(graph: Any, shape_override: Any, **options: Any) -> Any:
     """List the nodes of a graph, with the shapes of the inputs of branches of `If`."""
     # tf2onnx counts the condition of `If` as an input of its branches. All shapes then belong to the next input, and a
     # convolution in a branch fails because its kernel has no shape, as in SAM of keras_hub.
@@ -85,7 +84,7 @@ def _list_nodes_with_branch_shapes(graph: Any, shape_override: Any, **options: A
     return (*lists, functions)
 
 
-tf_loader.tflist_to_onnx = _list_nodes_with_branch_shapes
+tf_loader.tflist_to_onnx = _list_nodes_and_branch_shapes
 
 
 def convert_with_tf2onnx(graph: Any, node: Any) -> None:

@@ -135,10 +135,9 @@ class CallTracer:
     # A composite is traced as a `tf.function` with the attributes `_implements` ("alt.keras_attn.NAME", the ONNX
     # function) and `_noinline`, so that TensorFlow's optimizers do not inline it. All tensors that it reads are
     # arguments, since captured tensors would be lost; constants are not, since they would be moved into the function.
-    # `freeze.py` converts the remaining `PartitionedCall` to one ONNX node and compares the graph with `calls`;
-    # `_lowerings/` writes the body of the ONNX function. Only float32 calls are traced, in the outermost graph and in
-    # bodies of loops and branches inside it, where a call is converted once: a `tf.function` may have several calls,
-    # and tf2onnx writes the condition of a loop twice.
+    # `freeze.py` converts the remaining `PartitionedCall` to one ONNX node. Only float32 calls are traced, in the
+    # outermost graph and in bodies of loops and branches inside it, where a call is converted once: a `tf.function` may
+    # have several calls, and tf2onnx writes the condition of a loop twice.
 
     def __init__(self, *, hides_masked: bool) -> None:
         self.hides_masked = hides_masked

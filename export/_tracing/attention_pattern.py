@@ -11,8 +11,8 @@
 # log, if another node reads the weights, if it is not float32, or if shapes are unknown or unsupported. If outputs
 # with a replacement differ from Keras, the export writes the file without replacements.
 # Fully masked rows keep their result. If the pattern zeroes the weights, the mask becomes the mask of the call, which
-# returns zeros in these rows. Otherwise fill_value makes all scores of the row equal, and the output is the mean of
-# all values: the mask becomes a bias of LOW_BIAS, which absorbs the scores.
+# returns zeros there. Otherwise fill_value makes all scores of the row equal, which gives the mean of all values: the
+# mask becomes a bias of LOW_BIAS, which absorbs the scores.
 
 import logging
 import math
@@ -102,8 +102,7 @@ def with_written_attention(traced: Traced, first: int, inputs: Mapping[str, Axes
             call, call_nodes = _CallBuilder(pattern, nodes, axes).build(f"{DOT_PRODUCT}_{first + len(calls)}")
             calls.append(call)
             new_nodes += call_nodes
-            # onnx infers no shape for the output of a call.
-            shape = nodes.sizes(node.output[0])
+            shape = nodes.sizes(node.output[0])  # onnx infers no shape for the output of a call
             nodes.graph.value_info.append(helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, shape))
         refill(nodes.graph.node, new_nodes)
     if not calls:
@@ -171,7 +170,7 @@ def _match_products(pattern: _Pattern, name: str, scale: float, nodes: Nodes) ->
     transpose = nodes.maker(name, "Transpose")
     if transpose is not None:
         rank = len(nodes.sizes(name) or ())
-        if _permutation(transpose, rank) != [*range(rank - 2), rank - 1, rank - 2]:
+        if _read_permutation(transpose, rank) != [*range(rank - 2), rank - 1, rank - 2]:
             return None
         name, inner_scale = _strip_scale(transpose.input[0], nodes)
         scale *= inner_scale
@@ -196,7 +195,7 @@ def _strip_scale(name: str, nodes: Nodes) -> tuple[str, float]:
     return name, scale
 
 
-def _permutation(transpose: onnx.NodeProto, rank: int) -> list[int]:
+def _read_permutation(transpose: onnx.NodeProto, rank: int) -> list[int]:
     perm = next((list(attribute.ints) for attribute in transpose.attribute if attribute.name == "perm"), None)
     return [*range(rank)][::-1] if perm is None else perm
 
@@ -268,7 +267,7 @@ class _CallBuilder:
             normalizer=SOFTMAX,
             returns_weights=False,
             leaks=True,
-            whole=self._full_size_inputs(),
+            whole=self._find_full_size_inputs(),
         )
         results = {output: pattern.output_node.output[0]}
         return call, nodes_in_graph(self._nodes.graph, self._tensors, results, name, pattern.output_node.name)
@@ -295,17 +294,17 @@ class _CallBuilder:
         if bias is not None and pattern.bias_scale != 1:
             bias = bias[0] * pattern.bias_scale, bias[1]
         if mask is not None and not pattern.zeroes_weights:
-            return {"bias": self._bias_from_mask(mask, bias)}
+            return {"bias": self._convert_mask_to_bias(mask, bias)}
         return {name: value for name, value in (("mask", mask), ("bias", bias)) if value is not None}
 
-    def _bias_from_mask(self, mask: tuple[Value, Sizes], bias: tuple[Value, Sizes] | None) -> tuple[Value, Sizes]:
+    def _convert_mask_to_bias(self, mask: tuple[Value, Sizes], bias: tuple[Value, Sizes] | None) -> tuple[Value, Sizes]:
         """Return the bias with LOW_BIAS for masked pairs, and its shape."""
         value, sizes = bias or (0.0, mask[1])
         dims = zip(mask[1], sizes, strict=True)
         shape = tuple(bias_dim if mask_dim == 1 else mask_dim for mask_dim, bias_dim in dims)
         return op.Where(mask[0], value, LOW_BIAS), shape
 
-    def _full_size_inputs(self) -> frozenset[str]:
+    def _find_full_size_inputs(self) -> frozenset[str]:
         """Return the names among mask and bias of the call that have the shape (..., Tq, Tk) by symbolic shapes."""
         names = {name for name in ("mask", "bias") if self._has_full_size(getattr(self._pattern, name))}
         return frozenset({"bias"} if names and self._pattern.mask and not self._pattern.zeroes_weights else names)
@@ -326,17 +325,17 @@ class _CallBuilder:
             order = [swap.get(axis, axis) for axis in order]
         transpose = self._nodes.maker(name, "Transpose")
         if transpose is not None:
-            perm = _permutation(transpose, rank)
+            perm = _read_permutation(transpose, rank)
             name = transpose.input[0]
             order = [perm[axis] for axis in order]
-        value = self._graph_tensor(name)
+        value = self._read_tensor(name)
         if order != sorted(order):
             value = op.Transpose(value, perm=order)
         return value if rank == 3 else op.Reshape(value, np.array([0, 0, packed_size]))
 
     def _align_with_scores(self, name: str) -> tuple[Value, Sizes]:
         """Return a mask or a bias as (B, H, Tq, Tk), or (B, Tq, Tk) without heads, and its shape; dims may be 1."""
-        value = self._graph_tensor(name)
+        value = self._read_tensor(name)
         sizes = self._nodes.sizes(name) or ()
         if len(sizes) > 4:  # groups, and heads of a group
             return op.Squeeze(value, np.array([1])), (sizes[0], *sizes[2:])
@@ -344,7 +343,7 @@ class _CallBuilder:
         expanded = op.Unsqueeze(value, np.arange(num_new_axes)) if num_new_axes else value
         return expanded, (*[1] * num_new_axes, *sizes)
 
-    def _graph_tensor(self, name: str) -> Value:
+    def _read_tensor(self, name: str) -> Value:
         """Return a lazy value for a tensor of the graph."""
         value = Value()
         self._tensors[value] = name

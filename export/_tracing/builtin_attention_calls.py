@@ -78,7 +78,7 @@ def _split_heads(output: Any, attention: BuiltinAttentionCall) -> Any:
 
 def _fill_masked_rows_with_mean(output: Any, attention: BuiltinAttentionCall) -> Any:
     """Return the output (B, Tq, H, Dv) with the mean of all values in fully masked rows."""
-    has_key = _row_has_key(attention)
+    has_key = _has_unmasked_key(attention)
     if has_key is None:
         return output
     mean = ops.mean(attention.values, axis=1, keepdims=True)
@@ -103,28 +103,28 @@ def _fill_masked_rows_as_keras(output: Any, weights: Any, attention: BuiltinAtte
         output = ops.where(mask[:, :, None], output, 0.0)  # Keras does not zero the weights
     if attention.masks.keys is None:
         return output, weights
-    has_key = _row_has_key_in_window(attention)
+    has_key = _has_unmasked_key_in_window(attention)
     compute_original = attention.original
     if weights is None:
         return tf.cond(tf.reduce_all(has_key), lambda: output, lambda: compute_original()[0]), None
     return tuple(tf.cond(tf.reduce_all(has_key), lambda: (output, weights), compute_original))
 
 
-def _row_has_key(attention: BuiltinAttentionCall) -> Any:
+def _has_unmasked_key(attention: BuiltinAttentionCall) -> Any:
     """Return True for queries with an unmasked key, as booleans that broadcast to (B, H, Tq); None if all have one."""
     masks = attention.masks
     if masks.pairs is not None and tuple(masks.pairs.shape[1:3]) != (1, 1):
         return ops.any(attention.combined_mask, axis=-1)
     has_key = None
     if masks.keys is not None or masks.pairs is not None or masks.window_radius is not None:
-        has_key = _row_has_key_in_window(attention)[:, None]
+        has_key = _has_unmasked_key_in_window(attention)[:, None]
     if masks.queries is None:
         return has_key
     queries = masks.queries[:, None]
     return queries if has_key is None else ops.logical_and(has_key, queries)
 
 
-def _row_has_key_in_window(attention: BuiltinAttentionCall) -> Any:
+def _has_unmasked_key_in_window(attention: BuiltinAttentionCall) -> Any:
     """Return True for queries with an unmasked key by key and band masks, as booleans that broadcast to (B, Tq)."""
     # With c[j] the number of unmasked keys before position j, query i has c[end] - c[start] unmasked keys, where
     # [start, end) is its window. This takes O(Tq + Tk) memory; an attention mask would take O(Tq * Tk).

@@ -80,7 +80,7 @@ def _turn_case_into_if(nodes: Any, case: Any, index: int, then_branch: str, else
 def resolve_constant_ifs(graph: tf.compat.v1.GraphDef, optimize: Callable[[Any], Any]) -> Any:
     """Replace each `If` with a constant condition by a call of its branch, until none is left after inlining."""
     is_resolved = False
-    while values := _constant_inputs(graph, *_CALL_BY_IF):
+    while values := _find_constant_inputs(graph, *_CALL_BY_IF):
         is_resolved = True
         for node in [node for node in graph.node if node.name in values]:
             branch = node.attr["then_branch" if values[node.name].all() else "else_branch"].func
@@ -97,7 +97,7 @@ def resolve_constant_ifs(graph: tf.compat.v1.GraphDef, optimize: Callable[[Any],
 
 def _make_axes_constant(graph: tf.compat.v1.GraphDef) -> None:
     """Replace axes that can be computed from constants by constants, which tf2onnx requires."""
-    values = _constant_inputs(graph, "ConcatV2", "GatherV2")
+    values = _find_constant_inputs(graph, "ConcatV2", "GatherV2")
     for node in [node for node in graph.node if node.name in values]:
         axis = graph.node.add(name=f"{node.name}/known_axis", op="Const")
         value = tf.make_tensor_proto(values[node.name])
@@ -107,7 +107,7 @@ def _make_axes_constant(graph: tf.compat.v1.GraphDef) -> None:
         node.input[axis_index] = axis.name
 
 
-def _constant_inputs(graph: tf.compat.v1.GraphDef, *ops: str) -> dict[str, np.ndarray]:
+def _find_constant_inputs(graph: tf.compat.v1.GraphDef, *ops: str) -> dict[str, np.ndarray]:
     """Return constant conditions of branches and constant last inputs of other operators, by node name."""
     if not any(node.op in ops for node in graph.node):
         return {}

@@ -58,7 +58,7 @@ def find_unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
             yield node.name, node.op_type
 
 
-def unsupported_op_message(op: str, node: str, layers: Sequence[str], reason: str = "") -> str:
+def format_unsupported_op(op: str, node: str, layers: Sequence[str], reason: str = "") -> str:
     """Return the message about an unsupported operator, with the reason if its handler returned one."""
     location = describe_location(node, layers)
     alternative = ALTERNATIVES.get(op, "other ops")
@@ -67,7 +67,7 @@ def unsupported_op_message(op: str, node: str, layers: Sequence[str], reason: st
     return f"Op `{op}` of {location} has no mapping to ONNX{explanation}. {advice}"
 
 
-def failed_conversion_message(
+def format_failed_conversion(
     failed_nodes: Sequence[str], graph: tf.compat.v1.GraphDef, layers: Sequence[str], error: Exception
 ) -> str:
     """Return the message about a failed conversion: operator, layer, tf2onnx's error, and an alternative."""

@@ -18,7 +18,7 @@ from .._private_api import tensorflow_internals
 from .._private_api.tf2onnx_internals import make_name, optimize_tf_graph, replace_resource_gathers
 from .attention_calls import Call
 from .conditionals import resolve_constant_ifs, rewrite_case_as_if
-from .reachable_calls import reachable_calls
+from .reachable_calls import find_reachable_calls
 from .weight_inputs import is_large, replace_by_inputs
 
 
@@ -38,12 +38,12 @@ def freeze_function(function: Any, inputs: list[str], outputs: list[str], *, kee
     # inlined. Freezing makes arguments of calls constant, for which grappler would specialize a function.
     graph, variables = tensorflow_internals.freeze_variables(function, is_large, inline=not keep_calls)
     for library_function in graph.library.function:
-        if _attention_op(library_function) is not None:
+        if _find_attention_op(library_function) is not None:
             library_function.attr[tensorflow_internals.NO_SPECIALIZE].b = True
     names = [*function.structured_outputs]
-    weights, unfolded = replace_by_inputs(graph, variables, used_names=names, calls=_attention_ops(graph))
+    weights, unfolded = replace_by_inputs(graph, variables, used_names=names, calls=_find_attention_ops(graph))
     rewrite_case_as_if(graph)
-    reachable_ops = reachable_calls(graph, outputs, _attention_ops(graph)) if keep_calls else set()
+    reachable_ops = find_reachable_calls(graph, outputs, _find_attention_ops(graph)) if keep_calls else set()
     tensors = [*inputs, *(f"{name}:0" for name in weights)], outputs
     graph = _inline_functions(optimize_tf_graph(replace_resource_gathers(graph), *tensors), *tensors)
     graph = resolve_constant_ifs(graph, lambda graph: optimize_tf_graph(_inline_functions(graph, *tensors), *tensors))
@@ -51,8 +51,7 @@ def freeze_function(function: Any, inputs: list[str], outputs: list[str], *, kee
 
 
 def _sort_graph(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Sort nodes and functions by name."""
-    # TensorFlow's optimizers return them in a random order, on which tf2onnx's names and merges depend.
+    """Sort nodes and functions by name, since TensorFlow's optimizers return them in a random order."""
     refill(graph.node, sorted(graph.node, key=lambda node: node.name))
     refill(graph.library.function, sorted(graph.library.function, key=lambda function: function.signature.name))
     for function in graph.library.function:
@@ -60,12 +59,12 @@ def _sort_graph(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     return graph
 
 
-def _attention_ops(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
-    ops = ((function.signature.name, _attention_op(function)) for function in graph.library.function)
+def _find_attention_ops(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
+    ops = ((function.signature.name, _find_attention_op(function)) for function in graph.library.function)
     return {name: op for name, op in ops if op is not None}
 
 
-def _attention_op(function: Any) -> str | None:
+def _find_attention_op(function: Any) -> str | None:
     """Return the name of the ONNX function of an attention call, or None for another library function."""
     if tensorflow_internals.IMPLEMENTS not in function.attr:
         return None
@@ -75,7 +74,7 @@ def _attention_op(function: Any) -> str | None:
 
 def _inline_functions(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
     """Inline the calls that freezing leaves: TensorFlow never inlines what is marked `jit_compile=True`."""
-    functions = [function for function in graph.library.function if _attention_op(function) is None]
+    functions = [function for function in graph.library.function if _find_attention_op(function) is None]
     if not functions:
         return graph
     for definition in (*graph.node, *functions, *(node for function in functions for node in function.node_def)):
@@ -92,10 +91,10 @@ def _inline_functions(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: 
     return tensorflow_internals.run_optimizers(config, meta_graph)
 
 
-def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
+def make_call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
     """Return handlers for tf2onnx that convert each remaining function call to one node with all inputs and outputs."""
     functions = {function.signature.name: function for function in graph.library.function}
-    attention_ops = _attention_ops(graph)
+    attention_ops = _find_attention_ops(graph)
     by_op = {call.op: call for call in calls}
 
     def partitioned_call(context: Any, node: Any) -> Refusal:
@@ -110,10 +109,9 @@ def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[s
 
 def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
     """Replace a node of tf2onnx by a call with all outputs."""
-    # TensorFlow's optimizers remove unread outputs of a function. The name of a remaining output has its index:
-    # `identity` and `identity_1`. Removed outputs get new names.
-    inputs = _call_inputs(call, node, GraphBuilder(context))
-    indices = (_output_index(argument.name) for argument in function.signature.output_arg)
+    # TensorFlow's optimizers remove unread outputs of a function; the name of a remaining output has its index.
+    inputs = _list_call_inputs(call, node, GraphBuilder(context))
+    indices = (_parse_output_index(argument.name) for argument in function.signature.output_arg)
     tensors = zip(node.output, node.output_shapes, node.output_dtypes, strict=True)
     remaining = dict(zip(indices, tensors, strict=True))
     outputs = [
@@ -125,14 +123,14 @@ def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
     context.make_node(call.op, inputs, outputs=names, shapes=shapes, dtypes=dtypes, domain=DOMAIN, name=node.name)
 
 
-def _call_inputs(call: Call, node: Any, op: GraphBuilder) -> list[str]:
+def _list_call_inputs(call: Call, node: Any, op: GraphBuilder) -> list[str]:
     """Return the inputs of a call: the constants of its composite, and the arguments of its node."""
     arguments = [*node.input]
     inputs = [op.constant(call.constants[name]) if name in call.constants else arguments.pop(0) for name in call.shapes]
     return [*inputs, *arguments]
 
 
-def _output_index(name: str) -> int:
+def _parse_output_index(name: str) -> int:
     """Return the index of an output with the name `identity` (0) or `identity_N` (N)."""
     suffix = name.rpartition("_")[2]
     return int(suffix) if suffix.isdigit() else 0

@@ -28,7 +28,7 @@ def set_table_shapes(graph: tf.compat.v1.GraphDef) -> None:
             table.attr["key_dtype"].type, table.attr["value_dtype"].type = node.attr["Tin"].type, node.attr["Tout"].type
 
 
-def lookup_handlers(function: Any) -> dict[str, Any]:
+def make_lookup_handlers(function: Any) -> dict[str, Any]:
     """Return a handler for tf2onnx that converts lookups in the captured tables of a function, and refuses others."""
     # Keras raises for unknown words by an `Assert` on -1, which the file lacks; see `_fail_for_unknown_words`. Layers
     # with several out-of-vocabulary buckets compare the result with -1 themselves (`Equal`) and hash the word.
@@ -55,7 +55,7 @@ def lookup_handlers(function: Any) -> dict[str, Any]:
             f"default_{value_dtype}": str(default.item()) if value_dtype == "string" else int(default),
         }
         outputs = {"outputs": node.output, "shapes": node.output_shapes, "dtypes": node.output_dtypes}
-        lookup_output = _masked_lookup_output(graph, node.output[0])
+        lookup_output = _find_masked_output(graph, node.output[0])
         is_hashed = any(consumer.type == "Equal" for consumer in graph.find_output_consumers(lookup_output))
         if value_dtype == "int64" and default == -1 and has_assert and not is_hashed:
             attributes["default_int64"] = unknown_value = int(max(values)) + 1
@@ -78,7 +78,7 @@ def _has_assert(graph: tf.compat.v1.GraphDef) -> bool:
     return any(node.op == "Assert" for nodes in node_lists for node in nodes)
 
 
-def _masked_lookup_output(graph: Any, tensor: str) -> str:
+def _find_masked_output(graph: Any, tensor: str) -> str:
     """Return the output of the selection that replaces the mask token by its index, or of the lookup without one."""
     consumers = graph.find_output_consumers(tensor)
     return consumers[0].output[0] if len(consumers) == 1 and consumers[0].type in ("SelectV2", "Select") else tensor

@@ -9,7 +9,7 @@ from typing import Any
 _LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf")
 
 
-def reachable_calls(graph: Any, outputs: Iterable[str], ops: Mapping[str, str]) -> set[str]:
+def find_reachable_calls(graph: Any, outputs: Iterable[str], ops: Mapping[str, str]) -> set[str]:
     """Return the ONNX functions of the attention calls that tensors of a graph depend on.
 
     Args:
@@ -24,9 +24,8 @@ def reachable_calls(graph: Any, outputs: Iterable[str], ops: Mapping[str, str]) 
 class _ReachabilitySearch:
     """Search of graphs and functions, from outputs to producers."""
 
-    # Outputs of a loop or branch are searched separately, because a call may feed only one. The state that an output of
-    # a loop depends on is a fixed point: begin with the output and the state that the condition reads, and add the
-    # state that the body reads to compute the set, until the set does not grow.
+    # A call may feed only one output of a loop or branch. The state that an output of a loop depends on is a fixed
+    # point: begin with the output and the state that the condition reads; add what the body reads to compute the set.
 
     def __init__(self, library: Mapping[str, Any], ops: Mapping[str, str]) -> None:
         self._library, self._ops = library, ops

@@ -64,17 +64,17 @@ def _trace_as_exported(signature: Signature) -> Iterator[None]:
         raise  # a fault of the disk, not of the model
     except Exception as error:
         # Code of the user's own layers may raise any exception on symbolic tensors.
-        layers = _failing_layers(signature, error)
+        layers = _name_failing_layers(signature, error)
         raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {first_line(error)}") from error
 
 
-def trace_and_run(signature: Signature) -> Callable[[Arrays], Arrays]:
+def build_traced_run(signature: Signature) -> Callable[[Arrays], Arrays]:
     """Trace a model as for the export, and return a function that runs its graph."""
     with batch_time_steps(signature.layers), refuse_dynamic_scans():
         return graph_run(signature)
 
 
-def trace_error_message(error: Exception) -> str:
+def extract_trace_error(error: Exception) -> str:
     """Return TensorFlow's message about a failed trace, or about a failed run of the graph."""
     # The message of a failed run stands before "[[{{node NAME}}]]", and is not the first line. The advice at its end
     # is about code inside `tf.function`, not about layers.
@@ -83,7 +83,7 @@ def trace_error_message(error: Exception) -> str:
     return message.partition(" You can attempt the following resolutions")[0]
 
 
-def _failing_layers(signature: Signature, error: Exception) -> str:
+def _name_failing_layers(signature: Signature, error: Exception) -> str:
     """Return the layers of the class that Keras was calling when the error was raised, for a message."""
     class_names = re.findall(r"Exception encountered when calling (\w+)\.call", str(error))
     names = [layer.name for layer in signature.layers if class_names and type(layer).__name__ == class_names[-1]]

@@ -22,8 +22,8 @@ from .._passes.rewrite_rules import apply_rules
 from .._private_api import tf2onnx_internals
 from . import conversion_errors as errors
 from .attention_calls import Call
-from .freeze import FrozenGraph, call_handlers, check_calls_intact, freeze_function
-from .lookup_tables import lookup_handlers, set_table_shapes
+from .freeze import FrozenGraph, check_calls_intact, freeze_function, make_call_handlers
+from .lookup_tables import make_lookup_handlers, set_table_shapes
 
 NOT_DENSE = {"ragged": (tf.RaggedTensor, tf.RaggedTensorSpec), "sparse": (tf.SparseTensor, tf.SparseTensorSpec)}
 
@@ -46,7 +46,7 @@ def convert_to_onnx(function: Any, layers: Sequence[str], calls: Sequence[Call] 
     _refuse_outputs(function)
     _refuse_state(function, layers)
     model, source = _convert(function, layers, calls)
-    shapes = {name: _shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
+    shapes = {name: _read_output_shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
     traced = Traced(model, shapes, source.weights, source.unfolded)
     functions = [function.signature.name for function in source.graph.library.function]
     # `rename` numbers names in node order, and `sort_weights` sorts weights without a reader by name.
@@ -55,7 +55,7 @@ def convert_to_onnx(function: Any, layers: Sequence[str], calls: Sequence[Call] 
     return traced
 
 
-def _tensor_names(function: Any) -> tuple[dict[str, str], dict[str, str]]:
+def _map_tensor_names(function: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Return the ONNX names of the inputs and of the outputs of a concrete function, by TensorFlow name."""
     captured = {tensor.name for tensor in function.graph.internal_captures}  # variables and eager constants
     positional, keyword_inputs = function.structured_input_signature
@@ -69,7 +69,7 @@ def _tensor_names(function: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 def _convert(function: Any, layers: Sequence[str], calls: Sequence[Call]) -> tuple[onnx.ModelProto, FrozenGraph]:
     """Return the ONNX model that tf2onnx makes of a function, and the frozen graph of the function."""
-    inputs, outputs = _tensor_names(function)
+    inputs, outputs = _map_tensor_names(function)
     with errors.capture_log() as log, tf2onnx_internals.patched_tf2onnx():
         graph = tf.compat.v1.GraphDef()
         try:
@@ -77,7 +77,8 @@ def _convert(function: Any, layers: Sequence[str], calls: Sequence[Call]) -> tup
             graph = frozen.graph
             set_table_shapes(graph)
             weights = {f"{name}:0": name for name in frozen.weights}
-            handlers = table.handlers() | lookup_handlers(function) | (call_handlers(graph, calls) if calls else {})
+            call_handlers = make_call_handlers(graph, calls) if calls else {}
+            handlers = table.handlers() | make_lookup_handlers(function) | call_handlers
             model = tf2onnx_internals.convert_graph(
                 graph,
                 name="keras-attn",
@@ -90,23 +91,23 @@ def _convert(function: Any, layers: Sequence[str], calls: Sequence[Call]) -> tup
                 extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)],
             )
         except table.RefusedNodeError as refused:
-            message = errors.unsupported_op_message(refused.op_type, refused.node, layers, refused.reason)
+            message = errors.format_unsupported_op(refused.op_type, refused.node, layers, refused.reason)
             raise UnsupportedModelError(message) from None
         except Exception as error:
             # Handlers of tf2onnx raise AssertionError, ValueError, RuntimeError and KeyError.
             named_nodes = [] if log.failed_nodes else errors.find_named_node(str(error), graph)
-            message = _first_error([*log.unsupported_ops, *named_nodes], layers)
-            message = message or errors.failed_conversion_message(log.failed_nodes, graph, layers, error)
+            message = _format_first_error([*log.unsupported_ops, *named_nodes], layers)
+            message = message or errors.format_failed_conversion(log.failed_nodes, graph, layers, error)
             raise UnsupportedModelError(message) from error
-    if message := _first_error([*log.unsupported_ops, *errors.find_unknown_nodes(model.graph)], layers):
+    if message := _format_first_error([*log.unsupported_ops, *errors.find_unknown_nodes(model.graph)], layers):
         raise UnsupportedModelError(message)
     check_calls_intact(model.graph, calls, frozen.reachable_ops)
     return model, frozen
 
 
-def _first_error(unsupported_ops: Sequence[tuple[str, str]], layers: Sequence[str]) -> str:
+def _format_first_error(unsupported_ops: Sequence[tuple[str, str]], layers: Sequence[str]) -> str:
     """Return the message about the first unsupported operator, or an empty string."""
-    return next((errors.unsupported_op_message(op, node, layers) for node, op in unsupported_ops), "")
+    return next((errors.format_unsupported_op(op, node, layers) for node, op in unsupported_ops), "")
 
 
 def _refuse_outputs(function: Any) -> None:
@@ -118,7 +119,7 @@ def _refuse_outputs(function: Any) -> None:
                 )
 
 
-def _shape(shape: tf.TensorShape, output: str, model: onnx.ModelProto) -> tuple[int | None, ...]:
+def _read_output_shape(shape: tf.TensorShape, output: str, model: onnx.ModelProto) -> tuple[int | None, ...]:
     """Return the static shape of an output; if its rank is unknown in TensorFlow, the shape in the ONNX model."""
     if shape.rank is not None:
         return tuple(shape)

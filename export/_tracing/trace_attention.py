@@ -70,7 +70,7 @@ def trace_attention(signature: Signature, function: Any, *, hides_masked: bool) 
         signature.model.name,
         replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs}),
         tuple(call for call in tracer.calls if call.op in operators),
-        tuple(_attention_layer(layer, tracer.reasons.get(id(layer))) for layer in signature.manifest_layers),
+        tuple(_describe_layer(layer, tracer.reasons.get(id(layer))) for layer in signature.manifest_layers),
     )
 
 
@@ -79,11 +79,11 @@ def has_attention(signature: Signature) -> bool:
     return any(not isinstance(layer, MaskedSoftmax) for layer in signature.attention)
 
 
-def _attention_layer(layer: Any, reason: str | None) -> AttentionLayerInfo:
-    return AttentionLayerInfo(id(layer), layer.path, type(layer).__name__, reason or _reason_without_call(layer))
+def _describe_layer(layer: Any, reason: str | None) -> AttentionLayerInfo:
+    return AttentionLayerInfo(id(layer), layer.path, type(layer).__name__, reason or _explain_missing_call(layer))
 
 
-def _reason_without_call(layer: Any) -> str:
+def _explain_missing_call(layer: Any) -> str:
     if isinstance(layer, MaskedSoftmax):
         return "it computes a softmax only"
     if isinstance(layer, AttentionPooling) or is_stock_attention(layer):

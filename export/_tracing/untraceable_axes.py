@@ -14,10 +14,10 @@ from .._errors import UntraceableError
 from .._format.names import Arrays
 from .._golden_cases.golden_cases import Cases, Run
 from .._signature.signature import InputSpec, Signature
-from .saved_model import trace_and_run, trace_error_message, trace_function
+from .saved_model import build_traced_run, extract_trace_error, trace_function
 
 
-def check_traceable(signature: Signature, golden: Cases) -> Run | None:
+def check_traceable(signature: Signature, golden_cases: Cases) -> Run | None:
     """Trace a model and run one golden case, before more golden cases are computed.
 
     Returns:
@@ -27,15 +27,15 @@ def check_traceable(signature: Signature, golden: Cases) -> Run | None:
         UntraceableError: If the model can be traced with some axes static.
         UnsupportedModelError: If the model cannot be traced with all axes static either.
     """
-    run, problem = _trace_and_compare(signature, golden, ())
+    run, problem = _try_trace(signature, golden_cases, ())
     if problem is None:
         return run
-    if reasons := untraceable_axes(signature, golden):
+    if reasons := untraceable_axes(signature, golden_cases):
         raise UntraceableError(reasons)
     return None
 
 
-def untraceable_axes(signature: Signature, golden: Cases) -> dict[str, str]:
+def untraceable_axes(signature: Signature, golden_cases: Cases) -> dict[str, str]:
     """Return the axes that TensorFlow cannot trace with unknown size, with the reason, by name.
 
     The model can be traced if these axes are static. The result is empty if all axes can be dynamic, or if the traced
@@ -44,16 +44,16 @@ def untraceable_axes(signature: Signature, golden: Cases) -> dict[str, str]:
     Raises:
         UnsupportedModelError: If the model cannot be traced with all axes static either.
     """
-    names = list(golden.sizes[0])
+    names = list(golden_cases.sizes[0])
     static = set(names)
-    if _trace_and_compare(signature, golden, ())[1] is None:
+    if _try_trace(signature, golden_cases, ())[1] is None:
         return {}
-    if _trace_and_compare(signature, golden, static)[1] is not None:
-        trace_function(replace(signature, inputs=_specs(signature, golden, static)), nullcontext)
+    if _try_trace(signature, golden_cases, static)[1] is not None:
+        trace_function(replace(signature, inputs=_build_specs(signature, golden_cases, static)), nullcontext)
         return {}
     reasons = {}
     for name in names:
-        _, reason = _trace_and_compare(signature, golden, static - {name})
+        _, reason = _try_trace(signature, golden_cases, static - {name})
         if reason is None:
             static.remove(name)
         else:
@@ -61,23 +61,23 @@ def untraceable_axes(signature: Signature, golden: Cases) -> dict[str, str]:
     return reasons
 
 
-def _trace_and_compare(signature: Signature, golden: Cases, static: Collection[str]) -> tuple[Run | None, str | None]:
+def _try_trace(signature: Signature, golden_cases: Cases, static: Collection[str]) -> tuple[Run | None, str | None]:
     """Trace with `static` axes at their sizes in the first case, run the case, and return the reason if this fails."""
     try:
-        run = trace_and_run(replace(signature, inputs=_specs(signature, golden, static)))
-        outputs = run(golden.cases[0].inputs)
+        run = build_traced_run(replace(signature, inputs=_build_specs(signature, golden_cases, static)))
+        outputs = run(golden_cases.cases[0].inputs)
     except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-        return None, trace_error_message(error)
-    if not _roughly_equal(outputs, golden.cases[0].outputs):
+        return None, extract_trace_error(error)
+    if not _roughly_equal(outputs, golden_cases.cases[0].outputs):
         return None, "the traced model returns different outputs"
     return run, None
 
 
-def _specs(signature: Signature, golden: Cases, static: Collection[str]) -> tuple[InputSpec, ...]:
-    sizes = {name: golden.sizes[0][name] for name in static}
+def _build_specs(signature: Signature, golden_cases: Cases, static: Collection[str]) -> tuple[InputSpec, ...]:
+    sizes = {name: golden_cases.sizes[0][name] for name in static}
     shapes = {
         name: tuple(sizes.get(size) if isinstance(size, str) else size for size in shape)
-        for name, shape in golden.axes.items()
+        for name, shape in golden_cases.axes.items()
     }
     return tuple(InputSpec(spec.name, spec.dtype, shapes[spec.name]) for spec in signature.inputs)
 

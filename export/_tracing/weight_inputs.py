@@ -15,8 +15,8 @@ LARGE = 2**12
 
 # Operators that tf2onnx converts in the same way for constants and inputs; `constant_folding.py` folds the layouts of
 # inputs later. Loops are missing: tf2onnx converts a loop to `LSTM` only if its weights are constants.
-_OPS_WITH_WEIGHT_INPUTS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
-_OPS_WITH_WEIGHT_INPUTS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
+_WEIGHT_OPS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
+_WEIGHT_OPS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
 _LOOPS = {"StatelessWhile", "While"}
 _SLICES = {"Slice", "StridedSlice"}
 _LAYOUT_OPS = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
@@ -24,7 +24,7 @@ _LAYOUT_OPS = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 def is_large(tensor: Any) -> bool:
     """Return True if a variable becomes an input of the graph, provided that its consumers allow inputs."""
-    return _num_bytes(tensor) >= LARGE and tensor.dtype in (tf.float32, tf.float16, tf.float64)
+    return _count_bytes(tensor) >= LARGE and tensor.dtype in (tf.float32, tf.float16, tf.float64)
 
 
 def replace_by_inputs(
@@ -35,18 +35,15 @@ def replace_by_inputs(
 ) -> tuple[Weights, Weights]:
     """Turn placeholder constants into inputs of a graph, or fill in their content, in place.
 
-    Args:
-        graph: The graph.
-        variables: Variable by the name of its placeholder constant.
-        used_names: Names that the inputs must not have.
-        calls: Names of functions whose arguments may be inputs as well as constants.
+    `variables` are by name of their placeholder constant. Inputs must not have a name in `used_names`. Arguments of
+    the functions `calls` may be inputs as well as constants.
 
     Returns:
         The content of the new inputs, and of all variables that the converter does not combine with other constants;
         each by name, which is the path of the variable.
     """
-    fits_in_one_file = fit_in_one_file(sum(map(_num_bytes, variables.values())))
-    consumers = _consumers(graph, variables)
+    fits_in_one_file = fit_in_one_file(sum(map(_count_bytes, variables.values())))
+    consumers = _find_consumers(graph, variables)
     used_names = {*used_names, *(node.name for node in graph.node)}
     new_names: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
@@ -55,11 +52,8 @@ def replace_by_inputs(
         if node.name not in variables:
             continue
         variable = variables[node.name]
-        blockers = [
-            consumer
-            for consumer in consumers[node.name]
-            if consumer.op not in _OPS_WITH_WEIGHT_INPUTS and _called_function(consumer) not in calls
-        ]
+        others = [consumer for consumer in consumers[node.name] if consumer.op not in _WEIGHT_OPS]
+        blockers = [consumer for consumer in others if _find_called_function(consumer) not in calls]
         name = _choose_name(variable, node.name, {*used_names, *weights})
         if fits_in_one_file and blockers:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
@@ -82,7 +76,7 @@ def replace_by_inputs(
     return weights, unfolded | weights
 
 
-def _consumers(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
+def _find_consumers(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
     """Return the consumers of each constant, looking through `Identity` and layout operators."""
     direct_consumers: dict[str, list[Any]] = {}
     for node in graph.node:
@@ -100,7 +94,7 @@ def _consumers(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str
     return {name: list(search(name)) for name in names}
 
 
-def _called_function(node: Any) -> str | None:
+def _find_called_function(node: Any) -> str | None:
     return node.attr["f"].func.name if "f" in node.attr else None
 
 
@@ -120,5 +114,5 @@ def array_of(variable: tf.Variable) -> np.ndarray:
     return np.asarray(memoryview(tf.convert_to_tensor(variable)))
 
 
-def _num_bytes(tensor: Any) -> int:
+def _count_bytes(tensor: Any) -> int:
     return int(np.prod(tensor.shape, dtype=np.int64)) * int(tf.as_dtype(tensor.dtype).size)
