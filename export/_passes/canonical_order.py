@@ -13,12 +13,12 @@ from .._onnx.traversal import graphs_in, names_read
 
 
 def sort_nodes(traced: Traced) -> bool:
-    """Sort nodes depth first from the outputs, and initializers by first reader; remove unreachable ones. A pass."""
+    """Sort nodes depth first from the outputs, and initializers by first reader; remove unreachable ones."""
     return _sort_graph(traced.model.graph)
 
 
 def sort_weights(traced: Traced) -> bool:
-    """Sort weights in the order in which the graph reads them, unread weights last by name. A pass."""
+    """Sort weights in the order in which the graph reads them, unread weights last by name."""
     previous_order = [*traced.weights]
     names = [*_sort_by_first_read(traced.model.graph, traced.weights), *sorted(previous_order)]
     traced.weights = {name: traced.weights[name] for name in dict.fromkeys(names)}

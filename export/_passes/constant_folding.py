@@ -28,7 +28,7 @@ class _FoldedWeight(NamedTuple):
 
 
 def fold_weights(traced: Traced) -> bool:
-    """Fold shapes and layouts of weights, which are inputs of the graph, and remove unread weights. A pass."""
+    """Fold shapes and layouts of weights, which are inputs of the graph, and remove unread weights."""
     graph, weights = traced.model.graph, traced.weights
     counts = len(graph.node), len(graph.initializer)
     folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in weights.items()})
@@ -50,7 +50,7 @@ def fold_weights(traced: Traced) -> bool:
 
 
 def fold_subgraphs(traced: Traced) -> bool:
-    """Fold layouts of constants in loop bodies and branches, which were loop state to tf2onnx. A pass."""
+    """Fold layouts of constants in loop bodies and branches, which were loop state to tf2onnx."""
     graph = traced.model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     is_changed = any([_fold_subgraph(inner, constants) for node in graph.node for inner in graphs_in(node)])
@@ -69,8 +69,8 @@ def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> d
             constants[output] = np.array(weight.array.shape, np.int64)
             graph.initializer.append(numpy_helper.from_array(constants[output], output))
         elif weight and _is_foldable(node, {*constants, node.input[0]}, outputs):
-            others = [constants[name] for name in node.input[1:]]
-            folded[output] = _FoldedWeight(_evaluate(node, weight.array, *others), weight.origin)
+            shape_arguments = [constants[name] for name in node.input[1:]]
+            folded[output] = _FoldedWeight(_evaluate(node, weight.array, *shape_arguments), weight.origin)
         else:
             remaining.append(node)
     refill(graph.node, remaining)

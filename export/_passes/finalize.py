@@ -41,7 +41,7 @@ def finish(
     Raises:
         UnsupportedModelError: If onnx cannot convert an operator of the model to `opset`.
     """
-    model = deepcopy(traced.model)  # a model may be finalized several times, with different functions
+    model = deepcopy(traced.model)  # it may be finalized again, with other functions
     if opset > TRACED_OPSET:
         try:
             model = version_converter.convert_version(model, opset)
@@ -49,7 +49,7 @@ def finish(
             raise UnsupportedModelError(
                 f"onnx cannot convert this model from opset {TRACED_OPSET} to {opset}: {error}"
             ) from error
-    model = with_functions(model, functions)  # after the version converter, which deletes functions
+    model = with_functions(model, functions)  # the version converter deletes functions
     if inlined:
         model = inliner.inline_selected_functions(model, [(DOMAIN, op) for op in inlined])
     run_passes(Traced(model), FINAL_PASSES)  # without weights, whose names are final

@@ -20,13 +20,13 @@ _PASS_THROUGH_OPS = ("Cast", "Identity")
 
 
 def remove_conditions(traced: Traced) -> bool:
-    """Remove each condition of a loop that only compares the iteration number with the trip count. A pass."""
+    """Remove each condition of a loop that only compares the iteration number with the trip count."""
     indexes = views(traced.model.graph)
     return any([_remove_condition(loop, nodes) for nodes in indexes for loop in loops_in(nodes.graph)])
 
 
 def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
-    """Return the input condition of a body as its output condition, if the computed one is redundant."""
+    """Replace the output condition of a body by its input condition and return True, if the condition is redundant."""
     (body,) = graphs_in(node)
     loop = _Loop(node, body, nodes)
     if not node.input[0]:
@@ -72,7 +72,7 @@ class _Loop:
         return name == self._count or (count is not None and count == self._inner.number(name))
 
     def _is_iteration_counter(self, name: str) -> bool:
-        """Return True if a tensor of the body is the iteration number, counted from 0, or the next one."""
+        """Return True if a tensor of the body is the iteration number, counted from 0, or the next number."""
         if name == self._body.input[0].name:
             return True
         for index, value in enumerate(self._body.input[2:], 2):

@@ -20,7 +20,7 @@ from .._onnx.traversal import all_graphs, all_nodes, graphs_in, names_read
 
 
 def hoist_invariants(traced: Traced) -> bool:
-    """Move nodes that do not depend on values of the iteration from the bodies of loops to before the loops. A pass."""
+    """Move nodes that do not depend on values of the iteration from the bodies of loops to before the loops."""
     return _Hoisting(traced.model).hoist_from(traced.model.graph)
 
 

@@ -13,7 +13,7 @@ from .._onnx.traversal import all_graphs, graphs_in, loops_in
 
 
 def remove_passthrough_state(traced: Traced) -> bool:
-    """Remove the state that no iteration of a loop changes. A pass."""
+    """Remove the state that no iteration of a loop changes."""
     # Inner loops first: state of an outer loop may be pass-through only after that of an inner loop is removed.
     graphs = reversed([*all_graphs(traced.model.graph)])
     return any([_remove_from_loop(graph, loop) for graph in graphs for loop in loops_in(graph)])

@@ -18,14 +18,14 @@ from .._onnx.traced_model import Traced, Weights
 from .._onnx.traversal import all_graphs, graphs_in
 
 _NODE_NUMBERS = re.compile(r"(__\d+)+(?=(:\d+)?(/[a-z_]+)?$)")
-_OUTER_CALL = re.compile(r"^(Stateful)?PartitionedCall/")  # prefix of all names: the traced model is one call
+_OUTER_CALL = re.compile(r"^(Stateful)?PartitionedCall/")  # the traced model is one call
 _PORT = re.compile(r":\d+$")
-_CONDITION_PREFIX = "cond__"  # tf2onnx copies the condition of a loop to before the loop, with this prefix
+_CONDITION_PREFIX = "cond__"  # tf2onnx's copy of a loop condition before the loop
 _OUTPUT_SUFFIX = "_graph_outputs_Identity"
 
 
 def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str] = ()) -> bool:
-    """Rename sorted nodes, values and weights of a graph and its subgraphs, except inputs and outputs. A pass.
+    """Rename sorted nodes, values and weights of a graph and its subgraphs, except inputs and outputs.
 
     Name scopes contain names of `layers`; names of TensorFlow's `functions` are prefixes to remove.
     """
@@ -51,7 +51,7 @@ class UniqueNames:
         self.used_names = {*used_names}
 
     def reserve(self, name: str, stem_if_used: str = "") -> str:
-        """Add an unused name and return it: `name`, or the stem `stem_if_used` or `name` with a number."""
+        """Return an unused name and add it: `name`, else `stem_if_used` or `name`, with a number if needed."""
         stem = stem_if_used if stem_if_used and name in self.used_names else name
         candidates = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
         unused_name = next(candidate for candidate in candidates if candidate not in self.used_names)
@@ -73,11 +73,11 @@ class _NameTable:
         self._layers = layers
         self._weights = weights
         self._prefixes = tuple(f"{name}_" for name in (*functions, _CONDITION_PREFIX))
-        self._fixed = {value.name for value in (*graph.input, *graph.output) if value.name not in weights}
+        self._fixed_names = {value.name for value in (*graph.input, *graph.output) if value.name not in weights}
         self._constants = {*weights, *(tensor.name for inner in all_graphs(graph) for tensor in inner.initializer)}
-        self._values = UniqueNames(filter(self._keeps_name, names))
-        self._nodes = UniqueNames()
-        self._new: dict[str, str] = {}
+        self._value_names = UniqueNames(filter(self._keeps_name, names))
+        self._node_names = UniqueNames()
+        self._new_names: dict[str, str] = {}
 
     def choose_names(self, graph: onnx.GraphProto, parent_node: str = "") -> dict[str, str]:
         """Return the new names of values by old name, and rename the nodes; `parent_node` owns the subgraph."""
@@ -94,35 +94,35 @@ class _NameTable:
                 for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                     inner.name = f"{node.name}.{attribute.name}"
                     self.choose_names(inner, node.name)
-        self._name_parameters(graph.output, parent_node)  # names outputs that are constants without consumers
+        self._name_parameters(graph.output, parent_node)  # constant outputs without consumers
         for value in (*graph.input, *graph.output, *graph.value_info):
             for axis in value.type.tensor_type.shape.dim:
                 if axis.dim_param.startswith("unk__"):
                     axis.ClearField("dim_param")  # tf2onnx names every unknown dim differently
-        return self._new
+        return self._new_names
 
     def _name_parameters(self, values: Iterable[onnx.ValueInfoProto], parent_node: str) -> None:
         for value in values if parent_node else ():
             self._rename_value(value.name, f"{parent_node}.{self._strip_numbers(value.name).rpartition('/')[2]}")
 
     def _choose_node_name(self, node: onnx.NodeProto, scope: str) -> str:
-        names = [name for name in (node.name, *node.output[:1]) if "/" in name and name not in self._fixed]
-        fixed = next((name for name in names if self._keeps_name(name)), None)
-        if fixed is not None:
-            return self._nodes.reserve(_PORT.sub("", fixed))
+        names = [name for name in (node.name, *node.output[:1]) if "/" in name and name not in self._fixed_names]
+        fixed_name = next((name for name in names if self._keeps_name(name)), None)
+        if fixed_name is not None:
+            return self._node_names.reserve(_PORT.sub("", fixed_name))
         stem = self._strip_numbers(node.name)
         if "/" not in stem:
             name = f"{scope}/{node.op_type}" if scope else node.op_type
         else:
             name = stem if re.search(rf"[/_]{node.op_type}(_\d+)?$", stem) else f"{stem}.{node.op_type}"
-        return self._nodes.reserve(_OUTER_CALL.sub("", name))
+        return self._node_names.reserve(_OUTER_CALL.sub("", name))
 
     def _rename_value(self, old: str, new: str) -> None:
-        if old and old not in self._new and not self._keeps_name(old):
-            self._new[old] = self._values.reserve(_OUTER_CALL.sub("", new))
+        if old and old not in self._new_names and not self._keeps_name(old):
+            self._new_names[old] = self._value_names.reserve(_OUTER_CALL.sub("", new))
 
     def _keeps_name(self, name: str) -> bool:
-        return name in self._fixed or self._strip_numbers(name) == name
+        return name in self._fixed_names or self._strip_numbers(name) == name
 
     def _strip_numbers(self, name: str) -> str:
         """Return a name without running numbers and without prefixes of TensorFlow functions."""

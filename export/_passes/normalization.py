@@ -58,7 +58,7 @@ def _rewrite_rms(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.
     lines = [
         ("Pow", match["x"], exponent, square),
         ("ReduceMean", square, axes, mean),
-        ("Add", mean, match["epsilon"], positive),  # with epsilon first, onnxruntime's fusion uses another epsilon
+        ("Add", mean, match["epsilon"], positive),  # in the other order the fusion uses another epsilon
         ("Sqrt", positive, divisor),
         ("Div", match["x"], divisor, quotient),
         ("Mul", quotient, nodes.as_vector(match["gamma"]), result),

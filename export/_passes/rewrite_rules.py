@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
-    """Rewrite each match of a rule in a graph and its subgraphs, and remove dead nodes. A pass."""
+    """Rewrite each match of a rule in a graph and its subgraphs, and remove dead nodes."""
     model = traced.model
     indexes = [*views(model.graph, inferred(model, traced.weights))]
     # Subgraphs first: `refill` copies the nodes of a graph, and an index of a subgraph would refer to the old copy.

@@ -37,7 +37,7 @@ class _Context:
 
 
 def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> bool:
-    """Replace nodes that compute known sizes, and remove nodes that return their input. A pass.
+    """Replace nodes that compute known sizes, and remove nodes that return their input.
 
     Dims of `inputs` with the same name have the same size; `spread` has the shape rules of attention calls by operator.
     """

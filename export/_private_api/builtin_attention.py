@@ -246,7 +246,7 @@ def _describe_multi_head(
     ):
         return reason
     mask = arguments["attention_mask"]
-    if arguments.get("use_causal_mask", False):  # without any other mask, Keras passes the causal mask as this flag
+    if arguments.get("use_causal_mask", False):  # Keras sets this flag if it adds no mask
         if mask is not None:
             return "it has a mask in addition to a causal mask"
         parts = MaskParts(causal=True)

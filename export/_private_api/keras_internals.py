@@ -111,7 +111,7 @@ def through_calls(
     """Replace each layer's `call` by `wrap(layer, call)` within the context."""
     previous_calls = [vars(layer).get("call") for layer in layers]
     for layer in layers:
-        vars(layer)["call"] = wrap(layer, layer.call)  # not by `setattr`: Keras tracks attributes of layers
+        vars(layer)["call"] = wrap(layer, layer.call)  # `setattr` would make Keras track it
     try:
         yield
     finally:

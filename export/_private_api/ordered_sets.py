@@ -36,19 +36,19 @@ class OrderedSet(MutableSet[Any]):
         # Not the first: a dict searches it behind the gaps of all items that were removed before.
         return self._items.popitem()[0]
 
-    def update(self, *others: Iterable[Any]) -> None:
-        """Append the missing items of `others`."""
-        for other in others:
-            self._items.update(dict.fromkeys(other))
+    def update(self, *iterables: Iterable[Any]) -> None:
+        """Append the missing items of `iterables`."""
+        for iterable in iterables:
+            self._items.update(dict.fromkeys(iterable))
 
     def issubset(self, other: Iterable[Any]) -> bool:
         """Return True if `other` contains all items of this set."""
         return self <= OrderedSet(other)
 
-    def union(self, *others: Iterable[Any]) -> OrderedSet:
-        """Return the items of this set and of `others`."""
+    def union(self, *iterables: Iterable[Any]) -> OrderedSet:
+        """Return the items of this set and of `iterables`."""
         result = OrderedSet(self)
-        result.update(*others)
+        result.update(*iterables)
         return result
 
     def intersection(self, other: Iterable[Any]) -> OrderedSet:

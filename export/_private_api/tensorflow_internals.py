@@ -23,7 +23,7 @@ NO_SPECIALIZE = "_nospecialize"
 
 
 def read_table(table: Any, dtypes: tuple[str, str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys and values of the table with a handle, by their dtypes, also while a graph is traced."""
+    """Return keys and values, of `dtypes`, of the table with handle `table`, also while a graph is traced."""
     with eager_mode():
         keys, values = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=dtypes[0], Tvalues=dtypes[1])
         return keys.numpy(), values.numpy()

@@ -34,7 +34,7 @@ _optimize = optimizer.optimize_graph
 
 def _optimize_one_copy(graph: Any, catch_errors: bool = True, optimizers: Any = None) -> Any:
     """Run all optimizers on one copy of the graph, and on one copy each if any of them fails."""
-    # tf2onnx copies the graph before each optimizer, to drop the changes of one that fails, which takes longer.
+    # tf2onnx copies the graph before each optimizer, to drop the changes of one that fails. Copies take longer.
     if catch_errors:
         try:
             return _optimize(copy.deepcopy(graph), catch_errors=False, optimizers=optimizers)

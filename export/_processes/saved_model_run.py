@@ -49,7 +49,7 @@ def load(saved_model: str, signature: str) -> Run:
     # TF32 rounds factors to 11 bits, but outputs are compared as float32.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses memory of the GPU too
+        tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses the GPU too
     try:
         model = tf.saved_model.load(saved_model)
     except Exception as error:

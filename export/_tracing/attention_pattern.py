@@ -40,7 +40,7 @@ from .._onnx.traversal import names_used
 from .attention_calls import Call
 
 _LOG = logging.getLogger(__name__)
-CALL_SCOPE = "StatefulPartitionedCall/"  # TensorFlow's prefix of the names in a function that is called
+CALL_SCOPE = "StatefulPartitionedCall/"  # prefix of names in a called function
 # Largest fill value of masked scores. In float32 exp(fill_value - score) is 0 below -104, so that all values far below
 # the scores give the same weights; -1e9 is usual. A value near the scores, such as -100, leaves small weights.
 MAX_MASKED_SCORE = -1e8

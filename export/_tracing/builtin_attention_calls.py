@@ -111,7 +111,7 @@ def _fill_masked_rows_as_keras(output: Any, weights: Any, attention: BuiltinAtte
 
 
 def _has_unmasked_key(attention: BuiltinAttentionCall) -> Any:
-    """Return True for queries with an unmasked key, as booleans that broadcast to (B, H, Tq); None if all have one."""
+    """Return booleans that broadcast to (B, H, Tq), True for a query with an unmasked key; None if all have one."""
     masks = attention.masks
     if masks.pairs is not None and tuple(masks.pairs.shape[1:3]) != (1, 1):
         return ops.any(attention.combined_mask, axis=-1)
@@ -125,7 +125,7 @@ def _has_unmasked_key(attention: BuiltinAttentionCall) -> Any:
 
 
 def _has_unmasked_key_in_window(attention: BuiltinAttentionCall) -> Any:
-    """Return True for queries with an unmasked key by key and band masks, as booleans that broadcast to (B, Tq)."""
+    """Return booleans that broadcast to (B, Tq), True for a query with an unmasked key by key and band masks."""
     # With c[j] the number of unmasked keys before position j, query i has c[end] - c[start] unmasked keys, where
     # [start, end) is its window. This takes O(Tq + Tk) memory; an attention mask would take O(Tq * Tk).
     masks, radius = attention.masks, attention.masks.window_radius

@@ -73,7 +73,7 @@ def _find_attention_op(function: Any) -> str | None:
 
 
 def _inline_functions(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
-    """Inline the calls that freezing leaves: TensorFlow never inlines what is marked `jit_compile=True`."""
+    """Inline the calls that freezing leaves: TensorFlow never inlines functions marked `jit_compile=True`."""
     functions = [function for function in graph.library.function if _find_attention_op(function) is None]
     if not functions:
         return graph

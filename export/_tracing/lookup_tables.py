@@ -23,7 +23,7 @@ def set_table_shapes(graph: tf.compat.v1.GraphDef) -> None:
     nodes = {node.name: node for node in graph.node}
     for node in graph.node:
         if node.op == "LookupTableFindV2" and (table := nodes[node.input[0].partition(":")[0]]).op == "Placeholder":
-            table.op = TABLE  # declares dtypes only; `lookup_table_find` reads the content from the captured handle
+            table.op = TABLE  # `lookup_table_find` reads the content
             table.attr.clear()
             table.attr["key_dtype"].type, table.attr["value_dtype"].type = node.attr["Tin"].type, node.attr["Tout"].type
 
@@ -79,7 +79,7 @@ def _has_assert(graph: tf.compat.v1.GraphDef) -> bool:
 
 
 def _find_masked_output(graph: Any, tensor: str) -> str:
-    """Return the output of the selection that replaces the mask token by its index, or of the lookup without one."""
+    """Return the output of the selection that replaces the mask token by its index, or `tensor`."""
     consumers = graph.find_output_consumers(tensor)
     return consumers[0].output[0] if len(consumers) == 1 and consumers[0].type in ("SelectV2", "Select") else tensor
 

@@ -49,7 +49,7 @@ class SavedModelRun:
         stdin = self._process.stdin
         assert stdin is not None
         self._results = results
-        with contextlib.suppress(BrokenPipeError):  # the process has ended, and `outputs` raises with its message
+        with contextlib.suppress(BrokenPipeError):  # `outputs` raises with the message of the process
             stdin.write(task(saved_model, cases, results) + "\n")
             stdin.flush()
 

@@ -27,9 +27,8 @@ from .lookup_tables import make_lookup_handlers, set_table_shapes
 
 NOT_DENSE = {"ragged": (tf.RaggedTensor, tf.RaggedTensorSpec), "sparse": (tf.SparseTensor, tf.SparseTensorSpec)}
 
-# The order matters. `remove_passthrough_state` makes bodies read weights and constants from the outer graph, where
-# `remove_conditions` can compare them and `fold_subgraphs` can fold their layouts. Rewrite rules come last, because
-# they match products by the shapes of folded weights.
+# `remove_passthrough_state` makes bodies read weights and constants from the outer graph, where `remove_conditions` can
+# compare them and `fold_subgraphs` can fold layouts. Rules come last: they match products by shapes of folded weights.
 PASSES: tuple[Pass, ...] = (remove_passthrough_state, remove_conditions, fold_subgraphs, fold_weights, apply_rules)
 
 

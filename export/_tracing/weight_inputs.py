@@ -52,8 +52,8 @@ def replace_by_inputs(
         if node.name not in variables:
             continue
         variable = variables[node.name]
-        others = [consumer for consumer in consumers[node.name] if consumer.op not in _WEIGHT_OPS]
-        blockers = [consumer for consumer in others if _find_called_function(consumer) not in calls]
+        unsupported = [consumer for consumer in consumers[node.name] if consumer.op not in _WEIGHT_OPS]
+        blockers = [consumer for consumer in unsupported if _find_called_function(consumer) not in calls]
         name = _choose_name(variable, node.name, {*used_names, *weights})
         if fits_in_one_file and blockers:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
