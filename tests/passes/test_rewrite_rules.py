@@ -404,7 +404,7 @@ NEAR_MISSES = {
         "`inverse` is not the output of `Reciprocal` with 1 inputs",
     ),
     "RMS normalization": (lambda: graph_of(RMS, LIKE_RMS["another power"]), "the exponent is not 2"),
-    "hard sigmoid": (lambda: sigmoid_of(MOVED, CLIPPED, "y = Mul (clipped, fifth)"), "the clipped sum is not divided by 6"),
+    "hard sigmoid": (lambda: sigmoid_of(MOVED, CLIPPED, "y = Mul (clipped, fifth)"), "the clipped sum is not divided"),
     "denormal attention weights": (lambda: masked_softmax(PLAIN, MASK / 100), "no float32 constant between -125 and"),
 }
 
