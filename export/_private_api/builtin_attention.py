@@ -5,7 +5,7 @@
 # - `_compute_attention_mask` has the single masks as arguments; they are recorded by `id` of its result;
 # - `_compute_attention` has queries, keys and values after the projections, and the combined mask;
 # - `Attention.call` has both for layers without heads.
-# keras_hub's `CachedMultiHeadAttention` and `AdditiveAttention` inherit them. The methods behave as before in all
+# `AdditiveAttention` and keras_hub's `CachedMultiHeadAttention` inherit them. The methods behave as before in all
 # threads except the one that entered the context, and for subclasses, which may compute something else.
 
 import functools

@@ -3,7 +3,7 @@
 # Search: trace with all axes dynamic. If this fails, trace with all axes static, to exclude other causes. Then try the
 # axes in their order: an axis becomes dynamic for good if the model can be traced with the remaining ones static. Each
 # trace also runs the first golden case, because some code fails silently: a slice up to a size `None` takes all
-# elements. The comparison is coarse, since rounding may flip a choice; the parity check is later.
+# elements. The comparison is coarse, since rounding may flip a choice; the parity check follows.
 
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -66,7 +66,7 @@ def _try_trace(signature: Signature, golden_cases: Cases, static: Collection[str
     try:
         run = build_traced_run(replace(signature, inputs=_build_specs(signature, golden_cases, static)))
         outputs = run(golden_cases.cases[0].inputs)
-    except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+    except Exception as error:  # noqa: BLE001 - any exception is a reason
         return None, extract_trace_error(error)
     if not _roughly_equal(outputs, golden_cases.cases[0].outputs):
         return None, "the traced model returns different outputs"
