@@ -153,8 +153,7 @@ def _match_scores(pattern: _Pattern, scores: str, nodes: Nodes) -> _Pattern | No
         if fill_value is None or not -math.inf < fill_value <= MAX_MASKED_SCORE or pattern.mask not in ("", mask):
             return None
         pattern = pattern._replace(mask=mask)
-    elif pattern.mask:
-        # The softmax includes masked scores: its sum differs from that of an attention call with this mask.
+    elif pattern.mask:  # the softmax would include masked scores
         return None
     name, outer_scale = _strip_scale(scores, nodes)
     for products, bias in nodes.both_orders(nodes.maker(name, "Add")):
@@ -241,7 +240,8 @@ class _CallBuilder:
         self._num_queries, self._size = (queries[-1], queries[-2]) if pattern.is_swapped else (queries[-2], queries[-1])
         self._num_keys, self._value_size = values[-2:]
         self._heads = queries[1:-2]  # head dims: (), (H,), or (G, H / G)
-        self._num_heads, self._num_kv_heads = (math.prod(k or 0 for k in dims) for dims in (self._heads, values[1:-2]))
+        head_dims = self._heads, values[1:-2]
+        self._num_heads, self._num_kv_heads = (math.prod(dim or 0 for dim in dims) for dims in head_dims)
 
     def build(self, name: str) -> tuple[Call, list[onnx.NodeProto]]:
         """Return the call `name`, and the nodes that replace the output node of the pattern."""
