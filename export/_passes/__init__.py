@@ -1,1 +1,1 @@
-"""Passes over a finished ONNX graph, one rewrite per file."""
+"""Passes over a finished ONNX graph, one per file."""

@@ -1,6 +1,6 @@
 """Sort nodes, initializers and weights in an order that depends only on the graph.
 
-Names, and the order of a converter, which keeps nodes in sets, differ from process to process.
+tf2onnx keeps nodes in sets and numbers names, so its own order differs between processes.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,61 +13,59 @@ from .._onnx.traversal import graphs_in, names_read
 
 
 def sort_nodes(traced: Traced) -> bool:
-    """Sort nodes, as a pass, depth first from the outputs, and initializers by their readers, and drop the others."""
+    """Sort nodes depth first from the outputs, and initializers by first reader; remove unreachable ones."""
     return _sort_graph(traced.model.graph)
 
 
 def sort_weights(traced: Traced) -> bool:
-    """Sort weights, as a pass, in the order in which the graph reads them, unread weights last."""
-    before = [*traced.weights]
-    names = [*_names_in_reading_order(traced.model.graph, traced.weights), *sorted(before)]
+    """Sort weights in the order in which the graph reads them, unread weights last by name."""
+    previous_order = [*traced.weights]
+    names = [*_sort_by_first_read(traced.model.graph, traced.weights), *sorted(previous_order)]
     traced.weights = {name: traced.weights[name] for name in dict.fromkeys(names)}
-    return [*traced.weights] != before
+    return [*traced.weights] != previous_order
 
 
 def _sort_graph(graph: onnx.GraphProto) -> bool:
     is_changed = any([_sort_graph(inner) for node in graph.node for inner in graphs_in(node)])
     nodes = [*graph.node]
-    order = _depth_first_order(nodes, [value.name for value in graph.output])
-    refill(graph.node, (nodes[number] for number in order))
+    order = _sort_depth_first(nodes, [value.name for value in graph.output])
+    refill(graph.node, (nodes[index] for index in order))
     initializers = {tensor.name: tensor for tensor in graph.initializer}
-    names = _names_in_reading_order(graph, initializers)
+    names = _sort_by_first_read(graph, initializers)
     refill(graph.initializer, (initializers[name] for name in names))
     return is_changed or order != [*range(len(nodes))] or names != [*initializers]
 
 
-def _names_in_reading_order(graph: onnx.GraphProto, names: Collection[str]) -> list[str]:
-    """Return the names among some names that a graph and its subgraphs read, by first occurrence, outputs last."""
-    read = (name for node in graph.node for name in names_read(node))
-    return [name for name in dict.fromkeys((*read, *(value.name for value in graph.output))) if name in names]
+def _sort_by_first_read(graph: onnx.GraphProto, names: Collection[str]) -> list[str]:
+    """Return those of `names` that a graph and its subgraphs read, by first occurrence, graph outputs last."""
+    inputs = (name for node in graph.node for name in names_read(node))
+    return [name for name in dict.fromkeys((*inputs, *(value.name for value in graph.output))) if name in names]
 
 
-def _depth_first_order(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[int]:
-    """Return the numbers of the nodes that outputs depend on, each after the nodes whose results it reads.
-
-    The search is iterative, because chains of nodes are longer than Python's limit of recursion.
-    """
-    producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-    reads = [[producers[name] for name in _outer_reads(node) if name in producers] for node in nodes]
+def _sort_depth_first(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[int]:
+    """Return the indices of the nodes that outputs depend on, producers before consumers."""
+    # The search is iterative, because chains of nodes are longer than Python's recursion limit.
+    producers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    producers_of_node = [[producers[name] for name in _iter_outer_reads(node) if name in producers] for node in nodes]
     order: dict[int, None] = {}
     for root in (producers[name] for name in outputs if name in producers):
-        stack = [] if root in order else [(root, iter(reads[root]))]
+        stack = [] if root in order else [(root, iter(producers_of_node[root]))]
         while stack:
-            number, unvisited = stack[-1]
+            index, unvisited = stack[-1]
             producer = next((producer for producer in unvisited if producer not in order), None)
             if producer is None:
-                order[number] = None
+                order[index] = None
                 stack.pop()
             else:
-                stack.append((producer, iter(reads[producer])))
+                stack.append((producer, iter(producers_of_node[producer])))
     return [*order]
 
 
-def _outer_reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads from the graph around it; a value of a body may have an outer value's name."""
+def _iter_outer_reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads from its graph; names that a subgraph defines itself are inner values."""
     yield from filter(None, node.input)
     for inner in graphs_in(node):
         inner_names = {value.name for value in (*inner.input, *inner.initializer)}
         inner_names.update(name for node in inner.node for name in node.output)
-        read = (name for node in inner.node for name in _outer_reads(node))
-        yield from (name for name in (*read, *(value.name for value in inner.output)) if name not in inner_names)
+        inner_reads = (name for node in inner.node for name in _iter_outer_reads(node))
+        yield from (name for name in (*inner_reads, *(value.name for value in inner.output)) if name not in inner_names)

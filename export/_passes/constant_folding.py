@@ -1,5 +1,9 @@
 """Fold reshapes and transposes of weights and constants."""
 
+# Large weights are inputs of the traced graph (`weight_inputs.py`), and tf2onnx's optimizers fold constants only. So
+# layout operators of weights remain: `Shape`, `Reshape`, `Squeeze`, `Transpose`, `Unsqueeze`. They are folded at any
+# size: the results are views, and a weight is stored once for each layout that is read, usually one.
+
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -17,44 +21,44 @@ _LAYOUT_OPS = {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 class _FoldedWeight(NamedTuple):
-    """A weight in one layout; `origin` is the name of the weight."""
+    """A weight in one layout; `origin` is the name of the weight before folding."""
 
     array: np.ndarray
     origin: str
 
 
 def fold_weights(traced: Traced) -> bool:
-    """Fold, as a pass, shapes and layouts of weights, which are inputs of the graph, and drop unread weights."""
-    graph, before = traced.model.graph, traced.weights
-    sizes = len(graph.node), len(graph.initializer)
-    folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in before.items()})
-    used = {*names_used(graph)}
-    keep(graph.initializer, lambda constant: constant.name in used)
-    folded = {name: weight for name, weight in folded.items() if name in used}
-    # a weight with one layout keeps its name, unless a subgraph reads the layout
+    """Fold shapes and layouts of weights, which are inputs of the graph, and remove unread weights."""
+    graph, weights = traced.model.graph, traced.weights
+    counts = len(graph.node), len(graph.initializer)
+    folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in weights.items()})
+    used_names = {*names_used(graph)}
+    keep(graph.initializer, lambda constant: constant.name in used_names)
+    folded = {name: weight for name, weight in folded.items() if name in used_names}
+    # A weight with one layout keeps its name, unless a subgraph uses it: `rename_reads` skips outputs of subgraphs.
     num_layouts = Counter(weight.origin for weight in folded.values())
     inner_names = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
-    can_keep = {name for name, weight in folded.items() if num_layouts[weight.origin] == 1} - inner_names
-    names = {name: folded[name].origin for name in can_keep}
+    renamable = {name for name, weight in folded.items() if num_layouts[weight.origin] == 1} - inner_names
+    names = {name: folded[name].origin for name in renamable}
     rename_reads(graph, names)
     traced.weights = {names.get(name, name): weight.array for name, weight in folded.items()}
-    keep(graph.input, lambda value: value.name not in before)
+    keep(graph.input, lambda value: value.name not in weights)
     for name, array in traced.weights.items():
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
-    return (len(graph.node), len(graph.initializer)) != sizes or traced.weights.keys() != before.keys()
+        elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(helper.make_tensor_value_info(name, elem_type, array.shape))
+    return (len(graph.node), len(graph.initializer)) != counts or traced.weights.keys() != weights.keys()
 
 
-def fold_bodies(traced: Traced) -> bool:
-    """Fold, as a pass, layouts of constants in bodies and branches, where the constants were state to tf2onnx."""
+def fold_subgraphs(traced: Traced) -> bool:
+    """Fold layouts of constants in loop bodies and branches, which were loop state to tf2onnx."""
     graph = traced.model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    is_changed = any([_fold_body(inner, constants) for node in graph.node for inner in graphs_in(node)])
+    is_changed = any([_fold_subgraph(inner, constants) for node in graph.node for inner in graphs_in(node)])
     return drop_unread(graph) or is_changed
 
 
 def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> dict[str, _FoldedWeight]:
-    """Remove the nodes that compute shapes and layouts of weights, and return the weights and their layouts by name."""
+    """Remove the nodes that compute shapes and layouts of weights; return all layouts, by name of the tensor."""
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     outputs = {value.name for value in graph.output}
     remaining = []
@@ -65,15 +69,15 @@ def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> d
             constants[output] = np.array(weight.array.shape, np.int64)
             graph.initializer.append(numpy_helper.from_array(constants[output], output))
         elif weight and _is_foldable(node, {*constants, node.input[0]}, outputs):
-            others = [constants[name] for name in node.input[1:]]
-            folded[output] = _FoldedWeight(_evaluate(node, weight.array, *others), weight.origin)
+            shape_arguments = [constants[name] for name in node.input[1:]]
+            folded[output] = _FoldedWeight(_evaluate(node, weight.array, *shape_arguments), weight.origin)
         else:
             remaining.append(node)
     refill(graph.node, remaining)
     return folded
 
 
-def _fold_body(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorProto]) -> bool:
+def _fold_subgraph(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorProto]) -> bool:
     constants = {**outer_constants, **{tensor.name: tensor for tensor in body.initializer}}
     outputs = {value.name for value in body.output}
     remaining = []
@@ -85,19 +89,19 @@ def _fold_body(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.TensorP
         else:
             remaining.append(node)
     is_changed = len(remaining) < len(body.node)
-    is_changed |= any([_fold_body(inner, constants) for node in remaining for inner in graphs_in(node)])
+    is_changed |= any([_fold_subgraph(inner, constants) for node in remaining for inner in graphs_in(node)])
     refill(body.node, remaining)
     return is_changed
 
 
 def _is_foldable(node: onnx.NodeProto, constants: Collection[str], outputs: Collection[str]) -> bool:
-    """Return whether a node lays out constants, and its result is no output of the graph."""
+    """Return True if a node is a layout operator on constants, and its result is not an output of the graph."""
     if node.op_type not in _LAYOUT_OPS or node.output[0] in outputs:
         return False
     return all(name in constants for name in node.input)
 
 
 def _evaluate(node: onnx.NodeProto, *arrays: np.ndarray) -> np.ndarray:
-    """Return the result of a node for constants: a view of the first array, which may be large."""
+    """Return the result of a layout operator, a view of the first array."""
     outputs: list[np.ndarray] = ReferenceEvaluator(node).run(None, dict(zip(node.input, arrays, strict=True)))
     return outputs[0]

@@ -11,7 +11,7 @@ PATTERN = Op("EyeLike", ANY)
 
 def _check(match: Match, nodes: Nodes) -> str:
     node = nodes.maker(match[PATTERN], "EyeLike")
-    return "" if node is not None and attribute(node, "dtype", 0) == TensorProto.BOOL else "it is not boolean"
+    return "" if node is not None and attribute(node, "dtype", 0) == TensorProto.BOOL else "the dtype is not boolean"
 
 
 def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:

@@ -1,4 +1,4 @@
-"""Finalize a traced ONNX model: opset, functions, names, axes."""
+"""Finalize a traced ONNX model: opset, functions, names, symbolic dims of inputs and outputs."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -22,7 +22,7 @@ from .passes import Pass, run_passes
 ONNX = ("", "ai.onnx", "ai.onnx.ml")  # domains of the ONNX standard
 Axes = Mapping[str, tuple[str | int, ...]]
 
-# Repeated names are numbered in the order of the nodes. A node is hoisted with the name of the layer around its loop.
+# `rename` numbers names in node order. A node is hoisted after it got the name of its layer in the loop.
 FINAL_PASSES: tuple[Pass, ...] = (sort_nodes, rename, hoist_invariants)
 
 
@@ -34,14 +34,14 @@ def finish(
     functions: Sequence[onnx.FunctionProto] = (),
     inlined: Sequence[str] = (),
 ) -> Traced:
-    """Return a traced model at `opset`, its inputs and outputs in order, with every dynamic axis named.
+    """Return a traced model at `opset`, with inputs and outputs in order and a name for each dynamic dim.
 
-    The graph calls `functions`, which are at `opset`; those with a name in `inlined` replace their calls.
+    The graph calls `functions`, which are at `opset`; calls of functions with a name in `inlined` are inlined.
 
     Raises:
-        UnsupportedModelError: If onnx has no conversion to `opset` for an op of the model.
+        UnsupportedModelError: If onnx cannot convert an operator of the model to `opset`.
     """
-    model = deepcopy(traced.model)  # a model may be finished several times, in different forms
+    model = deepcopy(traced.model)  # it may be finalized again, with other functions
     if opset > TRACED_OPSET:
         try:
             model = version_converter.convert_version(model, opset)
@@ -49,13 +49,14 @@ def finish(
             raise UnsupportedModelError(
                 f"onnx cannot convert this model from opset {TRACED_OPSET} to {opset}: {error}"
             ) from error
-    model = with_functions(model, functions)  # after the converter, which deletes them
+    model = with_functions(model, functions)  # the version converter deletes functions
     if inlined:
         model = inliner.inline_selected_functions(model, [(DOMAIN, op) for op in inlined])
-    run_passes(Traced(model), FINAL_PASSES)  # without the weights, which have their names
-    # the converter leaves the ir version of the source, which newer opsets do not allow
+    run_passes(Traced(model), FINAL_PASSES)  # without weights, whose names are final
+    # The version converter keeps the ir_version of the source, which newer opsets do not allow.
     model.ir_version = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
-    del model.graph.value_info[:]  # tf2onnx's unrelated `unk__N` axes would contradict the names given here
+    # tf2onnx names each unknown dim `unk__N`, which would contradict the names that `_name_axes` sets.
+    del model.graph.value_info[:]
     keep(model.graph.input, lambda value: value.name not in traced.weights)
     _name_axes(model.graph.input, inputs)
     _name_axes(model.graph.output, outputs)
@@ -83,16 +84,16 @@ def check_standard(path: Path) -> None:
     if operators or model.functions:
         names = [*operators, *(f"the function {function.name}" for function in model.functions)]
         raise ExportError(
-            f"`target='standard'` allows ONNX operators alone. The file would have {', '.join(names)}. Leave out the "
-            "target."
+            f"`target='standard'` allows only standard ONNX operators without functions. This model needs: "
+            f"{', '.join(names)}. Leave out `target`."
         )
 
 
 def _name_axes(values: Any, axes: Axes) -> None:
-    by_name = {value.name: value for value in values}
-    if set(by_name) != set(axes):
-        raise ExportError(f"The traced graph has {sorted(by_name)} where {sorted(axes)} were expected.")
-    ordered = [by_name[name] for name in axes]
+    values_by_name = {value.name: value for value in values}
+    if set(values_by_name) != set(axes):
+        raise ExportError(f"The traced graph has {sorted(values_by_name)}, but the model has {sorted(axes)}.")
+    ordered = [values_by_name[name] for name in axes]
     for value, sizes in zip(ordered, axes.values(), strict=True):
         shape = onnx.TensorShapeProto()
         for size in sizes:

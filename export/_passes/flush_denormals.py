@@ -1,8 +1,4 @@
-"""Flush denormal attention weights to zero after a masked softmax.
-
-A mask of -100, as in shifted windows, leaves weights of 4e-44. TensorFlow flushes denormal numbers to zero; onnxruntime
-does so only with a session option, and a pair of Swin blocks took 1.3 to 1.5 times as long without that option.
-"""
+"""Flush denormal attention weights to zero after a masked softmax."""
 
 import numpy as np
 import onnx
@@ -11,26 +7,30 @@ from onnx import helper
 from .._onnx.graph_index import Nodes
 from .patterns import ANY, Match, Op, Rule
 
-SMALLEST = np.finfo(np.float32).tiny
-MASKS = -125.0, -70.0  # with scores about 20 apart, exponentials of these numbers are above 0 and below `SMALLEST`
+# A mask of -100, as in shifted windows, leaves weights of 4e-44. TensorFlow flushes denormal numbers to zero, and
+# onnxruntime does so only with a session option: without this rule two Swin blocks took 1.3 to 1.5 times as long.
+# The weight exp(score + mask - row maximum) is denormal if its exponent is between -103.3 and -87.3, the logarithms of
+# the smallest denormal and the smallest normal float32. The range of masks allows for scores that differ by about 20.
+MIN_NORMAL = np.finfo(np.float32).tiny
+LOWEST_MASK, HIGHEST_MASK = -125.0, -70.0
 
 # softmax(scores + mask), perhaps reshaped before the softmax
-PATTERN = Op("Softmax", Op("Add", ANY, "mask", behind="Reshape"))
+PATTERN = Op("Softmax", Op("Add", ANY, "mask", skip="Reshape"))
 
 
 def _check(match: Match, nodes: Nodes) -> str:
     mask = nodes.constant(match["mask"])
-    if mask is None or mask.dtype != np.float32 or not np.any((mask > MASKS[0]) & (mask < MASKS[1])):
-        return f"no float32 constant between {MASKS[0]:g} and {MASKS[1]:g} is added to the scores"
+    if mask is None or mask.dtype != np.float32 or not np.any((mask > LOWEST_MASK) & (mask < HIGHEST_MASK)):
+        return f"no float32 constant between {LOWEST_MASK:g} and {HIGHEST_MASK:g} is added to the scores"
     return ""
 
 
 def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
-    """Return the softmax, and a selection of the weights that are not denormal."""
+    """Return the softmax, and a `Where` that replaces denormal weights by zero."""
     (output,) = node.output
     weights, is_denormal = f"{output}/softmax", f"{output}/less"
     smallest, zero = f"{output}/smallest", f"{output}/zero"
-    nodes.added |= {smallest: np.array(SMALLEST), zero: np.array(0, np.float32)}
+    nodes.added |= {smallest: np.array(MIN_NORMAL), zero: np.array(0, np.float32)}
     softmax = onnx.NodeProto()
     softmax.CopyFrom(node)
     softmax.output[:] = [weights]

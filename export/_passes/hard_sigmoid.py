@@ -1,8 +1,4 @@
-"""Rewrite hard sigmoids as `HardSigmoid`.
-
-onnxruntime fuses the operator, and its product with `x` (a swish), into the convolution before it, which keeps the
-layout of convolutions: MobileNetV3 runs in two thirds of the time.
-"""
+"""Rewrite `clip(x + 3, 0, 6) / 6` as `HardSigmoid`."""
 
 import math
 
@@ -15,7 +11,8 @@ from .patterns import Match, Op, Rule
 
 SIXTH = float(np.float32(1 / 6))
 
-# clip(x + 3, 0, 6) / 6, or times 1 / 6
+# clip(x + 3, 0, 6) divided by 6, or multiplied by 1 / 6. onnxruntime fuses `HardSigmoid`, and its product with x (hard
+# swish), into the convolution before it, and keeps the blocked layout: MobileNetV3 runs in two thirds of the time.
 CLIP = Op("Clip", Op("Add", "x", "three"), "zero", "six")
 PATTERN = (Op("Mul", CLIP, "factor"), Op("Div", CLIP, "divisor"))
 
@@ -23,7 +20,7 @@ PATTERN = (Op("Mul", CLIP, "factor"), Op("Div", CLIP, "divisor"))
 def _check(match: Match, nodes: Nodes) -> str:
     factor = nodes.number(match["factor"]) if "factor" in match else 1 / (nodes.number(match["divisor"]) or math.inf)
     if factor is None or not math.isclose(factor, SIXTH, rel_tol=1e-6):
-        return "it is not divided by 6"
+        return "the clipped sum is not divided by 6"
     if [nodes.number(match[name]) for name in ("three", "zero", "six")] != [3, 0, 6]:
         return "the sum is not x + 3, clipped to 0 and 6"
     if nodes.kind(match[CLIP]) != TensorProto.FLOAT:

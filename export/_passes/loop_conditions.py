@@ -1,8 +1,9 @@
-"""Remove loop conditions that only repeat the trip count.
+"""Remove loop conditions that only repeat the trip count."""
 
-tf2onnx gives a `Loop` the number of its steps where TensorFlow has one, and its condition as well. The condition of
-Keras's recurrent layers compares two counters with that number, which is a quarter of the operators of a step.
-"""
+# tf2onnx writes a `Loop` with a trip count, if TensorFlow's loop has one, and with TensorFlow's condition. In Keras's
+# recurrent layers the condition is `counter < count and step < count`, a quarter of the operators of an iteration. It
+# is redundant if each comparison has a counter that starts at 0 and grows by 1 (or the iteration number itself, or the
+# next counter) on the left and the trip count on the right: it is true except perhaps after the last iteration.
 
 import logging
 from collections.abc import Iterator
@@ -15,71 +16,71 @@ from .._onnx.traced_model import Traced
 from .._onnx.traversal import graphs_in, loops_in
 
 _LOG = logging.getLogger(__name__)
-_PASS_ON = ("Cast", "Identity")
+_PASS_THROUGH_OPS = ("Cast", "Identity")
 
 
 def remove_conditions(traced: Traced) -> bool:
-    """Remove, as a pass, each condition of a loop that only compares the number of the step with the trip count."""
+    """Remove each condition of a loop that only compares the iteration number with the trip count."""
     indexes = views(traced.model.graph)
     return any([_remove_condition(loop, nodes) for nodes in indexes for loop in loops_in(nodes.graph)])
 
 
 def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
-    """Replace the condition that a body returns by the one that it gets, and return whether this is possible."""
+    """Replace the output condition of a body by its input condition and return True, if the condition is redundant."""
     (body,) = graphs_in(node)
     loop = _Loop(node, body, nodes)
     if not node.input[0]:
         _LOG.debug("Condition of loop %s stays: the loop has no trip count", node.name)
         return False
-    if not all(map(loop.is_before_the_last, loop.conditions())):
-        _LOG.debug("Condition of loop %s stays: it is no comparison of the step with the trip count", node.name)
+    if not all(map(loop.repeats_trip_count, loop.iter_comparisons())):
+        _LOG.debug("Condition of loop %s stays: it does not only compare the iteration with the trip count", node.name)
         return False
     condition = body.output[0].name
-    for inner in body.node:
-        inner.output[:] = [f"{name}/not_asked" if name == condition else name for name in inner.output]
+    for body_node in body.node:
+        body_node.output[:] = [f"{name}/not_asked" if name == condition else name for name in body_node.output]
     body.node.append(helper.make_node("Identity", [body.input[1].name], [condition], name=f"{condition}/given"))
     return True
 
 
 class _Loop:
-    """A loop with a number of steps."""
+    """A loop with a trip count."""
 
-    def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, around: Nodes) -> None:
-        self._node, self._body, self._around, self._within = node, body, around, Nodes(body, around)
-        self._count = around.source_of(node.input[0], *_PASS_ON)
+    def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, outer: Nodes) -> None:
+        self._node, self._body, self._outer, self._inner = node, body, outer, Nodes(body, outer)
+        self._count = outer.source_of(node.input[0], *_PASS_THROUGH_OPS)
 
-    def conditions(self) -> Iterator[onnx.NodeProto | None]:
-        """Yield the comparisons that must all hold for another step, None for an operator of another type."""
-        waiting = [self._body.output[0].name]
-        while waiting:
-            name = self._within.source_of(waiting.pop(), *_PASS_ON)
-            both = self._within.maker(name, "And")
-            if both is not None:
-                waiting += both.input
+    def iter_comparisons(self) -> Iterator[onnx.NodeProto | None]:
+        """Yield the `Less` nodes whose conjunction is the condition; None for an operand of another type."""
+        stack = [self._body.output[0].name]
+        while stack:
+            name = self._inner.source_of(stack.pop(), *_PASS_THROUGH_OPS)
+            conjunction = self._inner.maker(name, "And")
+            if conjunction is not None:
+                stack += conjunction.input
             else:
-                yield self._within.maker(name, "Less")
+                yield self._inner.maker(name, "Less")
 
-    def is_before_the_last(self, less: onnx.NodeProto | None) -> bool:
-        """Return whether a comparison holds in each step except perhaps the last."""
+    def repeats_trip_count(self, less: onnx.NodeProto | None) -> bool:
+        """Return True if a comparison is true in each iteration except perhaps the last."""
         if less is None:
             return False
-        number, end = (self._within.source_of(name, *_PASS_ON) for name in less.input)
-        return self._counts_steps(number) and self._is_count(end)
+        counter, limit = (self._inner.source_of(name, *_PASS_THROUGH_OPS) for name in less.input)
+        return self._is_iteration_counter(counter) and self._is_trip_count(limit)
 
-    def _is_count(self, name: str) -> bool:
-        count = self._around.number(self._count)
-        return name == self._count or (count is not None and count == self._within.number(name))
+    def _is_trip_count(self, name: str) -> bool:
+        count = self._outer.number(self._count)
+        return name == self._count or (count is not None and count == self._inner.number(name))
 
-    def _counts_steps(self, name: str) -> bool:
-        """Return whether a tensor of the body is the number of the step, counted from 0, or of the next step."""
+    def _is_iteration_counter(self, name: str) -> bool:
+        """Return True if a tensor of the body is the iteration number, counted from 0, or the next number."""
         if name == self._body.input[0].name:
             return True
         for index, value in enumerate(self._body.input[2:], 2):
-            after = self._within.source_of(self._body.output[index - 1].name, *_PASS_ON)
-            start = self._around.number(self._around.source_of(self._node.input[index], *_PASS_ON))
-            if name in (value.name, after) and start == 0:
+            next_value = self._inner.source_of(self._body.output[index - 1].name, *_PASS_THROUGH_OPS)
+            start = self._outer.number(self._outer.source_of(self._node.input[index], *_PASS_THROUGH_OPS))
+            if name in (value.name, next_value) and start == 0:
                 return any(
-                    self._within.source_of(counter, *_PASS_ON) == value.name and self._within.number(step) == 1
-                    for counter, step in self._within.both_orders(self._within.maker(after, "Add"))
+                    self._inner.source_of(counter, *_PASS_THROUGH_OPS) == value.name and self._inner.number(step) == 1
+                    for counter, step in self._inner.both_orders(self._inner.maker(next_value, "Add"))
                 )
         return False

@@ -1,11 +1,11 @@
-"""The interface of passes, and a function that runs several.
+"""Interface of passes over ONNX graphs, and a function that runs several passes.
 
 A pass rewrites a finished ONNX graph. Its first argument is a `Traced`: the pass edits the model in place, replaces the
-mapping of weights if it changes weights, and returns whether it changed anything. Further arguments are bound by
-`functools.partial`. A pass is one file of `_passes/`; passes that match patterns log at debug level why a match failed.
+mapping of weights if it changes weights, and returns True if it changed anything. Further arguments are bound by
+`functools.partial`. A pass is one file of `_passes/`; passes that match patterns log reasons of failed matches.
 
 `PASSES` in `_tracing/to_onnx.py` run on the traced model with its weights; `FINAL_PASSES` in `finalize.py` run on each
-file at its final opset, and get a `Traced` without weights.
+file at its final opset, without weights.
 """
 
 import logging
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def run_passes(traced: Traced, passes: Sequence[Pass]) -> bool:
-    """Run passes in their order, in place, and return whether any of them changed anything."""
+    """Run passes in their order, in place, and return True if any pass changed the model."""
     changes = [_run(traced, function) for function in passes]
     return any(changes)
 

@@ -1,7 +1,7 @@
-"""Match patterns of ONNX operators, and record why a match fails.
+"""Match patterns of ONNX operators, and record the reason of a failed match.
 
 A pattern is the name of a variable, an `Op`, or a tuple of alternative patterns. A variable matches any tensor, but the
-same tensor at each of its occurrences; an `Op` that occurs twice stands for one node. With `mean = Op("ReduceMean",
+same tensor at each of its occurrences; an `Op` that occurs twice matches one node. With `mean = Op("ReduceMean",
 "x", ANY)` the pattern `Op("Sub", "x", mean)` is `x - mean(x)`.
 """
 
@@ -14,17 +14,20 @@ import onnx
 
 from .._onnx.graph_index import Nodes
 
+# The search backtracks from the output to the inputs: a partial match maps patterns to tensors, and each step extends
+# or drops it. Alternatives, and both input orders of commutative operators, multiply the partial matches.
+
 ANY = "_"  # a variable that may be a different tensor at each occurrence
-COMMUTATIVE = ("Add", "Mul")  # the two inputs match in either order
+COMMUTATIVE = ("Add", "Mul")
 
 
 class Op:
-    """An operator, with a pattern for each input; a match skips operators of the type `behind` after the operator."""
+    """Pattern of an operator and its inputs; `skip` is a type of operators to skip after the operator."""
 
-    def __init__(self, op_type: str, *inputs: Pattern, behind: str = "") -> None:
+    def __init__(self, op_type: str, *inputs: Pattern, skip: str = "") -> None:
         self.op_type = op_type
         self.inputs = inputs
-        self.behind = behind
+        self.skip = skip
 
 
 Pattern: TypeAlias = "str | Op | tuple[Pattern, ...]"
@@ -32,33 +35,31 @@ Match = dict[str | Op, str]  # names of tensors: by variable, and the outputs of
 
 
 class Rule(NamedTuple):
-    """A rewrite rule; `name` is for log messages."""
+    """A rewrite rule for the last node of `pattern`; `name` is for log messages."""
 
     name: str
-    pattern: Pattern  # for the output of the last node
-    check: Callable[[Match, Nodes], str]  # returns the reason why a match must stay, or an empty string
-    rewrite: Callable[
-        [onnx.NodeProto, Match, Nodes], list[onnx.NodeProto]
-    ]  # returns the nodes instead of the last node
+    pattern: Pattern
+    check: Callable[[Match, Nodes], str]  # returns the reason against a rewrite
+    rewrite: Callable[[onnx.NodeProto, Match, Nodes], list[onnx.NodeProto]]
 
 
 class Matcher:
-    """Search for matches in a graph."""
+    """Search for matches in a graph; `reason` is about the failed match with the most operators, `num_matched`."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self.num_matched = 0  # number of operators in the largest match that failed
-        self.reason = ""  # why this match failed
+        self.num_matched = 0
+        self.reason = ""
 
-    def matches(self, pattern: Pattern, name: str, match: Match) -> list[Match]:
+    def find_matches(self, pattern: Pattern, name: str, match: Match) -> list[Match]:
         """Return the matches of a pattern at a tensor that extend another match."""
         if isinstance(pattern, tuple):
-            return [complete for option in pattern for complete in self.matches(option, name, match)]
+            return [complete for option in pattern for complete in self.find_matches(option, name, match)]
         if pattern == ANY:
             return [match]
-        tensor = self._nodes.source_of(name, pattern.behind) if isinstance(pattern, Op) else name
+        tensor = self._nodes.source_of(name, pattern.skip) if isinstance(pattern, Op) else name
         if match.get(pattern, tensor) != tensor:
-            return self._fail(match, f"`{tensor}` stands where `{match[pattern]}` is expected")
+            return self._fail(match, f"an input is `{tensor}`, but the pattern needs `{match[pattern]}`")
         extended = match | {pattern: tensor}
         if pattern in match or isinstance(pattern, str):
             return [extended]
@@ -67,16 +68,16 @@ class Matcher:
             reason = f"`{tensor}` is not the output of `{pattern.op_type}` with {len(pattern.inputs)} inputs"
             return self._fail(match, reason)
         orders = [node.input, node.input[::-1]] if pattern.op_type in COMMUTATIVE else [node.input]
-        return [complete for names in orders for complete in self._with_inputs(pattern.inputs, names, extended)]
+        return [complete for names in orders for complete in self._match_inputs(pattern.inputs, names, extended)]
 
-    def _with_inputs(self, patterns: Sequence[Pattern], names: Sequence[str], match: Match) -> list[Match]:
+    def _match_inputs(self, patterns: Sequence[Pattern], names: Sequence[str], match: Match) -> list[Match]:
         matches = [match]
         for pattern, name in zip(patterns, names, strict=True):
-            matches = [extended for before in matches for extended in self.matches(pattern, name, before)]
+            matches = [extended for partial in matches for extended in self.find_matches(pattern, name, partial)]
         return matches
 
     def _fail(self, match: Match, reason: str) -> list[Match]:
-        """Record why a match failed, if no larger match failed before, and return no match."""
+        """Record the reason of a failed match, if no larger match failed before, and return an empty list."""
         num_matched = sum(isinstance(key, Op) for key in match)
         if num_matched > self.num_matched:
             self.num_matched = num_matched

@@ -1,8 +1,8 @@
-"""Apply pattern rewrite rules to a graph and its subgraphs, each of which replaces many operators by few.
+"""Apply pattern rewrite rules to a graph and its subgraphs; a rule is a file like `hard_sigmoid.py`, listed below."""
 
-In small layers the operators that compute shapes take longer than the product itself; over large tensors one operator
-reads the memory once instead of seven times. To add a rule, write a file like `hard_sigmoid.py` and list its `RULE`.
-"""
+# A rule replaces many operators by few. In small layers the operators that compute shapes take longer than the product;
+# for large tensors one operator reads the memory once instead of seven times. Only the last node of a match is
+# replaced; dead-code elimination removes the others, except those with other consumers.
 
 import logging
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from .._onnx.traversal import all_nodes
 from . import eye_like, flush_denormals, hard_sigmoid, normalization, rotary_embedding, tensordot
 from .patterns import Matcher, Rule
 
-# No two of these patterns end in the same node, so that their order does not matter.
+# The order does not matter, because no two of these patterns end in the same node.
 RULES = (
     tensordot.RULE,
     normalization.LAYER_RULE,
@@ -26,17 +26,18 @@ RULES = (
     flush_denormals.RULE,
     eye_like.RULE,
 )
-ONNXRUNTIME_RULES = (rotary_embedding.RULE,)  # write operators of onnxruntime's own domain
+ONNXRUNTIME_RULES = (rotary_embedding.RULE,)  # write operators of the domain com.microsoft
 
 _LOG = logging.getLogger(__name__)
 
 
 def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
-    """Rewrite, as a pass, each match of a rule, in bodies too, and drop unread nodes then."""
+    """Rewrite each match of a rule in a graph and its subgraphs, and remove dead nodes."""
     model = traced.model
     indexes = [*views(model.graph, inferred(model, traced.weights))]
-    rewritten = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]  # a graph is copied with its bodies
-    if not any(rewritten):
+    # Subgraphs first: `refill` copies the nodes of a graph, and an index of a subgraph would refer to the old copy.
+    changes = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]
+    if not any(changes):
         return False
     drop_unread(model.graph)
     new_domains = {node.domain for node in all_nodes(model.graph)} - {opset.domain for opset in model.opset_import}
@@ -45,21 +46,21 @@ def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
 
 
 def _rewrite_graph(nodes: Nodes, rules: Sequence[Rule]) -> bool:
-    rewritten = [_rewritten(node, nodes, rules) for node in nodes.graph.node]
+    replacements = [_apply_first_match(node, nodes, rules) for node in nodes.graph.node]
     nodes.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in nodes.added.items())
-    if not any(rewritten):
+    if not any(replacements):
         return False
-    pairs = zip(nodes.graph.node, rewritten, strict=True)
-    refill(nodes.graph.node, [new for node, replacement in pairs for new in replacement or [node]])
+    pairs = zip(nodes.graph.node, replacements, strict=True)
+    refill(nodes.graph.node, [new_node for node, replacement in pairs for new_node in replacement or [node]])
     return True
 
 
-def _rewritten(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
-    """Return the nodes that the first rule with a match writes in the place of a node, or None without a match."""
+def _apply_first_match(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
+    """Return the replacement of a node by the first rule that matches, or None."""
     for rule in rules:
         matcher = Matcher(nodes)
         reasons: list[str] = []
-        for match in matcher.matches(rule.pattern, node.output[0], {}):
+        for match in matcher.find_matches(rule.pattern, node.output[0], {}):
             reason = rule.check(match, nodes)
             if not reason:
                 return rule.rewrite(node, match, nodes)

@@ -1,7 +1,4 @@
-"""Rewrite rotary position embeddings as onnxruntime's `RotaryEmbedding`.
-
-The sum of ten operators took 0.67 ms for 8 x 128 positions of 4 heads of 64; the operator takes 0.05.
-"""
+"""Rewrite rotary position embeddings as onnxruntime's `RotaryEmbedding`."""
 
 import numpy as np
 import onnx
@@ -12,37 +9,40 @@ from .._onnx.traced_model import CONTRIB
 from .patterns import ANY, Match, Op, Pattern, Rule
 
 
-def _concatenated(first: Pattern, second: Pattern, behind: str = "") -> tuple[Op, Op]:
-    """Return the patterns of two tensors side by side on the last axis: concatenated, or stacked and reshaped."""
+def _make_concatenation_patterns(first: Pattern, second: Pattern, skip: str = "") -> tuple[Op, Op]:
+    """Return the two patterns of a concatenation on the last axis: `Concat`, and stack with `Reshape`."""
     stacked = Op("Concat", Op("Unsqueeze", first, ANY), Op("Unsqueeze", second, ANY))
-    return Op("Concat", first, second, behind=behind), Op("Reshape", stacked, ANY, behind=behind)
+    return Op("Concat", first, second, skip=skip), Op("Reshape", stacked, ANY, skip=skip)
 
 
 # x * cos(angles) + concat(-second, first) * sin(angles), with angles = concat(half, half).
-# x is (B, T, H, D), `first` and `second` are its halves on the last axis, `half` is (1, T, D / 2).
-ANGLES = _concatenated("half", "half", behind="Unsqueeze")
+# x is (B, T, H, D), `first` and `second` are its halves on the last axis, `half` is (1, T, D / 2). For 8 x 128
+# positions of 4 heads of 64 these ten operators took 0.67 ms, and `RotaryEmbedding` takes 0.05 ms.
+ANGLES = _make_concatenation_patterns("half", "half", skip="Unsqueeze")
 COS = Op("Cos", ANGLES)
 SIN = Op("Sin", ANGLES)
-ROTATED = _concatenated(Op("Neg", "second"), "first")
+ROTATED = _make_concatenation_patterns(Op("Neg", "second"), "first")
 PATTERN = Op("Add", Op("Mul", "x", COS), Op("Mul", ROTATED, SIN))
 
 
 def _check(match: Match, nodes: Nodes) -> str:
-    x, half = nodes.sizes(match["x"]) or (), nodes.sizes(match["half"]) or ()
+    x, half_angles = nodes.sizes(match["x"]) or (), nodes.sizes(match["half"]) or ()
     angles = nodes.only_input(match[COS], "Cos") or ""
     all_angles = nodes.sizes(angles) or ()
     if angles != nodes.only_input(match[SIN], "Sin"):
-        return "cosine and sine are of different angles"
+        return "cosine and sine have different angles"
     if len(x) != 4 or not (x[2] and x[3]) or nodes.kind(match["x"]) != TensorProto.FLOAT:
-        return "x is not float32 with four axes, heads and their size known"
+        return "x is not float32 of rank 4 with static numbers of heads and features"
     if not _are_halves(match, len(x), nodes):
         return "the rotated tensors are not the halves of x"
     if len(all_angles) != 4 or (all_angles[0], all_angles[2]) != (1, 1):
-        return "the angles are not of the shape (1, T, 1, D)"
-    if len(half) != 3 or all_angles[3] != 2 * (half[2] or 0):
-        return "the angles are not twice those of one half"
-    joined = [match[op] for op in (*ANGLES, *ROTATED) if op in match]
-    return "" if all(_is_on_last_axis(name, nodes) for name in joined) else "two halves are not joined on the last axis"
+        return "the shape of the angles is not (1, T, 1, D)"
+    if len(half_angles) != 3 or all_angles[3] != 2 * (half_angles[2] or 0):
+        return "the angles are not two copies of one half"
+    concatenated = [match[op] for op in (*ANGLES, *ROTATED) if op in match]
+    if not all(_is_concatenated_on_last_axis(name, nodes) for name in concatenated):
+        return "two halves are not concatenated on the last axis"
+    return ""
 
 
 def _are_halves(match: Match, rank: int, nodes: Nodes) -> bool:
@@ -53,8 +53,8 @@ def _are_halves(match: Match, rank: int, nodes: Nodes) -> bool:
     return attribute(split, "axis", 0) in (-1, rank - 1) and (sizes is None or len({*sizes.tolist()}) == 1)
 
 
-def _is_on_last_axis(name: str, nodes: Nodes) -> bool:
-    """Return whether two tensors of shape (..., D / 2) are joined as (..., D), or first stacked as (..., 2, D / 2)."""
+def _is_concatenated_on_last_axis(name: str, nodes: Nodes) -> bool:
+    """Return True if two tensors (..., D / 2) are concatenated to (..., D), or stacked to (..., 2, D / 2) first."""
     reshape = nodes.maker(name, "Reshape")
     concat = nodes.maker(name if reshape is None else reshape.input[0], "Concat")
     sizes = nodes.sizes(name)
@@ -72,22 +72,23 @@ def _is_on_last_axis(name: str, nodes: Nodes) -> bool:
 def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
     _, _, heads, size = nodes.sizes(match["x"]) or ()
     result, make = node.output[0], helper.make_node
-    joined, turned, angles, cosines, sines, of_half, together, apart, first = (f"{result}__{k}" for k in range(9))
+    packed, rotated, angles, cosines, sines = (f"{result}__{number}" for number in range(5))
+    half_shape, packed_shape, unpacked_shape, first_position = (f"{result}__{number}" for number in range(5, 9))
     nodes.added |= {
-        of_half: np.array([-1, (size or 0) // 2]),
-        together: np.array([0, 0, (heads or 0) * (size or 0)]),
-        apart: np.array([0, 0, heads, size]),
-        first: np.array([0]),  # the position of the first row
+        half_shape: np.array([-1, (size or 0) // 2]),
+        packed_shape: np.array([0, 0, (heads or 0) * (size or 0)]),
+        unpacked_shape: np.array([0, 0, heads, size]),
+        first_position: np.array([0]),
     }
-    rotation = [joined, first, cosines, sines]
+    rotation = [packed, first_position, cosines, sines]
     names = [f"{node.name}__{number}" for number in range(5)]
     return [
-        make("Reshape", [match["half"], of_half], [angles], names[0]),
+        make("Reshape", [match["half"], half_shape], [angles], names[0]),
         make("Cos", [angles], [cosines], names[1]),
         make("Sin", [angles], [sines], names[2]),
-        make("Reshape", [match["x"], together], [joined], names[3]),
-        make("RotaryEmbedding", rotation, [turned], names[4], domain=CONTRIB, num_heads=heads),
-        make("Reshape", [turned, apart], [result], node.name),
+        make("Reshape", [match["x"], packed_shape], [packed], names[3]),
+        make("RotaryEmbedding", rotation, [rotated], names[4], domain=CONTRIB, num_heads=heads),
+        make("Reshape", [rotated, unpacked_shape], [result], node.name),
     ]
 
 

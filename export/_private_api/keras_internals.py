@@ -12,38 +12,38 @@ from keras_attn._keras.private_api import sublayers_of
 
 
 def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[Any]:
-    """Return a layer or model and all layers within it, at any depth."""
+    """Return a layer or model and all its sublayers, at any depth."""
     return [*([layer] if include_self else []), *sublayers_of(layer)]
 
 
 def quantization_of(layer: Any) -> str | None:
-    """Return what `quantize` made of a layer: "int8", "int4", "float8", "gptq" or "awq"."""
+    """Return the quantization mode of a layer: "int8", "int4", "float8", "gptq", "awq" or None."""
     return getattr(layer, "quantization_mode", None)
 
 
 def own_weights_of(layer: Any) -> list[Any]:
-    """Return the weights that a layer holds itself, without those of layers within it."""
+    """Return the weights of a layer without the weights of its sublayers."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
 def is_group_number(variable: Any) -> bool:
-    """Tell whether a weight of floats holds indices: in which group of a quantized kernel each row is."""
+    """Return True for a float weight of indices: the group of each row of a GPTQ or AWQ kernel."""
     return bool(variable.name == "g_idx")
 
 
 def functional_of(model: Any) -> Any | None:
-    """Return the functional model behind a functional or sequential one, `None` for a subclass with its own `call`."""
+    """Return the functional model of a functional or sequential model, None for a subclass with its own `call`."""
     functional = getattr(model, "_functional", None) or model
     return functional if getattr(functional, "_inputs_struct", None) is not None else None
 
 
 def inputs_structure(functional: Any) -> Any:
-    """Return the inputs of a functional model, nested as its caller nests them."""
+    """Return the inputs of a functional model, in the nested structure of its call argument."""
     return functional._inputs_struct
 
 
 def outputs_structure(functional: Any) -> Any:
-    """Return the outputs of a functional model, nested as it returns them."""
+    """Return the outputs of a functional model, in the nested structure of its result."""
     return functional._outputs_struct
 
 
@@ -66,33 +66,33 @@ def through_nodes(functional: Any, inputs: Sequence[Any], call: Callable[..., An
 
 
 def traced_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return the outputs of a function of `KerasTensor`s, by a trace on the backend; no variable changes."""
+    """Return the output specs of a function of `KerasTensor`s, traced on the backend; variables do not change."""
     return keras.src.backend.compute_output_spec(function, *args, **kwargs)
 
 
 def operation_of(tensor: keras.KerasTensor) -> Any:
-    """Return the operation that made a tensor of a functional model."""
+    """Return the operation that produced a tensor of a functional model."""
     return tensor._keras_history.operation
 
 
 def numbers_of(tensor: Any) -> np.ndarray | None:
-    """Return a tensor as an array; `None` for one of a graph, as within a loop, which has no numbers."""
+    """Return a tensor as an array, or None for a symbolic tensor, such as one in a loop."""
     try:
         return np.asarray(keras.ops.convert_to_numpy(tensor))
-    except Exception:  # noqa: BLE001 - each backend says so in its way
+    except Exception:  # noqa: BLE001 - each backend raises another type for symbolic tensors
         return None
 
 
 class KeptUpdates(keras.StatelessScope):
-    """A scope in which a run of a model sees what the runs before it assigned; at its end all of it is discarded."""
+    """A scope in which runs of a model share assignments to variables, which are discarded at its end."""
 
 
 @contextmanager
 def discarded_updates() -> Iterator[None]:
-    """Discard what a model assigns to its variables within the context.
+    """Discard the assignments of a model to its variables within the context, except inside `KeptUpdates`.
 
-    Moving averages and the states of seed generators are assigned by some layers in inference too. Values that an
-    outer scope gives variables stay valid, and an outer `KeptUpdates` keeps what is assigned.
+    Some layers assign moving averages and states of seed generators in inference too. Values of variables in an outer
+    scope stay valid.
     """
     outer = keras.src.backend.common.stateless_scope.get_stateless_scope()
     if isinstance(outer, KeptUpdates):
@@ -108,42 +108,41 @@ def discarded_updates() -> Iterator[None]:
 def through_calls(
     layers: Sequence[Any], wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Let `wrap(layer, call)` give, within the context, what is called in the place of each layer's `call`."""
-    before = [vars(layer).get("call") for layer in layers]
+    """Replace each layer's `call` by `wrap(layer, call)` within the context."""
+    previous_calls = [vars(layer).get("call") for layer in layers]
     for layer in layers:
-        vars(layer)["call"] = wrap(layer, layer.call)  # past Keras, which tracks what a layer is given
+        vars(layer)["call"] = wrap(layer, layer.call)  # `setattr` would make Keras track it
     try:
         yield
     finally:
-        for layer, own in zip(layers, before, strict=True):
-            if own is None:
+        for layer, previous_call in zip(layers, previous_calls, strict=True):
+            if previous_call is None:
                 del vars(layer)["call"]
             else:
-                vars(layer)["call"] = own
+                vars(layer)["call"] = previous_call
 
 
-def _functions_of_backend() -> Any:
-    """Return what holds the modules that `keras.ops` calls: from Keras 3.16 on `ops` of the backend, before itself."""
+def _get_backend_functions() -> Any:
+    """Return the namespace of modules that `keras.ops` calls: `backend.ops` from Keras 3.16 on, before `backend`."""
     return getattr(keras.src.backend, "ops", keras.src.backend)
 
 
 @contextmanager
 def mistaken_biases() -> Iterator[list[bool]]:
-    """Yield a list that gets, for each `keras.ops.add` in the context, whether a summand is taken for a bias wrongly.
-
-    On TensorFlow Keras takes one for a bias along the last axis where sizes are known and agree, as of (n, n) and
-    (n, 1): keras PR 20386. In a graph where they are not known it does not.
-    """
-    module, found = _functions_of_backend().numpy, []
+    """Yield a list that gets a boolean for each `keras.ops.add` in the context: True if the axis is wrong."""
+    # keras PR 20386: on TensorFlow, Keras replaces `x1 + x2` by `tf.nn.bias_add` if `x2` has one dim other than 1 that
+    # equals the last or second dim of `x1`, at any position. So (n, n) + (n, 1) adds along the last axis. With unknown
+    # sizes in a graph Keras adds correctly, so that eager and traced outputs differ.
+    module, is_mistaken = _get_backend_functions().numpy, []
     add = module.add
 
-    def watched(x1: Any, x2: Any) -> Any:
-        found.append(_is_mistaken(*(tuple(getattr(each, "shape", ())) for each in (x1, x2))))
+    def recorded_add(x1: Any, x2: Any) -> Any:
+        is_mistaken.append(_is_mistaken(*(tuple(getattr(summand, "shape", ())) for summand in (x1, x2))))
         return add(x1, x2)
 
-    module.add = watched if keras.backend.backend() == "tensorflow" else add
+    module.add = recorded_add if keras.backend.backend() == "tensorflow" else add
     try:
-        yield found
+        yield is_mistaken
     finally:
         module.add = add
 
@@ -157,41 +156,40 @@ def _is_mistaken(x: tuple[int | None, ...], bias: tuple[int | None, ...]) -> boo
 
 
 def track_once(archive: keras.export.ExportArchive, model: keras.Model) -> None:
-    """Track a model in an archive so that each variable is saved once, without Keras's objects for the same values."""
+    """Track a model in an archive so that each variable is saved once."""
+    # Keras tracks its own `Variable` objects in addition to the TensorFlow variables that they wrap.
     archive.track(model)
     for name in ("variables", "trainable_variables", "non_trainable_variables"):
         setattr(archive._tf_trackable, name, [variable.value for variable in getattr(model, name)])
 
 
 @contextmanager
-def without_default_signature() -> Iterator[None]:
-    """Keep Keras from giving TensorFlow, which saves a model, one more function to trace: of sizes all unknown."""
+def disable_default_signature() -> Iterator[None]:
+    """Disable Keras's default signature, for which TensorFlow would trace the model again with all sizes unknown."""
     from keras.src.backend.tensorflow.layer import TFLayer
 
-    before = TFLayer._default_save_signature
+    default_signature = TFLayer._default_save_signature
     TFLayer._default_save_signature = None
     try:
         yield
     finally:
-        TFLayer._default_save_signature = before
+        TFLayer._default_save_signature = default_signature
 
 
 @contextmanager
-def scans_of_known_length() -> Iterator[None]:
-    """Refuse `keras.ops.associative_scan` along an axis of unknown size, for as long as the context lasts.
-
-    Keras traces a branch within a branch for each time the size may be halved, fifty of them, which takes minutes and
-    has no form in ONNX.
-    """
-    core = _functions_of_backend().core
+def refuse_dynamic_scans() -> Iterator[None]:
+    """Raise ValueError for `keras.ops.associative_scan` along an axis of unknown size, within the context."""
+    # Keras traces nested branches, one for each halving of the size, fifty of them. For one model this took 348 s, and
+    # the result has no mapping to ONNX. By this error the export finds that the axis must be static, and took 13 s.
+    core = _get_backend_functions().core
     scan = core.associative_scan
 
-    def checked(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-        if any(each.shape[axis] is None for each in keras.tree.flatten(elems)):
-            raise ValueError(f"`keras.ops.associative_scan` wants to know the size of axis {axis}")
+    def checked_scan(f: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+        if any(tensor.shape[axis] is None for tensor in keras.tree.flatten(elems)):
+            raise ValueError(f"`keras.ops.associative_scan` needs a static size for axis {axis}")
         return scan(f, elems, reverse=reverse, axis=axis)
 
-    core.associative_scan = checked
+    core.associative_scan = checked_scan
     try:
         yield
     finally:
@@ -200,14 +198,14 @@ def scans_of_known_length() -> Iterator[None]:
 
 @contextmanager
 def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
-    """Let `change` see, within the context, every result of a sigmoid or log-softmax, and give what is used for it.
+    """Replace each result of a sigmoid or log-softmax by `change(result)` within the context.
 
-    Sigmoids within `silu` and `gelu`, a number times one of it, are seen too; what `tf.function` has traced is not.
+    The sigmoids in `silu` and `gelu` are included; functions that `tf.function` traced before are not.
     """
-    functions = _functions_of_backend().nn
+    functions = _get_backend_functions().nn
     sigmoid, silu, gelu, log_softmax = functions.sigmoid, functions.silu, functions.gelu, functions.log_softmax
 
-    def gelu_of_parts(x: Any, approximate: bool = True) -> Any:
+    def composed_gelu(x: Any, approximate: bool = True) -> Any:
         x = keras.ops.convert_to_tensor(x)
         if approximate:
             return x * functions.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
@@ -215,7 +213,7 @@ def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
 
     functions.sigmoid = lambda x: change(sigmoid(x))
     functions.silu = lambda x: (x := keras.ops.convert_to_tensor(x)) * functions.sigmoid(x)
-    functions.gelu = gelu_of_parts
+    functions.gelu = composed_gelu
     functions.log_softmax = lambda x, axis=-1: change(log_softmax(x, axis=axis))
     try:
         yield

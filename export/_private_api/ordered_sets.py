@@ -8,10 +8,10 @@ from typing import Any
 
 
 class OrderedSet(MutableSet[Any]):
-    """What `set` is asked for in tf2onnx, in the order in which things came."""
+    """Set that iterates in insertion order, with the methods of `set` that tf2onnx calls."""
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
-        """Hold these."""
+        """Insert `items` in their order."""
         self._items = dict.fromkeys(items)
 
     def __contains__(self, item: object) -> bool:
@@ -24,53 +24,53 @@ class OrderedSet(MutableSet[Any]):
         return len(self._items)
 
     def add(self, value: Any) -> None:
-        """Put it last, unless it is there."""
+        """Append an item if it is missing."""
         self._items[value] = None
 
     def discard(self, value: Any) -> None:
-        """Take it out, if it is there."""
+        """Remove an item if it is present."""
         self._items.pop(value, None)
 
     def pop(self) -> Any:
-        """Take out the last: the first would be searched for behind all that were taken out."""
+        """Remove and return the last item."""
+        # Not the first: a dict searches it behind the gaps of all items that were removed before.
         return self._items.popitem()[0]
 
-    def update(self, *others: Iterable[Any]) -> None:
-        """Put in all that others hold."""
-        for other in others:
-            self._items.update(dict.fromkeys(other))
+    def update(self, *iterables: Iterable[Any]) -> None:
+        """Append the missing items of `iterables`."""
+        for iterable in iterables:
+            self._items.update(dict.fromkeys(iterable))
 
     def issubset(self, other: Iterable[Any]) -> bool:
-        """Tell whether another holds all that this one does."""
+        """Return True if `other` contains all items of this set."""
         return self <= OrderedSet(other)
 
-    def union(self, *others: Iterable[Any]) -> OrderedSet:
-        """Return what is in any."""
-        found = OrderedSet(self)
-        found.update(*others)
-        return found
+    def union(self, *iterables: Iterable[Any]) -> OrderedSet:
+        """Return the items of this set and of `iterables`."""
+        result = OrderedSet(self)
+        result.update(*iterables)
+        return result
 
     def intersection(self, other: Iterable[Any]) -> OrderedSet:
-        """Return what is in both."""
-        kept = OrderedSet(other)
-        return OrderedSet(item for item in self if item in kept)
+        """Return the items that `other` contains too."""
+        other_items = OrderedSet(other)
+        return OrderedSet(item for item in self if item in other_items)
 
     def __and__(self, other: Iterable[Any]) -> OrderedSet:
         return self.intersection(other)
 
     def difference(self, other: Iterable[Any]) -> OrderedSet:
-        """Return what is in this one alone."""
-        lost = OrderedSet(other)
-        return OrderedSet(item for item in self if item not in lost)
+        """Return the items that `other` does not contain."""
+        other_items = OrderedSet(other)
+        return OrderedSet(item for item in self if item not in other_items)
 
     copy = __copy__ = union
 
 
-def use_in(package: str) -> None:
-    """Let the modules of a package that are imported make such sets where they say `set(...)`.
-
-    A set of texts has another order with each hash seed, and one of objects with each address.
-    """
+def patch_set_in(package: str) -> None:
+    """Patch the imported modules of a package so that `set(...)` creates an `OrderedSet`."""
+    # The order of a set of strings depends on the hash seed, and the order of a set of objects on their addresses.
+    # tf2onnx iterates over sets when it sorts and merges nodes, so that without this patch files differ between runs.
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{package}."):
             module.set = OrderedSet  # type: ignore[attr-defined]

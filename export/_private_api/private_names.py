@@ -5,7 +5,7 @@ docs/stability.md shows the table. A release of these libraries may change any o
 
 from typing import NamedTuple
 
-# For each purpose: library and private names; the purpose; the failure if a release changes one of the names.
+# Three lines per row: library and private names; purpose; failure if a release changes one of the names.
 _TABLE = """\
 Keras: Functional._functional, ._inputs_struct, ._outputs_struct, ._nodes_by_depth, KerasTensor._keras_history
 names, structure and operations of functional models
@@ -105,7 +105,7 @@ slower layers
 
 
 class PrivateName(NamedTuple):
-    """Private names of a library that one purpose needs, and the failure if a release changes one of them."""
+    """A row of the table: private names of a library for one purpose, and the failure if one of them changes."""
 
     library: str
     names: str
@@ -113,7 +113,7 @@ class PrivateName(NamedTuple):
     failure: str
 
 
-def _rows() -> tuple[PrivateName, ...]:
+def _parse_table() -> tuple[PrivateName, ...]:
     rows = []
     for row in _TABLE.split("\n\n"):
         names, purpose, failure = row.strip().replace("\n  ", " ").splitlines()
@@ -122,4 +122,4 @@ def _rows() -> tuple[PrivateName, ...]:
     return tuple(rows)
 
 
-PRIVATE_NAMES = _rows()
+PRIVATE_NAMES = _parse_table()

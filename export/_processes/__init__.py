@@ -1,1 +1,1 @@
-"""Scripts that run in a process of their own, without the package."""
+"""Scripts for worker processes that do not import the package."""

@@ -1,8 +1,8 @@
 """Script: measure the memory of one ONNX model: `python peak_memory.py MODEL CASES.npz PROVIDER THREADS`.
 
-`_bundle/bench_bundle.py` starts it in a process of its own, which has only numpy and onnxruntime in memory. It prints
-JSON: `process`, the peak resident memory of the process, and `model`, its increase by loading and running the model;
-both in bytes.
+`_bundle/bench_bundle.py` starts the script as a worker process that imports only numpy and onnxruntime. The script
+prints JSON: `process`, the peak resident memory of the process, and `model`, the increase by loading and running the
+model; both in bytes.
 """
 
 import contextlib
@@ -11,37 +11,37 @@ import re
 import sys
 from pathlib import Path
 
-RUNS = 3  # the second run can allocate memory that the first one did not need
+RUNS = 3  # a second run may allocate more memory than the first
 
 
 def main(model: str, inputs: str, provider: str, threads: str) -> None:
     """Load and run the model, and print the memory."""
-    # Import `_format` as a top-level package: importing `keras_attn_export` would take memory.
+    # `_format` is imported as a top-level package, because importing `keras_attn_export` would take memory.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.cases import load_cases
     from _format.interruptible_session import check_provider, open_session, run_session
 
     check_provider(provider)  # imports onnxruntime
     ((_, arrays, *_),) = load_cases(Path(inputs))
-    before = resident_memory()
+    initial = resident_memory()
     session = open_session(Path(model), provider, threads=int(threads))
     for _ in range(RUNS):
         run_session(session, arrays)
     peak = peak_memory()
-    print(json.dumps({"process": peak, "model": peak - before}))
+    print(json.dumps({"process": peak, "model": peak - initial}))
 
 
 def resident_memory() -> int:
-    """Return the resident memory, and reset the peak to it if the system can."""
+    """Return the resident memory in bytes, and reset the peak to it on Linux."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: resets VmHWM
-    return _linux_status("VmRSS") or peak_memory()
+    return _read_status_bytes("VmRSS") or peak_memory()
 
 
 def peak_memory() -> int:
-    """Return the peak resident memory."""
-    # On Linux, `ru_maxrss` of a new process starts at the peak of its parent, so it is the second choice.
-    if peak := _linux_status("VmHWM"):
+    """Return the peak resident memory in bytes."""
+    # On Linux `ru_maxrss` of a new process starts at the peak of its parent, so VmHWM is read first.
+    if peak := _read_status_bytes("VmHWM"):
         return peak
     import resource
 
@@ -49,7 +49,7 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _linux_status(field: str) -> int | None:
+def _read_status_bytes(field: str) -> int | None:
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:

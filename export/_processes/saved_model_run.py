@@ -1,7 +1,7 @@
 """Script: run golden cases through a SavedModel: `python saved_model_run.py`, with one line of JSON on standard input.
 
-The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz]`. The process ends without results when standard input ends.
-`_tracing/saved_model_worker.py` starts it. `keras`, `keras_attn` and `keras_attn_export` cannot be imported: the
+The line is `[SAVED_MODEL, CASES.npz, RESULTS.npz]`. The process exits without results when standard input is closed.
+`_tracing/saved_model_worker.py` starts the script. Imports of `keras`, `keras_attn` and `keras_attn_export` fail: the
 SavedModel must not need them.
 """
 
@@ -26,7 +26,7 @@ def isolate() -> None:
 
 def main(saved_model: str, cases: str, results: str) -> None:
     """Load the SavedModel, run every case and write the outputs."""
-    # Import `_format` as a top-level package: `keras_attn_export` cannot be imported.
+    # `_format` is imported as a top-level package, because `isolate` prevents the import of `keras_attn_export`.
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.case_writing import save_cases
     from _format.cases import load_cases
@@ -46,17 +46,18 @@ def load(saved_model: str, signature: str) -> Run:
     """Return a function that runs a signature of the SavedModel."""
     import tensorflow as tf
 
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # TF32 rounds factors to 11 bits
+    # TF32 rounds factors to 11 bits, but outputs are compared as float32.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses GPU memory too
+        tf.config.experimental.set_memory_growth(gpu, True)  # the parent process uses the GPU too
     try:
-        loaded = tf.saved_model.load(saved_model)
+        model = tf.saved_model.load(saved_model)
     except Exception as error:
         if "Op type not registered" not in str(error):
             raise
         _load_tensorflow_text_ops(tf)
-        loaded = tf.saved_model.load(saved_model)
-    serve = loaded.signatures[signature]
+        model = tf.saved_model.load(saved_model)
+    serve = model.signatures[signature]
 
     def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
         tensors = serve(**{name: tf.constant(value) for name, value in inputs.items()})
@@ -67,15 +68,16 @@ def load(saved_model: str, signature: str) -> Run:
 
 def _load_tensorflow_text_ops(tf: Any) -> None:
     """Load the operator libraries of TensorFlow Text without importing the package, which imports Keras."""
-    found = importlib.util.find_spec("tensorflow_text")
-    for folder in found.submodule_search_locations or () if found else ():
+    package = importlib.util.find_spec("tensorflow_text")
+    for folder in package.submodule_search_locations or () if package else ():
         for library in Path(folder).glob("python/ops/*.so"):
             tf.load_op_library(str(library))
 
 
 def _exit_with_parent() -> None:
     """Exit when the parent process closes the pipe."""
-    os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
+    # `sys.stdin.read` would hold a lock that the interpreter needs to shut down.
+    os.read(0, 1)
     os._exit(1)
 
 

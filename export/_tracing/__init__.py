@@ -1,1 +1,1 @@
-"""From a Keras model to a SavedModel, a TensorFlow graph and an ONNX graph."""
+"""Trace a Keras model with TensorFlow, write the SavedModel, and convert the graph to ONNX."""

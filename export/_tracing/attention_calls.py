@@ -13,29 +13,30 @@ from keras_attn._types import Heads, Pairs
 
 from .._onnx.traced_model import DOMAIN
 from .._private_api.builtin_attention import BuiltinAttentionCall, intercept_builtin_attention
-from .._private_api.tensorflow_internals import KEPT_APART, runs_in_place
+from .._private_api.tensorflow_internals import NO_INLINE, is_traced_once
 from .builtin_attention_calls import evaluate_builtin_attention
 
 
-@dataclass(frozen=True, eq=False)  # each is itself alone, and a key of dicts
+# `eq=False` compares by identity: two calls with the same fields are different nodes, and calls are keys of dicts.
+@dataclass(frozen=True, eq=False)
 class Call:
     """One call of an attention layer in a traced graph.
 
     Attributes:
-        op: The name of its ONNX function, in the domain `alt.keras_attn`.
-        layer: The path of the layer.
-        owner: The identity of the layer: two may have the same path. Another number if no layer is around it.
-        name: The name of its scoring function.
+        op: Name of the ONNX function, in the domain `alt.keras_attn`.
+        layer: Path of the layer.
+        owner: `id` of the layer, since two layers may have the same path; another integer if no layer has the call.
+        name: Name of the scoring function.
         shapes: Static shape of each argument by name, in order; see `keras_attn._pooling.composite.Composite`.
-        dtypes: Their dtypes.
-        constants: Arguments with a value that is known: nothing else sees them, or it would be moved into the function.
-        options: Numbers the scoring function depends on.
-        heads: The heads that lie side by side, or `None` where the weights have no axis for them.
-        pairs: Which pairs take part by their order alone.
-        normalizer: What makes weights of the scores.
+        dtypes: Dtype of each argument.
+        constants: Arguments with constant values. They are inputs of the ONNX node, but not of the traced function.
+        options: Numeric parameters of the scoring function, such as `scale`.
+        heads: Numbers of packed heads, or `None` if the weights have no axis for heads.
+        pairs: Band mask: causal mask and attention window.
+        normalizer: Name of the normalizer, such as softmax.
         returns_weights: Whether the weights are a second output.
-        leaks: Whether NaN and infinities may come through a mask, as they do through weights of zero.
-        whole: Which of `mask` and `bias` are known to have axes as long as the queries and the keys.
+        leaks: Whether NaN and infinity of masked keys may reach the output, multiplied by a weight of 0.
+        whole: Names among `mask` and `bias` whose last two axes certainly are (Tq, Tk) and do not broadcast.
     """
 
     op: str
@@ -55,65 +56,65 @@ class Call:
 
     @property
     def rank(self) -> int:
-        """The number of axes of queries, keys and values."""
+        """Rank of queries, keys and values."""
         return len(self.shapes["values"])
 
     @property
     def num_heads(self) -> int:
-        """How many heads of queries there are."""
+        """Number of query heads."""
         return 1 if self.heads is None else self.heads.of_queries
 
     @property
     def num_kv_heads(self) -> int:
-        """How many heads of keys and values there are."""
+        """Number of key/value heads."""
         return 1 if self.heads is None else self.heads.of_keys
 
     @property
     def key_size(self) -> int:
-        """The size of a query and a key in one head, where there are heads: that of a kernel."""
+        """Size of a query and a key in one head."""
         return (self.shapes["queries"][-1] or 0) // self.num_heads
 
     @property
     def value_size(self) -> int:
-        """The size of a value in one head, where there are heads."""
+        """Size of a value in one head."""
         return (self.shapes["values"][-1] or 0) // self.num_kv_heads
 
     @property
     def band(self) -> tuple[int | None, int | None]:
-        """How many keys before and after its own position a query may see; `None` for all."""
+        """Window: number of unmasked keys before and after the position of a query; `None` for all."""
         return self.pairs.band
 
     @property
     def has_lengths(self) -> bool:
-        """Whether each example has a length."""
+        """Return True if `valid_lens` has one length per example."""
         return "valid_lens" in self.shapes and len(self.shapes["valid_lens"]) == self.rank - 2
 
     @property
     def has_query_lengths(self) -> bool:
-        """Whether each query has a length."""
+        """Return True if `valid_lens` has one length per query."""
         return "valid_lens" in self.shapes and not self.has_lengths
 
     @property
     def has_pair_mask(self) -> bool:
-        """Whether there is a mask that may differ between queries, or heads."""
+        """Return True if the call has an attention mask that may differ between queries or heads."""
         if "mask" not in self.shapes:
             return False
-        of_heads = 1 if self.heads is None else self.shapes["mask"][-3]
-        return (of_heads, self.shapes["mask"][-2]) != (1, 1)
+        num_mask_heads = 1 if self.heads is None else self.shapes["mask"][-3]
+        return (num_mask_heads, self.shapes["mask"][-2]) != (1, 1)
 
     @property
     def has_bias(self) -> bool:
-        """Whether something is added to the scores."""
+        """Return True if a bias is added to the scores."""
         return "bias" in self.shapes
 
     @property
     def has_keys_mask(self) -> bool:
-        """Whether there is a mask that is the same for all queries of an example."""
+        """Return True if the call has a key mask: the same mask for all queries of an example."""
         return "keys_mask" in self.shapes or ("mask" in self.shapes and not self.has_pair_mask)
 
     @property
     def differs_by_query(self) -> bool:
-        """Whether queries of one example may see other keys."""
+        """Return True if the unmasked keys may differ between queries of one example."""
         return self.has_query_lengths or self.has_pair_mask or self.band != (None, None)
 
     @property
@@ -122,18 +123,21 @@ class Call:
         return ("output", "weights") if self.returns_weights else ("output",)
 
 
-class Tagger:
-    """An evaluator of composites that traces calls as named functions, which no optimizer takes apart.
-
-    Everything such a function reads is an argument, or it would be lost. Only calls that compute in float32 are
-    considered, in the outermost graph and in the loops and branches in it: functions, such as compiled ones, and the
-    conditions of loops keep what is in them.
+class CallTracer:
+    """An evaluator of composites that traces each attention call as a named TensorFlow function.
 
     Attributes:
         calls: All calls of the latest trace.
         hides_masked: See `keras_attn._pooling.composite.Evaluator`.
-        reasons: By the identity of a layer, why a call of it is none of these.
+        reasons: By `id` of a layer, the reason if one of its calls is not traced as a named function.
     """
+
+    # A composite is traced as a `tf.function` with the attributes `_implements` ("alt.keras_attn.NAME", the ONNX
+    # function) and `_noinline`, so that TensorFlow's optimizers do not inline it. All tensors that it reads are
+    # arguments, since captured tensors would be lost; constants are not, since they would be moved into the function.
+    # `freeze.py` converts the remaining `PartitionedCall` to one ONNX node. Only float32 calls are traced, in the
+    # outermost graph and in bodies of loops and branches inside it, where a call is converted once: a `tf.function` may
+    # have several calls, and tf2onnx writes the condition of a loop twice.
 
     def __init__(self, *, hides_masked: bool) -> None:
         self.hides_masked = hides_masked
@@ -142,26 +146,26 @@ class Tagger:
         self._graph: Any = None
 
     @contextlib.contextmanager
-    def tracing(self) -> Iterator[None]:
-        """Evaluate the composites of one trace, whose outermost graph is the current one."""
+    def intercept(self) -> Iterator[None]:
+        """Evaluate the composites of one trace; the current graph is the outermost graph of the trace."""
         self._graph = tf.compat.v1.get_default_graph()
         self.calls.clear()
         with evaluated_by(self), intercept_builtin_attention(self._evaluate_builtin, self.reasons):
             yield
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
-        """Return what the composite's function would; see `keras_attn._pooling.composite.Evaluator`."""
+        """Return output and weights of a composite; see `keras_attn._pooling.composite.Evaluator`."""
         tensors = {name: tf.convert_to_tensor(tensor) for name, tensor in composite.tensors.items()}
-        if not self._is_kept(composite.layer, tensors["values"].dtype.name):
+        if not self._can_trace_call(composite.layer, tensors["values"].dtype.name):
             return composite.function(**tensors)
 
         constants = {name: tf.get_static_value(tensor) for name, tensor in tensors.items()}
         constants = {name: value for name, value in constants.items() if value is not None}
-        variable = {name: tensor for name, tensor in tensors.items() if name not in constants}
+        variables = {name: tensor for name, tensor in tensors.items() if name not in constants}
 
         def compute(*argument: Any) -> tuple[Any, ...]:
-            pair = composite.function(**constants, **dict(zip(variable, argument, strict=True)))
-            return pair if returns_weights else pair[:1]
+            output_and_weights = composite.function(**constants, **dict(zip(variables, argument, strict=True)))
+            return output_and_weights if returns_weights else output_and_weights[:1]
 
         call = Call(
             op=f"{composite.name}_{len(self.calls)}",
@@ -182,18 +186,18 @@ class Tagger:
             compute,
             autograph=False,
             experimental_implements=f"{DOMAIN}.{call.op}",
-            experimental_attributes={KEPT_APART: True},
+            experimental_attributes={NO_INLINE: True},
         )
-        # with its shape, which freezing forgets of a call in a body
-        outputs = [tf.ensure_shape(each, each.shape) for each in function(*variable.values())]
+        # Freezing drops the shapes of the outputs of a call in a loop body.
+        outputs = [tf.ensure_shape(output, output.shape) for output in function(*variables.values())]
         return outputs[0], outputs[1] if returns_weights else None
 
     def _evaluate_builtin(self, attention: BuiltinAttentionCall) -> tuple[Any, Any] | None:
-        return evaluate_builtin_attention(attention, self) if self._is_kept(attention.layer) else None
+        return evaluate_builtin_attention(attention, self) if self._can_trace_call(attention.layer) else None
 
-    def _is_kept(self, layer: Any, dtype: str = "float32") -> bool:
+    def _can_trace_call(self, layer: Any, dtype: str = "float32") -> bool:
         reason = "" if dtype == "float32" else f"it computes in {dtype}"
-        if not runs_in_place(tf.compat.v1.get_default_graph(), self._graph):
+        if not is_traced_once(tf.compat.v1.get_default_graph(), self._graph):
             reason = "it is called in a function that TensorFlow traces apart, such as a `tf.function`"
         self.reasons |= {id(layer): reason} if reason else {}
         return not reason

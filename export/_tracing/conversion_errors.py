@@ -1,4 +1,4 @@
-"""Errors of the conversion: unsupported operators, the layers they belong to, and tf2onnx's messages."""
+"""Error messages of the conversion: the unsupported operator, its layer, and tf2onnx's own message."""
 
 import contextlib
 import logging
@@ -14,20 +14,20 @@ from .._onnx.traversal import all_nodes
 from .._options import TRACED_OPSET
 from .._signature.keras_messages import first_line
 
-# What to write instead of an op that has no form, or could not be converted.
-OTHERWISE = {
+# Advice for users: alternatives to operators that are unsupported or whose conversion failed.
+ALTERNATIVES = {
     "GatherV2": "an axis that is a plain integer",
     "Cumprod": "`keras.ops.exp` of `keras.ops.cumsum` of logarithms, or a loop",
-    "StridedSlice": "slices whose steps are known",
+    "StridedSlice": "slices with constant steps",
     "Conv2DBackpropInput": "an upsampling and a convolution",
     "Einsum": "`keras.ops.matmul` and `keras.ops.transpose`",
-    "Reshape": "a shape of which one size at most is unknown",
-    "Conv2D": "float32 and a kernel whose size is known",
+    "Reshape": "a shape with at most one unknown size",
+    "Conv2D": "float32 and a kernel of static size",
     "CropAndResize": "`method='bilinear'`",
-    "AsString": "whole numbers",
+    "AsString": "integers",
     "StringSplitV2": "a separator that is a plain string, and without `maxsplit`",
     "StringToHashBucket": "`tf.strings.to_hash_bucket_fast`",
-    **dict.fromkeys(("RegexReplace", "StaticRegexReplace"), "patterns that match in one way only"),
+    **dict.fromkeys(("RegexReplace", "StaticRegexReplace"), "a pattern without ambiguous alternatives"),
     **dict.fromkeys(("SparseCross", "SparseCrossV2"), "`tf.sparse.cross_hashed` of dense tensors"),
     **dict.fromkeys(("StringLower", "StringUpper"), "`encoding=''`"),
     **dict.fromkeys(("UnicodeDecode", "UnicodeDecodeWithOffsets", "UnicodeEncode"), "`tf.strings.unicode_split`"),
@@ -41,100 +41,102 @@ OTHERWISE = {
 }
 
 
-def named_in(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[str, str]]:
-    """Return (node, op) of the node that a message of tf2onnx names, if it names one."""
-    named = [
+def find_named_node(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[str, str]]:
+    """Return (node, op) of the node with the longest name in a message of tf2onnx, or an empty list."""
+    candidates = [
         node
         for node in graph.node
         if node.op not in ("Placeholder", "Const") and re.search(rf"(?<![\w/]){re.escape(node.name)}(?![\w/])", message)
     ]
-    return [(node.name, node.op) for node in sorted(named, key=lambda node: len(node.name))[-1:]]
+    return [(node.name, node.op) for node in sorted(candidates, key=lambda node: len(node.name))[-1:]]
 
 
-def unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
-    """Yield (node, op) for every op that ONNX does not know."""
+def find_unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Yield (node, op) for every operator that ONNX lacks."""
     for node in all_nodes(graph):
         if node.domain == "" and not onnx.defs.has(node.op_type, TRACED_OPSET):
             yield node.name, node.op_type
 
 
-def no_mapping(op: str, node: str, layers: Sequence[str], reason: str = "") -> str:
-    """Return the message for an op that cannot be converted, with the reason if its handler returned one."""
-    where = place(node, layers)
-    what = OTHERWISE.get(op, "other ops")
-    why = f": {reason}" if reason else ""
-    advice = f"Write that layer with {what}, or move it out of the model."
-    return f"Op `{op}` of {where} has no mapping to ONNX{why}. {advice}"
+def format_unsupported_op(op: str, node: str, layers: Sequence[str], reason: str = "") -> str:
+    """Return the message about an unsupported operator, with the reason if its handler returned one."""
+    location = describe_location(node, layers)
+    alternative = ALTERNATIVES.get(op, "other ops")
+    explanation = f": {reason}" if reason else ""
+    advice = f"Write that layer with {alternative}, or move it out of the model."
+    return f"Op `{op}` of {location} has no mapping to ONNX{explanation}. {advice}"
 
 
-def not_converted(failed: Sequence[str], graph: tf.compat.v1.GraphDef, layers: Sequence[str], error: Exception) -> str:
-    """Say which op was being converted, what tf2onnx said, and what to do."""
-    said = f"{type(error).__name__}: {first_line(error)}"
-    if not failed:
-        return f"tf2onnx cannot convert the model: {said}"
-    ops = {node.name: node.op for each in (graph.node, *(f.node_def for f in graph.library.function)) for node in each}
-    op = f"op `{ops[failed[0]]}` of " if failed[0] in ops else ""
-    what = OTHERWISE.get(ops.get(failed[0], ""), "other ops")
-    return (
-        f"tf2onnx cannot convert {op}{place(failed[0], layers)}: {said}. Write that layer with {what}, or move it out "
-        "of the model."
-    )
+def format_failed_conversion(
+    failed_nodes: Sequence[str], graph: tf.compat.v1.GraphDef, layers: Sequence[str], error: Exception
+) -> str:
+    """Return the message about a failed conversion: operator, layer, tf2onnx's error, and an alternative."""
+    error_text = f"{type(error).__name__}: {first_line(error)}"
+    if not failed_nodes:
+        return f"tf2onnx cannot convert the model: {error_text}"
+    node_lists = [graph.node, *(function.node_def for function in graph.library.function)]
+    ops = {node.name: node.op for nodes in node_lists for node in nodes}
+    op = f"op `{ops[failed_nodes[0]]}` of " if failed_nodes[0] in ops else ""
+    alternative = ALTERNATIVES.get(ops.get(failed_nodes[0], ""), "other ops")
+    advice = f"Write that layer with {alternative}, or move it out of the model."
+    return f"tf2onnx cannot convert {op}{describe_location(failed_nodes[0], layers)}: {error_text}. {advice}"
 
 
-def place(node: str, layers: Sequence[str]) -> str:
-    """Return the innermost layer that a node's name scopes name, for a message."""
-    layer = layer_of(node, layers)
+def describe_location(node: str, layers: Sequence[str]) -> str:
+    """Return the layer of a node for a message, or the node if its layer is unknown."""
+    layer = find_layer(node, layers)
     return f"layer `{layer}`" if layer else f"node `{node}`"
 
 
-def layer_of(node: str, layers: Sequence[str]) -> str | None:
-    """Return the innermost layer that a node's name scopes name, if they name one."""
-    return next((layer for part in reversed(node.split("/")) if (layer := _layer(part, layers))), None)
+def find_layer(node: str, layers: Sequence[str]) -> str | None:
+    """Return the innermost layer among the name scopes of a node, or None."""
+    return next((layer for part in reversed(node.split("/")) if (layer := _match_scope(part, layers))), None)
 
 
-def _layer(scope: str, layers: Sequence[str]) -> str | None:
-    """Return the layer a name scope stands for; TensorFlow appends `_1` to a scope it has seen before."""
+def _match_scope(scope: str, layers: Sequence[str]) -> str | None:
+    """Return the layer with the name of a scope, or None; TensorFlow appends `_1` to a repeated scope."""
     if scope in layers:
         return scope
     stem, _, count = scope.rpartition("_")
     return stem if count.isdigit() and stem in layers else None
 
 
-_ONE_AT_A_TIME = threading.Lock()  # the logger belongs to the process
+# The logger is global: concurrent conversions would mix their messages.
+_LOGGER_LOCK = threading.Lock()
 
 
-class Heard(NamedTuple):
-    """What tf2onnx only logs: it writes an op that it cannot map into the file under its TensorFlow name, and goes on.
+class ConversionLog(NamedTuple):
+    """Errors that tf2onnx logs without raising, so that the file would contain TensorFlow operators.
 
     Attributes:
-        unmapped: (node, op) for every op that it cannot map.
-        failed: The nodes that it tried to convert in vain.
+        unsupported_ops: (node, op) for every operator without handler.
+        failed_nodes: Names of nodes whose handler raised.
     """
 
-    unmapped: list[tuple[str, str]]
-    failed: list[str]
+    unsupported_ops: list[tuple[str, str]]
+    failed_nodes: list[str]
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Heard]:
-    """Silence tf2onnx while it works, and collect what it says of ops."""
-    heard = Heard([], [])
+def capture_log() -> Iterator[ConversionLog]:
+    """Silence the logger of tf2onnx within the context, and collect its messages about operators."""
+    log = ConversionLog([], [])
 
-    class Listener(logging.Handler):
+    class LogHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said = record.getMessage()
-            if found := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", said):
-                heard.unmapped.append((found[1], found[2]))
-            elif found := re.match(r"Failed to convert node '([^']+)'", said):
-                heard.failed.append(found[1])
+            message = record.getMessage()
+            if match := re.search(r"Tensorflow op \[(.+): (\w+)\] is not supported", message):
+                log.unsupported_ops.append((match[1], match[2]))
+            elif match := re.match(r"Failed to convert node '([^']+)'", message):
+                log.failed_nodes.append(match[1])
 
-    with _ONE_AT_A_TIME:
+    with _LOGGER_LOCK:
         logger = logging.getLogger("tf2onnx")
-        before = logger.level, logger.propagate, logger.handlers
+        settings = logger.level, logger.propagate, logger.handlers
         logger.setLevel(logging.ERROR)
-        logger.propagate, logger.handlers = False, [Listener()]
+        logger.propagate, logger.handlers = False, [LogHandler()]
         try:
-            yield heard
+            yield log
         finally:
-            logger.setLevel(before[0])
-            logger.propagate, logger.handlers = before[1:]
+            logger.setLevel(settings[0])
+            logger.propagate, logger.handlers = settings[1:]

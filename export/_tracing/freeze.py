@@ -1,7 +1,4 @@
-"""Freeze a traced function: variables to constants, calls inlined, attention calls kept.
-
-What was traced as a named function of an attention layer stays a call, and becomes one ONNX node.
-"""
+"""Freeze a traced function: turn variables into constants, inline functions, keep attention calls as calls."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,42 +14,44 @@ from .._onnx.traced_model import DOMAIN, Weights
 from .._onnx.traversal import all_nodes
 from .._operators.graph_builder import GraphBuilder, Refusal
 from .._operators.table import raising
-from .._private_api import tensorflow_internals, tf2onnx_internals
-from .._private_api.tf2onnx_internals import make_name
+from .._private_api import tensorflow_internals
+from .._private_api.tf2onnx_internals import make_name, optimize_tf_graph, replace_resource_gathers
 from .attention_calls import Call
-from .conditionals import cases_as_conditions, known_conditions_resolved
-from .reachable_calls import needed_calls
-from .weight_inputs import is_large, move_out
+from .conditionals import resolve_constant_ifs, rewrite_case_as_if
+from .reachable_calls import find_reachable_calls
+from .weight_inputs import is_large, replace_by_inputs
 
 
 @dataclass(frozen=True)
-class Frozen:
+class FrozenGraph:
     """A traced function as one graph."""
 
     graph: tf.compat.v1.GraphDef
-    weights: Weights  # those that are inputs of the graph
-    unfolded: Weights  # variables into which the converter folds nothing
-    needed: set[str]  # the named functions that the outputs depend on
+    weights: Weights  # inputs of the graph
+    unfolded: Weights  # not combined with other constants
+    reachable_ops: set[str]  # ONNX functions of attention calls
 
 
-def frozen(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool) -> Frozen:
-    """Return the frozen graph of a concrete function between tensors; `keep_calls` keeps calls of attention layers."""
-    # the steps of tf2onnx, except for weights and calls
-    graph, left_out = tensorflow_internals.graph_with_constants(function, is_large, inline=not keep_calls)
-    for named in graph.library.function:
-        if _op_of(named) is not None:
-            named.attr[tensorflow_internals.KEEPS_ITS_ARGUMENTS].b = True  # weights are constants from here on
-    weights, unfolded = move_out(graph, left_out, taken=[*function.structured_outputs], calls=_ops_by_function(graph))
-    cases_as_conditions(graph)
-    needed = needed_calls(graph, outputs, _ops_by_function(graph)) if keep_calls else set()
-    ends = [*inputs, *(f"{name}:0" for name in weights)], outputs
-    graph = _inlined(tf2onnx_internals.optimized(tf2onnx_internals.mended(graph), *ends), *ends)
-    graph = known_conditions_resolved(graph, lambda graph: tf2onnx_internals.optimized(_inlined(graph, *ends), *ends))
-    return Frozen(_in_order(graph), weights, unfolded, needed)
+def freeze_function(function: Any, inputs: list[str], outputs: list[str], *, keep_calls: bool) -> FrozenGraph:
+    """Return the frozen graph of a concrete function between tensors; `keep_calls` keeps attention calls."""
+    # The steps are those of tf2onnx's `from_function`, but large weights become inputs, and attention calls are not
+    # inlined. Freezing makes arguments of calls constant, for which grappler would specialize a function.
+    graph, variables = tensorflow_internals.freeze_variables(function, is_large, inline=not keep_calls)
+    for library_function in graph.library.function:
+        if _find_attention_op(library_function) is not None:
+            library_function.attr[tensorflow_internals.NO_SPECIALIZE].b = True
+    names = [*function.structured_outputs]
+    weights, unfolded = replace_by_inputs(graph, variables, used_names=names, calls=_find_attention_ops(graph))
+    rewrite_case_as_if(graph)
+    reachable_ops = find_reachable_calls(graph, outputs, _find_attention_ops(graph)) if keep_calls else set()
+    tensors = [*inputs, *(f"{name}:0" for name in weights)], outputs
+    graph = _inline_functions(optimize_tf_graph(replace_resource_gathers(graph), *tensors), *tensors)
+    graph = resolve_constant_ifs(graph, lambda graph: optimize_tf_graph(_inline_functions(graph, *tensors), *tensors))
+    return FrozenGraph(_sort_graph(graph), weights, unfolded, reachable_ops)
 
 
-def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Sort nodes and functions by name: TensorFlow's optimizers return them in a random order."""
+def _sort_graph(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Sort nodes and functions by name, since TensorFlow's optimizers return them in a random order."""
     refill(graph.node, sorted(graph.node, key=lambda node: node.name))
     refill(graph.library.function, sorted(graph.library.function, key=lambda function: function.signature.name))
     for function in graph.library.function:
@@ -60,89 +59,92 @@ def _in_order(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     return graph
 
 
-def _ops_by_function(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
-    ops = ((function.signature.name, _op_of(function)) for function in graph.library.function)
+def _find_attention_ops(graph: tf.compat.v1.GraphDef) -> dict[str, str]:
+    ops = ((function.signature.name, _find_attention_op(function)) for function in graph.library.function)
     return {name: op for name, op in ops if op is not None}
 
 
-def _op_of(function: Any) -> str | None:
-    """Return the ONNX op that a library function stands for, `None` for any other function."""
+def _find_attention_op(function: Any) -> str | None:
+    """Return the name of the ONNX function of an attention call, or None for another library function."""
     if tensorflow_internals.IMPLEMENTS not in function.attr:
         return None
     domain, _, op = function.attr[tensorflow_internals.IMPLEMENTS].s.decode().rpartition(".")
     return op if domain == DOMAIN else None
 
 
-def _inlined(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
-    """Inline the calls that freezing leaves: TensorFlow never inlines what is marked `jit_compile=True`."""
-    functions = [function for function in graph.library.function if _op_of(function) is None]
+def _inline_functions(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
+    """Inline the calls that freezing leaves: TensorFlow never inlines functions marked `jit_compile=True`."""
+    functions = [function for function in graph.library.function if _find_attention_op(function) is None]
     if not functions:
         return graph
-    for holder in (*graph.node, *functions, *(node for function in functions for node in function.node_def)):
-        for mark in (tensorflow_internals.COMPILED, tensorflow_internals.KEPT_APART):
-            holder.attr.pop(mark, None)
+    for definition in (*graph.node, *functions, *(node for function in functions for node in function.node_def)):
+        for attribute in (tensorflow_internals.COMPILED, tensorflow_internals.NO_INLINE):
+            definition.attr.pop(attribute, None)
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.optimizers.append("function")
-    config.graph_options.rewrite_options.min_graph_nodes = -1  # or graphs of a few nodes are left as they are
-    with tf.Graph().as_default():  # export_meta_graph refuses to run eagerly
+    # By default grappler skips graphs of fewer than four nodes.
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    with tf.Graph().as_default():  # `export_meta_graph` raises in eager mode
         meta_graph = tf.compat.v1.train.export_meta_graph(graph_def=graph)
-    meta_graph.collection_def["train_op"].node_list.value.extend(inputs + outputs)  # what the optimizer must keep
-    return tensorflow_internals.optimized(config, meta_graph)
+    # grappler removes nodes that no fetched node depends on; `train_op` declares the fetched nodes
+    meta_graph.collection_def["train_op"].node_list.value.extend(inputs + outputs)
+    return tensorflow_internals.run_optimizers(config, meta_graph)
 
 
-def call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
-    """Return tf2onnx's handlers for the remaining calls: one node for each, with all inputs and outputs."""
-    functions = {f.signature.name: f for f in graph.library.function if _op_of(f) is not None}
+def make_call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
+    """Return handlers for tf2onnx that convert each remaining function call to one node with all inputs and outputs."""
+    functions = {function.signature.name: function for function in graph.library.function}
+    attention_ops = _find_attention_ops(graph)
     by_op = {call.op: call for call in calls}
 
     def partitioned_call(context: Any, node: Any) -> Refusal:
         name = node.get_attr_str("f")
-        if name not in functions:
+        if name not in attention_ops:
             return f"TensorFlow does not inline its function `{name}`"
-        _write_call(context, node, by_op[str(_op_of(functions[name]))], functions[name])
+        _write_call(context, node, by_op[attention_ops[name]], functions[name])
         return None
 
     return {name: (raising(name, partitioned_call), []) for name in ("PartitionedCall", "StatefulPartitionedCall")}
 
 
 def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
-    """Replace a node of tf2onnx by a call with all outputs; TensorFlow's optimizers drop outputs that nobody reads."""
-    inputs = _call_inputs(call, node, GraphBuilder(context))
-    numbers = (_number(argument.name) for argument in function.signature.output_arg)
-    remaining = dict(zip(numbers, zip(node.output, node.output_shapes, node.output_dtypes, strict=True), strict=True))
+    """Replace a node of tf2onnx by a call with all outputs."""
+    # TensorFlow's optimizers remove unread outputs of a function; the name of a remaining output has its index.
+    inputs = _list_call_inputs(call, node, GraphBuilder(context))
+    indices = (_parse_output_index(argument.name) for argument in function.signature.output_arg)
+    tensors = zip(node.output, node.output_shapes, node.output_dtypes, strict=True)
+    remaining = dict(zip(indices, tensors, strict=True))
     outputs = [
-        remaining[number] if number in remaining else (make_name(node.name), None, TensorProto.FLOAT)
-        for number in range(len(call.outputs))
+        remaining[index] if index in remaining else (make_name(node.name), None, TensorProto.FLOAT)
+        for index in range(len(call.outputs))
     ]
     context.remove_node(node.name)
     names, shapes, dtypes = map(list, zip(*outputs, strict=True))
     context.make_node(call.op, inputs, outputs=names, shapes=shapes, dtypes=dtypes, domain=DOMAIN, name=node.name)
 
 
-def _call_inputs(call: Call, node: Any, write: GraphBuilder) -> list[str]:
-    """Return the inputs of a call: constants that were folded into the function, and the arguments of its node."""
+def _list_call_inputs(call: Call, node: Any, op: GraphBuilder) -> list[str]:
+    """Return the inputs of a call: the constants of its composite, and the arguments of its node."""
     arguments = [*node.input]
-    inputs = [
-        write.constant(call.constants[name]) if name in call.constants else arguments.pop(0) for name in call.shapes
-    ]
+    inputs = [op.constant(call.constants[name]) if name in call.constants else arguments.pop(0) for name in call.shapes]
     return [*inputs, *arguments]
 
 
-def _number(name: str) -> int:
-    """Return which output of a function a name stands for: TensorFlow calls them `identity` and `identity_1`."""
-    number = name.rpartition("_")[2]
-    return int(number) if number.isdigit() else 0
+def _parse_output_index(name: str) -> int:
+    """Return the index of an output with the name `identity` (0) or `identity_N` (N)."""
+    suffix = name.rpartition("_")[2]
+    return int(suffix) if suffix.isdigit() else 0
 
 
-def check_calls(graph: onnx.GraphProto, calls: Sequence[Call], needed: Collection[str]) -> None:
-    """Raise ExportError unless each call that is needed is one node of the graph, with all its inputs and outputs."""
+def check_calls_intact(graph: onnx.GraphProto, calls: Sequence[Call], reachable_ops: Collection[str]) -> None:
+    """Raise ExportError unless each reachable call is one node of the graph, with all its inputs and outputs."""
     nodes = {node.op_type: node for node in all_nodes(graph) if node.domain == DOMAIN}
     for call in calls:
         node = nodes.get(call.op)
-        if node is None and call.op not in needed:
+        if node is None and call.op not in reachable_ops:
             continue
         if node is None or (len(node.input), len(node.output)) != (len(call.shapes), len(call.outputs)):
             raise ExportError(
-                f"Layer `{call.layer}` did not come through TensorFlow's optimizers as one node, so its attention "
-                "cannot be replaced. Export it with `lowering='portable'`."
+                f"TensorFlow's optimizers changed the attention call of layer `{call.layer}`, so the exporter cannot "
+                "insert its ONNX form. Export with `lowering='portable'`."
             )

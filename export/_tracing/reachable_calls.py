@@ -1,6 +1,6 @@
 """Find the attention calls that graph outputs depend on, through loops and branches.
 
-A layer may be called for nothing: Keras's recurrent layers call their cell once more, for its shapes alone.
+Some calls are unreachable: Keras's recurrent layers call their cell once more, only to infer its shapes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -9,73 +9,76 @@ from typing import Any
 _LOOPS, _BRANCHES = ("While", "StatelessWhile"), ("If", "StatelessIf")
 
 
-def needed_calls(graph: Any, outputs: Iterable[str], ops: Mapping[str, str]) -> set[str]:
-    """Return the ops of the calls that tensors of a graph depend on.
+def find_reachable_calls(graph: Any, outputs: Iterable[str], ops: Mapping[str, str]) -> set[str]:
+    """Return the ONNX functions of the attention calls that tensors of a graph depend on.
 
     Args:
         graph: A graph definition of TensorFlow.
-        outputs: The names of the tensors.
-        ops: The op by the name of each function that is such a call.
+        outputs: Names of the tensors.
+        ops: ONNX function by the name of the TensorFlow function of a call.
     """
-    library = {each.signature.name: each for each in graph.library.function}
-    return _Reader(library, ops).read(graph.node, outputs)[0]
+    library = {function.signature.name: function for function in graph.library.function}
+    return _ReachabilitySearch(library, ops).search(graph.node, outputs)[0]
 
 
-class _Reader:
-    """Reads graphs and functions from their outputs up."""
+class _ReachabilitySearch:
+    """Search of graphs and functions, from outputs to producers."""
+
+    # A call may feed only one output of a loop or branch. The state that an output of a loop depends on is a fixed
+    # point: begin with the output and the state that the condition reads; add what the body reads to compute the set.
 
     def __init__(self, library: Mapping[str, Any], ops: Mapping[str, str]) -> None:
         self._library, self._ops = library, ops
 
-    def read(self, nodes: Iterable[Any], tensors: Iterable[str]) -> tuple[set[str], set[str]]:
-        """Return the ops of the calls that tensors depend on, and the names of what else they do: arguments."""
+    def search(self, nodes: Iterable[Any], tensors: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Return the attention calls and the names of function arguments that `tensors` depend on."""
         by_name = {node.name: node for node in nodes}
-        found, arguments, waiting = set(), set(), list(tensors)
-        seen: set[tuple[str, str]] = set()
-        while waiting:
-            name, _, rest = waiting.pop().partition(":")
-            output = rest.rpartition(":")[2] or "0"  # `name:output:3` in a function, `name:3` in a graph
-            if name.startswith("^") or (name, output) in seen:
+        reachable, arguments, stack = set(), set(), list(tensors)
+        visited: set[tuple[str, str]] = set()
+        while stack:
+            name, _, port = stack.pop().partition(":")
+            output = port.rpartition(":")[2] or "0"  # `name:output:3` in a function, `name:3` in a graph
+            if name.startswith("^") or (name, output) in visited:
                 continue
-            seen.add((name, output))
+            visited.add((name, output))
             node = by_name.get(name)
             if node is None:
                 arguments.add(name)
                 continue
-            calls, inputs = self._of_node(node, int(output))
-            found |= calls
-            waiting += inputs
-        return found, arguments
+            calls, inputs = self._search_node(node, int(output))
+            reachable |= calls
+            stack += inputs
+        return reachable, arguments
 
-    def _of_node(self, node: Any, output: int) -> tuple[set[str], list[str]]:
-        """Return the calls in a node that one of its outputs depends on, and the inputs that it does."""
+    def _search_node(self, node: Any, output: int) -> tuple[set[str], list[str]]:
+        """Return the calls inside a node, and the inputs of the node, that one of its outputs depends on."""
         if node.op in _LOOPS:
-            calls, wanted = self._of_loop(node, output)
-            return calls, [node.input[number] for number in sorted(wanted)]
+            calls, argument_indices = self._search_loop(node, output)
+            return calls, [node.input[index] for index in sorted(argument_indices)]
         if node.op in _BRANCHES:
-            calls, wanted = set(), set()
+            calls, argument_indices = set(), set()
             for branch in ("then_branch", "else_branch"):
-                more, arguments = self._of_function(node.attr[branch].func.name, [output])
-                calls, wanted = calls | more, wanted | arguments
-            return calls, [node.input[0], *(node.input[1 + number] for number in sorted(wanted))]
-        called = self._ops.get(node.attr["f"].func.name) if "f" in node.attr else None
-        return ({called} if called else set()), list(node.input)
+                branch_calls, arguments = self._search_function(node.attr[branch].func.name, [output])
+                calls, argument_indices = calls | branch_calls, argument_indices | arguments
+            return calls, [node.input[0], *(node.input[1 + index] for index in sorted(argument_indices))]
+        call = self._ops.get(node.attr["f"].func.name) if "f" in node.attr else None
+        return ({call} if call else set()), list(node.input)
 
-    def _of_loop(self, node: Any, output: int) -> tuple[set[str], set[int]]:
-        """Return the calls in a loop that one of its outputs depends on, and the state that it does."""
-        calls, state = self._of_function(node.attr["cond"].func.name, [0])
-        known: set[int] = set()
+    def _search_loop(self, node: Any, output: int) -> tuple[set[str], set[int]]:
+        """Return the calls inside a loop, and the indices of its state, that one of its outputs depends on."""
+        calls, state = self._search_function(node.attr["cond"].func.name, [0])
+        previous_state: set[int] = set()
         state |= {output}
-        while state != known:
-            known = set(state)
-            more, arguments = self._of_function(node.attr["body"].func.name, sorted(known))
-            calls, state = calls | more, state | arguments
+        while state != previous_state:
+            previous_state = set(state)
+            body_calls, arguments = self._search_function(node.attr["body"].func.name, sorted(previous_state))
+            calls, state = calls | body_calls, state | arguments
         return calls, state
 
-    def _of_function(self, name: str, outputs: Collection[int]) -> tuple[set[str], set[int]]:
-        """Return the calls in a function that some of its outputs depend on, and the numbers of its arguments."""
+    def _search_function(self, name: str, outputs: Collection[int]) -> tuple[set[str], set[int]]:
+        """Return the calls inside a function, and the indices of its arguments, that some of its outputs depend on."""
         function = self._library[name]
-        numbers = {each.name: number for number, each in enumerate(function.signature.input_arg)}
+        argument_indices = {argument.name: index for index, argument in enumerate(function.signature.input_arg)}
         returned = [function.ret[function.signature.output_arg[number].name] for number in outputs]
-        calls, arguments = self.read(function.node_def, returned)
-        return calls, {numbers[each] for each in arguments if each in numbers}
+        calls, arguments = self.search(function.node_def, returned)
+        return calls, {argument_indices[argument] for argument in arguments if argument in argument_indices}

@@ -12,12 +12,12 @@ import tensorflow as tf
 from .._errors import UnsupportedModelError
 from .._format.manifest import SERVING_SIGNATURE
 from .._format.names import Arrays
-from .._private_api.keras_internals import scans_of_known_length, track_once, without_default_signature
-from .._private_api.tensorflow_internals import put_variables_in_order, write_same_uuid
+from .._private_api.keras_internals import disable_default_signature, refuse_dynamic_scans, track_once
+from .._private_api.tensorflow_internals import sort_variables, write_reproducible_uuid
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .._signature.tensorflow_graph import called_from_outside, endpoint, graph_run, specs_of
-from .time_distributed import steps_as_rows
+from .time_distributed import batch_time_steps
 
 
 def write_saved_model(signature: Signature, folder: Path) -> Any:
@@ -27,68 +27,66 @@ def write_saved_model(signature: Signature, folder: Path) -> Any:
         The concrete function behind `serving_default`.
 
     Raises:
-        UnsupportedModelError: TensorFlow cannot trace the model: a layer does what no graph can hold.
+        UnsupportedModelError: If TensorFlow cannot trace the model.
     """
     archive = keras.export.ExportArchive()
     track_once(archive, signature.model)
-    with _tracing(signature):
+    with _trace_as_exported(signature):
         serve = archive.add_endpoint(
             SERVING_SIGNATURE, endpoint(signature), input_signature=[specs_of(signature.inputs)]
         )
-        put_variables_in_order(serve.get_concrete_function())
-        with without_default_signature():
+        sort_variables(serve.get_concrete_function())
+        with disable_default_signature():
             archive.write_out(str(folder), verbose=False)
-        write_same_uuid(folder / "fingerprint.pb")
+        write_reproducible_uuid(folder / "fingerprint.pb")
         return called_from_outside(serve, signature)
 
 
-def traced_function(signature: Signature, tracing: Callable[[], Any]) -> Any:
-    """Return the concrete function that would be behind `serving_default`, traced in a context.
-
-    Args:
-        signature: The model.
-        tracing: Gives the context.
+def trace_function(signature: Signature, trace_context: Callable[[], Any]) -> Any:
+    """Return the concrete function of `serving_default`, traced within the context that `trace_context` returns.
 
     Raises:
-        UnsupportedModelError: As for `write_saved_model`.
+        UnsupportedModelError: If TensorFlow cannot trace the model.
     """
-    with _tracing(signature):
+    with _trace_as_exported(signature):
         specs = [specs_of(signature.inputs)]
-        serve = tf.function(endpoint(signature, tracing), input_signature=specs, autograph=False)
+        serve = tf.function(endpoint(signature, trace_context), input_signature=specs, autograph=False)
         return called_from_outside(serve, signature)
 
 
 @contextlib.contextmanager
-def _tracing(signature: Signature) -> Iterator[None]:
-    """Trace a model as it is exported, and name the layer that cannot be."""
+def _trace_as_exported(signature: Signature) -> Iterator[None]:
+    """Apply the patches of an export while a model is traced, and name the layer in errors."""
     try:
-        with steps_as_rows(signature.layers), scans_of_known_length():
+        with batch_time_steps(signature.layers), refuse_dynamic_scans():
             yield
     except OSError:
-        raise  # the disk, not the model
+        raise  # a fault of the disk, not of the model
     except Exception as error:
-        # whatever the code of the user's own layers raises on symbolic tensors
-        layers = _failing_layers(signature, error)
+        # Code of the user's own layers may raise any exception on symbolic tensors.
+        layers = _name_failing_layers(signature, error)
         raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {first_line(error)}") from error
 
 
-def traced_run(signature: Signature) -> Callable[[Arrays], Arrays]:
-    """Trace a model as it is exported, and return what runs its graph."""
-    with steps_as_rows(signature.layers), scans_of_known_length():
+def build_traced_run(signature: Signature) -> Callable[[Arrays], Arrays]:
+    """Trace a model as for the export, and return a function that runs its graph."""
+    with batch_time_steps(signature.layers), refuse_dynamic_scans():
         return graph_run(signature)
 
 
-def said_against(error: Exception) -> str:
-    """Return what TensorFlow says where a trace, or a run of it, fails."""
-    ran = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))  # where a graph runs, the message is not the first line
-    said = ran[1].strip() if ran else first_line(error)
-    return said.partition(" You can attempt the following resolutions")[0]  # for code of `tf.function`, not of layers
+def extract_trace_error(error: Exception) -> str:
+    """Return TensorFlow's message about a failed trace, or about a failed run of the graph."""
+    # The message of a failed run stands before "[[{{node NAME}}]]", and is not the first line. The advice at its end
+    # is about code inside `tf.function`, not about layers.
+    run_error = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))
+    message = run_error[1].strip() if run_error else first_line(error)
+    return message.partition(" You can attempt the following resolutions")[0]
 
 
-def _failing_layers(signature: Signature, error: Exception) -> str:
-    """Name the layers of the class that Keras says it was calling."""
-    called = re.findall(r"Exception encountered when calling (\w+)\.call", str(error))
-    names = [layer.name for layer in signature.layers if called and type(layer).__name__ == called[-1]]
+def _name_failing_layers(signature: Signature, error: Exception) -> str:
+    """Return the layers of the class that Keras was calling when the error was raised, for a message."""
+    class_names = re.findall(r"Exception encountered when calling (\w+)\.call", str(error))
+    names = [layer.name for layer in signature.layers if class_names and type(layer).__name__ == class_names[-1]]
     if not names:
         return f"Model `{signature.model.name}`"
-    return f"Layer {' or '.join(f'`{name}`' for name in names)} ({called[-1]})"
+    return f"Layer {' or '.join(f'`{name}`' for name in names)} ({class_names[-1]})"

@@ -15,11 +15,11 @@ from .._format.names import Arrays
 
 
 class SavedModelRun:
-    """A fresh Python process that loads a SavedModel and runs golden cases through it.
+    """A worker process that loads a SavedModel and runs golden cases through it.
 
-    The process has TensorFlow, but `keras` and `keras_attn` cannot be imported there: the SavedModel must stand alone.
-    It starts at once, while the caller has yet to make what is checked; `begin` tells it of that, and `outputs` waits
-    for it. It ends with the block, and when this process does, of whatever cause.
+    The process imports TensorFlow, but cannot import `keras` and `keras_attn`, since the SavedModel must not need them.
+    It starts with the constructor and imports TensorFlow while the caller writes the SavedModel; `begin` sends the
+    paths, and `outputs` waits for the results. The process ends with the `with` block, and if this process ends.
     """
 
     def __init__(self) -> None:
@@ -41,15 +41,15 @@ class SavedModelRun:
         self.end()
 
     def end(self) -> None:
-        """End the process, if it has not ended yet."""
+        """Kill the process if it is running."""
         end(self._process)
 
     def begin(self, saved_model: Path, cases: Path, results: Path) -> None:
-        """Let the process run the cases. `results` is where it writes its outputs, as cases."""
+        """Send the paths to the process, which runs the cases and writes its outputs to `results`, as cases."""
         stdin = self._process.stdin
         assert stdin is not None
         self._results = results
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and `outputs` says why
+        with contextlib.suppress(BrokenPipeError):  # `outputs` raises with the message of the process
             stdin.write(task(saved_model, cases, results) + "\n")
             stdin.flush()
 
@@ -57,7 +57,7 @@ class SavedModelRun:
         """Return the outputs of every case, in order.
 
         Raises:
-            ExportError: The SavedModel could not be loaded or run.
+            ExportError: If the process could not load or run the SavedModel.
         """
         assert self._process.stderr is not None
         errors = self._process.stderr.read()
@@ -68,12 +68,12 @@ class SavedModelRun:
 
 
 def task(saved_model: Path, cases: Path, results: Path) -> str:
-    """Return the line that the process reads."""
+    """Return the line that the process reads from standard input."""
     return json.dumps([str(saved_model), str(cases), str(results)])
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process, if it has not ended yet, and close its pipes."""
+    """Kill a process if it is running, and close its pipes."""
     process.kill()  # does nothing to a process that has ended
     process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):

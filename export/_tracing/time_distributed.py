@@ -1,10 +1,9 @@
-"""Compute `TimeDistributed` layers on all time steps in one batch.
+"""Compute `TimeDistributed` layers on all time steps in one batch."""
 
-Over an unknown number of steps Keras calls `tf.vectorized_map`, whose graph tf2onnx 1.17 cannot convert ("'NoneType'
-object is not subscriptable", or a loop that onnxruntime fails in); over a known one it writes the layer once a step.
-Each step of each sequence is an example of its own to the layer within, so they can be so many rows of one batch. Where
-they are not, as to a layer that looks at its batch, the outputs differ from Keras's and the export fails.
-"""
+# For an unknown number of steps Keras calls `tf.vectorized_map`, whose graph tf2onnx 1.17 cannot convert ("'NoneType'
+# object is not subscriptable", or a loop in which onnxruntime fails); for a static one it traces the layer once per
+# step. The inner layer treats each step as an example, so (B, T, ...) can be one batch (B * T, ...). For a layer that
+# mixes the examples of a batch the outputs differ from Keras, and the parity check fails the export.
 
 import inspect
 from collections.abc import Iterable, Iterator
@@ -17,8 +16,8 @@ from keras import ops
 
 
 @contextmanager
-def steps_as_rows(layers: Iterable[Any]) -> Iterator[None]:
-    """Let the `TimeDistributed` layers among some see all steps as rows for as long as the context lasts."""
+def batch_time_steps(layers: Iterable[Any]) -> Iterator[None]:
+    """Patch the `TimeDistributed` layers among `layers` within the context: time steps become rows of the batch."""
     layers = [layer for layer in layers if type(layer) is keras.layers.TimeDistributed]
     for layer in layers:
         layer.call = partial(_call, layer.layer)
@@ -31,8 +30,10 @@ def steps_as_rows(layers: Iterable[Any]) -> Iterator[None]:
 
 def _call(layer: Any, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
     batch, steps, *sizes = ops.shape(inputs)
-    given = {"training": training, "mask": None if mask is None else ops.reshape(mask, (-1, *ops.shape(mask)[2:]))}
-    taken = inspect.signature(layer.call).parameters
-    known = {name: value for name, value in given.items() if name in taken and (name != "mask" or value is not None)}
-    outputs = layer.call(ops.reshape(inputs, (-1, *sizes)), **known)
+    options = {"training": training}
+    if mask is not None:
+        options["mask"] = ops.reshape(mask, (-1, *ops.shape(mask)[2:]))
+    parameters = inspect.signature(layer.call).parameters
+    options = {name: value for name, value in options.items() if name in parameters}
+    outputs = layer.call(ops.reshape(inputs, (-1, *sizes)), **options)
     return ops.reshape(outputs, (batch, steps, *ops.shape(outputs)[1:]))

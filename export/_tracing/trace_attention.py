@@ -9,9 +9,9 @@ from .._onnx.traced_model import DOMAIN, Traced
 from .._onnx.traversal import all_nodes
 from .._private_api.builtin_attention import is_stock_attention
 from .._signature.signature import Signature
-from .attention_calls import Call, Tagger
-from .saved_model import traced_function
-from .to_onnx import trace
+from .attention_calls import Call, CallTracer
+from .saved_model import trace_function
+from .to_onnx import convert_to_onnx
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class AttentionLayerInfo:
     """Facts about an attention layer of the model, for the manifest.
 
     Attributes:
-        owner: The `id` of the layer, as in `Call.owner`.
-        path: Its path.
-        class_name: The name of its class.
-        reason: The reason why it is written in plain operators if none of its calls is a node.
+        owner: `id` of the layer, as in `Call.owner`.
+        path: Path of the layer.
+        class_name: Name of its class.
+        reason: Why the file has plain operators for the layer, if none of its calls is a node.
     """
 
     owner: int
@@ -33,13 +33,13 @@ class AttentionLayerInfo:
 
 @dataclass(frozen=True)
 class TracedAttention:
-    """A traced model.
+    """A traced model, and its attention calls and layers.
 
     Attributes:
-        name: The name of the Keras model.
+        name: Name of the Keras model.
         traced: The model, at opset 18.
-        calls: Its attention calls, one node each; outputs of the model depend on them.
-        layers: All its attention layers.
+        calls: Reachable attention calls, one node each.
+        layers: All attention layers of the model.
     """
 
     name: str
@@ -49,28 +49,28 @@ class TracedAttention:
 
 
 def trace_attention(signature: Signature, function: Any, *, hides_masked: bool) -> TracedAttention:
-    """Trace a model to ONNX. A model without attention calls has the graph of its SavedModel.
+    """Trace a model to ONNX; a model without attention calls has the graph of its SavedModel.
 
     Args:
         signature: The model.
-        function: The concrete function behind the SavedModel.
-        hides_masked: Whether masked positions are set to zero before matrix products, which share a scale in int8.
+        function: The concrete function of the SavedModel's signature.
+        hides_masked: Whether masked positions are zeroed before products, so that they do not affect int8 scales.
 
     Raises:
-        UnsupportedModelError: An operator has no conversion to ONNX.
-        ExportError: A call is not one node in the graph.
+        UnsupportedModelError: If an operator has no conversion to ONNX.
+        ExportError: If an attention call is not one node in the graph.
     """
-    tagger = Tagger(hides_masked=hides_masked)
+    tracer = CallTracer(hides_masked=hides_masked)
     if has_attention(signature):
-        traced = trace(traced_function(signature, tagger.tracing), signature.layer_names, tagger.calls)
+        traced = convert_to_onnx(trace_function(signature, tracer.intercept), signature.layer_names, tracer.calls)
     else:
-        traced = trace(function, signature.layer_names)
+        traced = convert_to_onnx(function, signature.layer_names)
     operators = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
     return TracedAttention(
         signature.model.name,
         replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs}),
-        tuple(call for call in tagger.calls if call.op in operators),
-        tuple(_attention_layer(layer, tagger.reasons.get(id(layer))) for layer in signature.manifest_layers),
+        tuple(call for call in tracer.calls if call.op in operators),
+        tuple(_describe_layer(layer, tracer.reasons.get(id(layer))) for layer in signature.manifest_layers),
     )
 
 
@@ -79,11 +79,11 @@ def has_attention(signature: Signature) -> bool:
     return any(not isinstance(layer, MaskedSoftmax) for layer in signature.attention)
 
 
-def _attention_layer(layer: Any, reason: str | None) -> AttentionLayerInfo:
-    return AttentionLayerInfo(id(layer), layer.path, type(layer).__name__, reason or _reason_without_call(layer))
+def _describe_layer(layer: Any, reason: str | None) -> AttentionLayerInfo:
+    return AttentionLayerInfo(id(layer), layer.path, type(layer).__name__, reason or _explain_missing_call(layer))
 
 
-def _reason_without_call(layer: Any) -> str:
+def _explain_missing_call(layer: Any) -> str:
     if isinstance(layer, MaskedSoftmax):
         return "it computes a softmax only"
     if isinstance(layer, AttentionPooling) or is_stock_attention(layer):

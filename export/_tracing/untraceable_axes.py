@@ -1,7 +1,9 @@
-"""Find dynamic axes that TensorFlow cannot trace with unknown size.
+"""Find dynamic axes that TensorFlow cannot trace with unknown size."""
 
-Some code fails only when the graph runs: a slice up to a size that is `None` takes all there is.
-"""
+# Search: trace with all axes dynamic. If this fails, trace with all axes static, to exclude other causes. Then try the
+# axes in their order: an axis becomes dynamic for good if the model can be traced with the remaining ones static. Each
+# trace also runs the first golden case, because some code fails silently: a slice up to a size `None` takes all
+# elements. The comparison is coarse, since rounding may flip a choice; the parity check follows.
 
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -12,78 +14,76 @@ from .._errors import UntraceableError
 from .._format.names import Arrays
 from .._golden_cases.golden_cases import Cases, Run
 from .._signature.signature import InputSpec, Signature
-from .saved_model import said_against, traced_function, traced_run
+from .saved_model import build_traced_run, extract_trace_error, trace_function
 
 
-def check_traceable(signature: Signature, golden: Cases) -> Run | None:
-    """Raise what keeps TensorFlow from tracing a model: found with one golden case, before more are run.
+def check_traceable(signature: Signature, golden_cases: Cases) -> Run | None:
+    """Trace a model and run one golden case, before more golden cases are computed.
 
     Returns:
-        What runs the graph, unless that gives other outputs than Keras.
+        A function that runs the graph, or None if the graph returns other outputs than Keras with static axes too.
 
     Raises:
-        UntraceableError: It can with some axes static.
-        UnsupportedModelError: It cannot at all.
+        UntraceableError: If the model can be traced with some axes static.
+        UnsupportedModelError: If the model cannot be traced with all axes static either.
     """
-    run, problem = _traced(signature, golden, ())
+    run, problem = _try_trace(signature, golden_cases, ())
     if problem is None:
         return run
-    if reasons := untraceable_axes(signature, golden):
+    if reasons := untraceable_axes(signature, golden_cases):
         raise UntraceableError(reasons)
     return None
 
 
-def untraceable_axes(signature: Signature, golden: Cases) -> dict[str, str]:
-    """Return the axes that TensorFlow cannot trace as unknown, by name, with what it says.
+def untraceable_axes(signature: Signature, golden_cases: Cases) -> dict[str, str]:
+    """Return the axes that TensorFlow cannot trace with unknown size, with the reason, by name.
 
-    With these static it can. It is nothing if it can as it is, or only gives other outputs with all of them static.
+    The model can be traced if these axes are static. The result is empty if all axes can be dynamic, or if the traced
+    model returns other outputs even if all axes are static.
 
     Raises:
-        UnsupportedModelError: It cannot with all of them static either.
+        UnsupportedModelError: If the model cannot be traced with all axes static either.
     """
-    names = list(golden.sizes[0])
+    names = list(golden_cases.sizes[0])
     static = set(names)
-    if _traced(signature, golden, ())[1] is None:
+    if _try_trace(signature, golden_cases, ())[1] is None:
         return {}
-    if _traced(signature, golden, static)[1] is not None:
-        traced_function(replace(signature, inputs=_specs(signature, golden, static)), nullcontext)
+    if _try_trace(signature, golden_cases, static)[1] is not None:
+        trace_function(replace(signature, inputs=_build_specs(signature, golden_cases, static)), nullcontext)
         return {}
-    found = {}
+    reasons = {}
     for name in names:
-        _, said = _traced(signature, golden, static - {name})
-        if said is None:
+        _, reason = _try_trace(signature, golden_cases, static - {name})
+        if reason is None:
             static.remove(name)
         else:
-            found[name] = f"TensorFlow cannot trace it as unknown: {said}"
-    return found
+            reasons[name] = f"TensorFlow cannot trace it as unknown: {reason}"
+    return reasons
 
 
-def _traced(signature: Signature, golden: Cases, static: Collection[str]) -> tuple[Run | None, str | None]:
-    """Trace with some axes at their size in the first case, the others unknown, and return what is said against it.
-
-    What was traced must give the outputs of that case, roughly.
-    """
+def _try_trace(signature: Signature, golden_cases: Cases, static: Collection[str]) -> tuple[Run | None, str | None]:
+    """Trace with `static` axes at their sizes in the first case, run the case, and return the reason if this fails."""
     try:
-        run = traced_run(replace(signature, inputs=_specs(signature, golden, static)))
-        outputs = run(golden.cases[0].inputs)
-    except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
-        return None, said_against(error)
-    if not _is_roughly(outputs, golden.cases[0].outputs):
-        return None, "the traced model gives other outputs"
+        run = build_traced_run(replace(signature, inputs=_build_specs(signature, golden_cases, static)))
+        outputs = run(golden_cases.cases[0].inputs)
+    except Exception as error:  # noqa: BLE001 - any exception is a reason
+        return None, extract_trace_error(error)
+    if not _roughly_equal(outputs, golden_cases.cases[0].outputs):
+        return None, "the traced model returns different outputs"
     return run, None
 
 
-def _specs(signature: Signature, golden: Cases, static: Collection[str]) -> tuple[InputSpec, ...]:
-    sizes = {name: golden.sizes[0][name] for name in static}
+def _build_specs(signature: Signature, golden_cases: Cases, static: Collection[str]) -> tuple[InputSpec, ...]:
+    sizes = {name: golden_cases.sizes[0][name] for name in static}
     shapes = {
         name: tuple(sizes.get(size) if isinstance(size, str) else size for size in shape)
-        for name, shape in golden.axes.items()
+        for name, shape in golden_cases.axes.items()
     }
     return tuple(InputSpec(spec.name, spec.dtype, shapes[spec.name]) for spec in signature.inputs)
 
 
-def _is_roughly(outputs: Arrays, expected: Arrays) -> bool:
-    """Tell whether floats are near to what is expected, and all else of its shape: rounding may decide a choice."""
+def _roughly_equal(outputs: Arrays, expected: Arrays) -> bool:
+    """Return True if floats agree within 1 %, and other outputs in their shapes."""
     limits = {"rtol": 1e-2, "atol": 1e-2}
     return all(
         alike(outputs[name], array, **limits) if array.dtype.kind == "f" else outputs[name].shape == array.shape

@@ -1,7 +1,4 @@
-"""Turn large weights into graph inputs while the graph is optimized.
-
-A large weight is an input of the graph while that is optimized, and becomes an initializer when the file is written.
-"""
+"""Turn large weights into graph inputs while the graph is optimized; the writer of the file makes them initializers."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -12,107 +9,110 @@ import tensorflow as tf
 from .._onnx.external_data import fit_in_one_file
 from .._onnx.traced_model import Weights
 
-LARGE = 2**12  # bytes from which a weight is kept out of the graph: one page
+# Minimum size in bytes of a weight that becomes an input: one memory page. TensorFlow's and tf2onnx's optimizers copy a
+# graph with its constants a dozen times. Smaller weights stay constants, which the optimizers can fold.
+LARGE = 2**12
 
-# Ops that are written alike whether they take a constant or not, once `folding` has laid it out. Loops are not: tf2onnx
-# makes an LSTM of one only if its weights are constants.
-_TAKE_INPUTS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
-_TAKE_INPUTS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
+# Operators that tf2onnx converts in the same way for constants and inputs; `constant_folding.py` folds the layouts of
+# inputs later. Loops are missing: tf2onnx converts a loop to `LSTM` only if its weights are constants.
+_WEIGHT_OPS = {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "GatherV2", "MatMul"}
+_WEIGHT_OPS |= {"Conv2D", "Conv2DBackpropInput", "Conv3D", "DepthwiseConv2dNative"}
 _LOOPS = {"StatelessWhile", "While"}
 _SLICES = {"Slice", "StridedSlice"}
-_LAY_OUT = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
+_LAYOUT_OPS = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 
 def is_large(tensor: Any) -> bool:
-    """Tell whether a variable is to be kept out of the graph, if what takes it allows that."""
-    return _bytes(tensor) >= LARGE and tensor.dtype in (tf.float32, tf.float16, tf.float64)
+    """Return True if a variable becomes an input of the graph, provided that its consumers allow inputs."""
+    return _count_bytes(tensor) >= LARGE and tensor.dtype in (tf.float32, tf.float16, tf.float64)
 
 
-def move_out(
-    graph: tf.compat.v1.GraphDef, left_out: Mapping[str, tf.Variable], taken: Collection[str], calls: Collection[str]
+def replace_by_inputs(
+    graph: tf.compat.v1.GraphDef,
+    variables: Mapping[str, tf.Variable],
+    used_names: Collection[str],
+    calls: Collection[str],
 ) -> tuple[Weights, Weights]:
-    """Turn constants without content into inputs of a graph, or give them their content, in place.
+    """Turn placeholder constants into inputs of a graph, or fill in their content, in place.
 
-    Args:
-        graph: The graph.
-        left_out: By the name of each such constant the variable that it stands for.
-        taken: Names that the inputs may not have.
-        calls: Names of functions that take inputs as well as constants.
+    `variables` are by name of their placeholder constant. Inputs must not have a name in `used_names`. Arguments of
+    the functions `calls` may be inputs as well as constants.
 
     Returns:
-        The content of each new input by its name, which is the path of the variable; and, likewise, of all variables
-        into which the converter folds nothing.
+        The content of the new inputs, and of all variables that the converter does not combine with other constants;
+        each by name, which is the path of the variable.
     """
-    whole = fit_in_one_file(sum(map(_bytes, left_out.values())))
-    users = _users(graph, left_out)
-    taken = {*taken, *(node.name for node in graph.node)}
-    renamed: dict[str, str] = {}
+    fits_in_one_file = fit_in_one_file(sum(map(_count_bytes, variables.values())))
+    consumers = _find_consumers(graph, variables)
+    used_names = {*used_names, *(node.name for node in graph.node)}
+    new_names: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
     unfolded: dict[str, np.ndarray] = {}
     for node in graph.node:
-        if node.name not in left_out:
+        if node.name not in variables:
             continue
-        variable = left_out[node.name]
-        others = [user for user in users[node.name] if user.op not in _TAKE_INPUTS and _called(user) not in calls]
-        name = _name(variable, node.name, {*taken, *weights})
-        if whole and others:
+        variable = variables[node.name]
+        unsupported = [consumer for consumer in consumers[node.name] if consumer.op not in _WEIGHT_OPS]
+        blockers = [consumer for consumer in unsupported if _find_called_function(consumer) not in calls]
+        name = _choose_name(variable, node.name, {*used_names, *weights})
+        if fits_in_one_file and blockers:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
-            # TensorFlow's optimizers fold a slice of known size into what reads it
-            slices = [user.attr["_output_shapes"].list.shape for user in others if user.op in _SLICES]
+            # TensorFlow's optimizers fold a slice of static shape into its consumer.
+            slices = [consumer.attr["_output_shapes"].list.shape for consumer in blockers if consumer.op in _SLICES]
             is_folded = any(tf.TensorShape(shape).is_fully_defined() for shapes in slices for shape in shapes)
-            is_folded |= not {user.op for user in others} <= _LOOPS | _SLICES
+            is_folded |= not {consumer.op for consumer in blockers} <= _LOOPS | _SLICES
             unfolded |= {} if is_folded else {name: array_of(variable)}
             continue
         weights[name] = array_of(variable)
-        renamed[node.name] = name
+        new_names[node.name] = name
         node.Clear()
         node.name, node.op = name, "Placeholder"
         node.attr["dtype"].type = tf.as_dtype(variable.dtype).as_datatype_enum
         node.attr["shape"].shape.CopyFrom(tf.TensorShape(variable.shape).as_proto())
         node.attr["_output_shapes"].list.shape.add().CopyFrom(node.attr["shape"].shape)
     for node in graph.node:
-        node.input[:] = [_renamed(each, renamed) for each in node.input]
-        node.attr.pop("_class", None)  # names the constant whose device it shares
+        node.input[:] = [_rename_input(name, new_names) for name in node.input]
+        node.attr.pop("_class", None)  # a colocation constraint that names a constant
     return weights, unfolded | weights
 
 
-def _users(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
-    """Return the nodes that take each constant, in the place of those that only hand it on."""
-    takers: dict[str, list[Any]] = {}
+def _find_consumers(graph: tf.compat.v1.GraphDef, names: Collection[str]) -> dict[str, list[Any]]:
+    """Return the consumers of each constant, looking through `Identity` and layout operators."""
+    direct_consumers: dict[str, list[Any]] = {}
     for node in graph.node:
-        for each in node.input:
-            if not each.startswith("^"):
-                takers.setdefault(each.partition(":")[0], []).append(node)
+        for tensor in node.input:
+            if not tensor.startswith("^"):
+                direct_consumers.setdefault(tensor.partition(":")[0], []).append(node)
 
-    def behind(name: str) -> Iterator[Any]:
-        for node in takers.get(name, ()):
-            if node.op == "Identity" or node.op in _LAY_OUT:
-                yield from behind(node.name)
+    def search(name: str) -> Iterator[Any]:
+        for node in direct_consumers.get(name, ()):
+            if node.op == "Identity" or node.op in _LAYOUT_OPS:
+                yield from search(node.name)
             else:
                 yield node
 
-    return {name: list(behind(name)) for name in names}
+    return {name: list(search(name)) for name in names}
 
 
-def _called(node: Any) -> str | None:
+def _find_called_function(node: Any) -> str | None:
     return node.attr["f"].func.name if "f" in node.attr else None
 
 
-def _renamed(name: str, renamed: Mapping[str, str]) -> str:
+def _rename_input(name: str, new_names: Mapping[str, str]) -> str:
     control, stem = name[: len(name) - len(name.lstrip("^"))], name.lstrip("^").partition(":")[0]
-    return control + renamed[stem] if stem in renamed else name
+    return control + new_names[stem] if stem in new_names else name
 
 
-def _name(variable: tf.Variable, constant: str, taken: Collection[str]) -> str:
-    """Return the path that Keras gave a variable, or the name of its constant if something else is called so."""
+def _choose_name(variable: tf.Variable, constant: str, used_names: Collection[str]) -> str:
+    """Return the Keras path of a variable, or the name of its constant if the path is in use."""
     path = variable.name.partition(":")[0]
-    return constant if path in taken else path
+    return constant if path in used_names else path
 
 
 def array_of(variable: tf.Variable) -> np.ndarray:
-    """Return the content of a variable, without a copy where it is in this machine's memory."""
+    """Return the content of a variable, without a copy if the variable is in host memory."""
     return np.asarray(memoryview(tf.convert_to_tensor(variable)))
 
 
-def _bytes(tensor: Any) -> int:
+def _count_bytes(tensor: Any) -> int:
     return int(np.prod(tensor.shape, dtype=np.int64)) * int(tf.as_dtype(tensor.dtype).size)

@@ -30,7 +30,7 @@ def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
 
 
 def test_input_missing_in_the_graph_is_an_error():
-    with pytest.raises(ExportError, match=r"has \['x'\] where \['z'\] were expected"):
+    with pytest.raises(ExportError, match=r"has \['x'\], but the model has \['z'\]"):
         finish(Traced(small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
 
 

@@ -397,14 +397,14 @@ NEAR_MISSES = {
         lambda: small_graph(
             PRODUCT, kernel=np.eye(4, dtype="float32"), target=np.array([-1, 4]), pairs=np.array([-1, 2])
         ),
-        "the shape of the output is not that of the input with another last axis",
+        "the output shape is not the input shape with `units` as last size",
     ),
     "layer normalization": (
         lambda: graph_of(LAYER_NORMALIZATION, LIKE_LAYER_NORMALIZATION["the square root"]),
         "`inverse` is not the output of `Reciprocal` with 1 inputs",
     ),
     "RMS normalization": (lambda: graph_of(RMS, LIKE_RMS["another power"]), "the exponent is not 2"),
-    "hard sigmoid": (lambda: sigmoid_of(MOVED, CLIPPED, "y = Mul (clipped, fifth)"), "it is not divided by 6"),
+    "hard sigmoid": (lambda: sigmoid_of(MOVED, CLIPPED, "y = Mul (clipped, fifth)"), "the clipped sum is not divided"),
     "denormal attention weights": (lambda: masked_softmax(PLAIN, MASK / 100), "no float32 constant between -125 and"),
 }
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 import keras_attn
 from keras_attn_export._lowering_names import LOWERINGS, asked_by
 from keras_attn_export._lowerings.lowering_choice import lowering_of
-from keras_attn_export._tracing.attention_calls import Tagger
+from keras_attn_export._tracing.attention_calls import CallTracer
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "coverage.md"
@@ -74,16 +74,16 @@ def forms(kind: type, options: dict[str, object]) -> list[str]:
     """In which lowerings a layer of attention has a form of its own, by the way that an export takes."""
     if "attention" in options:
         options = options | {"attention": keras_attn.DotProductAttention()}
-    layer, tagger = kind(**options), Tagger(hides_masked=False)
+    layer, tracer = kind(**options), CallTracer(hides_masked=False)
     layer.build((2, 3, 4), (2, 5, 4), (2, 5, 6))
 
     def traced(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        with tagger.tracing():
+        with tracer.intercept():
             return layer(queries, keys, values)
 
     given = [tf.TensorSpec((None, None, size), tf.float32) for size in (4, 4, 6)]
     tf.function(traced, autograph=False).get_concrete_function(*given)
-    return [each for each in LOWERINGS if tagger.calls and asked_by(lowering_of(tagger.calls[0], each)) == each]
+    return [each for each in LOWERINGS if tracer.calls and asked_by(lowering_of(tracer.calls[0], each)) == each]
 
 
 def of_ours() -> str:

@@ -186,4 +186,4 @@ def test_near_miss_logs_the_node_and_the_reason(caplog):
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):
         with_written_attention(Traced(model), 0, {})
     (message,) = caplog.messages
-    assert "block_1/MatMul_6 stays as it is: its scores are not scaled products" in message
+    assert "block_1/MatMul_6 is not replaced: its scores do not match the pattern" in message

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_attn_export._tracing.reachable_calls import needed_calls
+from keras_attn_export._tracing.reachable_calls import find_reachable_calls
 
 
 def call(op):
@@ -18,7 +18,7 @@ def needed(function):
     ops = {each.signature.name: each.attr["_implements"].s.decode() for each in graph.library.function}
     ops = {name: op for name, op in ops.items() if op}
     outputs = [node.input[0] for node in graph.node if node.name == "Identity"]
-    return needed_calls(graph, outputs, ops)
+    return find_reachable_calls(graph, outputs, ops)
 
 
 A, B, C = (call(op) for op in "abc")

@@ -7,7 +7,7 @@ import pytest
 from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model
-from keras_attn_export._tracing.time_distributed import steps_as_rows
+from keras_attn_export._tracing.time_distributed import batch_time_steps
 
 
 def frames(*sizes, layer):
@@ -42,7 +42,7 @@ def test_steps_keep_their_masks_and_layers_stay_unchanged():
     given[0, 1, 3:] = 0
     expected = model(given)
     distributed = [layer for layer in model.layers if isinstance(layer, layers.TimeDistributed)]
-    with steps_as_rows(distributed):
+    with batch_time_steps(distributed):
         assert all("call" in vars(layer) for layer in distributed)
         np.testing.assert_allclose(model(given), expected, rtol=1e-6)
     assert not any("call" in vars(layer) for layer in distributed)

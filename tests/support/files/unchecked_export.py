@@ -19,7 +19,7 @@ from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
 from keras_attn_export._thresholds import LARGE, From
 from keras_attn_export._tracing.attention_calls import Call
-from keras_attn_export._tracing.saved_model import traced_function
+from keras_attn_export._tracing.saved_model import trace_function
 from keras_attn_export._tracing.trace_attention import has_attention, trace_attention
 
 
@@ -52,7 +52,7 @@ class Written:
 class Unproven:
     def __init__(self, model, samples=None):
         self.model, self.signature = model, model_signature(model, samples)
-        function = None if has_attention(self.signature) else traced_function(self.signature, nullcontext)
+        function = None if has_attention(self.signature) else trace_function(self.signature, nullcontext)
         self._traced = trace_attention(self.signature, function, hides_masked=False)
         self.calls = self._traced.calls
 

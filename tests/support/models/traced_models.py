@@ -9,9 +9,9 @@ def traced(model, folder, names=()):
     """What tracing gives, with the layers of these names known."""
     from keras_attn_export._signature.signature import model_signature
     from keras_attn_export._tracing.saved_model import write_saved_model
-    from keras_attn_export._tracing.to_onnx import trace
+    from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
-    return trace(write_saved_model(model_signature(model), folder / "saved_model"), names)
+    return convert_to_onnx(write_saved_model(model_signature(model), folder / "saved_model"), names)
 
 
 def run(model, **inputs):
