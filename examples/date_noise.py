@@ -116,7 +116,7 @@ def _one_typo(name: str, letters: tuple[str, ...], rng: random.Random) -> str:
 
 def _is_near_another_month(typo: str, name: str, locale: str) -> bool:
     other_months = (names for names in month_names(locale) if name not in names)
-    return any(is_within_one_typo(fold(typo), fold(other)) for names in other_months for other in names)
+    return any(is_within_one_typo(fold(typo), fold(month)) for names in other_months for month in names)
 
 
 def is_within_one_typo(a: str, b: str) -> bool:

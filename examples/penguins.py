@@ -61,7 +61,7 @@ features.adapt(tf.data.Dataset.from_tensor_slices(select_rows(train)).batch(32))
 
 hidden = keras.layers.Dense(16, activation="relu")(features.get_encoded_features())
 scores = keras.layers.Dense(len(species), activation="softmax", name="probabilities")(hidden)
-name_of = keras.layers.StringLookup(vocabulary=list(species), num_oov_indices=0, invert=True, name="species")
+look_up_species = keras.layers.StringLookup(vocabulary=list(species), num_oov_indices=0, invert=True, name="species")
 inputs = dict(features.get_inputs())
 
 trained = keras.Model(inputs, scores)
@@ -69,7 +69,7 @@ trained.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
 data = tf.data.Dataset.from_tensor_slices((select_rows(train), labels[train])).shuffle(240, seed=0).batch(32)
 trained.fit(data, epochs=20, shuffle=False, verbose=0)
 
-model = keras.Model(inputs, {"probabilities": scores, "species": name_of(keras.ops.argmax(scores, axis=-1))})
+model = keras.Model(inputs, {"probabilities": scores, "species": look_up_species(keras.ops.argmax(scores, axis=-1))})
 
 # %% [markdown]
 # ## One file
@@ -101,9 +101,9 @@ figure = Figure(figsize=(6, 4), layout="constrained")
 axis = figure.subplots()
 axis.imshow(shades.reshape(*length.shape, 3), origin="lower", extent=(32, 60, 13, 22), aspect="auto")
 x, y = (table[name][test, 0] for name in ("bill_length_mm", "bill_depth_mm"))
-for kind, colour in enumerate(colours):
-    is_kind = labels[test] == kind
-    axis.scatter(x[is_kind], y[is_kind], s=22, color=colour, edgecolor="white", linewidth=0.5, label=species[kind])
+for name, colour in zip(species, colours, strict=True):
+    is_species = species[labels[test]] == name
+    axis.scatter(x[is_species], y[is_species], s=22, color=colour, edgecolor="white", linewidth=0.5, label=name)
 is_wrong = predictions["species"] != species[labels[test]]
 axis.scatter(x[is_wrong], y[is_wrong], s=110, facecolor="none", edgecolor="black", label="wrong")
 axis.set(xlabel="length of the bill, mm", ylabel="depth of the bill, mm")

@@ -46,9 +46,9 @@ split_words, split_characters = layers.TextVectorization(), layers.TextVectoriza
 split_words.adapt(sources["text"])
 split_characters.adapt(targets)
 alphabet = split_characters.get_vocabulary()
-number_of_language = layers.StringLookup(vocabulary=list(LANGUAGES))
+look_up_language = layers.StringLookup(vocabulary=list(LANGUAGES))
 
-starts = len(alphabet) + number_of_language(sources["language"]).numpy()
+starts = len(alphabet) + look_up_language(sources["language"]).numpy()
 tokens = np.pad(split_characters(targets), [(0, 0), (0, 1)])
 previous = np.column_stack([starts, tokens[:, :-1]])  # the previous token of each token
 print(f"{len(targets)} texts such as '{sources['text'][0]}', in {sources['language'][0]} '{targets[0]}'")
@@ -61,7 +61,7 @@ print(f"{len(targets)} texts such as '{sources['text'][0]}', in {sources['langua
 
 # %%
 embed_words = layers.Embedding(split_words.vocabulary_size(), WIDTH)
-embed_characters = layers.Embedding(len(alphabet) + number_of_language.vocabulary_size(), WIDTH)
+embed_characters = layers.Embedding(len(alphabet) + look_up_language.vocabulary_size(), WIDTH)
 read_neighbours = layers.Conv1D(WIDTH, 3, padding="same")
 look_back = MultiHeadAttention(DotProductAttention(), HEADS, process_heads=RotaryEmbedding())
 translate = MultiHeadAttention(DotProductAttention(), num_heads=1)
@@ -109,7 +109,7 @@ training.fit([split_words(sources["text"]), previous], tokens, BATCH, EPOCHS, ve
 PARTS = ("projected_keys", "projected_values")
 text, language = (keras.Input((), dtype="string", name=name) for name in ("text", "language"))
 memory, valid_lens = encode(ops.pad(split_words(text), [[0, 0], [0, 1]]))  # a batch of empty texts would have no word
-start = len(alphabet) + number_of_language(language)
+start = len(alphabet) + look_up_language(language)
 encoder = keras.Model({"text": text, "language": language}, {**memory, "valid_lens": valid_lens, "start": start})
 
 token, count = (keras.Input((), dtype="int32", name=name) for name in ("token", "valid_lens"))
@@ -124,8 +124,8 @@ step = keras.Model([token, count, *memory.values(), *cache.values()], outputs)
 search = {"start": "start", "end": 0, "max_length": tokens.shape[1], "width": 4, "best": 1, "outputs": ["weights"]}
 search["state"] = {f"next_{part}": f"past_{part}" for part in PARTS}
 result = beam(encoder, step, **search)({"text": text, "language": language})
-character_of = layers.StringLookup(vocabulary=alphabet[2:], mask_token="", invert=True)
-model = keras.Model([text, language], {"characters": character_of(result["tokens"]), **result})
+look_up_characters = layers.StringLookup(vocabulary=alphabet[2:], mask_token="", invert=True)
+model = keras.Model([text, language], {"characters": look_up_characters(result["tokens"]), **result})
 
 # %% [markdown]
 # ## One file, and its attention weights

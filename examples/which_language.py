@@ -85,8 +85,8 @@ trained.fit(texts, labels, batch_size=64, epochs=6, verbose=2)
 # The input is a string; the outputs are the code of the language, as a string, the scores and the attention weights.
 
 # %%
-code_of = layers.StringLookup(vocabulary=LANGUAGES, num_oov_indices=0, invert=True)
-language = code_of(ops.argmax(scores, axis=-1))
+look_up_code = layers.StringLookup(vocabulary=LANGUAGES, num_oov_indices=0, invert=True)
+language = look_up_code(ops.argmax(scores, axis=-1))
 model = keras.Model(text, {"language": language, "scores": scores, "weights": weights})
 bundle = export_model(model, "bundle", sample_inputs=held_out[:8], overwrite=True, progress=False)
 print(bundle.report.summary())

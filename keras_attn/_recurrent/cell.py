@@ -243,10 +243,10 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        old, masks, _ = self._check_call(inputs, states, memory, CallMasks(valid_lens, memory_mask))
+        old_states, masks, _ = self._check_call(inputs, states, memory, CallMasks(valid_lens, memory_mask))
         inputs = ops.cast(inputs, self.compute_dtype)
-        if old.fed_output is not None:
-            inputs = ops.concatenate([inputs, ops.cast(old.fed_output, self.compute_dtype)], axis=-1)
+        if old_states.fed_output is not None:
+            inputs = ops.concatenate([inputs, ops.cast(old_states.fed_output, self.compute_dtype)], axis=-1)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
         options = {
             "valid_lens": masks.valid_lens,
@@ -254,22 +254,22 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
             "return_attention_scores": returns_weights or self._has_weight_state,
             "training": training,
         }
-        if old.weights is not None:
-            options["previous_weights"] = old.weights
+        if old_states.weights is not None:
+            options["previous_weights"] = old_states.weights
         if self.when == "before":
             context, weights = self._attend_to_memory(
-                old.cell_states[keras_cells.hidden_state_index(self.cell)], memory, options
+                old_states.cell_states[keras_cells.hidden_state_index(self.cell)], memory, options
             )
             inputs = ops.concatenate([context, inputs], axis=-1)
-            output, cell_states = self._step_cell(inputs, old.cell_states, training)
+            output, cell_states = self._step_cell(inputs, old_states.cell_states, training)
         else:
-            output, cell_states = self._step_cell(inputs, old.cell_states, training)
+            output, cell_states = self._step_cell(inputs, old_states.cell_states, training)
             context, weights = self._attend_to_memory(output, memory, options)
         output = self._combine_context(context, output)
-        next_weights = None if old.weights is None else self.attention.next_weights(old.weights, weights)
-        new = CellStates(cell_states, output if self.input_feeding else None, next_weights)
+        next_weights = None if old_states.weights is None else self.attention.next_weights(old_states.weights, weights)
+        new_states = CellStates(cell_states, output if self.input_feeding else None, next_weights)
         # Each state keeps its dtype, or a compiled loop would reject the step.
-        pairs = zip(new.as_list(), old.as_list(), strict=True)
+        pairs = zip(new_states.as_list(), old_states.as_list(), strict=True)
         result = output, [ops.cast(new_state, dtype_of(old_state)) for new_state, old_state in pairs]
         return (result, ops.cast(weights, self.compute_dtype)) if returns_weights else result
 
@@ -277,10 +277,10 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
         self, inputs: Tensor, states: Any, memory: Any, valid_lens: Any = None, **options: Any
     ) -> Any:
         masks = CallMasks(valid_lens, options.get("memory_mask"))
-        old, _, shapes = self._check_call(inputs, states, memory, masks)
+        old_states, _, shapes = self._check_call(inputs, states, memory, masks)
         new_states = [
             keras.KerasTensor(merge_shapes(shape, shape_of(state)), dtype_of(state))
-            for shape, state in zip(shapes.states, old.as_list(), strict=True)
+            for shape, state in zip(shapes.states, old_states.as_list(), strict=True)
         ]
         batch, *heads, _, num_keys = shapes.weights
         result = keras.KerasTensor((batch, shapes.output_size), self.compute_dtype), new_states

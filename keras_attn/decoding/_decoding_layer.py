@@ -149,12 +149,12 @@ class Decoding(keras.layers.Layer):
         """Raise ValueError if the shape of an output to keep depends on the size of a growing cache."""
         # Trace the step with caches of 5 and of 6 steps, two arbitrary consecutive sizes, and compare the outputs.
         inputs, states = inputs_of(self.step), self._names.state
-        after = self._compute_step_spec(encoded, dict.fromkeys(states.values(), 5))
+        next_states = self._compute_step_spec(encoded, dict.fromkeys(states.values(), 5))
         # A state from the encoder, such as cumulative weights, may have a dynamic size that does not grow.
         caches = [
             target
             for source, target in states.items()
-            if target not in encoded or _grows(shape_of(inputs[target]), shape_of(after[source]), 5)
+            if target not in encoded or _grows(shape_of(inputs[target]), shape_of(next_states[source]), 5)
         ]
         first, second = (self._compute_step_spec(encoded, dict.fromkeys(caches, size)) for size in (5, 6))
         for name in self._names.outputs:

@@ -103,14 +103,14 @@ def _expand_to_beam(index: Tensor, width: int) -> Tensor:
     return ops.reshape(ops.expand_dims(index * width, 1) + ops.arange(width, dtype="int32"), (-1,))
 
 
-def _concatenate_steps(before: Tensor | None, latest: Tensor) -> Tensor:
-    """Concatenate outputs `(T, B W, ...)` along the steps; `before` is None or has no step at first."""
-    if before is None:
+def _concatenate_steps(earlier: Tensor | None, latest: Tensor) -> Tensor:
+    """Concatenate outputs `(T, B W, ...)` along the steps; `earlier` is None or has no step at first."""
+    if earlier is None:
         return latest
-    # At first `before` has no step, and size 0 on the axes whose size is unknown when the loop is traced.
+    # At first `earlier` has no step, and size 0 on the axes whose size is unknown when the loop is traced.
     if None in shape_of(latest)[2:]:
-        before = ops.reshape(before, (*ops.shape(before)[:2], *ops.shape(latest)[2:]))
-    return ops.concatenate([before, latest], axis=0)
+        earlier = ops.reshape(earlier, (*ops.shape(earlier)[:2], *ops.shape(latest)[2:]))
+    return ops.concatenate([earlier, latest], axis=0)
 
 
 def _run_static(loop: DecodingLoop) -> tuple[Tensors, Tensors]:

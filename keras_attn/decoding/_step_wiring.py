@@ -159,11 +159,11 @@ def get_batch_size(encoder: Any, step: Any, width: int) -> int | None:
     return next((size // width for size in sizes), None)
 
 
-def _check_names_exist(role: str, names: Iterable[str], kind: str, valid: Iterable[str], model: str = "step") -> None:
+def _check_names_exist(role: str, names: Iterable[str], side: str, valid: Iterable[str], model: str = "step") -> None:
     for name in names:
         if name not in valid:
             raise ValueError(
-                f"`{role}` must name an {kind} of the {model}: {_format_names(valid)}. Received: `{name}`."
+                f"`{role}` must name an {side} of the {model}: {_format_names(valid)}. Received: `{name}`."
             )
 
 

@@ -58,8 +58,8 @@ def _to_dotted_name(name: str, source: str) -> str:
 def format_names(names: Iterable[str]) -> str:
     """Format up to `MAX_NAMES` names for a message."""
     names = list(names)
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return (", ".join(f"`{name}`" for name in names[:MAX_NAMES]) or "none") + more
+    suffix = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return (", ".join(f"`{name}`" for name in names[:MAX_NAMES]) or "none") + suffix
 
 
 def to_array(name: str, value: Any) -> Array:
