@@ -44,10 +44,8 @@ def make_initial_states(cell: Any, batch_size: Any) -> list[Tensor]:
 
 @contextlib.contextmanager
 def fixed_dropout_masks(cell: Any, inputs: Tensor, training: bool | None) -> Iterator[None]:
-    """Use the same dropout masks at all steps within the context, as `keras.layers.RNN` does.
-
-    `inputs` (B, size) have the shape and dtype of the cell's inputs at one step.
-    """
+    """Use the same dropout masks at all steps within the context, for inputs (B, size) of one step."""
+    # `keras.layers.RNN` does the same; only shape and dtype of `inputs` matter.
     # Cells cache their dropout masks until a reset. Draw the masks before the loop: a tensor that is created in the
     # body of a compiled loop cannot be used outside of it.
     _reset_dropout_masks(cell)

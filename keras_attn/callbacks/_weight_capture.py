@@ -43,7 +43,8 @@ def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str
     try:
         for path, layer in layers.items():
             vars(layer)["call"] = _recording_call(layer.call, calls[path])
-        with keras.StatelessScope():  # discards updates of variables, such as the states of seeds
+        # The scope discards updates of variables, such as seeds, so that the training does not change.
+        with keras.StatelessScope():
             model(inputs, training=False)
     except Exception as error:
         raise ValueError(

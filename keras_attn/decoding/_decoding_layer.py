@@ -26,7 +26,8 @@ class Decoding(keras.layers.Layer):
     """
 
     width = 1  # W, number of sequences in the beam of a row
-    _beam_axes: tuple[int, ...] = ()  # (K,) if outputs have an axis for the K best sequences of a row
+    # (K,) if outputs have an axis for the K best sequences of a row.
+    _beam_axes: tuple[int, ...] = ()
 
     def __init__(
         self,

@@ -58,7 +58,8 @@ def max_finished_rows(loop: DecodingLoop, done: Tensor) -> Tensor:
 
 def should_continue(loop: DecodingLoop, step: Tensor, last_step: Any, done: Tensor, max_finished: Tensor) -> Tensor:
     """Return True if the inner loop has steps left and at most `max_finished` rows of `done` (n,) are finished."""
-    has_step = ops.less_equal(step, last_step)  # not `less`, for which an ONNX file casts to floats
+    # Not `less`, for which an ONNX file casts to floats.
+    has_step = ops.less_equal(step, last_step)
     if not loop.can_stop_early:
         return has_step
     return ops.logical_and(has_step, ops.less_equal(ops.sum(ops.cast(done, "int32")), max_finished))

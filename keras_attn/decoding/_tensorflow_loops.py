@@ -68,10 +68,8 @@ def _tensor_shapes(specs: Specs) -> dict[str, tf.TensorShape]:
 
 
 def run_as_function(method: Any, inputs: Tensors, num_rows: Any, shapes: dict[str, Shape]) -> Tensors:
-    """Call a method of a layer, which takes tensors by name and a number of rows, as a cached `tf.function`.
-
-    `shapes` have None for each size that may change, so one trace serves all sizes.
-    """
+    """Call a method of a layer, which takes tensors by name and a number of rows, as a cached `tf.function`."""
+    # `shapes` have None for each size that may change, so one trace serves all sizes.
     # Without a trace the loops take about 50 times as long. A new trace is made if the variables change: those of a
     # quantized layer, or the values that a stateless scope puts in their place.
     layer, scope = method.__self__, stateless_scope()

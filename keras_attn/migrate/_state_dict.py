@@ -8,7 +8,8 @@ import numpy as np
 
 from ._layouts import Array
 
-MAX_NAMES = 10  # in a message, so that it stays readable for the state of a large model
+# In a message, so that it stays readable for the state of a large model.
+MAX_NAMES = 10
 
 # A TensorFlow checkpoint also has the slots of optimizers, and a Keras state the seeds of random numbers.
 _IGNORED_NAMES = re.compile(r"/\.OPTIMIZER_SLOT/|seed_generator_state")
