@@ -1,8 +1,8 @@
-"""Dates as people write them: Babel's locale data, written out and noised, with the ISO date each stands for.
+"""Dates as people write them, from Babel's locale data with added noise, and their ISO dates.
 
-A date is first written exactly as Babel would write it, but piece by piece, so that `date_noise` knows which piece is
-the month's name. Days run from 1970-01-01 to 2069-12-31, so a year of two digits has one meaning. The days, not the
-rows, are divided into training and held-out days: no held-out day is ever seen in training, in any language or style.
+A date is written exactly as by Babel, but in pieces, so that `date_noise` can identify the name of the month. Days
+range from 1970-01-01 to 2069-12-31, so that a year of two digits is unambiguous. The days, not the rows, are split into
+training and held-out days: no held-out day occurs in training, in any language or style.
 """
 
 import datetime
@@ -18,7 +18,7 @@ import numpy as np
 from babel.dates import DateTimeFormat, get_date_format, tokenize_pattern
 from date_noise import DIGIT_ZEROS, TYPO_SHARE, add_noise, month_names
 
-# 37 languages, 38 locales: English is there twice because its two orders of day and month differ.
+# 37 languages, 38 locales: English occurs twice, because the order of day and month differs.
 LOCALES = (
     *("ar_EG", "bg", "bn", "cs", "da", "de", "el", "en_GB", "en_US", "es", "fa", "fi", "fr", "he", "hi", "hr", "hu"),
     *("hy", "id", "it", "ja", "ka", "ko", "lt", "lv", "nl", "pl", "pt_BR", "ro", "ru", "sv", "sw", "ta", "th", "tr"),
@@ -28,10 +28,10 @@ Style = Literal["short", "medium", "long", "full"]
 STYLES: tuple[Style, ...] = get_args(Style)
 FIRST_DAY, LAST_DAY = datetime.date(1970, 1, 1), datetime.date(2069, 12, 31)
 ISO_LENGTH, ISO_CHARACTERS = 10, "0123456789-"
-START = len(ISO_CHARACTERS)  # what a decoder is given as the character before the first
+START = len(ISO_CHARACTERS)  # start token of a decoder
 PADDING, UNKNOWN = 0, 1  # character ids; the vocabulary starts at 2
 
-# What a field says depends on this much of the date only, so each field is written by Babel once for each such key.
+# The text of a field depends only on a part of the date. This key of the cache has the part, and constants elsewhere.
 _KEYS: dict[str, Callable[[datetime.date], datetime.date]] = {
     "d": lambda day: datetime.date(2000, 1, day.day),
     "M": lambda day: datetime.date(2000, day.month, 1),
@@ -44,7 +44,7 @@ _KEYS |= {"L": _KEYS["M"], "c": _KEYS["E"]}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One written date: its text, where it comes from and the ISO date it stands for."""
+    """A written date: text, locale, style and ISO date."""
 
     text: str
     locale: str
@@ -54,7 +54,7 @@ class Row:
 
 @functools.cache
 def date_fields(locale: str, style: Style) -> tuple[tuple[str, str], ...]:
-    """The pattern of one locale and style as (kind, value) pairs: ("chars", literal) or ("MMMM", "")."""
+    """Return the pattern of a locale and style as (field, literal) pairs: ("chars", literal) or ("MMMM", "")."""
     tokens = tokenize_pattern(get_date_format(style, locale=locale).pattern)
     return tuple(("chars", value) if isinstance(value, str) else (value[0] * value[1], "") for _, value in tokens)
 
@@ -65,7 +65,7 @@ def _field_text(locale: str, field: str, key: datetime.date) -> str:
 
 
 def write_date(day: datetime.date, locale: str, style: Style) -> list[tuple[str, str]]:
-    """The date as (field, text) pieces; their texts joined are `babel.dates.format_date(day, style, locale)`."""
+    """Return the (field, text) pieces of a date; the joined texts are `babel.dates.format_date(day, style, locale)`."""
     return [
         (field, literal if field == "chars" else _field_text(locale, field, _KEYS[field[0]](day)))
         for field, literal in date_fields(locale, style)
@@ -73,34 +73,36 @@ def write_date(day: datetime.date, locale: str, style: Style) -> list[tuple[str,
 
 
 def split_days(seed: int) -> tuple[list[datetime.date], list[datetime.date]]:
-    """All days of the century, shuffled and cut in two: (training days, held-out days)."""
-    days = [FIRST_DAY + datetime.timedelta(n) for n in range((LAST_DAY - FIRST_DAY).days + 1)]
+    """Shuffle all days of the century, and split them into training days and held-out days."""
+    days = [FIRST_DAY + datetime.timedelta(number) for number in range((LAST_DAY - FIRST_DAY).days + 1)]
     random.Random(seed).shuffle(days)
-    held_out = len(days) // 10
-    return days[held_out:], days[:held_out]
+    num_held_out = len(days) // 10
+    return days[num_held_out:], days[:num_held_out]
 
 
 def make_rows(
     days: list[datetime.date], per_style: int, *, seed: int, noise: float, typo_share: float = TYPO_SHARE
 ) -> list[Row]:
-    """`per_style` rows of random days for every locale and style; a share `noise` of them as people type them.
+    """Return `per_style` rows of random days for every locale and style, a share `noise` of them with noise.
 
-    The seed alone fixes the days, so that the rows with and without noise are the same dates.
+    The days depend only on the seed, so that rows with and without noise are the same dates.
     """
-    pick, rng = random.Random(seed), random.Random(f"noise {seed}")
+    day_rng, noise_rng = random.Random(seed), random.Random(f"noise {seed}")
     rows = []
     for locale, style in itertools.product(LOCALES, STYLES):
         for _ in range(per_style):
-            day = pick.choice(days)
+            day = day_rng.choice(days)
             pieces = write_date(day, locale, style)
-            noisy = rng.random() < noise
-            text = add_noise(pieces, locale, rng, typo_share) if noisy else "".join(text for _, text in pieces)
+            is_noisy = noise_rng.random() < noise
+            text = "".join(text for _, text in pieces)
+            if is_noisy:
+                text = add_noise(pieces, locale, noise_rng, typo_share)
             rows.append(Row(text, locale, style, day.isoformat()))
     return rows
 
 
 def _locale_texts(locale: str) -> Iterator[str]:
-    """Every text the locale can put in a date."""
+    """Yield all texts that can occur in a date of the locale."""
     for style in STYLES:
         for field, literal in date_fields(locale, style):
             yield literal
@@ -111,17 +113,17 @@ def _locale_texts(locale: str) -> Iterator[str]:
 
 
 def make_vocabulary() -> str:
-    """All characters of the locales' dates, in any case, in order; the character at `n` has the id `n + 2`."""
-    characters = {chr(zero + n) for zero in (ord("0"), *DIGIT_ZEROS.values()) for n in range(10)} | {" "}
+    """Return all characters of the dates of all locales, in any case, sorted. The character at index 0 has id 2."""
+    characters = {chr(zero + digit) for zero in (ord("0"), *DIGIT_ZEROS.values()) for digit in range(10)} | {" "}
     for locale in LOCALES:
         for text in _locale_texts(locale):
             characters.update(text, text.lower(), text.upper(), text.title())
-    return "".join(sorted(c for c in characters if unicodedata.category(c) != "Cn"))
+    return "".join(sorted(x for x in characters if unicodedata.category(x) != "Cn"))
 
 
 def encode(texts: list[str], locales: list[str], vocabulary: str) -> dict[str, np.ndarray]:
-    """The model's inputs: padded character ids (B, T), locale ids (B,) and lengths (B,), all int32."""
-    ids = {character: n for n, character in enumerate(vocabulary, start=2)}
+    """Return the model's inputs: padded character ids (B, T), locale ids (B,) and lengths (B,), all int32."""
+    ids = {character: index for index, character in enumerate(vocabulary, start=2)}
     characters = np.full((len(texts), max(map(len, texts))), PADDING, "int32")
     for row, text in zip(characters, texts, strict=True):
         row[: len(text)] = [ids.get(character, UNKNOWN) for character in text]
@@ -133,20 +135,20 @@ def encode(texts: list[str], locales: list[str], vocabulary: str) -> dict[str, n
 
 
 def encode_rows(rows: list[Row], vocabulary: str) -> dict[str, np.ndarray]:
-    """`encode` for rows."""
+    """Return the model's inputs for rows, as `encode` does."""
     return encode([row.text for row in rows], [row.locale for row in rows], vocabulary)
 
 
 def encode_iso(rows: list[Row]) -> np.ndarray:
-    """The answers as class ids, int32 (B, 10)."""
+    """Return the ISO dates as class ids, int32 (B, 10)."""
     return np.array([[ISO_CHARACTERS.index(character) for character in row.iso] for row in rows], "int32")
 
 
 def characters_before(answers: np.ndarray) -> np.ndarray:
-    """For each character of answers (B, 10) the one before it, which is `START` before the first."""
+    """Return the previous character of each character of answers (B, 10); `START` for the first."""
     return np.concatenate([np.full_like(answers[:, :1], START), answers[:, :-1]], axis=1)
 
 
 def decode_iso(ids: np.ndarray) -> list[str]:
-    """The strings of class ids (B, 10)."""
-    return ["".join(ISO_CHARACTERS[n] for n in row) for row in ids]
+    """Return the strings of class ids (B, 10)."""
+    return ["".join(ISO_CHARACTERS[index] for index in row) for row in ids]

@@ -1,7 +1,7 @@
-"""The models: convolutions read the characters, and a decoder that attends to them writes the answer.
+"""Date models: convolutions over the characters, and a decoder with attention that writes the ISO date.
 
-`build_decoder` makes the demo's. `build_model` answers without a decoder, with ten learned queries that attend at once,
-one for each character of the answer; the benchmarks measure its attention.
+`build_decoder` builds the model of the demo. `build_model` has no decoder, but ten learned queries, one for each
+character of the answer; the benchmarks measure its attention.
 """
 
 from typing import Any, NamedTuple
@@ -15,12 +15,12 @@ from keras_attn.decoding import greedy
 
 
 class Encoded(NamedTuple):
-    """What is read of a date, in a functional model.
+    """Symbolic tensors of the encoder.
 
     Attributes:
         inputs: Characters (B, T), locale and lengths (B,).
-        values: What the characters say, (B, T, width).
-        country: What the locale says, (B, width).
+        values: Features of the characters, (B, T, width).
+        country: Embedding of the locale, (B, width).
     """
 
     inputs: list[Any]
@@ -29,11 +29,11 @@ class Encoded(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """One set of weights in two models.
+    """Two models that share their weights.
 
     Attributes:
-        training: From {characters, locale, valid_lens, before} to the logits (B, 10, 11). `before` is the character of
-            the right answer before each.
+        training: From {characters, locale, valid_lens, before} to the logits (B, 10, 11). `before` are the previous
+            characters of the correct answer.
         model: From {characters, locale, valid_lens} to {tokens (B, 10), attention (B, 10, T), lengths, scores}.
     """
 
@@ -42,34 +42,34 @@ class Decoder(NamedTuple):
 
 
 def encode_characters(vocabulary_size: int, width: int, depth: int) -> Encoded:
-    """Inputs and the convolutions that read them.
+    """Build the inputs, and the convolutions over them.
 
-    Each convolution sees one character to either side, so a character's vector tells what stands up to `depth` places
-    away and no more: whoever answers has to attend to the right characters. What follows `valid_lens` is zeroed before
-    every convolution and masked in the attention, so no answer depends on how far its batch is padded.
+    Each convolution reads one character to either side, so a feature depends on at most `depth` characters to either
+    side: the decoder has to attend to the right characters. Positions from `valid_lens` on are zeroed before every
+    convolution and masked in the attention, so no answer depends on the padding of its batch.
     """
     characters = keras.Input((None,), dtype="int32", name="characters")
     locale = keras.Input((), dtype="int32", name="locale")
     valid_lens = keras.Input((), dtype="int32", name="valid_lens")
 
-    places = ops.cumsum(ops.ones_like(characters), axis=1) - 1
-    valid = ops.cast(places < ops.expand_dims(valid_lens, 1), "float32")
+    positions = ops.cumsum(ops.ones_like(characters), axis=1) - 1
+    valid = ops.cast(positions < ops.expand_dims(valid_lens, 1), "float32")
     valid = ops.expand_dims(valid, 2)  # (B, T, 1)
     country = layers.Embedding(len(LOCALES), width, name="locale_embedding")(locale)
 
     x = layers.Embedding(vocabulary_size, width, name="character_embedding")(characters)
     x = x + ops.expand_dims(country, 1)
-    for n in range(depth):
-        y = layers.Conv1D(width, 3, padding="same", activation="relu", name=f"conv_{n}")(x * valid)
-        x = layers.LayerNormalization(name=f"norm_{n}")(x + y)
+    for index in range(depth):
+        y = layers.Conv1D(width, 3, padding="same", activation="relu", name=f"conv_{index}")(x * valid)
+        x = layers.LayerNormalization(name=f"norm_{index}")(x + y)
     return Encoded([characters, locale, valid_lens], x, country)
 
 
 def build_decoder(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> Decoder:
-    """Bahdanau's decoder: at each step the state attends to the characters; what it finds and the last token move it.
+    """Build Bahdanau's decoder: the state attends to the characters; context and last token update the state.
 
-    The cell trains in a loop over the right answer. `greedy` puts it into a loop of its own, from what the encoder
-    gives: what attention needs of the characters, computed once, and the country as the first state.
+    In training, `AttentionRNN` runs the cell over the correct answer. For inference, `greedy` runs it in a loop: the
+    encoder precomputes the projected keys and values of the characters, and the country is the initial state.
     """
     encoded = encode_characters(vocabulary_size, width, depth)
     _, _, valid_lens = encoded.inputs
@@ -87,10 +87,10 @@ def build_decoder(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> D
     encoder = keras.Model(encoded.inputs, {**memory, "state": encoded.country}, name="encoder")
     token, lengths = (keras.Input((), dtype="int32", name=name) for name in ("token", "valid_lens"))
     state = keras.Input((width,), name="state")
-    read = {name: keras.Input((None, width), name=name) for name in memory}
-    (output, (next_state,)), weights = cell(write(token), [state], read, lengths, return_attention_scores=True)
+    cache = {name: keras.Input((None, width), name=name) for name in memory}
+    (output, (next_state,)), weights = cell(write(token), [state], cache, lengths, return_attention_scores=True)
     step = keras.Model(
-        [token, state, lengths, *read.values()],
+        [token, state, lengths, *cache.values()],
         {"logits": answer(output), "next_state": next_state, "attention": weights},
         name="step",
     )
@@ -107,15 +107,15 @@ def build_decoder(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> D
 
 
 def build_model(vocabulary_size: int, *, width: int = 64, depth: int = 4) -> keras.Model:
-    """A functional model from {characters, locale, valid_lens} to {iso: logits, attention: weights}, without a loop."""
+    """Build a functional model from {characters, locale, valid_lens} to {iso: logits, attention: weights}."""
     encoded = encode_characters(vocabulary_size, width, depth)
     _, _, valid_lens = encoded.inputs
     slots = ops.cumsum(ops.repeat(ops.expand_dims(ops.ones_like(valid_lens), 1), ISO_LENGTH, axis=1), axis=1) - 1
     queries = layers.Embedding(ISO_LENGTH, width, name="output_positions")(slots)
     queries = queries + ops.expand_dims(encoded.country, 1)
-    attended, weights = AdditiveAttention(64, name="attend")(
+    context, weights = AdditiveAttention(64, name="attend")(
         queries, encoded.values, encoded.values, valid_lens, return_attention_scores=True
     )
-    y = layers.Dense(2 * width, activation="relu", name="hidden")(layers.Concatenate()([attended, queries]))
+    y = layers.Dense(2 * width, activation="relu", name="hidden")(layers.Concatenate()([context, queries]))
     iso = layers.Dense(len(ISO_CHARACTERS), name="iso")(y)
     return keras.Model(encoded.inputs, {"iso": iso, "attention": weights}, name="dates_at_once")

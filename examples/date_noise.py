@@ -1,13 +1,13 @@
-"""What people do to a date when they type it, such that it still has one reading in its locale.
+"""Noise of typed dates, which keeps each date unambiguous in its locale.
 
-The rules:
+Rules:
 
 - Digits: where the locale's own digits are not 0 to 9, half of the dates use the locale's own.
-- Direction marks and joiners are left out and every kind of space is the plain one, as on a keyboard.
-- A typo in a month's name in one of ten: two letters swapped, one letter dropped, doubled or replaced. The result is
-  nearer to its own month than to any other month of the locale, short and long names alike ("Ju" never appears).
+- Direction marks and joiners are dropped, and every kind of space becomes a plain space, as on a keyboard.
+- One month name in ten has a typo: two letters swapped, or one letter dropped, doubled or replaced. The result is
+  closer to its own month than to any other month of the locale, with short and long names ("Ju" never occurs).
   Months written with digits ("6月", "tháng 6") have no typos.
-- Spaces and punctuation: 15% are missing, 10% are doubled. Digits that would touch are kept apart by a space
+- Spaces and punctuation: 15% are missing, 10% are doubled. A space separates digits that would touch
   ("1/11/2020" may become "1 11/2020", never "111/2020").
 - Case: two dates in five are written in lower, upper or title case.
 """
@@ -20,18 +20,18 @@ from babel import Locale
 
 TYPO_SHARE, CASE_SHARE, DIGITS_SHARE = 0.1, 0.4, 0.5
 MISSING_SHARE, DOUBLED_SHARE = 0.15, 0.1  # of the spaces and punctuation marks
-DIGIT_ZEROS = {"arab": 0x660, "arabext": 0x6F0, "beng": 0x9E6}  # code point of each numbering system's zero
+DIGIT_ZEROS = {"arab": 0x660, "arabext": 0x6F0, "beng": 0x9E6}  # code point of zero, by numbering system
 
 
 def add_noise(pieces: list[tuple[str, str]], locale: str, rng: random.Random, typo_share: float = TYPO_SHARE) -> str:
-    """The text of `pieces` (see `date_data.write_date`) as a person may type it."""
+    """Return the text of `pieces` (see `date_data.write_date`) with random noise."""
     text = "".join(
         misspell_month(piece, locale, rng)
         if field[0] in "ML" and is_name(piece) and rng.random() < typo_share
         else piece
         for field, piece in pieces
     )
-    text = "".join(_as_typed(character) for character in text)
+    text = "".join(_normalize(character) for character in text)
     text = disturb_marks(text, rng)
     if rng.random() < DIGITS_SHARE:
         text = text.translate(native_digits(locale))
@@ -41,60 +41,60 @@ def add_noise(pieces: list[tuple[str, str]], locale: str, rng: random.Random, ty
 
 
 @functools.cache
-def _as_typed(character: str) -> str:
+def _normalize(character: str) -> str:
     category = unicodedata.category(character)
     return "" if category == "Cf" else " " if category == "Zs" else character
 
 
 @functools.cache
 def native_digits(locale: str) -> dict[int, int]:
-    """The translation table from 0-9 to the locale's own digits; empty where they are 0-9."""
+    """Return the translation table from 0-9 to the digits of the locale; empty if these are 0-9."""
     zero = DIGIT_ZEROS.get(Locale.parse(locale).default_numbering_system)
-    return {ord("0") + n: zero + n for n in range(10)} if zero else {}
+    return {ord("0") + digit: zero + digit for digit in range(10)} if zero else {}
 
 
 @functools.cache
 def is_mark(character: str) -> bool:
-    """Whether it is a space or a punctuation mark."""
+    """Return True if a character is a space or a punctuation mark."""
     return unicodedata.category(character)[0] in "ZP"
 
 
 def disturb_marks(text: str, rng: random.Random) -> str:
-    """Drops or doubles some spaces and punctuation marks; never lets two numbers run into each other."""
-    kept: list[str] = []
-    for n, character in enumerate(text):
+    """Drop or double some spaces and punctuation marks; a space replaces a dropped mark between two digits."""
+    result: list[str] = []
+    for index, character in enumerate(text):
         draw = rng.random() if is_mark(character) else 1.0
         if draw < MISSING_SHARE:
-            between_digits = kept and kept[-1].isdigit() and text[n + 1 : n + 2].isdigit()
-            kept += " " if between_digits else ""
+            is_between_digits = result and result[-1].isdigit() and text[index + 1 : index + 2].isdigit()
+            result += " " if is_between_digits else ""
         else:
-            kept += character * (2 if draw < MISSING_SHARE + DOUBLED_SHARE else 1)
-    return "".join(kept)
+            result += character * (2 if draw < MISSING_SHARE + DOUBLED_SHARE else 1)
+    return "".join(result)
 
 
 @functools.cache
 def month_names(locale: str) -> tuple[tuple[str, ...], ...]:
-    """For each of the 12 months, its names in the locale: short and long, inside a date and alone."""
+    """Return the names of each of the 12 months in the locale: short and long, inside a date and alone."""
     months = Locale.parse(locale).months
     tables = [months[context][width] for context in ("format", "stand-alone") for width in ("abbreviated", "wide")]
     return tuple(tuple(sorted({table[month] for table in tables})) for month in range(1, 13))
 
 
 def is_name(name: str) -> bool:
-    """Whether a month is written without digits and with at least three letters."""
+    """Return True if the name of a month has at least three letters and no digits."""
     return len(fold(name)) >= 3 and not any(character.isdigit() for character in name)
 
 
 @functools.cache
 def fold(name: str) -> str:
-    """The name in lower case without marks: what is left of it after the rest of the noise."""
+    """Return the name in lower case without marks: the other kinds of noise do not change this form."""
     return "".join(character for character in name.lower() if not is_mark(character))
 
 
 def misspell_month(name: str, locale: str, rng: random.Random) -> str:
-    """The name with one typo that leaves it nearer to its own month than to the others."""
+    """Return the name with one typo that is not within one more typo of another month."""
     letters = alphabet(locale)
-    for _ in range(50):
+    for _ in range(50):  # for some short names nearly all typos are ambiguous
         typo = _one_typo(name, letters, rng)
         if fold(typo) != fold(name) and not _is_near_another_month(typo, name, locale):
             return typo
@@ -103,24 +103,24 @@ def misspell_month(name: str, locale: str, rng: random.Random) -> str:
 
 @functools.cache
 def alphabet(locale: str) -> tuple[str, ...]:
-    """The letters of the locale's month names."""
+    """Return the letters of the month names of the locale."""
     return tuple(sorted({letter for names in month_names(locale) for name in names for letter in fold(name)}))
 
 
 def _one_typo(name: str, letters: tuple[str, ...], rng: random.Random) -> str:
-    n = rng.choice([n for n, character in enumerate(name) if not is_mark(character)])
-    before, letter, after = name[:n], name[n], name[n + 1 :]
+    index = rng.choice([index for index, character in enumerate(name) if not is_mark(character)])
+    before, letter, after = name[:index], name[index], name[index + 1 :]
     swapped = before + after[:1] + letter + after[1:]
     return rng.choice((swapped, before + after, before + letter * 2 + after, before + rng.choice(letters) + after))
 
 
 def _is_near_another_month(typo: str, name: str, locale: str) -> bool:
-    others = (names for names in month_names(locale) if name not in names)
-    return any(within_one_typo(fold(typo), fold(other)) for names in others for other in names)
+    other_months = (names for names in month_names(locale) if name not in names)
+    return any(is_within_one_typo(fold(typo), fold(month)) for names in other_months for month in names)
 
 
-def within_one_typo(a: str, b: str) -> bool:
-    """Whether one letter swapped with its neighbour, dropped, added or replaced makes `a` into `b`, or nothing does."""
+def is_within_one_typo(a: str, b: str) -> bool:
+    """Return True if `a` equals `b`, or `b` with one letter swapped with the next, dropped, added or replaced."""
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1

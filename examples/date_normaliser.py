@@ -1,15 +1,15 @@
-"""Reads dates as people write them, in 37 languages, and gives ISO 8601: trained, exported, compared with Keras.
+"""Convert dates in 37 languages to ISO 8601: train a model, export it, and compare the file with Keras.
 
 Run it with `scripts/demo` or `python examples/date_normaliser.py`. It writes to `artifacts/`:
 
-- `dates.keras`, the trained model; `dates/`, the bundle made of it; `dates.png`, where its attention looks;
-- `dates.html`, a page that shows the bundle and its check; where npm has installed onnxruntime-web, as `scripts/demo`
-  has it do, also one to type dates into;
+- `dates.keras`, the trained model; `dates/`, the exported bundle; `dates.png`, the attention weights of some dates;
+- `dates.html`, a report of the bundle and its check. If npm has installed onnxruntime-web, as `scripts/demo` does, the
+  page also has a field to type dates into;
 - `dates_inputs.npz`, a few encoded dates for `keras-attn run artifacts/dates --inputs artifacts/dates_inputs.npz
   --outputs artifacts/dates_outputs.npz`, whose answers `--decode artifacts/dates_outputs.npz` prints as text.
 
-It fails (exit code 1) when fewer than 98% of the held-out dates come out exactly, with or without noise, or when one
-answer of onnxruntime differs from Keras's.
+The exit code is 1 if fewer than 98% of the held-out dates are exact, with or without noise, or if an answer of
+onnxruntime differs from Keras.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,12 @@ from date_data import (
     write_date,
 )
 from date_noise import add_noise
-from date_report import accuracies, draw_attention, language, print_accuracies
+from date_report import compute_accuracies, draw_attention, language, print_accuracies
 
-BAR = 0.98
-TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # typos, the hard part, are three times as many as in the held-out dates
+MIN_ACCURACY = 0.98
+TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # three times as many typos, the hard part, as in the held-out dates
 BATCH_SIZE, SEED_OFFSET = 256, 1000
-# Examples; the first ones, in scripts that matplotlib's own font has, are drawn.
+# Printed examples. The first ones, in scripts of matplotlib's default font, are drawn as well.
 DRAWN: list[tuple[str, Style]] = [
     ("en_US", "full"),
     ("el", "long"),
@@ -57,7 +58,7 @@ EXAMPLES: list[tuple[str, Style]] = [*DRAWN, ("ja", "full"), ("hi", "long"), ("a
 
 @dataclass(frozen=True)
 class Size:
-    """How many dates of each locale and style there are: to train on, and held out."""
+    """Number of training and held-out dates per locale and style."""
 
     train: int
     held_out: int
@@ -68,7 +69,7 @@ FULL, QUICK = Size(train=2000, held_out=50), Size(train=20, held_out=2)
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Train a date normaliser, export it, compare the export with Keras.")
-    parser.add_argument("--quick", action="store_true", help="train hardly at all, and set no bar on the accuracy")
+    parser.add_argument("--quick", action="store_true", help="train with few dates, and do not check the accuracy")
     parser.add_argument("--seed", type=int, default=0, help="of the split, the dates, the noise and the weights")
     parser.add_argument("--out", type=Path, default=Path("artifacts"), help="the folder to write to")
     parser.add_argument("--decode", type=Path, metavar="OUTPUTS", help="only print the dates in this .npz file")
@@ -76,10 +77,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.decode:
         print("\n".join(decode_iso(np.load(args.decode)["tokens"])))
         return 0
-    # a private module, for the looks alone: leave it out of a script of your own
+    # A private module, for tidy output only: omit it in your own script.
     from keras_attn_export._cli.native_stderr import hidden_native_messages
 
-    with hidden_native_messages():  # what TensorFlow says when it starts, here and in the processes of the export
+    with hidden_native_messages():  # of TensorFlow, here and in the processes of the export
         problems = run_demo(QUICK if args.quick else FULL, args.seed, args.out)
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -87,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_demo(size: Size, seed: int, out: Path) -> list[str]:
-    """Trains, measures, exports, compares and draws; returns what is wrong with the result, in sentences."""
+    """Train, measure, export, compare and draw; return a sentence for each problem."""
     training_days, held_out_days = split_days(seed)
     vocabulary = make_vocabulary()
     out.mkdir(parents=True, exist_ok=True)
@@ -96,31 +97,31 @@ def run_demo(size: Size, seed: int, out: Path) -> list[str]:
 
     held_out = [make_rows(held_out_days, size.held_out, seed=seed + SEED_OFFSET, noise=noise) for noise in (0, 1)]
     inputs = [encode_rows(rows, vocabulary) for rows in held_out]
-    from_keras = [decode_iso(model.predict(x, batch_size=512, verbose=0)["tokens"]) for x in inputs]
-    shares = [accuracies(rows, answers) for rows, answers in zip(held_out, from_keras, strict=True)]
-    print_accuracies(*shares)
-    means = [float(np.mean(list(share.values()))) for share in shares]
-    changed = sum(clean.text != noisy.text for clean, noisy in zip(*held_out, strict=True))
+    keras_answers = [decode_iso(model.predict(x, batch_size=512, verbose=0)["tokens"]) for x in inputs]
+    accuracies = [compute_accuracies(rows, answers) for rows, answers in zip(held_out, keras_answers, strict=True)]
+    print_accuracies(*accuracies)
+    means = [float(np.mean(list(by_locale.values()))) for by_locale in accuracies]
+    num_changed = sum(clean.text != noisy.text for clean, noisy in zip(*held_out, strict=True))
     print(f"\n{len(held_out[0])} held-out dates, exact: {means[0]:.2%} clean, {means[1]:.2%} noisy", end=" ")
-    print(f"({changed} of them changed by the noise)")
+    print(f"({num_changed} of them changed by the noise)")
 
     examples = make_examples(held_out_days, seed)
     encoded = encode_rows(examples, vocabulary)
     bundle = export(model, out / "dates", encoded)
-    from_onnx = [run_in_batches(bundle, x) for x in inputs]
-    equal = sum(a == b for k, o in zip(from_keras, from_onnx, strict=True) for a, b in zip(k, o, strict=True))
-    total = sum(map(len, from_keras))
+    onnx_answers = [run_in_batches(bundle, x) for x in inputs]
+    pairs = list(zip(chain(*keras_answers), chain(*onnx_answers), strict=True))
+    equal, total = sum(a == b for a, b in pairs), len(pairs)
     print(f"onnxruntime: {equal} of {total} answers equal to Keras's")
 
     show_examples(bundle, examples, encoded, out)
     print(write_page(bundle, vocabulary, out / "dates.html"))
     if size is QUICK:
-        print("This was a quick run: its accuracy is not judged.")
-    return judge(means, equal, total, 0.0 if size is QUICK else BAR)
+        print("This was a quick run: its accuracy is not checked.")
+    return judge(means, equal, total, 0.0 if size is QUICK else MIN_ACCURACY)
 
 
 def judge(means: list[float], equal: int, total: int, bar: float) -> list[str]:
-    """What is wrong: an accuracy below the bar, or answers of onnxruntime that are not Keras's."""
+    """Return a sentence for each problem: low accuracy, or answers of onnxruntime that differ from Keras."""
     problems = []
     if min(means) < bar:
         problems.append(f"The accuracy is below {bar:.0%}: {means[0]:.2%} clean, {means[1]:.2%} noisy.")
@@ -130,7 +131,7 @@ def judge(means: list[float], equal: int, total: int, bar: float) -> list[str]:
 
 
 def train_model(size: Size, seed: int, days: list[datetime.date], vocabulary: str) -> Any:
-    """The trained model, which decodes; prints the seed, the versions and the time taken."""
+    """Train, and return the model that decodes; print the seed, the versions and the time."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
     import keras
     from date_model import build_decoder
@@ -145,13 +146,13 @@ def train_model(size: Size, seed: int, days: list[datetime.date], vocabulary: st
     start = time.perf_counter()
     decoder = build_decoder(len(vocabulary) + 2)
     train(decoder.training, batches, verbose=1 if sys.stdout.isatty() else 2)
-    count, taken = decoder.training.count_params(), time.perf_counter() - start
-    print(f"{count} parameters trained in {taken:.0f} s\n", flush=True)
+    count, seconds = decoder.training.count_params(), time.perf_counter() - start
+    print(f"{count} parameters trained in {seconds:.0f} s\n", flush=True)
     return decoder.model
 
 
 def export(model: Any, path: Path, samples: dict[str, np.ndarray]) -> Any:
-    """The bundle made of the model, checked once more from its files."""
+    """Export the model, and verify the files of the bundle again."""
     from keras_attn_export import export_model, verify_bundle
 
     bundle = export_model(model, path, sample_inputs=samples, overwrite=True)
@@ -161,7 +162,7 @@ def export(model: Any, path: Path, samples: dict[str, np.ndarray]) -> Any:
 
 
 def run_in_batches(bundle: Any, inputs: dict[str, np.ndarray], batch_size: int = 512) -> list[str]:
-    """The answers of onnxruntime."""
+    """Return the answers of onnxruntime."""
     answers = []
     for start in range(0, len(inputs["locale"]), batch_size):
         batch = {name: array[start : start + batch_size] for name, array in inputs.items()}
@@ -170,22 +171,22 @@ def run_in_batches(bundle: Any, inputs: dict[str, np.ndarray], batch_size: int =
 
 
 def make_examples(days: list[datetime.date], seed: int) -> list[Row]:
-    """One held-out date for each of `EXAMPLES`, as a person may type it."""
+    """Return a held-out date with noise for each of `EXAMPLES`."""
     rng = random.Random(seed)
-    picked = zip(EXAMPLES, rng.sample(days, len(EXAMPLES)), strict=True)
+    examples = zip(EXAMPLES, rng.sample(days, len(EXAMPLES)), strict=True)
     return [
         Row(add_noise(write_date(day, locale, style), locale, rng), locale, style, day.isoformat())
-        for (locale, style), day in picked
+        for (locale, style), day in examples
     ]
 
 
 def show_examples(bundle: Any, rows: list[Row], encoded: dict[str, np.ndarray], out: Path) -> None:
-    """Prints the examples, writes them for `keras-attn run`, and draws where the ONNX model looks."""
+    """Print the examples, write them for `keras-attn run`, and draw the attention weights of the ONNX model."""
     np.savez(out / "dates_inputs.npz", **encoded)
     outputs = bundle.run(encoded)
     answers = decode_iso(outputs["tokens"])
-    drawn = len(DRAWN)
-    draw_attention(rows[:drawn], answers[:drawn], outputs["attention"][:drawn], out / "dates.png")
+    num_drawn = len(DRAWN)
+    draw_attention(rows[:num_drawn], answers[:num_drawn], outputs["attention"][:num_drawn], out / "dates.png")
     print()
     for row, answer in zip(rows, answers, strict=True):
         print(f"{answer}  {row.locale:6}{row.text}")
@@ -193,11 +194,11 @@ def show_examples(bundle: Any, rows: list[Row], encoded: dict[str, np.ndarray], 
 
 
 def write_page(bundle: Any, vocabulary: str, page: Path) -> str:
-    """Writes the report of the bundle, live where that can be; returns a sentence about it."""
+    """Write the report of the bundle, live if onnxruntime-web is installed; return a sentence about it."""
     from keras_attn_export import ExportError
 
     labels = {
-        "characters": ["", "<unk>", *vocabulary],  # as `encode` has it
+        "characters": ["", "<unk>", *vocabulary],  # ids 0 and 1, see `encode`
         "locale": [language(locale) for locale in LOCALES],
         "tokens": ISO_CHARACTERS,
     }

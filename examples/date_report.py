@@ -1,4 +1,4 @@
-"""What the demo shows: a table of accuracies by language and a picture of the attention."""
+"""Report of the demo: a table of accuracies by language, and a picture of attention weights."""
 
 from pathlib import Path
 
@@ -11,23 +11,23 @@ from rich.columns import Columns
 from rich.table import Table
 
 
-def accuracies(rows: list[Row], answers: list[str]) -> dict[str, float]:
-    """The share of exact answers by locale."""
-    exact: dict[str, list[bool]] = {locale: [] for locale in LOCALES}
+def compute_accuracies(rows: list[Row], answers: list[str]) -> dict[str, float]:
+    """Return the share of exact answers by locale."""
+    is_exact: dict[str, list[bool]] = {locale: [] for locale in LOCALES}
     for row, answer in zip(rows, answers, strict=True):
-        exact[row.locale].append(row.iso == answer)
-    return {locale: sum(hits) / len(hits) for locale, hits in exact.items()}
+        is_exact[row.locale].append(row.iso == answer)
+    return {locale: sum(flags) / len(flags) for locale, flags in is_exact.items()}
 
 
 def print_accuracies(clean: dict[str, float], noisy: dict[str, float]) -> None:
-    """One line a locale, in two tables side by side."""
+    """Print one line per locale, in two tables side by side."""
     locales = sorted(LOCALES, key=language)
     half = (len(locales) + 1) // 2
     rich_print(Columns([_table(part, clean, noisy) for part in (locales[:half], locales[half:])]))
 
 
 def language(locale: str) -> str:
-    """The language's name in English; with the country for English, which is there twice."""
+    """Return the English name of a locale's language; with the country for English, which has two locales."""
     parsed = Locale.parse(locale)
     name = str(Locale(parsed.language).english_name)
     return f"{name}, {parsed.territory}" if parsed.language == "en" else name
@@ -43,10 +43,10 @@ def _table(locales: list[str], clean: dict[str, float], noisy: dict[str, float])
 
 
 def draw_attention(rows: list[Row], answers: list[str], weights: np.ndarray, path: Path, columns: int = 2) -> None:
-    """One panel a date: its characters across, the answer's characters down, the weights (B, 10, T) as colour."""
-    lines = -(-len(rows) // columns)
-    figure = Figure(figsize=(6.6 * columns, 3.1 * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False)
+    """Draw one panel per date: its characters across, the answer down, and the weights (B, 10, T) as colour."""
+    num_lines = -(-len(rows) // columns)
+    figure = Figure(figsize=(6.6 * columns, 3.1 * num_lines), layout="constrained")
+    axes = figure.subplots(num_lines, columns, squeeze=False)
     for axis in axes.flat[len(rows) :]:
         axis.set_axis_off()
     for axis, row, answer, matrix in zip(axes.flat, rows, answers, weights, strict=False):

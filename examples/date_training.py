@@ -1,4 +1,4 @@
-"""The training of the date normaliser, in batches of dates of about one length."""
+"""Training of the date normaliser, in batches of dates of similar length."""
 
 import keras
 import numpy as np
@@ -10,9 +10,9 @@ Batch = tuple[Inputs, np.ndarray]
 
 
 def make_batches(inputs: Inputs, answers: np.ndarray, batch_size: int, seed: int) -> list[Batch]:
-    """Shuffled batches of dates of about one length, so that little of it is padding, and their answers (B, 10).
+    """Return shuffled batches of dates of similar length, with little padding, and their answers (B, 10).
 
-    Each has the character `before` each of the answer's among its inputs.
+    The input `before` has the previous character of each character of the answer.
     """
     rng = np.random.default_rng(seed)
     inputs = inputs | {"before": characters_before(answers)}
@@ -20,26 +20,26 @@ def make_batches(inputs: Inputs, answers: np.ndarray, batch_size: int, seed: int
     order = np.concatenate([pool[np.argsort(inputs["valid_lens"][pool], kind="stable")] for pool in pools])
     batches = np.array_split(order, max(1, len(order) // batch_size))
     rng.shuffle(batches)
-    return [(take(inputs, rows), answers[rows]) for rows in batches]
+    return [(select_rows(inputs, rows), answers[rows]) for rows in batches]
 
 
-def take(inputs: Inputs, rows: np.ndarray) -> Inputs:
-    """Some rows of encoded dates, padded to the longest of them."""
-    chosen = {name: array[rows] for name, array in inputs.items()}
-    return chosen | {"characters": chosen["characters"][:, : chosen["valid_lens"].max()]}
+def select_rows(inputs: Inputs, rows: np.ndarray) -> Inputs:
+    """Return some rows of encoded dates, padded to the longest of these dates."""
+    selected = {name: array[rows] for name, array in inputs.items()}
+    return selected | {"characters": selected["characters"][:, : selected["valid_lens"].max()]}
 
 
 def train(model: keras.Model, batches: list[Batch], verbose: int) -> None:
-    """One pass over the data: the learning rate rises to 0.003 over the first 20th of it and falls to 0."""
+    """Train for one pass over the data: the learning rate rises to 0.003 in the first 5% and then falls to 0."""
     warmup = max(1, len(batches) // 20)
     rate = keras.optimizers.schedules.CosineDecay(0.0, len(batches), warmup_target=3e-3, warmup_steps=warmup)
     model.compile(keras.optimizers.Adam(rate), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    # Keras would take the width of the first batches for that of all; a signature says that it varies.
+    # With a signature whose axes are None: Keras would infer a fixed width from the first batches.
     inputs, answers = batches[0]
     signature = (
         {name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in inputs.items()},
         tf.TensorSpec([None, *answers.shape[1:]], answers.dtype),
     )
-    signature[0]["before"] = signature[1]  # its width does not vary
+    signature[0]["before"] = signature[1]  # (B, 10), with a fixed width
     data = tf.data.Dataset.from_generator(lambda: batches, output_signature=signature)
     model.fit(data.apply(tf.data.experimental.assert_cardinality(len(batches))), shuffle=False, verbose=verbose)

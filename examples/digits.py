@@ -1,9 +1,9 @@
 # %% [markdown]
-"""Handwritten digits by a small vision Transformer, and which strokes each of its heads looks at.
+"""Handwritten digits: a small vision Transformer, and the strokes that its heads attend to.
 
 The images are the 1797 digits of 8 by 8 pixels in scikit-learn. Each pixel with its neighbours is a token. After a
-block of self-attention, four heads with a learned query choose the tokens that tell which digit it is: by sparsemax in
-place of softmax, so that most weights are exactly zero.
+block of self-attention, four heads with a learned query select the tokens that identify the digit: with sparsemax
+instead of softmax, so that most weights are exactly zero.
 
 This opens as a notebook, and runs as a script in a minute; start it in an empty folder.
 """
@@ -28,7 +28,7 @@ SIZE, WIDTH, HEADS = 8, 48, 4
 # %% [markdown]
 # ## The images
 #
-# The last quarter of the file is held out, in its order, as other people wrote it.
+# The last quarter of the file is held out, in its order: other people wrote these digits.
 
 # %%
 digits = load_digits()
@@ -39,7 +39,7 @@ print(f"{len(images[train])} images to train on, {len(images[test])} held out")
 # %% [markdown]
 # ## The model
 #
-# Training moves, turns and blurs the images a little; answers do not.
+# In training the images are shifted and rotated slightly, and get noise.
 
 # %%
 image = keras.Input((SIZE, SIZE, 1), name="image")
@@ -49,16 +49,16 @@ for _ in range(2):
     x = layers.Conv2D(WIDTH, 3, padding="same", activation="relu")(x)
 x = layers.Reshape((SIZE * SIZE, WIDTH))(x) + layers.Embedding(SIZE * SIZE, WIDTH, name="places")(ops.arange(SIZE**2))
 
-near = layers.LayerNormalization()(x)
-x = x + MultiHeadAttention(DotProductAttention(), HEADS)(near, near, near)
-near = layers.LayerNormalization()(x)
-x = x + layers.Dense(WIDTH)(layers.Dense(2 * WIDTH, activation="gelu")(near))
+normed = layers.LayerNormalization()(x)
+x = x + MultiHeadAttention(DotProductAttention(), HEADS)(normed, normed, normed)
+normed = layers.LayerNormalization()(x)
+x = x + layers.Dense(WIDTH)(layers.Dense(2 * WIDTH, activation="gelu")(normed))
 
 x = layers.LayerNormalization()(x)
 query = layers.Embedding(1, WIDTH, name="query")(ops.zeros_like(x[:, :1, 0], dtype="int32"))
 choose = MultiHeadAttention(DotProductAttention(normalizer="sparsemax"), HEADS, name="choose")
-found, weights = choose(query, x, x, return_attention_scores=True)
-probabilities = layers.Dense(10, activation="softmax", name="probabilities")(layers.Dropout(0.2)(found[:, 0]))
+context, weights = choose(query, x, x, return_attention_scores=True)
+probabilities = layers.Dense(10, activation="softmax", name="probabilities")(layers.Dropout(0.2)(context[:, 0]))
 
 trained = keras.Model(image, probabilities)
 EPOCHS, BATCH = 30, 32
@@ -69,7 +69,7 @@ trained.fit(images[train], digits.target[train], BATCH, EPOCHS, verbose=2)
 # %% [markdown]
 # ## One file
 #
-# It gives the weights of the four heads as images, too.
+# The file also returns the weights of the four heads, as images.
 
 # %%
 maps = layers.Reshape((HEADS, SIZE, SIZE), name="maps")(weights)
@@ -78,28 +78,27 @@ bundle = export_model(model, "bundle", sample_inputs=images[test][:8], overwrite
 print(bundle.report.summary())
 
 answers = bundle.run(images[test])
-named, expected = answers["probabilities"].argmax(axis=1), digits.target[test]
-accuracy = np.mean(named == expected)
-print(f"{accuracy:.1%} of the held-out digits are read right")
+predicted, expected = answers["probabilities"].argmax(axis=1), digits.target[test]
+accuracy = np.mean(predicted == expected)
+print(f"{accuracy:.1%} of the held-out digits are correct")
 
 # %% [markdown]
-# ## What the heads look at
+# ## Attention of the heads
 #
-# One digit of each kind, and two that were read wrong. Each head has a colour; a dot is the larger, the more weight it
-# has.
+# One digit of each class, and two errors. Each head has a colour, and the area of a dot is its weight.
 
 # %%
-shown = [int(np.flatnonzero((expected == digit) & (named == digit))[0]) for digit in range(10)]
-shown += np.flatnonzero(named != expected)[:2].tolist()
+examples = [int(np.flatnonzero((expected == digit) & (predicted == digit))[0]) for digit in range(10)]
+examples += np.flatnonzero(predicted != expected)[:2].tolist()
 figure = Figure(figsize=(8, 3.2), layout="constrained")
-for axis, number in zip(figure.subplots(2, 6).flat, shown, strict=True):
+for axis, number in zip(figure.subplots(2, 6).flat, examples, strict=True):
     axis.imshow(images[test][number], cmap="Greys", vmax=1.5)
-    for head, seen in enumerate(answers["maps"][number]):
-        rows, columns = np.nonzero(seen > 0.01)
-        shift = 0.2 * np.array([(-1, -1), (1, -1), (-1, 1), (1, 1)])[head]  # or heads would hide each other
-        axis.scatter(columns + shift[0], rows + shift[1], s=200 * seen[rows, columns], color=f"C{head}", alpha=0.9)
-    is_right = named[number] == expected[number]
-    title = str(named[number]) if is_right else f"{named[number]}, is {expected[number]}"
-    axis.set_title(title, color="black" if is_right else "tab:red", fontsize=10)
+    for head, head_map in enumerate(answers["maps"][number]):
+        rows, columns = np.nonzero(head_map > 0.01)
+        shift = 0.2 * np.array([(-1, -1), (1, -1), (-1, 1), (1, 1)])[head]  # so that dots of heads do not overlap
+        axis.scatter(columns + shift[0], rows + shift[1], s=200 * head_map[rows, columns], color=f"C{head}", alpha=0.9)
+    is_correct = predicted[number] == expected[number]
+    title = str(predicted[number]) if is_correct else f"{predicted[number]}, is {expected[number]}"
+    axis.set_title(title, color="black" if is_correct else "tab:red", fontsize=10)
     axis.set(xticks=[], yticks=[])
 figure.savefig("digits.png", dpi=90)

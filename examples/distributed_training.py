@@ -1,15 +1,15 @@
 # %% [markdown]
-"""Trains one model on whatever there is: this machine, or all machines of a cluster, without a change.
+"""Distributed training of a model: the same script runs on one machine and on a cluster.
 
-Run it with `python examples/distributed_training.py` (`--quick` for few steps). Alone it is one process, on this
-machine. A cluster says by the environment who takes part, and each of its processes runs the same command:
+Run it with `python examples/distributed_training.py` (`--quick` for few steps). Alone it is one process. In a
+cluster each process runs the same command, and environment variables describe the processes:
 
-- TensorFlow: TF_CONFIG, as Kubernetes operators and most schedulers write it;
-- torch, with KERAS_BACKEND=torch: what torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT);
+- TensorFlow: TF_CONFIG, as Kubernetes operators and most schedulers set it;
+- torch, with KERAS_BACKEND=torch: the variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT);
 - JAX, with KERAS_BACKEND=jax: KERAS_DISTRIBUTION_JOB_ADDRESSES, _NUM_PROCESSES and _PROCESS_ID.
 
-Each process draws the same data and takes its share of every batch. The first one saves the model and exports it, to
-`artifacts/distributed` (`--out FOLDER` for another place); the others write nothing.
+All processes draw the same data, and each trains on its share of every batch. The first process saves and exports the
+model to `artifacts/distributed` (`--out FOLDER` for another folder); the other processes write nothing.
 """
 
 # %%
@@ -29,31 +29,31 @@ import numpy as np
 from keras_attn import AdditiveAttention, MultiHeadAttention
 from keras_attn_export import export_model
 
-BATCH, KEYS, SIZE, RATE = 64, 12, 4, 0.02  # BATCH: of all processes together
+BATCH, KEYS, SIZE, RATE = 64, 12, 4, 0.02  # BATCH: examples of all processes
 Arrays = dict[str, np.ndarray]
 Step = Callable[[Arrays, np.ndarray], float]
 
 # %% [markdown]
 # ## The task
 #
-# Which of some keys is like the query, and what is its value? Each example has as many keys as its length says.
+# Find the key that is closest to the query, and return its value. The number of keys is the valid length of an example.
 
 
 # %%
 def draw(rng: np.random.Generator) -> tuple[Arrays, np.ndarray]:
-    """A batch of inputs, and the values that are asked for, (BATCH, 1, 1)."""
+    """Return a batch of inputs, and the values to predict, (BATCH, 1, 1)."""
     keys, values = rng.normal(size=(BATCH, KEYS, SIZE)), rng.normal(size=(BATCH, KEYS, 1))
     lens = rng.integers(2, KEYS + 1, BATCH)
-    right = rng.integers(0, lens)
+    index = rng.integers(0, lens)
     rows = np.arange(BATCH)
-    queries = keys[rows, right][:, None] + 0.1 * rng.normal(size=(BATCH, 1, SIZE))
+    queries = keys[rows, index][:, None] + 0.1 * rng.normal(size=(BATCH, 1, SIZE))
     inputs = {"queries": queries, "keys": keys, "values": values}
-    goal = values[rows, right][:, None].astype("float32")
-    return {**{name: x.astype("float32") for name, x in inputs.items()}, "valid_lens": lens.astype("int32")}, goal
+    targets = values[rows, index][:, None].astype("float32")
+    return {**{name: x.astype("float32") for name, x in inputs.items()}, "valid_lens": lens.astype("int32")}, targets
 
 
 def make_model() -> keras.Model:
-    """From the same weights in every process."""
+    """Build a model with the same weights in every process."""
     keras.utils.set_random_seed(0)
     queries, keys = keras.Input((None, SIZE), name="queries"), keras.Input((None, SIZE), name="keys")
     values, lens = keras.Input((None, 1), name="values"), keras.Input((), dtype="int32", name="valid_lens")
@@ -65,16 +65,16 @@ def make_model() -> keras.Model:
 
 
 # %% [markdown]
-# ## Who takes part
+# ## Processes
 #
-# An engine knows how many processes there are and which of them this is, and makes a step of all of them together:
-# gradients are means over the whole batch, and all processes have the same weights after it.
+# An engine has the number of processes, the rank of this process, and a training step over all processes: gradients are
+# means over the whole batch, so all processes have the same weights after a step.
 
 
 # %%
 @dataclass(frozen=True)
 class Engine:
-    """What takes part in the training, as this process sees it."""
+    """Processes, devices, model and training step, for one process."""
 
     rank: int
     processes: int
@@ -84,51 +84,52 @@ class Engine:
     leave: Callable[[], None] = lambda: None
 
     def share(self, array: np.ndarray) -> np.ndarray:
+        """Return the part (BATCH / processes, ...) of an array (BATCH, ...) for this process."""
         return np.array_split(array, self.processes)[self.rank]
 
 
-def with_tensorflow() -> Engine:
-    """All devices of this process, or those of all processes of TF_CONFIG."""
+def make_tensorflow_engine() -> Engine:
+    """Use all devices of this process, or of all processes in TF_CONFIG."""
     import tensorflow as tf
 
-    several = "TF_CONFIG" in os.environ
-    strategy = tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.MirroredStrategy()
+    is_cluster = "TF_CONFIG" in os.environ
+    strategy = tf.distribute.MultiWorkerMirroredStrategy() if is_cluster else tf.distribute.MirroredStrategy()
     resolver = strategy.cluster_resolver
-    processes = len(resolver.cluster_spec().as_dict().get("worker", [])) if several else 1
+    processes = len(resolver.cluster_spec().as_dict().get("worker", [])) if is_cluster else 1
     with strategy.scope():
         model = make_model()
         model.optimizer.build(model.trainable_variables)
 
-    def in_replica(x: Any, y: Any) -> Any:
+    def replica_step(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
-            part = loss / strategy.num_replicas_in_sync  # the optimizer adds up those of all devices
-        gradients = tape.gradient(part, [each.value for each in model.trainable_variables])
+            part = loss / strategy.num_replicas_in_sync  # the optimizer sums the gradients of all devices
+        gradients = tape.gradient(part, [variable.value for variable in model.trainable_variables])
         model.optimizer.apply(gradients, model.trainable_variables)
         return loss
 
     @tf.function
     def compiled(x: Any, y: Any) -> Any:
-        return strategy.reduce("MEAN", strategy.run(in_replica, args=(x, y)), axis=None)
+        return strategy.reduce("MEAN", strategy.run(replica_step, args=(x, y)), axis=None)
 
     def step(x: Arrays, y: np.ndarray) -> float:
-        count = strategy.num_replicas_in_sync // processes
+        num_devices = strategy.num_replicas_in_sync // processes  # of this process
 
-        def split(array: np.ndarray) -> Any:  # among the devices of this process
-            parts = np.array_split(array, count)
+        def split(array: np.ndarray) -> Any:
+            parts = np.array_split(array, num_devices)
             return strategy.experimental_distribute_values_from_function(
-                lambda context: tf.constant(parts[context.replica_id_in_sync_group % count])
+                lambda context: tf.constant(parts[context.replica_id_in_sync_group % num_devices])
             )
 
         return float(compiled({name: split(array) for name, array in x.items()}, split(y)))
 
-    return Engine(resolver.task_id if several else 0, processes, strategy.num_replicas_in_sync, model, step)
+    return Engine(resolver.task_id if is_cluster else 0, processes, strategy.num_replicas_in_sync, model, step)
 
 
-def with_jax() -> Engine:
-    """All devices of this process, or of all processes that the environment names: one program over all of them."""
-    several = "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ
-    if several:
+def make_jax_engine() -> Engine:
+    """Use all devices of this process, or of all processes in the environment, in one program."""
+    is_cluster = "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ
+    if is_cluster:
         keras.distribution.initialize()
     import jax
 
@@ -138,45 +139,47 @@ def with_jax() -> Engine:
     def step(x: Arrays, y: np.ndarray) -> float:
         return float(model.train_on_batch(x, y))
 
-    def leave() -> None:  # or a variable that the first process makes would wait for the others
+    def leave() -> None:
+        # Otherwise a variable that only the first process creates would wait for the other processes.
         keras.distribution.set_distribution(None)
-        if several:
+        if is_cluster:
             jax.distributed.shutdown()
 
     return Engine(jax.process_index(), jax.process_count(), jax.device_count(), model, step, leave)
 
 
-def with_torch() -> Engine:
-    """This process, or all that torchrun started, each with one device."""
+def make_torch_engine() -> Engine:
+    """Use this process, or all processes of torchrun, with one device each."""
     import torch
     from torch import distributed
 
-    several = "RANK" in os.environ
-    if several:
+    is_cluster = "RANK" in os.environ
+    if is_cluster:
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     model = make_model()
-    called = torch.nn.parallel.DistributedDataParallel(model) if several else model
-    rank, processes = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
+    parallel_model = torch.nn.parallel.DistributedDataParallel(model) if is_cluster else model
+    rank, processes = (distributed.get_rank(), distributed.get_world_size()) if is_cluster else (0, 1)
 
     def step(x: Arrays, y: np.ndarray) -> float:
-        loss = torch.mean((called(x, training=True) - keras.ops.convert_to_tensor(y)) ** 2)
-        called.zero_grad()
-        loss.backward()  # which makes gradients means over all processes
+        loss = torch.mean((parallel_model(x, training=True) - keras.ops.convert_to_tensor(y)) ** 2)
+        parallel_model.zero_grad()
+        loss.backward()  # averages the gradients over all processes
         with torch.no_grad():
-            model.optimizer.apply([each.value.grad for each in model.trainable_variables], model.trainable_variables)
+            gradients = [variable.value.grad for variable in model.trainable_variables]
+            model.optimizer.apply(gradients, model.trainable_variables)
         mean = loss.detach() / processes
-        if several:
+        if is_cluster:
             distributed.all_reduce(mean)
         return float(mean)
 
     def leave() -> None:
-        nonlocal called
+        nonlocal parallel_model
         # Free DistributedDataParallel first. Otherwise its destructor destroys the group: it holds the GIL and joins a
         # gloo thread that waits for the GIL (pytorch issue 56297).
-        called = model
-        if several:
+        parallel_model = model
+        if is_cluster:
             distributed.barrier()
             distributed.destroy_process_group()
 
@@ -186,12 +189,12 @@ def with_torch() -> Engine:
 # %% [markdown]
 # ## The training
 #
-# It is the same for all engines. What is drawn is the same in all processes, so it does not hang on how many there are.
+# The loop is the same for all engines. All processes draw the same data, so it does not depend on their number.
 
 
 # %%
 def train(engine: Engine, steps: int) -> list[float]:
-    """The loss of each step, over the whole batch."""
+    """Train, and return the loss of each step over the whole batch."""
     rng = np.random.default_rng(0)
     losses = []
     for _ in range(steps):
@@ -201,14 +204,14 @@ def train(engine: Engine, steps: int) -> list[float]:
 
 
 def save_and_export(model: keras.Model, out: Path) -> Any:
-    """The model as a file, and a bundle made of that, which knows nothing of devices."""
+    """Save the model, and export the saved file: the bundle does not depend on devices."""
     out.mkdir(parents=True, exist_ok=True)
     model.save(out / "model.keras")
     return export_model(out / "model.keras", out / "bundle", overwrite=True)
 
 
 # %% [markdown]
-# ## All of it
+# ## Run
 #
 # `main([])` trains for 300 steps; `main(["--quick"])` for 20.
 
@@ -219,7 +222,9 @@ def main(argv: list[str] | None = None) -> list[float]:
     parser.add_argument("--quick", action="store_true", help="train hardly at all")
     parser.add_argument("--out", type=Path, default=Path("artifacts/distributed"), help="the folder to write to")
     args = parser.parse_args(argv)
-    engine = {"tensorflow": with_tensorflow, "jax": with_jax, "torch": with_torch}[keras.backend.backend()]()
+    engine = {"tensorflow": make_tensorflow_engine, "jax": make_jax_engine, "torch": make_torch_engine}[
+        keras.backend.backend()
+    ]()
     losses = train(engine, 20 if args.quick else 300)
     engine.leave()
     if engine.rank == 0:
@@ -231,5 +236,5 @@ def main(argv: list[str] | None = None) -> list[float]:
 
 # %%
 if __name__ == "__main__":
-    # Run as a notebook it has no arguments: those of the process are Jupyter's.
+    # In a notebook the arguments of the process are those of Jupyter.
     main(sys.argv[1:] if Path(sys.argv[0]).name == "distributed_training.py" else [])

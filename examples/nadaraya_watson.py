@@ -1,9 +1,9 @@
 # %% [markdown]
-"""Nadaraya-Watson regression is attention: places are queries and keys, what was measured there is the values.
+"""Nadaraya-Watson regression as attention: points are queries and keys, measurements are values.
 
 Run it with `python examples/nadaraya_watson.py`. It estimates `y = 2 sin x + x^0.8` from noisy measurements with three
 bandwidths, one of them learned, prints the errors, and draws estimates and weights to `artifacts/nadaraya_watson.png`
-(`--out FOLDER` for another place). It also shows where Gaussian and dot-product attention are the same.
+(`--out FOLDER` for another folder). It also shows when Gaussian and dot-product attention are equal.
 
 Source: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.2, and 11.3 for the last part.
 """
@@ -31,47 +31,48 @@ NARROW, WIDE = 0.05, 1.0
 
 # %%
 def truth(x: np.ndarray) -> np.ndarray:
+    """Return the true function at points of any shape."""
     return 2 * np.sin(x) + x**0.8
 
 
 def measure(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places in [0, 5) in order and noisy measurements there."""
+    """Return sorted points in [0, 5), (50,), and noisy measurements at these points, (50,)."""
     rng = np.random.default_rng(seed)
     x = np.sort(5 * rng.random(TRAIN_SIZE))
     return x, truth(x) + NOISE * rng.normal(size=TRAIN_SIZE)
 
 
 def column(numbers: np.ndarray) -> np.ndarray:
-    """Numbers (T,) as the vectors of one example, float32 (1, T, 1)."""
+    """Reshape numbers (T,) to the vectors of one example, float32 (1, T, 1)."""
     return numbers[None, :, None].astype("float32")
 
 
 # %% [markdown]
 # ## The estimate
 #
-# An estimate is a mean of what was measured, and near measurements weigh more: attention with Gaussian scores. The
-# bandwidth says how far "near" reaches. It is learned by leaving each measurement out and telling it from the others.
+# An estimate is a weighted mean of the measurements, with larger weights for closer points: attention with Gaussian
+# scores. The bandwidth is the scale of distances. It is learned by leave-one-out cross-validation.
 
 
 # %%
 def estimate(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, bandwidth: float) -> tuple:
-    """The estimates at `x`, (Tq,), and the weights, (Tq, Tk)."""
+    """Return the estimates at points `x` (Tq,), and the weights (Tq, Tk)."""
     layer = GaussianAttention(bandwidth)
     y, weights = layer(column(x), column(x_train), column(y_train), return_attention_scores=True)
     return y[0, :, 0], weights[0]
 
 
 def learn_bandwidth(x_train: np.ndarray, y_train: np.ndarray, steps: int) -> float:
-    """The bandwidth that tells each measurement best from all the others: the mask leaves it out itself."""
+    """Learn the bandwidth that predicts each measurement best from the other measurements (leave-one-out)."""
     size = len(x_train)
-    places, measured = keras.Input((size, 1), name="places"), keras.Input((size, 1), name="measured")
+    points, measured = keras.Input((size, 1), name="points"), keras.Input((size, 1), name="measured")
     layer = GaussianAttention(WIDE)
-    others = ~np.eye(size, dtype=bool)
-    model = keras.Model([places, measured], layer(places, places, measured, attention_mask=others))
+    mask = ~np.eye(size, dtype=bool)  # masks the measurement at the query's own point
+    model = keras.Model([points, measured], layer(points, points, measured, attention_mask=mask))
     model.compile(keras.optimizers.Adam(0.05), "mse")
     x, y = column(x_train), column(y_train)
     for _ in range(steps):
-        model.train_on_batch({"places": x, "measured": y}, y)
+        model.train_on_batch({"points": x, "measured": y}, y)
     return float(np.exp(layer.log_bandwidth))
 
 
@@ -81,10 +82,10 @@ def learn_bandwidth(x_train: np.ndarray, y_train: np.ndarray, steps: int) -> flo
 
 # %%
 def compare_with_dot_products(norms: np.ndarray, bandwidth: float, seed: int = 0) -> float:
-    """The largest difference between weights by distances and by dot products with scale `1 / bandwidth^2`.
+    """Return the largest difference between weights by distances and by dot products with scale `1 / bandwidth^2`.
 
-    `-||q - k||^2 / 2 = q.k - ||q||^2 / 2 - ||k||^2 / 2`. The softmax over the keys cancels what is the same for all of
-    them: the second term always, and the third when the keys have one length.
+    `-||q - k||^2 / 2 = q.k - ||q||^2 / 2 - ||k||^2 / 2`. The softmax over the keys cancels terms that are equal for
+    all keys: the second term always, and the third if all keys have the same norm.
     """
     rng = np.random.default_rng(seed)
     size = 5
@@ -102,16 +103,16 @@ def compare_with_dot_products(norms: np.ndarray, bandwidth: float, seed: int = 0
 
 # %%
 def draw(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, fits: dict, path: Path) -> None:
-    """For each bandwidth the estimate, and below it the weights."""
+    """Draw the estimate of each bandwidth, with the weights below."""
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     axes = figure.subplots(2, len(fits), sharex="row", sharey="row", squeeze=False)
-    for (above, below), (title, (y, weights)) in zip(axes.T, fits.items(), strict=True):
-        above.plot(x_train, y_train, "o", color="0.65", markersize=4, label="measured")
-        above.plot(x, truth(x), "--", color="0.3", label="truth")
-        above.plot(x, y, color="tab:red", label="estimate")
-        above.set(title=title, xlabel="x")
-        image = below.imshow(weights, cmap="Reds", vmin=0, vmax=0.5, aspect="auto", extent=(0, TRAIN_SIZE, 5, 0))
-        below.set(xlabel="measurements, in order of x")
+    for (curve_axis, map_axis), (title, (y, weights)) in zip(axes.T, fits.items(), strict=True):
+        curve_axis.plot(x_train, y_train, "o", color="0.65", markersize=4, label="measured")
+        curve_axis.plot(x, truth(x), "--", color="0.3", label="truth")
+        curve_axis.plot(x, y, color="tab:red", label="estimate")
+        curve_axis.set(title=title, xlabel="x")
+        image = map_axis.imshow(weights, cmap="Reds", vmin=0, vmax=0.5, aspect="auto", extent=(0, TRAIN_SIZE, 5, 0))
+        map_axis.set(xlabel="measurements, in order of x")
     axes[0, 0].legend(fontsize=8)
     axes[0, 0].set_ylabel("y")
     axes[1, 0].set_ylabel("x of the estimate")
@@ -134,29 +135,29 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
         f"bandwidth {bandwidth:.2f}{note}": tuple(map(np.asarray, estimate(x, x_train, y_train, bandwidth)))
         for bandwidth, note in ((NARROW, ""), (learned, ", learned"), (WIDE, ""))
     }
-    print(f"{TRAIN_SIZE} measurements of 2 sin x + x^0.8 with noise {NOISE}, estimated at {TEST_SIZE} places")
+    print(f"{TRAIN_SIZE} measurements of 2 sin x + x^0.8 with noise {NOISE}, estimated at {TEST_SIZE} points")
     print("                          mean squared error   measurements in a mean")
     errors = {"mean of all": float(np.mean((truth(x) - y_train.mean()) ** 2))}
     print(f"{'mean of all':26}{errors['mean of all']:10.3f}{TRAIN_SIZE:22.1f}")
     for name, (y, weights) in fits.items():
         errors[name] = float(np.mean((truth(x) - y) ** 2))
-        effective = float(np.exp(np.asarray(attention_entropy(weights))).mean())  # n weights alike have entropy log n
+        effective = float(np.exp(np.asarray(attention_entropy(weights))).mean())  # n equal weights have entropy log n
         print(f"{name:26}{errors[name]:10.3f}{effective:22.1f}")
 
-    same = compare_with_dot_products(np.full(6, 3.0), bandwidth=1.5)
-    other = compare_with_dot_products(np.linspace(1.0, 5.0, 6), bandwidth=1.5)
+    equal_norms = compare_with_dot_products(np.full(6, 3.0), bandwidth=1.5)
+    different_norms = compare_with_dot_products(np.linspace(1.0, 5.0, 6), bandwidth=1.5)
     print("\nLargest difference between the weights of GaussianAttention(h) and DotProductAttention(scale=1/h^2)")
-    print(f"keys of one length: {same:.1e}; keys of lengths from 1 to 5: {other:.2f}")
+    print(f"keys of equal norm: {equal_norms:.1e}; keys of norms from 1 to 5: {different_norms:.2f}")
 
     draw(x, x_train, y_train, fits, args.out / "nadaraya_watson.png")
     print(f"\nwritten to {args.out}: nadaraya_watson.png")
-    return {**errors, "learned": learned, "same": same, "other": other}
+    return {**errors, "learned": learned, "equal norms": equal_norms, "different norms": different_norms}
 
 
 # %% [markdown]
-# All of it, in a few seconds. `nadaraya_watson.png` shows estimates and weights.
+# The whole run takes a few seconds. `nadaraya_watson.png` shows estimates and weights.
 
 # %%
 if __name__ == "__main__":
-    # Run as a notebook it has no arguments: those of the process are Jupyter's.
+    # In a notebook the arguments of the process are those of Jupyter.
     main(sys.argv[1:] if Path(sys.argv[0]).name == "nadaraya_watson.py" else [])

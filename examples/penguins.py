@@ -1,12 +1,11 @@
 # %% [markdown]
-"""A table with strings and numbers, and one file that takes its rows: which species is a penguin of?
+"""Classification of a table with strings and numbers: one ONNX file predicts the species of penguins.
 
-Islands and sexes are words, the measures are numbers, some of either are missing. `keras.utils.FeatureSpace` makes
-numbers of all of them. Lookups and normalization go into the ONNX file with the model behind them, and out of it comes
-the name of the species. `serve_bundle.py` serves the file. This opens as a notebook, and runs as a script; start it in
-an empty folder.
+Islands and sexes are words, the measures are numbers, and some are missing. `keras.utils.FeatureSpace` converts both to
+features. The ONNX file contains the lookups, the normalization and the model, and returns the name of the species.
+`serve_bundle.py` serves the file. This opens as a notebook, and runs as a script; start it in an empty folder.
 
-The table is that of Gorman, Williams and Fraser (2014), https://doi.org/10.1371/journal.pone.0090081, in the package
+Source of the table: Gorman, Williams and Fraser 2014, https://doi.org/10.1371/journal.pone.0090081, from the package
 `palmerpenguins`.
 """
 
@@ -33,8 +32,8 @@ MEASURES = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g
 # %% [markdown]
 # ## The table
 #
-# A penguin that was not measured is left out, one of which only the sex is missing has an empty string. `FeatureSpace`
-# gives each of its inputs an axis of 1.
+# Penguins without measures are dropped; a missing sex becomes an empty string. Inputs of `FeatureSpace` have shape
+# (B, 1).
 
 # %%
 penguins = load_penguins().dropna(subset=MEASURES).sample(frac=1.0, random_state=0)
@@ -45,68 +44,68 @@ train, test = slice(0, 240), slice(240, None)
 print(f"{len(labels)} penguins, {(table['sex'] == '').sum()} of unknown sex, of {', '.join(species)}")
 
 
-def rows(part):
-    """Some rows of the table, by column."""
+def select_rows(part):
+    """Return the rows of a slice, by column, (B, 1) each."""
     return {name: table[name][part] for name in sorted(table)}
 
 
 # %% [markdown]
 # ## The model
 #
-# What a word is and where a measure is usual, is learnt from the rows to train on.
+# The vocabularies and the means of the measures come from the training rows.
 
 # %%
 words = {name: FeatureSpace.string_categorical(output_mode="one_hot") for name in ("island", "sex")}
 features = FeatureSpace(words | {name: FeatureSpace.float_normalized() for name in MEASURES}, output_mode="concat")
-features.adapt(tf.data.Dataset.from_tensor_slices(rows(train)).batch(32))
+features.adapt(tf.data.Dataset.from_tensor_slices(select_rows(train)).batch(32))
 
 hidden = keras.layers.Dense(16, activation="relu")(features.get_encoded_features())
 scores = keras.layers.Dense(len(species), activation="softmax", name="probabilities")(hidden)
-name_of = keras.layers.StringLookup(vocabulary=list(species), num_oov_indices=0, invert=True, name="species")
+look_up_species = keras.layers.StringLookup(vocabulary=list(species), num_oov_indices=0, invert=True, name="species")
 inputs = dict(features.get_inputs())
 
 trained = keras.Model(inputs, scores)
 trained.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
-data = tf.data.Dataset.from_tensor_slices((rows(train), labels[train])).shuffle(240, seed=0).batch(32)
+data = tf.data.Dataset.from_tensor_slices((select_rows(train), labels[train])).shuffle(240, seed=0).batch(32)
 trained.fit(data, epochs=20, shuffle=False, verbose=0)
 
-model = keras.Model(inputs, {"probabilities": scores, "species": name_of(keras.ops.argmax(scores, axis=-1))})
+model = keras.Model(inputs, {"probabilities": scores, "species": look_up_species(keras.ops.argmax(scores, axis=-1))})
 
 # %% [markdown]
 # ## One file
 #
-# The file takes rows as they are. It was compared with Keras on words that are in no vocabulary too.
+# The file accepts raw rows. The parity check with Keras includes words that are in no vocabulary.
 
 # %%
 bundle = export_model(model, "bundle", overwrite=True, progress=False)
 print(bundle.report.summary())
-found = bundle.run(rows(test))
-accuracy = np.mean(found["species"] == species[labels[test]])
-print(f"{accuracy:.1%} of the other penguins are named right")
+predictions = bundle.run(select_rows(test))
+accuracy = np.mean(predictions["species"] == species[labels[test]])
+print(f"{accuracy:.1%} of the held-out penguins are correct")
 
 # %% [markdown]
-# ## What it takes a penguin for
+# ## Decision regions
 #
-# The colours are the answers for bills of all sizes, where the other measures are the median. The points are the
-# held-out penguins; a ring marks those that are named wrongly, by all that is known of them.
+# The colours are the answers for bills of all sizes, with the median of the other measures. The points are the held-out
+# penguins; a ring marks a wrong prediction from all inputs.
 
 # %%
 length, depth = np.meshgrid(np.linspace(32, 60, 150, dtype="float32"), np.linspace(13, 22, 100, dtype="float32"))
-asked = {name: np.full((length.size, 1), np.median(table[name]), "float32") for name in MEASURES}
-asked |= {"bill_length_mm": length.reshape(-1, 1), "bill_depth_mm": depth.reshape(-1, 1)}
-asked |= {name: np.full((length.size, 1), word, object) for name, word in (("island", "Biscoe"), ("sex", ""))}
+grid = {name: np.full((length.size, 1), np.median(table[name]), "float32") for name in MEASURES}
+grid |= {"bill_length_mm": length.reshape(-1, 1), "bill_depth_mm": depth.reshape(-1, 1)}
+grid |= {name: np.full((length.size, 1), word, object) for name, word in (("island", "Biscoe"), ("sex", ""))}
 colours = np.array([to_rgb(colour) for colour in ("tab:orange", "tab:purple", "tab:cyan")])
-shades = 1 - bundle.run(asked)["probabilities"] @ (1 - colours) / 2
+shades = 1 - bundle.run(grid)["probabilities"] @ (1 - colours) / 2
 
 figure = Figure(figsize=(6, 4), layout="constrained")
 axis = figure.subplots()
 axis.imshow(shades.reshape(*length.shape, 3), origin="lower", extent=(32, 60, 13, 22), aspect="auto")
 x, y = (table[name][test, 0] for name in ("bill_length_mm", "bill_depth_mm"))
-for kind, colour in enumerate(colours):
-    is_kind = labels[test] == kind
-    axis.scatter(x[is_kind], y[is_kind], s=22, color=colour, edgecolor="white", linewidth=0.5, label=species[kind])
-is_wrong = found["species"] != species[labels[test]]
-axis.scatter(x[is_wrong], y[is_wrong], s=110, facecolor="none", edgecolor="black", label="named wrongly")
+for name, colour in zip(species, colours, strict=True):
+    is_species = species[labels[test]] == name
+    axis.scatter(x[is_species], y[is_species], s=22, color=colour, edgecolor="white", linewidth=0.5, label=name)
+is_wrong = predictions["species"] != species[labels[test]]
+axis.scatter(x[is_wrong], y[is_wrong], s=110, facecolor="none", edgecolor="black", label="wrong")
 axis.set(xlabel="length of the bill, mm", ylabel="depth of the bill, mm")
 axis.legend(fontsize=8)
 figure.savefig("penguins.png", dpi=90)
@@ -114,12 +113,12 @@ figure.savefig("penguins.png", dpi=90)
 # %% [markdown]
 # ## A table in Parquet
 #
-# Each input is a column; any other one goes with its row into what is written.
+# Each input is a column; other columns are copied to the output.
 
 # %%
-columns = {name: column[:, 0].tolist() for name, column in rows(test).items()}
+columns = {name: column[:, 0].tolist() for name, column in select_rows(test).items()}
 pq.write_table(pa.table({"known": species[labels[test]].tolist(), **columns}), "penguins.parquet")
-done = predict(bundle, "penguins.parquet", "named", progress=False)
-named = pq.read_table("named/penguins.parquet")
-print(f"{done.rows} rows, {done.errors} errors; columns {', '.join(named.column_names)}")
-assert named["species"].to_pylist() == found["species"].tolist()
+run = predict(bundle, "penguins.parquet", "predictions", progress=False)
+output = pq.read_table("predictions/penguins.parquet")
+print(f"{run.rows} rows, {run.errors} errors; columns {', '.join(output.column_names)}")
+assert output["species"].to_pylist() == predictions["species"].tolist()

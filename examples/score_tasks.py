@@ -1,7 +1,7 @@
-"""Toy tasks in which one key is the right one for a query, and the scores that are trained to find it.
+"""Toy tasks with one correct key per query, and scores that are trained to find the key.
 
-Each contestant has as many weights as the others on a task, but for the Gaussian, which has one. The trained output is
-the weights themselves: how much of a query's attention is on the right key.
+On each task all contestants have the same number of weights, except the Gaussian, which has one. The trained output are
+the attention weights: a cross-entropy with the index of the correct key as label.
 """
 
 import time
@@ -16,12 +16,12 @@ from keras_attn import AdditiveAttention, DotProductAttention, GaussianAttention
 
 NUM_QUERIES, NUM_KEYS, BATCH_SIZE = 8, 12, 128
 HELD_OUT = 1000  # examples, of NUM_QUERIES queries each
-RATE = 0.03  # of 0.003, 0.01 and 0.03 the best for each contestant on each task, or within 0.2% of it
+RATE = 0.03  # of 0.003, 0.01 and 0.03 the best for each contestant and task, or within 0.2% of the best
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked for, the size of queries and keys, and a function that draws both and the right keys."""
+    """Name, size D of queries and keys, and a function that draws queries, keys and the indices of correct keys."""
 
     name: str
     size: int
@@ -29,19 +29,19 @@ class Task:
 
 
 def nearest_number(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers from -1 to 1; the nearest key is right."""
+    """Draw numbers from -1 to 1; the nearest key is correct."""
     queries, keys = (rng.uniform(-1, 1, (count, length, 1)) for length in (NUM_QUERIES, NUM_KEYS))
     return queries, keys, np.abs(queries - keys.swapaxes(1, 2)).argmin(-1)
 
 
 def nearest_number_with_one(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same numbers, each with a second coordinate that is always 1."""
-    queries, keys, right = nearest_number(rng, count)
-    return *(np.concatenate([x, np.ones_like(x)], -1) for x in (queries, keys)), right
+    """Draw the same numbers, each with a second coordinate 1."""
+    queries, keys, labels = nearest_number(rng, count)
+    return *(np.concatenate([x, np.ones_like(x)], -1) for x in (queries, keys)), labels
 
 
 def same_direction(size: int) -> Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Vectors of length 1; the key with the smallest angle is right."""
+    """Return a function that draws unit vectors; the key with the smallest angle is correct."""
 
     def draw(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         queries, keys = (rng.normal(size=(count, length, size)) for length in (NUM_QUERIES, NUM_KEYS))
@@ -69,7 +69,7 @@ def additive_with_bias(queries: Any, keys: Any, hiddens: int) -> Any:
 
 
 def dot_product(queries: Any, keys: Any, hiddens: int) -> Any:
-    """Dot products of projected queries and keys, which get the weights that `w_v` is for additive scores."""
+    """Return the weights by dot products of projections, which also get the number of weights of an additive `w_v`."""
     size = queries.shape[-1]
     units = hiddens + hiddens // (2 * size)
     projected = (keras.layers.Dense(units, use_bias=False)(x) for x in (queries, keys))
@@ -89,41 +89,41 @@ CONTESTANTS = {
 
 
 def build(contestant: str, task: Task) -> keras.Model:
-    """From queries (B, Tq, D) and keys (B, Tk, D) to weights (B, Tq, Tk)."""
+    """Build a model from queries (B, Tq, D) and keys (B, Tk, D) to weights (B, Tq, Tk)."""
     queries, keys = keras.Input((None, task.size), name="queries"), keras.Input((None, task.size), name="keys")
     return keras.Model([queries, keys], CONTESTANTS[contestant](queries, keys, max(16, 4 * task.size)))
 
 
 def train(model: keras.Model, task: Task, steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    queries, keys, right = task.draw(rng, BATCH_SIZE * steps)
+    queries, keys, labels = task.draw(rng, BATCH_SIZE * steps)
     schedule = keras.optimizers.schedules.CosineDecay(RATE, steps)
     model.compile(keras.optimizers.Adam(schedule), "sparse_categorical_crossentropy")
-    model.fit([queries, keys], right, batch_size=BATCH_SIZE, verbose=0)
+    model.fit([queries, keys], labels, batch_size=BATCH_SIZE, verbose=0)
 
 
 def accuracy(model: keras.Model, task: Task, seed: int) -> float:
-    """The share of held-out queries whose largest weight is on the right key."""
-    queries, keys, right = task.draw(np.random.default_rng(1000 + seed), HELD_OUT)
-    return float(np.mean(np.asarray(model([queries, keys])).argmax(-1) == right))
+    """Return the share of held-out queries whose largest weight is on the correct key."""
+    queries, keys, labels = task.draw(np.random.default_rng(1000 + seed), HELD_OUT)
+    return float(np.mean(np.asarray(model([queries, keys])).argmax(-1) == labels))
 
 
-def trained(contestant: str, task: Task, steps: int, seed: int) -> keras.Model:
+def build_trained(contestant: str, task: Task, steps: int, seed: int) -> keras.Model:
     keras.utils.set_random_seed(seed)
     model = build(contestant, task)
     train(model, task, steps, seed)
     return model
 
 
-def seconds_a_call(contestant: str, size: int = 32, length: int = 256, repeats: int = 40) -> float:
-    """The time of the fastest of several calls with 4 examples of `length` queries and keys."""
+def seconds_per_call(contestant: str, size: int = 32, length: int = 256, repeats: int = 40) -> float:
+    """Return the time of the fastest of `repeats` calls with 4 examples of `length` queries and keys."""
     model = build(contestant, Task("time", size, same_direction(size)))
     rng = np.random.default_rng(0)
-    x = [rng.normal(size=(4, length, size)).astype("float32") for _ in range(2)]
-    model.predict_on_batch(x)
+    inputs = [rng.normal(size=(4, length, size)).astype("float32") for _ in range(2)]
+    model.predict_on_batch(inputs)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
-        model.predict_on_batch(x)
+        model.predict_on_batch(inputs)
         times.append(time.perf_counter() - start)
     return min(times)

@@ -1,15 +1,15 @@
 # %% [markdown]
-"""Additive and dot-product scores side by side: what the keys do to each, and which relation each can learn.
+"""Comparison of additive and dot-product scores: effect of the keys, and relations that each score can learn.
 
 Run it with `python examples/scoring_functions.py` (ten minutes; with `--quick` seconds, without the training of the
 third part). It answers three questions:
 
-1. What do both do when the keys change?
+1. How do the weights of both scores change with the keys?
 2. How are queries and keys of different sizes scored by matrix products alone?
 3. When is the sum of two vectors a better score than their dot product?
 
-It prints the numbers and draws `scoring_keys.png` and `scoring_task.png` to `artifacts/` (`--out FOLDER` for another
-place). docs/scores.md explains what comes out.
+It prints the results and draws `scoring_keys.png` and `scoring_task.png` to `artifacts/` (`--out FOLDER` for another
+folder). docs/scores.md explains the results.
 
 Source of the questions: Zhang, Lipton, Li and Smola, Dive into Deep Learning, section 11.3, exercises.
 """
@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is impor
 
 import keras
 import numpy as np
-from score_tasks import CONTESTANTS, TASKS, Task, accuracy, seconds_a_call, trained
+from score_tasks import CONTESTANTS, TASKS, Task, accuracy, build_trained, seconds_per_call
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, show_heatmaps
 
@@ -34,19 +34,19 @@ VALID_LENS = np.array([6])
 Shares = dict[str, dict[str, list[float]]]  # accuracies by task, contestant and seed
 
 # %% [markdown]
-# ## 1. What do both do when the keys change?
+# ## 1. How do the weights of both scores change with the keys?
 
 
 # %%
-def changed_keys(seed: int) -> dict[str, np.ndarray]:
-    """The keys of the textbook, which are all alike, and others in their place, each (1, 10, 2)."""
-    drawn = np.random.default_rng(seed).normal(size=(1, NUM_KEYS, SIZE))
-    keys = {"ones": np.ones_like(drawn), "drawn": drawn, "drawn + 3": drawn + 3, "drawn x 10": 10 * drawn}
+def make_keys(seed: int) -> dict[str, np.ndarray]:
+    """Return the equal keys of the textbook, and three sets of random keys, (1, 10, 2) each."""
+    random = np.random.default_rng(seed).normal(size=(1, NUM_KEYS, SIZE))
+    keys = {"ones": np.ones_like(random), "drawn": random, "drawn + 3": random + 3, "drawn x 10": 10 * random}
     return {name: array.astype("float32") for name, array in keys.items()}
 
 
-def weights_for(keys: dict[str, np.ndarray], seed: int) -> dict[str, dict[str, np.ndarray]]:
-    """The weights (4, 10) by both scores, untrained, for the same queries and each of the keys."""
+def compute_weights(keys: dict[str, np.ndarray], seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return the weights (4, 10) of both untrained scores, for the same queries and each set of keys."""
     keras.utils.set_random_seed(seed)
     queries = np.random.default_rng(seed + 1).normal(size=(1, NUM_QUERIES, SIZE)).astype("float32")
     layers = {"additive": AdditiveAttention(8), "dot product": DotProductAttention()}
@@ -60,14 +60,16 @@ def weights_for(keys: dict[str, np.ndarray], seed: int) -> dict[str, dict[str, n
 
 
 def compare_keys(folder: Path, seed: int = 0) -> dict[str, dict[str, float]]:
-    """Question 1: how far the weights of both are from each other, and from those for the drawn keys."""
-    weights = weights_for(changed_keys(seed), seed)
-    distances = {"between both": {c: _distance(w, weights["additive"][c]) for c, w in weights["dot product"].items()}}
-    for name, by_change in weights.items():
-        distances[f"{name}, from drawn"] = {c: _distance(w, by_change["drawn"]) for c, w in by_change.items()}
+    """Answer question 1: distances between the weights of both scores, and from the weights for the drawn keys."""
+    weights = compute_weights(make_keys(seed), seed)
     changes = list(weights["additive"])
-    print("1. Largest share of a query's weight that lies on other keys (0: same weights, 1: no key in common)")
-    _print_table(["keys", *changes], [[k, *(f"{v:.2f}" for v in row.values())] for k, row in distances.items()])
+    additive, product = weights["additive"], weights["dot product"]
+    distances = {"between both": {change: _distance(product[change], additive[change]) for change in changes}}
+    for name, maps in weights.items():
+        distances[f"{name}, from drawn"] = {change: _distance(maps[change], maps["drawn"]) for change in changes}
+    print("1. Largest total variation distance between the weights of a query (0: equal, 1: no key in common)")
+    rows = [[name, *(f"{distance:.2f}" for distance in row.values())] for name, row in distances.items()]
+    _print_table(["keys", *changes], rows)
     figure = show_heatmaps(
         np.stack([np.stack(list(row.values())) for row in weights.values()]), titles=changes, figsize=(10, 4)
     )
@@ -77,9 +79,9 @@ def compare_keys(folder: Path, seed: int = 0) -> dict[str, dict[str, float]]:
     return distances
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest total variation distance between two rows."""
-    return float(np.abs(one - other).sum(-1).max() / 2)
+def _distance(weights: np.ndarray, reference: np.ndarray) -> float:
+    """Return the largest total variation distance between rows of weights (Tq, Tk)."""
+    return float(np.abs(weights - reference).sum(-1).max() / 2)
 
 
 # %% [markdown]
@@ -88,9 +90,9 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 
 # %%
 def score_different_sizes(seed: int = 0) -> float:
-    """Question 2: `q^T W k`. Returns the difference from that product by NumPy."""
+    """Answer question 2: `q^T W k`. Return the largest difference from the product by NumPy."""
     rng = np.random.default_rng(seed)
-    queries, keys, values = (rng.normal(size=s).astype("float32") for s in ((2, 3, 20), (2, 10, 2), (2, 10, 4)))
+    queries, keys, values = (rng.normal(size=shape).astype("float32") for shape in ((2, 3, 20), (2, 10, 2), (2, 10, 4)))
     layer = BilinearAttention()
     output = layer(queries, keys, values, np.array([2, 6]))
     scores = np.asarray(layer.score(queries, keys))
@@ -107,7 +109,7 @@ def score_different_sizes(seed: int = 0) -> float:
 
 # %%
 def compare_on_tasks(folder: Path, tasks: tuple[Task, ...], steps: int, seeds: int) -> Shares:
-    """Question 3: accuracies by task and contestant, one for each seed; the last task is drawn."""
+    """Answer question 3: accuracies by task, contestant and seed. Draw the last task."""
     print(f"\n3. Held-out queries whose largest weight is on the right key: mean and range of {seeds} seeds")
     results: Shares = {}
     models: dict[tuple[str, str], Any] = {}
@@ -116,7 +118,7 @@ def compare_on_tasks(folder: Path, tasks: tuple[Task, ...], steps: int, seeds: i
         for name in CONTESTANTS:
             shares[name] = []
             for seed in range(seeds):
-                model = models[task.name, name] = trained(name, task, steps, seed)
+                model = models[task.name, name] = build_trained(name, task, steps, seed)
                 shares[name].append(accuracy(model, task, seed))
     rows = [[task, *(_mean_and_range(shares) for shares in row.values())] for task, row in results.items()]
     _print_table(["task", *CONTESTANTS], rows)
@@ -132,24 +134,25 @@ def _mean_and_range(shares: list[float]) -> str:
 
 
 def _draw_task(models: dict[str, Any], folder: Path) -> None:
-    """Where a query at each place looks, among keys in order at even distances: the right picture is a diagonal."""
-    places = np.linspace(-1, 1, 41, dtype="float32")
-    points = np.stack([places, np.ones_like(places)], -1)[None]
+    """Draw the weights of queries and keys at equidistant points: a perfect score gives a diagonal."""
+    coordinates = np.linspace(-1, 1, 41, dtype="float32")
+    points = np.stack([coordinates, np.ones_like(coordinates)], -1)[None]
     matrices = np.stack([model.predict_on_batch([points, points])[0] for model in models.values()])
     figure = show_heatmaps(matrices[None] / matrices.max(-1)[None, ..., None], titles=list(models), figsize=(10, 2.8))
     figure.savefig(folder / "scoring_task.png", dpi=110)
 
 
 def _print_table(header: list[str], rows: list[list[str]]) -> None:
-    widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in [header, *rows]:
-        print("  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]))
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        print("  ".join([row[0].ljust(widths[0]), *cells]))
 
 
 # %% [markdown]
-# ## All three
+# ## All three questions
 #
-# `main([])` takes ten minutes, `main(["--quick"])` seconds: it leaves out the training of the third part. The pictures
+# `main([])` takes ten minutes, `main(["--quick"])` seconds: it omits the training of the third part. The pictures
 # are `scoring_keys.png` and `scoring_task.png`.
 
 
@@ -163,14 +166,14 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     results = {"keys": compare_keys(args.out), "sizes": score_different_sizes()}
     tasks, steps, seeds = (TASKS[-1:], 20, 1) if args.quick else (TASKS, 1000, 5)
     results["tasks"] = compare_on_tasks(args.out, tasks, steps, seeds)
-    times = {name: seconds_a_call(name) for name in CONTESTANTS}
-    shown = ", ".join(f"{name} {seconds / times['dot product']:.1f}" for name, seconds in times.items())
-    print(f"\ntime of a call as a multiple of the dot product's, 4 x 256 queries and keys of size 32\n{shown}")
+    times = {name: seconds_per_call(name) for name in CONTESTANTS}
+    ratios = ", ".join(f"{name} {seconds / times['dot product']:.1f}" for name, seconds in times.items())
+    print(f"\ntime of a call as a multiple of the dot product's, 4 x 256 queries and keys of size 32\n{ratios}")
     print(f"\nwritten to {args.out}: scoring_keys.png, scoring_task.png")
     return results
 
 
 # %%
 if __name__ == "__main__":
-    # Run as a notebook it has no arguments: those of the process are Jupyter's.
+    # In a notebook the arguments of the process are those of Jupyter.
     main(sys.argv[1:] if Path(sys.argv[0]).name == "scoring_functions.py" else [])

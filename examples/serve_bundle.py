@@ -1,4 +1,4 @@
-"""A bundle behind HTTP: `BUNDLE=bundle uvicorn serve_bundle:app`, with a copy of `verify.py` beside this file."""
+"""HTTP service of a bundle: `BUNDLE=bundle uvicorn serve_bundle:app`, with a copy of `verify.py` in the same folder."""
 
 import asyncio
 import json
@@ -38,17 +38,17 @@ except (ExportError, OSError) as error:
 if "errors" in [spec["name"] for spec in manifest["outputs"]]:
     raise SystemExit("error: an output is called `errors`, as the reasons in an answer are. Rename the output.")
 specs = [*manifest["inputs"], *manifest["outputs"]]
-# Whether all of them have a batch axis of any size: then one invalid row does not fail the others.
+# True if all inputs and outputs have a dynamic batch axis: then one invalid row does not fail the other rows.
 HAS_INDEPENDENT_ROWS = all(spec["shape"][:1] == ["batch"] for spec in specs)
 HAS_INDEPENDENT_ROWS &= "batch" not in manifest.get("multiples", {})
-pool = ThreadPoolExecutor(os.cpu_count())  # as many requests at once as there are cores; the others wait
+pool = ThreadPoolExecutor(os.cpu_count())  # one running request per core
 options = ort.RunOptions()
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     yield
-    options.terminate = True  # of runs that still compute
+    options.terminate = True  # stops active runs
 
 
 app = FastAPI(lifespan=lifespan)
@@ -87,8 +87,8 @@ async def read_body(request: Request) -> bytearray:
                 # Cancel the oldest request, so that clients that send slowly cannot occupy all places.
                 oldest.reschedule(0)
             receiving[timeout] = None
-            async for piece in request.stream():
-                body += piece
+            async for chunk in request.stream():
+                body += chunk
                 if len(body) > MAX_BODY_BYTES:
                     raise HTTPException(413, f"A request may have {MAX_BODY_BYTES} bytes. Send fewer rows at once.")
             return body
@@ -166,7 +166,7 @@ def parse_input(
 ) -> np.ndarray:
     """Return an input of a request as an array.
 
-    Adds the sizes of dynamic axes to `sizes`, and an error for each row with a value that does not fit to `errors`.
+    Adds the sizes of dynamic axes to `sizes`, and an error for each row with an invalid value to `errors`.
 
     Raises:
         ValueError: If the shape is wrong.
@@ -198,13 +198,13 @@ def parse_input(
 
 
 def validator(dtype: str) -> Callable[[Any], bool]:
-    """Return a function that tells whether a value of a request fits a dtype."""
+    """Return a function that returns True if a value of a request fits a dtype."""
     if dtype == "string":
         return lambda value: type(value) is str and len(value) <= MAX_SIZE and "\0" not in value
     if dtype == "bool":
         return lambda value: type(value) is bool
     if np.dtype(dtype).kind == "f":
-        largest = float(np.finfo(dtype).max)
-        return lambda value: type(value) in (int, float) and abs(value) <= largest  # false for NaN
+        max_value = float(np.finfo(dtype).max)
+        return lambda value: type(value) in (int, float) and abs(value) <= max_value  # false for NaN
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     return lambda value: type(value) is int and low <= value <= high

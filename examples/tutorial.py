@@ -23,18 +23,18 @@ ITEMS += ["flour", "grapes", "honey", "ice", "jam"]
 
 
 def write_receipts(count, seed):
-    """Receipts of 2 to 8 lines, the item that is asked for, and what it cost."""
+    """Return receipts of 2 to 8 lines with a query item, and its prices."""
     rng = np.random.default_rng(seed)
     items = np.argsort(rng.random((count, len(ITEMS))), axis=1)[:, :8].astype("int32")
     prices = rng.uniform(1, 9, (count, 8, 1)).round(2).astype("float32")
     valid_lens = rng.integers(2, 9, count).astype("int32")
     rows, line = np.arange(count), rng.integers(0, valid_lens)
-    asked, paid = items[rows, line][:, None], prices[rows, line][:, None]
-    receipts = {"asked": asked, "items": items, "prices": prices}
-    return {**receipts, "valid_lens": valid_lens}, paid
+    query_item = items[rows, line][:, None]
+    receipts = {"query_item": query_item, "items": items, "prices": prices}
+    return {**receipts, "valid_lens": valid_lens}, prices[rows, line][:, None]
 
 
-receipts, paid = write_receipts(20_000, seed=0)
+receipts, targets = write_receipts(20_000, seed=0)
 print({name: array.shape for name, array in receipts.items()})
 
 # %% [markdown]
@@ -48,28 +48,28 @@ import keras
 from keras_attn import AdditiveAttention
 
 keras.utils.set_random_seed(0)
-asked = keras.Input((1,), dtype="int32", name="asked")
+query_item = keras.Input((1,), dtype="int32", name="query_item")
 items = keras.Input((None,), dtype="int32", name="items")
 prices = keras.Input((None, 1), name="prices")
 valid_lens = keras.Input((), dtype="int32", name="valid_lens")
 
 embed = keras.layers.Embedding(len(ITEMS), 16, name="embed")
 attend = AdditiveAttention(num_hiddens=64, name="attend")
-query, keys = embed(asked), embed(items)
+query, keys = embed(query_item), embed(items)
 price, weights = attend(query, keys, prices, valid_lens, return_attention_scores=True)
-inputs = [asked, items, prices, valid_lens]
+inputs = [query_item, items, prices, valid_lens]
 model = keras.Model(inputs, price)
 
 model.compile(keras.optimizers.Adam(0.01), "mae")
-history = model.fit(receipts, paid, batch_size=256, epochs=4, verbose=0)
+history = model.fit(receipts, targets, batch_size=256, epochs=4, verbose=0)
 print([f"{loss:.4f}" for loss in history.history["loss"]])
 
 # %% [markdown]
 # On receipts that the model has not seen:
 
 # %%
-new_receipts, new_paid = write_receipts(1000, seed=1)
-error = np.abs(model.predict(new_receipts, verbose=0) - new_paid)
+new_receipts, new_targets = write_receipts(1000, seed=1)
+error = np.abs(model.predict(new_receipts, verbose=0) - new_targets)
 print(f"{np.mean(error < 0.005):.1%} of the prices are right to the cent")
 
 # %% [markdown]
@@ -81,12 +81,12 @@ print(f"{np.mean(error < 0.005):.1%} of the prices are right to the cent")
 from keras_attn import show_heatmaps
 
 reader = keras.Model(inputs, {"price": price, "weights": weights})
-few = {name: array[:12] for name, array in new_receipts.items()}
-answer = reader.predict(few, verbose=0)
+samples = {name: array[:12] for name, array in new_receipts.items()}
+answer = reader.predict(samples, verbose=0)
 for n in range(3):
-    lines = few["valid_lens"][n]
-    names = [ITEMS[item] for item in few["items"][n, :lines]]
-    print(ITEMS[few["asked"][n, 0]], "among", names, answer["weights"][n, 0].round(3))
+    lines = samples["valid_lens"][n]
+    names = [ITEMS[item] for item in samples["items"][n, :lines]]
+    print(ITEMS[samples["query_item"][n, 0]], "among", names, answer["weights"][n, 0].round(3))
 
 grid = answer["weights"][None, None, :, 0]
 figure = show_heatmaps(grid, xlabel="Lines", ylabel="Receipts", figsize=(4, 3.6))
@@ -98,17 +98,17 @@ figure.savefig("weights.png")
 # What a length hides has no say, whatever it holds.
 
 # %%
-poisoned = {name: array.copy() for name, array in few.items()}
-for n, lines in enumerate(few["valid_lens"]):
+poisoned = {name: array.copy() for name, array in samples.items()}
+for n, lines in enumerate(samples["valid_lens"]):
     poisoned["prices"][n, lines:] = np.nan
-    poisoned["items"][n, lines:] = few["asked"][n]  # each claims to be the one
+    poisoned["items"][n, lines:] = samples["query_item"][n]  # a key equal to the query
 print(np.array_equal(reader.predict(poisoned, verbose=0)["price"], answer["price"]))
 
 # %% [markdown]
 # A receipt without any line has weights of zero, and a price of zero.
 
 # %%
-empty = {**few, "valid_lens": np.zeros(12, "int32")}
+empty = {**samples, "valid_lens": np.zeros(12, "int32")}
 print(reader.predict(empty, verbose=0)["price"].ravel())
 
 # %% [markdown]
@@ -116,8 +116,8 @@ print(reader.predict(empty, verbose=0)["price"].ravel())
 
 # %%
 reader.save("receipts.keras")
-again = keras.saving.load_model("receipts.keras")
-print(np.array_equal(again.predict(few, verbose=0)["price"], answer["price"]))
+loaded = keras.saving.load_model("receipts.keras")
+print(np.array_equal(loaded.predict(samples, verbose=0)["price"], answer["price"]))
 
 # %% [markdown]
 # ## Export it
@@ -148,7 +148,7 @@ import onnxruntime
 providers = ["CPUExecutionProvider"]
 session = onnxruntime.InferenceSession("bundle/model.onnx", providers=providers)
 receipt = {
-    "asked": np.array([[1]], "int32"),  # bread
+    "query_item": np.array([[1]], "int32"),  # bread
     "items": np.array([[4, 1, 7]], "int32"),  # eggs, bread, honey
     "prices": np.array([[[2.99], [4.25], [6.50]]], "float32"),
     "valid_lens": np.array([3], "int32"),

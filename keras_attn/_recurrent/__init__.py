@@ -1,1 +1,1 @@
-"""Recurrent cells that attend, and the loop around them."""
+"""Recurrent cells with attention, and the loop over time steps."""

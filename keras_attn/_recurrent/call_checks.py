@@ -16,45 +16,45 @@ When = Literal["before", "after"]
 
 NOT_BUILT = "a cell that is not built yet"
 
-_WANTED = {
+_EXPECTED = {
     "inputs": "a tensor",
-    "memory": "a tensor (B, Tk, Dv), or what `precompute` gave",
-    "states": "a list of tensors, as `get_initial_state` gives them",
+    "memory": "a tensor (B, Tk, Dv), or the result of `precompute`",
+    "states": "a list of tensors, as `get_initial_state` returns",
 }
 
 
-class Shapes(NamedTuple):
-    """The shapes of the results for inputs (B, T, Dx) and a memory."""
+class OutputShapes(NamedTuple):
+    """Shapes of the results for inputs (B, T, Dx) and a memory (B, Tk, Dv)."""
 
-    weights: Shape  # (B, T, Tk), or (B, H, T, Tk) of several heads
+    weights: Shape  # (B, T, Tk), or (B, H, T, Tk) with heads
     context_size: int | None
     output_size: int | None
     states: list[Shape]
 
 
-class Masking(NamedTuple):
-    """The lengths and masks that a call may be given: of the memory, and of inputs that are a sequence."""
+class CallMasks(NamedTuple):
+    """Valid lengths and masks of one call: for the memory, and in a loop for the input sequence."""
 
-    valid_lens: Tensor | None = None
-    memory_mask: Any = None
-    input_lens: Tensor | None = None
-    inputs_mask: Tensor | None = None
-
-
-class States(NamedTuple):
-    """The states of a cell: those of the cell in it, and two that it may not have."""
-
-    of_cell: list[Tensor]
-    fed: Tensor | None
-    weights: Tensor | None
-
-    def flat(self) -> list[Tensor]:
-        """Return all states, one after another."""
-        return [*self.of_cell, *(state for state in (self.fed, self.weights) if state is not None)]
+    valid_lens: Tensor | None = None  # (B,)
+    memory_mask: Any = None  # (B, Tk)
+    input_lens: Tensor | None = None  # (B,)
+    inputs_mask: Tensor | None = None  # (B, T)
 
 
-def check_parts(cell: Any, attention: Any, when: Any) -> None:
-    """Checks what an `AttentionCell` is made of."""
+class CellStates(NamedTuple):
+    """States of an AttentionCell: those of the wrapped cell, and two optional ones."""
+
+    cell_states: list[Tensor]  # (B, units) each
+    fed_output: Tensor | None  # (B, size), with input feeding
+    weights: Tensor | None  # (B, Tk), with location-sensitive attention
+
+    def as_list(self) -> list[Tensor]:
+        """Return all states in the order of `AttentionCell.state_size`."""
+        return [*self.cell_states, *(state for state in (self.fed_output, self.weights) if state is not None)]
+
+
+def check_constructor(cell: Any, attention: Any, when: Any) -> None:
+    """Check the cell, the attention layer and the order of an `AttentionCell`."""
     is_cell = isinstance(cell, keras.layers.Layer) and hasattr(cell, "state_size")
     if not is_cell or isinstance(cell, keras.layers.RNN):
         raise TypeError(
@@ -70,24 +70,24 @@ def check_parts(cell: Any, attention: Any, when: Any) -> None:
         raise ValueError(f'`when` must be "before" or "after" the step of the cell. Received: when={when!r}.')
 
 
-def check_passed(**arguments: Any) -> None:
-    """Checks that no argument is None."""
+def check_not_none(**arguments: Any) -> None:
+    """Raise ValueError if an argument is None."""
     for name, value in arguments.items():
         if value is None:
-            raise ValueError(f"`{name}` must be {_WANTED[name]}. Received: {name}=None.")
+            raise ValueError(f"`{name}` must be {_EXPECTED[name]}. Received: {name}=None.")
 
 
-def check_not_precomputed(whose: str, memory_shape: Any) -> None:
-    """Raises ValueError when a memory was precomputed where its own size is needed."""
+def check_not_cache_shape(owner: str, memory_shape: Any) -> None:
+    """Raise ValueError if a memory is a key/value cache although the size Dv is needed."""
     if isinstance(memory_shape, Mapping):
         raise ValueError(
-            f"The `memory` of {whose} must be a tensor (B, Tk, Dv), not what `precompute` gave. "
-            f"Received: {_received(memory_shape)}. Pass the memory itself."
+            f"The `memory` of {owner} must be a tensor (B, Tk, Dv), not the result of `precompute`. "
+            f"Received: {_describe(memory_shape)}. Pass the memory itself."
         )
 
 
-def of_one_step(inputs_shape: Shape) -> Shape:
-    """The shape (B, Dx) of the inputs of a step as that of a sequence of one, (B, 1, Dx)."""
+def add_time_axis(inputs_shape: Shape) -> Shape:
+    """Return the shape (B, 1, Dx) of a sequence of one step, from the shape (B, Dx) of its inputs."""
     if len(inputs_shape) != 2:
         raise ValueError(
             f"`inputs` of a step must have shape (B, Dx). Received: inputs shape {tuple(inputs_shape)}. "
@@ -96,54 +96,55 @@ def of_one_step(inputs_shape: Shape) -> Shape:
     return inputs_shape[0], 1, inputs_shape[1]
 
 
-def checked(cell: Any, inputs_shape: Shape, memory: Any, given: Masking) -> tuple[Masking, Shapes]:
-    """Checks what a call, symbolic or not, was given; returns lengths and masks as tensors."""
-    shapes = shapes_of(cell, inputs_shape, shapes_of_memory(memory))
-    batch, *_, steps, places = shapes.weights
-    of_memory = given.memory_mask.get(PROJECTED) if isinstance(given.memory_mask, Mapping) else given.memory_mask
-    masking = Masking(
-        _checked_lengths("valid_lens", given.valid_lens, batch),
-        _checked_mask("memory", of_memory, batch, places),
-        _checked_lengths("input_lens", given.input_lens, batch),
-        _checked_mask("inputs", given.inputs_mask, batch, steps),
+def validate_call(cell: Any, inputs_shape: Shape, memory: Any, masks: CallMasks) -> tuple[CallMasks, OutputShapes]:
+    """Check the arguments of a symbolic or eager call; return lengths and masks as tensors, and the output shapes."""
+    shapes = compute_shapes(cell, inputs_shape, get_memory_shape(memory))
+    batch, *_, num_steps, num_keys = shapes.weights
+    # Keras passes the masks of a cache, which is a dict, as a dict.
+    memory_mask = masks.memory_mask.get(PROJECTED) if isinstance(masks.memory_mask, Mapping) else masks.memory_mask
+    checked_masks = CallMasks(
+        _validate_lengths("valid_lens", masks.valid_lens, batch),
+        _validate_mask("memory", memory_mask, batch, num_keys),
+        _validate_lengths("input_lens", masks.input_lens, batch),
+        _validate_mask("inputs", masks.inputs_mask, batch, num_steps),
     )
-    return masking, shapes
+    return checked_masks, shapes
 
 
-def shapes_of_memory(memory: Any) -> Any:
-    """The shape of a memory, or the shapes of what was precomputed."""
-    return {name: shape_of(each) for name, each in memory.items()} if isinstance(memory, Mapping) else shape_of(memory)
+def get_memory_shape(memory: Any) -> Any:
+    """Return the shape (B, Tk, Dv) of a memory, or a dict with the shapes of a key/value cache."""
+    return {name: shape_of(x) for name, x in memory.items()} if isinstance(memory, Mapping) else shape_of(memory)
 
 
-def shapes_of(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shapes:
-    """Check the shapes of inputs (B, T, Dx) and of a memory, and return those of the results."""
+def compute_shapes(cell: Any, inputs_shape: Shape, memory_shape: Any) -> OutputShapes:
+    """Check the shapes of inputs (B, T, Dx) and of a memory, and return the shapes of the results."""
     inputs_shape = tuple(inputs_shape)
-    is_state = isinstance(memory_shape, Mapping)
-    memory_shape = {name: tuple(shape) for name, shape in memory_shape.items()} if is_state else tuple(memory_shape)
+    is_cache = isinstance(memory_shape, Mapping)
+    memory_shape = {name: tuple(shape) for name, shape in memory_shape.items()} if is_cache else tuple(memory_shape)
     _check_inputs(cell, inputs_shape)
-    batch = _checked_memory(cell, inputs_shape, memory_shape)
-    if cell.memory_size is None and not is_state and None in (inputs_shape[-1], memory_shape[-1]):
+    batch = _check_memory(cell, inputs_shape, memory_shape)
+    if cell.memory_size is None and not is_cache and None in (inputs_shape[-1], memory_shape[-1]):
         raise ValueError(
-            "The last axes of `inputs` and `memory` must be known when a cell is built: they are sizes of its weights. "
-            f"Received: inputs shape {inputs_shape}, {_received(memory_shape)}. Give the sizes in `keras.Input`."
+            "The last axes of `inputs` and `memory` must be known when a cell is built: weights have these sizes. "
+            f"Received: inputs shape {inputs_shape}, {_describe(memory_shape)}. Pass the sizes to `keras.Input`."
         )
-    context_size, weights_shape = _of_attention(cell, (*batch, inputs_shape[1], cell.query_size), memory_shape)
+    context_size, weights_shape = _check_attention(cell, (*batch, inputs_shape[1], cell.query_size), memory_shape)
     states = cell.state_shapes(*batch, weights_shape[-1], context_size)
-    return Shapes(weights_shape, context_size, cell.output_size_with(context_size), states)
+    return OutputShapes(weights_shape, context_size, cell.output_size_with(context_size), states)
 
 
-def check_first_states(shapes: list[Shape], wanted: list[Shape], number_of_cell: int) -> None:
-    """Check the shapes of initial states: those of the cell in the cell, or all of them."""
-    if len(shapes) not in (0, number_of_cell, len(wanted)):
+def check_initial_state(shapes: list[Shape], expected: list[Shape], num_cell_states: int) -> None:
+    """Check the shapes of initial states: none, the states of the wrapped cell, or all states."""
+    if len(shapes) not in (0, num_cell_states, len(expected)):
         raise ValueError(
-            f"`initial_state` must be the {number_of_cell} states of the cell in the cell, or all {len(wanted)}. "
+            f"`initial_state` must be the {num_cell_states} states of the Keras cell, or all {len(expected)} states. "
             f"Received: {len(shapes)} tensors."
         )
-    for place, (shape, of_state) in enumerate(zip(shapes, wanted, strict=False)):
-        if not shapes_agree(shape, of_state):
+    for index, (shape, state_shape) in enumerate(zip(shapes, expected, strict=False)):
+        if not shapes_agree(shape, state_shape):
             raise ValueError(
-                f"`initial_state` must have the shapes of the states. Received: shape {shape} for number {place}, of "
-                f"shape {of_state}."
+                f"`initial_state` must have the shapes of the states. Received: shape {shape} for state {index}, "
+                f"expected {state_shape}."
             )
 
 
@@ -153,48 +154,49 @@ def _check_inputs(cell: Any, inputs_shape: Shape) -> None:
             f"`inputs` must have shape (B, T, Dx). Received: inputs shape {inputs_shape}. Add or drop axes."
         )
     if inputs_shape[1] == 0:
-        raise ValueError(f"`inputs` must have a step at least. Received: inputs shape {inputs_shape}.")
+        raise ValueError(f"`inputs` must have at least one time step. Received: inputs shape {inputs_shape}.")
     if not sizes_agree(inputs_shape[-1], cell.inputs_size):
         raise ValueError(
-            f"`inputs` must have the size {cell.inputs_size} that the cell was built for, on their last axis. "
+            f"`inputs` must have size {cell.inputs_size} on the last axis, as when the cell was built. "
             f"Received: inputs shape {inputs_shape}."
         )
 
 
-def _checked_memory(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shape:
-    """Checks ranks, batches and the size of a memory; returns (B,)."""
-    each, axes = [memory_shape], 3
+def _check_memory(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shape:
+    """Check rank, batch size and last axis of a memory or key/value cache; return (B,)."""
+    shapes, rank = [memory_shape], 3
     if isinstance(memory_shape, Mapping):
         if set(memory_shape) not in ({PROJECTED, VALUES}, {PROJECTED, VALUES, LENGTH}):
             raise ValueError(
                 f"`memory` must be a tensor (B, Tk, Dv), or the dict with {PROJECTED!r} and {VALUES!r} that "
-                f"`precompute` gives. Received: {_received(memory_shape)}."
+                f"`precompute` returns. Received: {_describe(memory_shape)}."
             )
         if not cell.attention.built:
-            check_not_precomputed(NOT_BUILT, memory_shape)
-        each, axes = [memory_shape[PROJECTED], memory_shape[VALUES]], cell.attention._time_axis(3) + 2
-    if any(len(shape) != axes for shape in each):
-        wanted = "(B, Tk, Dv)" if axes == 3 else "(B, G, Tk, ...) in each part"
-        raise ValueError(f"`memory` must have shape {wanted}. Received: {_received(memory_shape)}. Add or drop axes.")
-    if not all(shapes_agree(inputs_shape[:1], shape[:1]) for shape in each):
+            check_not_cache_shape(NOT_BUILT, memory_shape)
+        shapes, rank = [memory_shape[PROJECTED], memory_shape[VALUES]], cell.attention._time_axis(3) + 2
+    if any(len(shape) != rank for shape in shapes):
+        expected = "(B, Tk, Dv)" if rank == 3 else "(B, G, Tk, ...) in each entry"
+        raise ValueError(f"`memory` must have shape {expected}. Received: {_describe(memory_shape)}. Add or drop axes.")
+    if not all(shapes_agree(inputs_shape[:1], shape[:1]) for shape in shapes):
         raise ValueError(
             "`inputs` and `memory` must agree in B, their first axis. "
-            f"Received: inputs shape {inputs_shape}, {_received(memory_shape)}."
+            f"Received: inputs shape {inputs_shape}, {_describe(memory_shape)}."
         )
     if not isinstance(memory_shape, Mapping) and not sizes_agree(memory_shape[-1], cell.memory_size):
         raise ValueError(
-            f"`memory` must have the size {cell.memory_size} that the cell was built for, on its last axis. "
-            f"Received: {_received(memory_shape)}."
+            f"`memory` must have size {cell.memory_size} on the last axis, as when the cell was built. "
+            f"Received: {_describe(memory_shape)}."
         )
-    return merge_shapes(inputs_shape[:1], *(shape[:1] for shape in each))
+    return merge_shapes(inputs_shape[:1], *(shape[:1] for shape in shapes))
 
 
-def _of_attention(cell: Any, queries_shape: Shape, memory_shape: Any) -> tuple[int | None, Shape]:
-    """The size of the context, and the shape of the weights."""
+def _check_attention(cell: Any, queries_shape: Shape, memory_shape: Any) -> tuple[int | None, Shape]:
+    """Return the size of the context, and the shape (B, T, Tk) or (B, H, T, Tk) of the weights."""
     values_shape = None if isinstance(memory_shape, Mapping) else memory_shape
     rule = (
-        f"`memory` must fit `{cell.attention.name}`, which the cell asks by states of size {cell.query_size}; what was "
-        f"precomputed must be of this very cell. Received: {_received(memory_shape)}."
+        f"`memory` must fit `{cell.attention.name}`, whose query is a cell state of size {cell.query_size}. Received: "
+        f"{_describe(memory_shape)}. Pass the memory that the cell was built for, or the result of this cell's "
+        "`precompute`."
     )
     try:
         context_shape, weights_shape = cell.attention.compute_output_shape(
@@ -203,17 +205,17 @@ def _of_attention(cell: Any, queries_shape: Shape, memory_shape: Any) -> tuple[i
     except ValueError as error:
         raise ValueError(f"{rule} {error}") from error
     if not sizes_agree(context_shape[-1], cell.context_size):
-        raise ValueError(f"{rule} Its context has size {context_shape[-1]}, and must have {cell.context_size}.")
+        raise ValueError(f"{rule} The context has size {context_shape[-1]}, expected {cell.context_size}.")
     return context_shape[-1], weights_shape
 
 
-def _received(memory_shape: Any) -> str:
+def _describe(memory_shape: Any) -> str:
     if not isinstance(memory_shape, Mapping):
         return f"memory shape {memory_shape}"
     return ", ".join(f"memory[{name!r}] shape {tuple(shape)}" for name, shape in memory_shape.items())
 
 
-def _checked_mask(owner: str, mask: Any, batch: int | None, size: int | None) -> Tensor | None:
+def _validate_mask(owner: str, mask: Any, batch: int | None, size: int | None) -> Tensor | None:
     if mask is None:
         return None
     mask = as_mask(mask)
@@ -221,7 +223,7 @@ def _checked_mask(owner: str, mask: Any, batch: int | None, size: int | None) ->
     return mask
 
 
-def _checked_lengths(name: str, lengths: Any, batch: int | None) -> Tensor | None:
+def _validate_lengths(name: str, lengths: Any, batch: int | None) -> Tensor | None:
     if lengths is None:
         return None
     lengths = as_lengths(lengths)

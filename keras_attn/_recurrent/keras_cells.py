@@ -12,94 +12,91 @@ from .._types import Tensor
 
 
 def state_sizes(cell: Any) -> list[int]:
-    """The sizes of a cell's states, those of stacked cells one after another."""
+    """Return the sizes of a cell's states as a flat list, from the lowest of stacked cells up."""
     return [int(size) for size in keras.tree.flatten(cell.state_size)]
 
 
-def hidden_place(cell: Any) -> int:
-    """Which of the states is the hidden one: the first, of stacked cells the first of the last cell."""
+def hidden_state_index(cell: Any) -> int:
+    """Return the index of the hidden state: the first state of the cell, or of the top of stacked cells."""
     if not isinstance(cell, keras.layers.StackedRNNCells):
         return 0
     *lower, top = cell.cells
-    return sum(len(state_sizes(each)) for each in lower) + hidden_place(top)
+    return sum(len(state_sizes(lower_cell)) for lower_cell in lower) + hidden_state_index(top)
 
 
 def output_size(cell: Any) -> int:
-    """The size of what a step of a cell gives."""
+    """Return the size of a cell's output."""
     size = getattr(cell, "output_size", None)
     return state_sizes(cell)[0] if size is None else int(size)
 
 
-def packed(cell: Any, states: Sequence[Tensor]) -> Any:
-    """States one after another, as the cell takes them."""
+def pack_states(cell: Any, states: Sequence[Tensor]) -> Any:
+    """Return a flat list of states in the nested structure that the cell expects."""
     return list(states) if isinstance(cell.state_size, int) else keras.tree.pack_sequence_as(cell.state_size, states)
 
 
-def first_states(cell: Any, batch_size: Any) -> list[Tensor]:
-    """The states of a cell before its first step."""
+def make_initial_states(cell: Any, batch_size: Any) -> list[Tensor]:
+    """Return the initial states of a cell, `(B, units)` each, as a flat list."""
     if hasattr(cell, "get_initial_state"):
         return list(keras.tree.flatten(cell.get_initial_state(batch_size=batch_size)))
     return [ops.zeros((batch_size, size), cell.compute_dtype) for size in state_sizes(cell)]
 
 
 @contextlib.contextmanager
-def dropout_drawn_once(cell: Any, inputs: Tensor, training: bool | None) -> Iterator[None]:
-    """Let all steps within the context drop the same units, as `keras.layers.RNN` does.
-
-    A cell keeps what it drew until it is told to forget. What it draws within a loop could not be kept. `inputs` are of
-    the shape and dtype of the inputs of a step.
-    """
-    _forget(cell)
+def fixed_dropout_masks(cell: Any, inputs: Tensor, training: bool | None) -> Iterator[None]:
+    """Use the same dropout masks at all steps within the context, for inputs (B, size) of one step."""
+    # `keras.layers.RNN` does the same; only shape and dtype of `inputs` matter.
+    # Cells cache their dropout masks until a reset. Draw the masks before the loop: a tensor that is created in the
+    # body of a compiled loop cannot be used outside of it.
+    _reset_dropout_masks(cell)
     try:
         if training:
-            _draw(cell, inputs)
+            _draw_dropout_masks(cell, inputs)
         yield
     finally:
-        _forget(cell)
+        _reset_dropout_masks(cell)
 
 
 @contextlib.contextmanager
-def draws_of_steps(
+def per_step_seeds(
     cell: Any, step: Callable[..., Any], inputs: Tensor, training: bool | None
 ) -> Iterator[tuple[Callable[..., Any], Any]]:
-    """Return a step and inputs (B, T, Dx) with which every step of a loop draws other random numbers.
-
-    JAX traces a step once, with the seeds as they are then; and what a step leaves in them is no number outside of the
-    loop. So there the seeds of all steps go in beside the inputs.
-    """
-    seeds = [each for each in cell.non_trainable_variables if each.name == "seed_generator_state"]
+    """Wrap a step and its inputs (B, T, Dx) so that each iteration of a loop uses its own random seeds."""
+    # JAX traces the step once, with the present seeds as constants, and a seed that the step assigns would be a tracer
+    # after the loop. So the seeds of all steps become inputs of the loop, (1, T, 2), counted up as in eager steps.
+    seeds = [variable for variable in cell.non_trainable_variables if variable.name == "seed_generator_state"]
     if keras.backend.backend() != "jax" or not training or not seeds:
         yield step, inputs
         return
     count = np.arange(inputs.shape[1] + 1, dtype="uint32")
     draws = np.stack([np.zeros_like(count), count], axis=-1)
-    of_steps = [each.value + draws for each in seeds]
+    step_seeds = [seed.value + draws for seed in seeds]  # (T + 1, 2) each
 
-    def drawing(inputs: Any, states: Any) -> Any:
-        inputs, *now = inputs
-        for seed, value in zip(seeds, now, strict=True):
+    def seeded_step(inputs: Any, states: Any) -> Any:
+        inputs, *values = inputs
+        for seed, value in zip(seeds, values, strict=True):
             seed.assign(value[0])
         return step(inputs, states)
 
     try:
-        yield drawing, (inputs, *(values[None, :-1] for values in of_steps))
+        yield seeded_step, (inputs, *(values[None, :-1] for values in step_seeds))
     finally:
-        for seed, values in zip(seeds, of_steps, strict=True):
+        for seed, values in zip(seeds, step_seeds, strict=True):
             seed.assign(values[-1])
 
 
-def _draw(cell: Any, inputs: Tensor) -> None:
+def _draw_dropout_masks(cell: Any, inputs: Tensor) -> None:
     if isinstance(cell, keras.layers.StackedRNNCells):
-        for each in cell.cells:
-            _draw(each, inputs)
-            inputs = ops.zeros((ops.shape(inputs)[0], output_size(each)), inputs.dtype)
+        for part in cell.cells:
+            _draw_dropout_masks(part, inputs)
+            inputs = ops.zeros((ops.shape(inputs)[0], output_size(part)), inputs.dtype)
     elif hasattr(cell, "get_dropout_mask"):
         cell.get_dropout_mask(inputs)
         cell.get_recurrent_dropout_mask(ops.zeros((ops.shape(inputs)[0], state_sizes(cell)[0]), inputs.dtype))
 
 
-def _forget(cell: Any) -> None:
-    for each in getattr(cell, "cells", [cell]):
-        if hasattr(each, "reset_dropout_mask"):
-            each.reset_dropout_mask()
-            each.reset_recurrent_dropout_mask()
+def _reset_dropout_masks(cell: Any) -> None:
+    for part in getattr(cell, "cells", [cell]):
+        if hasattr(part, "reset_dropout_mask"):
+            part.reset_dropout_mask()
+            part.reset_recurrent_dropout_mask()

@@ -1,4 +1,4 @@
-"""The loop around a recurrent cell that attends to a memory."""
+"""Loop over time steps around an AttentionCell."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,18 +12,18 @@ from .._keras.private_api import VariedOutputs, loop_over_time, set_keras_mask
 from .._maths.masks import hide, intersect, lengths_mask
 from .._shapes import dtype_of, shape_of
 from .._types import Shape, Tensor
-from .call_checks import Masking, Shapes, check_first_states, check_passed, checked, shapes_of
+from .call_checks import CallMasks, OutputShapes, check_initial_state, check_not_none, compute_shapes, validate_call
 from .cell import AttentionCell
-from .keras_cells import draws_of_steps, state_sizes
+from .keras_cells import per_step_seeds, state_sizes
 
-_OF_KERAS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
+_UNSUPPORTED_OPTIONS = ("go_backwards", "stateful", "unroll", "zero_output_for_mask")
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
-    """Runs an `AttentionCell` over sequences: a recurrent decoder with attention.
+    """Recurrent decoder with attention: runs an `AttentionCell` over sequences.
 
-    What depends on the memory alone is computed once, before the loop.
+    Tensors that depend only on the memory are computed once, before the loop.
 
     Args:
         cell: The cell.
@@ -34,35 +34,35 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
     Call arguments:
         inputs: Floats (B, T, Dx).
         memory: Floats (B, Tk, Dv), or the result of `cell.precompute(memory)`.
-        valid_lens: Integers (B,). Key `j` of the memory takes part if `j < valid_lens`.
-        input_lens: Integers (B,). Step `t` takes part if `t < input_lens`.
-        initial_state: The first states, as a tensor or a list: those of the Keras cell inside, or all of them. None for
+        valid_lens: Integers (B,). Valid lengths of the memory: key `j` is masked unless `j < valid_lens`.
+        input_lens: Integers (B,). Valid lengths of the inputs: step `t` is masked unless `t < input_lens`.
+        initial_state: Initial states, as a tensor or a list: the states of the Keras cell, or all states. None for
             `cell.get_initial_state`.
         inputs_mask: Booleans (B, T). Unless given, Keras fills it from the mask that `inputs` carries.
         memory_mask: Booleans (B, Tk), likewise from `memory`.
         return_attention_scores: Whether to return the weights of all steps as well.
-        training: Whether dropout acts. The dropout of the Keras cell drops the same units at each step; that of the
-            attention weights is drawn anew at each step.
+        training: Whether dropout is active. The dropout masks of the Keras cell are the same at each step; those of the
+            attention weights are drawn at each step.
 
     Returns:
         Outputs (B, T, size), or the last output (B, size); with `return_state=True` a tuple of the outputs and the
-        states. With `return_attention_scores=True`, a pair of that and the weights (B, T, Tk), or (B, H, T, Tk) with
+        states. With `return_attention_scores=True`, a pair of these and the weights (B, T, Tk), or (B, H, T, Tk) with
         heads.
 
     Masking:
-        A masked step leaves the states unchanged, and its output and weights are zeros. The last output is that of the
-        last step that is not masked, or zeros. NaN in masked steps, or in the padding of the memory, reaches neither
-        outputs nor gradients.
+        A masked step leaves the states unchanged, and its output and weights are zeros. The last output is that of
+        the last unmasked step, or zeros. NaN in masked steps, or in the padding of the memory, reaches neither outputs
+        nor gradients.
 
     Raises:
         TypeError: If lengths are not integers or a mask is not boolean.
-        ValueError: If ranks or sizes do not agree.
+        ValueError: If ranks or sizes do not match.
 
     Example:
         >>> decode = AttentionRNN(AttentionCell(keras.layers.GRUCell(32), AdditiveAttention(32)))
         >>> outputs, weights = decode(embedded, encoded, valid_lens, return_attention_scores=True)
 
-    Source: that of `AttentionCell`.
+    Source: as for `AttentionCell`.
     """
 
     CALLED = "`layer(inputs, memory)`"
@@ -72,20 +72,20 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
     ) -> None:
         if not isinstance(cell, AttentionCell):
             raise TypeError(
-                "`cell` must be an `AttentionCell`; `keras.layers.RNN` runs others. "
+                "`cell` must be an `AttentionCell`; `keras.layers.RNN` runs other cells. "
                 f"Received: cell of type {type(cell).__name__}."
             )
-        if refused := [name for name in _OF_KERAS if name in kwargs]:
-            raise ValueError(f"`AttentionRNN` has no {', '.join(refused)}, as `keras.layers.RNN` has. Leave it out.")
-        # as in the cell: states of weights so far may be sums, and keep float32
+        if options := [name for name in _UNSUPPORTED_OPTIONS if name in kwargs]:
+            raise ValueError(f"`AttentionRNN` has no {', '.join(options)}, unlike `keras.layers.RNN`. Leave it out.")
+        # As in `AttentionCell`: cumulative weights are sums, and keep float32 in half precision.
         kwargs = {"autocast": False, **kwargs}
-        returns = {"return_sequences": return_sequences, "return_state": return_state}
-        super().__init__(cell, **{name: check_flag(name, value) for name, value in returns.items()}, **kwargs)
+        flags = {"return_sequences": return_sequences, "return_state": return_state}
+        super().__init__(cell, **{name: check_flag(name, value) for name, value in flags.items()}, **kwargs)
 
     def build(self, inputs_shape: Any, memory_shape: Any = None) -> None:
         if not self.cell.built:
-            check_passed(memory=memory_shape)
-            shapes_of(self.cell, inputs_shape, memory_shape)
+            check_not_none(memory=memory_shape)
+            compute_shapes(self.cell, inputs_shape, memory_shape)
             self.cell.build((inputs_shape[0], *inputs_shape[2:]), None, memory_shape)
             self.cell.built = True
 
@@ -102,85 +102,81 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        given = Masking(valid_lens, memory_mask, input_lens, inputs_mask)
-        masking, shapes = self._checked(inputs, memory, initial_state, given)
+        masks = CallMasks(valid_lens, memory_mask, input_lens, inputs_mask)
+        masks, shapes = self._check_call(inputs, memory, initial_state, masks)
         inputs = ops.cast(inputs, self.compute_dtype)
-        steps_mask = _steps_mask(masking.inputs_mask, masking.input_lens, ops.shape(inputs)[1])
-        if steps_mask is not None:
-            inputs = hide(inputs, steps_mask)
+        time_mask = _make_time_mask(masks.inputs_mask, masks.input_lens, ops.shape(inputs)[1])
+        if time_mask is not None:
+            inputs = hide(inputs, time_mask)
         if not isinstance(memory, Mapping):
-            memory = self.cell.precompute(_without_padding(ops.cast(memory, self.compute_dtype), masking))
-        first = self._first_states(initial_state, inputs, memory)
+            memory = self.cell.precompute(_zero_padding(ops.cast(memory, self.compute_dtype), masks))
+        states = self._make_initial_states(initial_state, inputs, memory)
         returns_weights = check_switch("return_attention_scores", return_attention_scores)
+        options = {"memory_mask": masks.memory_mask, "return_attention_scores": returns_weights, "training": training}
 
         def step(inputs: Tensor, states: Any) -> Any:
-            made = self.cell(
-                inputs,
-                states,
-                memory,
-                masking.valid_lens,
-                memory_mask=masking.memory_mask,
-                return_attention_scores=returns_weights,
-                training=training,
-            )
+            result = self.cell(inputs, states, memory, masks.valid_lens, **options)
             if not returns_weights:
-                return made
-            (output, states), weights = made
+                return result
+            # A step of the Keras loop has one output, so the weights are appended to it and split off after the loop.
+            (output, states), weights = result
             flat = ops.reshape(weights, (ops.shape(weights)[0], -1))
             return ops.concatenate([output, flat], axis=-1), states
 
-        outputs, states = self._looped(step, inputs, first, steps_mask, training)
-        outputs, weights = self._parted(outputs)
-        output = outputs if self.return_sequences else _last_output(outputs, steps_mask)
-        if self.return_sequences and steps_mask is not None:
-            set_keras_mask(output, steps_mask)
+        outputs, states = self._run_loop(step, inputs, states, time_mask, training)
+        outputs, weights = self._split_weights(outputs)
+        output = outputs if self.return_sequences else _last_output(outputs, time_mask)
+        if self.return_sequences and time_mask is not None:
+            set_keras_mask(output, time_mask)
         result = (output, *states) if self.return_state else output
-        return (result, self._by_heads(weights, shapes)) if returns_weights else result
+        return (result, self._split_heads(weights, shapes)) if returns_weights else result
 
-    def _looped(
-        self, step: Any, inputs: Tensor, states: list[Tensor], steps_mask: Tensor | None, training: bool | None
+    def _run_loop(
+        self, step: Any, inputs: Tensor, states: list[Tensor], time_mask: Tensor | None, training: bool | None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs (B, T, ...) of all steps, and the states after the last."""
-        options: dict[str, Any] = {} if steps_mask is None else {"mask": steps_mask, "zero_output_for_mask": True}
-        with self.cell.dropout_for(inputs, training), draws_of_steps(self.cell, step, inputs, training) as looped:
-            _, outputs, states = loop_over_time(*looped, states, input_length=inputs.shape[1], **options)
+        """Return the outputs (B, T, ...) of all steps, and the states after the last step."""
+        options: dict[str, Any] = {} if time_mask is None else {"mask": time_mask, "zero_output_for_mask": True}
+        with self.cell.dropout_for(inputs, training), per_step_seeds(self.cell, step, inputs, training) as seeded:
+            _, outputs, states = loop_over_time(*seeded, states, input_length=inputs.shape[1], **options)
         return ops.cast(outputs, self.compute_dtype), list(states)
 
-    def _checked(self, inputs: Tensor, memory: Any, initial_state: Any, given: Masking) -> tuple[Masking, Shapes]:
-        """Checks what a call, symbolic or not, was given."""
-        check_passed(inputs=inputs, memory=memory)
-        masking, shapes = checked(self.cell, shape_of(inputs), memory, given)
-        first = [shape_of(state) for state in _listed(initial_state)]
-        check_first_states(first, shapes.states, len(state_sizes(self.cell.cell)))
-        return masking, shapes
+    def _check_call(
+        self, inputs: Tensor, memory: Any, initial_state: Any, masks: CallMasks
+    ) -> tuple[CallMasks, OutputShapes]:
+        """Check the arguments of a symbolic or eager call; return masks as tensors, and the output shapes."""
+        check_not_none(inputs=inputs, memory=memory)
+        masks, shapes = validate_call(self.cell, shape_of(inputs), memory, masks)
+        initial_shapes = [shape_of(state) for state in _as_list(initial_state)]
+        check_initial_state(initial_shapes, shapes.states, len(state_sizes(self.cell.cell)))
+        return masks, shapes
 
-    def _first_states(self, initial_state: Any, inputs: Tensor, memory: Any) -> list[Tensor]:
+    def _make_initial_states(self, initial_state: Any, inputs: Tensor, memory: Any) -> list[Tensor]:
         states: list[Tensor] = self.cell.get_initial_state(batch_size=ops.shape(inputs)[0], memory=memory)
-        for place, state in enumerate(_listed(initial_state)):
-            states[place] = ops.cast(state, dtype_of(states[place]))
+        for index, state in enumerate(_as_list(initial_state)):
+            states[index] = ops.cast(state, dtype_of(states[index]))
         return states
 
-    def _parted(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs, whose size is known, and the weights beside them."""
+    def _split_weights(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Split (B, T, size + H Tk) into outputs (B, T, size), with a static size, and weights (B, T, H Tk)."""
         size = self.cell.output_size
         return ops.reshape(outputs[..., :size], (*ops.shape(outputs)[:2], size)), outputs[..., size:]
 
-    def _by_heads(self, weights: Tensor, shapes: Shapes) -> Tensor:
-        """Weights (B, T, H Tk) as (B, H, T, Tk), those without heads as they are."""
+    def _split_heads(self, weights: Tensor, shapes: OutputShapes) -> Tensor:
+        """Reshape weights (B, T, H Tk) to (B, H, T, Tk); return weights without heads unchanged."""
         if len(shapes.weights) == 3:
             return weights
-        batch, steps, both = ops.shape(weights)
-        heads = shapes.weights[1]
-        return ops.transpose(ops.reshape(weights, (batch, steps, heads, both // heads)), (0, 2, 1, 3))
+        batch, num_steps, size = ops.shape(weights)
+        num_heads = shapes.weights[1]
+        return ops.transpose(ops.reshape(weights, (batch, num_steps, num_heads, size // num_heads)), (0, 2, 1, 3))
 
     def compute_output_spec(self, inputs: Tensor, memory: Any, valid_lens: Any = None, **options: Any) -> Any:
-        given = Masking(valid_lens, options.get("memory_mask"), options.get("input_lens"), options.get("inputs_mask"))
-        masking, shapes = self._checked(inputs, memory, options.get("initial_state"), given)
+        masks = CallMasks(valid_lens, options.get("memory_mask"), options.get("input_lens"), options.get("inputs_mask"))
+        masks, shapes = self._check_call(inputs, memory, options.get("initial_state"), masks)
         output = keras.KerasTensor(self._output_shape(shapes), self.compute_dtype)
-        if self.return_sequences and masking.inputs_mask is not None:
-            set_keras_mask(output, masking.inputs_mask)
-        after = map(keras.KerasTensor, shapes.states, self.cell.state_dtypes)
-        result = (output, *after) if self.return_state else output
+        if self.return_sequences and masks.inputs_mask is not None:
+            set_keras_mask(output, masks.inputs_mask)
+        states = map(keras.KerasTensor, shapes.states, self.cell.state_dtypes)
+        result = (output, *states) if self.return_state else output
         if not check_switch("return_attention_scores", options.get("return_attention_scores")):
             return result
         return result, keras.KerasTensor(shapes.weights, self.compute_dtype)
@@ -188,42 +184,43 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
     def compute_output_shape(
         self, inputs_shape: Any, memory_shape: Any, *, return_attention_scores: bool = False
     ) -> Any:
-        shapes = shapes_of(self.cell, inputs_shape, memory_shape)
+        shapes = compute_shapes(self.cell, inputs_shape, memory_shape)
         output_shape = self._output_shape(shapes)
         result = (output_shape, *shapes.states) if self.return_state else output_shape
         return (result, shapes.weights) if return_attention_scores else result
 
-    def _output_shape(self, shapes: Shapes) -> Shape:
-        batch, *_, steps, _ = shapes.weights
-        return (batch, steps, shapes.output_size) if self.return_sequences else (batch, shapes.output_size)
+    def _output_shape(self, shapes: OutputShapes) -> Shape:
+        batch, *_, num_steps, _ = shapes.weights
+        return (batch, num_steps, shapes.output_size) if self.return_sequences else (batch, shapes.output_size)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """The mask of the outputs: that of the inputs, where there is one output for each step."""
+        """Return the mask of the inputs if the outputs have a time axis, else None."""
         return previous_mask if self.return_sequences else None
 
     def get_config(self) -> dict[str, Any]:
-        return {name: value for name, value in super().get_config().items() if name not in _OF_KERAS}
+        return {name: value for name, value in super().get_config().items() if name not in _UNSUPPORTED_OPTIONS}
 
 
-def _listed(states: Any) -> list[Tensor]:
+def _as_list(states: Any) -> list[Tensor]:
     return [] if states is None else list(keras.tree.flatten(states))
 
 
-def _steps_mask(mask: Tensor | None, lengths: Tensor | None, size: Any) -> Tensor | None:
-    """Return True (B, T) where a mask and lengths let a position take part; None if there is neither."""
+def _make_time_mask(mask: Tensor | None, lengths: Tensor | None, size: Any) -> Tensor | None:
+    """Return a mask (B, T) of the positions that are unmasked and within the lengths (B,); None if both are None."""
     return intersect(mask, None if lengths is None else lengths_mask(lengths, 2, size))
 
 
-def _without_padding(memory: Tensor, masking: Masking) -> Tensor:
-    """Set the masked memory to zero before anything is computed of it: zero times NaN is NaN."""
-    mask = _steps_mask(masking.memory_mask, masking.valid_lens, ops.shape(memory)[1])
+def _zero_padding(memory: Tensor, masks: CallMasks) -> Tensor:
+    """Set masked positions of a memory (B, Tk, Dv) to zero."""
+    # Before the projections: a weight of 0 times a projected NaN is NaN, and so is the gradient of the kernel.
+    mask = _make_time_mask(masks.memory_mask, masks.valid_lens, ops.shape(memory)[1])
     return memory if mask is None else hide(memory, mask)
 
 
-def _last_output(outputs: Tensor, steps_mask: Tensor | None) -> Tensor:
-    """Return the output (B, size) of the last unmasked step, of outputs (B, T, size); zeros if all are masked."""
-    if steps_mask is None:
+def _last_output(outputs: Tensor, time_mask: Tensor | None) -> Tensor:
+    """Return the output (B, size) of the last unmasked step of outputs (B, T, size); zeros if all are masked."""
+    if time_mask is None:
         return outputs[:, -1]
     steps = ops.arange(1, ops.shape(outputs)[1] + 1, dtype="int32")
-    last = ops.max(ops.where(steps_mask, steps, 0), axis=1, keepdims=True)
+    last = ops.max(ops.where(time_mask, steps, 0), axis=1, keepdims=True)
     return ops.sum(ops.where(ops.expand_dims(ops.equal(steps, last), -1), outputs, 0.0), axis=1)

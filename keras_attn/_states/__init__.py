@@ -1,1 +1,1 @@
-"""Keys and values that are computed once."""
+"""Key/value caches."""

@@ -9,9 +9,9 @@ import keras
 
 from .._checks.constructor_arguments import check_positive_integer
 from .._heatmaps import matplotlib_figure
-from ._axis_labels import Vocabulary, axis_tokens, tokens_of_inputs
+from ._axis_labels import Vocabulary, find_axis_tokens, look_up_tokens
 from ._heatmap_grid import draw_heatmaps
-from ._image_writers import png_writer, tensorboard_writer
+from ._image_writers import make_png_writer, make_tensorboard_writer
 from ._weight_capture import capture_weights, choose_layers
 
 __all__ = ["AttentionLogger"]
@@ -82,8 +82,9 @@ class AttentionLogger(keras.callbacks.Callback):
         self.max_heads = check_positive_integer("max_heads", max_heads)
         self.layers = [layers] if isinstance(layers, str | keras.layers.Layer) else layers and [*layers]
         self.labels, self.format = labels or {}, format
-        self.inputs = _first_examples(inputs, self.max_examples)
-        self.async_safe = self.every == "epoch"  # if True, Keras need not run on_train_batch_end before the next batch
+        self.inputs = _take_examples(inputs, self.max_examples)
+        # With False, Keras runs `on_train_batch_end` before the next batch, which would change the weights.
+        self.async_safe = self.every == "epoch"
         self._batches = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -91,7 +92,7 @@ class AttentionLogger(keras.callbacks.Callback):
         self._attention_layers: dict[str, Any] = {}
         self._batches_before_epoch = self._batches
         self._prepare()
-        self._write = (png_writer if self.format == "png" else tensorboard_writer)(self.log_dir)
+        self._write = (make_png_writer if self.format == "png" else make_tensorboard_writer)(self.log_dir)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Check the inputs with a subclassed model, which on TensorFlow the first batch builds."""
@@ -99,8 +100,9 @@ class AttentionLogger(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write images if a step, which may train several batches, completes a multiple of `every`."""
-        before, self._batches = self._batches, self._batches_before_epoch + batch + 1
-        if self.every != "epoch" and self._batches // self.every > before // self.every:
+        # With `steps_per_execution` a step trains several batches, so compare quotients instead of remainders.
+        old_batches, self._batches = self._batches, self._batches_before_epoch + batch + 1
+        if self.every != "epoch" and self._batches // self.every > old_batches // self.every:
             self._log(f"batch {self._batches}", self._batches)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -114,13 +116,13 @@ class AttentionLogger(keras.callbacks.Callback):
         if self.model.built and not self._attention_layers:
             self._attention_layers = choose_layers(self.model, self.layers)
             capture_weights(self.model, self.inputs, self._attention_layers)
-            self._tokens = tokens_of_inputs(self.model, self.inputs, self.labels)
+            self._tokens = look_up_tokens(self.model, self.inputs, self.labels)
 
     def _log(self, moment: str, step: int) -> None:
         self._prepare()
         for path, weights in capture_weights(self.model, self.inputs, self._attention_layers).items():
             maps = weights.reshape(len(weights), -1, *weights.shape[-2:])[:, : self.max_heads]  # (B, heads, Tq, Tk)
-            queries, keys = (axis_tokens(self._tokens, len(maps), size) for size in maps.shape[-2:])
+            queries, keys = (find_axis_tokens(self._tokens, len(maps), size) for size in maps.shape[-2:])
             try:
                 self._write(path, step, draw_heatmaps(maps, f"{path}, {moment}", queries, keys))
             except Exception as error:  # noqa: BLE001 - of the system or of TensorFlow, such as a full disk
@@ -128,7 +130,8 @@ class AttentionLogger(keras.callbacks.Callback):
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _first_examples(inputs: Any, count: int) -> Any:
+def _take_examples(inputs: Any, count: int) -> Any:
+    """Return the first `count` examples of each array, (B, ...) each."""
     shapes = [tuple(getattr(array, "shape", ())) for array in keras.tree.flatten(inputs)]
     counts = {shape[0] if shape else 0 for shape in shapes}
     if len(counts) != 1 or 0 in counts:

@@ -10,7 +10,8 @@ from .._heatmaps import matplotlib_figure
 from ._axis_labels import Tokens
 
 MIN_INCHES, MAX_INCHES = 2.4, 6.0  # of a map along one axis
-INCHES_PER_TOKEN, INCHES_PER_CELL = 0.13, 0.04  # at 100 dots per inch, tokens do not overlap, and cells are not blurred
+# At 100 dots per inch a token has 13 pixels, so labels of 6 points do not overlap. A cell has 4, and is not blurred.
+INCHES_PER_TOKEN, INCHES_PER_CELL = 0.13, 0.04
 
 
 def draw_heatmaps(weights: Any, title: str, queries: Tokens | None, keys: Tokens | None) -> bytes:
@@ -25,8 +26,9 @@ def draw_heatmaps(weights: Any, title: str, queries: Tokens | None, keys: Tokens
     axes = figure.subplots(rows, columns, squeeze=False)
     finite = np.isfinite(weights)
     high = float(weights[finite].max(initial=0.0)) or 1.0
-    cells = np.where(finite, weights, 2 * high)  # above the scale
-    cells[weights == 0] = np.nan  # transparent
+    # NaN and infinity become values above the scale (black), zeros become NaN (transparent, so the hatch shows).
+    cells = np.where(finite, weights, 2 * high)
+    cells[weights == 0] = np.nan
     colors = colormaps["Reds"].with_extremes(over="black")
     for (example, head), axis in zip(np.ndindex(num_examples, num_heads), axes.flat, strict=True):
         axis.patch.set(facecolor="0.88", edgecolor="0.72", hatch="/////", linewidth=0)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 
-def png_writer(folder: str) -> Any:
-    """Return a function of the path of a layer, the step and a PNG file. It writes `FOLDER/attention/PATH/STEP.png`."""
+def make_png_writer(folder: str) -> Any:
+    """Return a function `(layer path, step, PNG bytes)` that writes `FOLDER/attention/PATH/STEP.png`."""
     Path(folder, "attention").mkdir(parents=True, exist_ok=True)
 
     def write(path: str, step: int, png: bytes) -> None:
@@ -17,19 +17,19 @@ def png_writer(folder: str) -> Any:
     return write
 
 
-def tensorboard_writer(folder: str) -> Any:
-    """Return a function with the same arguments. It writes images to the TensorBoard run `attention` in the folder."""
+def make_tensorboard_writer(folder: str) -> Any:
+    """Return a function `(layer path, step, PNG bytes)` that writes to the TensorBoard run `attention`."""
     import tensorflow as tf
 
     writer = tf.summary.create_file_writer(f"{folder}/attention")
-    # The format of `tf.summary.image`, which needs the package tensorboard.
+    # The data format of `tf.summary.image`, which would require the package tensorboard.
     metadata = tf.compat.v1.SummaryMetadata(data_class="DATA_CLASS_BLOB_SEQUENCE")
     metadata.plugin_data.plugin_name = "images"
 
     def write(path: str, step: int, png: bytes) -> None:
         width, height = struct.unpack(">II", png[16:24])  # in the header of a PNG file
         image = tf.constant([str(width).encode(), str(height).encode(), png])
-        # `keras.callbacks.TensorBoard` turns summaries off for most batches. The end of `as_default` flushes the file.
+        # `record_if`, because `keras.callbacks.TensorBoard` turns summaries off for most batches. `as_default` flushes.
         with tf.device("CPU:0"), tf.summary.record_if(True), writer.as_default():
             tf.summary.write(path, image, step=step, metadata=metadata)
 

@@ -38,11 +38,13 @@ def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str
     `path/1`, `path/2`. Calls with a single query become the rows of one array.
     """
     calls: dict[str, list[Any]] = {path: [] for path in layers}
-    instance_calls = {path: vars(layer).get("call") for path, layer in layers.items()}  # of a user or another tool
+    # A user or another tool may have set `call` on the instance. `setattr` would make Keras track the function.
+    instance_calls = {path: vars(layer).get("call") for path, layer in layers.items()}
     try:
-        for path, layer in layers.items():  # not by setattr: Keras would track the function as part of the layer
+        for path, layer in layers.items():
             vars(layer)["call"] = _recording_call(layer.call, calls[path])
-        with keras.StatelessScope():  # discards updates of variables, such as the states of seeds
+        # The scope discards updates of variables, such as seeds, so that the training does not change.
+        with keras.StatelessScope():
             model(inputs, training=False)
     except Exception as error:
         raise ValueError(
@@ -65,7 +67,7 @@ def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str
 
 
 def _add_attention_layers(parent: Any, prefix: str, layers: dict[str, Any]) -> None:
-    """Add the attention layers inside a layer, at any depth, by unique paths that are safe as names of files."""
+    """Add the attention layers inside a layer, at any depth, by unique paths that are valid file names."""
     for layer in children_of(parent):
         if layer in layers.values():
             continue
@@ -86,7 +88,8 @@ def _recording_call(call: Callable[..., Any], recorded: list[Any]) -> Callable[.
         caller_wants_weights = bound.arguments.get(SCORES_ARGUMENT)
         bound.arguments[SCORES_ARGUMENT] = True
         result = call(*bound.args, **bound.kwargs)
-        if not isinstance(result, tuple):  # a call by `precompute`: a dict of projected keys, without weights
+        # A call by `precompute` returns a key/value cache, without weights.
+        if not isinstance(result, tuple):
             return result
         weights = np.asarray(ops.convert_to_numpy(ops.cast(result[1], "float32")))
         recorded.append(weights[:, None] if weights.ndim == 2 else weights)  # AttentionCell: (B, Tk), for one query

@@ -1,17 +1,17 @@
-"""Decoding as one model: an encoder, a step and the loop around the step are in one graph, and in the exported file.
+"""Greedy decoding and beam search as one model: encoder, step and loop are in one graph, and in the exported file.
 
-The encoder computes once for each input what the step reads for every token of the answer. Both are functional models
-of the trained layers. The model that is made here holds them, and copies no weight.
+The encoder runs once for each input; the step runs for every token of the answer. Both are functional models of the
+trained layers. The decoding model contains both models and copies no weights.
 
-Tensors are connected by name. An input of the step gets:
+Tensors are connected by name. An input of the step is:
 
     `token`             integers (B,): the last token, at first `start`
-    a value of `state`  at first the encoder's output or input of this name, else zeros, with 0 for a size that is not
-                        known: an empty cache. After a step, the step's output that the key in `state` names
-    `position`          integers (B,): the number of the step, from 0; if nothing else has that name
+    a value of `state`  at first the encoder's output or input of this name; without one zeros, with size 0 on dynamic
+                        axes: an empty cache. After a step, the step's output that the key in `state` names
+    `position`          integers (B,): the index of the step, from 0; if no other source has this name
     any other           the encoder's output or input of this name: the same at every step
 
-Dropout is off, whatever `training` is. Keras masks that tensors carry end at the encoder: pass lengths as an output.
+Dropout is off, whatever `training` is. Implicit Keras masks end at the encoder: return valid lengths as an output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,22 +39,22 @@ def greedy(
     outputs: Sequence[str] = (),
     name: str | None = None,
 ) -> Any:
-    """Makes a model that writes the likeliest token at each step, until each row has ended.
+    """Create a model that selects the most likely token at each step, until each row has ended.
 
-    Of equal logits the first is taken. Once more than half of the rows have ended, the ended rows are no longer
+    Of equal logits the first is selected. Once more than half of the rows have ended, the ended rows are no longer
     computed. On JAX and with `jit_compile=True`, where shapes are static, and if the inputs of the step have a fixed
     batch size, all rows are computed until the last has ended.
 
     Args:
-        encoder: A functional model with a dict of outputs. Its inputs are the inputs of the model that is made.
+        encoder: A functional model with a dict of outputs. Its inputs are the inputs of the decoding model.
         step: A functional model with a dict of outputs, among them the logits of the next token.
         state: Maps names of the step's outputs to names of its inputs at the next step.
-        start: The token before the first. Or the name of an output or input of the encoder, integers (B,).
-        end: The token that ends a row; None to take all steps.
+        start: The start token, or the name of an output or input of the encoder, integers (B,).
+        end: The token that ends a row; None to run all steps.
         max_length: L, the largest number of steps.
         token: The name of the step's input for the last token.
         logits: The name of the step's output of logits, floats (B, V).
-        outputs: Names of outputs of the step, (B, ...) each, such as weights, that are returned for every step as well.
+        outputs: Names of outputs of the step to return for every step, (B, ...) each, such as weights.
         name: Name of the model.
 
     Returns:
@@ -63,12 +63,12 @@ def greedy(
         of a row's tokens; and (B, L, ...) for each of `outputs`, with zeros after the end.
 
     Numerics:
-        Scores are computed in float32 at least. A row that meets NaN among its logits has the score NaN, and its tokens
-        from there on are arbitrary: backends, onnxruntime and NumPy disagree on the largest of numbers and NaN.
+        Scores are computed in float32 at least. A row with NaN among its logits has the score NaN, and its tokens
+        from this step on are arbitrary: the maximum of numbers and NaN differs between backends and onnxruntime.
 
     Raises:
         TypeError: If a model is not functional, or has no dict of outputs.
-        ValueError: If names, shapes or dtypes do not fit together.
+        ValueError: If names, shapes or dtypes do not match.
 
     Example:
         >>> model = greedy(encoder, step, {"next_state": "state"}, start=0, end=1, max_length=20)
@@ -77,7 +77,7 @@ def greedy(
     layer = GreedyDecoding(
         encoder, step, state, start=start, end=end, max_length=max_length, token=token, logits=logits, outputs=outputs
     )
-    return _model(layer, encoder, name)
+    return _wrap_layer(layer, encoder, name)
 
 
 def beam(
@@ -96,7 +96,7 @@ def beam(
     outputs: Sequence[str] = (),
     name: str | None = None,
 ) -> Any:
-    """Makes a model that finds sequences of high probability by a beam search.
+    """Create a model that finds sequences of high probability by beam search.
 
     The score of a sequence is the sum of its log-probabilities, divided by `((5 + length) / 6) ** length_penalty`. At
     each step every sequence of the beam is continued with every token, and the continuations are sorted by their sums:
@@ -131,11 +131,11 @@ def beam(
     Returns:
         A model with a dict of outputs, the best sequence first: `"tokens"`, int32 (B, K, L); `"lengths"`, int32 (B, K);
         `"scores"`, float32 (B, K), after the penalty; and (B, K, L, ...) for each of `outputs`. If there are fewer than
-        K sequences, the rest have score -inf and length 0.
+        K sequences, missing ones have score -inf and length 0.
 
     Raises:
         TypeError: If a model is not functional, or has no dict of outputs.
-        ValueError: If names, shapes or dtypes do not fit together.
+        ValueError: If names, shapes or dtypes do not match.
 
     Source: Wu et al. 2016, section 7, without the coverage penalty.
     """
@@ -153,11 +153,11 @@ def beam(
         logits=logits,
         outputs=outputs,
     )
-    return _model(layer, encoder, name)
+    return _wrap_layer(layer, encoder, name)
 
 
-def _model(layer: Any, encoder: Any, name: str | None) -> Any:
-    """A functional model of one layer, with inputs like those of the encoder."""
+def _wrap_layer(layer: Any, encoder: Any, name: str | None) -> Any:
+    """Create a functional model of one layer, with inputs like those of the encoder."""
     batch = layer.batch
     inputs = {
         key: keras.Input(batch_shape=(batch, *x.shape[1:]), dtype=x.dtype, name=key)

@@ -16,28 +16,28 @@ from ._loop_state import Carry, Tensors
 from ._ops import amax, gather, take, top_k, where
 from ._step_wiring import outputs_of
 
-NO_SCORE = float("-inf")  # of a sequence that does not exist
+NO_SCORE = float("-inf")  # score of an absent sequence
 
 
 class Beam(NamedTuple):
-    """The W sequences of each row that go on: sums of log-probabilities, last tokens, and the codes of all tokens."""
+    """The W unfinished sequences of each row."""
 
-    live: Tensor  # (n, W)
-    tokens: Tensor  # (n, W)
-    codes: Tensor  # (n, W, L)
+    live: Tensor  # (n, W), sums of log-probabilities
+    tokens: Tensor  # (n, W), last tokens
+    codes: Tensor  # (n, W, L), all tokens with parents
 
 
 class Finished(NamedTuple):
-    """The K best finished sequences of each row: scores, the codes of all tokens, and lengths."""
+    """The K best finished sequences of each row."""
 
-    best: Tensor  # (n, K)
-    best_codes: Tensor  # (n, K, L)
+    best: Tensor  # (n, K), scores
+    best_codes: Tensor  # (n, K, L), all tokens with parents
     best_lengths: Tensor  # (n, K)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
 class BeamDecoding(Decoding):
-    """The layer of `keras_attn.decoding.beam`, whose docstring has the algorithm.
+    """Layer of `keras_attn.decoding.beam`, whose docstring describes the algorithm.
 
     Tokens are stored as codes, `parent * V + token`, where `parent` is the index in the beam of the sequence that the
     token continues. The same index selects the step outputs that belong to the token.
@@ -51,10 +51,10 @@ class BeamDecoding(Decoding):
         self.best = self.width if best is None else check_positive_integer("best", best)
         if self.best > self.width:
             raise ValueError(
-                "`best` must be at most `width`: a beam keeps no more sequences. "
+                "`best` must be at most `width`, the number of sequences in the beam. "
                 f"Received: best={best}, width={width}. Make the beam wider."
             )
-        self._ranks = (self.best,)
+        self._beam_axes = (self.best,)
         self.length_penalty = _check_penalty(length_penalty)
         lengths = np.arange(1, self.max_length + 1)
         with np.errstate(over="ignore"):
@@ -62,34 +62,36 @@ class BeamDecoding(Decoding):
             self._penalties = penalties.astype("float32")
         if not (np.isfinite(self._penalties).all() and self._penalties.all()):
             raise ValueError(
-                f"`length_penalty` must leave a factor in float32 for each length up to {self.max_length}. "
+                f"`length_penalty` must have finite, nonzero factors in float32 for lengths up to {self.max_length}. "
                 f"Received: length_penalty={length_penalty}."
             )
-        # The one that a sequence can still reach after so many steps, with which its score would be best.
-        later = np.maximum.accumulate(penalties[::-1])[::-1]
-        self._reachable = np.append(later[1:], penalties[-1]).astype("float32")
+        # Stopping rule. A live sum s is at most 0 and never increases, so after step t no continuation can score above
+        # s / p, with p the largest penalty of a length > t + 1. A row is done if its K-th finished score is >= s / p.
+        largest_penalties = np.maximum.accumulate(penalties[::-1])[::-1]
+        self._reachable = np.append(largest_penalties[1:], penalties[-1]).astype("float32")
         self._vocabulary: int = outputs_of(self.step)[self._names.logits].shape[-1]
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments that make this layer again."""
-        own = {"width": self.width, "best": self.best, "length_penalty": self.length_penalty}
-        return {**super().get_config(), **own}
+        """Return the arguments of the constructor."""
+        beam_config = {"width": self.width, "best": self.best, "length_penalty": self.length_penalty}
+        return {**super().get_config(), **beam_config}
 
-    def _first_rows(self, given: Tensors, count: Any) -> Tensors:
-        width, best, limit = self.width, self.best, self.max_length
-        live = np.array([0.0] + [NO_SCORE] * (width - 1), "float32")  # at first all are the same sequence
+    def _make_initial_rows(self, encoded: Tensors, num_rows: Any) -> Tensors:
+        width, best, max_length = self.width, self.best, self.max_length
+        # All W sequences start with the same token: only the first counts, or the beam would hold W copies of it.
+        live = np.array([0.0] + [NO_SCORE] * (width - 1), "float32")
         beam = Beam(
-            live=ops.zeros((count, width), "float32") + ops.convert_to_tensor(live),
-            tokens=ops.repeat(ops.expand_dims(self._first_tokens(given, count), 1), width, axis=1),
-            codes=ops.zeros((count, width, limit), "int32"),
+            live=ops.zeros((num_rows, width), "float32") + ops.convert_to_tensor(live),
+            tokens=ops.repeat(ops.expand_dims(self._make_initial_tokens(encoded, num_rows), 1), width, axis=1),
+            codes=ops.zeros((num_rows, width, max_length), "int32"),
         )
-        rows = {**beam._asdict(), "done": ops.zeros((count,), "bool"), "has_nan": ops.zeros((count,), "bool")}
+        rows = {**beam._asdict(), "done": ops.zeros((num_rows,), "bool"), "has_nan": ops.zeros((num_rows,), "bool")}
         if self.end is None:
             return rows
         finished = Finished(
-            best=ops.full((count, best), NO_SCORE, "float32"),
-            best_codes=ops.zeros((count, best, limit), "int32"),
-            best_lengths=ops.zeros((count, best), "int32"),
+            best=ops.full((num_rows, best), NO_SCORE, "float32"),
+            best_codes=ops.zeros((num_rows, best, max_length), "int32"),
+            best_lengths=ops.zeros((num_rows, best), "int32"),
         )
         return {**rows, **finished._asdict()}
 
@@ -99,92 +101,95 @@ class BeamDecoding(Decoding):
     def _token_of(self, codes: Tensor, parents: Tensor) -> Tensor:
         return codes - parents * self._vocabulary
 
-    def _advance(self, number: Tensor, carry: Carry, memory: Tensors, entries: Tensor) -> tuple[Carry, Tensors]:
+    def _advance(self, step: Tensor, carry: Carry, memory: Tensors, row_offsets: Tensor) -> tuple[Carry, Tensors]:
         rows, width = carry.rows, self.width
         beam = Beam(*(rows[name] for name in Beam._fields))
-        logits, states, outputs = self._stepped(number, ops.reshape(beam.tokens, (-1,)), carry.states, memory)
-        sums = self._sums(beam, logits)
-        # NaN has no place in an order, and another one in each runtime: a row that meets it has no answer.
+        logits, states, outputs = self._call_step(step, ops.reshape(beam.tokens, (-1,)), carry.states, memory)
+        sums = self._sum_log_probabilities(beam, logits)
+        # Each runtime sorts NaN differently, so a row with NaN gets a NaN score, and NaN is removed from the order.
         is_nan = ops.isnan(sums)
         sums = ops.where(is_nan, NO_SCORE, sums)
-        following = {"done": rows["done"], "has_nan": ops.logical_or(rows["has_nan"], ops.any(is_nan, axis=-1))}
-        # Of each sequence one can end, so that twice the width holds enough that go on.
-        most = width if self.end is None else min(2 * width, width * self._vocabulary)
-        live, codes = top_k(sums, most)
+        next_rows = {"done": rows["done"], "has_nan": ops.logical_or(rows["has_nan"], ops.any(is_nan, axis=-1))}
+        # Each sequence has one continuation that ends, so at least W of the best 2 W continuations do not end.
+        num_candidates = width if self.end is None else min(2 * width, width * self._vocabulary)
+        live, codes = top_k(sums, num_candidates)
         if self.end is not None:
-            ends = ops.equal(codes % self._vocabulary, self.end)
-            finished = self._with_ended(number, rows, live, codes, ends)
-            live, place = top_k(ops.where(ends, NO_SCORE, live), width)
-            codes = gather(codes, place)
-            following |= finished._asdict()
-            following["done"] = ops.greater_equal(
-                finished.best[:, -1], live[:, 0] / take(ops.convert_to_tensor(self._reachable), number)
+            is_end = ops.equal(codes % self._vocabulary, self.end)
+            finished = self._add_finished(step, rows, live, codes, is_end)
+            live, index = top_k(ops.where(is_end, NO_SCORE, live), width)
+            codes = gather(codes, index)
+            next_rows |= finished._asdict()
+            next_rows["done"] = ops.greater_equal(
+                finished.best[:, -1], live[:, 0] / take(ops.convert_to_tensor(self._reachable), step)
             )
         parents = self._parent_of(codes)
-        sources = ops.reshape(entries + parents, (-1,))
+        parent_entries = ops.reshape(row_offsets + parents, (-1,))
         tokens = self._token_of(codes, parents)
-        beam = Beam(live, tokens, self._written(number, gather(beam.codes, parents), codes))
-        return Carry({**beam._asdict(), **following}, {name: take(x, sources) for name, x in states.items()}), outputs
+        beam = Beam(live, tokens, self._write_codes(step, gather(beam.codes, parents), codes))
+        next_states = {name: take(x, parent_entries) for name, x in states.items()}
+        return Carry({**beam._asdict(), **next_rows}, next_states), outputs
 
-    def _sums(self, beam: Beam, logits: Tensor) -> Tensor:
-        """The sums of the log-probabilities of all continuations by code, `(n, W V)`."""
+    def _sum_log_probabilities(self, beam: Beam, logits: Tensor) -> Tensor:
+        """Return the sums of log-probabilities of all continuations, by code, `(n, W V)`, for logits `(n W, V)`."""
         logits = at_least_float32(logits)
-        # If no token can be next, a softmax would be of nothing.
-        is_dead = ops.expand_dims(ops.equal(amax(logits), NO_SCORE), -1)
-        scores = ops.cast(ops.where(is_dead, NO_SCORE, ops.log_softmax(logits, axis=-1)), "float32")
+        # The softmax of a row of -inf, where no token is possible, would be NaN.
+        is_impossible = ops.expand_dims(ops.equal(amax(logits), NO_SCORE), -1)
+        scores = ops.cast(ops.where(is_impossible, NO_SCORE, ops.log_softmax(logits, axis=-1)), "float32")
         return ops.reshape(ops.reshape(beam.live, (-1, 1)) + scores, (-1, self.width * self._vocabulary))
 
-    def _with_ended(self, number: Tensor, rows: Tensors, scores: Tensor, codes: Tensor, ends: Tensor) -> Finished:
-        """The best finished sequences, with those that end in this step among the first W."""
-        scores, codes, ends = (x[:, : self.width] for x in (scores, codes, ends))
-        scores = ops.where(ends, scores / take(ops.convert_to_tensor(self._penalties), number), NO_SCORE)
-        latest = self._written(number, gather(rows["codes"], self._parent_of(codes)), codes)
-        lengths = ops.full_like(codes, 1) * (number + 1)
-        return self._best_of(rows, Finished(scores, latest, lengths))
+    def _add_finished(self, step: Tensor, rows: Tensors, scores: Tensor, codes: Tensor, is_end: Tensor) -> Finished:
+        """Return the K best finished sequences, including continuations (n, 2 W) that end among the first W."""
+        scores, codes, is_end = (x[:, : self.width] for x in (scores, codes, is_end))
+        scores = ops.where(is_end, scores / take(ops.convert_to_tensor(self._penalties), step), NO_SCORE)
+        all_codes = self._write_codes(step, gather(rows["codes"], self._parent_of(codes)), codes)
+        lengths = ops.full_like(codes, 1) * (step + 1)
+        return self._select_best(rows, Finished(scores, all_codes, lengths))
 
-    def _best_of(self, rows: Tensors, latest: Finished) -> Finished:
-        """The K best of the finished sequences and some more; of equal ones those that were there before."""
-        before = (rows[name] for name in Finished._fields)
-        scores, *others = (ops.concatenate(pair, axis=1) for pair in zip(before, latest, strict=True))
-        best, place = top_k(scores, self.best)
-        return Finished(best, *(gather(x, place) for x in others))
+    def _select_best(self, rows: Tensors, latest: Finished) -> Finished:
+        """Return the K best of the finished sequences in `rows` and `latest`; earlier sequences win ties."""
+        earlier = (rows[name] for name in Finished._fields)
+        scores, codes, lengths = (ops.concatenate(pair, axis=1) for pair in zip(earlier, latest, strict=True))
+        best, index = top_k(scores, self.best)
+        return Finished(best, gather(codes, index), gather(lengths, index))
 
-    def _written(self, number: Tensor, history: Tensor, codes: Tensor) -> Tensor:
-        """Codes `(n, k, L)` with those of one step, `(n, k)`."""
-        here = ops.equal(ops.arange(self.max_length, dtype="int32"), number)
-        return ops.where(here, ops.expand_dims(codes, -1), history)
+    def _write_codes(self, step: Tensor, history: Tensor, codes: Tensor) -> Tensor:
+        """Return `history` (n, k, L) with the codes (n, k) of one step."""
+        is_step = ops.equal(ops.arange(self.max_length, dtype="int32"), step)
+        return ops.where(is_step, ops.expand_dims(codes, -1), history)
 
-    def _answer(self, rows: Tensors, steps: Tensors) -> Tensors:
-        limit, longest = self.max_length, float(self._penalties[-1])
+    def _build_outputs(self, rows: Tensors, steps: Tensors) -> Tensors:
+        max_length, penalty = self.max_length, float(self._penalties[-1])
         if self.end is None:
             scores, codes = rows["live"][:, : self.best], rows["codes"][:, : self.best]
-            best = Finished(scores / longest, codes, ops.full_like(codes[:, :, 0], limit))
+            best = Finished(scores / penalty, codes, ops.full_like(codes[:, :, 0], max_length))
         else:
-            # Of a row that was done before, nothing in the beam can pass what is found, as long as this either.
-            live = rows["live"] / longest
-            best = self._best_of(rows, Finished(live, rows["codes"], ops.full_like(rows["tokens"], limit)))
+            # Live sequences count as finished at length L. In a row that was done earlier none of them can be among the
+            # K best, by the stopping rule.
+            live = rows["live"] / penalty
+            best = self._select_best(rows, Finished(live, rows["codes"], ops.full_like(rows["tokens"], max_length)))
         has_nan = ops.expand_dims(rows["has_nan"], -1)
         lengths = ops.where(ops.logical_and(best.best > NO_SCORE, ops.logical_not(has_nan)), best.best_lengths, 0)
-        there = ops.arange(limit, dtype="int32") < ops.expand_dims(lengths, -1)
+        is_valid = ops.arange(max_length, dtype="int32") < ops.expand_dims(lengths, -1)
         parents = self._parent_of(best.best_codes)
         return {
-            "tokens": where(there, self._token_of(best.best_codes, parents), self.end or 0),
+            "tokens": where(is_valid, self._token_of(best.best_codes, parents), self.end or 0),
             "lengths": lengths,
             "scores": ops.where(has_nan, float("nan"), best.best),
-            **{name: where(there, self._of_parents(x, parents), 0) for name, x in steps.items()},
+            **{name: where(is_valid, self._gather_by_parent(x, parents), 0) for name, x in steps.items()},
         }
 
-    def _of_parents(self, steps: Tensor, parents: Tensor) -> Tensor:
-        """The outputs of all steps, `(L, B W, ...)`, that belong to parents `(B, K, L)`: `(B, K, L, ...)`."""
-        entries = ops.shape(steps)[1]
-        first = ops.reshape(ops.arange(0, entries, self.width, dtype="int32"), (-1, 1, 1))
-        place = ops.arange(self.max_length, dtype="int32") * entries + first + parents
-        found = take(ops.reshape(steps, (self.max_length * entries, *ops.shape(steps)[2:])), ops.reshape(place, (-1,)))
-        return ops.reshape(found, (*ops.shape(parents), *ops.shape(steps)[2:]))
+    def _gather_by_parent(self, steps: Tensor, parents: Tensor) -> Tensor:
+        """Gather the step outputs `(L, B W, ...)` of parents `(B, K, L)`: `(B, K, L, ...)`."""
+        num_entries = ops.shape(steps)[1]  # B W
+        offsets = ops.reshape(ops.arange(0, num_entries, self.width, dtype="int32"), (-1, 1, 1))
+        index = ops.arange(self.max_length, dtype="int32") * num_entries + offsets + parents
+        flat = ops.reshape(steps, (self.max_length * num_entries, *ops.shape(steps)[2:]))
+        outputs = take(flat, ops.reshape(index, (-1,)))
+        return ops.reshape(outputs, (*ops.shape(parents), *ops.shape(steps)[2:]))
 
 
 def _check_penalty(penalty: Any) -> float:
-    """Returns the exponent of the length penalty as a finite float."""
+    """Check the exponent of the length penalty, and return it as a float."""
     if isinstance(penalty, bool) or not isinstance(penalty, Real) or not math.isfinite(penalty):
         raise ValueError(f"`length_penalty` must be a finite number. Received: length_penalty={penalty!r}.")
     return float(penalty)

@@ -14,54 +14,57 @@ Specs = dict[str, Spec]
 
 
 class Carry(NamedTuple):
-    """What goes from step to step.
+    """Loop variables of a decoding loop.
 
     Attributes:
-        rows: `(n, ...)` each, among them `"done"`, booleans `(n,)`.
-        states: Those of the step, `(n W, ...)` each: W for a row.
+        rows: State of each row, `(n, ...)` each; `"done"` are booleans `(n,)`.
+        states: States of the step, `(n W, ...)` each, W per row.
     """
 
     rows: Tensors
     states: Tensors
 
 
-class Search(NamedTuple):
-    """A search as the loops see it.
+class DecodingLoop(NamedTuple):
+    """Specification of a greedy or beam decoding loop, which the backends run.
 
-    `advance` maps the number of a step, a carry, memory `(n W, ...)` and the first entry of each row, `(n, 1)`, to the
-    next carry and what is kept of the step, `(n W, ...)` each. It leaves finished rows as they are.
+    `advance` maps the index of a step, a carry, memory `(n W, ...)` and the offset of each row in the beam, `(n, 1)`,
+    to the next carry and the step outputs to keep, `(n W, ...)` each. Finished rows stay unchanged.
     """
 
     advance: Callable[[Tensor, Carry, Tensors, Tensor], tuple[Carry, Tensors]]
-    carry: Carry  # the first one, of all B rows
-    memory: Tensors  # the same for each step, `(B, ...)` each
+    carry: Carry  # initial, with all B rows
+    memory: Tensors  # inputs that are the same at each step, `(B, ...)` each
     width: int  # W
-    limit: int  # the largest number of steps, at least 1
-    ends: bool  # whether a row can be done before that
-    rows_stay: bool  # whether rows that are done stay: the step takes one batch only
-    states: Specs  # with None for each size that may change
-    kept: Callable[[], Specs]  # of what is kept of a step, for loops that must know it before
+    max_steps: int  # at least 1
+    can_stop_early: bool  # whether rows can be done before `max_steps`
+    keeps_finished_rows: bool  # whether the batch size is fixed, so that no row can be dropped
+    state_specs: Specs  # with None for each size that may change
+    # Of the step outputs to keep. A function, because only TensorFlow needs the specs, before the loop.
+    output_specs: Callable[[], Specs]
 
 
 def spec_of(tensor: Any) -> Spec:
-    """Shape and dtype of a tensor, with None for the batch."""
+    """Return the shape, with None for the batch, and the dtype of a tensor."""
     return (None, *shape_of(tensor)[1:]), dtype_of(tensor)
 
 
-def most_done(search: Search, done: Tensor) -> Tensor:
-    """How many rows may be done for another step of the inner loop: half, or all but one where they stay."""
-    count = ops.shape(done)[0]
-    return count - 1 if search.rows_stay else count // 2
+def max_finished_rows(loop: DecodingLoop, done: Tensor) -> Tensor:
+    """Return the largest number of finished rows `done` (n,) with which the inner loop continues."""
+    # n / 2: at least half of the computed rows are needed, and rows are gathered at most about log2(B) times.
+    num_rows = ops.shape(done)[0]
+    return num_rows - 1 if loop.keeps_finished_rows else num_rows // 2
 
 
-def goes_on(search: Search, step: Tensor, last: Any, done: Tensor, most: Tensor) -> Tensor:
-    """Whether the inner loop takes another step: there is one left, and not too many rows are done."""
-    left = ops.less_equal(step, last)  # not `less`, for which an ONNX file casts to floats
-    if not search.ends:
-        return left
-    return ops.logical_and(left, ops.less_equal(ops.sum(ops.cast(done, "int32")), most))
+def should_continue(loop: DecodingLoop, step: Tensor, last_step: Any, done: Tensor, max_finished: Tensor) -> Tensor:
+    """Return True if the inner loop has steps left and at most `max_finished` rows of `done` (n,) are finished."""
+    # Not `less`, for which an ONNX file casts to floats.
+    has_step = ops.less_equal(step, last_step)
+    if not loop.can_stop_early:
+        return has_step
+    return ops.logical_and(has_step, ops.less_equal(ops.sum(ops.cast(done, "int32")), max_finished))
 
 
-def first_entries(carry: Carry, width: int) -> Tensor:
-    """The place of the first entry of each row, `(n, 1)`."""
+def compute_row_offsets(carry: Carry, width: int) -> Tensor:
+    """Return the index of the first beam entry of each row, `(n, 1)`: 0, W, 2 W, ..."""
     return ops.expand_dims(ops.arange(ops.shape(carry.rows["done"])[0], dtype="int32") * width, 1)

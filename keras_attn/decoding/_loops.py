@@ -1,8 +1,8 @@
 """Decoding loops: dynamic (finished rows are dropped) or static (XLA, JAX).
 
-Where a backend has dynamic shapes, rows that are done leave: an inner loop steps until more than half of its rows are
-done, and an outer one goes on with the others; where a step takes one batch only, the inner one goes on until all are.
-Where shapes are static, one loop over all rows ends with the last.
+With dynamic shapes there are two loops: the inner loop runs steps until more than half of its rows are finished, and
+the outer loop drops these rows. If the step has a fixed batch size, the inner loop runs until all rows are finished.
+With static shapes a single loop over all rows runs until the last row is finished.
 """
 
 from collections.abc import Callable
@@ -14,126 +14,133 @@ from keras import ops
 from .._keras.private_api import is_compiled_by_xla
 from .._shapes import dtype_of, shape_of
 from .._types import Tensor
-from ._loop_state import Carry, Search, Tensors, first_entries, goes_on, most_done
+from ._loop_state import Carry, DecodingLoop, Tensors, compute_row_offsets, max_finished_rows, should_continue
 from ._ops import repeat, take, where
 
 
-def run(search: Search) -> tuple[Tensors, Tensors]:
-    """Run a search to its end; return the rows of the last carry, `(B, ...)`, and what was kept of all steps.
+def run_loop(loop: DecodingLoop) -> tuple[Tensors, Tensors]:
+    """Run a decoding loop; return the rows of the last carry, `(B, ...)`, and the outputs of all steps.
 
-    The latter are `(L, B W, ...)` each, which of a row that is done may be anything.
+    The outputs are `(L, B W, ...)` each; entries of a row after its end are arbitrary.
     """
     backend = keras.backend.backend()
     if backend == "jax" or (backend == "tensorflow" and is_compiled_by_xla()):
-        return _run_static(search)
+        return _run_static(loop)
     if backend != "tensorflow":
-        return _run_dynamic(search, _inner, _outer)
-    from ._tensorflow_loops import inner, outer  # TensorFlow may not be there
+        return _run_dynamic(loop, _run_inner, _run_outer)
+    from ._tensorflow_loops import run_inner, run_outer  # TensorFlow is optional
 
-    return _run_dynamic(search, inner, outer)
+    return _run_dynamic(loop, run_inner, run_outer)
 
 
-def _run_dynamic(search: Search, inner: Callable[..., Any], outer: Callable[..., Any]) -> tuple[Tensors, Tensors]:
-    """Runs a search where rows can leave, in two loops like `_inner` and `_outer`."""
-    first = ops.convert_to_tensor(0, "int32")
-    if not search.ends:
-        _, carry, steps = inner(search, first, search.carry, _whole_memory(search))
-        return carry.rows, steps
+def _run_dynamic(loop: DecodingLoop, inner: Callable[..., Any], outer: Callable[..., Any]) -> tuple[Tensors, Tensors]:
+    """Run a decoding loop with dynamic shapes. `inner` and `outer` are like `_run_inner` and `_run_outer`."""
+    first_step = ops.convert_to_tensor(0, "int32")
+    if not loop.can_stop_early:
+        _, carry, outputs = inner(loop, first_step, loop.carry, _repeat_memory(loop))
+        return carry.rows, outputs
 
-    def body(step: Tensor, carry: Carry, rows: Tensors, steps: Tensors) -> tuple[Any, ...]:
+    def body(step: Tensor, carry: Carry, rows: Tensors, outputs: Tensors) -> tuple[Any, ...]:
+        # `carry` has only the n unfinished rows; `rows` and `outputs` have all B rows.
         running = ops.logical_not(rows["done"])
-        index = repeat(_places(running), search.width)
-        memory = {name: take(x, index) for name, x in search.memory.items()}
-        step, carry, latest = inner(search, step, carry, memory)
-        # Rows that have left get what is another's: it is not read.
-        place = ops.maximum(ops.cumsum(ops.cast(running, "int32")) - 1, 0)
-        rows = {name: where(running, take(carry.rows[name], place), x) for name, x in rows.items()}
-        steps = {
-            name: _joined(steps.get(name), take(x, _entries(place, search.width), axis=1)) for name, x in latest.items()
+        index = repeat(_find_true(running), loop.width)
+        memory = {name: take(x, index) for name, x in loop.memory.items()}
+        step, carry, latest = inner(loop, step, carry, memory)
+        # The position of row b among the n rows is the number of running rows before it. Finished rows gather another
+        # row's values here: `where` discards the rows, and nothing reads outputs after the end of a row.
+        position = ops.maximum(ops.cumsum(ops.cast(running, "int32")) - 1, 0)
+        rows = {name: where(running, take(carry.rows[name], position), x) for name, x in rows.items()}
+        outputs = {
+            name: _concatenate_steps(outputs.get(name), take(x, _expand_to_beam(position, loop.width), axis=1))
+            for name, x in latest.items()
         }
-        still = _places(ops.logical_not(carry.rows["done"]))
+        remaining = _find_true(ops.logical_not(carry.rows["done"]))
         carry = Carry(
-            {name: take(x, still) for name, x in carry.rows.items()},
-            {name: take(x, _entries(still, search.width)) for name, x in carry.states.items()},
+            {name: take(x, remaining) for name, x in carry.rows.items()},
+            {name: take(x, _expand_to_beam(remaining, loop.width)) for name, x in carry.states.items()},
         )
-        return step, carry, rows, steps
+        return step, carry, rows, outputs
 
-    step, _, rows, steps = outer(search, body, (first, search.carry, search.carry.rows))
-    # After the last step all rows are done: what stands there is not read either.
-    place = ops.minimum(ops.arange(search.limit, dtype="int32"), step - 1)
-    return rows, {name: take(x, place) for name, x in steps.items()}
+    step, _, rows, outputs = outer(loop, body, (first_step, loop.carry, loop.carry.rows))
+    # Pad to L steps with copies of the last step, after which all rows are finished.
+    index = ops.minimum(ops.arange(loop.max_steps, dtype="int32"), step - 1)
+    return rows, {name: take(x, index) for name, x in outputs.items()}
 
 
-def _inner(search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
-    """Steps for as long as `goes_on` says; gives the number of the next step, the carry and what was kept."""
+def _run_inner(loop: DecodingLoop, first_step: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
+    """Run steps until `should_continue` is False; return the index of the next step, the carry and the outputs."""
     latest: list[Tensors] = []
-    step, most = first, most_done(search, carry.rows["done"])
-    entries = first_entries(carry, search.width)
-    while not latest or goes_on(search, step, search.limit - 1, carry.rows["done"], most):
-        carry, kept = search.advance(step, carry, memory, entries)
-        latest.append(kept)
+    step, max_finished = first_step, max_finished_rows(loop, carry.rows["done"])
+    row_offsets = compute_row_offsets(carry, loop.width)
+    while not latest or should_continue(loop, step, loop.max_steps - 1, carry.rows["done"], max_finished):
+        carry, outputs = loop.advance(step, carry, memory, row_offsets)
+        latest.append(outputs)
         step = step + 1
-    return step, carry, {name: ops.stack([kept[name] for kept in latest]) for name in latest[0]}
+    return step, carry, {name: ops.stack([outputs[name] for outputs in latest]) for name in latest[0]}
 
 
-def _outer(search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
-    """Calls `body` once, and again until no row is left or no step."""
-    step, carry, rows, steps = body(*first, {})
-    while step < search.limit and not ops.all(rows["done"]):
-        step, carry, rows, steps = body(step, carry, rows, steps)
-    return step, carry, rows, steps
+def _run_outer(loop: DecodingLoop, body: Callable[..., Any], initial: tuple[Any, ...]) -> Any:
+    """Call `body` at least once, until all rows are finished or `max_steps` is reached."""
+    step, carry, rows, outputs = body(*initial, {})
+    while step < loop.max_steps and not ops.all(rows["done"]):
+        step, carry, rows, outputs = body(step, carry, rows, outputs)
+    return step, carry, rows, outputs
 
 
-def _places(condition: Tensor) -> Tensor:
-    """Where a condition `(n,)` holds."""
+def _find_true(condition: Tensor) -> Tensor:
+    """Return the indices, int32, at which a condition `(n,)` is True."""
     return ops.cast(ops.nonzero(condition)[0], "int32")
 
 
-def _whole_memory(search: Search) -> Tensors:
-    return {name: repeat(x, search.width) for name, x in search.memory.items()}
+def _repeat_memory(loop: DecodingLoop) -> Tensors:
+    return {name: repeat(x, loop.width) for name, x in loop.memory.items()}
 
 
-def _entries(index: Tensor, width: int) -> Tensor:
-    """The places of the W entries of each row that an index names."""
+def _expand_to_beam(index: Tensor, width: int) -> Tensor:
+    """Return the indices of the W beam entries of each row in `index` (k,): `(k W,)`."""
     if width == 1:
         return index
     return ops.reshape(ops.expand_dims(index * width, 1) + ops.arange(width, dtype="int32"), (-1,))
 
 
-def _joined(before: Tensor | None, latest: Tensor) -> Tensor:
-    """Steps after steps. Before the first there are none, of a shape that may not be known yet."""
-    if before is None:
+def _concatenate_steps(earlier: Tensor | None, latest: Tensor) -> Tensor:
+    """Concatenate outputs `(T, B W, ...)` along the steps; `earlier` is None or has no step at first."""
+    if earlier is None:
         return latest
+    # At first `earlier` has no step, and size 0 on the axes whose size is unknown when the loop is traced.
     if None in shape_of(latest)[2:]:
-        before = ops.reshape(before, (*ops.shape(before)[:2], *ops.shape(latest)[2:]))
-    return ops.concatenate([before, latest], axis=0)
+        earlier = ops.reshape(earlier, (*ops.shape(earlier)[:2], *ops.shape(latest)[2:]))
+    return ops.concatenate([earlier, latest], axis=0)
 
 
-def _run_static(search: Search) -> tuple[Tensors, Tensors]:
-    """Runs a search over all rows to the end of the last."""
-    memory, entries = _whole_memory(search), first_entries(search.carry, search.width)
-    # The first step stands before the loop: it shows the shapes of what is kept.
-    carry, kept = search.advance(ops.convert_to_tensor(0, "int32"), search.carry, memory, entries)
-    _check_no_growth(search.carry.states, carry.states)
-    empty = {name: ops.zeros((search.limit, *ops.shape(x)), dtype_of(x)) for name, x in kept.items()}
-    steps = {name: _with_step(x, 0, kept[name]) for name, x in empty.items()}
+def _run_static(loop: DecodingLoop) -> tuple[Tensors, Tensors]:
+    """Run a decoding loop over all rows until the last row is finished."""
+    memory, row_offsets = _repeat_memory(loop), compute_row_offsets(loop.carry, loop.width)
+    # The first step runs before the loop, because its outputs have the shapes of the buffers.
+    carry, latest = loop.advance(ops.convert_to_tensor(0, "int32"), loop.carry, memory, row_offsets)
+    _check_no_growth(loop.carry.states, carry.states)
+    buffers = {name: ops.zeros((loop.max_steps, *ops.shape(x)), dtype_of(x)) for name, x in latest.items()}
+    outputs = {name: _write_step(x, 0, latest[name]) for name, x in buffers.items()}
 
-    def condition(step: Tensor, carry: Carry, steps: Tensors) -> Tensor:
-        left = ops.less(step, search.limit)
-        return ops.logical_and(left, ops.logical_not(ops.all(carry.rows["done"]))) if search.ends else left
+    def condition(step: Tensor, carry: Carry, outputs: Tensors) -> Tensor:
+        has_step = ops.less(step, loop.max_steps)
+        if not loop.can_stop_early:
+            return has_step
+        return ops.logical_and(has_step, ops.logical_not(ops.all(carry.rows["done"])))
 
-    def body(step: Tensor, carry: Carry, steps: Tensors) -> tuple[Any, ...]:
-        carry, kept = search.advance(step, carry, memory, entries)
-        return step + 1, carry, {name: _with_step(x, step, kept[name]) for name, x in steps.items()}
+    def body(step: Tensor, carry: Carry, outputs: Tensors) -> tuple[Any, ...]:
+        carry, latest = loop.advance(step, carry, memory, row_offsets)
+        return step + 1, carry, {name: _write_step(x, step, latest[name]) for name, x in outputs.items()}
 
-    if search.limit > 1:
-        _, carry, steps = ops.while_loop(condition, body, (ops.convert_to_tensor(1, "int32"), carry, steps))
-    return carry.rows, steps
+    if loop.max_steps > 1:
+        _, carry, outputs = ops.while_loop(condition, body, (ops.convert_to_tensor(1, "int32"), carry, outputs))
+    return carry.rows, outputs
 
 
-def _with_step(steps: Tensor, step: Any, latest: Tensor) -> Tensor:
+def _write_step(outputs: Tensor, step: Any, latest: Tensor) -> Tensor:
+    """Return outputs `(L, B W, ...)` with `latest` (B W, ...) at index `step`."""
     zeros = [0] * len(latest.shape)
-    return ops.slice_update(steps, [step, *zeros], ops.expand_dims(latest, 0))
+    return ops.slice_update(outputs, [step, *zeros], ops.expand_dims(latest, 0))
 
 
 def _check_no_growth(before: Tensors, after: Tensors) -> None:
@@ -142,5 +149,5 @@ def _check_no_growth(before: Tensors, after: Tensors) -> None:
             raise ValueError(
                 f"The state `{name}` must keep its shape from step to step: this backend, or XLA, compiles a loop "
                 f"for one shape. Received: shape {shape_of(x)} before a step, {shape_of(after[name])} after it. Use a "
-                "cache of fixed capacity: give its input a length, and let the step write at its `position`."
+                "cache of fixed capacity: pass its length as an input, and let the step write at its `position`."
             )

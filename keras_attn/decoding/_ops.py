@@ -10,31 +10,33 @@ from .._types import Tensor
 
 
 def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
-    """The entries of an axis that an index names, none of it negative."""
+    """Return the entries of `x` at the nonnegative indices `index` (k,) of an axis."""
     if keras.backend.backend() != "tensorflow":
         return ops.take(x, index, axis=axis)
-    import tensorflow as tf  # Keras adds operators that look for negative ones, to each step
+    import tensorflow as tf
 
+    # Not `keras.ops.take`, which adds operators for negative indices to every step.
     return tf.gather(x, index, axis=axis)
 
 
 def repeat(x: Tensor, times: int) -> Tensor:
-    """Each entry of the first axis so many times."""
+    """Repeat each entry `times` times: `(n, ...)` becomes `(n times, ...)`."""
     return x if times == 1 else ops.repeat(x, times, axis=0)
 
 
 def gather(x: Tensor, index: Tensor) -> Tensor:
-    """From `(n, M, ...)` the entries of each row that an index `(n, k)` names: `(n, k, ...)`."""
+    """Return from each row of `x` (n, M, ...) the entries at `index` (n, k): `(n, k, ...)`."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         return tf.gather(x, index, axis=1, batch_dims=1)
-    index = with_rank(index, len(x.shape))
+    index = expand_rank(index, len(x.shape))
     return ops.take_along_axis(x, ops.broadcast_to(index, (*ops.shape(index)[:2], *ops.shape(x)[2:])), axis=1)
 
 
 def argmax(x: Tensor) -> Tensor:
-    """The place of the largest on the last axis, the first of equal ones. Keras takes 0.0 to be more than -0.0."""
+    """Return the index of the maximum on the last axis, int32; the first of equal maxima."""
+    # `keras.ops.argmax` treats 0.0 as larger than -0.0 on TensorFlow and JAX.
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -47,7 +49,7 @@ def argmax(x: Tensor) -> Tensor:
 
 
 def amax(x: Tensor) -> Tensor:
-    """The largest on the last axis. Keras refuses a batch without rows."""
+    """Return the maximum on the last axis; also for a batch without rows, which `keras.ops.max` rejects."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -56,21 +58,22 @@ def amax(x: Tensor) -> Tensor:
 
 
 def top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest on the last axis in order, of equal ones the first before the others, and their places."""
-    if keras.backend.backend() == "torch":  # its `topk` takes equal ones in any order
-        places = ops.argsort(-x, axis=-1)[..., :k]
-        return ops.take_along_axis(x, places, axis=-1), places
-    values, places = ops.top_k(x, k)
-    return values, ops.cast(places, "int32")
+    """Return the k largest values on the last axis in order, and their indices; equal values by their index."""
+    # `torch.topk` returns equal values in any order; `keras.ops.argsort` is stable.
+    if keras.backend.backend() == "torch":
+        indices = ops.argsort(-x, axis=-1)[..., :k]
+        return ops.take_along_axis(x, indices, axis=-1), indices
+    values, indices = ops.top_k(x, k)
+    return values, ops.cast(indices, "int32")
 
 
 def where(condition: Tensor, x: Tensor, other: Any) -> Tensor:
-    """A tensor where a condition on its first axes holds, another or a number elsewhere."""
-    return ops.where(with_rank(condition, len(x.shape)), x, ops.cast(other, dtype_of(x)))
+    """Return `x` if a condition on its first axes is True, else `other`: a tensor like `x` or a number."""
+    return ops.where(expand_rank(condition, len(x.shape)), x, ops.cast(other, dtype_of(x)))
 
 
-def with_rank(x: Tensor, rank: int) -> Tensor:
-    """A tensor with axes of size 1 added at its end."""
+def expand_rank(x: Tensor, rank: int) -> Tensor:
+    """Append axes of size 1 to a tensor until it has `rank` axes."""
     for _ in range(rank - len(x.shape)):
         x = ops.expand_dims(x, -1)
     return x

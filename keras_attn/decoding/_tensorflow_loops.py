@@ -9,76 +9,80 @@ import tensorflow as tf
 from .._keras.private_api import stateless_scope
 from .._shapes import dtype_of
 from .._types import Shape, Tensor
-from ._loop_state import Carry, Search, Specs, Tensors, first_entries, goes_on, most_done, spec_of
+from . import _loop_state
+from ._loop_state import Carry, DecodingLoop, Specs, Tensors
 
-_PROGRAMS: weakref.WeakKeyDictionary[Any, tuple[Hashable, Any]] = weakref.WeakKeyDictionary()
+_FUNCTIONS: weakref.WeakKeyDictionary[Any, tuple[Hashable, Any]] = weakref.WeakKeyDictionary()
 
 
-def inner(search: Search, first: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
-    """The inner loop of a search, as a `tf.while_loop`."""
-    # As long as what is written, at the number of the loop's own step: so ONNX has them, with nothing to move.
+def run_inner(loop: DecodingLoop, first_step: Tensor, carry: Carry, memory: Tensors) -> tuple[Tensor, Carry, Tensors]:
+    """Run the inner loop as a `tf.while_loop`; see `_loops._run_inner`."""
+    # One entry per iteration, written at the loop's own counter: as a scan output of an ONNX Loop, without an offset.
     arrays = {
         name: tf.TensorArray(dtype, 0, dynamic_size=True, element_shape=shape)
-        for name, (shape, dtype) in search.kept().items()
+        for name, (shape, dtype) in loop.output_specs().items()
     }
-    # Outside of the loop, so that they are not computed again at each step.
-    most, entries = most_done(search, carry.rows["done"]), first_entries(carry, search.width)
-    last = search.limit - 1 - first
+    # Outside of the loop, so that these are not computed again at each step.
+    max_finished = _loop_state.max_finished_rows(loop, carry.rows["done"])
+    row_offsets = _loop_state.compute_row_offsets(carry, loop.width)
+    last_step = loop.max_steps - 1 - first_step
 
-    def condition(taken: Tensor, carry: Carry, arrays: Any) -> Tensor:
-        return goes_on(search, taken, last, carry.rows["done"], most)
+    def condition(counter: Tensor, carry: Carry, arrays: Any) -> Tensor:
+        return _loop_state.should_continue(loop, counter, last_step, carry.rows["done"], max_finished)
 
-    def body(taken: Tensor, carry: Carry, arrays: Any) -> tuple[Any, ...]:
-        carry, kept = search.advance(first + taken, carry, memory, entries)
-        return taken + 1, carry, {name: each.write(taken, kept[name]) for name, each in arrays.items()}
+    def body(counter: Tensor, carry: Carry, arrays: Any) -> tuple[Any, ...]:
+        carry, latest = loop.advance(first_step + counter, carry, memory, row_offsets)
+        return counter + 1, carry, {name: array.write(counter, latest[name]) for name, array in arrays.items()}
 
-    begin = (tf.constant(0), carry, arrays)
-    invariants = (tf.TensorShape([]), _carry_shapes(search), {name: tf.TensorShape(None) for name in arrays})
-    taken, carry, arrays = tf.while_loop(condition, body, begin, shape_invariants=invariants)
-    return first + taken, carry, {name: each.stack() for name, each in arrays.items()}
+    initial = (tf.constant(0), carry, arrays)
+    invariants = (tf.TensorShape([]), _carry_shapes(loop), {name: tf.TensorShape(None) for name in arrays})
+    counter, carry, arrays = tf.while_loop(condition, body, initial, shape_invariants=invariants)
+    return first_step + counter, carry, {name: array.stack() for name, array in arrays.items()}
 
 
-def outer(search: Search, body: Callable[..., Any], first: tuple[Any, ...]) -> Any:
-    """The outer loop of a search, as a `tf.while_loop`."""
-    count, kept = tf.shape(search.carry.rows["done"])[0] * search.width, search.kept()
-    steps = {
-        name: tf.zeros([0, count, *(size or 0 for size in shape[1:])], dtype) for name, (shape, dtype) in kept.items()
+def run_outer(loop: DecodingLoop, body: Callable[..., Any], initial: tuple[Any, ...]) -> Any:
+    """Run the outer loop as a `tf.while_loop`; see `_loops._run_outer`."""
+    num_entries, specs = tf.shape(loop.carry.rows["done"])[0] * loop.width, loop.output_specs()
+    outputs = {
+        name: tf.zeros([0, num_entries, *(size or 0 for size in shape[1:])], dtype)
+        for name, (shape, dtype) in specs.items()
     }
 
-    def condition(step: Tensor, carry: Carry, rows: Tensors, steps: Tensors) -> Tensor:
-        # A first time for a batch without rows too, which shows the shapes of what is kept.
-        return tf.equal(step, 0) | (tf.less(step, search.limit) & ~tf.reduce_all(rows["done"]))
+    def condition(step: Tensor, carry: Carry, rows: Tensors, outputs: Tensors) -> Tensor:
+        # At least one iteration, even for a batch without rows: it determines the shapes of the outputs.
+        return tf.equal(step, 0) | (tf.less(step, loop.max_steps) & ~tf.reduce_all(rows["done"]))
 
-    of_carry = _carry_shapes(search)
-    of_steps = {name: tf.TensorShape([None, *shape]) for name, (shape, _) in kept.items()}
-    invariants = (tf.TensorShape([]), of_carry, of_carry.rows, of_steps)
-    return tf.while_loop(condition, body, (*first, steps), shape_invariants=invariants)
-
-
-def _carry_shapes(search: Search) -> Carry:
-    rows = {name: spec_of(x) for name, x in search.carry.rows.items()}
-    return Carry(_shapes(rows), _shapes(search.states))
+    carry_shapes = _carry_shapes(loop)
+    output_shapes = {name: tf.TensorShape([None, *shape]) for name, (shape, _) in specs.items()}
+    invariants = (tf.TensorShape([]), carry_shapes, carry_shapes.rows, output_shapes)
+    return tf.while_loop(condition, body, (*initial, outputs), shape_invariants=invariants)
 
 
-def _shapes(specs: Specs) -> dict[str, tf.TensorShape]:
+def _carry_shapes(loop: DecodingLoop) -> Carry:
+    rows = {name: _loop_state.spec_of(x) for name, x in loop.carry.rows.items()}
+    return Carry(_tensor_shapes(rows), _tensor_shapes(loop.state_specs))
+
+
+def _tensor_shapes(specs: Specs) -> dict[str, tf.TensorShape]:
     return {name: tf.TensorShape(shape) for name, (shape, _) in specs.items()}
 
 
-def run_as_program(method: Any, inputs: Tensors, count: Any, shapes: dict[str, Shape]) -> Tensors:
-    """Call a method of a layer as a program, traced once for all sizes: its loops would take fifty times as long.
-
-    The method takes tensors by name and a number of rows; `shapes` have None for each size that may change. It is
-    traced anew where it would compute with other variables than those that it was traced with: those of a quantized
-    layer, or the values that a stateless scope puts in their place.
-    """
+def run_as_function(method: Any, inputs: Tensors, num_rows: Any, shapes: dict[str, Shape]) -> Tensors:
+    """Call a method of a layer, which takes tensors by name and a number of rows, as a cached `tf.function`."""
+    # `shapes` have None for each size that may change, so one trace serves all sizes.
+    # Without a trace the loops take about 50 times as long. A new trace is made if the variables change: those of a
+    # quantized layer, or the values that a stateless scope puts in their place.
     layer, scope = method.__self__, stateless_scope()
-    of = (*(id(variable) for variable in layer.variables), *((name, dtype_of(x)) for name, x in inputs.items()))
-    made_of: Hashable = (None if scope is None else weakref.ref(scope), of)
-    if layer not in _PROGRAMS or _PROGRAMS[layer][0] != made_of:
-        owned: Any = weakref.WeakMethod(method)  # or the program would keep its layer alive, and that the program
+    variables, dtypes = map(id, layer.variables), ((name, dtype_of(x)) for name, x in inputs.items())
+    key: Hashable = (None if scope is None else weakref.ref(scope), *variables, *dtypes)
+    if layer not in _FUNCTIONS or _FUNCTIONS[layer][0] != key:
+        # A strong reference from the function to the layer would keep both alive: the function is a value of the layer.
+        weak_method: Any = weakref.WeakMethod(method)
         signature = {name: tf.TensorSpec(shapes[name], x.dtype, name=name) for name, x in inputs.items()}
         specs = [signature, tf.TensorSpec([], tf.int32)]
-        program = tf.function(lambda inputs, count: owned()(inputs, count), input_signature=specs, autograph=False)
-        _PROGRAMS[layer] = made_of, program
-    found: Tensors = _PROGRAMS[layer][1](inputs, tf.constant(count, tf.int32))
-    return found
+        function = tf.function(
+            lambda inputs, count: weak_method()(inputs, count), input_signature=specs, autograph=False
+        )
+        _FUNCTIONS[layer] = key, function
+    outputs: Tensors = _FUNCTIONS[layer][1](inputs, tf.constant(num_rows, tf.int32))
+    return outputs

@@ -1,7 +1,7 @@
 """Weight layouts of attention layers, by framework: names, axes, transformations.
 
-Names are those of the source with dots between their words. Sizes are `Dq Dk Dv` of a query, key and value, and `U`
-hidden units.
+Names are those of the framework with dots between their parts. Axes are named `Dq Dk Dv`, the sizes of a query, key and
+value, and `U`, the number of hidden units.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,167 +17,160 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of a state."""
+    """One array of a state, and the variables it becomes."""
 
-    names: tuple[str, ...]  # alternatives, the usual one first
-    axes: tuple[str, ...]  # the size of each axis; `H*K` is a product
-    to: tuple[str, ...]  # the variables of our layer; of several, each gets an equal share of the first axis
-    turn: Callable[[Array], Array]  # from the array (or the share) as stored there to ours
-    optional: bool = False  # whether a state may lack it
+    names: tuple[str, ...]  # alternatives, the usual name first
+    axes: tuple[str, ...]  # a name or number per axis; `H*K` is a product
+    targets: tuple[str, ...]  # variables of our layer; several variables get equal shares of the first axis
+    convert: Callable[[Array], Array]  # from the array or share in the state to the variable
+    optional: bool = False
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The arrays of one kind of layer of one source."""
+    """Arrays of one layer class of a framework."""
 
-    origin: str  # the name of the layer there
+    origin: str  # name of the layer class, for messages
     entries: tuple[Entry, ...]
-    equal: tuple[str, ...] = ()  # sizes that are equal there, and need not be equal in our layer
-    # Makes the weights that no entry makes, or that several make together.
-    complete: Callable[[Weights, Sizes], Weights] = lambda weights, sizes: weights
+    equal: tuple[str, ...] = ()  # axes that are always equal in the source, but not in our layer
+    # Post-processes the converted weights: adds constant weights, and combines several entries into one weight.
+    finalize: Callable[[Weights, Sizes], Weights] = lambda weights, sizes: weights
 
     def weights(self, arrays: Weights, sizes: Sizes) -> Weights:
-        """Our weights, by the names of our variables, of arrays by the first names of their entries."""
+        """Convert arrays, by the first name of their entry, to weights by the name of our variable."""
         weights = {}
         for entry in self.entries:
             if (array := arrays.get(entry.names[0])) is not None:
-                shares = np.split(array, len(entry.to)) if len(entry.to) > 1 else [array]
-                weights.update({variable: entry.turn(share) for variable, share in zip(entry.to, shares, strict=True)})
-        return self.complete(weights, sizes)
+                shares = np.split(array, len(entry.targets)) if len(entry.targets) > 1 else [array]
+                for variable, share in zip(entry.targets, shares, strict=True):
+                    weights[variable] = entry.convert(share)
+        return self.finalize(weights, sizes)
 
 
-def entry_of(
-    names: str, axes: str, to: str, turn: Callable[[Array], Array] = np.asarray, *, optional: bool = False
+def make_entry(
+    names: str, axes: str, targets: str, convert: Callable[[Array], Array] = np.asarray, *, optional: bool = False
 ) -> Entry:
-    """An entry, its names, axes and variables written with spaces between."""
-    return Entry(tuple(names.split()), tuple(axes.split()), tuple(to.split()), turn, optional)
+    """Create an entry from space-separated names, axes and variables."""
+    return Entry(tuple(names.split()), tuple(axes.split()), tuple(targets.split()), convert, optional)
 
 
-# What a dense layer calls its kernel; `_kernel` is the attribute that checkpoints of Keras 3 have. It is (out, in) in
-# torch and MXNet, and (in, out) elsewhere, as in Keras.
-_KERNELS = {
-    "torch": ("weight",),
-    "mxnet": ("weight",),
-    "paddle": ("weight",),
-    "tensorflow": ("kernel", "_kernel"),
-    "flax": ("kernel",),
-}
-_OUT_IN = ("torch", "mxnet")
+# Names of the kernel of a dense layer; `_kernel` is the attribute in checkpoints of Keras 3. Kernels are (out, in) in
+# torch and MXNet, and (in, out) in the other frameworks, as in Keras.
+_KERNEL_NAMES: dict[str, tuple[str, ...]] = dict.fromkeys(("torch", "mxnet", "paddle"), ("weight",))
+_KERNEL_NAMES |= {"tensorflow": ("kernel", "_kernel"), "flax": ("kernel",)}
+_OUT_IN_SOURCES = ("torch", "mxnet")
 
 
-def kernel_of(source: str, names: str, to: str, size_in: str, size_out: str) -> Entry:
-    """The kernel of a dense layer that maps `size_in` to `size_out` and becomes our sublayer `to`."""
-    kernels = " ".join(f"{name}.{kernel}" for name in names.split() for kernel in _KERNELS[source])
-    if source in _OUT_IN:
-        return entry_of(kernels, f"{size_out} {size_in}", f"{to}.kernel", np.transpose)
-    return entry_of(kernels, f"{size_in} {size_out}", f"{to}.kernel")
+def make_kernel_entry(source: str, names: str, target: str, size_in: str, size_out: str) -> Entry:
+    """Create an entry for the kernel of a dense layer from `size_in` to `size_out`, our sublayer `target`."""
+    kernels = " ".join(f"{name}.{kernel}" for name in names.split() for kernel in _KERNEL_NAMES[source])
+    if source in _OUT_IN_SOURCES:
+        return make_entry(kernels, f"{size_out} {size_in}", f"{target}.kernel", np.transpose)
+    return make_entry(kernels, f"{size_in} {size_out}", f"{target}.kernel")
 
 
 def additive_layouts(layer: Any, source: str) -> tuple[Layout, ...]:
-    """What becomes an `AdditiveAttention`."""
+    """Return the layouts for an `AdditiveAttention`."""
     if source == "keras":
         return _KERAS_ADDITIVE, _KERAS_CONCAT
     if source == "tfa":
         return (_BAHDANAU_NORMALIZED if layer.normalize else _BAHDANAU,)
     entries = (
-        kernel_of(source, "W_q", "W_q", "Dq", "U"),
-        kernel_of(source, "W_k", "W_k", "Dk", "U"),
-        kernel_of(source, "w_v v", "w_v", "U", "1"),  # early editions of the textbook call it v
+        make_kernel_entry(source, "W_q", "W_q", "Dq", "U"),
+        make_kernel_entry(source, "W_k", "W_k", "Dk", "U"),
+        make_kernel_entry(source, "w_v v", "w_v", "U", "1"),  # `v` in early editions of the textbook
     )
-    # The textbook has no such form: whoever adds it has these two.
-    normalized = (entry_of("g", "", "g"), entry_of("b", "U", "b"))
+    # The textbook has no normalized form: the names are those of our layer.
+    normalized = (make_entry("g", "", "g"), make_entry("b", "U", "b"))
     return (Layout("the textbook's AdditiveAttention", entries + normalized if layer.normalize else entries),)
 
 
 def dot_product_layouts(layer: Any, source: str) -> tuple[Layout, ...]:
-    """What becomes a `DotProductAttention`: it has no weights, but that of Keras may have a scale."""
+    """Return the layouts for a `DotProductAttention`: no weights, and from Keras an optional scale."""
     if source == "tfa":
         return ()
     return (_KERAS_DOT,) if source == "keras" else (Layout("the textbook's DotProductAttention", ()),)
 
 
 def bilinear_layouts(layer: Any, source: str) -> tuple[Layout, ...]:
-    """What becomes a `BilinearAttention`."""
+    """Return the layouts for a `BilinearAttention`."""
     if source == "keras":
         return ()
     if source == "tfa":
         return (_LUONG,)
-    dense = Layout("a dense layer W from keys to queries", (kernel_of(source, "W", "W", "Dk", "Dq"),))
+    dense = Layout("a dense layer W from keys to queries", (make_kernel_entry(source, "W", "W", "Dk", "Dq"),))
     if source not in ("torch", "paddle"):
         return (dense,)
-    weight = entry_of("weight", "1 Dq Dk", "W.kernel", lambda array: array[0].T)
-    bias = entry_of("bias", "1" if source == "torch" else "1 1", "bias", optional=True)
-    # A number that is added to all scores changes no weights, unless each is a sigmoid of its score.
+    weight = make_entry("weight", "1 Dq Dk", "W.kernel", lambda array: array[0].T)
+    bias = make_entry("bias", "1" if source == "torch" else "1 1", "bias", optional=True)
+    # A softmax or sparsemax cancels a bias that is the same for all scores; a sigmoid does not, so `bias` is refused.
     entries = (weight,) if layer.normalizer == "sigmoid" else (weight, bias)
-    return dense, Layout("nn.Bilinear(Dq, Dk, 1)", entries, complete=_without_bias)
+    return dense, Layout("nn.Bilinear(Dq, Dk, 1)", entries, finalize=_drop_bias)
 
 
-def _without_bias(weights: Weights, sizes: Sizes) -> Weights:
+def _drop_bias(weights: Weights, sizes: Sizes) -> Weights:
     return {"W.kernel": weights["W.kernel"]}
 
 
-def _column(array: Array) -> Array:
+def _to_column(array: Array) -> Array:
     return array[:, None]
 
 
-def _unscaled_is_one(weights: Weights, sizes: Sizes) -> Weights:
+def _add_default_scale(weights: Weights, sizes: Sizes) -> Weights:
     return {"scale": np.ones((), "float32"), **weights}
 
 
-def _keras_additive(weights: Weights, sizes: Sizes) -> Weights:
-    """`sum(scale tanh(q + k))`."""
-    identity = np.eye(sizes["U"], dtype="float32")
-    return {
-        "W_q.kernel": identity,
-        "W_k.kernel": identity,
-        "w_v.kernel": np.ones((sizes["U"], 1), "float32"),
-        **weights,
-    }
+def _finalize_keras_additive(weights: Weights, sizes: Sizes) -> Weights:
+    """Express `sum(scale tanh(q + k))` with identity projections (U, U) and `scale` (U,) as w_v."""
+    # Keras's layer has no projections, so it needs queries and keys of size U: `equal` in its layout checks this.
+    identity, ones = np.eye(sizes["U"], dtype="float32"), np.ones((sizes["U"], 1), "float32")
+    # `weights` last: with a scale it has its own `w_v.kernel`.
+    return {"W_q.kernel": identity, "W_k.kernel": identity, "w_v.kernel": ones, **weights}
 
 
-def _keras_concat(weights: Weights, sizes: Sizes) -> Weights:
-    """`concat_score_weight sum(tanh(scale (q + k)))`."""
-    kernel = np.eye(sizes["U"], dtype="float32") * _unscaled_is_one(weights, sizes)["scale"]
+def _finalize_keras_concat(weights: Weights, sizes: Sizes) -> Weights:
+    """Express `concat_score_weight sum(tanh(scale (q + k)))` with scaled identity projections (U, U)."""
+    kernel = np.eye(sizes["U"], dtype="float32") * _add_default_scale(weights, sizes)["scale"]
     return {"W_q.kernel": kernel, "W_k.kernel": kernel, "w_v.kernel": np.full((sizes["U"], 1), weights["concat"])}
 
 
-def _luong(weights: Weights, sizes: Sizes) -> Weights:
-    return {"W.kernel": weights["W.kernel"] * _unscaled_is_one(weights, sizes)["scale"]}
+def _finalize_luong(weights: Weights, sizes: Sizes) -> Weights:
+    return {"W.kernel": weights["W.kernel"] * _add_default_scale(weights, sizes)["scale"]}
 
 
 _BAHDANAU = Layout(
     "tfa.seq2seq.BahdanauAttention",
     (
-        entry_of("query_layer.kernel", "Dq U", "W_q.kernel"),
-        entry_of("memory_layer.kernel", "Dk U", "W_k.kernel"),
-        entry_of("attention_v", "U", "w_v.kernel", _column),
+        make_entry("query_layer.kernel", "Dq U", "W_q.kernel"),
+        make_entry("memory_layer.kernel", "Dk U", "W_k.kernel"),
+        make_entry("attention_v", "U", "w_v.kernel", _to_column),
     ),
 )
 _BAHDANAU_NORMALIZED = Layout(
     "tfa.seq2seq.BahdanauAttention(normalize=True)",
-    (*_BAHDANAU.entries, entry_of("attention_g", "", "g"), entry_of("attention_b", "U", "b")),
+    (*_BAHDANAU.entries, make_entry("attention_g", "", "g"), make_entry("attention_b", "U", "b")),
 )
 _LUONG = Layout(
     "tfa.seq2seq.LuongAttention",
     (
-        entry_of("memory_layer.kernel", "Dk Dq", "W.kernel"),
-        # The name of the variable, and that of the attribute, which a checkpoint has.
-        entry_of("attention_g scale_weight", "", "scale", optional=True),
+        make_entry("memory_layer.kernel", "Dk Dq", "W.kernel"),
+        # The name of the variable, and of the attribute in a checkpoint.
+        make_entry("attention_g scale_weight", "", "scale", optional=True),
     ),
-    complete=_luong,
+    finalize=_finalize_luong,
 )
 _KERAS_ADDITIVE = Layout(
     "keras.layers.AdditiveAttention",
-    (entry_of("scale", "U", "w_v.kernel", _column, optional=True),),
+    (make_entry("scale", "U", "w_v.kernel", _to_column, optional=True),),
     equal=("Dq", "Dk", "U"),
-    complete=_keras_additive,
+    finalize=_finalize_keras_additive,
 )
 _KERAS_CONCAT = Layout(
     'keras.layers.Attention(score_mode="concat")',
-    (entry_of("concat_score_weight", "", "concat"), entry_of("scale", "", "scale", optional=True)),
+    (make_entry("concat_score_weight", "", "concat"), make_entry("scale", "", "scale", optional=True)),
     equal=("Dq", "Dk", "U"),
-    complete=_keras_concat,
+    finalize=_finalize_keras_concat,
 )
 _KERAS_DOT = Layout(
-    "keras.layers.Attention", (entry_of("scale", "", "scale", optional=True),), complete=_unscaled_is_one
+    "keras.layers.Attention", (make_entry("scale", "", "scale", optional=True),), finalize=_add_default_scale
 )

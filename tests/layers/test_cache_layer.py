@@ -78,7 +78,7 @@ SIZE = r"projected keys must have size \d"
     ("layer", "name", "shape", "message"),
     [
         (AdditiveAttention(8), "projected_keys", (B, Tk, 7), SIZE),
-        (DotProductAttention(), "k", (B, Tk, 4), r"the dict that `precompute` gives.*\['k'\]"),
+        (DotProductAttention(), "k", (B, Tk, 4), r"the dict that `precompute` returns.*\['k'\]"),
         (BilinearAttention(), "projected_keys", (B, Tk, 7), SIZE),
         (MultiHeadAttention(DotProductAttention(), 2), "projected_keys", (B, 2, Tk, 3), SIZE),
     ],

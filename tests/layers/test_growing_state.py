@@ -233,12 +233,12 @@ def of_lengths(layer, x, lengths):
 
 KEPT = r"`state` must be a dict.*"
 REFUSED = [
-    (lambda layer, x: layer(x, layer.precompute(x, x), x), "`values` must be None where the keys are a"),
+    (lambda layer, x: layer(x, layer.precompute(x, x), x), "`values` must be None if the state in place of"),
     (lambda layer, x: layer.append(layer.precompute(x), x, x), KEPT + "projected_keys"),
     (lambda layer, x: layer.append(x, x, x), KEPT + "Received: ndarray"),
     (lambda layer, x: layer.precompute(x, capacity=4), "`values` must be a tensor"),
     (lambda layer, x: layer.precompute(x, x, capacity=2), "at least the number of keys.*capacity=2 for 3"),
-    (lambda layer, x: layer(x, built(4)[0].precompute(x, x)), "must have size 2.*of this very layer gave"),
+    (lambda layer, x: layer(x, built(4)[0].precompute(x, x)), "must have size 2.*of this layer's `precompute`"),
     (lambda layer, x: layer(x, of_lengths(layer, x, [2, 2, 2])), "must have shape B"),
     (lambda layer, x: layer.append(of_lengths(layer, x, [2.0, 2.0]), x, x), "must be integers"),
     (lambda layer, x: layer.append(built(4)[0].precompute(x, x), x, x), "with the layer that made it"),

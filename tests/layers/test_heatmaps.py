@@ -12,7 +12,7 @@ from matplotlib import image, pyplot
 from matplotlib.figure import Figure
 
 from keras_attn import show_heatmaps
-from keras_attn.callbacks._axis_labels import axis_tokens, tokens_of_inputs
+from keras_attn.callbacks._axis_labels import find_axis_tokens, look_up_tokens
 from keras_attn.callbacks._heatmap_grid import draw_heatmaps
 
 MATRICES = np.arange(2 * 3 * 4 * 5, dtype="float32").reshape(2, 3, 4, 5)
@@ -108,15 +108,15 @@ def test_ids_become_tokens_of_axes_with_one_matching_input():
     ids = np.array([[1, 2, 7], [3, 0, 4]])
     vocabulary = ["", "the", "$$", "unpronounceable"]
     for labels in ({"words": vocabulary}, {"any": dict(enumerate(vocabulary))}):
-        (tokens,) = tokens_of_inputs(model, ids, labels)
+        (tokens,) = look_up_tokens(model, ids, labels)
         assert tokens == [["the", r"\$\$", "7"], ["unpronouncea", "", "4"]]
-    assert axis_tokens([tokens, [["a"]] * 2], 2, 3) == tokens
-    assert axis_tokens([tokens, tokens], 2, 3) is None
-    assert axis_tokens([tokens], 4, 3) is None
-    assert axis_tokens([[["a"] * 49]], 1, 49) is None
+    assert find_axis_tokens([tokens, [["a"]] * 2], 2, 3) == tokens
+    assert find_axis_tokens([tokens, tokens], 2, 3) is None
+    assert find_axis_tokens([tokens], 4, 3) is None
+    assert find_axis_tokens([[["a"] * 49]], 1, 49) is None
     inputs = {"words": ids, "lengths": ids[0], "floats": ids.astype("float32")}
     for name in ("word", "lengths", "floats"):
         with pytest.raises(ValueError, match=rf"Received: '{name}'. The inputs are: .*'words': \(2, 3\)"):
-            tokens_of_inputs(model, inputs, {name: vocabulary})
+            look_up_tokens(model, inputs, {name: vocabulary})
     with pytest.raises(ValueError, match=r"Received: 'words'. The inputs are: {0: \(2, 3\), 1: \(3,\)}"):
-        tokens_of_inputs(keras.layers.Layer(), [ids, ids[0]], {"words": vocabulary})  # without declared inputs
+        look_up_tokens(keras.layers.Layer(), [ids, ids[0]], {"words": vocabulary})  # without declared inputs

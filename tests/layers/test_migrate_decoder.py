@@ -95,7 +95,7 @@ def cell_of(cell=None, attention=None, **options):
     return AttentionCell(cell or layers.GRUCell(HIDDEN), attention or AdditiveAttention(HIDDEN), **options)
 
 
-GATES = "of tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and "
+GATES = "tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and "
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ GATES = "of tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and
         (lambda: decoder_of(activation="relu"), "torch", GATES),
         (lambda: decoder_of(recurrent_activation="hard_sigmoid"), "torch", GATES),
         (lambda: decoder_of(activation=lambda x: x), "torch", GATES),
-        (decoder_of, "flax", "From 'flax' there is nothing that becomes a layer of type AttentionCell"),
+        (decoder_of, "flax", "A layer of type AttentionCell has no counterpart in 'flax'"),
     ],
 )
 def test_cell_with_other_options_than_the_textbook_is_refused(make, source, message):
@@ -119,7 +119,7 @@ def test_cell_with_other_options_than_the_textbook_is_refused(make, source, mess
 def test_refused_state_leaves_the_decoder_unbuilt():
     decode, state = decoder_of(), torch_state()
     for wrong, message in (
-        ({**state, "rnn.weight_ih_l1": np.ones(1)}, "no weight for: .*`rnn.weight_ih_l1`"),
+        ({**state, "rnn.weight_ih_l1": np.ones(1)}, "no weight for .*: .*`rnn.weight_ih_l1`"),
         ({name: a for name, a in state.items() if "bias_hh" not in name}, "missing from the state: `rnn.bias_hh_l0`"),
         ({**state, "rnn.weight_hh_l0": np.ones((3 * HIDDEN, 7))}, r"\(3\*H0, H0\) = \(18, 6\) .*shape \(18, 7\)"),
         ({**state, "attention.W_q.weight": np.ones((4, 7))}, r"\(U, H0\) = \(4, 6\) .*shape \(4, 7\)"),
@@ -156,7 +156,7 @@ def test_numbers_must_fit_the_dtype_of_the_part_that_owns_them(part, name, built
         decode.cell.attention = AdditiveAttention(4, dtype="float16")
     if built:
         decode.build((None, None, EMBED), (None, None, HIDDEN))
-    with pytest.raises(ValueError, match=rf"`{part}\..* of the layer holds float16 and the state 1e\+06"):
+    with pytest.raises(ValueError, match=rf"`{part}\..* of the layer has dtype float16, and the state has 1e\+06"):
         from_state(decode, state, "torch")
     assert decode.cell.built == built
     decode = AttentionCell(decode.cell.cell, decode.cell.attention, dtype="float16")

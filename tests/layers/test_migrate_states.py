@@ -95,7 +95,7 @@ def without(state, name):
 
 
 CHANGES = [  # entries beside or in the place of those that fit, from torch
-    ({"W_q.bias": np.ones(U)}, "no weight for: `W_q.bias`. .* it takes `W_q.weight`"),
+    ({"W_q.bias": np.ones(U)}, "no weight for .*: `W_q.bias`. .* it needs `W_q.weight`"),
     ({"W_k.weight": np.ones((Dk, U))}, rf"`W_k.weight` must have shape \(U, Dk\) = \({U}, {Dk}\) .*Its transpose fits"),
     ({"w_v.weight": np.ones(U)}, rf"\(1, U\) = \(1, {U}\) .*shape \({U},\).$"),
     ({"w_v.weight": np.ones((1, 0))}, r"Received: shape \(1, 0\).$"),
@@ -105,7 +105,7 @@ CHANGES = [  # entries beside or in the place of those that fit, from torch
     ({"W_q/weight": np.ones(1)}, "weight once. Received: `W_q.weight` and `W_q/w"),
     (
         {"W_k.weight": np.full((U, Dk), -1e39)},
-        r"`W_k.kernel` of the layer holds float32 and the state 1e\+39, which is too",
+        r"`W_k.kernel` of the layer has dtype float32, and the state has 1e\+39: too",
     ),
 ]
 STATES = [
@@ -144,7 +144,7 @@ def test_number_too_large_for_the_dtype_of_the_layer_is_refused(dtype, largest):
     state["W_q.weight"][0, 0] = np.inf  # as it was trained
     from_state(AdditiveAttention(U, dtype=dtype), state, "torch")
     layer = AdditiveAttention(U, dtype="float16")
-    with pytest.raises(ValueError, match=r"`W_q.kernel` of the layer holds float16 and the state 1e.06"):
+    with pytest.raises(ValueError, match=r"`W_q.kernel` of the layer has dtype float16, and the state has 1e.06"):
         from_state(layer, {**state, "W_q.weight": np.full((U, Dq), 1e6)}, "torch")
     assert not layer.built
 
@@ -181,21 +181,21 @@ PLAIN, NORMALIZED = (textbook_numpy.bahdanau(generator(), Dq, Dk, U, normalize)[
 OF_BILINEAR = {"weight": np.ones((1, Dq, Dk)), "bias": np.ones(1)}
 SCORES = "`attention` must be a `DotProductAttention` without a `scale`"
 LAYERS = [  # a layer, the state and the source that do not become it, and what is said
-    (CosineAttention(), {}, "torch", "From 'torch' there is nothing that becomes a layer of type CosineAttention"),
-    (DotProductAttention(), {}, "tfa", "From 'tfa' there is nothing that becomes a layer of type DotProductAttention"),
+    (CosineAttention(), {}, "torch", "A layer of type CosineAttention has no counterpart in 'torch'"),
+    (DotProductAttention(), {}, "tfa", "A layer of type DotProductAttention has no counterpart in 'tfa'"),
     (AdditiveAttention(U, normalize=True), PLAIN, "tfa", "missing from the state: `attention_g`, `attention_b`"),
-    (AdditiveAttention(U), NORMALIZED, "tfa", "no weight for: `attention_g:0`, `attention_b:0`"),
-    (heads(key_dim=4, output_dim=12, use_bias=False), OF_HEADS, "mxnet", r"no weight for: `W_q\.bias`"),
+    (AdditiveAttention(U), NORMALIZED, "tfa", "no weight for .*: `attention_g:0`, `attention_b:0`"),
+    (heads(key_dim=4, output_dim=12, use_bias=False), OF_HEADS, "mxnet", r"no weight for .*: `W_q\.bias`"),
     (heads(num_kv_heads=1), PACKED, "torch", r"MultiheadAttention has Dq = Dk = Dv = H\*K = G\*K = G\*V, .*G\*K=4"),
     (  # the textbook's layer of 15 hidden units on inputs of size 3
         heads(use_bias=False),
         {f"W_{name}.weight": np.ones((15, 15 if name == "o" else 3)) for name in "qkvo"},
         "torch",
-        r"Unless given, `key_dim` is Dq/H, .* and `output_dim` is Dq",
+        r"By default `key_dim` is Dq/H, .* and `output_dim` is Dq",
     ),
     (heads(AdditiveAttention(U)), {}, "torch", SCORES),
     (heads(DotProductAttention(scale=1.0)), {}, "torch", SCORES),
-    (BilinearAttention(normalizer="sigmoid"), OF_BILINEAR, "torch", "no weight for: `bias`"),  # which counts there
+    (BilinearAttention(normalizer="sigmoid"), OF_BILINEAR, "torch", "no weight for .*: `bias`"),  # which counts there
     (
         AdditiveAttention(U),
         additive_state() | {"W_q.weight": np.ones((U + 1, Dq))},

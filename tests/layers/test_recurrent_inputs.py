@@ -23,7 +23,7 @@ def precomputed(keys=(B, Tk, 8), values=(B, Tk, Dm)):
     return {"projected_keys": floats(*keys), "projected_values": floats(*values)}
 
 
-FIT = r"`memory` must fit `additive_attention\w*`, which the cell asks by states of size 6.*Received: "
+FIT = r"`memory` must fit `additive_attention\w*`, whose query is a cell state of size 6.*Received: "
 NEITHER = "`memory` must be a tensor .*or the dict with 'projected_keys' and .*Received: "
 OF_BOTH = {  # what is given, and what is said: the name of an argument stands for a sentence on it
     "no memory": ({"memory": None}, "memory"),
@@ -59,13 +59,13 @@ OF_LOOPS = {
         "shape of the lengths of inputs": ({"input_lens": np.ones((B, T), "int32")}, "input_lens"),
         "rank of the inputs": ({"inputs": inputs[0]}, r"`inputs` must have shape \(B, T, Dx\)"),
         "size of the inputs": ({"inputs": floats(B, T, Dx + 1)}, "inputs"),
-        "no step": ({"inputs": floats(B, 0, Dx)}, "`inputs` must have a step at least"),
+        "no step": ({"inputs": floats(B, 0, Dx)}, "`inputs` must have at least one time step"),
     },
     "luong": {
-        "too few states": ({"initial_state": state}, FIRST + "be the 2 states .* or all 3. Received: 1 tensors"),
+        "too few states": ({"initial_state": state}, FIRST + "be the 2 states .* or all 3 states. Received: 1 tensors"),
         "size of what is fed": (
             {"initial_state": [state, state, floats(B, 8)]},
-            r"\(3, 8\) for number 2, of shape \(3, 9\)",
+            r"\(3, 8\) for state 2, expected \(3, 9\)",
         ),
     },
 }
@@ -165,8 +165,8 @@ def test_precompute_refuses_bad_memory():
     cell.build((B, Dx), None, memory.shape)
     for wrong, message in (
         (None, "`memory` must be a tensor .*memory=None"),
-        (precomputed(), "`memory` of `precompute` must be a tensor .*not what `precompute` gave"),
-        (floats(B, Tk, Dm + 1), "`memory` must have the size 7 that the cell was built for"),
+        (precomputed(), "`memory` of `precompute` must be a tensor .*not the result of `precompute`"),
+        (floats(B, Tk, Dm + 1), "`memory` must have size 7 on the last axis"),
         (floats(B, Dm), r"`memory` must have shape \(B, Tk, Dv\)"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -30,12 +30,12 @@ def fails(match, encoder, step, state, **options):
         ({"outputs": "weights"}, "`outputs` must be a list of names. Received: outputs of type str"),
         ({"state": {"new": "state"}}, "`state` must name an output of the step: .* Received: `new`"),
         ({"state": ["state"]}, "`state` must be a dict from names"),
-        ({"state": {"next_state": "token"}}, "must be fed by one thing. Received: `token` twice"),
+        ({"state": {"next_state": "token"}}, "must have one source. Received: `token` twice"),
         ({"start": "first"}, "`start` must name an output or input of the encoder: .* Received: `first`"),
         ({"start": "ids"}, r"`start` must be integers of shape \(B,\). Received: `ids` of the encoder"),
         ({"start": 0.5}, "`start` must be an integer, or the name of .* Received: start of type float"),
         ({"end": True}, "`end` must be an integer or None. Received: end of type bool"),
-        ({"end": TOKENS}, "`end` must be one of the 6 tokens that `logits` are for, .* Received: end=6"),
+        ({"end": TOKENS}, "`end` must be None or a token of `logits`, 0 to 5. Received: end=6"),
         ({"max_length": 0}, "`max_length` must be at least 1"),
         ({"token": 3}, "`token` must be a name. Received: token of type int"),
         ({"width": 3, "logits": "scores"}, "`logits` must name an output of the step"),
@@ -58,41 +58,41 @@ def test_models_that_are_not_functional_are_refused():
 @pytest.mark.parametrize(
     ("of_encoder", "of_step", "options", "match"),
     [
-        (2, 3, {}, "1 times: .* with 1. Received: batches 2 of the encoder, 3 of the step. Leave the batch out"),
-        (2, 6, {"width": 2}, "2 times: .* with 2. Received: batches 2 of the encoder, 6 of the step"),
-        (None, 3, {"width": 2}, "2 times: .* with 2. Received: batches of any size of the encoder, 3 of the step"),
+        (2, 3, {}, "1 times .* Received: encoder batch 2, step batch 3. Use a dynamic batch"),
+        (2, 6, {"width": 2}, "2 times .* Received: encoder batch 2, step batch 6"),
+        (None, 3, {"width": 2}, "2 times .* Received: encoder batch dynamic, step batch 3"),
     ],
 )
 def test_different_batches_of_encoder_and_step_are_refused(of_encoder, of_step, options, match):
     encoder, step, state = recurrent()
-    match = f"A step that takes one batch only must take that of the encoder, {match}"
+    match = f"The fixed batch size of the step must be {match}"
     fails(match, of_one_batch(encoder, of_encoder), of_one_batch(step, of_step), state, **options)
 
 
 def test_models_without_names_for_their_outputs_are_refused():
     encoder, step, state = recurrent()
     single = keras.Model(encoder.input, encoder.output["values"], name="plain")
-    fails("`encoder` must give a dict of tensors.* `plain`, which gives a KerasTensor", single, step, state)
-    fails("`step` must give a dict of tensors", encoder, keras.Model(step.input, list(step.output.values())), state)
+    fails("`encoder` must return a dict of tensors.* `plain`, which returns a KerasTensor", single, step, state)
+    fails("`step` must return a dict of tensors", encoder, keras.Model(step.input, list(step.output.values())), state)
 
 
 def test_mismatched_encoder_and_step_are_refused():
     encoder, step, state = recurrent()
     fewer = keras.Model(encoder.input, {"state": encoder.output["state"]})
-    fails("a step that reads `values`. Give both the same name", fewer, step, state)
-    fails("a step that reads `state`", keras.Model(encoder.input, {"values": encoder.output["values"]}), step, {})
+    fails("Received: `values`, without a source. Rename", fewer, step, state)
+    fails("Received: `state`, without", keras.Model(encoder.input, {"values": encoder.output["values"]}), step, {})
     logits, new = step.output["logits"], step.output["next_state"]
     for wrong in (ops.expand_dims(logits, 1), ops.cast(logits, "int32"), step.output["weights"]):
         fails(r"`logits` must be floats \(B, V\), with V known", encoder, replaced(step, logits=wrong), state)
     wider = replaced(step, next_state=ops.concatenate([new, new], axis=-1))
-    fails(r"must fit the input it goes into. .* \(None, 8\), its input `state` \(None, 4\)", encoder, wider, state)
+    fails(r"must fit the step input .* \(None, 8\), its input `state` \(None, 4\)", encoder, wider, state)
     half = replaced(step, next_state=ops.cast(new, "float16"))
     fails("must keep its dtype .* `next_state` is float16, its input `state` float32", encoder, half, state)
     named = replaced(step, lengths=new)
-    fails("`outputs` must not hold a name of what decoding itself gives", encoder, named, state, outputs=["lengths"])
+    fails("`outputs` must not contain a name of decoding's own outputs", encoder, named, state, outputs=["lengths"])
     values = encoder.output["values"]
     deeper = replaced(encoder, values=ops.expand_dims(values, 1))
-    fails(r"must fit the step's input of that name.* `values` with shape \(None, 1, None, 4\)", deeper, step, state)
+    fails(r"must fit the step's input of the same name.* `values` with shape \(None, 1, None, 4\)", deeper, step, state)
     narrow = replaced(encoder, state=ops.concatenate([encoder.output["state"]] * 2, axis=-1))
     fails(r"`state` with shape \(None, 8\) of the encoder, \(None, 4\) in the step", narrow, step, state)
 
