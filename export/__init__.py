@@ -52,9 +52,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found = getattr(importlib.import_module(f".{_MODULES.get(name, '_errors')}", __name__), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(f".{_MODULES.get(name, '_errors')}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

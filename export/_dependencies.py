@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from ._errors import ExportError
 
 # Whoever has an onnxruntime gets the same without one: two of its packages overwrite each other.
-_WITHOUT_RUNTIME = {"export": "convert", "runtime": "tools"}
-_WITH_RUNTIME = {bare: whole for whole, bare in _WITHOUT_RUNTIME.items()}
+_EXTRAS_WITHOUT_RUNTIME = {"export": "convert", "runtime": "tools"}
+_EXTRAS_WITH_RUNTIME = {bare: whole for whole, bare in _EXTRAS_WITHOUT_RUNTIME.items()}
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def needing(extra: str, purpose: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ExportError(
-            f"{purpose} needs more packages ({error}). Install them: {_command_for(error, extra)}"
+            f"{purpose} needs more packages ({error}). Install them: {_fix_command(error, extra)}"
         ) from error
 
 
@@ -40,11 +40,11 @@ def check_export_packages() -> None:
 
 def command(extra: str) -> str:
     """Return the command that installs an extra."""
-    instead = _WITHOUT_RUNTIME if is_installed("onnxruntime") else _WITH_RUNTIME
-    return f'pip install "keras-attn[{instead.get(extra, extra)}]"'
+    replacements = _EXTRAS_WITHOUT_RUNTIME if is_installed("onnxruntime") else _EXTRAS_WITH_RUNTIME
+    return f'pip install "keras-attn[{replacements.get(extra, extra)}]"'
 
 
-def _command_for(error: ImportError, extra: str) -> str:
+def _fix_command(error: ImportError, extra: str) -> str:
     """Return the command that installs what could not be imported; no extra brings another backend of Keras's."""
     if error.name in ("jax", "torch"):
         return f"pip install {error.name}, or unset KERAS_BACKEND"

@@ -11,8 +11,14 @@ from ._format.names import Arrays
 from ._format.stop_signals import interruptible
 
 
-def timed_in_turns(
-    sessions: Sequence[Any], inputs: Mapping[str, np.ndarray], seconds: float, *, warm_up: int, fewest: int, most: int
+def measure_interleaved(
+    sessions: Sequence[Any],
+    inputs: Mapping[str, np.ndarray],
+    seconds: float,
+    *,
+    warm_up_rounds: int,
+    min_rounds: int,
+    max_rounds: int,
 ) -> tuple[list[Arrays], list[list[float]]]:
     """Run sessions in turns; return the outputs of each, and the seconds that each of its runs took.
 
@@ -29,19 +35,19 @@ def timed_in_turns(
     Raises:
         ExportError: A model fails on the inputs.
     """
-    for _ in range(warm_up):
+    for _ in range(warm_up_rounds):
         outputs = [run_session(session, inputs) for session in sessions]
-    taken: list[list[float]] = [[] for _ in sessions]
-    pairs = list(zip(sessions, taken, strict=True))
+    latencies: list[list[float]] = [[] for _ in sessions]
+    pairs = list(zip(sessions, latencies, strict=True))
 
-    def run_in_turns(options: Any) -> None:
+    def run_rounds(options: Any) -> None:
         end = time.perf_counter() + seconds
-        while len(taken[0]) < fewest or (time.perf_counter() < end and len(taken[0]) < most):
-            for session, times in pairs:
+        while len(latencies[0]) < min_rounds or (time.perf_counter() < end and len(latencies[0]) < max_rounds):
+            for session, session_latencies in pairs:
                 start = time.perf_counter()
                 session.run(None, inputs, options)
-                times.append(time.perf_counter() - start)
+                session_latencies.append(time.perf_counter() - start)
             pairs.reverse()
 
-    interruptible(run_in_turns)
-    return outputs, taken
+    interruptible(run_rounds)
+    return outputs, latencies

@@ -5,12 +5,15 @@ from collections.abc import Iterable, Mapping
 PORTABLE = "portable"
 ADAPTIVE = "adaptive"
 LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
-REPLACED = ("ragged", "batched", "auto")  # `adaptive` takes their place
+REMOVED_LOWERINGS = ("ragged", "batched", "auto")  # `adaptive` takes their place
 BATCHED = "batched"  # the form of `adaptive` for devices such as GPUs
 IN_BLOCKS = "portable in blocks"  # the form of `portable` for additive scores on a CPU
 # What attention is written for: a CPU, a GPU with CUDA, or any device with the standard operators.
 FOR_CPU, FOR_CUDA, FOR_ANY = "cpu", "cuda", "any"
-LARGE_UNSEEN = (BATCHED, IN_BLOCKS)  # decide by sizes, and golden cases are too small for their form of large ones
+LOWERINGS_WITH_UNTESTED_LARGE_FORM = (
+    BATCHED,
+    IN_BLOCKS,
+)  # decide by sizes, and golden cases are too small for their form of large ones
 PLAIN = "plain operators"
 UNRECOGNISED = f"{PLAIN}: "  # begins the form, in a manifest, of a layer without an attention call; the reason follows
 
@@ -38,4 +41,4 @@ def count_recognised(layers: Iterable[Mapping[str, str]]) -> str:
 
 def instead(lowering: object) -> str:
     """Return the sentence that names what to use for a lowering that `adaptive` replaces; nothing for others."""
-    return " Use 'adaptive', which chooses by sizes and provider." if lowering in REPLACED else ""
+    return " Use 'adaptive', which chooses by sizes and provider." if lowering in REMOVED_LOWERINGS else ""

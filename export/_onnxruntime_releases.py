@@ -17,7 +17,7 @@ LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21"
 LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
 # The first that was seen to have kernels for CUDA of all operators of opset 24; in May 2026 it lacked some (27742).
 LOWEST_FOR_FUSED_ON_CUDA = "1.31"
-RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
+RELEASE_PATTERN = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
 
 
 def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
@@ -25,9 +25,9 @@ def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
     used = {*lowerings}
     if ADAPTIVE in used and opset >= FUSED_OPSET:
         used.add("fused")  # one of the forms it decides between
-    on_cuda = [LOWEST_FOR_FUSED_ON_CUDA] if BATCHED in used and opset >= FUSED_OPSET else []
+    cuda_releases = [LOWEST_FOR_FUSED_ON_CUDA] if BATCHED in used and opset >= FUSED_OPSET else []
     releases = [LOWEST_ONNXRUNTIME[opset], *(LOWEST_FOR_LOWERING[each] for each in used if each in LOWEST_FOR_LOWERING)]
-    releases += on_cuda
+    releases += cuda_releases
     return max(releases, key=release_of)
 
 
@@ -49,9 +49,9 @@ def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
     """
     used = set(lowerings) - {PORTABLE}
     lowest = lowest_onnxruntime(opset, used)
-    if found := older_onnxruntime(lowest):
-        what = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in sorted(map(asked_by, used)))])
+    if installed := older_onnxruntime(lowest):
+        features = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in sorted(map(asked_by, used)))])
         raise ExportError(
-            f"An ONNX file of {what} needs onnxruntime {lowest} or newer. Received: onnxruntime {found}. "
+            f"An ONNX file of {features} needs onnxruntime {lowest} or newer. Received: onnxruntime {installed}. "
             "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
         )

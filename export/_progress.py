@@ -24,59 +24,63 @@ def shown_progress(
         done: What the steps do, such as "Exported". Then it is said at the end how long each took, or at which it
             stopped; in notebooks too.
     """
-    return _shown(progress, lambda: _timed(done), in_notebooks=done is not None)
+    return _select_display(progress, lambda: _track_steps(done), in_notebooks=done is not None)
 
 
 def shown_rows(progress: bool | RowProgress | None) -> contextlib.AbstractContextManager[RowProgress]:
     """Yield the function to call with the rows that are done and all rows; the same choices, with a bar."""
-    return _shown(progress, _bar)
+    return _select_display(progress, _show_bar)
 
 
 @contextlib.contextmanager
-def _shown(progress: Any, display: Callable[[], Any], *, in_notebooks: bool = False) -> Iterator[Any]:
+def _select_display(progress: Any, display: Callable[[], Any], *, in_notebooks: bool = False) -> Iterator[Any]:
     if callable(progress):
         yield progress
-    elif progress is not False and (sys.stderr.isatty() or (in_notebooks and _is_in_notebook())):
+    elif progress is not False and (sys.stderr.isatty() or (in_notebooks and _is_notebook())):
         with display() as show:
             yield show
     else:
         yield lambda *_: None
 
 
-def _is_in_notebook() -> bool:
+def _is_notebook() -> bool:
     return type(sys.stderr).__module__.startswith("ipykernel.")
 
 
 @contextlib.contextmanager
-def _timed(done: str | None) -> Iterator[Progress]:
+def _track_steps(verb: str | None) -> Iterator[Progress]:
     """Show the step on a terminal, and at the end each with its seconds where it is said what they do."""
-    begun: list[tuple[str, float]] = []
-    finished = False
+    starts: list[tuple[str, float]] = []
+    has_succeeded = False
     try:
-        with _spinner() if sys.stderr.isatty() else contextlib.nullcontext(lambda _: None) as show:
+        with _show_spinner() if sys.stderr.isatty() else contextlib.nullcontext(lambda _: None) as show:
 
-            def step(name: str) -> None:
-                begun.append((name, time.perf_counter()))
+            def on_step(name: str) -> None:
+                starts.append((name, time.perf_counter()))
                 show(name)
 
-            yield step
-        finished = True
+            yield on_step
+        has_succeeded = True
     finally:
         end = time.perf_counter()
-        took = end - begun[0][1] if begun else 0.0
-        if done and (finished or took >= 1):  # of a refusal at once there is nothing to say but why
-            head = f"{done} in {took:.1f} s" if finished else f"Stopped after {took:.1f} s, at the last of these steps"
-            say(f"{head}:", *_times(begun, end), file=sys.stderr)
+        elapsed = end - starts[0][1] if starts else 0.0
+        if verb and (has_succeeded or elapsed >= 1):  # of a refusal at once there is nothing to say but why
+            title = (
+                f"{verb} in {elapsed:.1f} s"
+                if has_succeeded
+                else f"Stopped after {elapsed:.1f} s, at the last of these steps"
+            )
+            say(f"{title}:", *_format_durations(starts, end), file=sys.stderr)
 
 
-def _times(begun: Sequence[tuple[str, float]], end: float) -> list[str]:
+def _format_durations(starts: Sequence[tuple[str, float]], end: float) -> list[str]:
     """Return a line for each step, in their order."""
-    ends = [*(start for _, start in begun[1:]), end]
-    return [f"{after - start:7.1f} s  {name}" for (name, start), after in zip(begun, ends, strict=True)]
+    ends = [*(start for _, start in starts[1:]), end]
+    return [f"{after - start:7.1f} s  {name}" for (name, start), after in zip(starts, ends, strict=True)]
 
 
 @contextlib.contextmanager
-def _spinner() -> Iterator[Progress]:
+def _show_spinner() -> Iterator[Progress]:
     """Show the step that is at work, with the time it has taken; at the end it goes away."""
     from rich.console import Console
     from rich.progress import Progress as Display
@@ -91,7 +95,7 @@ def _spinner() -> Iterator[Progress]:
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[RowProgress]:
+def _show_bar() -> Iterator[RowProgress]:
     """Show a bar with the speed and the time that is left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -106,10 +110,10 @@ def _bar() -> Iterator[RowProgress]:
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task("", total=None)
         # the speed is that of this run, so what an earlier one did is no progress
-        before: list[int] = []
+        first_done: list[int] = []
 
-        def show(done: int, rows: int) -> None:
-            before[:] = before or [done]
-            display.update(task, completed=done - before[0], total=rows - before[0])
+        def update(done: int, rows: int) -> None:
+            first_done[:] = first_done or [done]
+            display.update(task, completed=done - first_done[0], total=rows - first_done[0])
 
-        yield show
+        yield update

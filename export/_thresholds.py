@@ -47,8 +47,8 @@ class From(NamedTuple):
         """Return from how many positions on it is taken where there are as many queries as keys; 0 for never."""
         if self.pairs == NEVER:
             return 0
-        least = math.isqrt(self.pairs)
-        return next(size for size in range(least, least + self.queries + 2) if self.is_met(size, size))
+        min_size = math.isqrt(self.pairs)
+        return next(size for size in range(min_size, min_size + self.queries + 2) if self.is_met(size, size))
 
 
 LARGE = {

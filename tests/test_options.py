@@ -15,11 +15,11 @@ from keras_attn_export._onnxruntime_releases import (
     check_onnxruntime,
     lowest_onnxruntime,
 )
-from keras_attn_export._options import OPSETS, Options, checked_options
+from keras_attn_export._options import OPSETS, Options, validate_options
 
 
 def asked(tolerance=None, static_axes=None, **others):
-    return checked_options(tolerance=tolerance, static_axes=static_axes, **others)
+    return validate_options(tolerance=tolerance, static_axes=static_axes, **others)
 
 
 def test_options_and_export_model_have_equal_defaults():

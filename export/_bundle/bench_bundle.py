@@ -21,7 +21,7 @@ from .._format.manifest import Spec
 from .._format.names import MODEL, Arrays, Case, dtype_name
 from .._format.parity_report import differences, finite
 from .._format.providers import short_name
-from .._latency import timed_in_turns
+from .._latency import measure_interleaved
 from .._machine import environment, usable_cpus
 from .._processes import peak_memory
 from .._progress import Progress
@@ -29,9 +29,9 @@ from .bundle import Bundle, load_bundle
 from .untrusted_input import golden_cases
 
 SECONDS = 3.0
-WARM_UP = 2  # runs after the one that computes the outputs
-MIN_RUNS, MAX_RUNS = 5, 100_000
-_NUMPY_NAMES = {"float": "float32", "double": "float64"}  # of onnxruntime's types, if they differ
+WARM_UP_ROUNDS = 2  # runs after the one that computes the outputs
+MIN_ROUNDS, MAX_ROUNDS = 5, 100_000
+_NUMPY_DTYPE_NAMES = {"float": "float32", "double": "float64"}  # of onnxruntime's types, if they differ
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def bench_bundle(
     provider = short_name(provider)
     check_provider(provider)  # imports onnxruntime, which is no part of the time to load
     bundle = load_bundle(path)
-    name, arrays = _chosen_inputs(bundle, inputs)
+    source, arrays = _choose_inputs(bundle, inputs)
     models = [bundle.path / MODEL]
     if against is not None:
         models.append(Path(against))
@@ -120,20 +120,22 @@ def bench_bundle(
     if against is not None:
         _check_same_inputs(arrays, sessions[1], models[1])
     step(f"Timing for {seconds:g} seconds")
-    outputs, latencies = timed_in_turns(sessions, arrays, seconds, warm_up=WARM_UP, fewest=MIN_RUNS, most=MAX_RUNS)
-    memory = []
+    outputs, latencies = measure_interleaved(
+        sessions, arrays, seconds, warm_up_rounds=WARM_UP_ROUNDS, min_rounds=MIN_ROUNDS, max_rounds=MAX_ROUNDS
+    )
+    peaks = []
     for model in models:
         step(f"Measuring the peak memory of {model}")
-        memory.append(_peak_memory(model, arrays, provider, threads))
+        peaks.append(_measure_peak_memory(model, arrays, provider, threads))
 
-    rows = _rows(bundle.entries.inputs, arrays)
+    rows = _count_rows(bundle.entries.inputs, arrays)
     timings = tuple(
-        _timing(model, rows, load, runs, peak)
-        for model, load, runs, peak in zip(models, loads, latencies, memory, strict=True)
+        _summarize_timing(model, rows, load, runs, peak)
+        for model, load, runs, peak in zip(models, loads, latencies, peaks, strict=True)
     )
     return Bench(
         bundle=str(bundle.path),
-        inputs=name,
+        inputs=source,
         shapes={key: array.shape for key, array in arrays.items()},
         rows=rows,
         provider=provider,
@@ -141,48 +143,48 @@ def bench_bundle(
         environment=environment(),
         timings=timings,
         ratio=timings[1].median / timings[0].median if against else None,
-        differences=_differences(*outputs) if against else None,
+        differences=_compare_outputs(*outputs) if against else None,
     )
 
 
-def _chosen_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[str, Arrays]:
+def _choose_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[str, Arrays]:
     """Return the source of the inputs, and the inputs."""
     if inputs is not None:
         return "given", checked_inputs(bundle.entries, inputs)
     cases = golden_cases(bundle.path, bundle.entries)
     # NaN in padding, or zeros alone, may be faster or slower than other numbers
-    plain = [case for case in cases if all(map(_is_plain, case.inputs.values()))]
-    largest = max(plain or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
+    typical = [case for case in cases if all(map(_has_typical_values, case.inputs.values()))]
+    largest = max(typical or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     return f"golden case `{largest.name}`", largest.inputs
 
 
-def _is_plain(array: np.ndarray) -> bool:
+def _has_typical_values(array: np.ndarray) -> bool:
     return bool(np.any(array) and (array.dtype == object or np.all(np.isfinite(array))))
 
 
 def _check_same_inputs(inputs: Arrays, session: Any, model: Path) -> None:
-    expected = {value.name: (_dtype(value.type), value.shape) for value in session.get_inputs()}
+    expected = {value.name: (_numpy_dtype_name(value.type), value.shape) for value in session.get_inputs()}
     actual = {name: (dtype_name(array), list(array.shape)) for name, array in inputs.items()}
     if expected.keys() != actual.keys() or not all(
         dtype == expected[name][0] and fits_shape(shape, expected[name][1]) for name, (dtype, shape) in actual.items()
     ):
         raise InputError(
-            f"{model} must take the bundle's inputs, {_list(actual)}. It takes {_list(expected)}. "
+            f"{model} must take the bundle's inputs, {_format_inputs(actual)}. It takes {_format_inputs(expected)}. "
             "Compare with a file of the same input names and dtypes."
         )
 
 
-def _dtype(tensor_type: str) -> str:
+def _numpy_dtype_name(tensor_type: str) -> str:
     name = tensor_type.removeprefix("tensor(").removesuffix(")")
-    return _NUMPY_NAMES.get(name, name)
+    return _NUMPY_DTYPE_NAMES.get(name, name)
 
 
-def _list(inputs: Mapping[str, tuple[str, list[Any]]]) -> str:
+def _format_inputs(inputs: Mapping[str, tuple[str, list[Any]]]) -> str:
     items = sorted(inputs.items())
     return ", ".join(f"`{name}` {dtype}[{', '.join(map(str, shape))}]" for name, (dtype, shape) in items)
 
 
-def _timing(model: Path, rows: int, load: float, latencies: list[float], memory: Mapping[str, int]) -> Timing:
+def _summarize_timing(model: Path, rows: int, load: float, latencies: list[float], memory: Mapping[str, int]) -> Timing:
     p5, median, p95 = (float(value) for value in np.percentile(latencies, (5, 50, 95)))
     return Timing(
         model=str(model),
@@ -198,25 +200,25 @@ def _timing(model: Path, rows: int, load: float, latencies: list[float], memory:
     )
 
 
-def _peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> dict[str, int]:
+def _measure_peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "inputs.npz")
         save_cases(file, [Case("bench", inputs, {}, {})])
         command = [sys.executable, "-P", peak_memory.__file__, str(model), str(file), provider, str(threads)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        last = next((line for line in reversed(process.stderr.splitlines()) if line.strip()), "no message")
         raise ExportError(f"{model} ran, but not in a fresh process that measures its memory: {last}")
-    measured: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    measured: dict[str, int] = json.loads(process.stdout.splitlines()[-1])
     return measured
 
 
-def _rows(specs: Iterable[Spec], inputs: Arrays) -> int:
+def _count_rows(specs: Iterable[Spec], inputs: Arrays) -> int:
     """Return the size of the batch axis, or of the first axis of the first input that has one."""
     axes = [(spec.shape[0], inputs[spec.name].shape[0]) for spec in specs if spec.shape]
     return next((size for axis, size in axes if axis == "batch"), axes[0][1] if axes else 1)
 
 
-def _differences(ours: Arrays, theirs: Arrays) -> dict[str, float]:
-    shared = ours.keys() & theirs.keys()
-    return {name: difference for name, difference in differences(ours, theirs).items() if name in shared}
+def _compare_outputs(outputs: Arrays, other_outputs: Arrays) -> dict[str, float]:
+    shared = outputs.keys() & other_outputs.keys()
+    return {name: difference for name, difference in differences(outputs, other_outputs).items() if name in shared}

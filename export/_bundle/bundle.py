@@ -18,12 +18,12 @@ from .._format.names import MODEL, Case
 from .._format.parity_report import ParityReport
 from .._format.providers import short_name
 from .._format.session_options import checked_config, session_options
-from .bundle_files import checked_manifest, restore_bundle
+from .bundle_files import restore_bundle, validate_manifest
 from .notebook_view import notebook_view
-from .untrusted_input import REPORT, read_json
+from .untrusted_input import REPORT_FILE, read_json
 
-USER_CASE = "your inputs"  # name of a case with inputs of the caller
-MAX_ACCEPTED = 1024  # signatures of inputs that a bundle remembers
+USER_CASE_NAME = "your inputs"  # name of a case with inputs of the caller
+MAX_ACCEPTED_SIGNATURES = 1024  # signatures of inputs that a bundle remembers
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
     _sessions: dict[Any, Any] = field(default_factory=dict, compare=False)
-    _accepted: set[Any] = field(default_factory=set, compare=False)
-    _opening: Any = field(default_factory=threading.Lock, compare=False)
+    _accepted_signatures: set[Any] = field(default_factory=set, compare=False)
+    _session_lock: Any = field(default_factory=threading.Lock, compare=False)
 
     def __repr__(self) -> str:
         """Return the path and the sizes of the signature in one line."""
         entries = self.entries
-        kinds = f"model={entries.model!r}, precision={entries.precision!r}, opset={entries.opset}"
-        return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {kinds})"
+        details = f"model={entries.model!r}, precision={entries.precision!r}, opset={entries.opset}"
+        return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {details})"
 
     def _repr_html_(self) -> str | None:
         """Return the view in a notebook."""
@@ -70,7 +70,7 @@ class Bundle:
     @cached_property
     def report(self) -> ParityReport:
         """The parity report of the export."""
-        file = self.path / REPORT
+        file = self.path / REPORT_FILE
         try:
             return ParityReport.of(read_json(file))
         except OSError as error:
@@ -108,7 +108,7 @@ class Bundle:
             options["intra_op_num_threads"] = threads
         entries = checked_config(config)
         key = provider, repr(sorted(options.items())), repr(sorted(entries.items()))
-        with self._opening:
+        with self._session_lock:
             if key not in self._sessions:
                 settings = session_options(check_provider(provider), options, entries)
                 self._sessions[key] = open_session(self.path / MODEL, provider, session_options=settings)
@@ -131,20 +131,24 @@ class Bundle:
             ProviderError: The provider is missing, or onnxruntime fell back to another one.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
-        return run_session(self.session(provider), self._checked(inputs))
+        return run_session(self.session(provider), self._validate_inputs(inputs))
 
-    def _checked(self, inputs: Any) -> Mapping[str, np.ndarray]:
+    def _validate_inputs(self, inputs: Any) -> Mapping[str, np.ndarray]:
         """Return checked inputs; a dict of arrays with names, dtypes and shapes of an earlier run needs no check."""
         if type(inputs) is not dict:
             return checked_inputs(self.entries, inputs)
-        arrays = [(name, x.dtype, x.shape) if type(x) is np.ndarray else None for name, x in inputs.items()]
+        arrays = [
+            (name, array.dtype, array.shape) if type(array) is np.ndarray else None for name, array in inputs.items()
+        ]
         signature = tuple(arrays)
-        if signature in self._accepted:
+        if signature in self._accepted_signatures:
             return inputs
-        checked = checked_inputs(self.entries, inputs)
-        if len(self._accepted) < MAX_ACCEPTED and all(checked[name] is array for name, array in inputs.items()):
-            self._accepted.add(signature)
-        return checked
+        validated = checked_inputs(self.entries, inputs)
+        if len(self._accepted_signatures) < MAX_ACCEPTED_SIGNATURES and all(
+            validated[name] is array for name, array in inputs.items()
+        ):
+            self._accepted_signatures.add(signature)
+        return validated
 
     def write_report(
         self,
@@ -184,16 +188,16 @@ class Bundle:
 
         page = default_report_path(self.path) if path is None else Path(path)
         check_report_path(page)
-        case = None if inputs is None else self._user_case(inputs, provider)
+        case = None if inputs is None else self._run_user_case(inputs, provider)
         content = page_content(self.path, self.entries, self.report, case, labels=labels, live=live)
         return write_page(page, content, live=live)
 
-    def _user_case(self, inputs: Mapping[str, Any], provider: str) -> Case:
+    def _run_user_case(self, inputs: Mapping[str, Any], provider: str) -> Case:
         """Return a user's inputs with the outputs of the ONNX model."""
-        checked = checked_inputs(self.entries, inputs)
-        outputs = self.run(checked, provider=provider)
+        validated = checked_inputs(self.entries, inputs)
+        outputs = self.run(validated, provider=provider)
         check_arrays(f"{self.path / MODEL} answers", "output", outputs, self.entries.outputs)
-        return Case(USER_CASE, {name: np.asarray(array) for name, array in checked.items()}, outputs)
+        return Case(USER_CASE_NAME, {name: np.asarray(array) for name, array in validated.items()}, outputs)
 
 
 def load_bundle(path: str | Path) -> Bundle:
@@ -213,4 +217,4 @@ def load_bundle(path: str | Path) -> Bundle:
     """
     folder = Path(path)
     restore_bundle(folder)
-    return Bundle(folder, checked_manifest(folder))
+    return Bundle(folder, validate_manifest(folder))

@@ -18,10 +18,10 @@ from .untrusted_input import check_external_data, check_files, read_json
 
 SAVED_MODEL = "saved_model"
 VERIFY = "verify.py"
-_ALWAYS_THERE = (MODEL, CASES)  # in bundles of every schema version
+_REQUIRED_FILES = (MODEL, CASES)  # in bundles of every schema version
 
 
-def seal(folder: Path, manifest: Manifest) -> None:
+def finalize_bundle(folder: Path, manifest: Manifest) -> None:
     """Add `verify.py`, hash every file, and write the manifest: the last step of writing a bundle."""
     (folder / VERIFY).write_text(verify_script(), encoding="utf-8", newline="\n")
     files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
@@ -30,7 +30,7 @@ def seal(folder: Path, manifest: Manifest) -> None:
     (folder / MANIFEST).write_bytes(manifest_bytes(content))
 
 
-def checked_manifest(folder: Path) -> dict[str, Any]:
+def validate_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a bundle after checking every file.
 
     Raises:
@@ -42,7 +42,7 @@ def checked_manifest(folder: Path) -> dict[str, Any]:
     try:
         content = read_manifest(folder)
     except BundleError as error:
-        if _is_in_steps(folder):
+        if _is_step_decoder(folder):
             raise BundleError(
                 f"{folder} is a decoder in steps, two bundles with a manifest around them, which is no longer read. "
                 f"Load {folder / 'encoder'} and {folder / 'step'}; docs/whole-answers.md has a loop over them."
@@ -52,14 +52,14 @@ def checked_manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _is_in_steps(folder: Path) -> bool:
+def _is_step_decoder(folder: Path) -> bool:
     try:
         return read_manifest_file(folder).get("kind") == "decoder in steps"
     except (BundleError, OSError):
         return False  # the caller raises the error of this file
 
 
-def unless_replaceable(path: Path, *, overwrite: bool) -> str | None:
+def must_be_replaceable(path: Path, *, overwrite: bool) -> str | None:
     """Return the objection to replacing a file or folder by a bundle, or `None`."""
     if objection := unless_a_folder(path, "A bundle is a folder"):
         return objection
@@ -95,6 +95,6 @@ def is_bundle(folder: Path) -> bool:
     except (OSError, BundleError):
         return False
     except ValueError:
-        return all((folder / name).is_file() for name in _ALWAYS_THERE)
+        return all((folder / name).is_file() for name in _REQUIRED_FILES)
     hashes = manifest.get("sha256") if isinstance(manifest, dict) else None
-    return isinstance(hashes, dict) and "schema_version" in manifest and all(name in hashes for name in _ALWAYS_THERE)
+    return isinstance(hashes, dict) and "schema_version" in manifest and all(name in hashes for name in _REQUIRED_FILES)

@@ -33,10 +33,10 @@ from .untrusted_input import golden_cases
 if TYPE_CHECKING:
     from .saved_model_tensors import SavedGraph
 
-PERMUTED_AXES = 5  # the most axes whose order is tried
-Row = dict[str, Any]  # of `compare`
+MAX_PERMUTED_AXES = 5  # the most axes whose order is tried
+ComparisonRow = dict[str, Any]  # of `compare`
 LAYOUT_OPS = {"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-FILL, HALF_FILL = 1e8, 3e4  # what masks write in place of scores is larger; float16 ends at 65504
+MIN_FILL, MIN_FLOAT16_FILL = 1e8, 3e4  # what masks write in place of scores is larger; float16 ends at 65504
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def first_difference(
     *,
     provider: str = "cpu",
     step: Progress = lambda _: None,
-    among: Sequence[Case] | None = None,
+    stored_cases: Sequence[Case] | None = None,
 ) -> DivergenceReport:
     """Run both graphs on golden cases, fetch the tensors of both, and name the first one that differs.
 
@@ -115,41 +115,41 @@ def first_difference(
         BundleError: The SavedModel is missing or cannot be loaded.
     """
     names = set(cases)
-    among = golden_cases(bundle.path, bundle.entries) if among is None else among
-    golden = [case for case in among if case.name in names]
+    stored_cases = golden_cases(bundle.path, bundle.entries) if stored_cases is None else stored_cases
+    selected_cases = [case for case in stored_cases if case.name in names]
     step("Loading TensorFlow and the SavedModel")
-    saved = _saved_graph(bundle)
+    saved = _load_saved_graph(bundle)
     graph = OnnxGraph(bundle.path / MODEL)
-    versions = {name: graph.versions(name) for name in graph.tensors if name in saved.tensors}
+    versions = {name: graph.find_versions(name) for name in graph.tensors if name in saved.tensors}
     weights = graph.weights(versions)
-    worst: dict[str, Row] = {}  # by tensor
-    replayed: list[Row] = []  # the SavedModel against the golden outputs
+    worst_rows: dict[str, ComparisonRow] = {}  # by tensor
+    output_rows: list[ComparisonRow] = []  # the SavedModel against the golden outputs
     with tempfile.TemporaryDirectory() as scratch:
-        step(f"Comparing {len(versions)} tensors in {len(golden)} cases")
+        step(f"Comparing {len(versions)} tensors in {len(selected_cases)} cases")
         session = graph.session(itertools.chain.from_iterable(versions.values()), provider, Path(scratch))
-        for case in golden:
+        for case in selected_cases:
             reference = saved.run(case.inputs, {*versions, *case.outputs})
             arrays = weights | run_session(session, case.inputs)
             candidates = {
                 name: [arrays[version] for version in versions[name] if version in arrays] for name in versions
             }
-            replayed += compare(case, {name: reference[name] for name in case.outputs}, tolerance)
+            output_rows += compare(case, {name: reference[name] for name in case.outputs}, tolerance)
             for row in _compare_case(case, reference, candidates, tolerance):
-                worst[row["name"]] = max(worst.get(row["name"], row), row, key=_severity)
-    tensors, beginnings = _diverging_path(graph, worst, [spec.name for spec in bundle.entries.outputs])
+                worst_rows[row["name"]] = max(worst_rows.get(row["name"], row), row, key=_get_severity)
+    tensors, origins = _trace_divergence(graph, worst_rows, [spec.name for spec in bundle.entries.outputs])
     differences = [
-        _difference(worst[name], saved)
+        _build_difference(worst_rows[name], saved)
         for name in versions
-        if name in worst and (worst[name]["passed"] or name in tensors)
+        if name in worst_rows and (worst_rows[name]["passed"] or name in tensors)
     ]
-    ran = tuple(case.name for case in golden)
-    layers = tuple(_by_layer(differences, saved.tensors))
-    first = next((difference for difference in differences if difference.tensor in beginnings), None)
+    case_names = tuple(case.name for case in selected_cases)
+    layers = tuple(_summarize_layers(differences, saved.tensors))
+    first = next((difference for difference in differences if difference.tensor in origins), None)
     if first is None:
-        return DivergenceReport(ran, layers, None, _no_difference(replayed))
-    ops, sources = _unmatched_ops_before(graph, first.tensor, worst, saved)
+        return DivergenceReport(case_names, layers, None, _describe_agreement(output_rows))
+    ops, sources = _find_unmatched_ops(graph, first.tensor, worst_rows, saved)
     own_ops = (graph.ops[name] for name in versions[first.tensor] if name in graph.ops)
-    return DivergenceReport(ran, layers, first, _finding(first, ops, sources), (*ops, *own_ops))
+    return DivergenceReport(case_names, layers, first, _describe_difference(first, ops, sources), (*ops, *own_ops))
 
 
 def format_layers(layers: Iterable[LayerSummary], first: TensorDifference | None) -> list[str]:
@@ -165,7 +165,7 @@ def format_layers(layers: Iterable[LayerSummary], first: TensorDifference | None
     return [line.rstrip() for line in lines]
 
 
-def _saved_graph(bundle: Bundle) -> SavedGraph:
+def _load_saved_graph(bundle: Bundle) -> SavedGraph:
     if not (folder := bundle.path / SAVED_MODEL).is_dir():
         raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, whose tensors are compared. Export the model with it.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -180,21 +180,21 @@ def _compare_case(
     reference: Mapping[str, np.ndarray],
     candidates: Mapping[str, list[np.ndarray]],
     tolerance: Mapping[str, float],
-) -> Iterator[Row]:
+) -> Iterator[ComparisonRow]:
     """Yield the comparison of each tensor of the SavedModel with its best match among the tensors of the ONNX graph."""
     tolerance = {name: max(value, ROUGH[name]) for name, value in tolerance.items()}
-    padding = _padding(reference, candidates, tolerance)
+    padding = _find_padding(reference, candidates, tolerance)
     for name, arrays in candidates.items():
         expected = reference[name]
         if name not in case.outputs:  # no mask hides the padding of an output later
             arrays = [_zero_padding(array, expected.shape, padding) for array in arrays]
             expected = _zero_padding(expected, expected.shape, padding)
-        row = _best_match(case.name, name, expected, arrays, tolerance)
+        row = _find_best_match(case.name, name, expected, arrays, tolerance)
         if row is not None:
             yield row
 
 
-def _padding(
+def _find_padding(
     reference: Mapping[str, np.ndarray], candidates: Mapping[str, list[np.ndarray]], tolerance: Mapping[str, float]
 ) -> dict[int, np.ndarray]:
     """Return, by number of rows, a mask of the padding rows that only the SavedModel zeroes.
@@ -205,9 +205,9 @@ def _padding(
     padding: dict[int, np.ndarray] = {}
     limits = {"rtol": tolerance["relative"], "atol": tolerance["absolute"]}
     for name, arrays in candidates.items():
-        expected = _rows(reference[name])
+        expected = _reshape_to_rows(reference[name])
         for array in arrays:
-            rows = _rows(array)
+            rows = _reshape_to_rows(array)
             if (
                 expected is None
                 or rows is None
@@ -215,109 +215,113 @@ def _padding(
                 or array.dtype != expected.dtype
             ):
                 continue
-            only_ours = ~expected.any(-1) & rows.any(-1)
-            if only_ours.any() and alike(rows[~only_ours], expected[~only_ours], **limits):
-                padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | only_ours
+            zeroed = ~expected.any(-1) & rows.any(-1)
+            if zeroed.any() and alike(rows[~zeroed], expected[~zeroed], **limits):
+                padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | zeroed
     return padding
 
 
 def _zero_padding(array: np.ndarray, shape: tuple[int, ...], padding: Mapping[int, np.ndarray]) -> np.ndarray:
     """Return an array of a shape with zeros for padding; other arrays as they are."""
-    rows = _rows(array)
+    rows = _reshape_to_rows(array)
     if rows is None or array.shape != shape or len(rows) not in padding:
         return array
     return np.where(padding[len(rows)][:, None], 0, rows).astype(array.dtype).reshape(shape)
 
 
-def _rows(array: np.ndarray) -> np.ndarray | None:
+def _reshape_to_rows(array: np.ndarray) -> np.ndarray | None:
     """Return an array of floats as `(rows, last axis)`, or None for other arrays."""
     if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
         return None
     return array.reshape(-1, array.shape[-1])
 
 
-def _best_match(
+def _find_best_match(
     case: str, name: str, expected: np.ndarray, arrays: list[np.ndarray], tolerance: Mapping[str, float]
-) -> Row | None:
+) -> ComparisonRow | None:
     """Return the row of `compare` for the array, in the order of axes, that differs least; `None` if none fits."""
     if expected.dtype.kind not in "biuf":
         return None
-    reference = Case(case, {}, {name: _filled_with_infinity(expected)}, {})
+    reference = Case(case, {}, {name: _replace_fill_by_infinity(expected)}, {})
     rows = [
-        compare(reference, {name: _filled_with_infinity(transposed).astype(expected.dtype)}, tolerance)[0]
+        compare(reference, {name: _replace_fill_by_infinity(transposed).astype(expected.dtype)}, tolerance)[0]
         for array in arrays
         if array.dtype.kind in "biuf"
-        for transposed in _layouts(array, expected.shape)
+        for transposed in _permute_axes(array, expected.shape)
     ]
-    return min(rows, key=_severity, default=None)
+    return min(rows, key=_get_severity, default=None)
 
 
-def _filled_with_infinity(array: np.ndarray) -> np.ndarray:
+def _replace_fill_by_infinity(array: np.ndarray) -> np.ndarray:
     """Return floats with infinity for what masks fill in; beside -1e9 a difference of scores would be small."""
     if array.dtype.kind != "f":
         return array
-    fill = np.abs(array) >= (HALF_FILL if array.dtype == np.float16 else FILL)
-    return np.where(fill, np.copysign(array.dtype.type(np.inf), array), array)
+    is_fill = np.abs(array) >= (MIN_FLOAT16_FILL if array.dtype == np.float16 else MIN_FILL)
+    return np.where(is_fill, np.copysign(array.dtype.type(np.inf), array), array)
 
 
-def _layouts(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+def _permute_axes(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield the array with its axes in each order that gives `shape`: tf2onnx moves transposes through the graph."""
-    orders = itertools.permutations(range(array.ndim)) if array.ndim <= PERMUTED_AXES else [tuple(range(array.ndim))]
+    orders = (
+        itertools.permutations(range(array.ndim)) if array.ndim <= MAX_PERMUTED_AXES else [tuple(range(array.ndim))]
+    )
     for order in orders:
         if tuple(array.shape[axis] for axis in order) == shape:
             yield array.transpose(order)
 
 
-def _severity(row: Mapping[str, Any]) -> tuple[bool, float]:
+def _get_severity(row: Mapping[str, Any]) -> tuple[bool, float]:
     return not row["passed"], row["max_rel"]
 
 
-def _diverging_path(graph: OnnxGraph, worst: Mapping[str, Row], outputs: list[str]) -> tuple[set[str], set[str]]:
+def _trace_divergence(
+    graph: OnnxGraph, worst_rows: Mapping[str, ComparisonRow], outputs: list[str]
+) -> tuple[set[str], set[str]]:
     """Return the differing tensors that lead to a differing output, and those of them that come of equal tensors.
 
     A tensor that is only laid out anew is hardly wrong by itself: more likely its name is that of another tensor.
     """
     tensors: set[str] = set()
-    beginnings: set[str] = set()
-    waiting = [name for name in outputs if name in worst and not worst[name]["passed"]]
-    while waiting:
-        name = waiting.pop()
+    origins: set[str] = set()
+    pending = [name for name in outputs if name in worst_rows and not worst_rows[name]["passed"]]
+    while pending:
+        name = pending.pop()
         if name in tensors:
             continue
         tensors.add(name)
-        sources = [source for source in _ancestors(graph, name, worst) if source in worst]
-        differing = [source for source in sources if not worst[source]["passed"]]
-        waiting += differing
+        sources = [source for source in _find_ancestors(graph, name, worst_rows) if source in worst_rows]
+        differing = [source for source in sources if not worst_rows[source]["passed"]]
+        pending += differing
         if not differing:
-            beginnings.add(name)
-    moved = {name for name in beginnings if _only_layout_ops(graph, name, worst)}
-    return (tensors, beginnings) if moved == beginnings else (tensors - moved, beginnings - moved)
+            origins.add(name)
+    layout_only = {name for name in origins if _is_layout_only(graph, name, worst_rows)}
+    return (tensors, origins) if layout_only == origins else (tensors - layout_only, origins - layout_only)
 
 
-def _ancestors(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> Iterator[str]:
+def _find_ancestors(graph: OnnxGraph, name: str, compared: Mapping[str, Any]) -> Iterator[str]:
     """Yield the tensors from which a tensor is computed, up to the nearest known ones."""
-    reached: set[str] = set()
-    waiting = list(graph.sources.get(name, ()))
-    while waiting:
-        source = waiting.pop()
-        if source not in reached:
-            reached.add(source)
+    visited: set[str] = set()
+    pending = list(graph.sources.get(name, ()))
+    while pending:
+        source = pending.pop()
+        if source not in visited:
+            visited.add(source)
             yield source
-            waiting += () if source in known else graph.sources.get(source, ())
+            pending += () if source in compared else graph.sources.get(source, ())
 
 
-def _difference(row: Mapping[str, Any], saved: SavedGraph) -> TensorDifference:
-    kept = {key: row[key] for key in ("case", "dtype", "max_abs", "max_rel", "passed")}
-    return TensorDifference(row["name"], saved.layer(row["name"]), shape=tuple(row["shape"]), **kept)
+def _build_difference(row: Mapping[str, Any], saved: SavedGraph) -> TensorDifference:
+    measures = {key: row[key] for key in ("case", "dtype", "max_abs", "max_rel", "passed")}
+    return TensorDifference(row["name"], saved.find_layer(row["name"]), shape=tuple(row["shape"]), **measures)
 
 
-def _by_layer(differences: list[TensorDifference], order: Iterable[str]) -> Iterator[LayerSummary]:
+def _summarize_layers(differences: list[TensorDifference], order: Iterable[str]) -> Iterator[LayerSummary]:
     """Yield a row for each layer, in Keras's order of the last tensor of a layer; tf2onnx moves operators."""
-    by_tensor = {difference.tensor: difference for difference in differences}
+    differences_by_tensor = {difference.tensor: difference for difference in differences}
     layers: dict[str, list[TensorDifference]] = {}
     for name in reversed(list(order)):
-        if name in by_tensor:
-            layers.setdefault(by_tensor[name].layer, []).append(by_tensor[name])
+        if name in differences_by_tensor:
+            layers.setdefault(differences_by_tensor[name].layer, []).append(differences_by_tensor[name])
     for layer, tensors in reversed(layers.items()):
         max_abs = max(tensor.max_abs for tensor in tensors)
         max_rel = max(tensor.max_rel for tensor in tensors)
@@ -325,39 +329,39 @@ def _by_layer(differences: list[TensorDifference], order: Iterable[str]) -> Iter
         yield LayerSummary(layer, len(tensors), num_failed, max_abs=max_abs, max_rel=max_rel)
 
 
-def _unmatched_ops_before(
-    graph: OnnxGraph, name: str, known: Mapping[str, Any], saved: SavedGraph
+def _find_unmatched_ops(
+    graph: OnnxGraph, name: str, compared: Mapping[str, Any], saved: SavedGraph
 ) -> tuple[list[str], dict[str, None]]:
     """Return the ops without a namesake that lead to a tensor, and the layers that these start from."""
-    above = list(_ancestors(graph, name, known))
-    ops = [graph.ops[source] for source in reversed(above) if source not in known and source in graph.ops]
-    computed = (source for source in above if source in known and source in graph.ops)
-    return ops, dict.fromkeys(f"`{saved.layer(source)}`" for source in computed)
+    ancestors = list(_find_ancestors(graph, name, compared))
+    ops = [graph.ops[source] for source in reversed(ancestors) if source not in compared and source in graph.ops]
+    computed = (source for source in ancestors if source in compared and source in graph.ops)
+    return ops, dict.fromkeys(f"`{saved.find_layer(source)}`" for source in computed)
 
 
-def _only_layout_ops(graph: OnnxGraph, name: str, known: Mapping[str, Any]) -> bool:
+def _is_layout_only(graph: OnnxGraph, name: str, compared: Mapping[str, Any]) -> bool:
     """Tell whether a tensor is made of known ones by nothing but moving their numbers."""
-    way = [name, *(source for source in _ancestors(graph, name, known) if source not in known)]
-    ops = {graph.ops[each] for each in way if each in graph.ops}
+    path = [name, *(source for source in _find_ancestors(graph, name, compared) if source not in compared)]
+    ops = {graph.ops[each] for each in path if each in graph.ops}
     return bool(ops) and ops <= LAYOUT_OPS
 
 
-def _finding(first: TensorDifference, ops: list[str], layers: Iterable[str]) -> str:
+def _describe_difference(first: TensorDifference, ops: list[str], layers: Iterable[str]) -> str:
     size = f"max abs {first.max_abs:.1e}, max rel {first.max_rel:.1e}"
     finding = (
         f"The first tensor that differs is in layer `{first.layer}`: `{first.tensor}` "
         f"({first.dtype}, shape {first.shape}, {size}, case `{first.case}`)."
     )
     if ops:
-        begin = ", ".join(layers) or "the inputs"
+        sources = ", ".join(layers) or "the inputs"
         finding += (
-            f" It is made from tensors that agree, of {begin}, through {', '.join(ops)}, which had none to compare."
+            f" It is made from tensors that agree, of {sources}, through {', '.join(ops)}, which had none to compare."
         )
     return finding
 
 
-def _no_difference(replayed: list[dict[str, Any]]) -> str:
-    if not all(row["passed"] for row in replayed):
+def _describe_agreement(output_rows: list[dict[str, Any]]) -> str:
+    if not all(row["passed"] for row in output_rows):
         return (
             "No output of the ONNX file differs from the SavedModel's. The golden outputs do: "
             "they are not what the SavedModel gives, so parity/cases.npz or saved_model/ is not of this export."

@@ -28,41 +28,41 @@ class OnnxGraph:
         outputs = [(name, node) for node in self._model.graph.node for name in filter(None, node.output)]
         self.sources = {name: set(names_read(node)) for name, node in outputs}
         self.ops = {name: node.op_type for name, node in outputs}
-        self.tensors = list(self._in_order())
-        self._continued = self._continuations()
+        self.tensors = list(self._iterate_tensors())
+        self._later_names = self._find_later_names()
 
-    def _in_order(self) -> Iterator[str]:
-        weights = {weight.name for weight in self._model.graph.initializer}
+    def _iterate_tensors(self) -> Iterator[str]:
+        read_weights = {weight.name for weight in self._model.graph.initializer}
         for node in self._model.graph.node:
             for name in (*node.input, *node.output):
-                if name in weights or (name and name in node.output):
-                    weights.discard(name)  # to yield it once, at its first use
+                if name in read_weights or (name and name in node.output):
+                    read_weights.discard(name)  # to yield it once, at its first use
                     yield name
 
-    def _continuations(self) -> dict[str, list[str]]:
-        continued: dict[str, list[str]] = {}
+    def _find_later_names(self) -> dict[str, list[str]]:
+        later_names: dict[str, list[str]] = {}
         for name, sources in self.sources.items():
-            for first in (re.sub(r"__\d+(:\d+)$", r"\1", name), f"{name}:0", re.sub(r"(\.\w+|_\d+)$", ":0", name)):
-                if first != name and first in sources:
-                    continued.setdefault(first, []).append(name)
-        return continued
+            for base_name in (re.sub(r"__\d+(:\d+)$", r"\1", name), f"{name}:0", re.sub(r"(\.\w+|_\d+)$", ":0", name)):
+                if base_name != name and base_name in sources:
+                    later_names.setdefault(base_name, []).append(name)
+        return later_names
 
-    def versions(self, name: str) -> list[str]:
+    def find_versions(self, name: str) -> list[str]:
         """Return the names that a TensorFlow tensor may have in the file.
 
         If one TensorFlow operator becomes several nodes, tf2onnx often gives its name to the first: `Rsqrt:0` is then
         the square root, and `Rsqrt.Reciprocal`, or `Rsqrt__165:0` in older files, its reciprocal.
         """
-        return [name, *self._continued.get(name, ())]
+        return [name, *self._later_names.get(name, ())]
 
     def session(self, names: Iterable[str], provider: str, scratch: Path) -> Any:
         """Open a session that also returns some tensors, except weights; the folder `scratch` must outlive it."""
         import onnx
 
-        changed = deepcopy(self._model)
-        available = {value.name for value in (*changed.graph.output, *changed.graph.initializer)}
-        changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in available)
-        return open_session(write_beside_weights(changed, self._folder, scratch), provider)
+        extended = deepcopy(self._model)
+        available = {value.name for value in (*extended.graph.output, *extended.graph.initializer)}
+        extended.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in available)
+        return open_session(write_beside_weights(extended, self._folder, scratch), provider)
 
     def weights(self, names: Iterable[str]) -> Arrays:
         """Return the tensors that are weights in the file itself."""

@@ -9,21 +9,21 @@ from .._format.names import CASES, MANIFEST, MODEL
 
 Refusal = Callable[[Path], str | None]  # returns an objection to replacing an existing file, folder or link
 
-_IN_EVERY_BUNDLE = (MANIFEST, MODEL, CASES)
-_MAX_BYTES = 16 * 2**20  # that are read to recognize a file
+_REQUIRED_FILES = (MANIFEST, MODEL, CASES)
+_MAX_RECOGNITION_BYTES = 16 * 2**20  # that are read to recognize a file
 
 
 def check_place(
-    target: Path, refusal: Refusal, *, error: type[ExportError] = ExportError, in_a_folder: bool = True
+    target: Path, overwrite_check: Refusal, *, error: type[ExportError] = ExportError, in_a_folder: bool = True
 ) -> None:
     """Raise an error if a path is in a bundle, below a file, or refused; or, if `in_a_folder`, has no parent folder."""
-    if _is_in_a_bundle(target):
+    if _is_in_bundle(target):
         raise error(f"{target} is in the bundle, which holds only what its manifest lists. Choose another place.")
     if in_a_folder and not target.parent.is_dir():
         raise error(f"There is no folder {target.parent} to write {target.name} to.")
-    if blocked := next((parent for parent in target.parents if parent.is_file()), None):
-        raise error(f"{blocked} is a file, so {target} cannot be made. Choose another place.")
-    if os.path.lexists(target) and (objection := refusal(target)):
+    if blocking_file := next((parent for parent in target.parents if parent.is_file()), None):
+        raise error(f"{blocking_file} is a file, so {target} cannot be made. Choose another place.")
+    if os.path.lexists(target) and (objection := overwrite_check(target)):
         raise error(objection)
 
 
@@ -40,7 +40,7 @@ def unless_of_kind(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> st
         return objection
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_BYTES)
+            content = file.read(_MAX_RECOGNITION_BYTES)
     except OSError as error:
         return f"Cannot write {path}: {error.strerror}."
     if not content or is_one(content):
@@ -68,10 +68,10 @@ def unless_a_folder(path: Path, reason: str) -> str | None:
     return None if path.is_dir() else f"{path} is a file. {reason}: choose another place."
 
 
-def _is_in_a_bundle(target: Path) -> bool:
+def _is_in_bundle(target: Path) -> bool:
     """Return whether a path, or the target of a link, is in a bundle."""
     parents = [*(Path(os.path.realpath(target.parent)) / target.name).parents, *Path(os.path.realpath(target)).parents]
-    return any(all(os.path.isfile(folder / name) for name in _IN_EVERY_BUNDLE) for folder in parents)
+    return any(all(os.path.isfile(folder / name) for name in _REQUIRED_FILES) for folder in parents)
 
 
 def is_within(path: Path, folder: Path) -> bool:

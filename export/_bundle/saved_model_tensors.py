@@ -30,14 +30,16 @@ class SavedGraph:
             raise BundleError(f"TensorFlow cannot load {folder}: {first_line(error)}") from error
         frozen = with_constants(function)
         self._model = model
-        self._known = {*layers, *(part for v in function.variables for part in _parts(v.name)[:-1])}
-        self._inputs = {_parts(tensor.name)[-1]: tensor for tensor in frozen.inputs if tensor.dtype != tf.resource}
+        self._layer_names = {*layers, *(part for v in function.variables for part in _split_name(v.name)[:-1])}
+        self._inputs = {_split_name(tensor.name)[-1]: tensor for tensor in frozen.inputs if tensor.dtype != tf.resource}
         outputs = dict(zip(sorted(function.structured_outputs), frozen.outputs, strict=True))  # flattened by key
         inner = {tensor.name: tensor for operation in frozen.graph.get_operations() for tensor in operation.outputs}
-        captures = {id(outside): inside.name for outside, inside in function.graph.captures}
-        weights = [("/".join(_parts(v.name)), captures.get(id(v.handle))) for v in function.variables]
-        named = {path: inner[name] for path, name in weights if name in inner}  # by the names of large weights in ONNX
-        self.tensors: dict[str, Any] = {**named, **inner, **outputs}
+        captures = {id(outer): inner.name for outer, inner in function.graph.captures}
+        weights = [("/".join(_split_name(v.name)), captures.get(id(v.handle))) for v in function.variables]
+        weights_by_path = {
+            path: inner[name] for path, name in weights if name in inner
+        }  # by the names of large weights in ONNX
+        self.tensors: dict[str, Any] = {**weights_by_path, **inner, **outputs}
         # on the CPU, as the golden outputs: TF32 would be a difference of its own
         config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
         self._session = tf.compat.v1.Session(graph=frozen.graph, config=config)
@@ -54,43 +56,45 @@ class SavedGraph:
             raise ExportError(f"TensorFlow cannot run the SavedModel's graph on a golden case: {reason}") from error
         return {name: np.asarray(value) for name, value in fetched.items()}
 
-    def layer(self, name: str) -> str:
+    def find_layer(self, name: str) -> str:
         """Return the path of the layer whose name scope contains a tensor; `(model)` if there is none.
 
         Names are `model_1/encoder_1/dense_1/Tensordot/MatMul`: Keras numbers the scope of a layer, which contains the
         scopes of TensorFlow's functions. The first scope in the model is a layer; a further scope is a layer if a layer
         with weights has its name.
         """
-        operation = _scoped(self.tensors[name].op)
-        scopes = [self._unnumbered(scope) for scope in _scopes(operation.name)]
+        operation = _find_scoped_operation(self.tensors[name].op)
+        scopes = [self._strip_number(scope) for scope in _list_scopes(operation.name)]
         path: list[str] = []
         for scope in scopes[1:] if scopes[:1] == [self._model] else scopes:
-            if path and (scope not in self._known or scope == path[-1]):  # a layer may have the name of a function
+            if path and (
+                scope not in self._layer_names or scope == path[-1]
+            ):  # a layer may have the name of a function
                 break
             path.append(scope)
         return "/".join(path) or "(model)"
 
-    def _unnumbered(self, scope: str) -> str:
+    def _strip_number(self, scope: str) -> str:
         stem = re.sub(r"_\d+$", "", scope)
-        known = self._known | {self._model}
-        return stem if stem in known or scope not in known else scope
+        names = self._layer_names | {self._model}
+        return stem if stem in names or scope not in names else scope
 
 
-def _scoped(operation: Any) -> Any:
+def _find_scoped_operation(operation: Any) -> Any:
     """Return the nearest operation with a scope: the producer of an output, or the consumer of a weight."""
     producer = operation
-    while producer.type == "Identity" and not _scopes(producer.name):
+    while producer.type == "Identity" and not _list_scopes(producer.name):
         producer = producer.inputs[0].op
     consumer = operation
-    while not _scopes(consumer.name) and consumer.outputs and (consumers := consumer.outputs[0].consumers()):
+    while not _list_scopes(consumer.name) and consumer.outputs and (consumers := consumer.outputs[0].consumers()):
         consumer = consumers[0]
-    return producer if _scopes(producer.name) else consumer
+    return producer if _list_scopes(producer.name) else consumer
 
 
-def _parts(name: str) -> list[str]:
+def _split_name(name: str) -> list[str]:
     return name.partition(":")[0].split("/")
 
 
-def _scopes(operation: str) -> list[str]:
+def _list_scopes(operation: str) -> list[str]:
     """Return the name scopes of an operation without those of calls that were inlined."""
     return [part for part in operation.split("/")[:-1] if not re.search(r"PartitionedCall|^Func$|^(in|out)put$", part)]

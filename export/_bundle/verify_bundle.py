@@ -65,40 +65,40 @@ def verify_bundle(
             )
         check_model(model)
     provider = short_name(provider)
-    bundle, report = replayed(path, provider)
+    bundle, report = replay_bundle(path, provider)
     if samples is not None and model is not None:
         file = Path(model) if isinstance(model, str | Path) else None
         precision = bundle.entries.precision
         options = Options(file=file, samples=samples, precision=precision, provider=provider, safe_mode=safe_mode)
-        rows = _rows_of_samples(bundle, report, model, options)
+        rows = _compare_samples(bundle, report, model, options)
         report = replace(report, rows=(*report.rows, *rows))
     report.raise_if_failed()
     return report
 
 
-def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
+def replay_bundle(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
     """Return a bundle, and the comparison of its golden cases in onnxruntime, also if outputs differ."""
     bundle = load_bundle(path)
-    exported = bundle.report
+    export_report = bundle.report
     cases = golden_cases(bundle.path, bundle.entries)
     outputs = run_cases(bundle.path / MODEL, cases, provider)
     rows = compared(cases, outputs, bundle.entries.parity["tolerance"], provider)
-    return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
+    return bundle, ParityReport(provider, rows, refused=export_report.refused, coverage=export_report.coverage)
 
 
-def _rows_of_samples(
+def _compare_samples(
     bundle: Bundle, report: ParityReport, model: keras.Model | str | Path, options: Options
 ) -> tuple[ParityRow, ...]:
     names = {row.case for row in report.rows}  # among them `SAMPLES`, if the export had samples
     try:
-        loaded = loaded_model(model, options)
+        keras_model = loaded_model(model, options)
 
         from .._rounding.reference import case_of
         from .._signature.unchanged_variables import unchanged_variables
 
         dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in bundle.entries.outputs}
-        with unchanged_variables(loaded):
-            case = widened(case_of(SAMPLES_AGAIN if SAMPLES in names else SAMPLES, loaded, options), dtypes)
+        with unchanged_variables(keras_model):
+            case = widened(case_of(SAMPLES_AGAIN if SAMPLES in names else SAMPLES, keras_model, options), dtypes)
     except InputError as error:  # whose message has the name of the argument of `export_model`
         raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
     actual = bundle.run(case.inputs, provider=options.provider)

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._bundle.atomic_writes import atomic_folder
 from .._bundle.bundle import Bundle, load_bundle
-from .._bundle.bundle_files import unless_replaceable
+from .._bundle.bundle_files import must_be_replaceable
 from .._dependencies import check_export_packages
 from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
 from .._format.interruptible_session import check_provider
 from .._format.names import MODEL
 from .._lowering_names import ADAPTIVE
-from .._options import Options, checked_options
+from .._options import Options, validate_options
 from .._progress import Progress, shown_progress
 from .._signature.load_model import check_model, loaded_model
 from .._tracing.saved_model_worker import SavedModelRun
 from .export_run import ExportRun
-from .storage_errors import storage_errors
+from .storage_errors import translate_storage_errors
 
 if TYPE_CHECKING:
     import keras
 
 # What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
 # terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
-_ONE_AT_A_TIME = threading.RLock()
+_EXPORT_LOCK = threading.RLock()
 
 
 IN_STEPS_REFUSED = (
@@ -64,7 +64,7 @@ def export_model(
     report: bool = False,
     target: str | None = None,
     saved_model: bool = True,
-    **refused: NoReturn,
+    **unknown: NoReturn,
 ) -> Bundle:
     """Export a Keras model to a bundle, and write it only if its outputs match Keras's on the golden cases.
 
@@ -135,9 +135,9 @@ def export_model(
         ExportError: An argument is wrong, or a package is missing.
         TypeError: An argument has an unknown name.
     """
-    _refuse(refused)
+    _reject_arguments(unknown)
     file = Path(model) if isinstance(model, str | Path) else None
-    options = checked_options(
+    options = validate_options(
         file=file,
         samples=sample_inputs,
         opset=opset,
@@ -156,39 +156,39 @@ def export_model(
     )
     check_model(model)
     check_export_packages()
-    with _ONE_AT_A_TIME, shown_progress(progress, done="Exported") as step:
-        step("Checking what is installed and the place to write")
-        _check_place(Path(path), options, report=report)
-        _write_bundle(Path(path), model, options, step, overwrite=overwrite)
+    with _EXPORT_LOCK, shown_progress(progress, done="Exported") as on_step:
+        on_step("Checking what is installed and the place to write")
+        _check_output_path(Path(path), options, report=report)
+        _write_bundle(Path(path), model, options, on_step, overwrite=overwrite)
         bundle = load_bundle(path)
         if report:
-            _write_report(bundle, step)
+            _write_report(bundle, on_step)
         return bundle
 
 
-def _refuse(arguments: Mapping[str, Any]) -> None:
+def _reject_arguments(arguments: Mapping[str, Any]) -> None:
     if "in_steps" in arguments:
         raise ExportError(IN_STEPS_REFUSED)
     if arguments:
         raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(arguments))!r}")
 
 
-def _check_place(place: Path, options: Options, *, report: bool) -> None:
+def _check_output_path(path: Path, options: Options, *, report: bool) -> None:
     """Refuse a provider that is missing, and paths at which a bundle or its report cannot be written."""
     check_provider(options.provider)
-    if place.suffix == ".onnx" and not place.is_dir():  # the user would expect the ONNX file there
+    if path.suffix == ".onnx" and not path.is_dir():  # the user would expect the ONNX file there
         raise BundleError(
-            f"{place} names a file, and a bundle is a folder that has the ONNX file in it. Choose a name for the "
-            f"folder, such as {place.stem}: the file is then {place.stem}/{MODEL}."
+            f"{path} names a file, and a bundle is a folder that has the ONNX file in it. Choose a name for the "
+            f"folder, such as {path.stem}: the file is then {path.stem}/{MODEL}."
         )
     if report:
         from .._report.write_report import check_report_path, default_report_path
 
-        check_report_path(default_report_path(place), in_a_folder=False)  # the export creates the parent folders
+        check_report_path(default_report_path(path), in_a_folder=False)  # the export creates the parent folders
 
 
-def _write_report(bundle: Bundle, step: Progress) -> None:
-    step("Writing the report")
+def _write_report(bundle: Bundle, on_step: Progress) -> None:
+    on_step("Writing the report")
     try:
         bundle.write_report()
     except ExportError as error:
@@ -196,16 +196,19 @@ def _write_report(bundle: Bundle, step: Progress) -> None:
 
 
 def _write_bundle(
-    place: Path, model: keras.Model | str | Path, options: Options, step: Progress, *, overwrite: bool
+    path: Path, model: keras.Model | str | Path, options: Options, on_step: Progress, *, overwrite: bool
 ) -> None:
     """Write all files to a temporary folder, check that they can be read, and rename the folder."""
-    refusal = functools.partial(unless_replaceable, overwrite=overwrite)
-    with atomic_folder(place, refusal) as folder:
-        with storage_errors(place, folder), SavedModelRun() as worker:  # which imports TensorFlow at the same time
-            step("Loading Keras and its backend")
-            _export(ExportRun(folder, options, step, worker), loaded_model(model, options))
+    overwrite_check = functools.partial(must_be_replaceable, overwrite=overwrite)
+    with atomic_folder(path, overwrite_check) as folder:
+        with (
+            translate_storage_errors(path, folder),
+            SavedModelRun() as worker,
+        ):  # which imports TensorFlow at the same time
+            on_step("Loading Keras and its backend")
+            _export(ExportRun(folder, options, on_step, worker), loaded_model(model, options))
         _check_readable(folder)
-        step("Putting the bundle in place")
+        on_step("Putting the bundle in place")
 
 
 def _check_readable(folder: Path) -> None:
@@ -223,8 +226,8 @@ def _export(run: ExportRun, model: keras.Model) -> None:
     from .._signature.unchanged_variables import unchanged_variables
 
     with silence_on_dots(), unchanged_variables(model):
-        static = _fill_or_retry(run, model)
-    for name, reason in static.items():
+        static_axes = _fill_or_retry(run, model)
+    for name, reason in static_axes.items():
         warnings.warn(f"Axis `{name}` is static in the bundle. {reason}", StaticAxisWarning, stacklevel=4)
 
 
@@ -233,7 +236,7 @@ def _fill_or_retry(run: ExportRun, model: keras.Model) -> dict[str, str]:
     try:
         return _fill(run, model)
     except UntraceableError as error:
-        run.step("Again with static axes, since TensorFlow cannot trace them as unknown")
+        run.on_step("Again with static axes, since TensorFlow cannot trace them as unknown")
         shutil.rmtree(run.folder)
         run.folder.mkdir()
         options = replace(run.options, untraceable=error.reasons)
@@ -246,27 +249,27 @@ def _fill(run: ExportRun, model: keras.Model) -> dict[str, str]:
     import keras
 
     if keras.backend.backend() == "tensorflow":
-        return _fill_here(run, model)
-    return _fill_through_tensorflow(run, model)
+        return _fill_on_tensorflow(run, model)
+    return _fill_in_worker(run, model)
 
 
-def _fill_here(run: ExportRun, model: keras.Model) -> dict[str, str]:
+def _fill_on_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, str]:
     from .._rounding.reference import reference_of
     from .._tracing.untraceable_axes import check_traceable
     from .write_contents import write_contents
 
-    signature, reference = reference_of(model, run.options, run.step, check_traceable)
+    signature, reference = reference_of(model, run.options, run.on_step, check_traceable)
     write_contents(run, signature, reference)
     return reference.unrequested_static
 
 
-def _fill_through_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, str]:
+def _fill_in_worker(run: ExportRun, model: keras.Model) -> dict[str, str]:
     """Compute the reference on JAX or torch, and let a process with TensorFlow fill the folder."""
     from .._rounding.reference import reference_of
-    from .jax_and_torch import checked_places, write_contents_on_tensorflow
+    from .jax_and_torch import validate_custom_objects, write_contents_on_tensorflow
 
     run.worker.end()  # the process with TensorFlow has one of its own
-    places = checked_places(model)
-    signature, reference = reference_of(model, run.options, run.step)
-    write_contents_on_tensorflow(run, signature, reference, places)
+    import_paths = validate_custom_objects(model)
+    signature, reference = reference_of(model, run.options, run.on_step)
+    write_contents_on_tensorflow(run, signature, reference, import_paths)
     return reference.unrequested_static

@@ -21,9 +21,9 @@ class ExportRun:
 
     folder: Path
     options: Options
-    step: Progress
+    on_step: Progress
     worker: SavedModelRun
 
-    def beside(self, name: str) -> Path:
+    def temporary_path(self, name: str) -> Path:
         """Return the path of a file or folder that the bundle does not keep."""
         return self.folder.with_name(name)

@@ -18,7 +18,7 @@ from .._onnxruntime_releases import check_onnxruntime
 from .._options import FLOAT32, Options
 from .._tracing.trace_attention import TracedAttention
 from .export_run import ExportRun
-from .package_versions import PACKAGES, versions_of
+from .package_versions import PACKAGES, read_versions
 
 LOGGER = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Float32File:
     outputs: list[Arrays]
 
 
-def float32_tolerance(options: Options) -> Mapping[str, float]:
+def select_float32_tolerance(options: Options) -> Mapping[str, float]:
     """Return the tolerance of the float32 file. If a conversion follows, the user's tolerance is for the result."""
     return options.tolerance if options.precision == FLOAT32 else NO_MORE
 
@@ -69,18 +69,20 @@ def write_float32_file(run: ExportRun, traced: TracedAttention, golden: Cases) -
                 raise
             LOGGER.debug("hand-written attention stays as it is: %s", error)
             continue
-        rows = compared(golden.cases, file.outputs, float32_tolerance(run.options), run.options.provider)
-        failed = next((row for row in rows if not row.passed), None)
-        if is_last or failed is None:
+        rows = compared(golden.cases, file.outputs, select_float32_tolerance(run.options), run.options.provider)
+        failed_row = next((row for row in rows if not row.passed), None)
+        if is_last or failed_row is None:
             break
-        LOGGER.debug("hand-written attention stays as it is: as `Attention`, `%s` %s", failed.name, failed.problem)
+        LOGGER.debug(
+            "hand-written attention stays as it is: as `Attention`, `%s` %s", failed_row.name, failed_row.problem
+        )
     return file
 
 
 def _write(run: ExportRun, name: str, lowered: Lowered, golden: Cases) -> Float32File:
-    model, opset = lowered.finished(golden, run.options.opset, run.options.most)
+    model, opset = lowered.finished(golden, run.options.opset, run.options.max_opset)
     check_onnxruntime(opset, lowered.lowerings.values())
-    write_producer(model.model, name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
+    write_producer(model.model, name, FLOAT32, read_versions(PACKAGES)["keras-attn"])
     write(model, run.folder / MODEL)
-    run.step("Running onnxruntime on the golden cases")
+    run.on_step("Running onnxruntime on the golden cases")
     return Float32File(lowered, model, opset, run_cases(run.folder / MODEL, golden.cases, run.options.provider))

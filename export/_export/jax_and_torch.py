@@ -31,18 +31,20 @@ from .._rounding.reference import Reference
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .._tracing.saved_model_worker import end
-from .custom_objects import Places, places_of
+from .custom_objects import ImportPaths, find_import_paths
 from .export_run import ExportRun
-from .tensorflow_worker import Task
+from .tensorflow_worker import ExportTask
 
 # The modules of this process, whatever it did to find them, can be imported there too.
-_START = (
+_WORKER_CODE = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from keras_attn_export._export.tensorflow_worker import main; main()"
 )
 
 
-def write_contents_on_tensorflow(run: ExportRun, signature: Signature, reference: Reference, places: Places) -> None:
+def write_contents_on_tensorflow(
+    run: ExportRun, signature: Signature, reference: Reference, import_paths: ImportPaths
+) -> None:
     """Fill the empty folder of a bundle from a fresh process with TensorFlow.
 
     Args:
@@ -56,26 +58,26 @@ def write_contents_on_tensorflow(run: ExportRun, signature: Signature, reference
         ParityError: An output differs; the message names the first layer that differs between the backends.
         ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
     """
-    task = _saved_task(run, signature, reference, places)
-    run.step("Starting a process with TensorFlow")
-    with TensorFlowProcess(run.folder.parent) as process:
+    task = _save_task(run, signature, reference, import_paths)
+    run.on_step("Starting a process with TensorFlow")
+    with TensorFlowWorker(run.folder.parent) as process:
         try:
-            process.carry_out(task, run.step)
+            process.run_task(task, run.on_step)
         except ParityError as error:
-            hint = _layer_hint(run, signature, reference.golden.cases, error)
+            hint = _describe_layer(run, signature, reference.golden.cases, error)
             raise type(error)(f"{error}{hint}", error.report) from None
 
 
-def _saved_task(run: ExportRun, signature: Signature, reference: Reference, places: Places) -> Task:
+def _save_task(run: ExportRun, signature: Signature, reference: Reference, import_paths: ImportPaths) -> ExportTask:
     """Save the model for the process, and return its task."""
-    run.step("Saving the model")
-    file = run.beside("model.keras")
-    with _saving(signature.model):
+    run.on_step("Saving the model")
+    file = run.temporary_path("model.keras")
+    with _saving_errors(signature.model):
         signature.model.save(file)
     samples = None if signature.is_functional else keras.tree.map_structure(np.asarray, dict(signature.samples or {}))
-    return Task(
+    return ExportTask(
         folder=run.folder,
-        places=places,
+        import_paths=import_paths,
         floatx=keras.config.floatx(),
         image_data_format=keras.config.image_data_format(),
         policy=signature.model.dtype_policy.compute_dtype,
@@ -87,26 +89,26 @@ def _saved_task(run: ExportRun, signature: Signature, reference: Reference, plac
     )
 
 
-def _layer_hint(run: ExportRun, signature: Signature, cases: Sequence[Case], error: ParityError) -> str:
+def _describe_layer(run: ExportRun, signature: Signature, cases: Sequence[Case], error: ParityError) -> str:
     """Name the first layer that differs, between `predict` and an eager call or between the backends."""
     if isinstance(error, PredictError):
         return begins_in(layer_differing_in_predict(signature, cases[0]))
-    layer = layer_differing_from(run.beside(LAYER_OUTPUTS), signature, cases)
+    layer = layer_differing_from(run.temporary_path(LAYER_OUTPUTS), signature, cases)
     return begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
 
 
-def checked_places(model: keras.Model) -> Places:
+def validate_custom_objects(model: keras.Model) -> ImportPaths:
     """Return where the custom classes and functions in a model are, before anything costly is done.
 
     Raises:
         UnsupportedModelError: No other process can import one, or the model has no configuration.
     """
-    with _saving(model):
-        return places_of(model)
+    with _saving_errors(model):
+        return find_import_paths(model)
 
 
 @contextlib.contextmanager
-def _saving(model: keras.Model) -> Iterator[None]:
+def _saving_errors(model: keras.Model) -> Iterator[None]:
     try:
         yield
     except UnsupportedModelError:
@@ -121,7 +123,7 @@ def _saving(model: keras.Model) -> Iterator[None]:
         ) from error
 
 
-class TensorFlowProcess:
+class TensorFlowWorker:
     """A fresh process in which Keras runs on TensorFlow; it ends with the block, and so does whatever it started.
 
     It also ends when this process does, of whatever cause.
@@ -131,18 +133,18 @@ class TensorFlowProcess:
         """Start it. Files that it does not keep, and what it prints, go to the folder `scratch`."""
         temporary = scratch / "temporary"
         temporary.mkdir(exist_ok=True)  # a second time, where the first found axes that cannot be traced
-        self._printed = scratch / "printed_by_tensorflow.txt"
-        with self._printed.open("wb") as printed:
+        self._output_file = scratch / "printed_by_tensorflow.txt"
+        with self._output_file.open("wb") as stream:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START],
+                [sys.executable, "-P", "-c", _WORKER_CODE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=printed,
-                env=_environment(temporary),
+                stderr=stream,
+                env=_worker_environment(temporary),
                 start_new_session=True,  # a group of its own, so that it can be ended with all it has started
             )
 
-    def __enter__(self) -> TensorFlowProcess:
+    def __enter__(self) -> TensorFlowWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,7 +153,7 @@ class TensorFlowProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
         end(self._process)
 
-    def carry_out(self, task: Task, step: Progress) -> None:
+    def run_task(self, task: ExportTask, on_step: Progress) -> None:
         """Send a task and wait for its end.
 
         Raises:
@@ -169,7 +171,7 @@ class TensorFlowProcess:
             try:
                 kind, content = pickle.load(stdout)
             except (EOFError, pickle.UnpicklingError):
-                raise ExportError(self._last_words()) from None
+                raise ExportError(self._describe_exit()) from None
             if kind == "done":
                 return
             if kind == "error":
@@ -178,17 +180,17 @@ class TensorFlowProcess:
                 name, level, message = content
                 logging.getLogger(name).log(level, "%s", message)
             else:
-                step(content)
+                on_step(content)
 
-    def _last_words(self) -> str:
+    def _describe_exit(self) -> str:
         code = self._process.wait()
-        lines = self._printed.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self._output_file.read_text(encoding="utf-8", errors="replace").splitlines()
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"The process with TensorFlow, which traces the model, {how}: {last}"
+        outcome = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"The process with TensorFlow, which traces the model, {outcome}: {last}"
 
 
-def _environment(temporary: Path) -> dict[str, str]:
+def _worker_environment(temporary: Path) -> dict[str, str]:
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",

@@ -15,7 +15,7 @@ from .._rounding.reassociation_error import NEAR, with_reordering
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
 from .export_run import ExportRun
-from .float32_file import float32_tolerance
+from .float32_file import select_float32_tolerance
 
 
 class Outputs(NamedTuple):
@@ -57,11 +57,11 @@ class KerasComparison:
     @property
     def failed_case(self) -> Case | None:
         """The first case in which outputs of the SavedModel differ; if there is none, of the ONNX file."""
-        failed = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
-        return next((case for case in self.reference.golden.cases if case.name == failed), None)
+        failed_name = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
+        return next((case for case in self.reference.golden.cases if case.name == failed_name), None)
 
     @property
-    def is_of_this_backend(self) -> bool:
+    def is_same_backend(self) -> bool:
         """True if the golden outputs come from the backend of this process."""
         return bool(self.reference.backend == keras.backend.backend())
 
@@ -80,28 +80,28 @@ def compare_with_keras(
         ExportError: The SavedModel does not run.
         PredictError: `predict` gives other outputs than an eager call.
     """
-    run.step("Waiting for the SavedModel in a fresh process")
+    run.on_step("Waiting for the SavedModel in a fresh process")
     outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predicted)
-    comparison = _compare(run, signature, reference, outputs)
-    first = reference.golden.cases[0]
+    comparison = _compare_and_widen(run, signature, reference, outputs)
+    first_case = reference.golden.cases[0]
     check_predict(
         signature.model,
         comparison.predict_rows,
-        lambda: layer_differing_in_predict(signature, first) if comparison.is_of_this_backend else None,
+        lambda: layer_differing_in_predict(signature, first_case) if comparison.is_same_backend else None,
     )
     return comparison
 
 
-def _compare(run: ExportRun, signature: Signature, reference: Reference, outputs: Outputs) -> KerasComparison:
-    comparison = _comparison(reference, outputs, run.options)
+def _compare_and_widen(run: ExportRun, signature: Signature, reference: Reference, outputs: Outputs) -> KerasComparison:
+    comparison = _compare_outputs(reference, outputs, run.options)
     if not comparison.near_limit:
         return comparison
-    run.step("Measuring what another order of sums does to the outputs")
-    return _comparison(_with_wider_limits(signature, reference, comparison.near_limit), outputs, run.options)
+    run.on_step("Measuring what another order of sums does to the outputs")
+    return _compare_outputs(_widen_limits(signature, reference, comparison.near_limit), outputs, run.options)
 
 
-def _comparison(reference: Reference, outputs: Outputs, options: Options) -> KerasComparison:
-    cases, tolerance = reference.golden.cases, float32_tolerance(options)
+def _compare_outputs(reference: Reference, outputs: Outputs, options: Options) -> KerasComparison:
+    cases, tolerance = reference.golden.cases, select_float32_tolerance(options)
     return KerasComparison(
         reference,
         compared(cases, outputs.onnx, tolerance, options.provider),
@@ -110,7 +110,7 @@ def _comparison(reference: Reference, outputs: Outputs, options: Options) -> Ker
     )
 
 
-def _with_wider_limits(signature: Signature, reference: Reference, names: set[str]) -> Reference:
+def _widen_limits(signature: Signature, reference: Reference, names: set[str]) -> Reference:
     golden = replace(reference.golden, cases=with_reordering(signature, reference.golden.cases, names))
     coverage = coverage_of(golden, reference.converted_cases)
     return replace(reference, golden=replace(golden, coverage=coverage))

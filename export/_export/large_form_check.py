@@ -9,7 +9,7 @@ from .._format.parity_report import NO_MORE, ParityError, ParityReport, compared
 from .._onnx.model_files import write
 from .._onnx.traced_model import Traced
 from .._options import FLOAT16, FLOAT32
-from .._precision.float16_overflow import to_measured_float16
+from .._precision.float16_overflow import convert_without_overflow
 from .._rounding.reference import Reference
 from .export_run import ExportRun
 from .float32_file import Float32File
@@ -24,22 +24,22 @@ def check_large_forms(run: ExportRun, reference: Reference, file: Float32File) -
     Raises:
         ParityError: An output differs.
     """
-    in_operators = replace(file.lowered, precision="float16")  # also for few queries, which are plain in float32
-    checked = [file.lowered.functions(file.opset)]
-    for lowered in (replace(file.lowered, only_large=True), in_operators):
+    operator_form = replace(file.lowered, precision="float16")  # also for few queries, which are plain in float32
+    checked_functions = [file.lowered.functions(file.opset)]
+    for lowered in (replace(file.lowered, only_large=True), operator_form):
         functions = lowered.functions(file.opset)
-        if functions not in checked:  # sizes decide
-            checked.append(functions)
+        if functions not in checked_functions:  # sizes decide
+            checked_functions.append(functions)
             _check_form(run, reference, lowered.finished(reference.golden, file.opset)[0])
 
 
 def _check_form(run: ExportRun, reference: Reference, model: Traced) -> None:
-    options, scratch = run.options, run.beside("large")
+    options, scratch = run.options, run.temporary_path("large")
     scratch.mkdir()
     is_float16 = options.precision == FLOAT16
     golden_cases = reference.converted_cases if is_float16 else reference.golden.cases
     if is_float16:
-        write(to_measured_float16(model, golden_cases, options.provider, scratch)[0], scratch / MODEL)
+        write(convert_without_overflow(model, golden_cases, options.provider, scratch)[0], scratch / MODEL)
     else:
         write(model, scratch / MODEL)
     # In an int8 file, functions stay float32.

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from .._progress import Progress
     from .._rounding.reference import Reference
     from .._signature.signature import InputSpec, Signature
-    from .custom_objects import Places
+    from .custom_objects import ImportPaths
 
 
 @dataclass(frozen=True)
-class Task:
+class ExportTask:
     """What to export, and what it must agree with.
 
     Attributes:
@@ -52,7 +52,7 @@ class Task:
     """
 
     folder: Path
-    places: Places
+    import_paths: ImportPaths
     floatx: str
     image_data_format: str
     policy: str
@@ -85,21 +85,21 @@ def main() -> None:
 
     try:
         task = pickle.load(sys.stdin.buffer)
-        threading.Thread(target=_end_with_the_other, daemon=True).start()
+        threading.Thread(target=_exit_with_parent, daemon=True).start()
         logger = logging.getLogger("keras_attn_export")
         logger.setLevel(task.log_level)
         logger.addHandler(_LogReplies(reply))
         logger.propagate = False  # or libraries print the records, and the last one looks like the cause of a crash
-        _carry_out(task, lambda name: reply("step", name))
+        _run_task(task, lambda name: reply("step", name))
     except (UntraceableError, ExportError) as error:
         reply("error", error)
     except Exception as error:  # noqa: BLE001 - the process that waits raises it
-        reply("error", _crash(error))
+        reply("error", _wrap_crash(error))
     else:
         reply("done")
 
 
-def _end_with_the_other() -> None:
+def _exit_with_parent() -> None:
     """Wait until the process that waits is gone, which closes the pipe, and end this one and all that it started."""
     os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
     with contextlib.suppress(AttributeError):  # no process groups on Windows
@@ -107,39 +107,43 @@ def _end_with_the_other() -> None:
     os._exit(1)
 
 
-def _crash(error: Exception) -> ExportError:
+def _wrap_crash(error: Exception) -> ExportError:
     """Return what to raise for an error that is no sentence, with its traceback as a note."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-    crash = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
-    crash.add_note(traceback.format_exc())
-    return crash
+    wrapped = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
+    wrapped.add_note(traceback.format_exc())
+    return wrapped
 
 
-def _carry_out(task: Task, step: Progress) -> None:
+def _run_task(task: ExportTask, on_step: Progress) -> None:
     from .._tracing.saved_model_worker import SavedModelRun
 
     with SavedModelRun() as worker:  # it imports TensorFlow too, at the same time
-        step("Loading TensorFlow and the model")
+        on_step("Loading TensorFlow and the model")
         from .export_run import ExportRun
         from .write_contents import write_contents
 
-        write_contents(ExportRun(task.folder, task.options, step, worker), *on_tensorflow(task, _loaded(task)))
+        write_contents(
+            ExportRun(task.folder, task.options, on_step, worker), *rebuild_signature(task, _load_model(task))
+        )
 
 
-def _loaded(task: Task) -> keras.Model:
+def _load_model(task: ExportTask) -> keras.Model:
     import keras
 
     import keras_attn  # noqa: F401 - registers the layers
 
     from .._signature.keras_messages import first_line
-    from .custom_objects import imported
+    from .custom_objects import import_custom_objects
 
     keras.config.set_floatx(task.floatx)
     keras.config.set_image_data_format(task.image_data_format)
     keras.config.set_dtype_policy(task.policy)
-    objects = imported(task.places)
+    custom_objects = import_custom_objects(task.import_paths)
     try:
-        return keras.saving.load_model(task.options.file, objects, compile=False, safe_mode=task.options.safe_mode)
+        return keras.saving.load_model(
+            task.options.file, custom_objects, compile=False, safe_mode=task.options.safe_mode
+        )
     except OSError as error:
         if error.errno is not None:
             raise  # the disk, not the model
@@ -152,7 +156,7 @@ def _loaded(task: Task) -> keras.Model:
         ) from error
 
 
-def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]:
+def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, Reference]:
     """Return the model that TensorFlow can trace, and the task's reference in the dtypes that it has there.
 
     Raises:
@@ -171,18 +175,18 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
             f"`{model.name}` runs on {reference.backend}, but not on TensorFlow, where it is traced: "
             f"{first_line(error)}"
         ) from error
-    here = [spec.name for spec in signature.inputs], signature.outputs
-    there = [spec.name for spec in task.inputs], task.outputs
-    if here != there:
+    names = [spec.name for spec in signature.inputs], signature.outputs
+    expected_names = [spec.name for spec in task.inputs], task.outputs
+    if names != expected_names:
         raise UnsupportedModelError(
-            f"`{model.name}` has inputs and outputs {here} on TensorFlow, where it is traced, but {there} on "
+            f"`{model.name}` has inputs and outputs {names} on TensorFlow, where it is traced, but {expected_names} on "
             f"{reference.backend}."
         )
     dtypes = {name: array.dtype for name, array in outputs.items()}
-    return replace(signature, inputs=task.inputs), _with_dtypes(reference, dtypes)
+    return replace(signature, inputs=task.inputs), _cast_reference(reference, dtypes)
 
 
-def _with_dtypes(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
+def _cast_reference(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
     """Return the reference with outputs in the dtypes that they have on TensorFlow."""
     from .._format.input_arrays import widened
     from .._format.names import Case

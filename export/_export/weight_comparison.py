@@ -20,7 +20,7 @@ from .._tracing.weight_inputs import LARGE, array_of
 
 # Values that a damaged copy has in common with its variable, at the same positions.
 MIN_EQUAL_SHARE = 1e-3  # of all values; unrelated float16 weights have 0.03 % in common by chance
-GATES = 4  # of an LSTM; the gates of a GRU have the same order in Keras and ONNX
+LSTM_GATES = 4  # of an LSTM; the gates of a GRU have the same order in Keras and ONNX
 MIN_DISTINCT_VALUES = 8  # tables of a few values, such as one-hot rows, have more in common, but few different ones
 Fingerprint = tuple[Any, ...]  # dtype, size, sum of all bit patterns, CRC in the order of the values
 
@@ -36,14 +36,14 @@ def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> 
     traced = read(path)
     tensors = (tensor for graph in all_graphs(traced.model.graph) for tensor in graph.initializer)
     arrays = (*traced.weights.values(), *map(numpy_helper.to_array, tensors))
-    constants = [(_fingerprint(array, array.dtype), array) for array in arrays if array.dtype.kind == "f"]
+    constants = [(_compute_fingerprint(array, array.dtype), array) for array in arrays if array.dtype.kind == "f"]
     in_file = {fingerprint for fingerprint, _ in constants}
     values = (array_of(variable.value) for variable in variables if variable.dtype in ("float16", "float32", "float64"))
-    variable_fingerprints = [_fingerprint_in_file(array, in_file) for array in values]
-    large = (constant for constant in constants if constant[1].nbytes >= LARGE)
-    unmatched = [array for fingerprint, array in large if fingerprint not in variable_fingerprints]
+    variable_fingerprints = [_find_fingerprint(array, in_file) for array in values]
+    large_constants = (constant for constant in constants if constant[1].nbytes >= LARGE)
+    unmatched = [array for fingerprint, array in large_constants if fingerprint not in variable_fingerprints]
     for constant, (name, array) in product(unmatched, unfolded.items()):
-        if (missing := _missing_values(array, constant)) and _fingerprint_in_file(array, in_file) is None:
+        if (missing := _count_missing_values(array, constant)) and _find_fingerprint(array, in_file) is None:
             raise ExportError(
                 f"The conversion damaged weight `{name}`: {missing:,} of its {array.size:,} values are missing in the "
                 "ONNX file. This is a fault of keras-attn or tf2onnx; please report it with the model."
@@ -52,34 +52,34 @@ def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> 
     return {"variables": len(variable_fingerprints), "unchanged": unchanged, "other_constants": len(unmatched)}
 
 
-def _fingerprint(array: np.ndarray, dtype: Any) -> Fingerprint:
+def _compute_fingerprint(array: np.ndarray, dtype: Any) -> Fingerprint:
     """Return a checksum of an array after a cast."""
     values = np.ascontiguousarray(array, dtype)
     return dtype, array.size, int(values.view(f"u{dtype.itemsize}").sum(dtype=np.uint64)), crc32(values.data)
 
 
-def _fingerprint_in_file(array: np.ndarray, in_file: Set[Fingerprint]) -> Fingerprint | None:
+def _find_fingerprint(array: np.ndarray, in_file: Set[Fingerprint]) -> Fingerprint | None:
     """Return the fingerprint that an array has in a file, in some order of the axes; `None` if it is absent."""
     values = array.squeeze()
     orders = [*permutations(range(values.ndim))]
     for dtype in {dtype for dtype, size, *_ in in_file if size == values.size}:
         for order in (orders[0], *orders[:0:-1]):  # the reversed order and that of ONNX's convolutions come early
-            if (fingerprint := _fingerprint(values.transpose(order), dtype)) in in_file:
+            if (fingerprint := _compute_fingerprint(values.transpose(order), dtype)) in in_file:
                 return fingerprint
-            if not any(fingerprint[:3] == other[:3] for other in in_file):  # nor in any order
+            if not any(fingerprint[:3] == present[:3] for present in in_file):  # nor in any order
                 break
     return None
 
 
-def _missing_values(array: np.ndarray, constant: np.ndarray) -> int:
+def _count_missing_values(array: np.ndarray, constant: np.ndarray) -> int:
     """Return how many values of a variable a damaged copy lacks; 0 if the constant is no such copy."""
     values, constant = array.squeeze(), constant.squeeze()
-    for ordered in map(values.transpose, permutations(range(values.ndim))):
-        if ordered.shape == constant.shape:
-            ordered = ordered.astype(constant.dtype)
-            if _has_reordered_gates(ordered, constant):
+    for transposed in map(values.transpose, permutations(range(values.ndim))):
+        if transposed.shape == constant.shape:
+            transposed = transposed.astype(constant.dtype)
+            if _has_reordered_gates(transposed, constant):
                 return 0
-            equal = ordered == constant
+            equal = transposed == constant
             shared = constant[equal & (constant != 0)]
             if shared.size > MIN_EQUAL_SHARE * values.size and np.unique(shared).size >= MIN_DISTINCT_VALUES:
                 return int(values.size - np.count_nonzero(equal))
@@ -91,7 +91,7 @@ def _has_reordered_gates(array: np.ndarray, constant: np.ndarray) -> bool:
 
     The gates are blocks along the first axis: i, f, c, o in Keras and i, o, f, c in ONNX's `LSTM`.
     """
-    if array.ndim != 2 or len(array) % GATES:
+    if array.ndim != 2 or len(array) % LSTM_GATES:
         return False
-    gates, others = (values.reshape(GATES, -1) for values in (array, constant))
-    return {gate.tobytes() for gate in gates} == {gate.tobytes() for gate in others}
+    gates, constant_gates = (values.reshape(LSTM_GATES, -1) for values in (array, constant))
+    return {gate.tobytes() for gate in gates} == {gate.tobytes() for gate in constant_gates}

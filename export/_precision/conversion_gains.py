@@ -9,20 +9,22 @@ import numpy as np
 
 from .._format.interruptible_session import open_session
 from .._format.names import Arrays, Case
-from .._latency import timed_in_turns
+from .._latency import measure_interleaved
 
-_REPEATS, _SECONDS = 30, 0.5  # at most, for each of the two files
+_MAX_ROUNDS, _SECONDS_PER_FILE = 30, 0.5  # at most, for each of the two files
 
 
-def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) -> dict[str, Any]:
+def compare_size_and_time(converted: Path, float32: Path, cases: Sequence[Case], provider: str) -> dict[str, Any]:
     """Return sizes and times of the converted file and of the float32 file, and their ratios.
 
     Times are medians of runs in turns, on one thread, of the golden case with the largest inputs.
     """
     name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
-    size, float32_size = (_size(path) for path in (converted, float32))
+    size, float32_size = (_count_bytes(path) for path in (converted, float32))
     sessions = [open_session(path, provider, threads=1) for path in (converted, float32)]
-    _, latencies = timed_in_turns(sessions, inputs, 2 * _SECONDS, warm_up=1, fewest=3, most=_REPEATS)
+    _, latencies = measure_interleaved(
+        sessions, inputs, 2 * _SECONDS_PER_FILE, warm_up_rounds=1, min_rounds=3, max_rounds=_MAX_ROUNDS
+    )
     time, float32_time = (1000 * statistics.median(seconds) for seconds in latencies)
     return {
         "bytes": size,
@@ -35,12 +37,12 @@ def gains(converted: Path, float32: Path, cases: Sequence[Case], provider: str) 
     }
 
 
-def _size(model: Path) -> int:
+def _count_bytes(model: Path) -> int:
     """Return the bytes of an ONNX file and of its external data."""
     return sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*"))
 
 
-def top1(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str, float]]:
+def measure_top1_agreement(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str, float]]:
     """Return the share of rows with the same largest class (`agreement`), and their number, by output of class scores.
 
     Class scores are the output of a softmax over classes: the last axis has one size, 2 or more, in all cases, and its
@@ -57,8 +59,8 @@ def top1(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str,
 
 
 def _are_class_scores(arrays: Sequence[np.ndarray]) -> bool:
-    sizes = {array.shape[-1] if array.ndim > 1 else 0 for array in arrays}
-    if len(sizes) > 1 or min(sizes) < 2 or any(array.dtype.kind != "f" for array in arrays):
+    class_counts = {array.shape[-1] if array.ndim > 1 else 0 for array in arrays}
+    if len(class_counts) > 1 or min(class_counts) < 2 or any(array.dtype.kind != "f" for array in arrays):
         return False
     return any(array.size for array in arrays) and all(
         np.all(array >= 0) and np.allclose(array.sum(-1, dtype=np.float64), 1, atol=1e-3) for array in arrays

@@ -17,14 +17,14 @@ from .._onnx.model_files import read, write
 from .._onnx.traced_model import Traced
 from .._options import FLOAT16, Options
 from .._progress import Progress
-from .calibrated_int8 import check_limit, to_calibrated_int8
-from .conversion_gains import gains, top1
-from .dynamic_int8 import to_int8
+from .calibrated_int8 import check_limit, quantize_with_calibration
+from .conversion_gains import compare_size_and_time, measure_top1_agreement
+from .dynamic_int8 import quantize_dynamically
 from .embedding_tables import check_tables
-from .float16_overflow import to_measured_float16
-from .qdq_reference import with_oracle
+from .float16_overflow import convert_without_overflow
+from .qdq_reference import compute_float_reference
 
-Outputs = dict[str, dict[str, Any]]  # entries of the report's coverage, by output
+OutputEntries = dict[str, dict[str, Any]]  # entries of the report's coverage, by output
 
 
 class _Conversion(NamedTuple):
@@ -40,7 +40,7 @@ def convert_precision(
     report: ParityReport,
     cases: Sequence[Case],
     options: Options,
-    step: Progress,
+    on_step: Progress,
     batches: Sequence[Arrays],
     drawn: Collection[str],
 ) -> ParityReport:
@@ -61,33 +61,37 @@ def convert_precision(
     """
     float32, scratch = folder / MODEL, folder.with_name("converted")
     scratch.mkdir()
-    step(f"Converting to {options.precision}")
+    on_step(f"Converting to {options.precision}")
     source = read(float32)
     file = scratch / MODEL
     if batches:
-        conversion = _convert_static_int8(float32, batches, cases, options, scratch, step)
+        conversion = _convert_static_int8(float32, batches, cases, options, scratch, on_step)
     else:
         conversion = _convert_other(source, cases, options, scratch, drawn)
     write_producer(conversion.traced.model, source.model.graph.name, options.precision, source.model.producer_version)
     write(conversion.traced, file)
     check_tables(source, read(file))
-    step(f"Running onnxruntime on the golden cases in {options.precision}")
+    on_step(f"Running onnxruntime on the golden cases in {options.precision}")
     actual = run_cases(file, conversion.cases, options.provider)
     is_int8 = options.precision != FLOAT16
-    unchanged = is_int8 and _are_equal(run_cases(float32, conversion.cases, options.provider), actual)
-    agreement = {} if batches else top1(conversion.cases, actual)
+    is_unchanged = is_int8 and _are_equal(run_cases(float32, conversion.cases, options.provider), actual)
+    agreement = {} if batches else measure_top1_agreement(conversion.cases, actual)
     summary = {
         **conversion.summary,
-        **({"changes_nothing": unchanged} if is_int8 else {}),
-        **gains(file, float32, conversion.cases, options.provider),
+        **({"changes_nothing": is_unchanged} if is_int8 else {}),
+        **compare_size_and_time(file, float32, conversion.cases, options.provider),
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
         **({"top1": agreement} if agreement else {}),
     }
     rows = compared(conversion.cases, actual, options.tolerance, options.provider)
     assert report.coverage is not None  # only a replayed bundle has none
-    before = report.coverage["outputs"]
-    outputs = _with_limits(before, conversion.cases) if batches else _with_changes(before, rows)
-    coverage = {**report.coverage, "outputs": outputs}
+    float32_entries = report.coverage["outputs"]
+    entries = (
+        _add_rounding_shares(float32_entries, conversion.cases)
+        if batches
+        else _add_observed_errors(float32_entries, rows)
+    )
+    coverage = {**report.coverage, "outputs": entries}
     converted_report = replace(report, rows=rows, precision=summary, coverage=coverage)
     check_limit(converted_report)  # first: the user set this limit, and the message names remedies
     converted_report.raise_if_failed()
@@ -101,13 +105,13 @@ def convert_precision(
 
 
 def _convert_static_int8(
-    float32: Path, batches: Sequence[Arrays], cases: Sequence[Case], options: Options, scratch: Path, step: Progress
+    float32: Path, batches: Sequence[Arrays], cases: Sequence[Case], options: Options, scratch: Path, on_step: Progress
 ) -> _Conversion:
     """Quantize with the ranges of calibration arrays; the reference is the file's own graph, computed in floats."""
-    traced, calibration = to_calibrated_int8(float32, batches, options.limit, scratch, step)
-    step("Computing what the int8 graph says without integers")
-    own_cases = with_oracle(traced.model, cases, options.provider, scratch)
-    return _Conversion(traced, own_cases, {"name": options.precision, "calibration": calibration})
+    traced, calibration = quantize_with_calibration(float32, batches, options.limit, scratch, on_step)
+    on_step("Computing what the int8 graph says without integers")
+    graph_cases = compute_float_reference(traced.model, cases, options.provider, scratch)
+    return _Conversion(traced, graph_cases, {"name": options.precision, "calibration": calibration})
 
 
 def _convert_other(
@@ -115,8 +119,8 @@ def _convert_other(
 ) -> _Conversion:
     """Convert to float16 or dynamic int8; the reference is Keras."""
     if options.precision != FLOAT16:
-        return _Conversion(to_int8(source, scratch), cases, {"name": options.precision})
-    traced, ranges = to_measured_float16(source, cases, options.provider, scratch, drawn)
+        return _Conversion(quantize_dynamically(source, scratch), cases, {"name": options.precision})
+    traced, ranges = convert_without_overflow(source, cases, options.provider, scratch, drawn)
     return _Conversion(traced, cases, {"name": options.precision, "ranges": ranges})
 
 
@@ -127,17 +131,17 @@ def _are_equal(expected: Sequence[Arrays], actual: Sequence[Arrays]) -> bool:
     return bool(are_equal) and all(are_equal)
 
 
-def _with_changes(outputs: Outputs, rows: Iterable[ParityRow]) -> Outputs:
+def _add_observed_errors(outputs: OutputEntries, rows: Iterable[ParityRow]) -> OutputEntries:
     """Return the entries with the largest relative change of each output of floats, and its case."""
-    changed = {name: dict(entries) for name, entries in outputs.items()}
+    extended = {name: dict(entries) for name, entries in outputs.items()}
     for row in rows:
-        entries = changed[row.name]
+        entries = extended[row.name]
         if row.dtype.startswith("float") and row.max_rel >= entries.get("seen_in_precision", 0.0):
             entries |= {"seen_in_precision": row.max_rel, "seen_in_case": row.case}
-    return changed
+    return extended
 
 
-def _with_limits(outputs: Outputs, cases: Sequence[Case]) -> Outputs:
+def _add_rounding_shares(outputs: OutputEntries, cases: Sequence[Case]) -> OutputEntries:
     """Return the entries with the share of each output that is left to rounding in cases of an int8 graph."""
     return {
         name: entries | {"rounding_in_precision" if "rounding" in entries else "ties": left_to_rounding(name, cases)}

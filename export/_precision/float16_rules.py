@@ -4,20 +4,20 @@ from collections.abc import Container
 
 import onnx
 
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
-TABLES = frozenset({"Gather"})  # an embedding: a lookup in a constant
+PRODUCT_OPS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
+TABLE_OPS = frozenset({"Gather"})  # an embedding: a lookup in a constant
 
 # Their results neither are much larger nor depend on the last digits.
-_LAY_OUT = {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
-_TAKE = {"Gather", "GatherElements", "GatherND", "MaxPool", "ReverseSequence", "Slice", "Split"}
-_JOIN = {"Concat", "Expand", "Pad", "Tile"}
-_COMBINE = {"Add", "Clip", "LeakyRelu", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "Where"}
-FOLLOWERS = frozenset(_LAY_OUT | _TAKE | _JOIN | _COMBINE)
+_LAYOUT_OPS = {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
+_SELECTION_OPS = {"Gather", "GatherElements", "GatherND", "MaxPool", "ReverseSequence", "Slice", "Split"}
+_JOINING_OPS = {"Concat", "Expand", "Pad", "Tile"}
+_ARITHMETIC_OPS = {"Add", "Clip", "LeakyRelu", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "Where"}
+TYPE_PRESERVING_OPS = frozenset(_LAYOUT_OPS | _SELECTION_OPS | _JOINING_OPS | _ARITHMETIC_OPS)
 
-_ON_THE_WAY = FOLLOWERS | {"Div", "Max", "Min"}  # from scores to softmax: scale, mask, soft cap
+_SCORE_TO_SOFTMAX_OPS = TYPE_PRESERVING_OPS | {"Div", "Max", "Min"}  # from scores to softmax: scale, mask, soft cap
 
 
-def score_products(graph: onnx.GraphProto, constants: Container[str]) -> set[str]:
+def find_score_products(graph: onnx.GraphProto, constants: Container[str]) -> set[str]:
     """Return the outputs of products of two computed tensors from which a softmax of this graph is computed.
 
     These attention scores may be 1e4 or more, where float16 has no fractional digits or overflows.
@@ -31,8 +31,8 @@ def score_products(graph: onnx.GraphProto, constants: Container[str]) -> set[str
         if name in visited or (node := producers.get(name)) is None:
             continue
         visited.add(name)
-        if node.op_type in PRODUCTS and not any(source in constants for source in node.input):
+        if node.op_type in PRODUCT_OPS and not any(source in constants for source in node.input):
             scores.add(name)
-        elif node.op_type in _ON_THE_WAY:
+        elif node.op_type in _SCORE_TO_SOFTMAX_OPS:
             pending += node.input
     return scores

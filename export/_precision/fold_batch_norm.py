@@ -17,16 +17,18 @@ from .._onnx.traced_model import Weights
 from .._onnx.traversal import names_used
 
 
-def fold_into_convolutions(graph: onnx.GraphProto) -> None:
+def fold_batch_norm(graph: onnx.GraphProto) -> None:
     """Fold each `Mul` and `Add` of one number for each channel, in place, into the convolution before it."""
-    read = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in read}
+    input_names = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
+    constants = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in input_names
+    }
     uses = Counter(names_used(graph))
     nodes = (node for node in graph.node if node.op_type == "Conv" and constants.keys() >= {*node.input[1:]})
     convolutions = {node.output[0]: node for node in nodes if uses[node.output[0]] == 1}
     folded = set()
     for node in graph.node:
-        if (foldable := _foldable(node, convolutions, constants)) is None:
+        if (foldable := _find_foldable(node, convolutions, constants)) is None:
             continue
         convolution, channels = foldable
         kernel, *biases = (constants[name] for name in convolution.input[1:])
@@ -45,11 +47,11 @@ def fold_into_convolutions(graph: onnx.GraphProto) -> None:
             convolutions[output] = convolution
         folded.add(node.name)
     keep(graph.node, lambda node: node.name not in folded)
-    used = {*names_used(graph)}
-    keep(graph.initializer, lambda tensor: tensor.name in used)
+    names_in_use = {*names_used(graph)}
+    keep(graph.initializer, lambda tensor: tensor.name in names_in_use)
 
 
-def _foldable(
+def _find_foldable(
     node: onnx.NodeProto, convolutions: Mapping[str, onnx.NodeProto], constants: Weights
 ) -> tuple[onnx.NodeProto, np.ndarray] | None:
     """Return a convolution and a vector of its channels, if the node is the product or sum of both."""

@@ -26,33 +26,33 @@ from .._onnx.model_files import write
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_nodes, names_read_by_value
 from .._passes.canonical_order import sort_nodes
-from .dynamic_int8 import FEWEST_COLUMNS, quantizer_errors
-from .embedding_tables import constants_of, is_lookup, quantize_tables
-from .fold_batch_norm import fold_into_convolutions
+from .dynamic_int8 import MIN_COLUMNS, translate_quantizer_errors
+from .embedding_tables import collect_constants, is_lookup, quantize_tables
+from .fold_batch_norm import fold_batch_norm
 
 # Operators that run on the integers of convolutions if all their inputs are integers
-PASS_ON = frozenset(
+INT8_CARRIERS = frozenset(
     {"Add", "Clip", "Concat", "Flatten", "MaxPool", "Relu", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
-PRODUCTS = ("Gemm", "MatMul")
-CALIBRATED = {"Conv", *PRODUCTS, *PASS_ON}
+PRODUCT_OPS = ("Gemm", "MatMul")
+CALIBRATED_OPS = {"Conv", *PRODUCT_OPS, *INT8_CARRIERS}
 REMEDY = " Leave `calibration` out: int8 is then dynamic."
-OPTIONS = {
+QUANTIZER_OPTIONS = {
     "MatMulConstBOnly": True,
-    "OpTypesToExcludeOutputQuantization": [*PRODUCTS],  # it would cost time and digits
+    "OpTypesToExcludeOutputQuantization": [*PRODUCT_OPS],  # it would cost time and digits
     "DefaultTensorType": onnx.TensorProto.FLOAT,  # of the output of attention, for which onnx infers nothing
 }
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class CalibratedModel:
     """A float32 model, in which batch normalizations are folded into convolutions, and the ranges of its tensors."""
 
     traced: Traced
     ranges: Any  # of onnxruntime's class
     layers: Mapping[str, tuple[str, ...]]  # the nodes that can be quantized, by the path of their layer
 
-    def quantized(self, layers: Collection[str]) -> Traced:
+    def quantize(self, layers: Collection[str]) -> Traced:
         """Return the model with some layers in int8, or raise `UnsupportedModelError` if the quantizer fails."""
         from onnxruntime.quantization import QuantType
         from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -60,11 +60,11 @@ class Calibrated:
         names = {name for layer in layers for name in self.layers[layer]}
         # before products are quantized: lookups in a table that they share would read it as floats made in each run
         model = quantize_tables(replace(self.traced, model=deepcopy(self.traced.model)), names).model
-        if products := names & {node.name for node in model.graph.node if node.op_type in CALIBRATED}:
-            _keep_biases_apart(model.graph, products)
-            nodes = [*products, *_carriers(model.graph, products)]
-            kinds = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
-            with quantizer_errors("quantize", REMEDY):
+        if products := names & {node.name for node in model.graph.node if node.op_type in CALIBRATED_OPS}:
+            _prevent_bias_fusion(model.graph, products)
+            nodes = [*products, *_find_int8_carriers(model.graph, products)]
+            op_types = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
+            with translate_quantizer_errors("quantize", REMEDY):
                 quantizer = QDQQuantizer(
                     model,
                     per_channel=True,
@@ -74,8 +74,8 @@ class Calibrated:
                     tensors_range=self.ranges,
                     nodes_to_quantize=nodes,
                     nodes_to_exclude=[],
-                    op_types_to_quantize=kinds,
-                    extra_options=OPTIONS,
+                    op_types_to_quantize=op_types,
+                    extra_options=QUANTIZER_OPTIONS,
                 )
                 quantizer.quantize_model()
                 model = quantizer.model.model
@@ -84,7 +84,7 @@ class Calibrated:
         return replace(self.traced, model=model)
 
 
-def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calibrated:
+def calibrate(traced: Traced, batches: Sequence[Arrays], folder: Path) -> CalibratedModel:
     """Run a copy of a float32 model on batches of inputs, and record the ranges of its tensors.
 
     Raises:
@@ -105,31 +105,31 @@ def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calib
         )
     prepared = replace(traced, model=deepcopy(traced.model))
     graph = prepared.model.graph
-    _name_all(graph)
-    fold_into_convolutions(graph)
-    layers = _layers(prepared)
+    _give_nodes_unique_names(graph)
+    fold_batch_norm(graph)
+    layers = _find_layers(prepared)
     nodes = {name for names in layers.values() for name in names}
-    nodes |= _carriers(graph, nodes)
-    kinds = sorted({node.op_type for node in graph.node if node.name in nodes} & CALIBRATED)
-    if not kinds:  # lookups alone, which need no ranges
-        return Calibrated(prepared, None, layers)
-    _name_types(prepared.model)
+    nodes |= _find_int8_carriers(graph, nodes)
+    op_types = sorted({node.op_type for node in graph.node if node.name in nodes} & CALIBRATED_OPS)
+    if not op_types:  # lookups alone, which need no ranges
+        return CalibratedModel(prepared, None, layers)
+    _declare_float_types(prepared.model)
     files = folder / "calibrating"
     files.mkdir()
     write(prepared, files / "float32.onnx", check=False)
-    with quantizer_errors("calibrate", REMEDY):
-        calibrator = create_calibrator(files / "float32.onnx", kinds, str(files / "shown.onnx"))
+    with translate_quantizer_errors("calibrate", REMEDY):
+        calibrator = create_calibrator(files / "float32.onnx", op_types, str(files / "shown.onnx"))
         calibrator.collect_data(Reader())
         ranges = calibrator.compute_data()
-    return Calibrated(prepared, ranges, layers)
+    return CalibratedModel(prepared, ranges, layers)
 
 
-def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
+def _find_layers(traced: Traced) -> dict[str, tuple[str, ...]]:
     """Return the nodes that can be quantized by layer: convolutions, products with a matrix, and lookups in a table.
 
     All readers of a weight become int8, as one layer, or none does: integers beside the floats would enlarge the file.
     """
-    graph, constants = traced.model.graph, constants_of(traced)
+    graph, constants = traced.model.graph, collect_constants(traced)
     shapes = {name: array.shape for name, array in constants.items()}
     nodes, read = [*all_nodes(graph)], names_read_by_value(graph)
     layers = node_layers(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
@@ -148,7 +148,7 @@ def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
 
 
 def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    if node.domain not in ("", "ai.onnx") or node.op_type not in ("Conv", *PRODUCTS):
+    if node.domain not in ("", "ai.onnx") or node.op_type not in ("Conv", *PRODUCT_OPS):
         return False
     if node.input[0] in shapes or any(name not in shapes for name in filter(None, node.input[1:])):
         return False
@@ -157,10 +157,10 @@ def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]])
     attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
     is_plain = not attributes.get("transA") and attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
     shape = shapes[node.input[1]]
-    return is_plain and len(shape) == 2 and shape[0 if attributes.get("transB") else 1] >= FEWEST_COLUMNS
+    return is_plain and len(shape) == 2 and shape[0 if attributes.get("transB") else 1] >= MIN_COLUMNS
 
 
-def _carriers(graph: onnx.GraphProto, products: Collection[str]) -> set[str]:
+def _find_int8_carriers(graph: onnx.GraphProto, products: Collection[str]) -> set[str]:
     """Return the nodes after quantized convolutions that can read and return integers too."""
     constants = {tensor.name for tensor in graph.initializer}
     integers = {name for node in graph.node if node.op_type == "Conv" and node.name in products for name in node.output}
@@ -168,13 +168,13 @@ def _carriers(graph: onnx.GraphProto, products: Collection[str]) -> set[str]:
     for node in graph.node:
         computed = [name for name in node.input if name and name not in constants]
         has_constants = node.op_type in ("Add", "Concat") and len(computed) < len(node.input)
-        if node.op_type in PASS_ON and computed and integers.issuperset(computed) and not has_constants:
+        if node.op_type in INT8_CARRIERS and computed and integers.issuperset(computed) and not has_constants:
             carriers.add(node.name)
             integers.update(node.output)
     return carriers
 
 
-def _keep_biases_apart(graph: onnx.GraphProto, products: Collection[str]) -> None:
+def _prevent_bias_fusion(graph: onnx.GraphProto, products: Collection[str]) -> None:
     """Let `Sum` add the bias to quantized products of two axes.
 
     onnxruntime fuses `MatMul` and `Add` to `Gemm` before it looks for quantizers, finds none around the bias, and
@@ -188,7 +188,7 @@ def _keep_biases_apart(graph: onnx.GraphProto, products: Collection[str]) -> Non
             node.op_type = "Sum"
 
 
-def _name_all(graph: onnx.GraphProto) -> None:
+def _give_nodes_unique_names(graph: onnx.GraphProto) -> None:
     """Give every node a unique name, by which the quantizer identifies it."""
     nodes = [*all_nodes(graph)]
     counts = Counter(node.name for node in nodes)
@@ -197,12 +197,12 @@ def _name_all(graph: onnx.GraphProto) -> None:
             node.name = f"{node.output[0]}/{node.op_type}"
 
 
-def _name_types(model: onnx.ModelProto) -> None:
+def _declare_float_types(model: onnx.ModelProto) -> None:
     """Declare the inputs and outputs of products as floats if onnx cannot infer them, as behind some functions."""
     types = inferred(model)
     refill(model.graph.value_info, types.value_info)
     values = (*types.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer)
-    products = [node for node in model.graph.node if node.op_type in CALIBRATED]
+    products = [node for node in model.graph.node if node.op_type in CALIBRATED_OPS]
     names = {name for node in products for name in (*node.input[:1], *node.output)}
     for name in names - {value.name for value in values}:
         model.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))

@@ -20,27 +20,27 @@ from .._onnx.graph_edits import keep, refill
 from .._onnx.graph_index import attribute
 from .._onnx.traversal import all_nodes, names_used
 from .._rounding.rounding_error import with_limits
-from .embedding_tables import INTEGERS
+from .embedding_tables import INTEGER_SUFFIX
 
-PERTURBATION = 2.0**-16  # share of a weight: enough that some numbers cross a half in every run
-RUNS = 4
-MULTIPLE = 8  # a few runs do not draw the choices that change an output most
+WEIGHT_PERTURBATION = 2.0**-16  # share of a weight: enough that some numbers cross a half in every run
+PERTURBED_RUNS = 4
+SAFETY_FACTOR = 8  # a few runs do not draw the choices that change an output most
 
 
-def with_oracle(model: onnx.ModelProto, cases: Sequence[Case], provider: str, folder: Path) -> list[Case]:
+def compute_float_reference(model: onnx.ModelProto, cases: Sequence[Case], provider: str, folder: Path) -> list[Case]:
     """Return cases with the outputs and rounding limits of the float computation of a QDQ model."""
     rng = np.random.default_rng(0)
     file = folder / "floats.onnx"
 
-    def run(perturbation: float) -> list[Arrays]:
-        onnx.save(in_floats(model, perturbation, rng), file)
+    def run_perturbed(perturbation: float) -> list[Arrays]:
+        onnx.save(dequantize_graph(model, perturbation, rng), file)
         return run_cases(file, cases, provider)
 
-    expected = [case._replace(outputs=outputs) for case, outputs in zip(cases, run(0.0), strict=True)]
-    return with_limits(expected, (run(PERTURBATION) for _ in range(RUNS)), MULTIPLE)
+    expected = [case._replace(outputs=outputs) for case, outputs in zip(cases, run_perturbed(0.0), strict=True)]
+    return with_limits(expected, (run_perturbed(WEIGHT_PERTURBATION) for _ in range(PERTURBED_RUNS)), SAFETY_FACTOR)
 
 
-def in_floats(model: onnx.ModelProto, perturbation: float, rng: np.random.Generator) -> onnx.ModelProto:
+def dequantize_graph(model: onnx.ModelProto, perturbation: float, rng: np.random.Generator) -> onnx.ModelProto:
     """Return a copy of a QDQ model, with uint8 activations, that computes in floats.
 
     Args:
@@ -52,36 +52,40 @@ def in_floats(model: onnx.ModelProto, perturbation: float, rng: np.random.Genera
     graph = floats.graph
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
-    def factors(weight: np.ndarray) -> np.ndarray:
+    def draw_factors(weight: np.ndarray) -> np.ndarray:
         return 1 + perturbation * rng.choice([-1.0, 1.0], weight.shape)
 
     nodes: list[onnx.NodeProto] = []
     for node in all_nodes(graph):
-        if node.input and node.input[0].endswith(f"/{INTEGERS}"):
+        if node.input and node.input[0].endswith(f"/{INTEGER_SUFFIX}"):
             integers = constants[node.input[0]]
-            rows = integers * factors(integers)
+            rows = integers * draw_factors(integers)
             node.input[0] = f"{node.output[0]}/floats"
             graph.initializer.append(numpy_helper.from_array(rows.astype(np.float32), node.input[0]))
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
-            weight = _dequantized(node, *(constants[name] for name in node.input))
-            weight *= factors(weight).astype(weight.dtype)
+            weight = _dequantize_weight(node, *(constants[name] for name in node.input))
+            weight *= draw_factors(weight).astype(weight.dtype)
             graph.initializer.append(numpy_helper.from_array(weight, node.output[0]))
         elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             name, (x, scale, zero) = node.output[0], node.input
             graph.initializer.append(numpy_helper.from_array(constants[zero].astype(np.float32), f"{name}/zero"))
-            nodes += _quantized(x, scale, name) if node.op_type == "QuantizeLinear" else _scaled(x, scale, name)
+            nodes += (
+                _make_quantize_nodes(x, scale, name)
+                if node.op_type == "QuantizeLinear"
+                else _make_dequantize_nodes(x, scale, name)
+            )
         else:
             nodes.append(node)
     for name, value in (("oracle/least", 0.0), ("oracle/most", 255.0)):
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
     refill(graph.node, nodes)
-    used = {*names_used(graph)}
-    keep(graph.initializer, lambda tensor: tensor.name in used)
+    names_in_use = {*names_used(graph)}
+    keep(graph.initializer, lambda tensor: tensor.name in names_in_use)
     return floats
 
 
-def _dequantized(node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+def _dequantize_weight(node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
     """Return (integer - zero point) * scale, with one zero point and scale, or one for each index of an axis."""
     shape = [1] * integers.ndim
     if scale.size > 1:
@@ -90,20 +94,20 @@ def _dequantized(node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, 
     return floats.astype(np.float32)
 
 
-def _quantized(x: str, scale: str, name: str) -> list[onnx.NodeProto]:
+def _make_quantize_nodes(source: str, scale: str, name: str) -> list[onnx.NodeProto]:
     """Return nodes for: round(x / scale) + zero point, halves to even, no less than 0 and no more than 255."""
     steps = [f"{name}/{part}" for part in ("scaled", "rounded", "shifted")]
     return [
-        helper.make_node("Div", [x, scale], steps[:1]),
+        helper.make_node("Div", [source, scale], steps[:1]),
         helper.make_node("Round", steps[:1], steps[1:2]),
         helper.make_node("Add", [steps[1], f"{name}/zero"], steps[2:]),
         helper.make_node("Clip", [steps[2], "oracle/least", "oracle/most"], [name]),
     ]
 
 
-def _scaled(x: str, scale: str, name: str) -> list[onnx.NodeProto]:
+def _make_dequantize_nodes(source: str, scale: str, name: str) -> list[onnx.NodeProto]:
     """Return nodes for: (x - zero point) * scale."""
     return [
-        helper.make_node("Sub", [x, f"{name}/zero"], [f"{name}/shifted"]),
+        helper.make_node("Sub", [source, f"{name}/zero"], [f"{name}/shifted"]),
         helper.make_node("Mul", [f"{name}/shifted", scale], [name]),
     ]

@@ -13,7 +13,7 @@ from small_bundle import names
 
 from keras_attn_export import BundleError, ExportError, load_bundle
 from keras_attn_export._bundle.atomic_writes import atomic_file, atomic_folder
-from keras_attn_export._bundle.bundle_files import unless_replaceable
+from keras_attn_export._bundle.bundle_files import must_be_replaceable
 
 FILES = ("manifest.json", "model.onnx", "parity/cases.npz")
 OLD, NEW, THEIRS = (dict.fromkeys(FILES, text) for text in ("old", "new", "theirs"))
@@ -37,7 +37,7 @@ def check_only(target, files):
 
 def write_folder(target, act=lambda: None, *, overwrite=False, text="new"):
     """Write a folder, and do something before it takes its place."""
-    with atomic_folder(target, partial(unless_replaceable, overwrite=overwrite)) as folder:
+    with atomic_folder(target, partial(must_be_replaceable, overwrite=overwrite)) as folder:
         fill(folder, text)
         act()
 

@@ -69,7 +69,7 @@ def test_memory_of_the_model_excludes_this_process(tmp_path):
     megabytes = 96
     graph = "(float[1, 1] a) => (float[n, m] out) <int64[2] shape = {96, 262144}> { out = Expand(a, shape) }"
     model = saved(tmp_path / "large.onnx", graph)
-    measured = bench._peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
+    measured = bench._measure_peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
     assert megabytes <= measured["model"] / 2**20 < 3 * megabytes
     assert measured["model"] < measured["process"] < held.nbytes
 
@@ -85,7 +85,7 @@ def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_pa
     cases = [Case(name, inputs, outputs) for name, inputs in made.items()]
     for of_these, wanted in ((cases, "numbers"), (cases[:2], "zeros")):
         save_cases(tmp_path / CASES, of_these)
-        name, chosen = bench._chosen_inputs(Bundle(tmp_path, read_manifest(exported)), None)
+        name, chosen = bench._choose_inputs(Bundle(tmp_path, read_manifest(exported)), None)
         assert name == f"golden case `{wanted}`"
         assert all(np.array_equal(array, made[wanted][key]) for key, array in chosen.items())
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from handwritten_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.notebook_view import MAX_CHARACTERS, MAX_LINES, notebook_view
+from keras_attn_export._bundle.notebook_view import MAX_CELL_LINES, MAX_TEXT_LENGTH, notebook_view
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.parity_report import ParityReport, ParityRow
 
@@ -84,13 +84,13 @@ def test_names_are_escaped(tmp_path):
 
 
 def test_overview_stays_short(tmp_path):
-    many = tuple(Spec(f"x{number}", "float32", ()) for number in range(MAX_LINES + 30))
+    many = tuple(Spec(f"x{number}", "float32", ()) for number in range(MAX_CELL_LINES + 30))
     _, text = shown(tmp_path, inputs=many, layers=[{**LAYER, "form": "f" * 9999}])
     assert "and 30 more" in text
-    assert f"x{MAX_LINES - 1} float32" in text
-    assert f"x{MAX_LINES} " not in text
-    assert f"{'f' * MAX_CHARACTERS} ..." in text
-    assert "f" * (MAX_CHARACTERS + 1) not in text
+    assert f"x{MAX_CELL_LINES - 1} float32" in text
+    assert f"x{MAX_CELL_LINES} " not in text
+    assert f"{'f' * MAX_TEXT_LENGTH} ..." in text
+    assert "f" * (MAX_TEXT_LENGTH + 1) not in text
 
 
 def test_bundle_has_an_overview_in_notebooks(tmp_path):

@@ -14,7 +14,7 @@ from small_bundle import alter_manifest, read_manifest, reseal, small_inputs
 
 from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._bundle import untrusted_input
-from keras_attn_export._bundle.untrusted_input import REPORT
+from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._format.array_files import read_arrays
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.files import sha256
@@ -57,7 +57,7 @@ FILES = {
     "pipe": (replaced(MODEL, os.mkfifo), r"model\.onnx is not a regular file"),
     "pipe for JSON": (replaced(MANIFEST, os.mkfifo), r"manifest\.json is not a regular file"),
     "large manifest": (replaced(MANIFEST, large), r"manifest\.json has 16777217 bytes"),
-    "large report": (replaced(REPORT, large), r"report\.json has 16777217 bytes"),
+    "large report": (replaced(REPORT_FILE, large), r"report\.json has 16777217 bytes"),
 }
 
 
@@ -77,8 +77,8 @@ def test_listed_names_that_leave_the_folder_are_refused(bundle, name):
 
 
 def test_deeply_nested_json_is_refused(bundle):
-    (bundle / REPORT).write_text("[" * 10**5)
-    reseal(bundle, REPORT)
+    (bundle / REPORT_FILE).write_text("[" * 10**5)
+    reseal(bundle, REPORT_FILE)
     with pytest.raises(BundleError, match="is not a parity report: its values are nested too deeply"):
         load_bundle(bundle).report  # noqa: B018 - it is read here
 

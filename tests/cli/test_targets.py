@@ -9,7 +9,7 @@ from handwritten_bundles import onnx_bundle
 from small_bundle import names, reseal
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.untrusted_input import REPORT
+from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._cli.run import write_arrays
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.names import CASES, Case
@@ -33,10 +33,10 @@ def made(tmp_path_factory):
     vector = ("float32", ["batch"])
     for name in ("bundle", "another"):
         onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
-        (folder / name / REPORT).write_text(ParityReport("cpu", ()).to_json())
+        (folder / name / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json())
         zeros = np.zeros(1, "float32")
         save_cases(folder / name / CASES, [Case("zeros", {"x": zeros}, {"y": zeros})])
-        reseal(folder / name, REPORT)
+        reseal(folder / name, REPORT_FILE)
         reseal(folder / name, CASES)
     write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
     return folder

@@ -7,8 +7,8 @@ import pytest
 
 from keras_attn_export import ExportError, InputError
 from keras_attn_export._format.manifest import Spec
-from keras_attn_export._options import checked_options
-from keras_attn_export._precision.calibration_data import ROWS, calibration_batches, rows_of
+from keras_attn_export._options import validate_options
+from keras_attn_export._precision.calibration_data import BATCH_ROWS, count_rows, read_calibration
 
 X, LENS = Spec("x", "float32", ("batch", "length", 2)), Spec("lens", "int32", ("batch",))
 ROWS_OF_X = np.arange(2 * 3 * 2, dtype="float32").reshape(2, 3, 2)
@@ -16,7 +16,7 @@ ARRAYS = {"x": ROWS_OF_X, "lens": np.array([3, 1], "int32")}
 
 
 def batches_of(given, inputs=(X, LENS), counts=None):
-    return calibration_batches(given, inputs, counts=counts or {"lens": "length"}, multiples={})
+    return read_calibration(given, inputs, counts=counts or {"lens": "length"}, multiples={})
 
 
 def write_table(file, **columns):
@@ -36,10 +36,12 @@ def test_arrays_are_taken_by_name_or_order(given):
 
 
 def test_one_array_is_split_into_batches_unless_the_batch_is_fixed():
-    found = batches_of(np.zeros((2 * ROWS + 1, 4, 2)), (X,))
-    assert [rows_of(each) for each in found] == [ROWS, ROWS, 1]
-    whole = np.zeros((2 * ROWS, 3), "float32")
-    assert [rows_of(each) for each in batches_of(whole, (Spec("x", "float32", (2 * ROWS, 3)),))] == [2 * ROWS]
+    found = batches_of(np.zeros((2 * BATCH_ROWS + 1, 4, 2)), (X,))
+    assert [count_rows(each) for each in found] == [BATCH_ROWS, BATCH_ROWS, 1]
+    whole = np.zeros((2 * BATCH_ROWS, 3), "float32")
+    assert [count_rows(each) for each in batches_of(whole, (Spec("x", "float32", (2 * BATCH_ROWS, 3)),))] == [
+        2 * BATCH_ROWS
+    ]
 
 
 def test_npz_files_are_read(tmp_path):
@@ -110,4 +112,4 @@ def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
 )
 def test_calibration_options_that_conflict_are_refused(options, said):
     with pytest.raises(ExportError, match=said):
-        checked_options(tolerance=None, static_axes=None, **options)
+        validate_options(tolerance=None, static_axes=None, **options)
