@@ -1,4 +1,4 @@
-"""Compare arrays within a tolerance."""
+"""Comparison of arrays within a tolerance."""
 
 import numpy as np
 
@@ -6,26 +6,27 @@ from ._format.names import Arrays
 
 
 def alike(actual: np.ndarray, expected: np.ndarray, *, rtol: float = 0.0, atol: float | np.ndarray = 0.0) -> bool:
-    """Tell whether two arrays have one shape, and floats in them differ by no more than rounding may do.
+    """Return True if two arrays have the same shape and each |actual - expected| <= atol + rtol * |expected|.
 
-    All else must be equal. NaN is like NaN.
+    Arrays that are not floats must be equal. NaN equals NaN.
 
     Args:
-        one: An array.
-        other: The one that it is held to.
-        rtol: The limit as a share of each number of the other.
-        atol: What is added to that; an array is one number for each index of the last axis.
+        actual: An array of any dtype.
+        expected: The array to compare with.
+        rtol: The tolerance relative to the expected element.
+        atol: The absolute tolerance: a number, or an array of shape (last axis of `expected`,).
     """
     if actual.shape != expected.shape:
         return False
-    if expected.dtype.kind not in "fcV":  # V: bfloat16
+    # NumPy reports bfloat16, a type of ml_dtypes, as kind "V".
+    if expected.dtype.kind not in "fcV":
         return np.array_equal(actual, expected)
-    left, right = (each.astype(np.promote_types(each.dtype, np.float64)) for each in (actual, expected))
-    return bool(np.isclose(left, right, rtol=rtol, atol=atol, equal_nan=True).all())
+    pair = (array.astype(np.promote_types(array.dtype, np.float64)) for array in (actual, expected))
+    return bool(np.isclose(*pair, rtol=rtol, atol=atol, equal_nan=True).all())
 
 
 def outputs_match(actual: Arrays, expected: Arrays) -> bool:
-    """Return True if two implementations of one model give equal outputs, except for the order of their sums."""
+    """Return True if two implementations of a model have equal outputs, except for the rounding of their sums."""
     return all(_sums_match(actual[name], array) for name, array in expected.items())
 
 

@@ -20,20 +20,21 @@ def measure_interleaved(
     min_rounds: int,
     max_rounds: int,
 ) -> tuple[list[Arrays], list[list[float]]]:
-    """Run sessions in turns; return the outputs of each, and the seconds that each of its runs took.
-
-    Who begins changes each round, so that neither always runs in the other's caches.
+    """Run sessions alternately, and return the outputs and the latencies of each session.
 
     Args:
-        sessions: The sessions.
+        sessions: Sessions of models with the same inputs. A round runs each of them once.
         inputs: Arrays by input name.
-        seconds: How long to run, all together.
-        warm_up: How many rounds come before, which are not timed; the first run allocates.
-        fewest: How many rounds are made however long they take.
-        most: How many are made at most.
+        seconds: Time for the measured rounds of all sessions together.
+        warm_up_rounds: Rounds before the measurement, at least 1; the first run of a session allocates memory.
+        min_rounds: Measured rounds, even if they take longer than `seconds`.
+        max_rounds: Limit of the measured rounds.
+
+    Returns:
+        The outputs of each session, and for each session the seconds of each measured run.
 
     Raises:
-        ExportError: A model fails on the inputs.
+        ExportError: If a model fails on the inputs.
     """
     for _ in range(warm_up_rounds):
         outputs = [run_session(session, inputs) for session in sessions]
@@ -47,6 +48,7 @@ def measure_interleaved(
                 start = time.perf_counter()
                 session.run(None, inputs, options)
                 session_latencies.append(time.perf_counter() - start)
+            # Each session is first in half of the rounds: the second one may profit from caches that the first filled.
             pairs.reverse()
 
     interruptible(run_rounds)

@@ -17,20 +17,22 @@ FLOAT32 = "float32"
 FLOAT16 = "float16"
 INT8 = "int8"
 PRECISIONS = (FLOAT32, FLOAT16, INT8)
-TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
+TRACED_OPSET = 18  # the highest opset that tf2onnx 1.17 writes
 OPSETS = range(TRACED_OPSET, 25)
-STANDARD = (
-    "standard"  # a target: standard operators alone, no functions, and no `If` that decides how attention is computed
-)
+# The target of files for any runtime: standard operators only, no functions, and no `If` that selects a form.
+STANDARD = "standard"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is asked of an export: `export_model` says what each is, and makes them by `checked_options`.
+    """Options of an export, as returned by `validate_options`. See `export_model` for its arguments.
 
-    Three are no arguments of it: `file`, from which the model is loaded, if it is; `untraceable`, the axes that are
-    made static unasked, by name, with what TensorFlow says; and `most`, the highest opset that a target allows, where
-    none was asked for.
+    Three options are no arguments of `export_model`:
+
+    Attributes:
+        file: The `.keras` file of the model, if the model is loaded from one.
+        untraceable: Axes that are static because TensorFlow cannot trace them, with its message, by axis name.
+        max_opset: The highest opset that the target allows, if the user passes no opset.
     """
 
     file: Path | None = None
@@ -52,25 +54,23 @@ class Options:
 
     @property
     def written_for(self) -> str:
-        """Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`."""
+        """The target device of attention: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`."""
         devices = {"cpu": FOR_CPU, "cuda": FOR_CUDA}
         return FOR_ANY if self.target == STANDARD else devices.get(self.provider, FOR_ANY)
 
 
 def validate_options(*, tolerance: Any, static_axes: Any, **options_by_name: Any) -> Options:
-    """Return the options of an export, by the names of `Options`.
+    """Validate the options of an export, and return them with the opset and lowering that the target requires.
 
     Raises:
-        ProviderError: The provider is unknown.
-        ExportError: Another value is, or they do not go together.
-        InputError: `static_axes` are no mapping from names to sizes of 1 or more.
+        ProviderError: If the provider is unknown.
+        ExportError: If another value is unknown, or two options exclude each other.
+        InputError: If `static_axes` does not map names to sizes of 1 or more.
     """
     options_by_name["provider"] = short_name(options_by_name.get("provider", Options.provider))
-    options = Options(
-        **options_by_name, tolerance=_parse_tolerance(tolerance), static_axes=_parse_static_axes(static_axes)
-    )
-    choices = (("lowering", LOWERINGS), ("precision", PRECISIONS))
-    for name, allowed in choices:
+    checked = {"tolerance": _parse_tolerance(tolerance), "static_axes": _parse_static_axes(static_axes)}
+    options = Options(**options_by_name, **checked)
+    for name, allowed in (("lowering", LOWERINGS), ("precision", PRECISIONS)):
         if (value := getattr(options, name)) not in allowed:
             raise ExportError(f"`{name}` must be one of {allowed}. Received: {value!r}.{instead(value)}")
     _check_opset(options)
@@ -92,10 +92,10 @@ def _check_opset(options: Options) -> None:
 
 
 def _apply_target(options: Options) -> Options:
-    """Return options by which a file runs on the onnxruntime that its target names, if that is one.
+    """Return options with an opset and a lowering that run on the onnxruntime release of the target, if it is one.
 
     Raises:
-        ExportError: The target is no release, is too old, or does not go together with what else is asked.
+        ExportError: If the target is not a release, is too old, or excludes the user's opset or lowering.
     """
     target = options.target
     if target is None or target == STANDARD:
@@ -103,8 +103,8 @@ def _apply_target(options: Options) -> Options:
     oldest = LOWEST_ONNXRUNTIME[TRACED_OPSET]
     if not isinstance(target, str) or not RELEASE_PATTERN.fullmatch(target) or release_of(target) < release_of(oldest):
         raise ExportError(
-            f"`target` must be {STANDARD!r} or the lowest onnxruntime that the file shall run on, {oldest} or newer, "
-            f"such as '1.19'. Received: {target!r}."
+            f"`target` must be {STANDARD!r} or the oldest onnxruntime release that the file must run on, such as "
+            f"'1.19', and not below {oldest}. Received: {target!r}."
         )
 
     def lowest_release(opset: int | None, lowering: str) -> str:
@@ -122,17 +122,16 @@ def _apply_target(options: Options) -> Options:
     if not is_supported(opset, lowering):
         option = f"opset={opset}" if lowering == PORTABLE else f"lowering={lowering!r}"
         raise ExportError(
-            f"`{option}` needs onnxruntime {lowest_release(opset, lowering)} or newer. Received: target={target!r}. Leave out "
-            "one of them."
+            f"`{option}` needs onnxruntime {lowest_release(opset, lowering)} or newer. Received: target={target!r}. "
+            "Leave out one of them."
         )
-    max_opset = None
-    if options.opset is None:
-        max_opset = max(each for each in OPSETS if release_of(LOWEST_ONNXRUNTIME[each]) <= release_of(target))
-    return replace(options, opset=opset, lowering=lowering, most=max_opset)
+    supported = (opset for opset in OPSETS if release_of(LOWEST_ONNXRUNTIME[opset]) <= release_of(target))
+    max_opset = None if options.opset is not None else max(supported)
+    return replace(options, opset=opset, lowering=lowering, max_opset=max_opset)
 
 
 def _check_calibration(options: Options) -> None:
-    """Check that arrays for int8 are given where they are used, and a limit where it is measured."""
+    """Check that `calibration` belongs to int8 on a CPU, and that `limit` comes with `calibration`."""
     calibration, limit = options.calibration, options.limit
     if calibration is not None and (options.precision != "int8" or options.provider != "cpu"):
         raise ExportError(
@@ -144,16 +143,17 @@ def _check_calibration(options: Options) -> None:
     if not _is_tolerance(limit) or limit == 0:
         raise ExportError(f"`limit` must be a number above 0. Received: {limit!r}.")
     if calibration is None:
-        raise ExportError("`limit` is measured on `calibration`, the arrays that int8 is calibrated on. Give both.")
+        raise ExportError("`limit` needs `calibration`: the error of int8 is measured on the calibration arrays.")
 
 
 def _parse_static_axes(value: Any) -> dict[str, int]:
-    """Return sizes by the names of axes; whether the model has such axes is seen later."""
+    """Return sizes by axis name. A later stage checks that the model has these axes."""
     value = {} if value is None else value
     if not isinstance(value, Mapping):
         raise InputError(f"`static_axes` must be a mapping from names to sizes. Received: {type(value).__name__}.")
     for name, size in value.items():
-        is_integer = isinstance(size, numbers.Integral) and not isinstance(size, bool)  # NumPy's integers too
+        # `Integral` includes the integers of NumPy.
+        is_integer = isinstance(size, numbers.Integral) and not isinstance(size, bool)
         if not isinstance(name, str) or not is_integer or size < 1:
             raise InputError(
                 f"`static_axes` must map names of axes to integers of 1 or more. Received: {name!r}: {size!r}."
@@ -162,7 +162,7 @@ def _parse_static_axes(value: Any) -> dict[str, int]:
 
 
 def _parse_tolerance(value: Any) -> dict[str, float]:
-    """Return {"relative", "absolute"}: of a number it is the relative one and a tenth of it the absolute one."""
+    """Return {"relative": r, "absolute": a} for a pair (r, a), or for a number r, with a = r / 10."""
     if value is None:
         return dict(NO_MORE)
     pair = value if isinstance(value, tuple | list) else (value, _divide_by_ten(value))
@@ -178,5 +178,5 @@ def _divide_by_ten(value: Any) -> Any:
 
 
 def _is_tolerance(value: Any) -> bool:
-    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)  # NumPy's numbers are Real too
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     return is_real and math.isfinite(value) and value >= 0

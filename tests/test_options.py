@@ -139,7 +139,7 @@ def test_target_decides_opset_and_lowering(given, opset, lowering):
         *(
             (
                 {"target": target},
-                r"`target` must be 'standard' or the lowest onnxruntime .*, 1\.15 or newer, .* Received: ",
+                r"`target` must be 'standard' or the oldest onnxruntime release .* not below 1\.15\. Received: ",
             )
             for target in ("1.14", "1", "latest", 1.19)
         ),
