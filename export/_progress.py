@@ -28,7 +28,7 @@ def shown_progress(
 
 
 def shown_rows(progress: bool | RowProgress | None) -> contextlib.AbstractContextManager[RowProgress]:
-    """Yield a callback that receives the number of finished rows and of all rows, as `shown_progress` but with a bar."""
+    """Yield a callback that receives the numbers of finished and of all rows; a bar, else as `shown_progress`."""
     return _select_display(progress, _show_bar)
 
 

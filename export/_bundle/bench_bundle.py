@@ -1,4 +1,9 @@
-"""Benchmark a bundle: latency, throughput and peak memory, optionally against another ONNX file."""
+"""Benchmark of a bundle: latency, throughput and peak memory, optionally against another ONNX file.
+
+The sessions of both files run alternately on the same inputs, so that a change of the processor's clock or load affects
+both; the ratio of their medians is the speedup. Percentiles replace a standard deviation, because latencies have a
+long upper tail. Each file needs a process for its peak memory, which never decreases within a process.
+"""
 
 import json
 import subprocess
@@ -28,10 +33,10 @@ from .._progress import Progress
 from .bundle import Bundle, load_bundle
 from .untrusted_input import golden_cases
 
-SECONDS = 3.0
-WARM_UP_ROUNDS = 2  # runs after the one that computes the outputs
-MIN_ROUNDS, MAX_ROUNDS = 5, 100_000
-_NUMPY_DTYPE_NAMES = {"float": "float32", "double": "float64"}  # of onnxruntime's types, if they differ
+SECONDS = 3.0  # of measured runs, all models together
+WARM_UP_ROUNDS = 2  # the first run of a session allocates memory, and the second one uses it
+MIN_ROUNDS, MAX_ROUNDS = 5, 100_000  # at least 5 for percentiles; the limit bounds the memory for latencies
+_NUMPY_DTYPE_NAMES = {"float": "float32", "double": "float64"}  # by onnxruntime's name, if it differs
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,20 @@ class Timing:
     file_size: int  # without external data
     load: float  # time to open the session
     runs: int
-    median: float  # latency of a run
-    p5: float  # percentiles of the latency
+    median: float  # of the latency; p5 and p95 are percentiles
+    p5: float
     p95: float
     rows_per_second: float
     peak_memory: int  # resident memory of a fresh process that loads and runs the model
-    model_memory: int  # the part of it that loading and running added
+    model_memory: int  # the increase of `peak_memory` by loading and running the model
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Result of a benchmark: timings of the bundle's model, and of the other one if there is one."""
+    """Result of a benchmark: timings of the bundle's model, and of the other model if there is one."""
 
     bundle: str
-    inputs: str  # their source
+    inputs: str  # source of the inputs: "given" or the name of a golden case
     shapes: dict[str, tuple[int, ...]]  # by input
     rows: int
     provider: str
@@ -80,7 +85,7 @@ def bench_bundle(
     seconds: float = SECONDS,
     step: Progress = lambda _: None,
 ) -> Bench:
-    """Time a bundle's ONNX model and, run by run in turns with it, another one.
+    """Measure latency and memory of a bundle's ONNX model and, in alternating runs, of another model.
 
     Args:
         path: The bundle.
@@ -88,8 +93,8 @@ def bench_bundle(
         inputs: Arrays by input name; `None` for the largest golden case.
         provider: Where to run, as in `export_model`.
         threads: Threads of a run; `None` for as many as this process may run on.
-        seconds: Time for the runs of all models together; a few runs are made in any case.
-        step: Receives the name of each step.
+        seconds: Time for the runs of all models together; at least 5 runs of each model are measured.
+        step: Progress callback that receives the name of each step.
 
     Raises:
         BundleError: As for `load_bundle`; or if the other file cannot be loaded.
@@ -102,7 +107,7 @@ def bench_bundle(
         raise ExportError(f"`threads` and `seconds` must be above 0. Received: {threads} and {seconds}.")
     step("Checking the bundle")
     provider = short_name(provider)
-    check_provider(provider)  # imports onnxruntime, which is no part of the time to load
+    check_provider(provider)  # imports onnxruntime before the time to load is measured
     bundle = load_bundle(path)
     source, arrays = _choose_inputs(bundle, inputs)
     models = [bundle.path / MODEL]
@@ -148,11 +153,11 @@ def bench_bundle(
 
 
 def _choose_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[str, Arrays]:
-    """Return the source of the inputs, and the inputs."""
+    """Return the source of the inputs and the inputs: the caller's, or the largest golden case."""
     if inputs is not None:
         return "given", checked_inputs(bundle.entries, inputs)
     cases = golden_cases(bundle.path, bundle.entries)
-    # NaN in padding, or zeros alone, may be faster or slower than other numbers
+    # Cases with NaN in padding, or with zeros only, are excluded: arithmetic on such values differs in speed.
     typical = [case for case in cases if all(map(_has_typical_values, case.inputs.values()))]
     largest = max(typical or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     return f"golden case `{largest.name}`", largest.inputs
@@ -169,8 +174,8 @@ def _check_same_inputs(inputs: Arrays, session: Any, model: Path) -> None:
         dtype == expected[name][0] and fits_shape(shape, expected[name][1]) for name, (dtype, shape) in actual.items()
     ):
         raise InputError(
-            f"{model} must take the bundle's inputs, {_format_inputs(actual)}. It takes {_format_inputs(expected)}. "
-            "Compare with a file of the same input names and dtypes."
+            f"{model} must have the inputs of the bundle, {_format_inputs(actual)}. Received: "
+            f"{_format_inputs(expected)}. Pass an ONNX file with the same input names and dtypes."
         )
 
 
@@ -208,7 +213,7 @@ def _measure_peak_memory(model: Path, inputs: Arrays, provider: str, threads: in
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         last = next((line for line in reversed(process.stderr.splitlines()) if line.strip()), "no message")
-        raise ExportError(f"{model} ran, but not in a fresh process that measures its memory: {last}")
+        raise ExportError(f"Cannot measure the memory of {model}, because it fails in a separate process: {last}")
     measured: dict[str, int] = json.loads(process.stdout.splitlines()[-1])
     return measured
 

@@ -10,21 +10,19 @@ from .._format.parity_report import ParityReport
 from .._format.printing import printable
 from .._formatting import bytes_text
 
-MAX_CELL_LINES = 12  # of a row; a model can have hundreds of inputs
-MAX_TEXT_LENGTH = 500  # of a text
+MAX_CELL_LINES = 12  # a model can have hundreds of inputs
+MAX_TEXT_LENGTH = 500
 
-# Colours of the notebook, in its light and its dark theme, but for the border.
-_PASSED_COLOUR, _FAILED_COLOUR, _WARNING_COLOUR = "#2e9e4f", "#d9453b", "#d98a1f"
+# Border colours. All other colours are inherited, so that they fit the light and the dark theme of a notebook.
+_PASSED, _FAILED, _WARNED = "#2e9e4f", "#d9453b", "#d98a1f"
 _BLOCK_STYLE = "border-left:.3em solid {colour};padding:.1em 1em;max-width:60em;overflow-x:auto;text-align:left"
 _TABLE_STYLE = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"
-_CELL_STYLE = (
-    "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;white-space:{space}"
-)
+_CELL_STYLE = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;"
 
 
 def notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str:
-    """Return HTML with inline styles and without scripts; names of the bundle are escaped."""
-    colour = (_WARNING_COLOUR if report.warnings else _PASSED_COLOUR) if report.passed else _FAILED_COLOUR
+    """Return HTML with inline styles and without scripts; text of the bundle is escaped."""
+    colour = (_WARNED if report.warnings else _PASSED) if report.passed else _FAILED
     rows = "".join(
         f"<tr>{_format_cell('th', title)}{_format_cell('td', '<br>'.join(lines))}</tr>"
         for title, lines in _build_rows(folder, manifest, report)
@@ -39,14 +37,9 @@ def notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str
 
 
 def _build_rows(folder: Path, manifest: Manifest, report: ParityReport) -> Iterator[tuple[str, list[str]]]:
-    """Yield a title and lines of HTML for each row of the table."""
+    """Yield the title and the lines of HTML of each table row."""
     for title, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
-        yield (
-            title,
-            _truncate_lines(
-                f"<code>{_escape_text(spec.name)}</code> {_escape_text(_format_type(spec))}" for spec in specs
-            ),
-        )
+        yield title, _truncate_lines(map(_format_spec, specs))
     if manifest.layers:
         yield "attention", _truncate_lines(map(_format_layer, manifest.layers))
     if report.warnings:
@@ -66,23 +59,24 @@ def _format_call(folder: Path, inputs: Sequence[Spec]) -> str:
     return f"load_bundle({str(folder)!r}).run({{{', '.join(names)}{', ...' * (len(inputs) > MAX_CELL_LINES)}}})"
 
 
-def _format_type(spec: Spec) -> str:
-    return f"{spec.dtype} [{', '.join(map(str, spec.shape))}]"
+def _format_spec(spec: Spec) -> str:
+    shape = ", ".join(map(str, spec.shape))
+    return f"<code>{_escape_text(spec.name)}</code> {_escape_text(f'{spec.dtype} [{shape}]')}"
 
 
 def _truncate_lines(lines: Iterable[str]) -> list[str]:
-    all_lines = list(lines)
-    return [
-        *all_lines[:MAX_CELL_LINES],
-        *([f"and {len(all_lines) - MAX_CELL_LINES} more"] if len(all_lines) > MAX_CELL_LINES else []),
-    ]
+    shown, hidden_count = list(lines), 0
+    if len(shown) > MAX_CELL_LINES:
+        shown, hidden_count = shown[:MAX_CELL_LINES], len(shown) - MAX_CELL_LINES
+    return [*shown, f"and {hidden_count} more"] if hidden_count else shown
 
 
 def _format_cell(tag: str, content: str) -> str:
-    """Return a table cell; a title stays on one line."""
-    return f'<{tag} style="{_CELL_STYLE.format(space="nowrap" if tag == "th" else "normal")}">{content}</{tag}>'
+    """Return a table cell; a title is not wrapped."""
+    wrapping = "nowrap" if tag == "th" else "normal"
+    return f'<{tag} style="{_CELL_STYLE}white-space:{wrapping}">{content}</{tag}>'
 
 
 def _escape_text(text: str) -> str:
-    """Return a text without markup, and without characters that change the direction of the text behind them."""
+    """Escape markup in a text, and replace characters that change the direction of text."""
     return escape(printable(text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]} ..."))

@@ -1,4 +1,4 @@
-"""Find the custom classes and functions of a model, and import them in another process."""
+"""Custom classes and functions of a model: find their import paths, and import them in another process."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -10,16 +10,16 @@ import keras
 from .._errors import UnsupportedModelError
 from .._private_api.keras_internals import layers_of
 
-ImportPaths = dict[str, tuple[str, str]]  # (module, qualified name) by the name that Keras saves an object under
+ImportPaths = dict[str, tuple[str, str]]  # (module, qualified name) by the name in a saved configuration
 
 
 def find_import_paths(model: keras.Model) -> ImportPaths:
-    """Return where the custom classes and functions in a model's configuration are defined.
+    """Return the import paths of the custom classes and functions in a model's configuration.
 
-    Registered ones are found by the name they were registered under, classes of layers also without.
+    Classes of layers may be unregistered; all other objects must be registered with Keras.
 
     Raises:
-        UnsupportedModelError: One is defined where no other process can import it from.
+        UnsupportedModelError: If an object is defined in `__main__` or in a function.
     """
     classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in layers_of(model)}
     import_paths: ImportPaths = {}
@@ -32,17 +32,16 @@ def find_import_paths(model: keras.Model) -> ImportPaths:
 
 
 def import_custom_objects(import_paths: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Import the objects of `places_of`, by the same names.
+    """Import the objects of `find_import_paths`, by the same names.
 
     Raises:
-        UnsupportedModelError: One cannot be imported.
+        UnsupportedModelError: If an import fails.
     """
     objects = {}
     for name, (module, qualified_name) in import_paths.items():
         try:
             objects[name] = reduce(getattr, qualified_name.split("."), importlib.import_module(module))
-        except Exception as error:
-            # whatever the user's module does when it is imported
+        except Exception as error:  # the user's module may raise any error when it is imported
             raise UnsupportedModelError(
                 f"`{qualified_name}` cannot be imported from `{module}` in a process with TensorFlow: {error}"
             ) from error
@@ -50,16 +49,16 @@ def import_custom_objects(import_paths: Mapping[str, tuple[str, str]]) -> dict[s
 
 
 def _iterate_saved_names(config: Any) -> Iterator[str]:
-    """Yield the names under which a saved configuration refers to objects that are not Keras's own."""
+    """Yield the names of registered objects in a saved configuration."""
     if isinstance(config, Mapping):
         if "class_name" in config:
             name = config.get("config" if config["class_name"] == "function" else "registered_name")
             if isinstance(name, str):
                 yield name
-        # losses and metrics are not part of what is exported
+        # An export needs no losses and metrics.
         config = [value for key, value in config.items() if key != "compile_config"]
-    for each in config if isinstance(config, list | tuple) else ():
-        yield from _iterate_saved_names(each)
+    for element in config if isinstance(config, list | tuple) else ():
+        yield from _iterate_saved_names(element)
 
 
 def _check_importable(custom: Any) -> None:
@@ -71,6 +70,6 @@ def _check_importable(custom: Any) -> None:
     else:
         return
     raise UnsupportedModelError(
-        f"`{name}` is defined {location}. A model of another backend than TensorFlow is traced in a process of its own, "
-        f"which cannot import it from there: move `{custom.__name__}` to the top level of a module, and import it."
+        f"`{name}` is defined {location}. A model on JAX or torch is traced in a separate process, which cannot "
+        f"import it from there. Move `{custom.__name__}` to the top level of a module, and import it."
     )

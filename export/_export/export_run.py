@@ -1,4 +1,4 @@
-"""Folder, options, progress and worker of one export."""
+"""Arguments of the stages of an export: folder, options, progress and worker."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ from .._tracing.saved_model_worker import SavedModelRun
 
 @dataclass(frozen=True)
 class ExportRun:
-    """The arguments of every stage of one export.
+    """Arguments of the stages of an export.
 
     Attributes:
-        folder: The empty folder that becomes the bundle. Files that the bundle does not keep are written beside it.
+        folder: The empty folder that becomes the bundle. Its parent holds temporary files.
         options: The options of the export.
-        step: Called with the name of each step.
+        on_step: Progress callback that receives the name of each step.
         worker: A process that waits for a SavedModel.
     """
 
@@ -25,5 +25,5 @@ class ExportRun:
     worker: SavedModelRun
 
     def temporary_path(self, name: str) -> Path:
-        """Return the path of a file or folder that the bundle does not keep."""
+        """Return the path of a temporary file or folder, in the parent of the bundle's folder."""
         return self.folder.with_name(name)

@@ -1,4 +1,4 @@
-"""Export a model on JAX or torch through a worker process with TensorFlow."""
+"""Export of a model on JAX or torch through a worker process with TensorFlow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .custom_objects import ImportPaths, find_import_paths
 from .export_run import ExportRun
 from .tensorflow_worker import ExportTask
 
-# The modules of this process, whatever it did to find them, can be imported there too.
+# The worker gets the `sys.path` of this process, so that modules from added folders can be imported there too.
 _WORKER_CODE = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from keras_attn_export._export.tensorflow_worker import main; main()"
@@ -45,18 +45,18 @@ _WORKER_CODE = (
 def write_contents_on_tensorflow(
     run: ExportRun, signature: Signature, reference: Reference, import_paths: ImportPaths
 ) -> None:
-    """Fill the empty folder of a bundle from a fresh process with TensorFlow.
+    """Fill the empty folder of a bundle in a worker process with TensorFlow.
 
     Args:
-        run: The export; its own worker is not used.
+        run: The export; `run.worker` is not used.
         signature: The model.
         reference: The golden cases, with the outputs on the backend of this process.
-        places: Where the custom classes and functions in the model are.
+        import_paths: Import paths of the custom classes and functions in the model.
 
     Raises:
-        UntraceableError: TensorFlow could trace it with some axes static; the folder's contents are worth nothing.
-        ParityError: An output differs; the message names the first layer that differs between the backends.
-        ExportError: Any other error of `write_contents`, as it was raised there; or the process ended without one.
+        UntraceableError: If TensorFlow can trace the model with some axes static; the folder is then incomplete.
+        ParityError: If an output differs; the message names the first layer that differs between the backends.
+        ExportError: Any other error of `write_contents` in the worker; or if the worker ends without a reply.
     """
     task = _save_task(run, signature, reference, import_paths)
     run.on_step("Starting a process with TensorFlow")
@@ -69,7 +69,7 @@ def write_contents_on_tensorflow(
 
 
 def _save_task(run: ExportRun, signature: Signature, reference: Reference, import_paths: ImportPaths) -> ExportTask:
-    """Save the model for the process, and return its task."""
+    """Save the model to a file, and return the task of the worker."""
     run.on_step("Saving the model")
     file = run.temporary_path("model.keras")
     with _saving_errors(signature.model):
@@ -90,7 +90,7 @@ def _save_task(run: ExportRun, signature: Signature, reference: Reference, impor
 
 
 def _describe_layer(run: ExportRun, signature: Signature, cases: Sequence[Case], error: ParityError) -> str:
-    """Name the first layer that differs, between `predict` and an eager call or between the backends."""
+    """Return the sentence about the first layer that differs, between `predict` and an eager call or the backends."""
     if isinstance(error, PredictError):
         return begins_in(layer_differing_in_predict(signature, cases[0]))
     layer = layer_differing_from(run.temporary_path(LAYER_OUTPUTS), signature, cases)
@@ -98,10 +98,10 @@ def _describe_layer(run: ExportRun, signature: Signature, cases: Sequence[Case],
 
 
 def validate_custom_objects(model: keras.Model) -> ImportPaths:
-    """Return where the custom classes and functions in a model are, before anything costly is done.
+    """Return the import paths of custom objects in a model, before the expensive stages of an export.
 
     Raises:
-        UnsupportedModelError: No other process can import one, or the model has no configuration.
+        UnsupportedModelError: If a custom object cannot be imported in another process, or a layer has no configuration.
     """
     with _saving_errors(model):
         return find_import_paths(model)
@@ -113,26 +113,25 @@ def _saving_errors(model: keras.Model) -> Iterator[None]:
         yield
     except UnsupportedModelError:
         raise
-    except Exception as error:
+    except Exception as error:  # of any class, from the user's `get_config`
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk, not the model
-        # the user's own `get_config`
+            raise  # an error of the file system
         raise UnsupportedModelError(
-            f"`{model.name}` cannot be saved, as a model on {keras.backend.backend()} must be for TensorFlow to trace "
+            f"`{model.name}` cannot be saved, which a model on {keras.backend.backend()} needs for TensorFlow to trace "
             f"it: {first_line(error)}"
         ) from error
 
 
 class TensorFlowWorker:
-    """A fresh process in which Keras runs on TensorFlow; it ends with the block, and so does whatever it started.
+    """Worker process in which Keras runs on TensorFlow.
 
-    It also ends when this process does, of whatever cause.
+    The worker and its child processes are killed at the end of the block, and end by themselves if this process dies.
     """
 
     def __init__(self, scratch: Path) -> None:
-        """Start it. Files that it does not keep, and what it prints, go to the folder `scratch`."""
+        """Start the worker, with its temporary files and its output in the folder `scratch`."""
         temporary = scratch / "temporary"
-        temporary.mkdir(exist_ok=True)  # a second time, where the first found axes that cannot be traced
+        temporary.mkdir(exist_ok=True)  # exists if the export is repeated with static axes
         self._output_file = scratch / "printed_by_tensorflow.txt"
         with self._output_file.open("wb") as stream:
             self._process = subprocess.Popen(
@@ -141,7 +140,7 @@ class TensorFlowWorker:
                 stdout=subprocess.PIPE,
                 stderr=stream,
                 env=_worker_environment(temporary),
-                start_new_session=True,  # a group of its own, so that it can be ended with all it has started
+                start_new_session=True,  # a process group of its own, so that child processes are killed too
             )
 
     def __enter__(self) -> TensorFlowWorker:
@@ -149,21 +148,22 @@ class TensorFlowWorker:
 
     def __exit__(self, *_: object) -> None:
         if hasattr(os, "killpg"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS, for one that ended
+            # macOS raises PermissionError for a process that has ended.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         end(self._process)
 
     def run_task(self, task: ExportTask, on_step: Progress) -> None:
-        """Send a task and wait for its end.
+        """Send a task and wait for the reply.
 
         Raises:
-            UntraceableError: What was raised there.
-            ExportError: What was raised there, or the process ended without a word.
+            UntraceableError: If the worker raised this error.
+            ExportError: If the worker raised this error, or ended without a reply.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and says below why
+        with contextlib.suppress(BrokenPipeError):  # the worker has ended; its exit is described below
             for content in (sys.path, task):
                 pickle.dump(content, stdin)
             stdin.flush()
@@ -185,8 +185,8 @@ class TensorFlowWorker:
     def _describe_exit(self) -> str:
         code = self._process.wait()
         lines = self._output_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        outcome = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+        outcome = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return f"The process with TensorFlow, which traces the model, {outcome}: {last}"
 
 
@@ -194,9 +194,10 @@ def _worker_environment(temporary: Path) -> dict[str, str]:
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
-        **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)),  # so that nothing of it stays when it is killed
+        # Temporary files of a killed worker are removed with this folder.
+        **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)),
     }
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # the backend of this process holds memory there too
-    environment.pop("XLA_FLAGS", None)  # TensorFlow ends the process over a flag that only JAX's XLA knows
+    environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # JAX or torch has allocated memory of the GPU too
+    environment.pop("XLA_FLAGS", None)  # TensorFlow aborts at a flag that is defined only in JAX's XLA
     return environment

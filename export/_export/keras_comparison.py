@@ -1,4 +1,9 @@
-"""Compare the ONNX file, the SavedModel and `predict` with the golden outputs of Keras."""
+"""Comparison of the ONNX file, the SavedModel and `predict` with the golden outputs of Keras.
+
+Rounding limits come from perturbed runs, which cannot show the error of another order of operations (reassociation):
+onnxruntime fuses, and TensorFlow folds. Measuring this error takes further runs. So it is measured only if an output
+reaches the share `NEAR` of its limit, and only for the cases concerned, whose limits are then widened.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +24,12 @@ from .float32_file import select_float32_tolerance
 
 
 class Outputs(NamedTuple):
-    """Outputs for the golden cases.
+    """Outputs for the golden cases, from three implementations.
 
     Attributes:
         onnx: Outputs of onnxruntime.
         saved_model: Outputs of the SavedModel in a process without Keras.
-        predict: Outputs of `predict` for the first case, if `predict` can run.
+        predict: Outputs of `predict` for the first case; `None` if `predict` cannot run.
     """
 
     onnx: Sequence[Arrays]
@@ -37,7 +42,7 @@ class KerasComparison:
     """Comparison of three sets of outputs with the golden cases.
 
     Attributes:
-        reference: The golden cases, with the limits that the comparison used.
+        reference: The golden cases, with the limits of the comparison.
         rows: The rows of the ONNX file.
         saved_model_rows: The rows of the SavedModel.
         predict_rows: The rows of `predict`.
@@ -50,13 +55,13 @@ class KerasComparison:
 
     @property
     def near_limit(self) -> set[str]:
-        """The names of the cases in which an output reaches the share `NEAR` of its limit."""
+        """Names of the cases in which an output reaches the share `NEAR` of its limit."""
         rows = (*self.rows, *self.saved_model_rows, *self.predict_rows)
         return {row.case for row in rows if row.of_limit > NEAR}
 
     @property
     def failed_case(self) -> Case | None:
-        """The first case in which outputs of the SavedModel differ; if there is none, of the ONNX file."""
+        """First case with a mismatch of the SavedModel or else of the ONNX file; `None` without mismatch."""
         failed_name = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
         return next((case for case in self.reference.golden.cases if case.name == failed_name), None)
 
@@ -74,11 +79,11 @@ class KerasComparison:
 def compare_with_keras(
     run: ExportRun, signature: Signature, reference: Reference, onnx_outputs: Sequence[Arrays]
 ) -> KerasComparison:
-    """Compare all outputs; if a case is near its limit, widen its limits by the reassociation error and compare again.
+    """Compare all outputs, and compare again with wider limits if a case is near its limit.
 
     Raises:
-        ExportError: The SavedModel does not run.
-        PredictError: `predict` gives other outputs than an eager call.
+        ExportError: If the SavedModel does not run.
+        PredictError: If the outputs of `predict` differ from an eager call.
     """
     run.on_step("Waiting for the SavedModel in a fresh process")
     outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predicted)
@@ -96,7 +101,7 @@ def _compare_and_widen(run: ExportRun, signature: Signature, reference: Referenc
     comparison = _compare_outputs(reference, outputs, run.options)
     if not comparison.near_limit:
         return comparison
-    run.on_step("Measuring what another order of sums does to the outputs")
+    run.on_step("Measuring the rounding error of other orders of summation")
     return _compare_outputs(_widen_limits(signature, reference, comparison.near_limit), outputs, run.options)
 
 

@@ -1,4 +1,4 @@
-"""Manifest of an export."""
+"""Manifest of an exported bundle."""
 
 import logging
 import sys
@@ -13,14 +13,11 @@ from .float32_file import Float32File
 from .package_versions import PACKAGES, read_versions
 
 LOGGER = logging.getLogger(__name__)
-TEXT_PACKAGES = (
-    "keras-hub",
-    "tensorflow-text",
-)  # where they are imported; the SavedModel of a tokenizer needs the second
+TEXT_PACKAGES = ("keras-hub", "tensorflow-text")  # if imported; a SavedModel with a tokenizer needs tensorflow-text
 
 
 def build_manifest(reference: Reference, file: Float32File, options: Options) -> Manifest:
-    """Return the manifest of a bundle, without what is known only at its end: hashes, calibration, input values."""
+    """Return the manifest of a bundle without hashes, calibration and input values, which later stages compute."""
     lowered, opset = file.lowered, file.opset
     golden, first_outputs = reference.golden, reference.golden.cases[0].outputs
     layers = lowered.manifest_entries(opset)
@@ -45,5 +42,5 @@ def build_manifest(reference: Reference, file: Float32File, options: Options) ->
         versions=read_versions(packages),
         lowest_onnxruntime=lowest_onnxruntime(opset, lowered.lowerings.values()),
         parity={"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
-        sha256={},  # of what is not all written yet
+        sha256={},  # some files are not written yet
     )

@@ -1,4 +1,8 @@
-"""Hints in the error of a mismatch: the operator or layer in which it begins, or a mistake of Keras."""
+"""Hints in the error of a mismatch: the operator or layer in which it begins, or a defect of Keras.
+
+If the SavedModel agrees with Keras, the converter is wrong: `first_difference` names the operator of the ONNX file. If
+not, TensorFlow's graph differs from the eager call: the layer is named, or the known defect of `keras.ops.add`.
+"""
 
 from dataclasses import asdict
 
@@ -27,7 +31,7 @@ STATIC_SHAPE_HINT = " If a layer computes a shape from sizes in Python, fix the 
 
 
 def describe_mismatch(run: ExportRun, signature: Signature, comparison: KerasComparison, manifest: Manifest) -> str:
-    """Return sentences about the first case that failed, or an empty string."""
+    """Return sentences about the first case with a mismatch, or an empty string."""
     case = comparison.failed_case
     if case is None:
         return ""
@@ -39,7 +43,7 @@ def describe_mismatch(run: ExportRun, signature: Signature, comparison: KerasCom
 
 
 def _describe_operator(run: ExportRun, manifest: Manifest, case: Case) -> str:
-    """Name the first operator of the ONNX file whose output differs from that of the SavedModel."""
+    """Return the sentence about the first operator of the ONNX file that differs from the SavedModel."""
     try:
         comparison = first_difference(Bundle(run.folder, asdict(manifest)), [case.name], ROUGH, stored_cases=[case])
     except (ExportError, OSError, ValueError):
@@ -51,9 +55,10 @@ def _describe_operator(run: ExportRun, manifest: Manifest, case: Case) -> str:
 
 
 def _describe_layer(run: ExportRun, signature: Signature, comparison: KerasComparison, case: Case) -> str:
-    """Name the first layer whose output in TensorFlow's graph differs from that of an eager call."""
+    """Return sentences about the first layer whose output in TensorFlow's graph differs from an eager call."""
     statement = f" TensorFlow's graph differs from an eager call of Keras on {comparison.reference.backend}."
-    if not comparison.is_same_backend:  # the process with the other backend compares its layers with these
+    # The process with the other backend compares the outputs of its layers with this file.
+    if not comparison.is_same_backend:
         save_layer_outputs(signature, case, run.temporary_path(LAYER_OUTPUTS))
     layer = begins_in(layer_differing_in_predict(signature, case) if comparison.is_same_backend else None)
     has_other_shape = any("has shape" in (row.problem or "") for row in comparison.saved_model_rows)

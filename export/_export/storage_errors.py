@@ -1,4 +1,4 @@
-"""Name a full disk, which TensorFlow reports in errors of its own."""
+"""Translate errors of a full disk, which TensorFlow and its callers raise in various classes."""
 
 import contextlib
 import errno
@@ -13,11 +13,11 @@ _NO_SPACE = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errn
 
 @contextlib.contextmanager
 def translate_storage_errors(target: Path, folder: Path) -> Iterator[None]:
-    """Raise `BundleError` if a full disk, or the loss of `folder`, is the cause of an error.
+    """Raise `BundleError` if an error is caused by a full disk or by the removal of `folder`.
 
     Args:
-        target: The bundle, for the message.
-        folder: Where its files are written.
+        target: The path of the bundle, for the message.
+        folder: The temporary folder with the files of the bundle.
     """
     try:
         yield
@@ -29,8 +29,8 @@ def translate_storage_errors(target: Path, folder: Path) -> Iterator[None]:
 
 def _find_reason(error: BaseException | None, folder: Path) -> str | None:
     if not folder.is_dir():
-        return "the folder in which it was being made has been removed"
-    while error is not None:  # callers wrap what TensorFlow raises
+        return "another process has removed the temporary folder of the export"
+    while error is not None:  # callers wrap the errors of TensorFlow
         if message := next((text for text in _NO_SPACE if text in str(error)), None):
             return message
         if isinstance(error, OSError) and str(error.filename).startswith(str(folder)):

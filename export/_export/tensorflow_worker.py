@@ -1,8 +1,8 @@
 """Worker process with the TensorFlow backend: load a saved model and write its bundle.
 
-A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, ("log", its logger, level and
-message) for each log record, and in the end ("done", None), or ("error", what is to be raised there): an
-`UntraceableError` or an `ExportError`.
+The worker reads a pickled `ExportTask` from standard input, and writes pickled replies to standard output:
+("step", name) for each step, ("log", (logger, level, message)) for each log record, and at the end ("done", None) or
+("error", error), where the error is an `UntraceableError` or an `ExportError` that the parent process raises.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportTask:
-    """What to export, and what it must agree with.
+    """Model to export, and outputs to compare with.
 
     Attributes:
         folder: The empty folder that becomes the bundle.
-        places: Where the custom classes and functions in it are.
-        floatx: Keras's default float type.
+        import_paths: Import paths of the custom classes and functions in the model.
+        floatx: Keras's default float dtype.
         image_data_format: Keras's default order of image axes.
-        policy: The dtype policy for layers that a subclass makes without saying theirs.
-        inputs: The inputs of its signature.
-        outputs: The names of its outputs.
-        log_level: The level of the package's logger.
-        reference: What it gives on another backend.
-        options: The options of the export: the file is that of the model as it was saved there, and the samples are
-            those that a subclassed model is called with first.
+        policy: Dtype policy of layers that a subclassed model creates without a policy.
+        inputs: Inputs of the signature.
+        outputs: Names of the outputs.
+        log_level: Level of the package's logger.
+        reference: Golden cases with the outputs of the other backend.
+        options: Options of the export; `file` is the saved model, and `samples` build a subclassed model.
     """
 
     folder: Path
@@ -64,7 +63,7 @@ class ExportTask:
 
 
 class _LogReplies(logging.Handler):
-    """Handler that replies with each record."""
+    """Logging handler that sends each record to the parent process."""
 
     def __init__(self, reply: Callable[[str, Any], None]) -> None:
         super().__init__()
@@ -75,9 +74,9 @@ class _LogReplies(logging.Handler):
 
 
 def main() -> None:
-    """Carry out the task that comes through standard input."""
+    """Run the task from standard input."""
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the user's modules print must not come between the replies
+    os.dup2(2, 1)  # output of the user's modules must not mix with the replies
 
     def reply(kind: str, content: Any = None) -> None:
         pickle.dump((kind, content), replies)
@@ -89,26 +88,26 @@ def main() -> None:
         logger = logging.getLogger("keras_attn_export")
         logger.setLevel(task.log_level)
         logger.addHandler(_LogReplies(reply))
-        logger.propagate = False  # or libraries print the records, and the last one looks like the cause of a crash
+        logger.propagate = False  # other handlers would print records, and the parent quotes the last line at a crash
         _run_task(task, lambda name: reply("step", name))
     except (UntraceableError, ExportError) as error:
         reply("error", error)
-    except Exception as error:  # noqa: BLE001 - the process that waits raises it
+    except Exception as error:  # noqa: BLE001 - the parent process raises it
         reply("error", _wrap_crash(error))
     else:
         reply("done")
 
 
 def _exit_with_parent() -> None:
-    """Wait until the process that waits is gone, which closes the pipe, and end this one and all that it started."""
-    os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
+    """Wait until the pipe from the parent process is closed, and kill this process and its child processes."""
+    os.read(0, 1)  # `sys.stdin` has a lock, which this thread would hold at the shutdown of the interpreter
     with contextlib.suppress(AttributeError):  # no process groups on Windows
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 
 def _wrap_crash(error: Exception) -> ExportError:
-    """Return what to raise for an error that is no sentence, with its traceback as a note."""
+    """Return an `ExportError` for an unexpected error, with its traceback as a note."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     wrapped = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
     wrapped.add_note(traceback.format_exc())
@@ -118,7 +117,7 @@ def _wrap_crash(error: Exception) -> ExportError:
 def _run_task(task: ExportTask, on_step: Progress) -> None:
     from .._tracing.saved_model_worker import SavedModelRun
 
-    with SavedModelRun() as worker:  # it imports TensorFlow too, at the same time
+    with SavedModelRun() as worker:  # imports TensorFlow in parallel
         on_step("Loading TensorFlow and the model")
         from .export_run import ExportRun
         from .write_contents import write_contents
@@ -146,21 +145,20 @@ def _load_model(task: ExportTask) -> keras.Model:
         )
     except OSError as error:
         if error.errno is not None:
-            raise  # the disk, not the model
-        raise UnsupportedModelError(f"Keras cannot load on TensorFlow what it saved: {error}") from error
-    except Exception as error:
-        # the user's own `from_config`, `build` and `call`
+            raise  # an error of the file system
+        raise UnsupportedModelError(f"Keras cannot load the saved model on TensorFlow: {error}") from error
+    except Exception as error:  # of any class, from the user's `from_config`, `build` and `call`
         raise UnsupportedModelError(
-            f"The model runs on {task.reference.backend}, but cannot be made again on TensorFlow, where it is traced: "
+            f"The model runs on {task.reference.backend}, but cannot be loaded on TensorFlow, where it is traced: "
             f"{first_line(error)}"
         ) from error
 
 
 def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, Reference]:
-    """Return the model that TensorFlow can trace, and the task's reference in the dtypes that it has there.
+    """Return the signature of the model on TensorFlow, and the task's reference cast to its output dtypes.
 
     Raises:
-        UnsupportedModelError: The model does not run on TensorFlow, or has other inputs or outputs there.
+        UnsupportedModelError: If the model does not run on TensorFlow, or its inputs or outputs differ there.
     """
     from .._signature.keras_messages import first_line
     from .._signature.signature import model_signature
@@ -169,8 +167,7 @@ def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, 
     try:
         signature = model_signature(model, task.options.samples, task.options.file)
         outputs = signature.run(reference.golden.cases[0].inputs)
-    except Exception as error:
-        # the user's own layers
+    except Exception as error:  # of any class, from the user's layers
         raise UnsupportedModelError(
             f"`{model.name}` runs on {reference.backend}, but not on TensorFlow, where it is traced: "
             f"{first_line(error)}"
@@ -187,7 +184,7 @@ def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, 
 
 
 def _cast_reference(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
-    """Return the reference with outputs in the dtypes that they have on TensorFlow."""
+    """Return the reference with its outputs cast to wider dtypes, by output name."""
     from .._format.input_arrays import widened
     from .._format.names import Case
 

@@ -39,20 +39,20 @@ def write_contents(run: ExportRun, signature: Signature, reference: Reference) -
     Args:
         run: The export.
         signature: The model.
-        reference: Its golden cases.
+        reference: The golden cases of the model.
 
     Raises:
-        UntraceableError: TensorFlow can trace the model with some axes static; the caller empties the folder and
-            exports again.
-        UnsupportedModelError: The model or an operator in it cannot be exported.
-        ParityError: An output differs from the reference.
-        ExportError: A file that was written does not run.
+        UntraceableError: If TensorFlow can trace the model only with some axes static; the folder is then incomplete.
+        UnsupportedModelError: If the model or an operator in it cannot be exported.
+        ParityError: If an output differs from the reference.
+        ExportError: If a written file does not run.
     """
     try:
         _write_stages(run, signature, reference)
     except ProviderError:
         raise
-    except ExportError as error:  # a mismatch too: some code takes a slice of wrong size if an axis is unknown
+    except ExportError as error:
+        # A mismatch can have this cause too: code of a layer may take a slice of wrong size if an axis is unknown.
         run.on_step("Looking for axes that cannot be traced")
         if not (reasons := untraceable_axes(signature, reference.golden)):
             raise
@@ -73,7 +73,7 @@ def _write_stages(run: ExportRun, signature: Signature, reference: Reference) ->
 
 
 def _read_calibration(reference: Reference, options: Options) -> list[Arrays]:
-    """Return the batches on which int8 is calibrated, so that bad ones are refused before the model is traced."""
+    """Return the batches for static int8, so that invalid data is refused before the model is traced."""
     if options.calibration is None:
         return []
     golden = reference.golden
@@ -81,7 +81,7 @@ def _read_calibration(reference: Reference, options: Options) -> list[Arrays]:
 
 
 def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Case]) -> Any:
-    """Write the SavedModel, and let the worker run it; return the concrete function behind it."""
+    """Write the SavedModel, start its run in the worker, and return its concrete function."""
     (run.folder / CASES).parent.mkdir()
     save_cases(run.folder / CASES, cases)
     run.on_step("Writing the SavedModel")
@@ -92,7 +92,7 @@ def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Cas
 
 def _trace_to_onnx(run: ExportRun, signature: Signature, function: Any) -> TracedAttention:
     run.on_step("Tracing to ONNX")
-    # In int8, padding would share a scale with the values that are attended to.
+    # In int8, values in padding would share a quantization scale with unmasked values.
     return trace_attention(signature, function, hides_masked=run.options.precision == INT8)
 
 
@@ -101,7 +101,7 @@ def _check_float32(
 ) -> ParityReport:
     """Check outputs and weights of the float32 file, and return its report."""
     golden = comparison.reference.golden
-    # The comparison may have widened limits. The hint to a mismatch reads the folder as a bundle.
+    # Saved again, because the comparison may have widened limits, and the hint at a mismatch reads the folder.
     save_cases(run.folder / CASES, golden.cases)
     report = comparison.report(run.options.provider)
     try:
@@ -125,14 +125,14 @@ def _convert(
     report: ParityReport,
     batches: Sequence[Arrays],
 ) -> ParityReport:
-    """Replace the float32 file by one in the precision of the export; return the report of that one."""
+    """Convert the float32 file to the precision of the export, and return the report of the converted file."""
     if run.options.precision == FLOAT32:
         return report
     golden = reference.golden
     cases = reference.converted_cases
     result = convert_precision(run.folder, report, cases, run.options, run.on_step, batches, golden.drawn)
     compare_weights(run.folder / MODEL, file.model.unfolded, variables)
-    # The converted file is not compared in cases of special values: 2**24 + 1 and ties differ in float16 and int8.
+    # Cases of special values are not compared after a conversion: 2**24 + 1 and ties differ in float16 and int8.
     rows = tuple(row for row in result.saved_model_rows if row.case not in golden.trials)
     return replace(result, saved_model_rows=rows)
 

@@ -92,7 +92,7 @@ def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_pa
 
 def test_bench_refuses_another_file_with_other_inputs(exported, tmp_path):
     model = saved(tmp_path / "neg.onnx", "(double[n] a) => (double[n] out) { out = Neg(a) }")
-    said = r"must take the bundle's inputs, `keys` float32\[2, 7, 6\], .* It takes `a` float64\[n\]\. "
+    said = r"must have the inputs of the bundle, `keys` float32\[2, 7, 6\], .* Received: `a` float64\[n\]\. "
     with pytest.raises(InputError, match=said):
         bench_bundle(exported, against=model, inputs=small_inputs(), **QUICK)
 

@@ -129,7 +129,7 @@ def test_axis_that_tensorflow_cannot_trace_is_static(folder, found):
     ("what", "error", "message"),
     [
         ("in the script", "UnsupportedModelError", r"`InTheScript` is defined in the script .*move `InTheScript` to"),
-        ("not on TensorFlow", "UnsupportedModelError", r"cannot be made again on TensorFlow.*not made for TensorFlow"),
+        ("not on TensorFlow", "UnsupportedModelError", r"cannot be loaded on TensorFlow.*not made for TensorFlow"),
         ("fatal", "ExportError", r"process with TensorFlow, .* ended with exit code 3: the last words$"),
         ("shifted", "ParityError", r"The difference begins in layer `shifted`, which differs between \w+ and Tensor"),
     ],
