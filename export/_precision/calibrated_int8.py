@@ -1,5 +1,6 @@
-"""Static int8: calibrate, choose the layers to quantize, measure the error."""
+"""Static int8 (QDQ): calibrate, choose the layers to quantize, measure the quantization error."""
 
+import functools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,22 @@ from .qdq_quantizer import calibrate
 from .quantization_error import ErrorsByOutput, measure_quantization_error
 from .sensitive_layers import choose_float32_layers
 
-MAX_TRIAL_ROWS = 128  # on which layers are compared with each other
+# Rows on which the search for sensitive layers quantizes and runs the model some 40 times. The error in the report is
+# measured on all rows.
+MAX_TRIAL_ROWS = 128
 
 
 def quantize_with_calibration(
     float32: Path, batches: Sequence[Arrays], limit: float | None, folder: Path, on_step: Progress
 ) -> tuple[Traced, dict[str, Any]]:
-    """Return an int8 model in QDQ form, and `calibration` of the parity report's `precision`.
+    """Return an int8 model in QDQ form, and the entry `calibration` for the `precision` of the parity report.
 
     Args:
         float32: The checked float32 file.
-        batches: Calibration arrays.
-        limit: The largest allowed error of an output, as a share of its largest number.
+        batches: Calibration arrays, by input name.
+        limit: The largest allowed error of an output, as a share of its largest value.
         folder: A folder for temporary files.
-        step: Receives the name of each step.
+        on_step: Progress callback.
 
     Raises:
         UnsupportedModelError: If onnxruntime cannot calibrate or quantize the model.
@@ -43,15 +46,15 @@ def quantize_with_calibration(
 
     trial_batches = select_batches(batches, MAX_TRIAL_ROWS)
     trial_outputs = _run_file(float32, trial_batches)
-    on_step("Looking for layers that int8 does harm")
-    float32_layers = choose_float32_layers(
-        [*model.layers], lambda layers: measure_error(layers, trial_batches, trial_outputs), limit
-    )
+    on_step("Searching for layers with a large int8 error")
+    measure_trial = functools.partial(measure_error, inputs=trial_batches, expected=trial_outputs)
+    float32_layers = choose_float32_layers([*model.layers], measure_trial, limit)
     int8_layers = [layer for layer in model.layers if layer not in float32_layers]
     output_errors = measure_error(int8_layers, batches, _run_file(float32, batches))
     for value in source.model.graph.output:
         axes = value.type.tensor_type.shape.dim
-        if not axes or not axes[-1].HasField("dim_value"):  # weights of attention over keys, which are no classes
+        # A dynamic last axis has no classes: the largest attention weight belongs to a key.
+        if not axes or not axes[-1].HasField("dim_value"):
             output_errors[value.name].pop("same_choices", None)
     return model.quantize(int8_layers), {
         "rows": sum(map(count_rows, batches)),
@@ -63,18 +66,16 @@ def quantize_with_calibration(
 
 
 def check_limit(report: ParityReport) -> None:
-    """Raise a `ParityError` if a calibrated file differs from float32 by more than the user's limit."""
+    """Raise `ParityError` if a calibrated file differs from float32 by more than the user's limit."""
     calibration = (report.precision or {}).get("calibration")
     if calibration is None or calibration["limit"] is None:
         return
     for name, error in calibration["outputs"].items():
         if error["share"] > calibration["limit"]:
-            distance = (
-                f"{error['share']:.2g} of its largest number on `calibration`, by {error['mean']:.2g} in the mean"
-            )
+            distance = f"{error['share']:.2g} of its largest value on `calibration`, by {error['mean']:.2g} on average"
             raise ParityError(
-                f"In int8 output `{name}` is off by up to {distance}, and `limit` allows {calibration['limit']:g}. Calibrate on "
-                "more rows of what the model will be used on, allow more, or take float16.",
+                f"In int8 output `{name}` differs from float32 by up to {distance}, and `limit` allows "
+                f"{calibration['limit']:g}. Calibrate on more typical rows, raise `limit`, or use float16.",
                 report,
             )
 

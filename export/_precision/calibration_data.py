@@ -1,4 +1,4 @@
-"""Read calibration data: arrays, `.npz` files or Parquet."""
+"""Calibration data: read arrays, `.npz` files or Parquet, and split them into batches."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from .._format.names import Arrays
 from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet, record_batches
 from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths, schema_error
 
-BATCH_ROWS = 32  # of a batch
-# Entries of a manifest that readers of rows do not read.
+BATCH_ROWS = 32  # bounds the memory for the activations of a batch
+# Entries of a manifest that the readers of tables do not use.
 _UNUSED_ENTRIES: dict[str, Any] = {
     **dict.fromkeys(("model", "lowest_onnxruntime"), ""),
     **{"outputs": (), "opset": 0, "layers": [], "versions": {}, "parity": {}, "sha256": {}},
 }
-NO_PADDED_AXES: frozenset[str] = frozenset()  # no axis is padded: ranges would include the padding
+NO_PADDED_AXES: frozenset[str] = frozenset()  # ranges would include values of padding
 
 
 def read_calibration(
@@ -32,8 +32,8 @@ def read_calibration(
         data: Arrays as for `Bundle.run`, the path of an `.npz` file of arrays by input name, or a path or pattern of
             Parquet files.
         inputs: The inputs of the model.
-        counts: As in the manifest.
-        multiples: As in the manifest.
+        counts: Inputs of lengths by axis, as in the manifest.
+        multiples: Multiples that the size of an axis must be of, as in the manifest.
 
     Raises:
         InputError: If `data` cannot be read, does not fit the inputs, has no rows, or contains NaN or infinity.
@@ -45,11 +45,11 @@ def read_calibration(
     else:
         batches = _split_arrays(_read_file(Path(data)) if isinstance(data, str | Path) else data, manifest)
     if not any(count_rows(batch) for batch in batches):
-        raise InputError("`calibration` holds no rows. Give some hundreds of what the model will be used on.")
+        raise InputError("`calibration` has no rows. Pass a few hundred typical inputs.")
     for batch in batches:
         for name, array in batch.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise InputError(f"`calibration` holds NaN or infinity in `{name}`, of which no range can be taken.")
+                raise InputError(f"`calibration` has NaN or infinity in `{name}`. Remove these rows.")
     return batches
 
 
@@ -80,9 +80,7 @@ def _split_arrays(data: Any, manifest: Manifest) -> list[Arrays]:
 
 def _read_tables(source: str, manifest: Manifest) -> Iterator[Arrays]:
     if not all(spec.shape and isinstance(spec.shape[0], str) for spec in manifest.inputs):
-        raise InputError(
-            "`calibration` is a table, whose rows are examples, and the model takes no batches of any size."
-        )
+        raise InputError("`calibration` is a table, but an input of the model has no dynamic batch axis. Pass arrays.")
     for file in find_files(source).values():
         try:
             yield from _read_table(file, manifest)
@@ -99,12 +97,11 @@ def _read_table(file: Path, manifest: Manifest) -> Iterator[Arrays]:
             lengths = row_lengths(batch, manifest)
             for rows in plan_batches(lengths, batch.num_rows, NO_PADDED_AXES, BATCH_ROWS):
                 batch_lengths = {axis: values[rows] for axis, values in lengths.items()}
-                yield pad_rows(
-                    batch.take(rows), manifest, batch_lengths, padded_lengths(batch_lengths, manifest, NO_PADDED_AXES)
-                )
+                sizes = padded_lengths(batch_lengths, manifest, NO_PADDED_AXES)
+                yield pad_rows(batch.take(rows), manifest, batch_lengths, sizes)
 
 
 def select_batches(batches: Sequence[Arrays], row_count: int) -> list[Arrays]:
-    """Return batches at equal distances, which together have about `count` rows."""
+    """Return evenly spaced batches with about `row_count` rows in total."""
     selected_count = max(1, round(len(batches) * min(1.0, row_count / max(1, sum(map(count_rows, batches))))))
     return [batches[index * len(batches) // selected_count] for index in range(selected_count)]

@@ -1,4 +1,4 @@
-"""Compare file size, run time and top-1 agreement of a converted file with float32."""
+"""Comparison of file size, run time and top-1 agreement of a converted file with float32."""
 
 import statistics
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from .._format.interruptible_session import open_session
 from .._format.names import Arrays, Case
 from .._latency import measure_interleaved
 
-_MAX_ROUNDS, _SECONDS_PER_FILE = 30, 0.5  # at most, for each of the two files
+_MAX_ROUNDS, _SECONDS_PER_FILE = 30, 0.5  # bounds the time that an export spends on a figure for information
 
 
 def compare_size_and_time(converted: Path, float32: Path, cases: Sequence[Case], provider: str) -> dict[str, Any]:
-    """Return sizes and times of the converted file and of the float32 file, and their ratios.
+    """Return sizes and run times of the converted file and of the float32 file, and their ratios.
 
-    Times are medians of runs in turns, on one thread, of the golden case with the largest inputs.
+    Run times are medians of alternating runs, on one thread, of the golden case with the largest inputs.
     """
     name, inputs, *_ = max(cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
     size, float32_size = (_count_bytes(path) for path in (converted, float32))
@@ -38,22 +38,23 @@ def compare_size_and_time(converted: Path, float32: Path, cases: Sequence[Case],
 
 
 def _count_bytes(model: Path) -> int:
-    """Return the bytes of an ONNX file and of its external data."""
+    """Return the size of an ONNX file with its external data, in bytes."""
     return sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*"))
 
 
 def measure_top1_agreement(cases: Sequence[Case], actual: Sequence[Arrays]) -> dict[str, dict[str, float]]:
-    """Return the share of rows with the same largest class (`agreement`), and their number, by output of class scores.
+    """Return the share of rows with the same largest class (`agreement`), and the number of rows, by output.
 
-    Class scores are the output of a softmax over classes: the last axis has one size, 2 or more, in all cases, and its
-    rows are at least 0 and sum to 1. The last axis of attention weights has one entry for each key, so its size varies.
+    Only outputs of class scores are compared, which a softmax over classes computes: the last axis has the same size,
+    at least 2, in all cases, and its rows are not negative and sum to 1. Attention weights have rows of this kind too,
+    but the number of keys, and so the size of the last axis, varies.
     """
     agreement = {}
     for name in cases[0].outputs:
         expected = [case.outputs[name] for case in cases]
         if _are_class_scores(expected):
             pairs = zip(expected, (outputs[name] for outputs in actual), strict=True)
-            is_same = np.concatenate([np.ravel(one.argmax(-1) == other.argmax(-1)) for one, other in pairs])
+            is_same = np.concatenate([np.ravel(left.argmax(-1) == right.argmax(-1)) for left, right in pairs])
             agreement[name] = {"agreement": float(is_same.mean()), "rows": is_same.size}
     return agreement
 

@@ -24,11 +24,11 @@ from .embedding_tables import check_tables
 from .float16_overflow import convert_without_overflow
 from .qdq_reference import compute_float_reference
 
-OutputEntries = dict[str, dict[str, Any]]  # entries of the report's coverage, by output
+OutputEntries = dict[str, dict[str, Any]]  # `outputs` of the report's coverage, by output name
 
 
 class _Conversion(NamedTuple):
-    """A converted model, the cases that it is compared with, and entries of the report's `precision`."""
+    """A converted model, the cases to compare with, and entries for `precision` of the report."""
 
     traced: Traced
     cases: Sequence[Case]
@@ -44,15 +44,15 @@ def convert_precision(
     batches: Sequence[Arrays],
     drawn: Collection[str],
 ) -> ParityReport:
-    """Replace a bundle's float32 ONNX file by one in another precision, and return the report of that one.
+    """Replace the float32 ONNX file of a bundle by a converted file, and return its report.
 
     Args:
         folder: The bundle.
         report: The report of the float32 file.
         cases: The golden cases with rounding limits of the other precision; they replace the cases of the bundle.
         options: The precision, and the tolerance for the converted file.
-        step: Receives the name of each step.
-        batches: Calibration arrays; static int8 if there are any.
+        on_step: Progress callback.
+        batches: Calibration arrays for static int8; empty for dynamic int8 or float16.
         drawn: Float inputs without samples.
 
     Raises:
@@ -84,16 +84,12 @@ def convert_precision(
         **({"top1": agreement} if agreement else {}),
     }
     rows = compared(conversion.cases, actual, options.tolerance, options.provider)
-    assert report.coverage is not None  # only a replayed bundle has none
-    float32_entries = report.coverage["outputs"]
-    entries = (
-        _add_rounding_shares(float32_entries, conversion.cases)
-        if batches
-        else _add_observed_errors(float32_entries, rows)
-    )
+    assert report.coverage is not None  # an export always has coverage
+    entries = report.coverage["outputs"]
+    entries = _add_rounding_shares(entries, conversion.cases) if batches else _add_observed_errors(entries, rows)
     coverage = {**report.coverage, "outputs": entries}
     converted_report = replace(report, rows=rows, precision=summary, coverage=coverage)
-    check_limit(converted_report)  # first: the user set this limit, and the message names remedies
+    check_limit(converted_report)  # before other failures, because the message names remedies
     converted_report.raise_if_failed()
     if options.strict:
         converted_report.raise_if_warned()
@@ -107,9 +103,9 @@ def convert_precision(
 def _convert_static_int8(
     float32: Path, batches: Sequence[Arrays], cases: Sequence[Case], options: Options, scratch: Path, on_step: Progress
 ) -> _Conversion:
-    """Quantize with the ranges of calibration arrays; the reference is the file's own graph, computed in floats."""
+    """Quantize with the ranges of calibration arrays; the reference is the QDQ graph computed in floats."""
     traced, calibration = quantize_with_calibration(float32, batches, options.limit, scratch, on_step)
-    on_step("Computing what the int8 graph says without integers")
+    on_step("Computing the int8 graph in floats")
     graph_cases = compute_float_reference(traced.model, cases, options.provider, scratch)
     return _Conversion(traced, graph_cases, {"name": options.precision, "calibration": calibration})
 
@@ -125,14 +121,14 @@ def _convert_other(
 
 
 def _are_equal(expected: Sequence[Arrays], actual: Sequence[Arrays]) -> bool:
-    """Return whether there are outputs of floats, and all of them are equal."""
-    pairs = [(one[name], other[name]) for one, other in zip(expected, actual, strict=True) for name in one]
-    are_equal = [alike(one, other) for one, other in pairs if one.dtype.kind == "f"]
+    """Return True if all float outputs are equal, and there is at least one."""
+    pairs = [(left[name], right[name]) for left, right in zip(expected, actual, strict=True) for name in left]
+    are_equal = [alike(right, left) for left, right in pairs if left.dtype.kind == "f"]
     return bool(are_equal) and all(are_equal)
 
 
 def _add_observed_errors(outputs: OutputEntries, rows: Iterable[ParityRow]) -> OutputEntries:
-    """Return the entries with the largest relative change of each output of floats, and its case."""
+    """Return the entries with the largest relative error of each float output, and its case."""
     extended = {name: dict(entries) for name, entries in outputs.items()}
     for row in rows:
         entries = extended[row.name]
@@ -142,7 +138,7 @@ def _add_observed_errors(outputs: OutputEntries, rows: Iterable[ParityRow]) -> O
 
 
 def _add_rounding_shares(outputs: OutputEntries, cases: Sequence[Case]) -> OutputEntries:
-    """Return the entries with the share of each output that is left to rounding in cases of an int8 graph."""
+    """Return the entries with the share of each output that rounding may change in cases of an int8 graph."""
     return {
         name: entries | {"rounding_in_precision" if "rounding" in entries else "ties": left_to_rounding(name, cases)}
         for name, entries in outputs.items()

@@ -1,12 +1,14 @@
-"""Convert a model to mixed precision: float16 where safe, float32 elsewhere.
+"""Convert a model to mixed precision: float16 if an operator is safe in it, else float32.
 
 The rule is that of autocast in training frameworks. Matrix products, convolutions and embedding tables run in float16.
-Operators that only move or mildly combine numbers follow their inputs, float32 if any of them is. All others stay
-float32, as do operators with a constant that float16 cannot hold, such as the fill of a masked softmax.
+Operators that only move elements, or combine them without amplifying errors, have the type of their inputs: float32 if
+any input is float32. All others stay float32, as do operators with a constant that float16 cannot represent, such as
+the fill value of a masked softmax, and products of scores (see `float16_rules.py`).
 
-The converters of onnxruntime 1.31 (`onnxruntime.transformers.float16`) and onnxconverter-common 1.16 were tried first:
-if an operator stays float32, they wrote models that onnxruntime refuses, for each of six models with attention (equal
-names of two nodes if two float32 operators read one value; casts of a loop's values outside of the loop; mixed types).
+The converters of onnxruntime 1.31 (`onnxruntime.transformers.float16`) and onnxconverter-common 1.16 were tried first.
+For each of six models with attention, they wrote models that onnxruntime refuses if an operator stays float32: two
+nodes have the same name if two float32 operators read one value, values of a loop are cast outside of the loop, or the
+inputs of a node have different types.
 """
 
 from __future__ import annotations
@@ -33,17 +35,19 @@ _MAX_FLOAT16, _MIN_NORMAL_FLOAT16 = float(np.finfo(np.float16).max), float(np.fi
 
 
 class Float16Model(NamedTuple):
-    """A float16 model, and the computed tensors that have a float16 form in it, by their float32 names."""
+    """A float16 model, and the names in the float32 model of the computed tensors that it has in float16."""
 
     traced: Traced
     tensors: set[str]
 
 
 def convert_to_float16(traced: Traced, provider: str = "cpu", float32_tensors: Collection[str] = ()) -> Float16Model:
-    """Return a copy of a model that computes in float16 where that is safe; inputs and outputs keep their types.
+    """Return a copy of a model that computes in mixed precision; inputs and outputs keep their types.
 
-    Operators that read or return a tensor in `wide`, beyond the range of float16, compute in float32. On CUDA,
-    onnxruntime's operators of attention compute in float16 too.
+    Args:
+        traced: The float32 model.
+        provider: On "cuda", operators of attention compute in float16 too.
+        float32_tensors: Tensors beyond the range of float16; operators that read or return them stay float32.
     """
     model = deepcopy(traced.model)
     _hoist_constants(model.graph)
@@ -52,14 +56,14 @@ def convert_to_float16(traced: Traced, provider: str = "cpu", float32_tensors: C
     scope = _GraphConverter(model.graph, _infer_element_types(model, weights), None, weights, {*float32_tensors})
     if provider == "cuda":
         for function in model.functions:
-            if "bias" not in function.input:  # float16 may not hold the bias of masked keys
+            if "bias" not in function.input:  # a bias may be beyond the range of float16 at masked keys
                 scope.convert_attention_calls(function)
     scope.convert()
     return Float16Model(replace(traced, model=model, weights=weights), scope.float16_tensors)
 
 
 def _convert_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
-    """Let operators of attention compute in float16, for which a GPU has its fastest kernels."""
+    """Insert casts so that operators of attention compute in float16, where a GPU has its fastest kernels."""
     nodes = []
     for node in graph.node:
         for inner in graphs_in(node):
@@ -81,7 +85,7 @@ def _make_cast(source: str, target: str, name: str, elem_type: int) -> onnx.Node
 
 
 def _hoist_constants(graph: onnx.GraphProto) -> None:
-    """Make every `Constant` node an initializer, so that constants have one form."""
+    """Replace every `Constant` node by an initializer, so that all constants are initializers."""
     for subgraph in all_graphs(graph):
         for node in filter(_is_tensor, subgraph.node):
             tensor = subgraph.initializer.add()
@@ -95,7 +99,7 @@ def _is_tensor(node: onnx.NodeProto) -> bool:
 
 
 def _infer_element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
-    """Return the element type of every tensor by name, as onnx infers it."""
+    """Return the inferred element type of every tensor, by name."""
     types: dict[str, int] = {}
     for graph in all_graphs(inferred(model, weights)):
         types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
@@ -106,7 +110,15 @@ def _infer_element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, 
 
 
 class _GraphConverter:
-    """A graph, and the names of its float tensors in float16 and float32; `weights` are constants outside the graph."""
+    """Conversion of a graph to mixed precision, with the names of its float tensors in both types.
+
+    Args:
+        graph: The graph, rewritten in place.
+        types: Element types by tensor name.
+        outer: The converter of the outer graph; `None` for the main graph.
+        weights: External constants by name.
+        float32_tensors: Tensors that stay float32.
+    """
 
     def __init__(
         self,
@@ -116,16 +128,10 @@ class _GraphConverter:
         weights: dict[str, np.ndarray],
         float32_tensors: set[str],
     ) -> None:
-        self._graph, self._types, self._outer, self._weights, self._float32_tensors = (
-            graph,
-            types,
-            outer,
-            weights,
-            float32_tensors,
-        )
-        self.float16_tensors: set[str] = (
-            set() if outer is None else outer.float16_tensors
-        )  # computed tensors that have a float16 form
+        self._graph, self._types, self._outer = graph, types, outer
+        self._weights, self._float32_tensors = weights, float32_tensors
+        # Computed tensors that the result has in float16, shared by all graphs.
+        self.float16_tensors: set[str] = set() if outer is None else outer.float16_tensors
         self._constants = {tensor.name: tensor for tensor in graph.initializer} | dict.fromkeys(weights)
         self._stored_types = {value.name: FLOAT32 for value in graph.input} | dict.fromkeys(self._constants, FLOAT32)
         self._names: dict[tuple[str, int], str] = {(name, FLOAT32): name for name in self._stored_types}
@@ -134,7 +140,7 @@ class _GraphConverter:
         self._scores = find_score_products(graph, self._constants)
 
     def convert(self) -> None:
-        """Rewrite the graph in place; its own inputs and outputs stay float32."""
+        """Rewrite the graph in place; its inputs and outputs stay float32."""
         for node in self._graph.node:
             self._convert_node(node)
         del self._graph.node[:]
@@ -144,9 +150,9 @@ class _GraphConverter:
             self._remove_unused_constants()
 
     def convert_attention_calls(self, function: onnx.FunctionProto) -> None:
-        """Let attention in a function compute in float16 unless a call reads a wide tensor."""
+        """Convert attention in a function to float16 if no call of the function reads a tensor that stays float32."""
         calls = [node for node in all_nodes(self._graph) if node.op_type == function.name]
-        # before attention, the function only moves queries, keys and values, so that its tensors are no larger
+        # Only the inputs are checked: in front of attention, the function only moves elements of its inputs.
         inputs = {name for node in calls for name in node.input if self._is_float(name)}
         if inputs.isdisjoint(self._float32_tensors):
             _convert_attention(function)
@@ -189,7 +195,7 @@ class _GraphConverter:
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def _name_in_type(self, name: str, elem_type: int) -> str:
-        """Return the name of a float tensor of this graph in a type, after a cast if necessary."""
+        """Return the name of a float tensor of this graph in an element type, and add a cast if it has none."""
         if (name, elem_type) not in self._names:
             cast = f"{name}/{'float16' if elem_type == FLOAT16 else 'float32'}"
             if name in self._weights:
@@ -231,8 +237,9 @@ class _GraphConverter:
 
 
 def _fits_float16(constant: np.ndarray) -> bool:
-    """Return whether float16 can hold a constant: no number is too large, nor a single number subnormal."""
-    largest = max(constant.max(initial=0), -constant.min(initial=0))  # `abs` would copy gigabytes
-    if not largest <= _MAX_FLOAT16:  # NaN too
+    """Return True if float16 can represent a constant: all elements in range, and a scalar not subnormal."""
+    max_abs = max(constant.max(initial=0), -constant.min(initial=0))  # `abs` would copy gigabytes
+    if not max_abs <= _MAX_FLOAT16:  # too large, or NaN
         return False
+    # A scalar such as an epsilon loses its digits as a subnormal number; a few small weights do not matter.
     return constant.size != 1 or bool(constant.item() == 0 or abs(constant.item()) >= _MIN_NORMAL_FLOAT16)

@@ -1,8 +1,12 @@
-"""Fold per-channel `Mul` and `Add`, such as batch normalization, into convolutions.
+"""Fold a batch normalization into the convolution before it.
 
-A batch normalization after a convolution is a product and a sum in the traced graph. onnxruntime folds both when it
-loads a float file; in an int8 file they would stand between a convolution and the quantizer of its output. With one
-number m or a for each channel: m * (W * x + b) = (m * W) * x + m * b, and (W * x + b) + a = W * x + (b + a).
+In the traced graph, a batch normalization is a product and a sum with constants m and a for each channel. For a
+convolution with kernel W and bias b:
+
+    m * (W * x + b) = (m * W) * x + m * b        (W * x + b) + a = W * x + (b + a)
+
+onnxruntime folds both when it loads a float file; in an int8 file they would separate a convolution from the quantizer
+of its output, so that the convolution could not run on integers.
 """
 
 from collections import Counter
@@ -18,7 +22,7 @@ from .._onnx.traversal import names_used
 
 
 def fold_batch_norm(graph: onnx.GraphProto) -> None:
-    """Fold each `Mul` and `Add` of one number for each channel, in place, into the convolution before it."""
+    """Fold each `Mul` and `Add` with a constant for each channel, in place, into the convolution before it."""
     input_names = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
     constants = {
         tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in input_names
@@ -54,7 +58,7 @@ def fold_batch_norm(graph: onnx.GraphProto) -> None:
 def _find_foldable(
     node: onnx.NodeProto, convolutions: Mapping[str, onnx.NodeProto], constants: Weights
 ) -> tuple[onnx.NodeProto, np.ndarray] | None:
-    """Return a convolution and a vector of its channels, if the node is the product or sum of both."""
+    """Return a convolution and constants of shape (channels,) if the node is their product or sum, else `None`."""
     if node.op_type not in ("Mul", "Add"):
         return None
     for computed, constant in (node.input, reversed(node.input)):

@@ -1,4 +1,13 @@
-"""Measure the error of an int8 file against the float32 file on user data."""
+"""Quantization error: difference of an int8 file from the float32 file on the calibration data.
+
+For the float32 elements x_i of an output over all rows, and the int8 elements q_i:
+
+    largest = max |q_i - x_i|      scale = max |x_i|, without fill values of masks such as -1e9
+    share = largest / scale        noise = sqrt(sum (q_i - x_i)^2 / sum x_i^2), the relative RMS error
+
+`share` is what the user's `limit` bounds. `noise` chooses the sensitive layers: a maximum depends on a single element,
+so that it is no stable order of layers. Both are at most 1; NaN counts as 1.
+"""
 
 from collections.abc import Sequence
 
@@ -12,28 +21,22 @@ ErrorsByOutput = dict[str, dict[str, float]]
 
 
 def measure_quantization_error(float32: Sequence[Arrays], int8: Sequence[Arrays]) -> ErrorsByOutput:
-    """Return the error of each int8 output over all batches.
+    """Return `largest`, `mean` (of |q - x|), `scale`, `share` and `noise` of each int8 output over all batches.
 
-    Returns:
-        `largest` and `mean` difference; `scale`, the largest float32 number except fill values; `share`, largest /
-        scale; and `noise`, root(sum of squared differences / sum of squared numbers). For integers and booleans, all
-        but `scale` are the share of elements that differ, as is `differ`. For class scores, `same_choices` is the share
-        of rows with the same largest class.
+    For integers and booleans, `scale` is 1 and all errors are the share of unequal elements, as is `differ`. For class
+    scores, `same_choices` is the share of rows with the same largest class.
     """
-    errors = {
-        name: _measure_output([batch[name] for batch in float32], [batch[name] for batch in int8])
-        for name in float32[0]
-    }
+    names = float32[0]
+    errors = {name: _measure_output([run[name] for run in float32], [run[name] for run in int8]) for name in names}
     for name, choices in measure_top1_agreement([Case("", {}, outputs) for outputs in float32], int8).items():
         errors[name]["same_choices"] = choices["agreement"]
     return errors
 
 
 def _measure_output(float32: Sequence[np.ndarray], int8: Sequence[np.ndarray]) -> dict[str, float]:
-    if any(
-        expected_array.shape != actual_array.shape for expected_array, actual_array in zip(float32, int8, strict=True)
-    ):
-        return dict.fromkeys(("largest", "mean", "scale", "share", "noise"), 1.0)  # a size depends on computed values
+    # Shapes differ if a size depends on computed values, as after `tf.where`.
+    if [array.shape for array in float32] != [array.shape for array in int8]:
+        return dict.fromkeys(("largest", "mean", "scale", "share", "noise"), 1.0)
     expected, actual = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (float32, int8))
     if expected.dtype.kind != "f":
         unequal_share = float(np.mean(expected != actual)) if expected.size else 0.0
@@ -54,6 +57,6 @@ def _measure_output(float32: Sequence[np.ndarray], int8: Sequence[np.ndarray]) -
 
 
 def _divide_capped(numerator: float, denominator: float) -> float:
-    if not numerator < np.inf:  # NaN too, from sums that overflow float32
+    if not numerator < np.inf:  # infinity, or NaN from sums that overflow float32
         return 1.0
     return min(numerator / denominator, 1.0) if denominator > 0 else float(numerator > 0)

@@ -1,33 +1,37 @@
-"""Choose the layers that stay float32, by their effect on the quantization error."""
+"""Sensitive layers: choose the layers that stay float32, by their effect on the quantization error.
+
+A greedy search. If the error with all layers in int8 is above `MAX_NOISE` or the user's limit, each group of neighbouring
+layers is quantized alone, and the groups are sorted by the noise of the model. Then the groups become float32 one after
+another, until the error is small, a group removes less than `MIN_NOISE_REDUCTION` of the remaining noise, or more than
+`MAX_FLOAT32_SHARE` of the layers would be float32. Quantizing one group alone is a first-order estimate: noise of
+independent layers adds up in its square. The thresholds trade accuracy for speed and size, which float32 layers cost.
+"""
 
 import math
 from collections.abc import Callable, Collection, Sequence
 
 from .quantization_error import ErrorsByOutput
 
-MAX_NOISE = 0.02  # share of an output; above it layers are tried
-MIN_NOISE_REDUCTION = 0.2  # share of the noise that a further float32 layer must remove
-MAX_FLOAT32_SHARE = 0.25  # of the layers
-MAX_GROUPS = 32  # of layers that are tried together, to bound the time for models of hundreds of layers
+MAX_NOISE = 0.02  # relative RMS error of an output
+MIN_NOISE_REDUCTION = 0.2
+MAX_FLOAT32_SHARE = 0.25
+MAX_GROUPS = 32  # bounds the number of runs for models with hundreds of layers
 
 
 def find_max_noise(outputs: ErrorsByOutput) -> float:
-    """Return the noise of the output that has most of it."""
+    """Return the largest noise of all outputs."""
     return max((output["noise"] for output in outputs.values()), default=0.0)
 
 
 def choose_float32_layers(
     layers: Sequence[str], measure: Callable[[Collection[str]], ErrorsByOutput], limit: float | None
 ) -> list[str]:
-    """Return the layers that stay float32: none if the error is small with all layers in int8.
-
-    Otherwise each group of layers is quantized alone, and the groups with most noise become float32 one by one, as long
-    as each removes `MIN_GAIN` of the noise that is left, until the error is small.
+    """Return the layers that stay float32; none if the error with all layers in int8 is small.
 
     Args:
-        layers: The layers that can be quantized, in the order in which they run.
-        measure: Returns the error with some layers in int8.
-        limit: The largest allowed error of an output, as a share of its largest number.
+        layers: The layers that can be quantized, in the order of execution.
+        measure: Returns the quantization error with the passed layers in int8.
+        limit: The largest allowed error of an output, as a share of its largest value.
     """
 
     def is_small(error: ErrorsByOutput) -> bool:

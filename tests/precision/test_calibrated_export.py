@@ -101,7 +101,7 @@ def test_masked_weights_are_zero_and_rows_independent(attended):
 
 @pytest.mark.slow
 def test_limit_refuses_the_file_and_names_the_output(tmp_path):
-    message = r"In int8 output `kind` is off by up to .* and `limit` allows 1e-06"
+    message = r"In int8 output `kind` differs from float32 by up to .* and `limit` allows 1e-06"
     with pytest.raises(ParityError, match=message) as caught:
         export_model(images(), tmp_path / "bundle", precision="int8", calibration=[IMAGES], limit=1e-6)
     assert caught.value.report.precision["calibration"]["limit"] == 1e-6

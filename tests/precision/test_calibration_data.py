@@ -68,8 +68,8 @@ def test_parquet_rows_are_batched_by_length(tmp_path):
         ({**ARRAYS, "x": ROWS_OF_X[..., :1]}, r"Input `x` must have shape .*, where 2 is fixed. Received: \(2, 3, 1\)"),
         ({**ARRAYS, "lens": np.array([3.0, 1.0])}, "Input `lens` must be of dtype int32. Received: float64"),
         ({**ARRAYS, "lens": np.array([3])}, r"`batch` is 2 in input `x`. Received: \(1,\)"),
-        ({"x": ROWS_OF_X[:0], "lens": np.zeros(0, "int32")}, "`calibration` holds no rows"),
-        ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.nan, ROWS_OF_X)}, "holds NaN or infinity in `x`"),
+        ({"x": ROWS_OF_X[:0], "lens": np.zeros(0, "int32")}, "`calibration` has no rows"),
+        ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.nan, ROWS_OF_X)}, "has NaN or infinity in `x`"),
         ("nowhere.npz", "`calibration` cannot be read from nowhere.npz: No such file"),
         ("nowhere.parquet", "There is no Parquet file at 'nowhere.parquet'"),
     ],
@@ -89,7 +89,7 @@ def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
         ({"x": [["a"]]}, "column `x` must hold lists of float32, nested 2 deep"),
         ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"`x` must have shape .*; a list has 1 values, not 2"),
         ({"x": [[[1.0, 2.0]], None]}, "`x` is null"),
-        ({"x": [[[1.0, float("nan")]]]}, "holds NaN or infinity in `x`"),
+        ({"x": [[[1.0, float("nan")]]]}, "has NaN or infinity in `x`"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
