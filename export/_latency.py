@@ -1,10 +1,8 @@
 """Interleaved latency measurement of onnxruntime sessions."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from ._format.interruptible_session import run_session
 from ._format.names import Arrays
@@ -12,15 +10,9 @@ from ._format.stop_signals import interruptible
 
 
 def measure_interleaved(
-    sessions: Sequence[Any],
-    inputs: Mapping[str, np.ndarray],
-    seconds: float,
-    *,
-    warm_up_rounds: int,
-    min_rounds: int,
-    max_rounds: int,
+    sessions: Sequence[Any], inputs: Arrays, seconds: float, *, warm_up_rounds: int, min_rounds: int, max_rounds: int
 ) -> tuple[list[Arrays], list[list[float]]]:
-    """Run sessions alternately, and return the outputs and the latencies of each session.
+    """Run sessions alternately, and return for each session its outputs, and the seconds of each measured run.
 
     Args:
         sessions: Sessions of models with the same inputs. A round runs each of them once.
@@ -29,12 +21,6 @@ def measure_interleaved(
         warm_up_rounds: Rounds before the measurement, at least 1; the first run of a session allocates memory.
         min_rounds: Measured rounds, even if they take longer than `seconds`.
         max_rounds: Limit of the measured rounds.
-
-    Returns:
-        The outputs of each session, and for each session the seconds of each measured run.
-
-    Raises:
-        ExportError: If a model fails on the inputs.
     """
     for _ in range(warm_up_rounds):
         outputs = [run_session(session, inputs) for session in sessions]

@@ -25,16 +25,9 @@ STANDARD = "standard"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of an export, as returned by `validate_options`. See `export_model` for its arguments.
+    """Options of an export, as returned by `validate_options`: the arguments of `export_model`, and three others."""
 
-    Three options are no arguments of `export_model`:
-
-    Attributes:
-        file: The `.keras` file of the model, if the model is loaded from one.
-        untraceable: Axes that are static because TensorFlow cannot trace them, with its message, by axis name.
-        max_opset: The highest opset that the target allows, if the user passes no opset.
-    """
-
+    # The `.keras` file that the model is loaded from, if it is.
     file: Path | None = None
     samples: Any = None
     opset: int | None = None
@@ -48,8 +41,10 @@ class Options:
     static_axes: Mapping[str, int] = field(default_factory=dict)
     calibration: Any = None
     limit: float | None = None
+    # Axes that are static because TensorFlow cannot trace them, with its message, by axis name.
     untraceable: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
+    # The highest opset that the target allows, if the user passes no opset.
     max_opset: int | None = None
 
     @property
@@ -92,11 +87,7 @@ def _check_opset(options: Options) -> None:
 
 
 def _apply_target(options: Options) -> Options:
-    """Return options with an opset and a lowering that run on the onnxruntime release of the target, if it is one.
-
-    Raises:
-        ExportError: If the target is not a release, is too old, or excludes the user's opset or lowering.
-    """
+    """Return options with an opset and a lowering that run on the onnxruntime release of the target."""
     target = options.target
     if target is None or target == STANDARD:
         return options

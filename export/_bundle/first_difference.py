@@ -266,9 +266,8 @@ def _replace_fill_by_infinity(array: np.ndarray) -> np.ndarray:
 
 def _permute_axes(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield the array with its axes in each order that results in `shape`."""
-    orders = (
-        itertools.permutations(range(array.ndim)) if array.ndim <= MAX_PERMUTED_AXES else [tuple(range(array.ndim))]
-    )
+    axes = tuple(range(array.ndim))
+    orders = itertools.permutations(axes) if array.ndim <= MAX_PERMUTED_AXES else [axes]
     for order in orders:
         if tuple(array.shape[axis] for axis in order) == shape:
             yield array.transpose(order)

@@ -39,9 +39,8 @@ class SavedGraph:
         # Large weights are inputs of the traced graph, with the path of the variable as their name in the ONNX file.
         captures = {id(outer): inner.name for outer, inner in function.graph.captures}
         names = [captures.get(id(variable.handle)) for variable in function.variables]
-        weights = {
-            "/".join(path): tensors[name] for path, name in zip(variable_paths, names, strict=True) if name in tensors
-        }
+        pairs = zip(variable_paths, names, strict=True)
+        weights = {"/".join(path): tensors[name] for path, name in pairs if name in tensors}
         self.tensors: dict[str, Any] = {**weights, **tensors, **outputs}
         # On the CPU, as the golden outputs: products in TF32, the default on a GPU, would differ.
         config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})

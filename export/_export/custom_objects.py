@@ -14,13 +14,8 @@ ImportPaths = dict[str, tuple[str, str]]  # (module, qualified name) by the name
 
 
 def find_import_paths(model: keras.Model) -> ImportPaths:
-    """Return the import paths of the custom classes and functions in a model's configuration.
-
-    Classes of layers may be unregistered; all other objects must be registered with Keras.
-
-    Raises:
-        UnsupportedModelError: If an object is defined in `__main__` or in a function.
-    """
+    """Return the import paths of custom objects in a model's configuration, or raise `UnsupportedModelError`."""
+    # Only classes of layers may be unregistered.
     classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in layers_of(model)}
     import_paths: ImportPaths = {}
     for name in _iterate_saved_names(keras.saving.serialize_keras_object(model)):
@@ -32,11 +27,7 @@ def find_import_paths(model: keras.Model) -> ImportPaths:
 
 
 def import_custom_objects(import_paths: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Import the objects of `find_import_paths`, by the same names.
-
-    Raises:
-        UnsupportedModelError: If an import fails.
-    """
+    """Import the objects of `find_import_paths`, by the same names, or raise `UnsupportedModelError`."""
     objects = {}
     for name, (module, qualified_name) in import_paths.items():
         try:

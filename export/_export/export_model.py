@@ -29,8 +29,8 @@ from .storage_errors import translate_storage_errors
 if TYPE_CHECKING:
     import keras
 
-# An export changes state of the process and restores it: warning filters, tf2onnx's logger, the terminal. Two exports at
-# the same time would restore each other's changes. The lock is reentrant for a model whose `call` exports another one.
+# An export changes state of the process and restores it: warning filters, tf2onnx's logger, the terminal. Two exports
+# at the same time would restore each other's changes. The lock is reentrant for a model that exports another one.
 _EXPORT_LOCK = threading.RLock()
 
 IN_STEPS_REFUSED = (

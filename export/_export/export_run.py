@@ -10,19 +10,12 @@ from .._tracing.saved_model_worker import SavedModelRun
 
 @dataclass(frozen=True)
 class ExportRun:
-    """Arguments of the stages of an export.
+    """Arguments of the stages of an export."""
 
-    Attributes:
-        folder: The empty folder that becomes the bundle. Its parent holds temporary files.
-        options: The options of the export.
-        on_step: Progress callback that receives the name of each step.
-        worker: A process that waits for a SavedModel.
-    """
-
-    folder: Path
+    folder: Path  # empty; becomes the bundle
     options: Options
-    on_step: Progress
-    worker: SavedModelRun
+    on_step: Progress  # receives the name of each step
+    worker: SavedModelRun  # a process that waits for a SavedModel
 
     def temporary_path(self, name: str) -> Path:
         """Return the path of a temporary file or folder, in the parent of the bundle's folder."""

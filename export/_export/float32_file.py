@@ -25,19 +25,12 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Float32File:
-    """A float32 ONNX file and its outputs.
+    """A float32 ONNX file and its outputs."""
 
-    Attributes:
-        lowered: The traced model, with the lowering of each attention call.
-        model: The model in the file.
-        opset: The opset of the file.
-        outputs: Outputs of onnxruntime for each golden case.
-    """
-
-    lowered: Lowered
-    model: Traced
+    lowered: Lowered  # the traced model, with the lowering of each attention call
+    model: Traced  # the model in the file
     opset: int
-    outputs: list[Arrays]
+    outputs: list[Arrays]  # of onnxruntime, for each golden case
 
 
 def select_float32_tolerance(options: Options) -> Mapping[str, float]:
@@ -47,11 +40,6 @@ def select_float32_tolerance(options: Options) -> Mapping[str, float]:
 
 def write_float32_file(run: ExportRun, traced: TracedAttention, golden: Cases) -> Float32File:
     """Write the model with attention patterns replaced by operators, or unchanged patterns if the outputs differ.
-
-    Args:
-        run: The export.
-        traced: The traced model.
-        golden: The golden cases.
 
     Raises:
         UnsupportedModelError: If onnx cannot convert an operator to the opset of the export.

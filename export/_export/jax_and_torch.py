@@ -47,11 +47,7 @@ def write_contents_on_tensorflow(
 ) -> None:
     """Fill the empty folder of a bundle in a worker process with TensorFlow.
 
-    Args:
-        run: The export; `run.worker` is not used.
-        signature: The model.
-        reference: The golden cases, with the outputs on the backend of this process.
-        import_paths: Import paths of the custom classes and functions in the model.
+    `reference` has the outputs on the backend of this process. `run.worker` is not used.
 
     Raises:
         UntraceableError: If TensorFlow can trace the model with some axes static; the folder is then incomplete.
@@ -98,11 +94,7 @@ def _describe_layer(run: ExportRun, signature: Signature, cases: Sequence[Case],
 
 
 def validate_custom_objects(model: keras.Model) -> ImportPaths:
-    """Return the import paths of custom objects in a model, before the expensive stages of an export.
-
-    Raises:
-        UnsupportedModelError: If a custom object cannot be imported in another process, or a layer has no configuration.
-    """
+    """Return the import paths of custom objects, or raise `UnsupportedModelError` if the model cannot be saved."""
     with _saving_errors(model):
         return find_import_paths(model)
 
@@ -154,12 +146,7 @@ class TensorFlowWorker:
         end(self._process)
 
     def run_task(self, task: ExportTask, on_step: Progress) -> None:
-        """Send a task and wait for the reply.
-
-        Raises:
-            UntraceableError: If the worker raised this error.
-            ExportError: If the worker raised this error, or ended without a reply.
-        """
+        """Send a task and wait for the reply; raise the error of the worker, or `ExportError` if it crashes."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

@@ -1,9 +1,4 @@
-"""Comparison of the ONNX file, the SavedModel and `predict` with the golden outputs of Keras.
-
-Rounding limits come from perturbed runs, which cannot show the error of another order of operations (reassociation):
-onnxruntime fuses, and TensorFlow folds. Measuring this error takes further runs. So it is measured only if an output
-reaches the share `NEAR` of its limit, and only for the cases concerned, whose limits are then widened.
-"""
+"""Comparison of the ONNX file, the SavedModel and `predict` with the golden outputs of Keras."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,32 +19,19 @@ from .float32_file import select_float32_tolerance
 
 
 class Outputs(NamedTuple):
-    """Outputs for the golden cases, from three implementations.
+    """Outputs for the golden cases, from three implementations."""
 
-    Attributes:
-        onnx: Outputs of onnxruntime.
-        saved_model: Outputs of the SavedModel in a process without Keras.
-        predict: Outputs of `predict` for the first case; `None` if `predict` cannot run.
-    """
-
-    onnx: Sequence[Arrays]
-    saved_model: Sequence[Arrays]
-    predict: Arrays | None
+    onnx: Sequence[Arrays]  # of onnxruntime
+    saved_model: Sequence[Arrays]  # of the SavedModel in a process without Keras
+    predict: Arrays | None  # of `predict` for the first case, if `predict` can run
 
 
 @dataclass(frozen=True)
 class KerasComparison:
-    """Comparison of three sets of outputs with the golden cases.
+    """Comparison of three sets of outputs with the golden cases."""
 
-    Attributes:
-        reference: The golden cases, with the limits of the comparison.
-        rows: The rows of the ONNX file.
-        saved_model_rows: The rows of the SavedModel.
-        predict_rows: The rows of `predict`.
-    """
-
-    reference: Reference
-    rows: tuple[ParityRow, ...]
+    reference: Reference  # golden cases with the limits of the comparison
+    rows: tuple[ParityRow, ...]  # of the ONNX file
     saved_model_rows: tuple[ParityRow, ...]
     predict_rows: tuple[ParityRow, ...]
 
@@ -79,12 +61,7 @@ class KerasComparison:
 def compare_with_keras(
     run: ExportRun, signature: Signature, reference: Reference, onnx_outputs: Sequence[Arrays]
 ) -> KerasComparison:
-    """Compare all outputs, and compare again with wider limits if a case is near its limit.
-
-    Raises:
-        ExportError: If the SavedModel does not run.
-        PredictError: If the outputs of `predict` differ from an eager call.
-    """
+    """Compare all outputs; raise `PredictError` if the outputs of `predict` differ from an eager call."""
     run.on_step("Waiting for the SavedModel in a fresh process")
     outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predicted)
     comparison = _compare_and_widen(run, signature, reference, outputs)
@@ -99,6 +76,9 @@ def compare_with_keras(
 
 def _compare_and_widen(run: ExportRun, signature: Signature, reference: Reference, outputs: Outputs) -> KerasComparison:
     comparison = _compare_outputs(reference, outputs, run.options)
+    # Limits come from perturbed runs, which cannot show the error of another order of operations (reassociation):
+    # onnxruntime fuses, and TensorFlow folds. Measuring this error takes further runs, so it is measured only for cases
+    # in which an output reaches the share NEAR of its limit. The limits of these cases are then widened.
     if not comparison.near_limit:
         return comparison
     run.on_step("Measuring the rounding error of other orders of summation")

@@ -19,7 +19,7 @@ TEXT_PACKAGES = ("keras-hub", "tensorflow-text")  # if imported; a SavedModel wi
 def build_manifest(reference: Reference, file: Float32File, options: Options) -> Manifest:
     """Return the manifest of a bundle without hashes, calibration and input values, which later stages compute."""
     lowered, opset = file.lowered, file.opset
-    golden, first_outputs = reference.golden, reference.golden.cases[0].outputs
+    golden, outputs = reference.golden, reference.golden.cases[0].outputs
     layers = lowered.manifest_entries(opset)
     for entry in layers:
         LOGGER.debug("%s", describe_lowering(entry))
@@ -28,9 +28,7 @@ def build_manifest(reference: Reference, file: Float32File, options: Options) ->
     return Manifest(
         model=reference.model,
         inputs=reference.inputs,
-        outputs=tuple(
-            Spec(name, dtype_name(first_outputs[name]), shape) for name, shape in lowered.outputs(golden).items()
-        ),
+        outputs=tuple(Spec(name, dtype_name(outputs[name]), shape) for name, shape in lowered.outputs(golden).items()),
         counts=golden.lengths,
         weights_of=reference.weights_of,
         multiples=golden.multiples,

@@ -13,12 +13,7 @@ _NO_SPACE = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errn
 
 @contextlib.contextmanager
 def translate_storage_errors(target: Path, folder: Path) -> Iterator[None]:
-    """Raise `BundleError` if an error is caused by a full disk or by the removal of `folder`.
-
-    Args:
-        target: The path of the bundle, for the message.
-        folder: The temporary folder with the files of the bundle.
-    """
+    """Raise `BundleError` if an error is caused by a full disk, or by the removal of the temporary `folder`."""
     try:
         yield
     except Exception as error:

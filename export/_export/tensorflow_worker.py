@@ -35,31 +35,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportTask:
-    """Model to export, and outputs to compare with.
+    """Model to export, settings of Keras, and outputs to compare with."""
 
-    Attributes:
-        folder: The empty folder that becomes the bundle.
-        import_paths: Import paths of the custom classes and functions in the model.
-        floatx: Keras's default float dtype.
-        image_data_format: Keras's default order of image axes.
-        policy: Dtype policy of layers that a subclassed model creates without a policy.
-        inputs: Inputs of the signature.
-        outputs: Names of the outputs.
-        log_level: Level of the package's logger.
-        reference: Golden cases with the outputs of the other backend.
-        options: Options of the export; `file` is the saved model, and `samples` build a subclassed model.
-    """
-
-    folder: Path
-    import_paths: ImportPaths
+    folder: Path  # empty; becomes the bundle
+    import_paths: ImportPaths  # of custom classes and functions in the model
     floatx: str
     image_data_format: str
-    policy: str
+    policy: str  # of layers that a subclassed model creates without a dtype policy
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     log_level: int
-    reference: Reference
-    options: Options
+    reference: Reference  # with the outputs of the other backend
+    options: Options  # `file` is the saved model, and `samples` build a subclassed model
 
 
 class _LogReplies(logging.Handler):
@@ -122,9 +109,8 @@ def _run_task(task: ExportTask, on_step: Progress) -> None:
         from .export_run import ExportRun
         from .write_contents import write_contents
 
-        write_contents(
-            ExportRun(task.folder, task.options, on_step, worker), *rebuild_signature(task, _load_model(task))
-        )
+        signature, reference = rebuild_signature(task, _load_model(task))
+        write_contents(ExportRun(task.folder, task.options, on_step, worker), signature, reference)
 
 
 def _load_model(task: ExportTask) -> keras.Model:
@@ -138,11 +124,9 @@ def _load_model(task: ExportTask) -> keras.Model:
     keras.config.set_floatx(task.floatx)
     keras.config.set_image_data_format(task.image_data_format)
     keras.config.set_dtype_policy(task.policy)
-    custom_objects = import_custom_objects(task.import_paths)
+    objects = import_custom_objects(task.import_paths)
     try:
-        return keras.saving.load_model(
-            task.options.file, custom_objects, compile=False, safe_mode=task.options.safe_mode
-        )
+        return keras.saving.load_model(task.options.file, objects, compile=False, safe_mode=task.options.safe_mode)
     except OSError as error:
         if error.errno is not None:
             raise  # an error of the file system
@@ -155,11 +139,7 @@ def _load_model(task: ExportTask) -> keras.Model:
 
 
 def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, Reference]:
-    """Return the signature of the model on TensorFlow, and the task's reference cast to its output dtypes.
-
-    Raises:
-        UnsupportedModelError: If the model does not run on TensorFlow, or its inputs or outputs differ there.
-    """
+    """Return the signature of the model on TensorFlow, and the task's reference cast to its output dtypes."""
     from .._signature.keras_messages import first_line
     from .._signature.signature import model_signature
 

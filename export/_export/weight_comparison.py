@@ -35,13 +35,7 @@ Fingerprint = tuple[Any, ...]  # dtype, size, sum of all bit patterns, CRC in th
 def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> dict[str, int]:
     """Return the numbers of variables, of their copies in an ONNX file and of other large constants.
 
-    Args:
-        path: The ONNX file.
-        unfolded: Variables that constant folding did not change, by name.
-        variables: All variables of the model.
-
-    Raises:
-        ExportError: If the file has a damaged copy of an unfolded variable.
+    Raises `ExportError` if the file has a damaged copy of an `unfolded` variable, one that was not folded.
     """
     traced = read(path)
     tensors = (tensor for graph in all_graphs(traced.model.graph) for tensor in graph.initializer)

@@ -36,11 +36,6 @@ from .weight_comparison import compare_weights
 def write_contents(run: ExportRun, signature: Signature, reference: Reference) -> None:
     """Fill the empty folder of a bundle.
 
-    Args:
-        run: The export.
-        signature: The model.
-        reference: The golden cases of the model.
-
     Raises:
         UntraceableError: If TensorFlow can trace the model only with some axes static; the folder is then incomplete.
         UnsupportedModelError: If the model or an operator in it cannot be exported.

@@ -32,9 +32,6 @@ def quantize_with_calibration(
         limit: The largest allowed error of an output, as a share of its largest value.
         folder: A folder for temporary files.
         on_step: Progress callback.
-
-    Raises:
-        UnsupportedModelError: If onnxruntime cannot calibrate or quantize the model.
     """
     on_step("Running the float32 file on the calibration arrays")
     source, trial_file = read(float32), folder / "tried.onnx"

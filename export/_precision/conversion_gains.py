@@ -11,7 +11,7 @@ from .._format.interruptible_session import open_session
 from .._format.names import Arrays, Case
 from .._latency import measure_interleaved
 
-_MAX_ROUNDS, _SECONDS_PER_FILE = 30, 0.5  # bounds the time that an export spends on a figure for information
+_MAX_ROUNDS, _SECONDS = 30, 1.0  # bounds the time that an export spends on a figure for information
 
 
 def compare_size_and_time(converted: Path, float32: Path, cases: Sequence[Case], provider: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def compare_size_and_time(converted: Path, float32: Path, cases: Sequence[Case],
     size, float32_size = (_count_bytes(path) for path in (converted, float32))
     sessions = [open_session(path, provider, threads=1) for path in (converted, float32)]
     _, latencies = measure_interleaved(
-        sessions, inputs, 2 * _SECONDS_PER_FILE, warm_up_rounds=1, min_rounds=3, max_rounds=_MAX_ROUNDS
+        sessions, inputs, _SECONDS, warm_up_rounds=1, min_rounds=3, max_rounds=_MAX_ROUNDS
     )
     time, float32_time = (1000 * statistics.median(seconds) for seconds in latencies)
     return {

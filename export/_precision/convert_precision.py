@@ -54,10 +54,6 @@ def convert_precision(
         on_step: Progress callback.
         batches: Calibration arrays for static int8; empty for dynamic int8 or float16.
         drawn: Float inputs without samples.
-
-    Raises:
-        UnsupportedModelError: If the model cannot be converted.
-        ParityError: If an output of the converted file differs by more than the tolerance, or than `limit` allows.
     """
     float32, scratch = folder / MODEL, folder.with_name("converted")
     scratch.mkdir()

@@ -5,8 +5,8 @@ onnxruntime's quantizer converts the weights to uint8, with a scale and a zero p
 
     scale = max |x| / 127        quantized = round(x / scale) + 128, an integer from 1 to 255
 
-With one scale for all rows, the result of a sequence would depend on the other sequences of its batch, and a NaN or 1e30
-in the padding of one sequence would ruin all. Neither factor of a product is signed: on x86-64 without VNNI,
+With one scale for all rows, the result of a sequence would depend on the other sequences of its batch, and a NaN or
+1e30 in the padding of one sequence would ruin all. Neither factor of a product is signed: on x86-64 without VNNI,
 onnxruntime adds pairs of products of uint8 and int8 in 16 bits, which overflow, so that results differ between machines
 (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When and why do I need to try U8U8?").
 """
@@ -50,15 +50,7 @@ QUANTIZER_OPTIONS = {
 
 
 def quantize_dynamically(traced: Traced, folder: Path) -> Traced:
-    """Return a copy of a model with matrix products and embedding tables in int8.
-
-    Args:
-        traced: The float32 model.
-        folder: A folder for temporary files; large weights are read from it later.
-
-    Raises:
-        UnsupportedModelError: If the quantizer fails on the model.
-    """
+    """Return a copy of a model with matrix products and tables in int8; its large weights are files in `folder`."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     files = folder / "quantizing"

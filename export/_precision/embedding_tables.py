@@ -51,10 +51,7 @@ def is_lookup(node: onnx.NodeProto, constants: Weights) -> bool:
 def quantize_tables(traced: Traced, names: Collection[str] | None = None) -> Traced:
     """Replace, in place, float32 tables that only lookups read by int8 tables; return the model.
 
-    Args:
-        traced: The model.
-        names: Names of the lookups that may read int8 tables, and of the products that will be quantized; `None` for
-            all lookups.
+    `names` has the lookups that may read int8 tables, and the products that will be quantized; `None` for all lookups.
     """
     graph, weights, constants = traced.model.graph, dict(traced.weights), collect_constants(traced)
     graphs, tables = [*all_graphs(graph)], set[str]()

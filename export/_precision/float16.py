@@ -44,10 +44,7 @@ class Float16Model(NamedTuple):
 def convert_to_float16(traced: Traced, provider: str = "cpu", float32_tensors: Collection[str] = ()) -> Float16Model:
     """Return a copy of a model that computes in mixed precision; inputs and outputs keep their types.
 
-    Args:
-        traced: The float32 model.
-        provider: On "cuda", operators of attention compute in float16 too.
-        float32_tensors: Tensors beyond the range of float16; operators that read or return them stay float32.
+    Operators that read or return one of `float32_tensors` stay float32. On CUDA, attention computes in float16.
     """
     model = deepcopy(traced.model)
     _hoist_constants(model.graph)
@@ -110,15 +107,7 @@ def _infer_element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, 
 
 
 class _GraphConverter:
-    """Conversion of a graph to mixed precision, with the names of its float tensors in both types.
-
-    Args:
-        graph: The graph, rewritten in place.
-        types: Element types by tensor name.
-        outer: The converter of the outer graph; `None` for the main graph.
-        weights: External constants by name.
-        float32_tensors: Tensors that stay float32.
-    """
+    """Conversion of a graph to mixed precision, with the names of its float tensors in both types."""
 
     def __init__(
         self,

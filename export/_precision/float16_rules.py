@@ -1,8 +1,7 @@
 """Operators that may run in float16, and the products of attention scores, which stay float32.
 
-float16 has 11 significant bits and ends at 65504. A product or convolution sums in float32 and rounds the result once,
-so that its relative error is about 2**-11. Attention scores are an exception: the softmax turns the absolute error of a
-score into a relative error of its weight, and scores may be 1e4 or more, where float16 has a spacing of 8 or overflows.
+Attention scores are an exception among products: the softmax turns the absolute error of a score into a relative error
+of its weight, and scores may be 1e4 or more, where float16 has a spacing of 8, or overflows at 65504.
 """
 
 from collections.abc import Container

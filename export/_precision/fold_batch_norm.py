@@ -23,10 +23,8 @@ from .._onnx.traversal import names_used
 
 def fold_batch_norm(graph: onnx.GraphProto) -> None:
     """Fold each `Mul` and `Add` with a constant for each channel, in place, into the convolution before it."""
-    input_names = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
-    constants = {
-        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in input_names
-    }
+    names = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in names}
     uses = Counter(names_used(graph))
     nodes = (node for node in graph.node if node.op_type == "Conv" and constants.keys() >= {*node.input[1:]})
     convolutions = {node.output[0]: node for node in nodes if uses[node.output[0]] == 1}

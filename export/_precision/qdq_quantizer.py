@@ -90,11 +90,7 @@ class CalibratedModel:
 
 
 def calibrate(traced: Traced, batches: Sequence[Arrays], folder: Path) -> CalibratedModel:
-    """Run a copy of a float32 model on batches of inputs, and record the ranges of its tensors.
-
-    Raises:
-        UnsupportedModelError: If the model has external weights, or onnxruntime cannot calibrate it.
-    """
+    """Run a copy of a float32 model on batches of inputs, and record the ranges of its tensors."""
     from onnxruntime.quantization import CalibrationDataReader, create_calibrator
 
     class Reader(CalibrationDataReader):
@@ -180,8 +176,8 @@ def _find_int8_carriers(graph: onnx.GraphProto, products: Collection[str]) -> se
 
 def _prevent_bias_fusion(graph: onnx.GraphProto, products: Collection[str]) -> None:
     """Replace `Add` after a quantized product of rank 2 by `Sum`, which onnxruntime does not fuse."""
-    # onnxruntime fuses `MatMul` and `Add` to `Gemm` before it replaces QDQ nodes. As the bias has none, it would compute
-    # in float32 with weights that are dequantized in each run, which takes ten times as long.
+    # onnxruntime fuses `MatMul` and `Add` to `Gemm` before it replaces QDQ nodes. As the bias has none, the `Gemm`
+    # computes in float32 with weights that are dequantized in each run, which takes ten times as long.
     axes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
     outputs = {node.output[0] for node in graph.node if node.op_type == "MatMul" and node.name in products}
     matrices = {name for name in outputs if len(axes.get(name, ())) <= 2}

@@ -4,11 +4,7 @@ Each `QuantizeLinear` and `DequantizeLinear` becomes its definition in float32:
 
     q = clip(round(x / scale) + zero, 0, 255)        y = (q - zero) * scale
 
-and int8 weights become float weights. The result is a float graph of operators that were checked against Keras. An
-element half-way between two steps may be rounded to either, depending on the order of a sum. So the graph runs
-`PERTURBED_RUNS` more times with each weight multiplied by 1 +- `WEIGHT_PERTURBATION`, which redraws these roundings, and
-the largest change of an output element, times `SAFETY_FACTOR`, is its rounding limit. On seven trained models,
-onnxruntime used at most 0.42 of the limits (docs/export.md).
+and int8 weights become float weights. The result is a float graph of operators that were checked against Keras.
 """
 
 from collections.abc import Sequence
@@ -27,9 +23,14 @@ from .._onnx.traversal import all_nodes, names_used
 from .._rounding.rounding_error import with_limits
 from .embedding_tables import INTEGER_SUFFIX
 
-WEIGHT_PERTURBATION = 2.0**-16  # relative; large enough that some elements cross a half-way point in every run
+# An element half-way between two quantization steps may be rounded to either, depending on the order of a sum. So the
+# graph runs some more times with each weight multiplied by 1 +- WEIGHT_PERTURBATION, large enough that some elements
+# cross a half-way point in every run. The largest change of an output element, times SAFETY_FACTOR, is its rounding
+# limit: a few runs do not find the roundings with the largest effect. On seven trained models, onnxruntime used at most
+# 0.42 of the limits (docs/export.md).
+WEIGHT_PERTURBATION = 2.0**-16
 PERTURBED_RUNS = 4
-SAFETY_FACTOR = 8  # a few runs do not find the roundings with the largest effect
+SAFETY_FACTOR = 8
 
 
 def compute_float_reference(model: onnx.ModelProto, cases: Sequence[Case], provider: str, folder: Path) -> list[Case]:
@@ -46,13 +47,7 @@ def compute_float_reference(model: onnx.ModelProto, cases: Sequence[Case], provi
 
 
 def dequantize_graph(model: onnx.ModelProto, perturbation: float, rng: np.random.Generator) -> onnx.ModelProto:
-    """Return a copy of a QDQ model that computes in floats.
-
-    Args:
-        model: The model, with uint8 activations.
-        perturbation: Relative change of each weight.
-        rng: Generator of the sign for each weight.
-    """
+    """Return a copy of a QDQ model that computes in floats, with weights perturbed up or down at random."""
     floats = deepcopy(model)
     graph = floats.graph
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}

@@ -1,13 +1,4 @@
-"""Quantization error: difference of an int8 file from the float32 file on the calibration data.
-
-For the float32 elements x_i of an output over all rows, and the int8 elements q_i:
-
-    largest = max |q_i - x_i|      scale = max |x_i|, without fill values of masks such as -1e9
-    share = largest / scale        noise = sqrt(sum (q_i - x_i)^2 / sum x_i^2), the relative RMS error
-
-`share` is what the user's `limit` bounds. `noise` chooses the sensitive layers: a maximum depends on a single element,
-so that it is no stable order of layers. Both are at most 1; NaN counts as 1.
-"""
+"""Quantization error: difference of an int8 file from the float32 file on the calibration data."""
 
 from collections.abc import Sequence
 
@@ -17,6 +8,13 @@ from .._format.compare import without_fills
 from .._format.names import Arrays, Case
 from .conversion_gains import measure_top1_agreement
 
+# For the float32 elements x_i of an output over all rows, and the int8 elements q_i:
+#
+#     largest = max |q_i - x_i|      scale = max |x_i|, without fill values of masks such as -1e9
+#     share = largest / scale        noise = sqrt(sum (q_i - x_i)^2 / sum x_i^2), the relative RMS error
+#
+# The user's `limit` bounds `share`. `noise` sorts sensitive layers, because a maximum depends on a single element. Both
+# are at most 1, and NaN counts as 1.
 ErrorsByOutput = dict[str, dict[str, float]]
 
 

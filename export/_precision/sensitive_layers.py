@@ -1,18 +1,16 @@
-"""Sensitive layers: choose the layers that stay float32, by their effect on the quantization error.
-
-A greedy search. If the error with all layers in int8 is above `MAX_NOISE` or the user's limit, each group of neighbouring
-layers is quantized alone, and the groups are sorted by the noise of the model. Then the groups become float32 one after
-another, until the error is small, a group removes less than `MIN_NOISE_REDUCTION` of the remaining noise, or more than
-`MAX_FLOAT32_SHARE` of the layers would be float32. Quantizing one group alone is a first-order estimate: noise of
-independent layers adds up in its square. The thresholds trade accuracy for speed and size, which float32 layers cost.
-"""
+"""Sensitive layers: choose the layers that stay float32, by their effect on the quantization error."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
 
 from .quantization_error import ErrorsByOutput
 
-MAX_NOISE = 0.02  # relative RMS error of an output
+# A greedy search. If the error with all layers in int8 is above MAX_NOISE (relative RMS error of an output) or the
+# user's limit, each group of neighbouring layers is quantized alone, and the groups are sorted by the noise of the
+# outputs, which estimates their contribution. Then the groups become float32 one after another, until the error is
+# small, a group removes less than MIN_NOISE_REDUCTION of the remaining noise, or more than MAX_FLOAT32_SHARE of the
+# layers would be float32. The thresholds trade accuracy for the speed and size that float32 layers cost.
+MAX_NOISE = 0.02
 MIN_NOISE_REDUCTION = 0.2
 MAX_FLOAT32_SHARE = 0.25
 MAX_GROUPS = 32  # bounds the number of runs for models with hundreds of layers
