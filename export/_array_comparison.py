@@ -27,10 +27,10 @@ def alike(actual: np.ndarray, expected: np.ndarray, *, rtol: float = 0.0, atol: 
 
 def outputs_match(actual: Arrays, expected: Arrays) -> bool:
     """Return True if two implementations of a model have equal outputs, except for the rounding of their sums."""
-    return all(_sums_match(actual[name], array) for name, array in expected.items())
+    return all(_match_up_to_sums(actual[name], array) for name, array in expected.items())
 
 
-def _sums_match(actual: np.ndarray, expected: np.ndarray) -> bool:
+def _match_up_to_sums(actual: np.ndarray, expected: np.ndarray) -> bool:
     if actual.dtype != expected.dtype:
         return False
     finite = np.nan_to_num(expected.astype(np.float64), posinf=0, neginf=0) if expected.dtype.kind == "f" else 0

@@ -25,12 +25,14 @@ def available_memory() -> int:
     except OSError:
         return 4 * 2**30
     with contextlib.suppress(OSError, ValueError):  # no control group, or "max" for no limit
-        limit, used = (int((CONTROL_GROUP / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
-        available = min(available, limit - used)
+        limit, used_bytes = (
+            int((CONTROL_GROUP / name).read_text("ascii")) for name in ("memory.max", "memory.current")
+        )
+        available = min(available, limit - used_bytes)
     return max(0, available)
 
 
-def environment() -> dict[str, str]:
+def describe_environment() -> dict[str, str]:
     """Return processor, cores, system and versions, to record with measurements."""
     from importlib.metadata import version
 

@@ -22,11 +22,11 @@ RELEASE_PATTERN = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
 
 def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
     """Return the first onnxruntime release that runs models of an opset with attention in these lowerings."""
-    used = {*lowerings}
-    if ADAPTIVE in used and opset >= FUSED_OPSET:
-        used.add("fused")  # one of the forms of `adaptive`
-    releases = [LOWEST_FOR_LOWERING[lowering] for lowering in used if lowering in LOWEST_FOR_LOWERING]
-    if BATCHED in used and opset >= FUSED_OPSET:
+    used_lowerings = {*lowerings}
+    if ADAPTIVE in used_lowerings and opset >= FUSED_OPSET:
+        used_lowerings.add("fused")  # one of the forms of `adaptive`
+    releases = [LOWEST_FOR_LOWERING[lowering] for lowering in used_lowerings if lowering in LOWEST_FOR_LOWERING]
+    if BATCHED in used_lowerings and opset >= FUSED_OPSET:
         releases.append(LOWEST_FOR_FUSED_ON_CUDA)
     return max([LOWEST_ONNXRUNTIME[opset], *releases], key=release_of)
 
@@ -43,12 +43,12 @@ def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
 
 def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
     """Raise `ExportError` if the installed onnxruntime is too old to run, and so to check, an exported model."""
-    used = set(lowerings) - {PORTABLE}
-    lowest = lowest_onnxruntime(opset, used)
-    if installed := older_onnxruntime(lowest):
-        options = [f"`lowering={lowering!r}`" for lowering in sorted(map(asked_by, used))]
+    used_lowerings = set(lowerings) - {PORTABLE}
+    lowest_release = lowest_onnxruntime(opset, used_lowerings)
+    if installed := older_onnxruntime(lowest_release):
+        options = [f"`lowering={lowering!r}`" for lowering in sorted(map(asked_by, used_lowerings))]
         features = " and ".join([f"opset {opset}", *options])
         raise ExportError(
-            f"An ONNX file of {features} needs onnxruntime {lowest} or newer. Received: onnxruntime {installed}. "
+            f"An ONNX file of {features} needs onnxruntime {lowest_release} or newer. Received: onnxruntime {installed}. "
             "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
         )

@@ -27,7 +27,7 @@ from .._format.names import MODEL, Arrays, Case, dtype_name
 from .._format.parity_report import differences, finite
 from .._format.providers import short_name
 from .._latency import measure_interleaved
-from .._machine import environment, usable_cpus
+from .._machine import describe_environment, usable_cpus
 from .._processes import peak_memory
 from .._progress import Progress
 from .bundle import Bundle, load_bundle
@@ -145,7 +145,7 @@ def bench_bundle(
         rows=rows,
         provider=provider,
         threads=threads,
-        environment=environment(),
+        environment=describe_environment(),
         timings=timings,
         ratio=timings[1].median / timings[0].median if against else None,
         differences=_compare_outputs(*outputs) if against else None,
@@ -159,8 +159,8 @@ def _choose_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[st
     cases = golden_cases(bundle.path, bundle.entries)
     # Cases with NaN in padding, or with zeros only, are excluded: arithmetic on such values differs in speed.
     typical = [case for case in cases if all(map(_has_typical_values, case.inputs.values()))]
-    largest = max(typical or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
-    return f"golden case `{largest.name}`", largest.inputs
+    largest_case = max(typical or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
+    return f"golden case `{largest_case.name}`", largest_case.inputs
 
 
 def _has_typical_values(array: np.ndarray) -> bool:
@@ -212,8 +212,8 @@ def _measure_peak_memory(model: Path, inputs: Arrays, provider: str, threads: in
         command = [sys.executable, "-P", peak_memory.__file__, str(model), str(file), provider, str(threads)]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if process.returncode != 0:
-        last = next((line for line in reversed(process.stderr.splitlines()) if line.strip()), "no message")
-        raise ExportError(f"Cannot measure the memory of {model}, because it fails in a separate process: {last}")
+        last_line = next((line for line in reversed(process.stderr.splitlines()) if line.strip()), "no message")
+        raise ExportError(f"Cannot measure the memory of {model}, because it fails in a separate process: {last_line}")
     measured: dict[str, int] = json.loads(process.stdout.splitlines()[-1])
     return measured
 

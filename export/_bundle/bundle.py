@@ -19,7 +19,7 @@ from .._format.parity_report import ParityReport
 from .._format.providers import short_name
 from .._format.session_options import checked_config, session_options
 from .bundle_files import restore_bundle, validate_manifest
-from .notebook_view import notebook_view
+from .notebook_view import render_notebook_view
 from .untrusted_input import REPORT_FILE, read_json
 
 USER_CASE_NAME = "your inputs"  # shown in a report for the caller's inputs
@@ -55,7 +55,7 @@ class Bundle:
     def _repr_html_(self) -> str | None:
         """Return the view of the bundle in a notebook."""
         try:
-            return notebook_view(self.path, self.entries, self.report)
+            return render_notebook_view(self.path, self.entries, self.report)
         except (BundleError, OSError):  # the files were removed; a notebook then shows `repr`
             return None
 

@@ -154,20 +154,20 @@ def first_difference(
     ]
     case_names = tuple(case.name for case in selected_cases)
     layers = tuple(_summarize_layers(differences, saved.tensors))
-    first = next((difference for difference in differences if difference.tensor in origins), None)
-    if first is None:
+    origin = next((difference for difference in differences if difference.tensor in origins), None)
+    if origin is None:
         return DivergenceReport(case_names, layers, None, _describe_agreement(output_rows))
-    ops, sources = _find_unmatched_ops(graph, first.tensor, worst_rows, saved)
-    own_ops = (graph.ops[name] for name in versions[first.tensor] if name in graph.ops)
-    return DivergenceReport(case_names, layers, first, _describe_difference(first, ops, sources), (*ops, *own_ops))
+    ops, sources = _find_unmatched_ops(graph, origin.tensor, worst_rows, saved)
+    own_ops = (graph.ops[name] for name in versions[origin.tensor] if name in graph.ops)
+    return DivergenceReport(case_names, layers, origin, _describe_difference(origin, ops, sources), (*ops, *own_ops))
 
 
-def format_layers(layers: Iterable[LayerSummary], first: TensorDifference | None) -> list[str]:
+def format_layers(layers: Iterable[LayerSummary], origin: TensorDifference | None) -> list[str]:
     """Return the lines of a table of layers in plain text."""
     table = [("layer", "tensors", "max abs", "max rel", "")]
     for row in layers:
         verdict = f"{row.differing} of them differ" if row.differing else "ok"
-        if first is not None and row.layer == first.layer:
+        if origin is not None and row.layer == origin.layer:
             verdict += ", the first is here"
         table.append((printable(row.layer), str(row.tensors), f"{row.max_abs:.1e}", f"{row.max_rel:.1e}", verdict))
     widths = [max(len(line[column]) for line in table) for column in range(4)]
@@ -347,11 +347,11 @@ def _is_layout_only(graph: OnnxGraph, name: str, compared: Mapping[str, Any]) ->
     return bool(ops) and ops <= LAYOUT_OPS
 
 
-def _describe_difference(first: TensorDifference, ops: list[str], layers: Iterable[str]) -> str:
-    size = f"max abs {first.max_abs:.1e}, max rel {first.max_rel:.1e}"
+def _describe_difference(origin: TensorDifference, ops: list[str], layers: Iterable[str]) -> str:
+    size = f"max abs {origin.max_abs:.1e}, max rel {origin.max_rel:.1e}"
     finding = (
-        f"The first tensor that differs is in layer `{first.layer}`: `{first.tensor}` "
-        f"({first.dtype}, shape {first.shape}, {size}, case `{first.case}`)."
+        f"The first tensor that differs is in layer `{origin.layer}`: `{origin.tensor}` "
+        f"({origin.dtype}, shape {origin.shape}, {size}, case `{origin.case}`)."
     )
     if ops:
         sources = ", ".join(layers) or "the inputs"

@@ -20,7 +20,7 @@ _TABLE_STYLE = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inheri
 _CELL_STYLE = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;"
 
 
-def notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str:
+def render_notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str:
     """Return HTML with inline styles and without scripts; text of the bundle is escaped."""
     colour = (_WARNED if report.warnings else _PASSED) if report.passed else _FAILED
     rows = "".join(
@@ -65,10 +65,10 @@ def _format_spec(spec: Spec) -> str:
 
 
 def _truncate_lines(lines: Iterable[str]) -> list[str]:
-    shown, hidden_count = list(lines), 0
+    shown, omitted_count = list(lines), 0
     if len(shown) > MAX_CELL_LINES:
-        shown, hidden_count = shown[:MAX_CELL_LINES], len(shown) - MAX_CELL_LINES
-    return [*shown, f"and {hidden_count} more"] if hidden_count else shown
+        shown, omitted_count = shown[:MAX_CELL_LINES], len(shown) - MAX_CELL_LINES
+    return [*shown, f"and {omitted_count} more"] if omitted_count else shown
 
 
 def _format_cell(tag: str, content: str) -> str:

@@ -172,9 +172,9 @@ class TensorFlowWorker:
     def _describe_exit(self) -> str:
         code = self._process.wait()
         lines = self._output_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+        last_line = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
         outcome = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"The process with TensorFlow, which traces the model, {outcome}: {last}"
+        return f"The process with TensorFlow, which traces the model, {outcome}: {last_line}"
 
 
 def _worker_environment(temporary: Path) -> dict[str, str]:

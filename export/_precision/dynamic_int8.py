@@ -137,14 +137,14 @@ def _quantize_by_row(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Return nodes that quantize each row (last axis) in place of a `DynamicQuantizeLinear`; another node unchanged."""
     if node.op_type != "DynamicQuantizeLinear":
         return [node]
-    (x,), (quantized, scale, zero_point) = node.input, node.output
+    (source,), (quantized, scale, zero_point) = node.input, node.output
 
     def make_node(op_type: str, inputs: list[str], output: str, **attributes: int) -> onnx.NodeProto:
         return helper.make_node(op_type, inputs, [output], name=f"{output}/{op_type}", **attributes)
 
     magnitude, is_zero, divisor = (f"{quantized}/{part}" for part in ("size", "is_zero", "divisor"))
     return [
-        make_node("Abs", [x], f"{magnitude}_all"),
+        make_node("Abs", [source], f"{magnitude}_all"),
         make_node("ReduceMax", [f"{magnitude}_all", "int8/last_axis"], f"{magnitude}_max", keepdims=1),
         make_node("ReduceSum", [f"{magnitude}_all", "int8/last_axis"], f"{magnitude}_sum", keepdims=1),
         # The product is 0, or NaN in a row with NaN, which ReduceMax ignores.
@@ -153,7 +153,7 @@ def _quantize_by_row(node: onnx.NodeProto) -> list[onnx.NodeProto]:
         make_node("Equal", [magnitude, "int8/zero"], is_zero),
         make_node("Where", [is_zero, "int8/largest", magnitude], divisor),  # a row of zeros has scale 1
         make_node("Div", [divisor, "int8/largest"], scale),
-        make_node("Div", [x, scale], f"{quantized}/scaled"),
+        make_node("Div", [source, scale], f"{quantized}/scaled"),
         make_node("Round", [f"{quantized}/scaled"], f"{quantized}/rounded"),
         make_node("Add", [f"{quantized}/rounded", "int8/shift"], f"{quantized}/shifted"),
         make_node("Cast", [f"{quantized}/shifted"], quantized, to=TensorProto.UINT8),

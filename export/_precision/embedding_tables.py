@@ -109,7 +109,7 @@ def _dequantize_lookup(node: onnx.NodeProto, tables: Collection[str]) -> list[on
 
 def _compute_row_scales(table: np.ndarray) -> np.ndarray:
     """Return max |x| / 127 of each row of a table (n, d), with shape (n, 1); NaN for a row with NaN."""
-    largest = np.maximum(table.max(1, keepdims=True), -table.min(1, keepdims=True))
+    max_abs = np.maximum(table.max(1, keepdims=True), -table.min(1, keepdims=True))
     # A row of zeros gets the smallest normal number: its elements are divided by the scale.
-    scales: np.ndarray = np.maximum(largest / np.float32(127), np.finfo(np.float32).tiny)
+    scales: np.ndarray = np.maximum(max_abs / np.float32(127), np.finfo(np.float32).tiny)
     return scales

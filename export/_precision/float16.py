@@ -219,9 +219,9 @@ class _GraphConverter:
         return not is_square and FLOAT16 in elem_types and FLOAT32 not in elem_types
 
     def _remove_unused_constants(self) -> None:
-        used = set(names_used(self._graph))
-        keep(self._graph.initializer, lambda constant: constant.name in used)
-        for name in self._weights.keys() - used:
+        names_in_use = set(names_used(self._graph))
+        keep(self._graph.initializer, lambda constant: constant.name in names_in_use)
+        for name in self._weights.keys() - names_in_use:
             del self._weights[name]
 
 

@@ -131,11 +131,11 @@ def _find_layers(traced: Traced) -> dict[str, tuple[str, ...]]:
     # store the weight twice, in int8 and in float32.
     graph, constants = traced.model.graph, collect_constants(traced)
     shapes = {name: array.shape for name, array in constants.items()}
-    nodes, read = [*all_nodes(graph)], names_read_by_value(graph)
+    nodes, read_names = [*all_nodes(graph)], names_read_by_value(graph)
     layers = node_layers(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
     weights = {node.name: node.input[0] for node in nodes if is_lookup(node, constants)}
     weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
-    int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
+    int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read_names)
     reads = Counter(name for node in nodes for name in node.input)
     quantizable: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}

@@ -68,12 +68,12 @@ def dequantize_graph(model: onnx.ModelProto, perturbation: float, rng: np.random
             weight *= draw_factors(weight).astype(weight.dtype)
             graph.initializer.append(numpy_helper.from_array(weight, node.output[0]))
         elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            name, (x, scale, zero) = node.output[0], node.input
+            name, (source, scale, zero) = node.output[0], node.input
             graph.initializer.append(numpy_helper.from_array(constants[zero].astype(np.float32), f"{name}/zero"))
             nodes += (
-                _make_quantize_nodes(x, scale, name)
+                _make_quantize_nodes(source, scale, name)
                 if node.op_type == "QuantizeLinear"
-                else _make_dequantize_nodes(x, scale, name)
+                else _make_dequantize_nodes(source, scale, name)
             )
         else:
             nodes.append(node)

@@ -33,8 +33,8 @@ def choose_float32_layers(
     """
 
     def is_small(error: ErrorsByOutput) -> bool:
-        largest = max((output["share"] for output in error.values()), default=0.0)
-        return find_max_noise(error) <= MAX_NOISE and (limit is None or largest <= limit)
+        max_share = max((output["share"] for output in error.values()), default=0.0)
+        return find_max_noise(error) <= MAX_NOISE and (limit is None or max_share <= limit)
 
     error = measure(layers)
     if is_small(error) or len(layers) < 2:

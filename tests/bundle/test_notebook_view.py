@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from handwritten_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.notebook_view import MAX_CELL_LINES, MAX_TEXT_LENGTH, notebook_view
+from keras_attn_export._bundle.notebook_view import MAX_CELL_LINES, MAX_TEXT_LENGTH, render_notebook_view
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.parity_report import ParityReport, ParityRow
 
@@ -38,7 +38,7 @@ class Read(HTMLParser):
 def shown(tmp_path, *, passed=True, coverage=None, **entries):
     row = ParityRow("y", "base", (2, 3), "float32", 2e-6, 1e-6, 0.25, 0, {}, passed)
     given = {"inputs": (Spec("x", "float32", ("batch", 3)),), "outputs": (Spec("y", "int32", ()),), **entries}
-    html = notebook_view(tmp_path, manifest_of(**given), ParityReport("openvino", (row,), coverage=coverage))
+    html = render_notebook_view(tmp_path, manifest_of(**given), ParityReport("openvino", (row,), coverage=coverage))
     return html, " ".join("".join(Read(html).text).split())
 
 

@@ -103,7 +103,7 @@ def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
         ({"calibration": ROWS_OF_X}, "`calibration` is for `precision='int8'` and `provider='cpu'`"),
         ({"calibration": ROWS_OF_X, "precision": "float16"}, "Received: precision='float16', provider='cpu'"),
         ({"calibration": ROWS_OF_X, "precision": "int8", "provider": "cuda"}, "provider='cuda'"),
-        ({"limit": 0.1, "precision": "int8"}, "`limit` is measured on `calibration`"),
+        ({"limit": 0.1, "precision": "int8"}, "`limit` needs `calibration`"),
         (
             {"limit": 0.0, "calibration": ROWS_OF_X, "precision": "int8"},
             "`limit` must be a number above 0",

@@ -142,7 +142,7 @@ def test_excluded_layers_compute_in_float32(tmp_path):
 
 def test_weights_beyond_one_file_are_refused(tmp_path):
     graph = small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
-    with pytest.raises(UnsupportedModelError, match="up to 2 GiB of weights"):
+    with pytest.raises(UnsupportedModelError, match="at most 2 GiB of weights"):
         calibrate(Traced(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
 
 
