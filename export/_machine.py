@@ -25,10 +25,8 @@ def available_memory() -> int:
     except OSError:
         return 4 * 2**30
     with contextlib.suppress(OSError, ValueError):  # no control group, or "max" for no limit
-        limit, used_bytes = (
-            int((CONTROL_GROUP / name).read_text("ascii")) for name in ("memory.max", "memory.current")
-        )
-        available = min(available, limit - used_bytes)
+        limit, usage = (int((CONTROL_GROUP / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+        available = min(available, limit - usage)
     return max(0, available)
 
 

@@ -44,11 +44,11 @@ def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
 def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
     """Raise `ExportError` if the installed onnxruntime is too old to run, and so to check, an exported model."""
     used_lowerings = set(lowerings) - {PORTABLE}
-    lowest_release = lowest_onnxruntime(opset, used_lowerings)
-    if installed := older_onnxruntime(lowest_release):
+    release = lowest_onnxruntime(opset, used_lowerings)
+    if installed := older_onnxruntime(release):
         options = [f"`lowering={lowering!r}`" for lowering in sorted(map(asked_by, used_lowerings))]
         features = " and ".join([f"opset {opset}", *options])
         raise ExportError(
-            f"An ONNX file of {features} needs onnxruntime {lowest_release} or newer. Received: onnxruntime {installed}. "
+            f"An ONNX file of {features} needs onnxruntime {release} or newer. Received: onnxruntime {installed}. "
             "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
         )

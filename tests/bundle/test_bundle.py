@@ -99,7 +99,7 @@ def test_bundle_of_a_decoder_in_steps_is_refused(bundle):
     alter_manifest(bundle, kind="decoder in steps", sha256=hashes)
     with pytest.raises(
         BundleError,
-        match=r"has the removed format `decoder in steps`, .* Load .*encoder and .*step; docs/whole-answers",
+        match=r"removed format `decoder in steps`, .* Load .*encoder and .*step; docs/whole-answers",
     ):
         load_bundle(bundle)
 
