@@ -18,7 +18,7 @@ UNRECOGNISED = f"{PLAIN}: "
 
 
 def asked_by(form: str) -> str:
-    """Return the value of `lowering` that a user passes to get a variant."""
+    """Return the value of the argument `lowering` for a variant."""
     return {BATCHED: ADAPTIVE, IN_BLOCKS: PORTABLE}.get(form, form)
 
 

@@ -9,7 +9,7 @@ from ._lowering_names import ADAPTIVE, BATCHED, PORTABLE, asked_by
 
 FUSED_OPSET = 24
 
-# The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
+# The first onnxruntime release, of 1.15 and later, that loads exported models of each opset, with the outputs of Keras.
 # Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
 # 1.15 crashes on additive scores in blocks, and 1.16 to 1.18 return attention weights in a wrong shape. The operator
@@ -20,7 +20,7 @@ LOWEST_FOR_FUSED_ON_CUDA = "1.31"
 RELEASE_PATTERN = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
 
 
-def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
+def find_lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
     """Return the first onnxruntime release that runs models of an opset with attention in these lowerings."""
     used_lowerings = {*lowerings}
     if ADAPTIVE in used_lowerings and opset >= FUSED_OPSET:
@@ -38,13 +38,13 @@ def release_of(version: str) -> tuple[int, ...]:
 
 def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
     """Return True if the installed onnxruntime runs models of an opset with attention in these lowerings."""
-    return older_onnxruntime(lowest_onnxruntime(opset, lowerings)) is None
+    return older_onnxruntime(find_lowest_onnxruntime(opset, lowerings)) is None
 
 
 def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
     """Raise `ExportError` if the installed onnxruntime is too old to run, and so to check, an exported model."""
     used_lowerings = set(lowerings) - {PORTABLE}
-    release = lowest_onnxruntime(opset, used_lowerings)
+    release = find_lowest_onnxruntime(opset, used_lowerings)
     if installed := older_onnxruntime(release):
         options = [f"`lowering={lowering!r}`" for lowering in sorted(map(asked_by, used_lowerings))]
         features = " and ".join([f"opset {opset}", *options])

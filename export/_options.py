@@ -11,7 +11,7 @@ from ._errors import ExportError, InputError
 from ._format.parity_report import NO_MORE
 from ._format.providers import short_name
 from ._lowering_names import ADAPTIVE, BATCHED, FOR_ANY, FOR_CPU, FOR_CUDA, LOWERINGS, PORTABLE, instead
-from ._onnxruntime_releases import FUSED_OPSET, LOWEST_ONNXRUNTIME, RELEASE_PATTERN, lowest_onnxruntime, release_of
+from ._onnxruntime_releases import FUSED_OPSET, LOWEST_ONNXRUNTIME, RELEASE_PATTERN, find_lowest_onnxruntime, release_of
 
 FLOAT32 = "float32"
 FLOAT16 = "float16"
@@ -25,7 +25,7 @@ STANDARD = "standard"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of an export, as returned by `validate_options`: the arguments of `export_model`, and three others."""
+    """Options of an export, as returned by `validate_options`: arguments of `export_model` and three more."""
 
     # The `.keras` file that the model is loaded from, if it is.
     file: Path | None = None
@@ -100,7 +100,7 @@ def _apply_target(options: Options) -> Options:
 
     def lowest_release(opset: int | None, lowering: str) -> str:
         form = BATCHED if (lowering, options.written_for) == (ADAPTIVE, FOR_CUDA) else lowering
-        return lowest_onnxruntime(opset or FUSED_OPSET, [form])
+        return find_lowest_onnxruntime(opset or FUSED_OPSET, [form])
 
     def is_supported(opset: int | None, lowering: str) -> bool:
         return release_of(lowest_release(opset, lowering)) <= release_of(target)
@@ -122,7 +122,7 @@ def _apply_target(options: Options) -> Options:
 
 
 def _check_calibration(options: Options) -> None:
-    """Check that `calibration` belongs to int8 on a CPU, and that `limit` comes with `calibration`."""
+    """Check that `calibration` belongs to int8 on a CPU, and that `limit` is not passed without it."""
     calibration, limit = options.calibration, options.limit
     if calibration is not None and (options.precision != "int8" or options.provider != "cpu"):
         raise ExportError(

@@ -5,7 +5,7 @@ no matrix of all scores and skips masked keys. The exported file selects the lar
 
     (Tq - queries) * Tk >= pairs    and    Tk >= keys
 
-A call of the large form has a fixed cost, and a cost for each key whatever the masks, equal to the cost of some more
+A call of the large form has a fixed cost, and a cost for each key regardless of masks, equal to the cost of some more
 queries: hence the subtraction. `benchmarks/thresholds.py` times both forms over sizes and masks, and chooses for each
 kind of call the pair (queries, pairs) with the smallest worst loss, the time of the selected form over the time of the
 faster one (docs/performance.md). One table serves all machines, because a file runs on machines other than its writer.

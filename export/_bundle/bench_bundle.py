@@ -91,14 +91,14 @@ def bench_bundle(
         path: The bundle.
         against: Another ONNX file with the same inputs.
         inputs: Arrays by input name; `None` for the largest golden case.
-        provider: Where to run, as in `export_model`.
-        threads: Threads of a run; `None` for as many as this process may run on.
+        provider: Execution provider, as in `export_model`.
+        threads: Threads of a run; `None` for the number of cores that this process may use.
         seconds: Time for the runs of all models together; at least 5 runs of each model are measured.
         step: Progress callback that receives the name of each step.
 
     Raises:
         BundleError: As for `load_bundle`; or if the other file cannot be loaded.
-        InputError: If the inputs do not fit one of the models.
+        InputError: If the inputs do not match a model.
         ProviderError: If the provider is missing, or onnxruntime used another one.
         ExportError: If an argument is out of range, or a model fails on the inputs.
     """

@@ -92,7 +92,7 @@ class Bundle:
         `Bundle.run` uses the session without options. For another session, call the `run` of the session.
 
         Args:
-            provider: Where to run, as in `export_model`.
+            provider: Execution provider, as in `export_model`.
             threads: The number of threads for one run, `intra_op_num_threads`; `None` leaves it to onnxruntime, which
                 uses all cores.
             config: Config entries of the `onnxruntime.SessionOptions` by key, such as
@@ -122,7 +122,7 @@ class Bundle:
             inputs: Arrays by input name, or a list in the order of the inputs, or the array itself if there is only one
                 input. Shapes and dtypes as in the manifest. Other widths of integers and floats, and integers for
                 floats, are converted; floats are never converted to integers.
-            provider: Where to run, as in `export_model`.
+            provider: Execution provider, as in `export_model`.
 
         Returns:
             The outputs by name, with the shapes and dtypes of the manifest.
@@ -172,7 +172,7 @@ class Bundle:
             labels: A string for each id, such as a vocabulary, by the name of the input or output that holds the ids.
                 For an output of class scores with the same number of classes, the page shows the best classes with
                 their probabilities or scores.
-            provider: Where `inputs` run, as in `export_model`.
+            provider: Execution provider for `inputs`, as in `export_model`.
 
         Returns:
             The file.

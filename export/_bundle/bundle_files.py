@@ -56,7 +56,7 @@ def _is_step_decoder(folder: Path) -> bool:
 
 
 def must_be_replaceable(path: Path, *, overwrite: bool) -> str | None:
-    """Return the reason not to replace a file or folder by a bundle, or `None`."""
+    """Return a message if `path` must not be replaced by a bundle, else `None`."""
     if objection := unless_a_folder(path, "A bundle is a folder"):
         return objection
     if not overwrite:

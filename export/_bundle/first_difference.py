@@ -1,7 +1,7 @@
 """First difference: the first tensor in which the ONNX graph differs from the SavedModel.
 
-The graph of the SavedModel is the graph of Keras, and tf2onnx keeps the names of its tensors. So many tensors of both
-graphs, weights included, have the same name and are compared in each case:
+The graph of the SavedModel is the graph of Keras, and tf2onnx keeps the names of its tensors. Therefore many tensors,
+weights included, have the same name in both graphs, and are compared in each case:
 
 1. An ONNX tensor may have its axes in another order, because tf2onnx moves transposes through the graph, and its name
    may belong to a later node. All orders and all such names are compared; the smallest difference counts.
@@ -10,8 +10,8 @@ graphs, weights included, have the same name and are compared in each case:
 3. The search starts at the outputs that differ and follows differing inputs upwards. An origin is a differing tensor
    whose nearest compared ancestors agree; the first origin in topological order is reported. So a difference without
    effect on an output is ignored: usually tf2onnx gave the name of one tensor to another.
-4. An origin that layout operators alone compute from compared tensors is ignored if there is another one: a transpose
-   cannot be wrong by itself, so its name probably belongs to another tensor.
+4. An origin that layout operators alone compute from compared tensors is ignored if other origins exist: a transpose
+   does not change values, so its name probably belongs to another tensor.
 
 Needs TensorFlow and onnx, but neither Keras nor the code of the model.
 """

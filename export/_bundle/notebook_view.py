@@ -14,7 +14,7 @@ MAX_CELL_LINES = 12  # a model can have hundreds of inputs
 MAX_TEXT_LENGTH = 500
 
 # Border colours. All other colours are inherited, so that they fit the light and the dark theme of a notebook.
-_PASSED, _FAILED, _WARNED = "#2e9e4f", "#d9453b", "#d98a1f"
+_PASSED_COLOUR, _FAILED_COLOUR, _WARNING_COLOUR = "#2e9e4f", "#d9453b", "#d98a1f"
 _BLOCK_STYLE = "border-left:.3em solid {colour};padding:.1em 1em;max-width:60em;overflow-x:auto;text-align:left"
 _TABLE_STYLE = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"
 _CELL_STYLE = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;"
@@ -22,7 +22,7 @@ _CELL_STYLE = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;bord
 
 def render_notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str:
     """Return HTML with inline styles and without scripts; text of the bundle is escaped."""
-    colour = (_WARNED if report.warnings else _PASSED) if report.passed else _FAILED
+    colour = (_WARNING_COLOUR if report.warnings else _PASSED_COLOUR) if report.passed else _FAILED_COLOUR
     rows = "".join(
         f"<tr>{_format_cell('th', title)}{_format_cell('td', '<br>'.join(lines))}</tr>"
         for title, lines in _build_rows(folder, manifest, report)

@@ -66,7 +66,7 @@ class OnnxGraph:
         return open_session(write_beside_weights(extended, self._folder, scratch), provider)
 
     def read_weights(self, names: Iterable[str]) -> Arrays:
-        """Return those of the tensors that are weights without external data."""
+        """Return the arrays of the named weights without external data, by name."""
         import onnx
 
         requested = set(names)

@@ -29,14 +29,14 @@ def check_place(
 
 
 def unless_a_file(path: Path) -> str | None:
-    """Return the reason not to replace anything but a regular file, or `None`."""
+    """Return a message if `path` is not a regular file, else `None`."""
     if path.is_file() and not path.is_symlink():
         return None
     return f"{path} exists and is not a file; it will not be replaced. Choose another path."
 
 
 def unless_of_kind(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
-    """Return the reason not to replace a file, unless `is_one` recognizes its content or the file is empty."""
+    """Return a message if `path` is no file, or `is_one` does not recognize its content, else `None`."""
     if objection := unless_a_file(path):
         return objection
     try:
@@ -50,7 +50,7 @@ def unless_of_kind(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> st
 
 
 def unless_read(path: Path, source: str | Path) -> str | None:
-    """Return the reason not to replace the input file `source`, or anything but a file, or `None`."""
+    """Return a message if `path` is the input file `source`, or is no file, else `None`."""
     if objection := unless_a_file(path):
         return objection
     try:
@@ -63,7 +63,7 @@ def unless_read(path: Path, source: str | Path) -> str | None:
 
 
 def unless_a_folder(path: Path, reason: str) -> str | None:
-    """Return the sentence, with `reason`, not to replace anything but a folder by a folder, or `None`."""
+    """Return a message with `reason` if `path` is a file or a link without target, else `None`."""
     if path.is_symlink() and not path.exists():
         return f"{path} is a symbolic link without target. Choose another path."
     return None if path.is_dir() else f"{path} is a file. {reason}: choose another path."

@@ -41,7 +41,7 @@ def verify_bundle(
 
     Args:
         path: The bundle.
-        provider: Where to run, as in `export_model`.
+        provider: Execution provider, as in `export_model`.
         samples: Arrays by input name, all with the same batch size, as for `export_model`.
         model: The model that was exported, or the path of its `.keras` file.
         safe_mode: Whether code in that file is refused; see `keras.saving.load_model`.

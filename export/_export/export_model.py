@@ -84,7 +84,7 @@ def export_model(
         opset: ONNX opset, 18 to 24. `None` for 24 if the model has dot-product attention and the lowering is
             `"adaptive"` or `"fused"`, else 18.
         lowering: Form of attention layers in the file. `"adaptive"`: a small and a large form, selected by the sizes
-            of each request; with `provider="cuda"`, forms for a GPU that compute all examples in one operation.
+            of each request; with `provider="cuda"`, forms for a GPU that compute the whole batch at once.
             `"portable"`: plain ONNX operators. `"fused"`: the ONNX operator `Attention` for scaled dot products. A
             layer without a form in a lowering is written in plain operators. The manifest lists the form of each layer.
         precision: `"float32"`; `"float16"`, in which operators such as softmax and statistics stay float32; or

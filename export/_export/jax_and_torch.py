@@ -35,7 +35,7 @@ from .custom_objects import ImportPaths, find_import_paths
 from .export_run import ExportRun
 from .tensorflow_worker import ExportTask
 
-# The worker gets the `sys.path` of this process, so that modules from added folders can be imported there too.
+# The worker gets the `sys.path` of this process, so that it can import modules from added folders.
 _WORKER_CODE = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from keras_attn_export._export.tensorflow_worker import main; main()"

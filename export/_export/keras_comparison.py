@@ -49,7 +49,7 @@ class KerasComparison:
 
     @property
     def is_same_backend(self) -> bool:
-        """True if the golden outputs come from the backend of this process."""
+        """Return True if the golden outputs were computed on the backend of this process."""
         return bool(self.reference.backend == keras.backend.backend())
 
     def report(self, provider: str) -> ParityReport:

@@ -6,7 +6,7 @@ import sys
 from .._format.manifest import Manifest, Spec
 from .._format.names import dtype_name
 from .._lowering_names import describe_lowering
-from .._onnxruntime_releases import lowest_onnxruntime
+from .._onnxruntime_releases import find_lowest_onnxruntime
 from .._options import Options
 from .._rounding.reference import Reference
 from .float32_file import Float32File
@@ -38,7 +38,7 @@ def build_manifest(reference: Reference, file: Float32File, options: Options) ->
         layers=layers,
         backend=reference.backend,
         versions=read_versions(packages),
-        lowest_onnxruntime=lowest_onnxruntime(opset, lowered.lowerings.values()),
+        lowest_onnxruntime=find_lowest_onnxruntime(opset, lowered.lowerings.values()),
         parity={"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
         sha256={},  # some files are not written yet
     )

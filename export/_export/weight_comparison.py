@@ -3,8 +3,8 @@
 Golden cases look up few rows of a large table, so they cannot show a fault of the converter in the other rows.
 Therefore each variable is searched for in the file, by a fingerprint of its bits and in all orders of its axes. A
 constant is a damaged copy if it equals no variable and has many values of a variable at the same positions, in some
-order of the axes. A kernel times a mask and a frozen original beside a fine-tuned table are such constants too, without
-a fault; so only copies of unfolded variables that are absent from the file are searched for damage.
+order of the axes. The product of a kernel and a mask, or the frozen original of a fine-tuned table, is such a constant
+without a fault; so only copies of unfolded variables that are absent from the file are searched for damage.
 """
 
 from collections.abc import Iterable, Set
@@ -35,7 +35,7 @@ Fingerprint = tuple[Any, ...]  # dtype, size, sum of all bit patterns, CRC in th
 def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> dict[str, int]:
     """Return the numbers of variables, of their copies in an ONNX file and of other large constants.
 
-    Raises `ExportError` if the file has a damaged copy of an `unfolded` variable, one that was not folded.
+    Raises `ExportError` if the file has a damaged copy of a variable in `unfolded`, unchanged by constant folding.
     """
     traced = read(path)
     tensors = (tensor for graph in all_graphs(traced.model.graph) for tensor in graph.initializer)

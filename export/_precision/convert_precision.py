@@ -63,7 +63,7 @@ def convert_precision(
     if batches:
         conversion = _convert_static_int8(float32, batches, cases, options, scratch, on_step)
     else:
-        conversion = _convert_other(source, cases, options, scratch, drawn)
+        conversion = _convert_float16_or_dynamic_int8(source, cases, options, scratch, drawn)
     write_producer(conversion.traced.model, source.model.graph.name, options.precision, source.model.producer_version)
     write(conversion.traced, file)
     check_tables(source, read(file))
@@ -106,7 +106,7 @@ def _convert_static_int8(
     return _Conversion(traced, graph_cases, {"name": options.precision, "calibration": calibration})
 
 
-def _convert_other(
+def _convert_float16_or_dynamic_int8(
     source: Traced, cases: Sequence[Case], options: Options, scratch: Path, drawn: Collection[str]
 ) -> _Conversion:
     """Convert to float16 or dynamic int8; the reference is Keras."""

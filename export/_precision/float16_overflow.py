@@ -73,26 +73,26 @@ def convert_without_overflow(
     converted = convert_to_float16(traced, provider)
     measure = _make_range_meter(traced, converted.tensors, provider, folder)
     runs = {case.name: measure(case.inputs) for case in cases if case.name != POISONED}
-    ranges = _maximum_by_name(item for run in runs.values() for item in run.items())
+    ranges = _find_maxima(item for run in runs.values() for item in run.items())
     float32_tensors = {tensor for tensor in converted.tensors if ranges.get(tensor, math.inf) > MAX_MEASURED_RANGE}
     if float32_tensors:
         converted = convert_to_float16(traced, provider, float32_tensors)
-    usual_ranges = _maximum_by_name(item for name, run in runs.items() if name != LARGE for item in run.items())
+    usual_ranges = _find_maxima(item for name, run in runs.items() if name != LARGE for item in run.items())
     near_tensors = {tensor for tensor in converted.tensors if usual_ranges.get(tensor, 0.0) > MIN_REPORTED_RANGE}
     drawn_case = next((case for case in cases if case.name in runs and case.name not in (LARGE, "samples")), cases[0])
     overflowing = {name: _find_overflow(measure, drawn_case, name, converted.tensors) for name in drawn_inputs}
     layers = _find_layers(traced)
     return converted.traced, {
-        "float32_layers": _maximum_by_name(
+        "float32_layers": _find_maxima(
             (layers.get(name, name), ranges.get(name, math.inf)) for name in sorted(float32_tensors)
         ),
-        "near_limit": _maximum_by_name((layers.get(name, name), usual_ranges[name]) for name in sorted(near_tensors)),
+        "near_limit": _find_maxima((layers.get(name, name), usual_ranges[name]) for name in sorted(near_tensors)),
         "drawn_inputs": {name: layers.get(tensor, tensor) for name, tensor in overflowing.items() if tensor},
     }
 
 
 def _make_range_meter(traced: Traced, tensors: Collection[str], provider: str, folder: Path) -> Meter:
-    """Return a function that runs a model and returns the ranges of those of the tensors that it computes."""
+    """Return a function that runs a model and returns the ranges of `tensors`, if they are computed."""
     tensors_by_output: dict[str, str] = {}
 
     def add_maxima(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
@@ -117,14 +117,14 @@ def _make_range_meter(traced: Traced, tensors: Collection[str], provider: str, f
 
     def measure(inputs: Arrays) -> Ranges:
         outputs = run_session(session, inputs) if tensors_by_output else {}
-        return _maximum_by_name(
+        return _find_maxima(
             (tensors_by_output[output], float(rows.max())) for output, rows in outputs.items() if rows.size
         )
 
     return measure
 
 
-def _maximum_by_name(values: Iterable[tuple[str, float]]) -> Ranges:
+def _find_maxima(values: Iterable[tuple[str, float]]) -> Ranges:
     """Return the largest value of each name."""
     maxima: Ranges = {}
     for name, value in values:
