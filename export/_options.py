@@ -105,6 +105,7 @@ def _apply_target(options: Options) -> Options:
     def is_supported(opset: int | None, lowering: str) -> bool:
         return release_of(lowest_release(opset, lowering)) <= release_of(target)
 
+    # A lower opset comes first: it costs only the operator `Attention`, and `portable` the large forms of `adaptive`.
     opset, lowering = options.opset, options.lowering
     if opset is None and lowering != "fused" and not is_supported(None, lowering):
         opset = TRACED_OPSET
