@@ -1,10 +1,13 @@
-"""Export Keras models to ONNX, and check the files against Keras on cases that are stored with them.
+"""Export of Keras models to ONNX, checked against Keras.
 
-Importing this package loads neither TensorFlow nor Keras; `export_model` loads them when it is called. NumPy is loaded
-with the first name that is used, because the command must handle signals before any import that takes a while.
+`export_model` writes a bundle: a folder with a SavedModel, an ONNX file, and golden cases (inputs with the outputs of
+Keras). `load_bundle` opens it for inference, `verify_bundle` compares the ONNX file with the golden cases again on
+another machine or runtime, and `predict` runs it on tables. Only `export_model`, and `verify_bundle` with samples, load
+Keras and its backend.
 """
 
-TYPE_CHECKING = False  # as in `typing`, which takes a while to import
+# Names are imported on first use: the `keras-attn` command must handle signals before NumPy and `typing` are loaded.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._batch.predict import Predictions, predict
     from ._bundle.bundle import Bundle, load_bundle
@@ -39,7 +42,8 @@ _MODULES = {
     "predict": "_batch.predict",
     "verify_bundle": "_bundle.verify_bundle",
 }
-_REPLACEMENTS = {  # of removed names
+# Shown in the error for a removed name.
+_REPLACEMENTS = {
     "convert_bundle": 'Keras\'s own `model.export("model.tflite", format="litert")`',
     "sign_bundle": "`model_signing sign key` on the folder (docs/security.md)",
 }
@@ -52,9 +56,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found = getattr(importlib.import_module(f".{_MODULES.get(name, '_errors')}", __name__), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(f".{_MODULES.get(name, '_errors')}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

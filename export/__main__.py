@@ -1,4 +1,4 @@
-"""Entry point of `python -m keras_attn_export`, the same as the `keras-attn` command."""
+"""Entry point of `python -m keras_attn_export`, equal to the `keras-attn` command."""
 
 import sys
 

@@ -1,36 +1,38 @@
-"""Compare arrays within a tolerance."""
+"""Comparison of arrays within a tolerance."""
 
 import numpy as np
 
 from ._format.names import Arrays
 
 
-def alike(one: np.ndarray, other: np.ndarray, *, rtol: float = 0.0, atol: float | np.ndarray = 0.0) -> bool:
-    """Tell whether two arrays have one shape, and floats in them differ by no more than rounding may do.
+def alike(actual: np.ndarray, expected: np.ndarray, *, rtol: float = 0.0, atol: float | np.ndarray = 0.0) -> bool:
+    """Return True if two arrays have the same shape and each |actual - expected| <= atol + rtol * |expected|.
 
-    All else must be equal. NaN is like NaN.
+    Arrays that are not floats must be equal. NaN equals NaN.
 
     Args:
-        one: An array.
-        other: The one that it is held to.
-        rtol: The limit as a share of each number of the other.
-        atol: What is added to that; an array is one number for each index of the last axis.
+        actual: An array of any dtype.
+        expected: The array to compare with.
+        rtol: The tolerance relative to the expected element.
+        atol: The absolute tolerance: a number, or an array of shape (last axis of `expected`,).
     """
-    if one.shape != other.shape:
+    if actual.shape != expected.shape:
         return False
-    if other.dtype.kind not in "fcV":  # V: bfloat16
-        return np.array_equal(one, other)
-    left, right = (each.astype(np.promote_types(each.dtype, np.float64)) for each in (one, other))
-    return bool(np.isclose(left, right, rtol=rtol, atol=atol, equal_nan=True).all())
+    # NumPy reports bfloat16, a type of ml_dtypes, as kind "V".
+    if expected.dtype.kind not in "fcV":
+        return np.array_equal(actual, expected)
+    pair = (array.astype(np.promote_types(array.dtype, np.float64)) for array in (actual, expected))
+    return bool(np.isclose(*pair, rtol=rtol, atol=atol, equal_nan=True).all())
 
 
 def outputs_match(actual: Arrays, expected: Arrays) -> bool:
-    """Return True if two implementations of one model give equal outputs, except for the order of their sums."""
-    return all(_sums_match(actual[name], array) for name, array in expected.items())
+    """Return True if two implementations of a model have equal outputs, except for the rounding of their sums."""
+    return all(_match_up_to_sums(actual[name], array) for name, array in expected.items())
 
 
-def _sums_match(one: np.ndarray, other: np.ndarray) -> bool:
-    if one.dtype != other.dtype:
+def _match_up_to_sums(actual: np.ndarray, expected: np.ndarray) -> bool:
+    if actual.dtype != expected.dtype:
         return False
-    sizes = np.abs(np.nan_to_num(other.astype(np.float64), posinf=0, neginf=0)) if other.dtype.kind == "f" else 0
-    return alike(one, other, rtol=1e-5, atol=1e-6 * np.max(sizes, initial=0.0))
+    finite = np.nan_to_num(expected.astype(np.float64), posinf=0, neginf=0) if expected.dtype.kind == "f" else 0
+    # A small element may be the difference of large ones, so the absolute tolerance is relative to the largest element.
+    return alike(actual, expected, rtol=1e-5, atol=1e-6 * np.max(np.abs(finite), initial=0.0))

@@ -1,4 +1,4 @@
-"""Checks for optional packages, with the install command in the error message."""
+"""Checks of optional packages, with the install command in the error message."""
 
 import contextlib
 import importlib.util
@@ -7,32 +7,26 @@ from collections.abc import Iterator
 
 from ._errors import ExportError
 
-# Whoever has an onnxruntime gets the same without one: two of its packages overwrite each other.
-_WITHOUT_RUNTIME = {"export": "convert", "runtime": "tools"}
-_WITH_RUNTIME = {bare: whole for whole, bare in _WITHOUT_RUNTIME.items()}
+# If an onnxruntime is installed, the command names an extra without it: onnxruntime and onnxruntime-gpu install files
+# of the same names, and the second one overwrites the first.
+_EXTRAS_WITHOUT_RUNTIME = {"export": "convert", "runtime": "tools"}
+_EXTRAS_WITH_RUNTIME = {reduced: full for full, reduced in _EXTRAS_WITHOUT_RUNTIME.items()}
 
 
 @contextlib.contextmanager
 def needing(extra: str, purpose: str) -> Iterator[None]:
-    """Import within it what `extra` installs.
-
-    Raises:
-        ExportError: An import fails; the message says how to install the extra.
-    """
+    """Turn an `ImportError` in the block into an `ExportError` with the command that installs `extra`."""
     try:
         yield
     except ImportError as error:
         raise ExportError(
-            f"{purpose} needs more packages ({error}). Install them: {_command_for(error, extra)}"
+            f"{purpose} needs more packages ({error}). Install them: {_fix_command(error, extra)}"
         ) from error
 
 
 def check_export_packages() -> None:
-    """Check that the packages of an export are installed, without importing them, which takes seconds.
-
-    Raises:
-        ExportError: Some are not; the message names them.
-    """
+    """Raise `ExportError` if a package that an export needs is not installed."""
+    # Importing these packages, to find out, would take seconds.
     missing = [name for name in ("tensorflow", "tf2onnx", "onnx", "onnxruntime") if not is_installed(name)]
     if missing:
         raise ExportError(f"An export needs {', '.join(missing)}. Install what is missing: {command('export')}")
@@ -40,19 +34,19 @@ def check_export_packages() -> None:
 
 def command(extra: str) -> str:
     """Return the command that installs an extra."""
-    instead = _WITHOUT_RUNTIME if is_installed("onnxruntime") else _WITH_RUNTIME
-    return f'pip install "keras-attn[{instead.get(extra, extra)}]"'
+    replacements = _EXTRAS_WITHOUT_RUNTIME if is_installed("onnxruntime") else _EXTRAS_WITH_RUNTIME
+    return f'pip install "keras-attn[{replacements.get(extra, extra)}]"'
 
 
-def _command_for(error: ImportError, extra: str) -> str:
-    """Return the command that installs what could not be imported; no extra brings another backend of Keras's."""
+def _fix_command(error: ImportError, extra: str) -> str:
+    """Return the remedy for a failed import. No extra installs JAX or torch, the other backends of Keras."""
     if error.name in ("jax", "torch"):
         return f"pip install {error.name}, or unset KERAS_BACKEND"
     return command(extra)
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be found, without importing it."""
+    """Return True if a module can be imported, without importing it."""
     if module in sys.modules:
         return sys.modules[module] is not None
     return importlib.util.find_spec(module) is not None

@@ -1,24 +1,26 @@
-# PYTHON_ARGCOMPLETE_OK: shells that look for this line complete the command
+# PYTHON_ARGCOMPLETE_OK: argcomplete searches the file of a command for this marker
 """Entry point of the `keras-attn` command; handles signals before slow imports."""
 
-import _signal  # what `signal` is made of: that takes longer to import than all else here
+# `signal` imports `enum`, which takes longer than all other imports of this module.
+import _signal
 import os
 import sys
 
 
 def main() -> int:
-    """Run the command line, and return its exit code."""
-    for number in (_signal.SIGINT, _signal.SIGTERM):
-        if _signal.getsignal(number) != _signal.SIG_IGN:
-            _signal.signal(number, lambda number, _: os._exit(128 + number))
+    """Run the command line and return its exit code."""
+    for signal_number in (_signal.SIGINT, _signal.SIGTERM):
+        if _signal.getsignal(signal_number) != _signal.SIG_IGN:
+            _signal.signal(signal_number, lambda received, _: os._exit(128 + received))
     from ._cli.main import main
 
     code = main(is_process=True)
-    if code > 128:  # a thread may still compute, which Python would wait for
+    # After a signal, a thread of onnxruntime may still compute; `sys.exit` would wait for the thread.
+    if code > 128:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except (OSError, ValueError, AttributeError):  # closed, or never there
+            except (OSError, ValueError, AttributeError):  # the stream is closed or `None`
                 continue
         os._exit(code)
     return code

@@ -1,11 +1,11 @@
-"""Exception classes of the exporter.
+"""Exception classes of the exporter, in a hierarchy below `ExportError`.
 
 ExportError
-├── UnsupportedModelError   the model, or an op in it, cannot be exported
-├── ParityError             what was written does not give Keras's outputs (in `_format/parity_report.py`)
-├── BundleError             a bundle is missing, corrupt, altered, or of a version that cannot be read
-├── ProviderError           the provider asked for is absent, or is not the one that ran
-└── InputError              names, dtypes or shapes of the inputs do not fit
+├── UnsupportedModelError   the model, or an operator in it, cannot be exported
+├── ParityError             outputs of an exported file differ from Keras (in `_format/parity_report.py`)
+├── BundleError             a bundle is missing, corrupt, altered, or has an unknown version
+├── ProviderError           the requested provider is absent, or onnxruntime used another one
+└── InputError              names, dtypes or shapes of inputs do not match the model
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,19 @@ __all__ = ["BundleError", "ExportError", "InputError", "ProviderError", "Unsuppo
 
 
 class UnsupportedModelError(ExportError):
-    """The model, or an operator in it, cannot be exported; the message names the layer and the operator."""
+    """Error for a model or operator that cannot be exported; the message names the layer and the operator."""
 
 
 class UntraceableError(Exception):
-    """Some dynamic axes cannot be traced as unknown: for the export itself, which makes them static.
+    """Signal, within an export, that TensorFlow cannot trace some axes with an unknown size.
+
+    The export starts again with these axes static.
 
     Attributes:
-        reasons: What TensorFlow says, by the names of the axes.
+        reasons: The message of TensorFlow for each axis, by axis name.
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        """Keep the reasons."""
+        """Store the reasons."""
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)

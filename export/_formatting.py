@@ -1,8 +1,8 @@
-"""Numbers as text, for commands, notebooks and reports."""
+"""Format numbers for commands, notebooks and reports."""
 
 
 def bytes_text(count: int) -> str:
-    """Return a number of bytes in the largest unit of which there is at least one."""
+    """Return a number of bytes with a unit, such as "1.2 MB"; units are decimal."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

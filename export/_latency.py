@@ -1,47 +1,41 @@
 """Interleaved latency measurement of onnxruntime sessions."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from ._format.interruptible_session import run_session
 from ._format.names import Arrays
 from ._format.stop_signals import interruptible
 
 
-def timed_in_turns(
-    sessions: Sequence[Any], inputs: Mapping[str, np.ndarray], seconds: float, *, warm_up: int, fewest: int, most: int
+def measure_interleaved(
+    sessions: Sequence[Any], inputs: Arrays, seconds: float, *, warm_up_rounds: int, min_rounds: int, max_rounds: int
 ) -> tuple[list[Arrays], list[list[float]]]:
-    """Run sessions in turns; return the outputs of each, and the seconds that each of its runs took.
-
-    Who begins changes each round, so that neither always runs in the other's caches.
+    """Run sessions alternately, and return for each session its outputs, and the seconds of each measured run.
 
     Args:
-        sessions: The sessions.
+        sessions: Sessions of models with the same inputs. A round runs each of them once.
         inputs: Arrays by input name.
-        seconds: How long to run, all together.
-        warm_up: How many rounds come before, which are not timed; the first run allocates.
-        fewest: How many rounds are made however long they take.
-        most: How many are made at most.
-
-    Raises:
-        ExportError: A model fails on the inputs.
+        seconds: Time for the measured rounds of all sessions together.
+        warm_up_rounds: Rounds before the measurement, at least 1; the first run of a session allocates memory.
+        min_rounds: Measured rounds, even if they take longer than `seconds`.
+        max_rounds: Limit of the measured rounds.
     """
-    for _ in range(warm_up):
+    for _ in range(warm_up_rounds):
         outputs = [run_session(session, inputs) for session in sessions]
-    taken: list[list[float]] = [[] for _ in sessions]
-    pairs = list(zip(sessions, taken, strict=True))
+    latencies: list[list[float]] = [[] for _ in sessions]
+    pairs = list(zip(sessions, latencies, strict=True))
 
-    def run_in_turns(options: Any) -> None:
+    def run_rounds(options: Any) -> None:
         end = time.perf_counter() + seconds
-        while len(taken[0]) < fewest or (time.perf_counter() < end and len(taken[0]) < most):
-            for session, times in pairs:
+        while len(latencies[0]) < min_rounds or (time.perf_counter() < end and len(latencies[0]) < max_rounds):
+            for session, session_latencies in pairs:
                 start = time.perf_counter()
                 session.run(None, inputs, options)
-                times.append(time.perf_counter() - start)
+                session_latencies.append(time.perf_counter() - start)
+            # Each session is first in half of the rounds: the second one may profit from caches that the first filled.
             pairs.reverse()
 
-    interruptible(run_in_turns)
-    return outputs, taken
+    interruptible(run_rounds)
+    return outputs, latencies

@@ -1,4 +1,4 @@
-"""Processor, core count and package versions, to record with measurements."""
+"""Processor, core count, memory and package versions of this machine."""
 
 import contextlib
 import functools
@@ -12,25 +12,26 @@ CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def usable_cpus() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@functools.cache  # memory that a run has taken would lower the limit of the next
+# Cached, because the memory of a first run would lower the limit of the second.
+@functools.cache
 def available_memory() -> int:
-    """Return the bytes that this process may allocate, by Linux and its control group; 4 GiB on other systems."""
+    """Return the bytes that this process may allocate according to Linux and its control group, else 4 GiB."""
     try:
         available = int(Path("/proc/meminfo").read_text(encoding="ascii").split("MemAvailable:")[1].split()[0]) * 1024
     except OSError:
         return 4 * 2**30
-    with contextlib.suppress(OSError, ValueError):  # no control group, or the limit `max`
-        limit, used = (int((CONTROL_GROUP / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
-        available = min(available, limit - used)
+    with contextlib.suppress(OSError, ValueError):  # no control group, or "max" for no limit
+        limit, usage = (int((CONTROL_GROUP / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+        available = min(available, limit - usage)
     return max(0, available)
 
 
-def environment() -> dict[str, str]:
-    """Return processor, cores, system and versions, for a table beside the numbers."""
+def describe_environment() -> dict[str, str]:
+    """Return processor, cores, system and versions, to record with measurements."""
     from importlib.metadata import version
 
     import onnxruntime

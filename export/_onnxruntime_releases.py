@@ -1,4 +1,4 @@
-"""Lowest onnxruntime release of each export option."""
+"""Lowest onnxruntime release for each opset and lowering."""
 
 import re
 from collections.abc import Iterable
@@ -9,49 +9,46 @@ from ._lowering_names import ADAPTIVE, BATCHED, PORTABLE, asked_by
 
 FUSED_OPSET = 24
 
-# The first onnxruntime release, of 1.15 and later, that loads exported models of each opset and gives Keras's outputs.
+# The first onnxruntime release, of 1.15 and later, that loads exported models of each opset, with the outputs of Keras.
 # Measured with the last patch of every minor release on models with attention, recurrent layers and convolutions.
 LOWEST_ONNXRUNTIME = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24"}
-# 1.15 crashes on additive scores in blocks, 1.16 to 1.18 give returned weights a wrong shape; with lengths, the op
-# `Attention` of 1.24 gives other numbers.
+# 1.15 crashes on additive scores in blocks, and 1.16 to 1.18 return attention weights in a wrong shape. The operator
+# `Attention` of 1.24 computes wrong outputs with lengths.
 LOWEST_FOR_LOWERING = {ADAPTIVE: "1.19", BATCHED: "1.19", "fused": "1.25"}
-# The first that was seen to have kernels for CUDA of all operators of opset 24; in May 2026 it lacked some (27742).
+# The oldest release that was observed to have CUDA kernels for all operators of opset 24 (onnxruntime#27742).
 LOWEST_FOR_FUSED_ON_CUDA = "1.31"
-RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
+RELEASE_PATTERN = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}")
 
 
-def lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
+def find_lowest_onnxruntime(opset: int, lowerings: Iterable[str]) -> str:
     """Return the first onnxruntime release that runs models of an opset with attention in these lowerings."""
-    used = {*lowerings}
-    if ADAPTIVE in used and opset >= FUSED_OPSET:
-        used.add("fused")  # one of the forms it decides between
-    on_cuda = [LOWEST_FOR_FUSED_ON_CUDA] if BATCHED in used and opset >= FUSED_OPSET else []
-    releases = [LOWEST_ONNXRUNTIME[opset], *(LOWEST_FOR_LOWERING[each] for each in used if each in LOWEST_FOR_LOWERING)]
-    releases += on_cuda
-    return max(releases, key=release_of)
+    used_lowerings = {*lowerings}
+    if ADAPTIVE in used_lowerings and opset >= FUSED_OPSET:
+        used_lowerings.add("fused")  # one of the forms of `adaptive`
+    releases = [LOWEST_FOR_LOWERING[lowering] for lowering in used_lowerings if lowering in LOWEST_FOR_LOWERING]
+    if BATCHED in used_lowerings and opset >= FUSED_OPSET:
+        releases.append(LOWEST_FOR_FUSED_ON_CUDA)
+    return max([LOWEST_ONNXRUNTIME[opset], *releases], key=release_of)
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return the minor release of a version, to be compared."""
+    """Return the minor release of a version as a tuple that can be compared, such as (1, 19)."""
     return tuple(map(int, version.split(".")[:2]))
 
 
 def runs_here(opset: int, lowerings: Iterable[str]) -> bool:
-    """Tell whether the installed onnxruntime is one that runs models of an opset with attention in these lowerings."""
-    return older_onnxruntime(lowest_onnxruntime(opset, lowerings)) is None
+    """Return True if the installed onnxruntime runs models of an opset with attention in these lowerings."""
+    return older_onnxruntime(find_lowest_onnxruntime(opset, lowerings)) is None
 
 
 def check_onnxruntime(opset: int, lowerings: Iterable[str]) -> None:
-    """Check that the installed onnxruntime, on which an export is checked, is new enough.
-
-    Raises:
-        ExportError: It is too old, and would refuse them or give other numbers.
-    """
-    used = set(lowerings) - {PORTABLE}
-    lowest = lowest_onnxruntime(opset, used)
-    if found := older_onnxruntime(lowest):
-        what = " and ".join([f"opset {opset}", *(f"`lowering={each!r}`" for each in sorted(map(asked_by, used)))])
+    """Raise `ExportError` if the installed onnxruntime is too old to run, and so to check, an exported model."""
+    used_lowerings = set(lowerings) - {PORTABLE}
+    release = find_lowest_onnxruntime(opset, used_lowerings)
+    if installed := older_onnxruntime(release):
+        options = [f"`lowering={lowering!r}`" for lowering in sorted(map(asked_by, used_lowerings))]
+        features = " and ".join([f"opset {opset}", *options])
         raise ExportError(
-            f"An ONNX file of {what} needs onnxruntime {lowest} or newer. Received: onnxruntime {found}. "
+            f"An ONNX file of {features} needs onnxruntime {release} or newer. Received: onnxruntime {installed}. "
             "Upgrade onnxruntime, leave `opset` out, or use `lowering='portable'`."
         )

@@ -11,28 +11,23 @@ from ._errors import ExportError, InputError
 from ._format.parity_report import NO_MORE
 from ._format.providers import short_name
 from ._lowering_names import ADAPTIVE, BATCHED, FOR_ANY, FOR_CPU, FOR_CUDA, LOWERINGS, PORTABLE, instead
-from ._onnxruntime_releases import FUSED_OPSET, LOWEST_ONNXRUNTIME, RELEASE, lowest_onnxruntime, release_of
+from ._onnxruntime_releases import FUSED_OPSET, LOWEST_ONNXRUNTIME, RELEASE_PATTERN, find_lowest_onnxruntime, release_of
 
 FLOAT32 = "float32"
 FLOAT16 = "float16"
 INT8 = "int8"
 PRECISIONS = (FLOAT32, FLOAT16, INT8)
-TRACED_OPSET = 18  # the highest that tf2onnx 1.17 writes, and the default
+TRACED_OPSET = 18  # the highest opset that tf2onnx 1.17 writes
 OPSETS = range(TRACED_OPSET, 25)
-STANDARD = (
-    "standard"  # a target: standard operators alone, no functions, and no `If` that decides how attention is computed
-)
+# The target of files for any runtime: standard operators only, no functions, and no `If` that selects a form.
+STANDARD = "standard"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is asked of an export: `export_model` says what each is, and makes them by `checked_options`.
+    """Options of an export, as returned by `validate_options`: arguments of `export_model` and three more."""
 
-    Three are no arguments of it: `file`, from which the model is loaded, if it is; `untraceable`, the axes that are
-    made static unasked, by name, with what TensorFlow says; and `most`, the highest opset that a target allows, where
-    none was asked for.
-    """
-
+    # The `.keras` file that the model is loaded from, if it is.
     file: Path | None = None
     samples: Any = None
     opset: int | None = None
@@ -46,34 +41,36 @@ class Options:
     static_axes: Mapping[str, int] = field(default_factory=dict)
     calibration: Any = None
     limit: float | None = None
+    # Axes that are static because TensorFlow cannot trace them, with its message, by axis name.
     untraceable: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
-    most: int | None = None
+    # The highest opset that the target allows, if the user passes no opset.
+    max_opset: int | None = None
 
     @property
     def written_for(self) -> str:
-        """Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`."""
-        known = {"cpu": FOR_CPU, "cuda": FOR_CUDA}
-        return FOR_ANY if self.target == STANDARD else known.get(self.provider, FOR_ANY)
+        """The target device of attention: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`."""
+        devices = {"cpu": FOR_CPU, "cuda": FOR_CUDA}
+        return FOR_ANY if self.target == STANDARD else devices.get(self.provider, FOR_ANY)
 
 
-def checked_options(*, tolerance: Any, static_axes: Any, **plain: Any) -> Options:
-    """Return the options of an export, by the names of `Options`.
+def validate_options(*, tolerance: Any, static_axes: Any, **options_by_name: Any) -> Options:
+    """Validate the options of an export, and return them with the opset and lowering that the target requires.
 
     Raises:
-        ProviderError: The provider is unknown.
-        ExportError: Another value is, or they do not go together.
-        InputError: `static_axes` are no mapping from names to sizes of 1 or more.
+        ProviderError: If the provider is unknown.
+        ExportError: If another value is unknown, or two options exclude each other.
+        InputError: If `static_axes` does not map names to sizes of 1 or more.
     """
-    plain["provider"] = short_name(plain.get("provider", Options.provider))
-    options = Options(**plain, tolerance=_tolerance(tolerance), static_axes=_static_axes(static_axes))
-    choices = (("lowering", LOWERINGS), ("precision", PRECISIONS))
-    for name, known in choices:
-        if (value := getattr(options, name)) not in known:
-            raise ExportError(f"`{name}` must be one of {known}. Received: {value!r}.{instead(value)}")
+    options_by_name["provider"] = short_name(options_by_name.get("provider", Options.provider))
+    checked = {"tolerance": _parse_tolerance(tolerance), "static_axes": _parse_static_axes(static_axes)}
+    options = Options(**options_by_name, **checked)
+    for name, allowed in (("lowering", LOWERINGS), ("precision", PRECISIONS)):
+        if (value := getattr(options, name)) not in allowed:
+            raise ExportError(f"`{name}` must be one of {allowed}. Received: {value!r}.{instead(value)}")
     _check_opset(options)
     _check_calibration(options)
-    return _for_target(options)
+    return _apply_target(options)
 
 
 def _check_opset(options: Options) -> None:
@@ -89,50 +86,46 @@ def _check_opset(options: Options) -> None:
         )
 
 
-def _for_target(options: Options) -> Options:
-    """Return options by which a file runs on the onnxruntime that its target names, if that is one.
-
-    Raises:
-        ExportError: The target is no release, is too old, or does not go together with what else is asked.
-    """
+def _apply_target(options: Options) -> Options:
+    """Return options with an opset and a lowering that run on the onnxruntime release of the target."""
     target = options.target
     if target is None or target == STANDARD:
         return options
-    first = LOWEST_ONNXRUNTIME[TRACED_OPSET]
-    if not isinstance(target, str) or not RELEASE.fullmatch(target) or release_of(target) < release_of(first):
+    oldest = LOWEST_ONNXRUNTIME[TRACED_OPSET]
+    if not isinstance(target, str) or not RELEASE_PATTERN.fullmatch(target) or release_of(target) < release_of(oldest):
         raise ExportError(
-            f"`target` must be {STANDARD!r} or the lowest onnxruntime that the file shall run on, {first} or newer, "
-            f"such as '1.19'. Received: {target!r}."
+            f"`target` must be {STANDARD!r} or the oldest onnxruntime release that the file must run on, such as "
+            f"'1.19', and not below {oldest}. Received: {target!r}."
         )
 
-    def needed(opset: int | None, lowering: str) -> str:
+    def lowest_release(opset: int | None, lowering: str) -> str:
         form = BATCHED if (lowering, options.written_for) == (ADAPTIVE, FOR_CUDA) else lowering
-        return lowest_onnxruntime(opset or FUSED_OPSET, [form])
+        return find_lowest_onnxruntime(opset or FUSED_OPSET, [form])
 
-    def runs(opset: int | None, lowering: str) -> bool:
-        return release_of(needed(opset, lowering)) <= release_of(target)
+    def is_supported(opset: int | None, lowering: str) -> bool:
+        return release_of(lowest_release(opset, lowering)) <= release_of(target)
 
+    # A lower opset comes first: it costs only the operator `Attention`, and `portable` the large forms of `adaptive`.
     opset, lowering = options.opset, options.lowering
-    if opset is None and lowering != "fused" and not runs(None, lowering):
+    if opset is None and lowering != "fused" and not is_supported(None, lowering):
         opset = TRACED_OPSET
-    if lowering == ADAPTIVE and not runs(opset, lowering):
+    if lowering == ADAPTIVE and not is_supported(opset, lowering):
         lowering = PORTABLE
-    if not runs(opset, lowering):
-        asked = f"opset={opset}" if lowering == PORTABLE else f"lowering={lowering!r}"
+    if not is_supported(opset, lowering):
+        option = f"opset={opset}" if lowering == PORTABLE else f"lowering={lowering!r}"
         raise ExportError(
-            f"`{asked}` needs onnxruntime {needed(opset, lowering)} or newer. Received: target={target!r}. Leave out "
-            "one of them."
+            f"`{option}` needs onnxruntime {lowest_release(opset, lowering)} or newer. Received: target={target!r}. "
+            "Leave out one of them."
         )
-    most = None
-    if options.opset is None:
-        most = max(each for each in OPSETS if release_of(LOWEST_ONNXRUNTIME[each]) <= release_of(target))
-    return replace(options, opset=opset, lowering=lowering, most=most)
+    supported = (opset for opset in OPSETS if release_of(LOWEST_ONNXRUNTIME[opset]) <= release_of(target))
+    max_opset = None if options.opset is not None else max(supported)
+    return replace(options, opset=opset, lowering=lowering, max_opset=max_opset)
 
 
 def _check_calibration(options: Options) -> None:
-    """Check that arrays for int8 are given where they are used, and a limit where it is measured."""
-    given, limit = options.calibration, options.limit
-    if given is not None and (options.precision != "int8" or options.provider != "cpu"):
+    """Check that `calibration` belongs to int8 on a CPU, and that `limit` is not passed without it."""
+    calibration, limit = options.calibration, options.limit
+    if calibration is not None and (options.precision != "int8" or options.provider != "cpu"):
         raise ExportError(
             "`calibration` is for `precision='int8'` and `provider='cpu'`. Received: "
             f"precision={options.precision!r}, provider={options.provider!r}."
@@ -141,40 +134,41 @@ def _check_calibration(options: Options) -> None:
         return
     if not _is_tolerance(limit) or limit == 0:
         raise ExportError(f"`limit` must be a number above 0. Received: {limit!r}.")
-    if given is None:
-        raise ExportError("`limit` is measured on `calibration`, the arrays that int8 is calibrated on. Give both.")
+    if calibration is None:
+        raise ExportError("`limit` needs `calibration`: the error of int8 is measured on the calibration arrays.")
 
 
-def _static_axes(given: Any) -> dict[str, int]:
-    """Return sizes by the names of axes; whether the model has such axes is seen later."""
-    given = {} if given is None else given
-    if not isinstance(given, Mapping):
-        raise InputError(f"`static_axes` must be a mapping from names to sizes. Received: {type(given).__name__}.")
-    for name, size in given.items():
-        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)  # NumPy's integers too
-        if not isinstance(name, str) or not whole or size < 1:
+def _parse_static_axes(value: Any) -> dict[str, int]:
+    """Return sizes by axis name. A later stage checks that the model has these axes."""
+    value = {} if value is None else value
+    if not isinstance(value, Mapping):
+        raise InputError(f"`static_axes` must be a mapping from names to sizes. Received: {type(value).__name__}.")
+    for name, size in value.items():
+        # `Integral` includes the integers of NumPy.
+        is_integer = isinstance(size, numbers.Integral) and not isinstance(size, bool)
+        if not isinstance(name, str) or not is_integer or size < 1:
             raise InputError(
                 f"`static_axes` must map names of axes to integers of 1 or more. Received: {name!r}: {size!r}."
             )
-    return {name: int(size) for name, size in given.items()}
+    return {name: int(size) for name, size in value.items()}
 
 
-def _tolerance(given: Any) -> dict[str, float]:
-    """Return {"relative", "absolute"}: of a number it is the relative one and a tenth of it the absolute one."""
-    if given is None:
+def _parse_tolerance(value: Any) -> dict[str, float]:
+    """Return {"relative": r, "absolute": a} for a pair (r, a), or for a number r, with a = r / 10."""
+    if value is None:
         return dict(NO_MORE)
-    pair = given if isinstance(given, tuple | list) else (given, _tenth(given))
+    pair = value if isinstance(value, tuple | list) else (value, _divide_by_ten(value))
     if len(pair) != 2 or not all(map(_is_tolerance, pair)):
         raise ExportError(
-            f"`tolerance` must be a number of 0 or more, or two as (relative, absolute). Received: {given!r}."
+            f"`tolerance` must be a number of 0 or more, or two as (relative, absolute). Received: {value!r}."
         )
     return {"relative": float(pair[0]), "absolute": float(pair[1])}
 
 
-def _tenth(value: Any) -> Any:
+def _divide_by_ten(value: Any) -> Any:
     return float(value) / 10 if _is_tolerance(value) else value
 
 
 def _is_tolerance(value: Any) -> bool:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)  # NumPy's numbers are Real too
-    return number and math.isfinite(value) and value >= 0
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_real and math.isfinite(value) and value >= 0

@@ -16,83 +16,86 @@ RowProgress = Callable[[int, int], None]  # rows done, all rows
 def shown_progress(
     progress: bool | Progress | None, *, done: str | None = None
 ) -> contextlib.AbstractContextManager[Progress]:
-    """Yield the function to call with each step's name.
+    """Yield a callback that receives the name of each step.
 
     Args:
-        progress: A function of the caller's; `None` or `True` for the step and its time on standard error where that is
-            a terminal; `False` for nothing.
-        done: What the steps do, such as "Exported". Then it is said at the end how long each took, or at which it
-            stopped; in notebooks too.
+        progress: A callback of the caller; `None` or `True` to show the current step and its time if standard error is
+            a terminal; `False` to show nothing.
+        done: A verb for a summary at the end with the duration of each step, such as "Exported"; `None` for no
+            summary. Notebooks show the summary too.
     """
-    return _shown(progress, lambda: _timed(done), in_notebooks=done is not None)
+    return _select_display(progress, lambda: _track_steps(done), in_notebooks=done is not None)
 
 
 def shown_rows(progress: bool | RowProgress | None) -> contextlib.AbstractContextManager[RowProgress]:
-    """Yield the function to call with the rows that are done and all rows; the same choices, with a bar."""
-    return _shown(progress, _bar)
+    """Yield a callback that receives the numbers of finished and of all rows; a bar, else as `shown_progress`."""
+    return _select_display(progress, _show_bar)
 
 
 @contextlib.contextmanager
-def _shown(progress: Any, display: Callable[[], Any], *, in_notebooks: bool = False) -> Iterator[Any]:
+def _select_display(progress: Any, display: Callable[[], Any], *, in_notebooks: bool = False) -> Iterator[Any]:
     if callable(progress):
         yield progress
-    elif progress is not False and (sys.stderr.isatty() or (in_notebooks and _is_in_notebook())):
+    elif progress is not False and (sys.stderr.isatty() or (in_notebooks and _is_notebook())):
         with display() as show:
             yield show
     else:
         yield lambda *_: None
 
 
-def _is_in_notebook() -> bool:
+def _is_notebook() -> bool:
     return type(sys.stderr).__module__.startswith("ipykernel.")
 
 
 @contextlib.contextmanager
-def _timed(done: str | None) -> Iterator[Progress]:
-    """Show the step on a terminal, and at the end each with its seconds where it is said what they do."""
-    begun: list[tuple[str, float]] = []
-    finished = False
+def _track_steps(verb: str | None) -> Iterator[Progress]:
+    """Show the current step on a terminal, and write the duration of each step at the end if there is a verb."""
+    starts: list[tuple[str, float]] = []
+    has_succeeded = False
     try:
-        with _spinner() if sys.stderr.isatty() else contextlib.nullcontext(lambda _: None) as show:
+        with _show_spinner() if sys.stderr.isatty() else contextlib.nullcontext(lambda _: None) as show:
 
-            def step(name: str) -> None:
-                begun.append((name, time.perf_counter()))
+            def on_step(name: str) -> None:
+                starts.append((name, time.perf_counter()))
                 show(name)
 
-            yield step
-        finished = True
+            yield on_step
+        has_succeeded = True
     finally:
         end = time.perf_counter()
-        took = end - begun[0][1] if begun else 0.0
-        if done and (finished or took >= 1):  # of a refusal at once there is nothing to say but why
-            head = f"{done} in {took:.1f} s" if finished else f"Stopped after {took:.1f} s, at the last of these steps"
-            say(f"{head}:", *_times(begun, end), file=sys.stderr)
+        elapsed = end - starts[0][1] if starts else 0.0
+        title = f"{verb} in {elapsed:.1f} s"
+        if not has_succeeded:
+            title = f"Stopped after {elapsed:.1f} s, at the last of these steps"
+        # An export that is refused at once shows only the error.
+        if verb and (has_succeeded or elapsed >= 1):
+            say(f"{title}:", *_format_durations(starts, end), file=sys.stderr)
 
 
-def _times(begun: Sequence[tuple[str, float]], end: float) -> list[str]:
-    """Return a line for each step, in their order."""
-    ends = [*(start for _, start in begun[1:]), end]
-    return [f"{after - start:7.1f} s  {name}" for (name, start), after in zip(begun, ends, strict=True)]
+def _format_durations(starts: Sequence[tuple[str, float]], end: float) -> list[str]:
+    """Return a line with the duration of each step; a step ends when the next one starts."""
+    stops = [*(start for _, start in starts[1:]), end]
+    return [f"{stop - start:7.1f} s  {name}" for (name, start), stop in zip(starts, stops, strict=True)]
 
 
 @contextlib.contextmanager
-def _spinner() -> Iterator[Progress]:
-    """Show the step that is at work, with the time it has taken; at the end it goes away."""
+def _show_spinner() -> Iterator[Progress]:
+    """Show the current step with its elapsed time, and clear the line at the end."""
     from rich.console import Console
     from rich.progress import Progress as Display
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    # a step may name a file, in which brackets are no markup
+    # `markup=False`: a step may contain the name of a file, and rich would interpret brackets in the name.
     columns = SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task("", total=None)
-        # one line alone: what a library prints meanwhile breaks a list of several
+        # A single line, because output of other libraries breaks a display of several lines.
         yield lambda name: display.reset(task, description=printable(name))
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[RowProgress]:
-    """Show a bar with the speed and the time that is left."""
+def _show_bar() -> Iterator[RowProgress]:
+    """Show a bar with the speed and the remaining time."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Display
@@ -105,11 +108,11 @@ def _bar() -> Iterator[RowProgress]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("rows"), Speed(), TimeRemainingColumn())
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task("", total=None)
-        # the speed is that of this run, so what an earlier one did is no progress
-        before: list[int] = []
+        # Rows of an earlier, interrupted run are subtracted: they would inflate the speed of this run.
+        first_done: list[int] = []
 
-        def show(done: int, rows: int) -> None:
-            before[:] = before or [done]
-            display.update(task, completed=done - before[0], total=rows - before[0])
+        def update(done: int, rows: int) -> None:
+            first_done[:] = first_done or [done]
+            display.update(task, completed=done - first_done[0], total=rows - first_done[0])
 
-        yield show
+        yield update

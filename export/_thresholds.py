@@ -1,8 +1,16 @@
 """Sizes from which the `adaptive` lowering uses its large form.
 
-One table for all machines, since a file runs on others than the one that wrote it. The rule of distances is not from
-there: blocks bound their memory, from as many pairs on as golden cases have, and are the faster form from some
-1,000 positions on.
+A call has a small form, which computes all scores at once, and a large form, which computes blocks of queries, keeps
+no matrix of all scores and skips masked keys. The exported file selects the large form by the sizes of a request if
+
+    (Tq - queries) * Tk >= pairs    and    Tk >= keys
+
+A call of the large form has a fixed cost, and a cost for each key regardless of masks, equal to the cost of some more
+queries: hence the subtraction. `benchmarks/thresholds.py` times both forms over sizes and masks, and chooses for each
+kind of call the pair (queries, pairs) with the smallest worst loss, the time of the selected form over the time of the
+faster one (docs/performance.md). One table serves all machines, because a file runs on machines other than its writer.
+The rule "distance" bounds memory, and that script did not time it: `pairs` is the size that golden cases reach, so that
+they test the large form, which is faster from some 1,000 positions on.
 """
 
 from __future__ import annotations
@@ -10,25 +18,21 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-WINDOW_KEYS = (
-    256  # that a block of queries read where windows were measured; with others the positions grow as these do
-)
-NEVER = 2**62  # pairs: more than any request has
+# Keys that a block of queries read in the timed windows. If a block reads k keys, a pair counts (WINDOW_KEYS / k) ** 2
+# times, so that the smallest length for the large form is proportional to k.
+WINDOW_KEYS = 256
+NEVER = 2**62  # pairs, more than any request has
 
 
 class From(NamedTuple):
-    """The form for large sizes is taken where `(Tq - queries) * Tk >= pairs` and `Tk >= keys`.
+    """Rule that selects the large form: `(Tq - queries) * Tk >= pairs` and `Tk >= keys`.
 
-    Of additive scores a pair counts as often as it has units, and of a window as the square of `WINDOW_KEYS` over the
-    keys that a block of queries reads.
-
-    Beside what a pair of query and key costs it costs more than the other form for a call, and for each key, as much as
-    some further queries would. All keys take part in that, whatever the masks, which are not looked at before.
+    A pair of query and key counts once for each hidden unit in additive scores.
 
     Attributes:
-        queries: So many queries do not count.
-        pairs: The fewest pairs of the others and the keys.
-        keys: The fewest keys, whatever the queries. Blocks of queries with a window read as many where there are few.
+        queries: Number of queries subtracted from Tq before the product.
+        pairs: Lowest product.
+        keys: Lowest number of keys; blocks of queries with a window read this many even if the axis is shorter.
     """
 
     queries: int
@@ -36,19 +40,19 @@ class From(NamedTuple):
     keys: int = 0
 
     def each(self, times: float) -> From:
-        """Return the rule where each pair counts so many times."""
+        """Return the rule for calls in which each pair counts `times` times."""
         return self if self.pairs == NEVER else self._replace(pairs=math.ceil(self.pairs / times))
 
     def is_met(self, queries: int, keys: int) -> bool:
-        """Tell whether the form is taken for so many queries and keys."""
+        """Return True if the rule selects the large form for a number of queries and keys."""
         return (queries - self.queries) * keys >= self.pairs and keys >= self.keys
 
     def positions(self) -> int:
-        """Return from how many positions on it is taken where there are as many queries as keys; 0 for never."""
+        """Return the smallest length with Tq = Tk that selects the large form; 0 if none does."""
         if self.pairs == NEVER:
             return 0
-        least = math.isqrt(self.pairs)
-        return next(size for size in range(least, least + self.queries + 2) if self.is_met(size, size))
+        min_size = math.isqrt(self.pairs)
+        return next(size for size in range(min_size, min_size + self.queries + 2) if self.is_met(size, size))
 
 
 LARGE = {
@@ -65,18 +69,18 @@ LARGE = {
 
 
 class UnblockedLimits(NamedTuple):
-    """Sizes up to which a GPU computes all pairs at once, over all examples and heads. See docs/gpu.md.
+    """Largest numbers of elements that a GPU computes unblocked, over all examples and heads; see docs/gpu.md.
 
-    Each takes tensors of 4 bytes a number, such as 256 MB for 2**26; a negative limit is never met.
+    An element takes 4 bytes, so that a tensor of 2**26 elements takes 256 MB. A negative limit disables the small form.
 
     Attributes:
-        additive: Features of additive scores.
+        additive: Elements (B, Tq, Tk, U) of additive scores with tanh.
         additive_few_queries: The same with few queries.
-        additive_quotients: Quotients of additive scores without tanh, in one block.
-        one_operator: Scores of a call that onnxruntime's own operator computes without keeping scores.
+        additive_quotients: Elements in one block of additive scores without tanh.
+        one_operator: Scores of a call that an operator of onnxruntime computes without storing scores.
         blocks: Scores of any other call.
-        rows: Queries of calls of one head, over all examples. A kernel of the operators has a block of threads for 64
-            of them, and a GPU over a hundred.
+        rows: Queries of calls with one head, over all examples. A kernel of these operators runs a block of threads
+            for 64 queries, and a GPU has over a hundred multiprocessors to occupy.
     """
 
     additive: int = 2**26

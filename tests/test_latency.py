@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from keras_attn_export._latency import timed_in_turns
+from keras_attn_export._latency import measure_interleaved
 
 
 def test_sessions_take_turns_within_bounds_of_time_and_runs():
@@ -10,9 +10,9 @@ def test_sessions_take_turns_within_bounds_of_time_and_runs():
     sessions = [
         SimpleNamespace(get_outputs=lambda: [], run=lambda *_, name=name: order.append(name) or []) for name in "ab"
     ]
-    outputs, taken = timed_in_turns(sessions, {}, 1e-9, warm_up=3, fewest=5, most=100)
+    outputs, taken = measure_interleaved(sessions, {}, 1e-9, warm_up_rounds=3, min_rounds=5, max_rounds=100)
     assert outputs == [{}, {}]
     assert [len(each) for each in taken] == [5, 5]
     assert "".join(order) == 3 * "ab" + "abbaabbaab"
-    _, taken = timed_in_turns(sessions, {}, 10.0, warm_up=1, fewest=1, most=7)
+    _, taken = measure_interleaved(sessions, {}, 10.0, warm_up_rounds=1, min_rounds=1, max_rounds=7)
     assert [len(each) for each in taken] == [7, 7]

@@ -13,13 +13,13 @@ from keras_attn_export._onnxruntime_releases import (
     LOWEST_FOR_LOWERING,
     LOWEST_ONNXRUNTIME,
     check_onnxruntime,
-    lowest_onnxruntime,
+    find_lowest_onnxruntime,
 )
-from keras_attn_export._options import OPSETS, Options, checked_options
+from keras_attn_export._options import OPSETS, Options, validate_options
 
 
 def asked(tolerance=None, static_axes=None, **others):
-    return checked_options(tolerance=tolerance, static_axes=static_axes, **others)
+    return validate_options(tolerance=tolerance, static_axes=static_axes, **others)
 
 
 def test_options_and_export_model_have_equal_defaults():
@@ -43,11 +43,11 @@ def test_fused_lowering_needs_opset_24():
 
 
 def test_lowest_onnxruntime_depends_on_opset_and_lowerings():
-    assert lowest_onnxruntime(18, ["portable"]) == LOWEST_ONNXRUNTIME[18]
-    assert lowest_onnxruntime(24, [BATCHED, "portable"]) == "1.31"
-    assert lowest_onnxruntime(18, [BATCHED, "portable"]) == LOWEST_FOR_LOWERING[BATCHED]
-    assert lowest_onnxruntime(24, ["adaptive"]) == LOWEST_FOR_LOWERING["fused"]
-    assert lowest_onnxruntime(18, ["adaptive"]) == LOWEST_FOR_LOWERING["adaptive"]
+    assert find_lowest_onnxruntime(18, ["portable"]) == LOWEST_ONNXRUNTIME[18]
+    assert find_lowest_onnxruntime(24, [BATCHED, "portable"]) == "1.31"
+    assert find_lowest_onnxruntime(18, [BATCHED, "portable"]) == LOWEST_FOR_LOWERING[BATCHED]
+    assert find_lowest_onnxruntime(24, ["adaptive"]) == LOWEST_FOR_LOWERING["fused"]
+    assert find_lowest_onnxruntime(18, ["adaptive"]) == LOWEST_FOR_LOWERING["adaptive"]
 
 
 @pytest.mark.parametrize("opset", [17, "18", True])
@@ -139,7 +139,7 @@ def test_target_decides_opset_and_lowering(given, opset, lowering):
         *(
             (
                 {"target": target},
-                r"`target` must be 'standard' or the lowest onnxruntime .*, 1\.15 or newer, .* Received: ",
+                r"`target` must be 'standard' or the oldest onnxruntime release .* not below 1\.15\. Received: ",
             )
             for target in ("1.14", "1", "latest", 1.19)
         ),

@@ -1,1 +1,1 @@
-"""Bundle: writing, loading, verification, benchmarks."""
+"""Bundles: atomic writing, loading, verification, first difference and benchmark."""

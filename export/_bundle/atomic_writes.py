@@ -1,4 +1,11 @@
-"""Atomic writes of files and folders: under a temporary name, renamed when complete and on the disk."""
+"""Atomic writes of files and folders: under a temporary name, renamed when complete and on the disk.
+
+A folder cannot replace another one by a single rename. So the old folder becomes NAME.old, the new one becomes NAME,
+and NAME.old is removed. A process that is killed between the two renames leaves NAME.old and its temporary folder,
+which has a marker file with device and inode of the old folder. The next export or load finds the marker, waits until
+a process that still runs has had time for its second rename, and renames NAME.old back, or removes it if NAME exists.
+A NAME.old without marker belongs to the user and is kept.
+"""
 
 import contextlib
 import os
@@ -12,126 +19,130 @@ from pathlib import Path
 from .._errors import BundleError, ExportError
 from .output_paths import Refusal, check_place, unless_a_file
 
-_MARKER = "replacing"  # file in a temporary folder that identifies the folder which its process renames to NAME.old
-_RENAME_SECONDS = 0.5  # more than a running process needs between its two renames
+_MARKER_FILE = "replacing"  # in a temporary folder; identifies the folder that its process renames to NAME.old
+_RENAME_SECONDS = 0.5  # upper bound of the time between the two renames of a running process
 
 
 @contextlib.contextmanager
-def atomic_file(target: Path, refusal: Refusal = unless_a_file) -> Iterator[Path]:
-    """Yield a temporary path beside `target`, and rename it to `target` if the block succeeds.
+def atomic_file(target: Path, overwrite_check: Refusal = unless_a_file) -> Iterator[Path]:
+    """Yield a temporary path in the folder of `target`, and rename it to `target` if the block succeeds.
 
-    Raises `ExportError` if the file cannot be written, or `refusal` objects to replacing what is there.
+    Raises `ExportError` if the file cannot be written, or `overwrite_check` returns a reason not to replace `target`.
     """
-    partial = target.parent / f".{uuid.uuid4().hex}.partial"
+    temporary = target.parent / f".{uuid.uuid4().hex}.partial"
     try:
-        yield partial
-        check_place(target, refusal)
-        _sync(partial)
-        partial.replace(target)
+        yield temporary
+        check_place(target, overwrite_check)
+        _sync(temporary)
+        temporary.replace(target)
     except OSError as error:
-        raise ExportError(f"Cannot write {target}: {reason_of(error)}.") from error
+        raise ExportError(f"Cannot write {target}: {describe_os_error(error)}.") from error
     finally:
         with contextlib.suppress(OSError):
-            partial.unlink()
+            temporary.unlink()
 
 
 @contextlib.contextmanager
-def atomic_folder(target: Path, refusal: Refusal) -> Iterator[Path]:
-    """Yield an empty folder beside `target`, and rename it to `target` if the block succeeds.
+def atomic_folder(target: Path, overwrite_check: Refusal) -> Iterator[Path]:
+    """Yield an empty folder in the parent of `target`, and rename it to `target` if the block succeeds.
 
-    A folder that is replaced is renamed to `NAME.old` first, and removed last; see `restore_folder`.
-    Raises `BundleError` if the folder cannot be written, or `refusal` objects to replacing what is there.
+    Raises `BundleError` if the folder cannot be written, or `overwrite_check` returns a reason not to replace `target`.
     """
-    target = Path(os.path.abspath(target))  # so that "." has a name and a parent
+    target = Path(os.path.abspath(target))  # "." has neither name nor parent
     with contextlib.ExitStack() as undo:
         undo.callback(_remove_empty, [folder for folder in target.parents if not folder.exists()])
         try:
             restore_folder(target)
-            _check_folder(target, refusal)
+            _check_folder(target, overwrite_check)
             target.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
-                old_path(target).lstat()  # fails now, and not after the block, if the name is too long
+                old_path(target).lstat()  # raises before the block if the name is too long
             staging = Path(tempfile.mkdtemp(prefix=f".{target.name[:40]}.", suffix=".partial", dir=target.parent))
             undo.callback(_clean_up, staging, target)
-            (content := staging / "bundle").mkdir()  # with the user's umask: only its owner can read what mkdtemp makes
+            # A subfolder, because `mkdtemp` removes all permissions of other users, and `mkdir` applies the umask.
+            (content := staging / "bundle").mkdir()
         except OSError as error:
-            raise BundleError(f"Cannot write beside {target}: {reason_of(error)}.") from error
+            raise BundleError(f"Cannot write beside {target}: {describe_os_error(error)}.") from error
         yield content
         try:
             for path in content.rglob("*"):
                 if path.is_file():
                     _sync(path)
-            _check_folder(target, refusal)  # again: something may have appeared during the block
-            _put_in_place(content, target)
+            # Checked again, because another process may have created `target` during the block.
+            _check_folder(target, overwrite_check)
+            _rename_into_target(content, target)
         except OSError as error:
-            raise BundleError(f"Cannot write {target}: {reason_of(error)}.") from error
+            raise BundleError(f"Cannot write {target}: {describe_os_error(error)}.") from error
 
 
 def restore_folder(target: Path) -> None:
     """Rename the `NAME.old` of a killed process to `target`, or remove it if `target` exists; keep that of a user."""
     old = old_path(target)
-    marked = [path for path in old.parent.glob(".*.partial") if _has_renamed(path, old)]
-    if marked:
-        time.sleep(_RENAME_SECONDS)  # a process that still runs completes its second rename
-    for staging in marked:
+    staging_folders = [path for path in old.parent.glob(".*.partial") if _has_renamed(path, old)]
+    if staging_folders:
+        time.sleep(_RENAME_SECONDS)
+    for staging in staging_folders:
         _clean_up(staging, target)
 
 
 def old_path(target: Path) -> Path:
-    """Return the path NAME.old, to which a folder is renamed while it is replaced."""
+    """Return the path NAME.old of a folder while it is replaced."""
     return Path(f"{os.path.abspath(target)}.old")
 
 
-def reason_of(error: OSError) -> str:
-    """Return the system's message for an error."""
+def describe_os_error(error: OSError) -> str:
+    """Return the message of the operating system for an error."""
     return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
 
 
-def _check_folder(target: Path, refusal: Refusal) -> None:
-    check_place(target, refusal, error=BundleError, in_a_folder=False)
+def _check_folder(target: Path, overwrite_check: Refusal) -> None:
+    check_place(target, overwrite_check, error=BundleError, in_a_folder=False)
     old = old_path(target)
     if os.path.lexists(target) and os.path.lexists(old):
         raise BundleError(f"{old} is in the way: {target} moves there while it is replaced. Rename or remove it.")
 
 
-def _put_in_place(content: Path, target: Path) -> None:
+def _rename_into_target(content: Path, target: Path) -> None:
     if os.path.lexists(target):
-        marker, old = content.parent / _MARKER, old_path(target)
-        marker.write_text(_identity(target), "utf-8")
+        marker, old = content.parent / _MARKER_FILE, old_path(target)
+        marker.write_text(_read_identity(target), "utf-8")
         target.rename(old)
-        marker.write_text(_identity(old), "utf-8")  # another process may have replaced the folder before the rename
-    content.rename(target)  # fails if another process has put its folder there
+        # Written again, because another process may have replaced the folder before the rename.
+        marker.write_text(_read_identity(old), "utf-8")
+    content.rename(target)  # raises if another process has renamed its folder to `target`
 
 
-def _identity(folder: Path) -> str:
-    """Return what distinguishes a folder from any other; a rename does not change it."""
+def _read_identity(folder: Path) -> str:
+    """Return device and inode of a folder, which a rename does not change."""
     return f"{folder.lstat().st_dev} {folder.lstat().st_ino}"
 
 
 def _has_renamed(staging: Path, old: Path) -> bool:
-    """Return whether the process of a temporary folder has renamed a folder to `old`."""
+    """Return True if the process of a temporary folder has renamed a folder to `old`."""
     with contextlib.suppress(OSError):
-        return (staging / _MARKER).read_text("utf-8") == _identity(old)
+        return (staging / _MARKER_FILE).read_text("utf-8") == _read_identity(old)
     return False
 
 
 def _clean_up(staging: Path, target: Path) -> None:
     """Rename NAME.old back, or into the temporary folder if `target` exists; then remove the temporary folder."""
     old = old_path(target)
-    for _ in range(3):  # another process may create `target` meanwhile
+    # Another process may create `target` between the check and the rename, which then fails and is repeated.
+    for _ in range(3):
         if _has_renamed(staging, old):
             with contextlib.suppress(OSError):
                 old.rename(staging / uuid.uuid4().hex if os.path.lexists(target) else target)
-    if not _has_renamed(staging, old):  # else the next export tries again
+    # If `old` could not be renamed, the temporary folder stays, so that the next export repeats the clean-up.
+    if not _has_renamed(staging, old):
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    with contextlib.suppress(OSError):  # of the first folder that is not empty
+    with contextlib.suppress(OSError):  # stops at the first folder that is not empty
         for folder in folders:
             folder.rmdir()
 
 
 def _sync(file: Path) -> None:
-    with file.open("rb+") as opened:  # on Windows, "rb" is not enough
-        os.fsync(opened.fileno())
+    with file.open("rb+") as stream:  # Windows can sync only a file that is open for writing
+        os.fsync(stream.fileno())

@@ -1,4 +1,9 @@
-"""Benchmark a bundle: latency, throughput and peak memory, optionally against another ONNX file."""
+"""Benchmark of a bundle: latency, throughput and peak memory, optionally against another ONNX file.
+
+The sessions of both files run alternately on the same inputs, so that a change of the processor's clock or load affects
+both; the ratio of their medians is the speedup. Percentiles replace a standard deviation, because latencies have a
+long upper tail. Each file needs a process for its peak memory, which never decreases within a process.
+"""
 
 import json
 import subprocess
@@ -21,17 +26,17 @@ from .._format.manifest import Spec
 from .._format.names import MODEL, Arrays, Case, dtype_name
 from .._format.parity_report import differences, finite
 from .._format.providers import short_name
-from .._latency import timed_in_turns
-from .._machine import environment, usable_cpus
+from .._latency import measure_interleaved
+from .._machine import describe_environment, usable_cpus
 from .._processes import peak_memory
 from .._progress import Progress
 from .bundle import Bundle, load_bundle
 from .untrusted_input import golden_cases
 
-SECONDS = 3.0
-WARM_UP = 2  # runs after the one that computes the outputs
-MIN_RUNS, MAX_RUNS = 5, 100_000
-_NUMPY_NAMES = {"float": "float32", "double": "float64"}  # of onnxruntime's types, if they differ
+SECONDS = 3.0  # of measured runs, all models together
+WARM_UP_ROUNDS = 2  # the first run of a session allocates memory, and the second one uses it
+MIN_ROUNDS, MAX_ROUNDS = 5, 100_000  # at least 5 for percentiles; the limit bounds the memory for latencies
+_NUMPY_DTYPE_NAMES = {"float": "float32", "double": "float64"}  # by onnxruntime's name, if it differs
 
 
 @dataclass(frozen=True)
@@ -42,20 +47,20 @@ class Timing:
     file_size: int  # without external data
     load: float  # time to open the session
     runs: int
-    median: float  # latency of a run
-    p5: float  # percentiles of the latency
+    median: float  # of the latency; p5 and p95 are percentiles
+    p5: float
     p95: float
     rows_per_second: float
     peak_memory: int  # resident memory of a fresh process that loads and runs the model
-    model_memory: int  # the part of it that loading and running added
+    model_memory: int  # the increase of `peak_memory` by loading and running the model
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Result of a benchmark: timings of the bundle's model, and of the other one if there is one."""
+    """Result of a benchmark: timings of the bundle's model, and of the other model if there is one."""
 
     bundle: str
-    inputs: str  # their source
+    inputs: str  # source of the inputs: "given" or the name of a golden case
     shapes: dict[str, tuple[int, ...]]  # by input
     rows: int
     provider: str
@@ -80,20 +85,20 @@ def bench_bundle(
     seconds: float = SECONDS,
     step: Progress = lambda _: None,
 ) -> Bench:
-    """Time a bundle's ONNX model and, run by run in turns with it, another one.
+    """Measure latency and memory of a bundle's ONNX model and, in alternating runs, of another model.
 
     Args:
         path: The bundle.
         against: Another ONNX file with the same inputs.
         inputs: Arrays by input name; `None` for the largest golden case.
-        provider: Where to run, as in `export_model`.
-        threads: Threads of a run; `None` for as many as this process may run on.
-        seconds: Time for the runs of all models together; a few runs are made in any case.
-        step: Receives the name of each step.
+        provider: Execution provider, as in `export_model`.
+        threads: Threads of a run; `None` for the number of cores that this process may use.
+        seconds: Time for the runs of all models together; at least 5 runs of each model are measured.
+        step: Progress callback that receives the name of each step.
 
     Raises:
         BundleError: As for `load_bundle`; or if the other file cannot be loaded.
-        InputError: If the inputs do not fit one of the models.
+        InputError: If the inputs do not match a model.
         ProviderError: If the provider is missing, or onnxruntime used another one.
         ExportError: If an argument is out of range, or a model fails on the inputs.
     """
@@ -102,9 +107,9 @@ def bench_bundle(
         raise ExportError(f"`threads` and `seconds` must be above 0. Received: {threads} and {seconds}.")
     step("Checking the bundle")
     provider = short_name(provider)
-    check_provider(provider)  # imports onnxruntime, which is no part of the time to load
+    check_provider(provider)  # imports onnxruntime before the time to load is measured
     bundle = load_bundle(path)
-    name, arrays = _chosen_inputs(bundle, inputs)
+    source, arrays = _choose_inputs(bundle, inputs)
     models = [bundle.path / MODEL]
     if against is not None:
         models.append(Path(against))
@@ -120,69 +125,71 @@ def bench_bundle(
     if against is not None:
         _check_same_inputs(arrays, sessions[1], models[1])
     step(f"Timing for {seconds:g} seconds")
-    outputs, latencies = timed_in_turns(sessions, arrays, seconds, warm_up=WARM_UP, fewest=MIN_RUNS, most=MAX_RUNS)
-    memory = []
+    outputs, latencies = measure_interleaved(
+        sessions, arrays, seconds, warm_up_rounds=WARM_UP_ROUNDS, min_rounds=MIN_ROUNDS, max_rounds=MAX_ROUNDS
+    )
+    peaks = []
     for model in models:
         step(f"Measuring the peak memory of {model}")
-        memory.append(_peak_memory(model, arrays, provider, threads))
+        peaks.append(_measure_peak_memory(model, arrays, provider, threads))
 
-    rows = _rows(bundle.entries.inputs, arrays)
+    rows = _count_rows(bundle.entries.inputs, arrays)
     timings = tuple(
-        _timing(model, rows, load, runs, peak)
-        for model, load, runs, peak in zip(models, loads, latencies, memory, strict=True)
+        _summarize_timing(model, rows, load, runs, peak)
+        for model, load, runs, peak in zip(models, loads, latencies, peaks, strict=True)
     )
     return Bench(
         bundle=str(bundle.path),
-        inputs=name,
+        inputs=source,
         shapes={key: array.shape for key, array in arrays.items()},
         rows=rows,
         provider=provider,
         threads=threads,
-        environment=environment(),
+        environment=describe_environment(),
         timings=timings,
         ratio=timings[1].median / timings[0].median if against else None,
-        differences=_differences(*outputs) if against else None,
+        differences=_compare_outputs(*outputs) if against else None,
     )
 
 
-def _chosen_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[str, Arrays]:
-    """Return the source of the inputs, and the inputs."""
+def _choose_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[str, Arrays]:
+    """Return the source of the inputs and the inputs: the caller's, or the largest golden case."""
     if inputs is not None:
         return "given", checked_inputs(bundle.entries, inputs)
     cases = golden_cases(bundle.path, bundle.entries)
-    # NaN in padding, or zeros alone, may be faster or slower than other numbers
-    plain = [case for case in cases if all(map(_is_plain, case.inputs.values()))]
-    largest = max(plain or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
-    return f"golden case `{largest.name}`", largest.inputs
+    # Cases with NaN in padding, or with zeros only, are excluded: arithmetic on such values differs in speed.
+    typical = [case for case in cases if all(map(_has_typical_values, case.inputs.values()))]
+    largest_case = max(typical or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
+    return f"golden case `{largest_case.name}`", largest_case.inputs
 
 
-def _is_plain(array: np.ndarray) -> bool:
+def _has_typical_values(array: np.ndarray) -> bool:
     return bool(np.any(array) and (array.dtype == object or np.all(np.isfinite(array))))
 
 
 def _check_same_inputs(inputs: Arrays, session: Any, model: Path) -> None:
-    expected = {value.name: (_dtype(value.type), value.shape) for value in session.get_inputs()}
+    expected = {value.name: (_numpy_dtype_name(value.type), value.shape) for value in session.get_inputs()}
     actual = {name: (dtype_name(array), list(array.shape)) for name, array in inputs.items()}
     if expected.keys() != actual.keys() or not all(
         dtype == expected[name][0] and fits_shape(shape, expected[name][1]) for name, (dtype, shape) in actual.items()
     ):
         raise InputError(
-            f"{model} must take the bundle's inputs, {_list(actual)}. It takes {_list(expected)}. "
-            "Compare with a file of the same input names and dtypes."
+            f"{model} must have the inputs of the bundle, {_format_inputs(actual)}. Received: "
+            f"{_format_inputs(expected)}. Pass an ONNX file with the same input names and dtypes."
         )
 
 
-def _dtype(tensor_type: str) -> str:
+def _numpy_dtype_name(tensor_type: str) -> str:
     name = tensor_type.removeprefix("tensor(").removesuffix(")")
-    return _NUMPY_NAMES.get(name, name)
+    return _NUMPY_DTYPE_NAMES.get(name, name)
 
 
-def _list(inputs: Mapping[str, tuple[str, list[Any]]]) -> str:
+def _format_inputs(inputs: Mapping[str, tuple[str, list[Any]]]) -> str:
     items = sorted(inputs.items())
     return ", ".join(f"`{name}` {dtype}[{', '.join(map(str, shape))}]" for name, (dtype, shape) in items)
 
 
-def _timing(model: Path, rows: int, load: float, latencies: list[float], memory: Mapping[str, int]) -> Timing:
+def _summarize_timing(model: Path, rows: int, load: float, latencies: list[float], memory: Mapping[str, int]) -> Timing:
     p5, median, p95 = (float(value) for value in np.percentile(latencies, (5, 50, 95)))
     return Timing(
         model=str(model),
@@ -198,25 +205,25 @@ def _timing(model: Path, rows: int, load: float, latencies: list[float], memory:
     )
 
 
-def _peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> dict[str, int]:
+def _measure_peak_memory(model: Path, inputs: Arrays, provider: str, threads: int) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "inputs.npz")
         save_cases(file, [Case("bench", inputs, {}, {})])
         command = [sys.executable, "-P", peak_memory.__file__, str(model), str(file), provider, str(threads)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
-        raise ExportError(f"{model} ran, but not in a fresh process that measures its memory: {last}")
-    measured: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        last_line = next((line for line in reversed(process.stderr.splitlines()) if line.strip()), "no message")
+        raise ExportError(f"Cannot measure the memory of {model}, because it fails in a separate process: {last_line}")
+    measured: dict[str, int] = json.loads(process.stdout.splitlines()[-1])
     return measured
 
 
-def _rows(specs: Iterable[Spec], inputs: Arrays) -> int:
+def _count_rows(specs: Iterable[Spec], inputs: Arrays) -> int:
     """Return the size of the batch axis, or of the first axis of the first input that has one."""
     axes = [(spec.shape[0], inputs[spec.name].shape[0]) for spec in specs if spec.shape]
     return next((size for axis, size in axes if axis == "batch"), axes[0][1] if axes else 1)
 
 
-def _differences(ours: Arrays, theirs: Arrays) -> dict[str, float]:
-    shared = ours.keys() & theirs.keys()
-    return {name: difference for name, difference in differences(ours, theirs).items() if name in shared}
+def _compare_outputs(outputs: Arrays, other_outputs: Arrays) -> dict[str, float]:
+    shared = outputs.keys() & other_outputs.keys()
+    return {name: difference for name, difference in differences(outputs, other_outputs).items() if name in shared}

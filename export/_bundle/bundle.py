@@ -1,4 +1,4 @@
-"""`Bundle` and `load_bundle`: run an exported model and write its report."""
+"""`Bundle` and `load_bundle`: an exported model that runs in onnxruntime and writes its report."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,13 @@ from .._format.names import MODEL, Case
 from .._format.parity_report import ParityReport
 from .._format.providers import short_name
 from .._format.session_options import checked_config, session_options
-from .bundle_files import checked_manifest, restore_bundle
-from .notebook_view import notebook_view
-from .untrusted_input import REPORT, read_json
+from .bundle_files import restore_bundle, validate_manifest
+from .notebook_view import render_notebook_view
+from .untrusted_input import REPORT_FILE, read_json
 
-USER_CASE = "your inputs"  # name of a case with inputs of the caller
-MAX_ACCEPTED = 1024  # signatures of inputs that a bundle remembers
+USER_CASE_NAME = "your inputs"  # shown in a report for the caller's inputs
+# Signatures whose inputs need no further check. The limit bounds the memory of a service whose shapes keep changing.
+MAX_ACCEPTED_SIGNATURES = 1024
 
 
 @dataclass(frozen=True)
@@ -42,35 +43,35 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
     _sessions: dict[Any, Any] = field(default_factory=dict, compare=False)
-    _accepted: set[Any] = field(default_factory=set, compare=False)
-    _opening: Any = field(default_factory=threading.Lock, compare=False)
+    _accepted_signatures: set[Any] = field(default_factory=set, compare=False)
+    _session_lock: Any = field(default_factory=threading.Lock, compare=False)
 
     def __repr__(self) -> str:
-        """Return the path and the sizes of the signature in one line."""
+        """Return path, model, precision, opset and the numbers of inputs and outputs in one line."""
         entries = self.entries
-        kinds = f"model={entries.model!r}, precision={entries.precision!r}, opset={entries.opset}"
-        return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {kinds})"
+        details = f"model={entries.model!r}, precision={entries.precision!r}, opset={entries.opset}"
+        return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {details})"
 
     def _repr_html_(self) -> str | None:
-        """Return the view in a notebook."""
+        """Return the view of the bundle in a notebook."""
         try:
-            return notebook_view(self.path, self.entries, self.report)
-        except (BundleError, OSError):  # the files were removed: the notebook then shows `repr`
+            return render_notebook_view(self.path, self.entries, self.report)
+        except (BundleError, OSError):  # the files were removed; a notebook then shows `repr`
             return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle without the sessions; the copy opens its own."""
+        """Copy and pickle the bundle without its sessions, which a copy opens again."""
         return Bundle, (self.path, self.manifest)
 
     @cached_property
     def entries(self) -> Manifest:
-        """The manifest by attribute, for this package."""
+        """The parsed manifest, for this package; users read `manifest`."""
         return Manifest.of(self.manifest)
 
     @cached_property
     def report(self) -> ParityReport:
         """The parity report of the export."""
-        file = self.path / REPORT
+        file = self.path / REPORT_FILE
         try:
             return ParityReport.of(read_json(file))
         except OSError as error:
@@ -88,10 +89,10 @@ class Bundle:
     ) -> Any:
         """Return the onnxruntime session for a provider and options, opened once and shared by all threads.
 
-        `Bundle.run` uses the session without options. To use another session, call its own `run`.
+        `Bundle.run` uses the session without options. For another session, call the `run` of the session.
 
         Args:
-            provider: Where to run, as in `export_model`.
+            provider: Execution provider, as in `export_model`.
             threads: The number of threads for one run, `intra_op_num_threads`; `None` leaves it to onnxruntime, which
                 uses all cores.
             config: Config entries of the `onnxruntime.SessionOptions` by key, such as
@@ -99,7 +100,7 @@ class Bundle:
             **options: Attributes of the `onnxruntime.SessionOptions`, such as `enable_cpu_mem_arena=False`.
 
         Raises:
-            InputError: onnxruntime has no such option, or refuses its value.
+            InputError: The option is unknown to onnxruntime, or its value is not allowed.
             ProviderError: The provider is missing, or onnxruntime fell back to another one.
             BundleError: onnxruntime cannot load the model.
         """
@@ -108,7 +109,7 @@ class Bundle:
             options["intra_op_num_threads"] = threads
         entries = checked_config(config)
         key = provider, repr(sorted(options.items())), repr(sorted(entries.items()))
-        with self._opening:
+        with self._session_lock:
             if key not in self._sessions:
                 settings = session_options(check_provider(provider), options, entries)
                 self._sessions[key] = open_session(self.path / MODEL, provider, session_options=settings)
@@ -119,32 +120,35 @@ class Bundle:
 
         Args:
             inputs: Arrays by input name, or a list in the order of the inputs, or the array itself if there is only one
-                input. Dtypes and shapes are those of the manifest. Numbers of another width are converted, and integers
-                to floats; floats are never converted to integers.
-            provider: Where to run, as in `export_model`.
+                input. Shapes and dtypes as in the manifest. Other widths of integers and floats, and integers for
+                floats, are converted; floats are never converted to integers.
+            provider: Execution provider, as in `export_model`.
 
         Returns:
-            The outputs by name.
+            The outputs by name, with the shapes and dtypes of the manifest.
 
         Raises:
-            InputError: A name, dtype or shape does not fit; the message says which and how.
+            InputError: A name, dtype or shape does not match the manifest; the message names the input and the reason.
             ProviderError: The provider is missing, or onnxruntime fell back to another one.
             ExportError: onnxruntime fails on these inputs, as with an index outside an embedding.
         """
-        return run_session(self.session(provider), self._checked(inputs))
+        return run_session(self.session(provider), self._validate_inputs(inputs))
 
-    def _checked(self, inputs: Any) -> Mapping[str, np.ndarray]:
-        """Return checked inputs; a dict of arrays with names, dtypes and shapes of an earlier run needs no check."""
+    def _validate_inputs(self, inputs: Any) -> Mapping[str, np.ndarray]:
+        """Validate inputs and convert their dtypes."""
         if type(inputs) is not dict:
             return checked_inputs(self.entries, inputs)
-        arrays = [(name, x.dtype, x.shape) if type(x) is np.ndarray else None for name, x in inputs.items()]
-        signature = tuple(arrays)
-        if signature in self._accepted:
+        # The check takes longer than a small model. A dict with names, dtypes and shapes of an earlier run skips it.
+        signature = tuple(
+            (name, array.dtype, array.shape) if type(array) is np.ndarray else None for name, array in inputs.items()
+        )
+        if signature in self._accepted_signatures:
             return inputs
-        checked = checked_inputs(self.entries, inputs)
-        if len(self._accepted) < MAX_ACCEPTED and all(checked[name] is array for name, array in inputs.items()):
-            self._accepted.add(signature)
-        return checked
+        validated = checked_inputs(self.entries, inputs)
+        is_converted = any(validated[name] is not array for name, array in inputs.items())
+        if not is_converted and len(self._accepted_signatures) < MAX_ACCEPTED_SIGNATURES:
+            self._accepted_signatures.add(signature)
+        return validated
 
     def write_report(
         self,
@@ -155,20 +159,20 @@ class Bundle:
         labels: Mapping[str, Sequence[str]] | None = None,
         provider: str = "cpu",
     ) -> Path:
-        """Write one HTML file with examples, attention, the signature and the comparison with Keras; it loads nothing.
+        """Write a self-contained HTML file with examples, attention, signature and the comparison with Keras.
 
         Args:
-            path: The file to write; `None` for a file beside the bundle, with its name. An earlier report is replaced,
-                any other file is not.
-            inputs: Arrays by input name, whose predictions and attention are shown; `None` for the samples of the
+            path: The file to write; `None` for NAME.html in the parent folder of the bundle NAME. An earlier report is
+                replaced, any other file is not.
+            inputs: Arrays by input name; the page shows their predictions and attention. `None` for the samples of the
                 export, or generated inputs.
-            live: Whether the page contains the model and onnxruntime-web, about 6 MB. It then replays the golden cases
-                in its reader's browser, and has a form that runs the model. onnxruntime-web must be installed by npm,
-                in this folder or one above it.
-            labels: The names of ids, by the input or output that holds the ids: a string for each id, such as a
-                vocabulary. For an output of class scores with as many classes as labels, the best classes are shown
-                with their probabilities or scores.
-            provider: Where `inputs` run, as in `export_model`.
+            live: Whether the page contains the model and onnxruntime-web, about 6 MB. Such a page replays the golden
+                cases in the browser, and has a form that runs the model. onnxruntime-web must be installed by npm, in
+                the current folder or a parent of it.
+            labels: A string for each id, such as a vocabulary, by the name of the input or output that holds the ids.
+                For an output of class scores with the same number of classes, the page shows the best classes with
+                their probabilities or scores.
+            provider: Execution provider for `inputs`, as in `export_model`.
 
         Returns:
             The file.
@@ -176,30 +180,30 @@ class Bundle:
         Raises:
             InputError: `inputs` do not fit the model, or `labels` name an input or output that it does not have.
             BundleError: A file of the bundle cannot be read.
-            ExportError: The file cannot be written, a file of another kind is in its place, or a live page lacks what
-                it needs.
+            ExportError: The file cannot be written, would replace a file of another kind, or is a live page and
+                onnxruntime-web is not installed.
         """
         from .._report.page_content import page_content
         from .._report.write_report import check_report_path, default_report_path, write_page
 
         page = default_report_path(self.path) if path is None else Path(path)
         check_report_path(page)
-        case = None if inputs is None else self._user_case(inputs, provider)
+        case = None if inputs is None else self._run_user_case(inputs, provider)
         content = page_content(self.path, self.entries, self.report, case, labels=labels, live=live)
         return write_page(page, content, live=live)
 
-    def _user_case(self, inputs: Mapping[str, Any], provider: str) -> Case:
-        """Return a user's inputs with the outputs of the ONNX model."""
-        checked = checked_inputs(self.entries, inputs)
-        outputs = self.run(checked, provider=provider)
+    def _run_user_case(self, inputs: Mapping[str, Any], provider: str) -> Case:
+        """Return a case of a user's inputs and the outputs of the ONNX model."""
+        validated = checked_inputs(self.entries, inputs)
+        outputs = self.run(validated, provider=provider)
         check_arrays(f"{self.path / MODEL} answers", "output", outputs, self.entries.outputs)
-        return Case(USER_CASE, {name: np.asarray(array) for name, array in checked.items()}, outputs)
+        return Case(USER_CASE_NAME, {name: np.asarray(array) for name, array in validated.items()}, outputs)
 
 
 def load_bundle(path: str | Path) -> Bundle:
     """Open a bundle after checking its manifest and the hash of every file.
 
-    If an export was killed while it replaced the bundle, the old one is put back first, with a warning.
+    If an export was killed while it replaced the bundle, the old bundle is restored first, with a warning.
 
     Args:
         path: The folder.
@@ -213,4 +217,4 @@ def load_bundle(path: str | Path) -> Bundle:
     """
     folder = Path(path)
     restore_bundle(folder)
-    return Bundle(folder, checked_manifest(folder))
+    return Bundle(folder, validate_manifest(folder))

@@ -10,69 +10,73 @@ from .._format.parity_report import ParityReport
 from .._format.printing import printable
 from .._formatting import bytes_text
 
-MAX_LINES = 12  # of a row; a model can have hundreds of inputs
-MAX_CHARACTERS = 500  # of a text
+MAX_CELL_LINES = 12  # a model can have hundreds of inputs
+MAX_TEXT_LENGTH = 500
 
-# Colours of the notebook, in its light and its dark theme, but for the border.
-_GOOD, _BAD, _WARNING = "#2e9e4f", "#d9453b", "#d98a1f"
-_BLOCK = "border-left:.3em solid {colour};padding:.1em 1em;max-width:60em;overflow-x:auto;text-align:left"
-_TABLE = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"
-_CELL = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;white-space:{space}"
+# Border colours. All other colours are inherited, so that they fit the light and the dark theme of a notebook.
+_PASSED_COLOUR, _FAILED_COLOUR, _WARNING_COLOUR = "#2e9e4f", "#d9453b", "#d98a1f"
+_BLOCK_STYLE = "border-left:.3em solid {colour};padding:.1em 1em;max-width:60em;overflow-x:auto;text-align:left"
+_TABLE_STYLE = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"
+_CELL_STYLE = "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border:0;background:none;"
 
 
-def notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str:
-    """Return HTML with inline styles and without scripts; names of the bundle are escaped."""
-    colour = (_WARNING if report.warnings else _GOOD) if report.passed else _BAD
+def render_notebook_view(folder: Path, manifest: Manifest, report: ParityReport) -> str:
+    """Return HTML with inline styles and without scripts; text of the bundle is escaped."""
+    colour = (_WARNING_COLOUR if report.warnings else _PASSED_COLOUR) if report.passed else _FAILED_COLOUR
     rows = "".join(
-        f"<tr>{_cell('th', title)}{_cell('td', '<br>'.join(lines))}</tr>"
-        for title, lines in _rows(folder, manifest, report)
+        f"<tr>{_format_cell('th', title)}{_format_cell('td', '<br>'.join(lines))}</tr>"
+        for title, lines in _build_rows(folder, manifest, report)
     )
     return (
-        f'<div style="{_BLOCK.format(colour=colour)}"><div><b>{_text(manifest.model)}</b>, '
-        f"{'checked against' if report.passed else 'does not match'} Keras on {_text(report.provider)}: "
-        f"{_text(report.summary())}</div>"
-        f'<table style="{_TABLE}">{rows}</table>'
-        f"<code>{_text(_call(folder, manifest.inputs))}</code></div>"
+        f'<div style="{_BLOCK_STYLE.format(colour=colour)}"><div><b>{_escape_text(manifest.model)}</b>, '
+        f"{'checked against' if report.passed else 'does not match'} Keras on {_escape_text(report.provider)}: "
+        f"{_escape_text(report.summary())}</div>"
+        f'<table style="{_TABLE_STYLE}">{rows}</table>'
+        f"<code>{_escape_text(_format_call(folder, manifest.inputs))}</code></div>"
     )
 
 
-def _rows(folder: Path, manifest: Manifest, report: ParityReport) -> Iterator[tuple[str, list[str]]]:
-    """Yield a title and lines of HTML for each row of the table."""
-    for kind, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
-        yield kind, _some(f"<code>{_text(spec.name)}</code> {_text(_kind(spec))}" for spec in specs)
+def _build_rows(folder: Path, manifest: Manifest, report: ParityReport) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title and the lines of HTML of each table row."""
+    for title, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        yield title, _truncate_lines(map(_format_spec, specs))
     if manifest.layers:
-        yield "attention", _some(map(_layer, manifest.layers))
+        yield "attention", _truncate_lines(map(_format_layer, manifest.layers))
     if report.warnings:
-        yield "warnings", _some(map(_text, report.warnings))
-    written = f"{manifest.precision}, opset {manifest.opset}, onnxruntime {manifest.lowest_onnxruntime} or newer"
+        yield "warnings", _truncate_lines(map(_escape_text, report.warnings))
+    details = f"{manifest.precision}, opset {manifest.opset}, onnxruntime {manifest.lowest_onnxruntime} or newer"
     size = sum(file.stat().st_size for file in folder.glob(f"{MODEL}*"))
-    yield "file", [_text(f"{bytes_text(size)}: {written}")]
+    yield "file", [_escape_text(f"{bytes_text(size)}: {details}")]
 
 
-def _layer(layer: dict[str, str]) -> str:
+def _format_layer(layer: dict[str, str]) -> str:
     form = layer.get("form", layer["lowering"])
-    return f"<code>{_text(layer['name'])}</code> {_text(layer['class'])}: {_text(form)}"
+    return f"<code>{_escape_text(layer['name'])}</code> {_escape_text(layer['class'])}: {_escape_text(form)}"
 
 
-def _call(folder: Path, inputs: Sequence[Spec]) -> str:
-    names = [f"{spec.name!r}: ..." for spec in inputs[:MAX_LINES]]
-    return f"load_bundle({str(folder)!r}).run({{{', '.join(names)}{', ...' * (len(inputs) > MAX_LINES)}}})"
+def _format_call(folder: Path, inputs: Sequence[Spec]) -> str:
+    names = [f"{spec.name!r}: ..." for spec in inputs[:MAX_CELL_LINES]]
+    return f"load_bundle({str(folder)!r}).run({{{', '.join(names)}{', ...' * (len(inputs) > MAX_CELL_LINES)}}})"
 
 
-def _kind(spec: Spec) -> str:
-    return f"{spec.dtype} [{', '.join(map(str, spec.shape))}]"
+def _format_spec(spec: Spec) -> str:
+    shape = ", ".join(map(str, spec.shape))
+    return f"<code>{_escape_text(spec.name)}</code> {_escape_text(f'{spec.dtype} [{shape}]')}"
 
 
-def _some(lines: Iterable[str]) -> list[str]:
-    shown = list(lines)
-    return [*shown[:MAX_LINES], *([f"and {len(shown) - MAX_LINES} more"] if len(shown) > MAX_LINES else [])]
+def _truncate_lines(lines: Iterable[str]) -> list[str]:
+    shown, omitted_count = list(lines), 0
+    if len(shown) > MAX_CELL_LINES:
+        shown, omitted_count = shown[:MAX_CELL_LINES], len(shown) - MAX_CELL_LINES
+    return [*shown, f"and {omitted_count} more"] if omitted_count else shown
 
 
-def _cell(tag: str, content: str) -> str:
-    """Return a table cell; a title stays on one line."""
-    return f'<{tag} style="{_CELL.format(space="nowrap" if tag == "th" else "normal")}">{content}</{tag}>'
+def _format_cell(tag: str, content: str) -> str:
+    """Return a table cell; a title is not wrapped."""
+    wrapping = "nowrap" if tag == "th" else "normal"
+    return f'<{tag} style="{_CELL_STYLE}white-space:{wrapping}">{content}</{tag}>'
 
 
-def _text(text: str) -> str:
-    """Return a text without markup, and without characters that change the direction of the text behind them."""
-    return escape(printable(text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} ..."))
+def _escape_text(text: str) -> str:
+    """Escape markup in a text, and replace characters that change the direction of text."""
+    return escape(printable(text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]} ..."))

@@ -1,4 +1,4 @@
-"""Fetch intermediate tensors of an ONNX file by name."""
+"""Intermediate tensors of an ONNX file, by the name of the TensorFlow tensor."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,59 +13,60 @@ from .._onnx.traversal import names_read
 
 
 class OnnxGraph:
-    """The graph of an ONNX file: its tensors outside loops and branches, and weights, in topological order.
+    """Graph of an ONNX file, without the tensors inside loops and branches.
 
     Attributes:
-        tensors: Names of the tensors.
-        sources: Names of the tensors from which a computed tensor is computed directly.
-        ops: The operator type of the node that computes a tensor.
+        tensors: Names of tensors and weights, in topological order.
+        sources: For each computed tensor, the names of the inputs of its node, with outer values of its subgraphs.
+        ops: For each computed tensor, the operator type of its node.
     """
 
     def __init__(self, file: Path) -> None:
-        """Read the file without external data, or raise the errors of `load_graph`."""
+        """Read the graph without external data, or raise an error of `load_graph`."""
         self._model = load_graph(file)
         self._folder = file.parent
         outputs = [(name, node) for node in self._model.graph.node for name in filter(None, node.output)]
         self.sources = {name: set(names_read(node)) for name, node in outputs}
         self.ops = {name: node.op_type for name, node in outputs}
-        self.tensors = list(self._in_order())
-        self._continued = self._continuations()
+        self.tensors = list(self._iterate_tensors())
+        self._later_names = self._find_later_names()
 
-    def _in_order(self) -> Iterator[str]:
+    def _iterate_tensors(self) -> Iterator[str]:
         weights = {weight.name for weight in self._model.graph.initializer}
         for node in self._model.graph.node:
             for name in (*node.input, *node.output):
                 if name in weights or (name and name in node.output):
-                    weights.discard(name)  # to yield it once, at its first use
+                    weights.discard(name)  # yields a weight only at its first use
                     yield name
 
-    def _continuations(self) -> dict[str, list[str]]:
-        continued: dict[str, list[str]] = {}
+    def _find_later_names(self) -> dict[str, list[str]]:
+        later_names: dict[str, list[str]] = {}
         for name, sources in self.sources.items():
-            for first in (re.sub(r"__\d+(:\d+)$", r"\1", name), f"{name}:0", re.sub(r"(\.\w+|_\d+)$", ":0", name)):
-                if first != name and first in sources:
-                    continued.setdefault(first, []).append(name)
-        return continued
+            for base_name in (re.sub(r"__\d+(:\d+)$", r"\1", name), f"{name}:0", re.sub(r"(\.\w+|_\d+)$", ":0", name)):
+                if base_name != name and base_name in sources:
+                    later_names.setdefault(base_name, []).append(name)
+        return later_names
 
-    def versions(self, name: str) -> list[str]:
-        """Return the names that a TensorFlow tensor may have in the file.
-
-        If one TensorFlow operator becomes several nodes, tf2onnx often gives its name to the first: `Rsqrt:0` is then
-        the square root, and `Rsqrt.Reciprocal`, or `Rsqrt__165:0` in older files, its reciprocal.
-        """
-        return [name, *self._continued.get(name, ())]
+    def find_versions(self, name: str) -> list[str]:
+        """Return the names in the file that a TensorFlow tensor may correspond to."""
+        # If one TensorFlow operator becomes several nodes, tf2onnx often gives its name to the first node: `Rsqrt:0` is
+        # then the square root, and `Rsqrt.Reciprocal`, or `Rsqrt__165:0` in older files, the reciprocal.
+        return [name, *self._later_names.get(name, ())]
 
     def session(self, names: Iterable[str], provider: str, scratch: Path) -> Any:
-        """Open a session that also returns some tensors, except weights; the folder `scratch` must outlive it."""
+        """Open a session that also returns the tensors in `names`, except weights.
+
+        The folder `scratch`, which holds the extended model, must exist as long as the session.
+        """
         import onnx
 
-        changed = deepcopy(self._model)
-        available = {value.name for value in (*changed.graph.output, *changed.graph.initializer)}
-        changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in available)
-        return open_session(write_beside_weights(changed, self._folder, scratch), provider)
+        extended = deepcopy(self._model)
+        available = {value.name for value in (*extended.graph.output, *extended.graph.initializer)}
+        extended.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in available)
+        return open_session(write_beside_weights(extended, self._folder, scratch), provider)
 
-    def weights(self, names: Iterable[str]) -> Arrays:
-        """Return the tensors that are weights in the file itself."""
+    def read_weights(self, names: Iterable[str]) -> Arrays:
+        """Return the arrays of the named weights without external data, by name."""
         import onnx
 
         requested = set(names)

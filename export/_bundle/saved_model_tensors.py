@@ -1,4 +1,4 @@
-"""Fetch intermediate tensors of a SavedModel by name; needs only TensorFlow."""
+"""Intermediate tensors of a SavedModel, by name; needs TensorFlow, but neither Keras nor the model's code."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,35 +15,39 @@ from .._private_api.tensorflow_internals import with_constants
 
 
 class SavedGraph:
-    """The graph of `serving_default`, with frozen variables and inlined functions.
+    """Graph of `serving_default`, with frozen variables and inlined functions.
 
     Attributes:
-        tensors: Tensors outside loops by name, and the outputs by their names, in the order of computation.
+        tensors: Tensors outside loops, and the outputs, by name and in topological order.
     """
 
     def __init__(self, folder: Path, model: str, layers: Iterable[str]) -> None:
-        """Load a SavedModel, or raise a `BundleError`; the names of the model and of layers are in name scopes."""
+        """Load a SavedModel, or raise `BundleError`. Name scopes contain the names `model` and `layers`."""
         try:
-            self._loaded = tf.saved_model.load(str(folder))  # must outlive freezing, which reads its variables
+            self._loaded = tf.saved_model.load(str(folder))  # owns the variables that freezing reads
             function = self._loaded.signatures[SERVING_SIGNATURE]
-        except Exception as error:  # missing, not a SavedModel, or operators that this TensorFlow lacks
+        except Exception as error:  # no SavedModel, or operators that the installed TensorFlow lacks
             raise BundleError(f"TensorFlow cannot load {folder}: {first_line(error)}") from error
         frozen = with_constants(function)
         self._model = model
-        self._known = {*layers, *(part for v in function.variables for part in _parts(v.name)[:-1])}
-        self._inputs = {_parts(tensor.name)[-1]: tensor for tensor in frozen.inputs if tensor.dtype != tf.resource}
-        outputs = dict(zip(sorted(function.structured_outputs), frozen.outputs, strict=True))  # flattened by key
-        inner = {tensor.name: tensor for operation in frozen.graph.get_operations() for tensor in operation.outputs}
-        captures = {id(outside): inside.name for outside, inside in function.graph.captures}
-        weights = [("/".join(_parts(v.name)), captures.get(id(v.handle))) for v in function.variables]
-        named = {path: inner[name] for path, name in weights if name in inner}  # by the names of large weights in ONNX
-        self.tensors: dict[str, Any] = {**named, **inner, **outputs}
-        # on the CPU, as the golden outputs: TF32 would be a difference of its own
+        variable_paths = [_split_name(variable.name) for variable in function.variables]
+        self._layer_names = {*layers, *(part for path in variable_paths for part in path[:-1])}
+        self._inputs = {_split_name(tensor.name)[-1]: tensor for tensor in frozen.inputs if tensor.dtype != tf.resource}
+        # TensorFlow flattens structured outputs in the order of their keys.
+        outputs = dict(zip(sorted(function.structured_outputs), frozen.outputs, strict=True))
+        tensors = {tensor.name: tensor for operation in frozen.graph.get_operations() for tensor in operation.outputs}
+        # Large weights are inputs of the traced graph, with the path of the variable as their name in the ONNX file.
+        captures = {id(outer): inner.name for outer, inner in function.graph.captures}
+        names = [captures.get(id(variable.handle)) for variable in function.variables]
+        pairs = zip(variable_paths, names, strict=True)
+        weights = {"/".join(path): tensors[name] for path, name in pairs if name in tensors}
+        self.tensors: dict[str, Any] = {**weights, **tensors, **outputs}
+        # On the CPU, as the golden outputs: products in TF32, the default on a GPU, would differ.
         config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
         self._session = tf.compat.v1.Session(graph=frozen.graph, config=config)
 
     def run(self, inputs: Mapping[str, np.ndarray], names: Iterable[str]) -> Arrays:
-        """Return tensors by name, or raise an `ExportError` if TensorFlow cannot run the graph."""
+        """Return the values of tensors by name, or raise `ExportError` if TensorFlow cannot run the graph."""
         try:
             fetched: Arrays = self._session.run(
                 {name: self.tensors[name] for name in names},
@@ -54,43 +58,42 @@ class SavedGraph:
             raise ExportError(f"TensorFlow cannot run the SavedModel's graph on a golden case: {reason}") from error
         return {name: np.asarray(value) for name, value in fetched.items()}
 
-    def layer(self, name: str) -> str:
-        """Return the path of the layer whose name scope contains a tensor; `(model)` if there is none.
-
-        Names are `model_1/encoder_1/dense_1/Tensordot/MatMul`: Keras numbers the scope of a layer, which contains the
-        scopes of TensorFlow's functions. The first scope in the model is a layer; a further scope is a layer if a layer
-        with weights has its name.
-        """
-        operation = _scoped(self.tensors[name].op)
-        scopes = [self._unnumbered(scope) for scope in _scopes(operation.name)]
+    def find_layer(self, name: str) -> str:
+        """Return the path of the innermost layer whose name scope contains a tensor, or `(model)`."""
+        # Tensors have names such as `model_1/encoder_1/dense_1/Tensordot/MatMul`: Keras numbers the scope of a layer,
+        # and the scopes of TensorFlow's functions are inside it. The first scope in the model is a layer. An inner
+        # scope is a layer if its name is that of an attention layer or is in the path of a variable.
+        operation = _find_scoped_operation(self.tensors[name].op)
+        scopes = [self._strip_number(scope) for scope in _list_scopes(operation.name)]
         path: list[str] = []
         for scope in scopes[1:] if scopes[:1] == [self._model] else scopes:
-            if path and (scope not in self._known or scope == path[-1]):  # a layer may have the name of a function
+            # A function may have the name of its layer, such as `Relu` in a layer `relu`.
+            if path and (scope not in self._layer_names or scope == path[-1]):
                 break
             path.append(scope)
         return "/".join(path) or "(model)"
 
-    def _unnumbered(self, scope: str) -> str:
+    def _strip_number(self, scope: str) -> str:
         stem = re.sub(r"_\d+$", "", scope)
-        known = self._known | {self._model}
-        return stem if stem in known or scope not in known else scope
+        names = self._layer_names | {self._model}
+        return stem if stem in names or scope not in names else scope
 
 
-def _scoped(operation: Any) -> Any:
-    """Return the nearest operation with a scope: the producer of an output, or the consumer of a weight."""
+def _find_scoped_operation(operation: Any) -> Any:
+    """Return the nearest operation with a name scope: a producer of an output, or a consumer of a weight."""
     producer = operation
-    while producer.type == "Identity" and not _scopes(producer.name):
+    while producer.type == "Identity" and not _list_scopes(producer.name):
         producer = producer.inputs[0].op
     consumer = operation
-    while not _scopes(consumer.name) and consumer.outputs and (consumers := consumer.outputs[0].consumers()):
+    while not _list_scopes(consumer.name) and consumer.outputs and (consumers := consumer.outputs[0].consumers()):
         consumer = consumers[0]
-    return producer if _scopes(producer.name) else consumer
+    return producer if _list_scopes(producer.name) else consumer
 
 
-def _parts(name: str) -> list[str]:
+def _split_name(name: str) -> list[str]:
     return name.partition(":")[0].split("/")
 
 
-def _scopes(operation: str) -> list[str]:
-    """Return the name scopes of an operation without those of calls that were inlined."""
+def _list_scopes(operation: str) -> list[str]:
+    """Return the name scopes of an operation, except the scopes of inlined function calls."""
     return [part for part in operation.split("/")[:-1] if not re.search(r"PartitionedCall|^Func$|^(in|out)put$", part)]

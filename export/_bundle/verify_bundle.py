@@ -1,4 +1,4 @@
-"""`verify_bundle`: replay golden cases, and compare user samples with Keras."""
+"""`verify_bundle`: comparison of a bundle with its golden cases, and with Keras on user samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from .untrusted_input import golden_cases
 if TYPE_CHECKING:
     import keras
 
-SAMPLES, SAMPLES_AGAIN = "samples", "samples of this run"  # the latter where an export had samples too
+# Case names of user samples; the second one if the bundle has a golden case `samples`.
+SAMPLES, SAMPLES_AGAIN = "samples", "samples of this run"
 
 
 def verify_bundle(
@@ -33,73 +34,73 @@ def verify_bundle(
     model: keras.Model | str | Path | None = None,
     safe_mode: bool = True,
 ) -> ParityReport:
-    """Replay the golden cases of a bundle in onnxruntime, and compare the outputs with those that Keras gave.
+    """Run the golden cases of a bundle in onnxruntime, and compare the outputs with the stored outputs of Keras.
 
-    With `samples` and `model`, your own arrays are a further case, called "samples": Keras runs the model on them, and
-    onnxruntime the bundle; the rule of the golden cases applies. Keras and its backend are loaded only for this.
+    With `samples` and `model`, your own arrays are compared in one more case, called "samples": Keras runs the model,
+    and onnxruntime the bundle, with the tolerance of the golden cases. Keras and its backend are loaded only for this.
 
     Args:
         path: The bundle.
-        provider: Where to run, as in `export_model`.
-        samples: Arrays by input name, all in one batch, as for `export_model`.
+        provider: Execution provider, as in `export_model`.
+        samples: Arrays by input name, all with the same batch size, as for `export_model`.
         model: The model that was exported, or the path of its `.keras` file.
         safe_mode: Whether code in that file is refused; see `keras.saving.load_model`.
 
     Returns:
-        The comparison, in which every output matches.
+        The report of the comparison, in which every output matches.
 
     Raises:
         BundleError: As for `load_bundle`.
-        ProviderError: The provider is missing, or is not the one that ran.
-        ParityError: An output differs; the error's `report` holds every comparison.
-        InputError: `samples` do not fit, or there are samples without a model or a model without samples.
-        UnsupportedModelError: Keras cannot load the model.
+        ProviderError: If the provider is missing, or onnxruntime used another one.
+        ParityError: If an output differs; the `report` of the error has every comparison.
+        InputError: If `samples` do not fit, or only one of `samples` and `model` is given.
+        UnsupportedModelError: If Keras cannot load the model.
     """
     if samples is None and model is not None:
-        raise InputError("`model` needs `samples`: what Keras gave for the golden cases is in the bundle.")
+        raise InputError("`model` needs `samples`: the outputs of Keras for the golden cases are in the bundle.")
     if samples is not None:
         if model is None:
             raise InputError(
-                "`samples` need `model`, the Keras model that was exported or its `.keras` file: only Keras can say "
-                "what is right for arrays that are not among the golden cases."
+                "`samples` need `model`, the Keras model that was exported or its `.keras` file: only Keras can "
+                "compute the expected outputs of arrays other than the golden cases."
             )
         check_model(model)
     provider = short_name(provider)
-    bundle, report = replayed(path, provider)
+    bundle, report = replay_bundle(path, provider)
     if samples is not None and model is not None:
         file = Path(model) if isinstance(model, str | Path) else None
         precision = bundle.entries.precision
         options = Options(file=file, samples=samples, precision=precision, provider=provider, safe_mode=safe_mode)
-        rows = _rows_of_samples(bundle, report, model, options)
+        rows = _compare_samples(bundle, report, model, options)
         report = replace(report, rows=(*report.rows, *rows))
     report.raise_if_failed()
     return report
 
 
-def replayed(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
-    """Return a bundle, and the comparison of its golden cases in onnxruntime, also if outputs differ."""
+def replay_bundle(path: str | Path, provider: str = "cpu") -> tuple[Bundle, ParityReport]:
+    """Return a bundle and the report of its golden cases in onnxruntime, also if outputs differ."""
     bundle = load_bundle(path)
-    exported = bundle.report
+    export_report = bundle.report
     cases = golden_cases(bundle.path, bundle.entries)
     outputs = run_cases(bundle.path / MODEL, cases, provider)
     rows = compared(cases, outputs, bundle.entries.parity["tolerance"], provider)
-    return bundle, ParityReport(provider, rows, refused=exported.refused, coverage=exported.coverage)
+    return bundle, ParityReport(provider, rows, refused=export_report.refused, coverage=export_report.coverage)
 
 
-def _rows_of_samples(
+def _compare_samples(
     bundle: Bundle, report: ParityReport, model: keras.Model | str | Path, options: Options
 ) -> tuple[ParityRow, ...]:
     names = {row.case for row in report.rows}  # among them `SAMPLES`, if the export had samples
     try:
-        loaded = loaded_model(model, options)
+        keras_model = loaded_model(model, options)
 
         from .._rounding.reference import case_of
         from .._signature.unchanged_variables import unchanged_variables
 
         dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in bundle.entries.outputs}
-        with unchanged_variables(loaded):
-            case = widened(case_of(SAMPLES_AGAIN if SAMPLES in names else SAMPLES, loaded, options), dtypes)
-    except InputError as error:  # whose message has the name of the argument of `export_model`
+        with unchanged_variables(keras_model):
+            case = widened(case_of(SAMPLES_AGAIN if SAMPLES in names else SAMPLES, keras_model, options), dtypes)
+    except InputError as error:  # names the argument of `export_model`
         raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
     actual = bundle.run(case.inputs, provider=options.provider)
     return compared([case], [actual], bundle.entries.parity["tolerance"], options.provider)

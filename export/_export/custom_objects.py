@@ -1,4 +1,4 @@
-"""Find the custom classes and functions of a model, and import them in another process."""
+"""Custom classes and functions of a model: find their import paths, and import them in another process."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -10,67 +10,57 @@ import keras
 from .._errors import UnsupportedModelError
 from .._private_api.keras_internals import layers_of
 
-Places = dict[str, tuple[str, str]]  # (module, qualified name) by the name that Keras saves an object under
+ImportPaths = dict[str, tuple[str, str]]  # (module, qualified name) by the name in a saved configuration
 
 
-def places_of(model: keras.Model) -> Places:
-    """Return where the custom classes and functions in a model's configuration are defined.
-
-    Registered ones are found by the name they were registered under, classes of layers also without.
-
-    Raises:
-        UnsupportedModelError: One is defined where no other process can import it from.
-    """
+def find_import_paths(model: keras.Model) -> ImportPaths:
+    """Return the import paths of custom objects in a model's configuration, or raise `UnsupportedModelError`."""
+    # Only classes of layers may be unregistered.
     classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in layers_of(model)}
-    places: Places = {}
-    for name in _saved_names(keras.saving.serialize_keras_object(model)):
+    import_paths: ImportPaths = {}
+    for name in _iterate_saved_names(keras.saving.serialize_keras_object(model)):
         custom = keras.saving.get_registered_object(name) or classes.get(name)
         if custom is not None:
-            _refuse_what_cannot_be_imported(custom)
-            places[name] = (custom.__module__, custom.__qualname__)
-    return places
+            _check_importable(custom)
+            import_paths[name] = (custom.__module__, custom.__qualname__)
+    return import_paths
 
 
-def imported(places: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Import the objects of `places_of`, by the same names.
-
-    Raises:
-        UnsupportedModelError: One cannot be imported.
-    """
+def import_custom_objects(import_paths: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Import the objects of `find_import_paths`, by the same names, or raise `UnsupportedModelError`."""
     objects = {}
-    for name, (module, qualified_name) in places.items():
+    for name, (module, qualified_name) in import_paths.items():
         try:
             objects[name] = reduce(getattr, qualified_name.split("."), importlib.import_module(module))
-        except Exception as error:
-            # whatever the user's module does when it is imported
+        except Exception as error:  # the user's module may raise any error when it is imported
             raise UnsupportedModelError(
                 f"`{qualified_name}` cannot be imported from `{module}` in a process with TensorFlow: {error}"
             ) from error
     return objects
 
 
-def _saved_names(config: Any) -> Iterator[str]:
-    """Yield the names under which a saved configuration refers to objects that are not Keras's own."""
+def _iterate_saved_names(config: Any) -> Iterator[str]:
+    """Yield the names of registered objects in a saved configuration."""
     if isinstance(config, Mapping):
         if "class_name" in config:
             name = config.get("config" if config["class_name"] == "function" else "registered_name")
             if isinstance(name, str):
                 yield name
-        # losses and metrics are not part of what is exported
+        # An export needs no losses and metrics.
         config = [value for key, value in config.items() if key != "compile_config"]
-    for each in config if isinstance(config, list | tuple) else ():
-        yield from _saved_names(each)
+    for element in config if isinstance(config, list | tuple) else ():
+        yield from _iterate_saved_names(element)
 
 
-def _refuse_what_cannot_be_imported(custom: Any) -> None:
+def _check_importable(custom: Any) -> None:
     name = custom.__qualname__
     if custom.__module__ == "__main__":
-        where = "in the script or notebook that is running (`__main__`)"
+        location = "in the script or notebook that is running (`__main__`)"
     elif "<locals>" in name:
-        where = "inside a function"
+        location = "inside a function"
     else:
         return
     raise UnsupportedModelError(
-        f"`{name}` is defined {where}. A model of another backend than TensorFlow is traced in a process of its own, "
-        f"which cannot import it from there: move `{custom.__name__}` to the top level of a module, and import it."
+        f"`{name}` is defined {location}. A model on JAX or torch is traced in a separate process, which cannot "
+        f"import it from there. Move `{custom.__name__}` to the top level of a module, and import it."
     )

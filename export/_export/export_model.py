@@ -13,35 +13,34 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._bundle.atomic_writes import atomic_folder
 from .._bundle.bundle import Bundle, load_bundle
-from .._bundle.bundle_files import unless_replaceable
+from .._bundle.bundle_files import must_be_replaceable
 from .._dependencies import check_export_packages
 from .._errors import BundleError, ExportError, UnsupportedModelError, UntraceableError
 from .._format.interruptible_session import check_provider
 from .._format.names import MODEL
 from .._lowering_names import ADAPTIVE
-from .._options import Options, checked_options
+from .._options import Options, validate_options
 from .._progress import Progress, shown_progress
 from .._signature.load_model import check_model, loaded_model
 from .._tracing.saved_model_worker import SavedModelRun
 from .export_run import ExportRun
-from .storage_errors import storage_errors
+from .storage_errors import translate_storage_errors
 
 if TYPE_CHECKING:
     import keras
 
-# What an export changes for a while belongs to the process: the warnings that Python shows, the logger of tf2onnx, the
-# terminal. Two at once would put back what the other had set. It is reentrant for a model that exports another.
-_ONE_AT_A_TIME = threading.RLock()
-
+# An export changes state of the process and restores it: warning filters, tf2onnx's logger, the terminal. Two exports
+# at the same time would restore each other's changes. The lock is reentrant for a model that exports another one.
+_EXPORT_LOCK = threading.RLock()
 
 IN_STEPS_REFUSED = (
-    "There is no `in_steps` (--in-steps). Export the encoder and the step by themselves, and write the loop around "
-    "them: docs/whole-answers.md has one, under `As two files`."
+    "`in_steps` (--in-steps) was removed. Export the encoder and the step separately, and write the loop over them as "
+    "in docs/whole-answers.md, under `As two files`."
 )
 
 
 class StaticAxisWarning(UserWarning):
-    """An axis is static although the model seems to take several sizes of it."""
+    """Warning about an axis that is static although the model seems to allow several sizes."""
 
 
 def export_model(
@@ -64,80 +63,76 @@ def export_model(
     report: bool = False,
     target: str | None = None,
     saved_model: bool = True,
-    **refused: NoReturn,
+    **unknown: NoReturn,
 ) -> Bundle:
-    """Export a Keras model to a bundle, and write it only if its outputs match Keras's on the golden cases.
-
-    Every variable of the model keeps its value, states of seed generators included, also if the export fails.
+    """Export a Keras model to a bundle, which is written only if the outputs match Keras on the golden cases.
 
     The golden cases cover several batch sizes and lengths. The SavedModel runs them in a fresh process without Keras,
-    and the ONNX file in onnxruntime; both are compared with Keras's outputs. `docs/export.md` says what this covers.
+    and the ONNX file in onnxruntime; both are compared with the outputs of Keras (docs/export.md). If Keras runs on JAX
+    or torch, the outputs of that backend are the reference, and a separate process with TensorFlow loads the saved
+    model and traces it; custom classes must be importable in that process.
 
-    If Keras runs on JAX or torch, its outputs there are the reference. A separate process with TensorFlow then loads
-    the saved model and traces it; custom classes must be importable there.
-
-    Exports in several threads of one process take turns.
+    Every variable of the model keeps its value, states of seed generators included, also if the export fails. Exports
+    in several threads of a process run one after another.
 
     Args:
         model: A Keras model of any kind, or the path of a `.keras` file.
         path: The folder to write.
         sample_inputs: Arrays by input name, or a list in the order of the inputs, or the array itself if there is only
-            one input. A subclassed model needs them, by the argument names of its `call`. With `None`, inputs are
-            drawn at random, according to the layers that they feed.
-        opset: ONNX opset, 18 to 24. `None` for the best one for the lowering: 24 for `"adaptive"` and `"fused"` if the
-            model has dot products, else 18.
-        lowering: How attention layers are written. `"adaptive"`: two forms, for small and large sizes, between which
-            the file chooses by the sizes of each request. `"portable"`: plain ONNX operators. `"fused"`: the ONNX
-            operator `Attention` for scaled dot products. With `provider="cuda"`, `"adaptive"` computes all examples at
-            once, in forms for a GPU. A layer that a lowering has no form for is written in plain operators; the
-            manifest says how each layer was written.
-        precision: `"float32"`; `"float16"`, in which softmax, statistics and whatever else needs it stay float32; or
-            `"int8"`, matrix products with int8 weights. Inputs and outputs keep their types. The float32 file is
-            checked first, and then the converted one, against the same outputs of Keras.
-        provider: Where the file is to run, and where it is checked: `"cpu"`, `"cuda"`, `"openvino"` or another
-            execution provider. onnxruntime's name, such as `"OpenVINOExecutionProvider"`, works too. `docs/export.md`
-            lists all of them.
-        tolerance: What is allowed in addition to rounding, which is measured: a relative difference (relative to the
-            scale of a number, with a tenth of it as an absolute one), or a pair (relative, absolute). `None` allows
-            nothing more.
-        overwrite: Whether to replace an existing bundle; without it, an existing bundle is an error.
-        safe_mode: Whether code in a `.keras` file is refused; see `keras.saving.load_model`.
-        strict: Whether the warnings of the report, such as an output that never varies, are errors.
-        static_axes: Sizes of axes that must not be dynamic, by the names that they have in a bundle without this
+            one input. A subclassed model needs samples, by the argument names of its `call`. With `None`, inputs are
+            drawn at random, according to the layers that read them.
+        opset: ONNX opset, 18 to 24. `None` for 24 if the model has dot-product attention and the lowering is
+            `"adaptive"` or `"fused"`, else 18.
+        lowering: Form of attention layers in the file. `"adaptive"`: a small and a large form, selected by the sizes
+            of each request; with `provider="cuda"`, forms for a GPU that compute the whole batch at once.
+            `"portable"`: plain ONNX operators. `"fused"`: the ONNX operator `Attention` for scaled dot products. A
+            layer without a form in a lowering is written in plain operators. The manifest lists the form of each layer.
+        precision: `"float32"`; `"float16"`, in which operators such as softmax and statistics stay float32; or
+            `"int8"`, with int8 weights of matrix products. Inputs and outputs keep their dtypes. The float32 file is
+            checked first, and then the converted file, against the same outputs of Keras.
+        provider: Execution provider for which the file is written, and on which it is checked: `"cpu"`, `"cuda"`,
+            `"openvino"` and others (docs/export.md), or a name of onnxruntime such as `"OpenVINOExecutionProvider"`.
+        tolerance: Allowed difference in addition to the measured rounding error: a number, relative to the scale of an
+            element and with a tenth of it as absolute tolerance, or a pair (relative, absolute). `None` is zero.
+        overwrite: Whether to replace an existing bundle. If not, an existing bundle is an error.
+        safe_mode: Whether to refuse code in a `.keras` file; see `keras.saving.load_model`.
+        strict: Whether warnings of the report, such as an output that never varies, are errors.
+        static_axes: Sizes of axes that must not be dynamic, by their names in a bundle that is exported without this
             argument, such as `batch` or `keys_length`. An axis that TensorFlow cannot trace with an unknown size
-            becomes static by itself, at its size in `sample_inputs`, with a warning.
-        target: The oldest onnxruntime that the file must run on, such as `"1.19"`; or `"standard"` for any runtime:
-            ONNX operators only, no functions, and no `If` that decides how attention is computed. It decides the opset
-            and the forms. `None` for the best ones with the installed onnxruntime.
-        calibration: For `precision="int8"`: some hundreds of rows of data like those the model will be used on, as
-            arrays like those of `sample_inputs`, or the path of an `.npz` or Parquet file. Convolutions and products
-            with weights then use integers with fixed ranges, unless that does much harm. With `None`, ranges are
-            measured whenever the model runs, and convolutions stay float32.
-        limit: The largest difference of int8 from float32 that is allowed on `calibration`, as a share of the largest
-            number of an output, such as 0.05. `None` allows any, and warns from 0.1 on.
-        saved_model: Whether the bundle holds the SavedModel, which TensorFlow Serving and `verify --trace` need. It is
-            written and compared in any case.
-        report: Whether to write a page that shows the bundle (`Bundle.write_report`), beside it and with its name.
-        progress: With `None`, a terminal shows the current step, and a terminal or a notebook shows at the end how
-            long each step took. `False` shows nothing. A function is called with the name of each step.
-        **refused: Nothing: any other name is an error. For `in_steps`, the error says what to use instead.
+            becomes static without this argument, at its size in `sample_inputs`, with a warning.
+        target: Oldest onnxruntime release that the file must run on, such as `"1.19"`; or `"standard"` for any runtime:
+            ONNX operators only, no functions, and no `If` that selects a form of attention. The target limits opset and
+            forms. `None` for the best opset and forms of the installed onnxruntime.
+        calibration: For `precision="int8"`: a few hundred typical rows, as arrays like `sample_inputs`, or the path of
+            an `.npz` or Parquet file. Convolutions and products with weights are then quantized with fixed ranges,
+            except in layers where the error is too large. With `None`, ranges are computed in each run, and
+            convolutions stay float32.
+        limit: Largest allowed difference between int8 and float32 on `calibration`, as a share of the largest float32
+            value of the output, such as 0.05. `None` allows any, and warns from 0.1 on.
+        saved_model: Whether the bundle contains the SavedModel, which TensorFlow Serving and `verify --trace` need. It
+            is written and compared in any case.
+        report: Whether to write an HTML report of the bundle NAME to NAME.html (`Bundle.write_report`).
+        progress: `None` to show the current step on a terminal, and at the end the duration of each step on a terminal
+            or in a notebook; `False` to show nothing; or a callback that receives the name of each step.
+        **unknown: Raises `TypeError`; for the removed `in_steps`, an `ExportError` with the replacement.
 
     Returns:
         The bundle, loaded from disk.
 
     Raises:
-        UnsupportedModelError: The model, or an operator in it, cannot be exported.
-        InputError: Samples or `calibration` do not fit, samples are needed, or `static_axes` names an unknown axis.
-        ParityError: An output differs, or is further from float32 than `limit`; or, with `strict`, the report has a
-            warning.
-        ProviderError: The provider is missing, or did not compute all of attention.
-        BundleError: The folder cannot be written, or a bundle already exists there.
-        ExportError: An argument is wrong, or a package is missing.
-        TypeError: An argument has an unknown name.
+        UnsupportedModelError: If the model, or an operator in it, cannot be exported.
+        InputError: If samples or `calibration` do not match the model, samples are missing, or `static_axes` has an
+            unknown axis.
+        ParityError: If an output differs from Keras, or from float32 by more than `limit`; or, with `strict`, if the
+            report has a warning.
+        ProviderError: If the provider is missing, or did not compute all of attention.
+        BundleError: If the folder cannot be written, or a bundle exists and `overwrite` is false.
+        ExportError: If an argument is invalid, or a package is missing.
+        TypeError: If an argument has an unknown name.
     """
-    _refuse(refused)
+    _reject_arguments(unknown)
     file = Path(model) if isinstance(model, str | Path) else None
-    options = checked_options(
+    options = validate_options(
         file=file,
         samples=sample_inputs,
         opset=opset,
@@ -145,7 +140,7 @@ def export_model(
         precision=precision,
         provider=provider,
         tolerance=tolerance,
-        # the code in a model of the caller's runs already, so only what is in a file may be unsafe
+        # Only a file can contain unsafe code: the code of a model in memory has already run.
         safe_mode=safe_mode and file is not None,
         strict=strict,
         saved_model=saved_model,
@@ -156,39 +151,39 @@ def export_model(
     )
     check_model(model)
     check_export_packages()
-    with _ONE_AT_A_TIME, shown_progress(progress, done="Exported") as step:
-        step("Checking what is installed and the place to write")
-        _check_place(Path(path), options, report=report)
-        _write_bundle(Path(path), model, options, step, overwrite=overwrite)
+    with _EXPORT_LOCK, shown_progress(progress, done="Exported") as on_step:
+        on_step("Checking installed packages and the output path")
+        _check_output_path(Path(path), options, report=report)
+        _write_bundle(Path(path), model, options, on_step, overwrite=overwrite)
         bundle = load_bundle(path)
         if report:
-            _write_report(bundle, step)
+            _write_report(bundle, on_step)
         return bundle
 
 
-def _refuse(arguments: Mapping[str, Any]) -> None:
+def _reject_arguments(arguments: Mapping[str, Any]) -> None:
     if "in_steps" in arguments:
         raise ExportError(IN_STEPS_REFUSED)
     if arguments:
         raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(arguments))!r}")
 
 
-def _check_place(place: Path, options: Options, *, report: bool) -> None:
-    """Refuse a provider that is missing, and paths at which a bundle or its report cannot be written."""
+def _check_output_path(path: Path, options: Options, *, report: bool) -> None:
+    """Raise if the provider is missing, or a bundle or its report cannot be written to the path."""
     check_provider(options.provider)
-    if place.suffix == ".onnx" and not place.is_dir():  # the user would expect the ONNX file there
+    if path.suffix == ".onnx" and not path.is_dir():  # a user who passes NAME.onnx expects a file
         raise BundleError(
-            f"{place} names a file, and a bundle is a folder that has the ONNX file in it. Choose a name for the "
-            f"folder, such as {place.stem}: the file is then {place.stem}/{MODEL}."
+            f"The path of a bundle must be a folder, which will contain the ONNX file. Received: {path}. Pass a name "
+            f"such as {path.stem}: the file is then {path.stem}/{MODEL}."
         )
     if report:
         from .._report.write_report import check_report_path, default_report_path
 
-        check_report_path(default_report_path(place), in_a_folder=False)  # the export creates the parent folders
+        check_report_path(default_report_path(path), in_a_folder=False)  # the export creates the parent folders
 
 
-def _write_report(bundle: Bundle, step: Progress) -> None:
-    step("Writing the report")
+def _write_report(bundle: Bundle, on_step: Progress) -> None:
+    on_step("Writing the report")
     try:
         bundle.write_report()
     except ExportError as error:
@@ -196,20 +191,21 @@ def _write_report(bundle: Bundle, step: Progress) -> None:
 
 
 def _write_bundle(
-    place: Path, model: keras.Model | str | Path, options: Options, step: Progress, *, overwrite: bool
+    path: Path, model: keras.Model | str | Path, options: Options, on_step: Progress, *, overwrite: bool
 ) -> None:
     """Write all files to a temporary folder, check that they can be read, and rename the folder."""
-    refusal = functools.partial(unless_replaceable, overwrite=overwrite)
-    with atomic_folder(place, refusal) as folder:
-        with storage_errors(place, folder), SavedModelRun() as worker:  # which imports TensorFlow at the same time
-            step("Loading Keras and its backend")
-            _export(ExportRun(folder, options, step, worker), loaded_model(model, options))
+    overwrite_check = functools.partial(must_be_replaceable, overwrite=overwrite)
+    with atomic_folder(path, overwrite_check) as folder:
+        # The worker imports TensorFlow while this process does.
+        with translate_storage_errors(path, folder), SavedModelRun() as worker:
+            on_step("Loading Keras and its backend")
+            _export(ExportRun(folder, options, on_step, worker), loaded_model(model, options))
         _check_readable(folder)
-        step("Putting the bundle in place")
+        on_step("Renaming the temporary folder to the bundle")
 
 
 def _check_readable(folder: Path) -> None:
-    """Raise if names or numbers of the new bundle exceed the limits of `load_bundle`, before anything is replaced."""
+    """Raise if `load_bundle` would refuse the new bundle, such as for too many outputs, before it replaces another."""
     try:
         load_bundle(folder).report  # noqa: B018 - reads the file
     except BundleError as error:
@@ -218,22 +214,22 @@ def _check_readable(folder: Path) -> None:
 
 
 def _export(run: ExportRun, model: keras.Model) -> None:
-    """Fill the empty folder, and warn of axes that are static although the user did not ask for it."""
+    """Fill the empty folder, and warn about static axes that the user did not request."""
     from .._signature.keras_messages import silence_on_dots
     from .._signature.unchanged_variables import unchanged_variables
 
     with silence_on_dots(), unchanged_variables(model):
-        static = _fill_or_retry(run, model)
-    for name, reason in static.items():
+        static_axes = _fill_or_retry(run, model)
+    for name, reason in static_axes.items():
         warnings.warn(f"Axis `{name}` is static in the bundle. {reason}", StaticAxisWarning, stacklevel=4)
 
 
 def _fill_or_retry(run: ExportRun, model: keras.Model) -> dict[str, str]:
-    """Fill the folder; if TensorFlow cannot trace some axes as unknown, start again with these axes static."""
+    """Fill the folder, and repeat with static axes if TensorFlow cannot trace these axes as unknown."""
     try:
         return _fill(run, model)
     except UntraceableError as error:
-        run.step("Again with static axes, since TensorFlow cannot trace them as unknown")
+        run.on_step("Repeating with static axes, because TensorFlow cannot trace these axes as unknown")
         shutil.rmtree(run.folder)
         run.folder.mkdir()
         options = replace(run.options, untraceable=error.reasons)
@@ -242,31 +238,31 @@ def _fill_or_retry(run: ExportRun, model: keras.Model) -> dict[str, str]:
 
 
 def _fill(run: ExportRun, model: keras.Model) -> dict[str, str]:
-    """Fill the folder, and return the axes that are static although the user did not ask for it, with the reasons."""
+    """Fill the folder, and return the reasons of static axes that the user did not request, by axis name."""
     import keras
 
     if keras.backend.backend() == "tensorflow":
-        return _fill_here(run, model)
-    return _fill_through_tensorflow(run, model)
+        return _fill_on_tensorflow(run, model)
+    return _fill_in_worker(run, model)
 
 
-def _fill_here(run: ExportRun, model: keras.Model) -> dict[str, str]:
+def _fill_on_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, str]:
     from .._rounding.reference import reference_of
     from .._tracing.untraceable_axes import check_traceable
     from .write_contents import write_contents
 
-    signature, reference = reference_of(model, run.options, run.step, check_traceable)
+    signature, reference = reference_of(model, run.options, run.on_step, check_traceable)
     write_contents(run, signature, reference)
     return reference.unrequested_static
 
 
-def _fill_through_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, str]:
-    """Compute the reference on JAX or torch, and let a process with TensorFlow fill the folder."""
+def _fill_in_worker(run: ExportRun, model: keras.Model) -> dict[str, str]:
+    """Compute the reference on JAX or torch, and fill the folder in a worker process with TensorFlow."""
     from .._rounding.reference import reference_of
-    from .jax_and_torch import checked_places, write_contents_on_tensorflow
+    from .jax_and_torch import validate_custom_objects, write_contents_on_tensorflow
 
-    run.worker.end()  # the process with TensorFlow has one of its own
-    places = checked_places(model)
-    signature, reference = reference_of(model, run.options, run.step)
-    write_contents_on_tensorflow(run, signature, reference, places)
+    run.worker.end()  # the worker process with TensorFlow starts another one
+    import_paths = validate_custom_objects(model)
+    signature, reference = reference_of(model, run.options, run.on_step)
+    write_contents_on_tensorflow(run, signature, reference, import_paths)
     return reference.unrequested_static

@@ -1,4 +1,4 @@
-"""Folder, options, progress and worker of one export."""
+"""Arguments of the stages of an export: folder, options, progress and worker."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +10,13 @@ from .._tracing.saved_model_worker import SavedModelRun
 
 @dataclass(frozen=True)
 class ExportRun:
-    """The arguments of every stage of one export.
+    """Arguments of the stages of an export."""
 
-    Attributes:
-        folder: The empty folder that becomes the bundle. Files that the bundle does not keep are written beside it.
-        options: The options of the export.
-        step: Called with the name of each step.
-        worker: A process that waits for a SavedModel.
-    """
-
-    folder: Path
+    folder: Path  # empty; becomes the bundle
     options: Options
-    step: Progress
-    worker: SavedModelRun
+    on_step: Progress  # receives the name of each step
+    worker: SavedModelRun  # a process that waits for a SavedModel
 
-    def beside(self, name: str) -> Path:
-        """Return the path of a file or folder that the bundle does not keep."""
+    def temporary_path(self, name: str) -> Path:
+        """Return the path of a temporary file or folder, in the parent of the bundle's folder."""
         return self.folder.with_name(name)

@@ -1,4 +1,4 @@
-"""Write the float32 ONNX file: the first way to lower the model whose outputs match Keras's."""
+"""Write the float32 ONNX file: the first lowering of the model whose outputs match Keras."""
 
 import logging
 from collections.abc import Mapping
@@ -18,45 +18,33 @@ from .._onnxruntime_releases import check_onnxruntime
 from .._options import FLOAT32, Options
 from .._tracing.trace_attention import TracedAttention
 from .export_run import ExportRun
-from .package_versions import PACKAGES, versions_of
+from .package_versions import PACKAGES, read_versions
 
 LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Float32File:
-    """The ONNX file in float32.
+    """A float32 ONNX file and its outputs."""
 
-    Attributes:
-        lowered: The traced model, with the lowering of each attention call.
-        model: The model in the file.
-        opset: Its opset.
-        outputs: What onnxruntime computes from the file for each golden case.
-    """
-
-    lowered: Lowered
-    model: Traced
+    lowered: Lowered  # the traced model, with the lowering of each attention call
+    model: Traced  # the model in the file
     opset: int
-    outputs: list[Arrays]
+    outputs: list[Arrays]  # of onnxruntime, for each golden case
 
 
-def float32_tolerance(options: Options) -> Mapping[str, float]:
-    """Return the tolerance of the float32 file. If a conversion follows, the user's tolerance is for the result."""
+def select_float32_tolerance(options: Options) -> Mapping[str, float]:
+    """Return the tolerance of the float32 file: zero if a conversion follows, which gets the user's tolerance."""
     return options.tolerance if options.precision == FLOAT32 else NO_MORE
 
 
 def write_float32_file(run: ExportRun, traced: TracedAttention, golden: Cases) -> Float32File:
-    """Write the file with hand-written attention as an operator, or without if the outputs of that differ.
-
-    Args:
-        run: The export.
-        traced: The traced model.
-        golden: The golden cases.
+    """Write the model with attention patterns replaced by operators, or unchanged patterns if the outputs differ.
 
     Raises:
-        UnsupportedModelError: onnx cannot convert an operator to the opset of the export.
-        ProviderError: The provider is missing, or did not compute all of attention.
-        ExportError: onnxruntime cannot load or run the file.
+        UnsupportedModelError: If onnx cannot convert an operator to the opset of the export.
+        ProviderError: If the provider is missing, or did not compute all of attention.
+        ExportError: If onnxruntime cannot load or run the file.
     """
     for lowered in lowered_models(traced, run.options, golden.axes):
         is_last = not lowered.written
@@ -67,20 +55,20 @@ def write_float32_file(run: ExportRun, traced: TracedAttention, golden: Cases) -
         except ExportError as error:
             if is_last:
                 raise
-            LOGGER.debug("hand-written attention stays as it is: %s", error)
+            LOGGER.debug("attention patterns stay unchanged: %s", error)
             continue
-        rows = compared(golden.cases, file.outputs, float32_tolerance(run.options), run.options.provider)
-        failed = next((row for row in rows if not row.passed), None)
-        if is_last or failed is None:
+        rows = compared(golden.cases, file.outputs, select_float32_tolerance(run.options), run.options.provider)
+        failed_row = next((row for row in rows if not row.passed), None)
+        if is_last or failed_row is None:
             break
-        LOGGER.debug("hand-written attention stays as it is: as `Attention`, `%s` %s", failed.name, failed.problem)
+        LOGGER.debug("attention patterns stay unchanged: output `%s` %s", failed_row.name, failed_row.problem)
     return file
 
 
 def _write(run: ExportRun, name: str, lowered: Lowered, golden: Cases) -> Float32File:
-    model, opset = lowered.finished(golden, run.options.opset, run.options.most)
+    model, opset = lowered.finished(golden, run.options.opset, run.options.max_opset)
     check_onnxruntime(opset, lowered.lowerings.values())
-    write_producer(model.model, name, FLOAT32, versions_of(PACKAGES)["keras-attn"])
+    write_producer(model.model, name, FLOAT32, read_versions(PACKAGES)["keras-attn"])
     write(model, run.folder / MODEL)
-    run.step("Running onnxruntime on the golden cases")
+    run.on_step("Running onnxruntime on the golden cases")
     return Float32File(lowered, model, opset, run_cases(run.folder / MODEL, golden.cases, run.options.provider))

@@ -1,4 +1,4 @@
-"""Compare the ONNX file, the SavedModel and `predict` with the golden outputs of Keras."""
+"""Comparison of the ONNX file, the SavedModel and `predict` with the golden outputs of Keras."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,54 +15,41 @@ from .._rounding.reassociation_error import NEAR, with_reordering
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
 from .export_run import ExportRun
-from .float32_file import float32_tolerance
+from .float32_file import select_float32_tolerance
 
 
 class Outputs(NamedTuple):
-    """Outputs for the golden cases.
+    """Outputs for the golden cases, from three implementations."""
 
-    Attributes:
-        onnx: Outputs of onnxruntime.
-        saved_model: Outputs of the SavedModel in a process without Keras.
-        predict: Outputs of `predict` for the first case, if `predict` can run.
-    """
-
-    onnx: Sequence[Arrays]
-    saved_model: Sequence[Arrays]
-    predict: Arrays | None
+    onnx: Sequence[Arrays]  # of onnxruntime
+    saved_model: Sequence[Arrays]  # of the SavedModel in a process without Keras
+    predict: Arrays | None  # of `predict` for the first case, if `predict` can run
 
 
 @dataclass(frozen=True)
 class KerasComparison:
-    """Comparison of three sets of outputs with the golden cases.
+    """Comparison of three sets of outputs with the golden cases."""
 
-    Attributes:
-        reference: The golden cases, with the limits that the comparison used.
-        rows: The rows of the ONNX file.
-        saved_model_rows: The rows of the SavedModel.
-        predict_rows: The rows of `predict`.
-    """
-
-    reference: Reference
-    rows: tuple[ParityRow, ...]
+    reference: Reference  # golden cases with the limits of the comparison
+    rows: tuple[ParityRow, ...]  # of the ONNX file
     saved_model_rows: tuple[ParityRow, ...]
     predict_rows: tuple[ParityRow, ...]
 
     @property
     def near_limit(self) -> set[str]:
-        """The names of the cases in which an output reaches the share `NEAR` of its limit."""
+        """Names of the cases in which an output reaches the share `NEAR` of its limit."""
         rows = (*self.rows, *self.saved_model_rows, *self.predict_rows)
         return {row.case for row in rows if row.of_limit > NEAR}
 
     @property
     def failed_case(self) -> Case | None:
-        """The first case in which outputs of the SavedModel differ; if there is none, of the ONNX file."""
-        failed = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
-        return next((case for case in self.reference.golden.cases if case.name == failed), None)
+        """First case with a mismatch of the SavedModel or else of the ONNX file; `None` without mismatch."""
+        failed_name = next((row.case for row in (*self.saved_model_rows, *self.rows) if not row.passed), None)
+        return next((case for case in self.reference.golden.cases if case.name == failed_name), None)
 
     @property
-    def is_of_this_backend(self) -> bool:
-        """True if the golden outputs come from the backend of this process."""
+    def is_same_backend(self) -> bool:
+        """Return True if the golden outputs were computed on the backend of this process."""
         return bool(self.reference.backend == keras.backend.backend())
 
     def report(self, provider: str) -> ParityReport:
@@ -74,34 +61,32 @@ class KerasComparison:
 def compare_with_keras(
     run: ExportRun, signature: Signature, reference: Reference, onnx_outputs: Sequence[Arrays]
 ) -> KerasComparison:
-    """Compare all outputs; if a case is near its limit, widen its limits by the reassociation error and compare again.
-
-    Raises:
-        ExportError: The SavedModel does not run.
-        PredictError: `predict` gives other outputs than an eager call.
-    """
-    run.step("Waiting for the SavedModel in a fresh process")
+    """Compare all outputs; raise `PredictError` if the outputs of `predict` differ from an eager call."""
+    run.on_step("Waiting for the SavedModel in a fresh process")
     outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predicted)
-    comparison = _compare(run, signature, reference, outputs)
-    first = reference.golden.cases[0]
+    comparison = _compare_and_widen(run, signature, reference, outputs)
+    first_case = reference.golden.cases[0]
     check_predict(
         signature.model,
         comparison.predict_rows,
-        lambda: layer_differing_in_predict(signature, first) if comparison.is_of_this_backend else None,
+        lambda: layer_differing_in_predict(signature, first_case) if comparison.is_same_backend else None,
     )
     return comparison
 
 
-def _compare(run: ExportRun, signature: Signature, reference: Reference, outputs: Outputs) -> KerasComparison:
-    comparison = _comparison(reference, outputs, run.options)
+def _compare_and_widen(run: ExportRun, signature: Signature, reference: Reference, outputs: Outputs) -> KerasComparison:
+    comparison = _compare_outputs(reference, outputs, run.options)
+    # Limits come from perturbed runs, which cannot show the error of another order of operations (reassociation):
+    # onnxruntime fuses, and TensorFlow folds. Measuring this error takes further runs, so it is measured only for cases
+    # in which an output reaches the share NEAR of its limit. The limits of these cases are then widened.
     if not comparison.near_limit:
         return comparison
-    run.step("Measuring what another order of sums does to the outputs")
-    return _comparison(_with_wider_limits(signature, reference, comparison.near_limit), outputs, run.options)
+    run.on_step("Measuring the rounding error of other orders of summation")
+    return _compare_outputs(_widen_limits(signature, reference, comparison.near_limit), outputs, run.options)
 
 
-def _comparison(reference: Reference, outputs: Outputs, options: Options) -> KerasComparison:
-    cases, tolerance = reference.golden.cases, float32_tolerance(options)
+def _compare_outputs(reference: Reference, outputs: Outputs, options: Options) -> KerasComparison:
+    cases, tolerance = reference.golden.cases, select_float32_tolerance(options)
     return KerasComparison(
         reference,
         compared(cases, outputs.onnx, tolerance, options.provider),
@@ -110,7 +95,7 @@ def _comparison(reference: Reference, outputs: Outputs, options: Options) -> Ker
     )
 
 
-def _with_wider_limits(signature: Signature, reference: Reference, names: set[str]) -> Reference:
+def _widen_limits(signature: Signature, reference: Reference, names: set[str]) -> Reference:
     golden = replace(reference.golden, cases=with_reordering(signature, reference.golden.cases, names))
     coverage = coverage_of(golden, reference.converted_cases)
     return replace(reference, golden=replace(golden, coverage=coverage))

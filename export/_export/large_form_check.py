@@ -1,4 +1,10 @@
-"""Check of the large-size form of attention against the portable lowering."""
+"""Check of the large form of attention against the golden cases.
+
+Golden cases are too small for the large form: on a GPU, their sizes select the small form, and on a CPU, a case that
+computes all scores unblocked would need the memory that the large form saves. So a temporary file uses the large form
+at all sizes. On a GPU, a second file uses operators also for few queries, which float32 files compute in plain
+operators.
+"""
 
 import shutil
 from dataclasses import replace
@@ -9,44 +15,37 @@ from .._format.parity_report import NO_MORE, ParityError, ParityReport, compared
 from .._onnx.model_files import write
 from .._onnx.traced_model import Traced
 from .._options import FLOAT16, FLOAT32
-from .._precision.float16_overflow import to_measured_float16
+from .._precision.float16_overflow import convert_without_overflow
 from .._rounding.reference import Reference
 from .export_run import ExportRun
 from .float32_file import Float32File
 
 
 def check_large_forms(run: ExportRun, reference: Reference, file: Float32File) -> None:
-    """Compare the outputs of a file that takes the forms for large sizes at all sizes; the bundle does not keep it.
-
-    Golden cases are too small for these forms: on a GPU, their sizes select kernels for small sizes, and on a CPU, a
-    case of all pairs at once would cost what the form is there to save.
-
-    Raises:
-        ParityError: An output differs.
-    """
-    in_operators = replace(file.lowered, precision="float16")  # also for few queries, which are plain in float32
-    checked = [file.lowered.functions(file.opset)]
-    for lowered in (replace(file.lowered, only_large=True), in_operators):
+    """Compare temporary files with the large form at all sizes with Keras, and raise `ParityError` if one differs."""
+    operator_form = replace(file.lowered, precision="float16")  # operators also for few queries
+    checked_functions = [file.lowered.functions(file.opset)]
+    for lowered in (replace(file.lowered, only_large=True), operator_form):
         functions = lowered.functions(file.opset)
-        if functions not in checked:  # sizes decide
-            checked.append(functions)
+        if functions not in checked_functions:
+            checked_functions.append(functions)
             _check_form(run, reference, lowered.finished(reference.golden, file.opset)[0])
 
 
 def _check_form(run: ExportRun, reference: Reference, model: Traced) -> None:
-    options, scratch = run.options, run.beside("large")
+    options, scratch = run.options, run.temporary_path("large")
     scratch.mkdir()
     is_float16 = options.precision == FLOAT16
     golden_cases = reference.converted_cases if is_float16 else reference.golden.cases
     if is_float16:
-        write(to_measured_float16(model, golden_cases, options.provider, scratch)[0], scratch / MODEL)
+        write(convert_without_overflow(model, golden_cases, options.provider, scratch)[0], scratch / MODEL)
     else:
         write(model, scratch / MODEL)
-    # In an int8 file, functions stay float32.
+    # Attention functions stay float32 in an int8 file, so that the tolerance for int8 does not apply.
     tolerance = options.tolerance if is_float16 or options.precision == FLOAT32 else NO_MORE
     cases = [case for case in golden_cases if case.name not in reference.golden.trials]
     rows = compared(cases, run_cases(scratch / MODEL, cases, options.provider), tolerance, options.provider)
-    shutil.rmtree(scratch)  # the weights, once more
+    shutil.rmtree(scratch)  # a second copy of the weights
     try:
         ParityReport(options.provider, rows).raise_if_failed()
     except ParityError as error:

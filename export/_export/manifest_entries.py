@@ -1,4 +1,4 @@
-"""Manifest of an export."""
+"""Manifest of an exported bundle."""
 
 import logging
 import sys
@@ -6,29 +6,29 @@ import sys
 from .._format.manifest import Manifest, Spec
 from .._format.names import dtype_name
 from .._lowering_names import describe_lowering
-from .._onnxruntime_releases import lowest_onnxruntime
+from .._onnxruntime_releases import find_lowest_onnxruntime
 from .._options import Options
 from .._rounding.reference import Reference
 from .float32_file import Float32File
-from .package_versions import PACKAGES, versions_of
+from .package_versions import PACKAGES, read_versions
 
 LOGGER = logging.getLogger(__name__)
-OF_TEXTS = ("keras-hub", "tensorflow-text")  # where they are imported; the SavedModel of a tokenizer needs the second
+TEXT_PACKAGES = ("keras-hub", "tensorflow-text")  # if imported; a SavedModel with a tokenizer needs tensorflow-text
 
 
-def manifest_of(reference: Reference, file: Float32File, options: Options) -> Manifest:
-    """Return the manifest of a bundle, without what is known only at its end: hashes, calibration, input values."""
+def build_manifest(reference: Reference, file: Float32File, options: Options) -> Manifest:
+    """Return the manifest of a bundle without hashes, calibration and input values, which later stages compute."""
     lowered, opset = file.lowered, file.opset
-    golden, first = reference.golden, reference.golden.cases[0].outputs
+    golden, outputs = reference.golden, reference.golden.cases[0].outputs
     layers = lowered.manifest_entries(opset)
     for entry in layers:
         LOGGER.debug("%s", describe_lowering(entry))
-    of_texts = [name for name in OF_TEXTS if name.replace("-", "_") in sys.modules]
-    packages = dict.fromkeys((*PACKAGES, *of_texts, reference.backend, "onnxruntime"))
+    text_packages = [name for name in TEXT_PACKAGES if name.replace("-", "_") in sys.modules]
+    packages = dict.fromkeys((*PACKAGES, *text_packages, reference.backend, "onnxruntime"))
     return Manifest(
         model=reference.model,
         inputs=reference.inputs,
-        outputs=tuple(Spec(name, dtype_name(first[name]), shape) for name, shape in lowered.outputs(golden).items()),
+        outputs=tuple(Spec(name, dtype_name(outputs[name]), shape) for name, shape in lowered.outputs(golden).items()),
         counts=golden.lengths,
         weights_of=reference.weights_of,
         multiples=golden.multiples,
@@ -37,8 +37,8 @@ def manifest_of(reference: Reference, file: Float32File, options: Options) -> Ma
         precision=options.precision,
         layers=layers,
         backend=reference.backend,
-        versions=versions_of(packages),
-        lowest_onnxruntime=lowest_onnxruntime(opset, lowered.lowerings.values()),
+        versions=read_versions(packages),
+        lowest_onnxruntime=find_lowest_onnxruntime(opset, lowered.lowerings.values()),
         parity={"tolerance": dict(options.tolerance), "cases": len(golden.cases)},
-        sha256={},  # of what is not all written yet
+        sha256={},  # some files are not written yet
     )

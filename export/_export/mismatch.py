@@ -1,4 +1,8 @@
-"""Hints in the error of a mismatch: the operator or layer in which it begins, or a mistake of Keras."""
+"""Hints in the error of a mismatch: the operator or layer in which it begins, or a defect of Keras.
+
+If the SavedModel agrees with Keras, the converter is wrong: `first_difference` names the operator of the ONNX file. If
+not, TensorFlow's graph differs from the eager call: the layer is named, or the known defect of `keras.ops.add`.
+"""
 
 from dataclasses import asdict
 
@@ -19,29 +23,29 @@ from .._signature.signature import Signature
 from .export_run import ExportRun
 from .keras_comparison import KerasComparison
 
-BIAS = (
+BIAS_HINT = (
     " Keras adds along a different axis in eager mode than in a graph: `keras.ops.add(x, y)` treats `y` as a bias if "
     "its size equals the last axis of `x` (keras PR 20386). Write `keras.ops.subtract(x, -y)`."
 )
-STATIC_SHAPE = " If a layer computes a shape from sizes in Python, fix the sizes: `static_axes=` (`--static`)."
+STATIC_SHAPE_HINT = " If a layer computes a shape from sizes in Python, fix the sizes: `static_axes=` (`--static`)."
 
 
-def mismatch_hint(run: ExportRun, signature: Signature, comparison: KerasComparison, manifest: Manifest) -> str:
-    """Return sentences about the first case that failed, or an empty string."""
+def describe_mismatch(run: ExportRun, signature: Signature, comparison: KerasComparison, manifest: Manifest) -> str:
+    """Return sentences about the first case with a mismatch, or an empty string."""
     case = comparison.failed_case
     if case is None:
         return ""
     if all(row.passed for row in comparison.saved_model_rows):
-        return _operator_hint(run, manifest, case)
+        return _describe_operator(run, manifest, case)
     with mistaken_biases() as mistakes:
         signature.run(case.inputs)
-    return BIAS if any(mistakes) else _graph_hint(run, signature, comparison, case)
+    return BIAS_HINT if any(mistakes) else _describe_layer(run, signature, comparison, case)
 
 
-def _operator_hint(run: ExportRun, manifest: Manifest, case: Case) -> str:
-    """Name the first operator of the ONNX file whose output differs from that of the SavedModel."""
+def _describe_operator(run: ExportRun, manifest: Manifest, case: Case) -> str:
+    """Return the sentence about the first operator of the ONNX file that differs from the SavedModel."""
     try:
-        comparison = first_difference(Bundle(run.folder, asdict(manifest)), [case.name], ROUGH, among=[case])
+        comparison = first_difference(Bundle(run.folder, asdict(manifest)), [case.name], ROUGH, stored_cases=[case])
     except (ExportError, OSError, ValueError):
         return ""
     if comparison.first is None:
@@ -50,11 +54,12 @@ def _operator_hint(run: ExportRun, manifest: Manifest, case: Case) -> str:
     return f" It begins in {operator}layer `{comparison.first.layer}`."
 
 
-def _graph_hint(run: ExportRun, signature: Signature, comparison: KerasComparison, case: Case) -> str:
-    """Name the first layer whose output in TensorFlow's graph differs from that of an eager call."""
-    differs = f" TensorFlow's graph differs from an eager call of Keras on {comparison.reference.backend}."
-    if not comparison.is_of_this_backend:  # the process with the other backend compares its layers with these
-        save_layer_outputs(signature, case, run.beside(LAYER_OUTPUTS))
-    layer = begins_in(layer_differing_in_predict(signature, case) if comparison.is_of_this_backend else None)
+def _describe_layer(run: ExportRun, signature: Signature, comparison: KerasComparison, case: Case) -> str:
+    """Return sentences about the first layer whose output in TensorFlow's graph differs from an eager call."""
+    statement = f" TensorFlow's graph differs from an eager call of Keras on {comparison.reference.backend}."
+    # The process with the other backend compares the outputs of its layers with this file.
+    if not comparison.is_same_backend:
+        save_layer_outputs(signature, case, run.temporary_path(LAYER_OUTPUTS))
+    layer = begins_in(layer_differing_in_predict(signature, case) if comparison.is_same_backend else None)
     has_other_shape = any("has shape" in (row.problem or "") for row in comparison.saved_model_rows)
-    return f"{differs}{layer}{STATIC_SHAPE if has_other_shape else ''}"
+    return f"{statement}{layer}{STATIC_SHAPE_HINT if has_other_shape else ''}"

@@ -1,4 +1,4 @@
-"""Name a full disk, which TensorFlow reports in errors of its own."""
+"""Translate errors of a full disk, which TensorFlow and its callers raise in various classes."""
 
 import contextlib
 import errno
@@ -12,27 +12,22 @@ _NO_SPACE = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errn
 
 
 @contextlib.contextmanager
-def storage_errors(target: Path, folder: Path) -> Iterator[None]:
-    """Raise `BundleError` if a full disk, or the loss of `folder`, is the cause of an error.
-
-    Args:
-        target: The bundle, for the message.
-        folder: Where its files are written.
-    """
+def translate_storage_errors(target: Path, folder: Path) -> Iterator[None]:
+    """Raise `BundleError` if an error is caused by a full disk, or by the removal of the temporary `folder`."""
     try:
         yield
     except Exception as error:
-        if reason := _reason(error, folder):
+        if reason := _find_reason(error, folder):
             raise BundleError(f"Cannot write {target}: {reason}.") from error
         raise
 
 
-def _reason(error: BaseException | None, folder: Path) -> str | None:
+def _find_reason(error: BaseException | None, folder: Path) -> str | None:
     if not folder.is_dir():
-        return "the folder in which it was being made has been removed"
-    while error is not None:  # callers wrap what TensorFlow raises
-        if full := next((text for text in _NO_SPACE if text in str(error)), None):
-            return full
+        return "another process has removed the temporary folder of the export"
+    while error is not None:  # callers wrap the errors of TensorFlow
+        if message := next((text for text in _NO_SPACE if text in str(error)), None):
+            return message
         if isinstance(error, OSError) and str(error.filename).startswith(str(folder)):
             return error.strerror
         error = error.__cause__ or error.__context__

@@ -1,8 +1,8 @@
 """Worker process with the TensorFlow backend: load a saved model and write its bundle.
 
-A `Task` comes through standard input. Back go pickled pairs: ("step", its name) each, ("log", its logger, level and
-message) for each log record, and in the end ("done", None), or ("error", what is to be raised there): an
-`UntraceableError` or an `ExportError`.
+The worker reads a pickled `ExportTask` from standard input, and writes pickled replies to standard output:
+("step", name) for each step, ("log", (logger, level, message)) for each log record, and at the end ("done", None) or
+("error", error), where the error is an `UntraceableError` or an `ExportError` that the parent process raises.
 """
 
 from __future__ import annotations
@@ -30,41 +30,27 @@ if TYPE_CHECKING:
     from .._progress import Progress
     from .._rounding.reference import Reference
     from .._signature.signature import InputSpec, Signature
-    from .custom_objects import Places
+    from .custom_objects import ImportPaths
 
 
 @dataclass(frozen=True)
-class Task:
-    """What to export, and what it must agree with.
+class ExportTask:
+    """Model to export, settings of Keras, and outputs to compare with."""
 
-    Attributes:
-        folder: The empty folder that becomes the bundle.
-        places: Where the custom classes and functions in it are.
-        floatx: Keras's default float type.
-        image_data_format: Keras's default order of image axes.
-        policy: The dtype policy for layers that a subclass makes without saying theirs.
-        inputs: The inputs of its signature.
-        outputs: The names of its outputs.
-        log_level: The level of the package's logger.
-        reference: What it gives on another backend.
-        options: The options of the export: the file is that of the model as it was saved there, and the samples are
-            those that a subclassed model is called with first.
-    """
-
-    folder: Path
-    places: Places
+    folder: Path  # empty; becomes the bundle
+    import_paths: ImportPaths  # of custom classes and functions in the model
     floatx: str
     image_data_format: str
-    policy: str
+    policy: str  # of layers that a subclassed model creates without a dtype policy
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     log_level: int
-    reference: Reference
-    options: Options
+    reference: Reference  # with the outputs of the other backend
+    options: Options  # `file` is the saved model, and `samples` build a subclassed model
 
 
 class _LogReplies(logging.Handler):
-    """Handler that replies with each record."""
+    """Logging handler that sends each record to the parent process."""
 
     def __init__(self, reply: Callable[[str, Any], None]) -> None:
         super().__init__()
@@ -75,9 +61,9 @@ class _LogReplies(logging.Handler):
 
 
 def main() -> None:
-    """Carry out the task that comes through standard input."""
+    """Run the task from standard input."""
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the user's modules print must not come between the replies
+    os.dup2(2, 1)  # output of the user's modules must not mix with the replies
 
     def reply(kind: str, content: Any = None) -> None:
         pickle.dump((kind, content), replies)
@@ -85,79 +71,75 @@ def main() -> None:
 
     try:
         task = pickle.load(sys.stdin.buffer)
-        threading.Thread(target=_end_with_the_other, daemon=True).start()
+        threading.Thread(target=_exit_with_parent, daemon=True).start()
         logger = logging.getLogger("keras_attn_export")
         logger.setLevel(task.log_level)
         logger.addHandler(_LogReplies(reply))
-        logger.propagate = False  # or libraries print the records, and the last one looks like the cause of a crash
-        _carry_out(task, lambda name: reply("step", name))
+        logger.propagate = False  # other handlers would print records, and the parent quotes the last line at a crash
+        _run_task(task, lambda name: reply("step", name))
     except (UntraceableError, ExportError) as error:
         reply("error", error)
-    except Exception as error:  # noqa: BLE001 - the process that waits raises it
-        reply("error", _crash(error))
+    except Exception as error:  # noqa: BLE001 - the parent process raises it
+        reply("error", _wrap_crash(error))
     else:
         reply("done")
 
 
-def _end_with_the_other() -> None:
-    """Wait until the process that waits is gone, which closes the pipe, and end this one and all that it started."""
-    os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter shuts down
+def _exit_with_parent() -> None:
+    """Wait until the pipe from the parent process is closed, and kill this process and its child processes."""
+    os.read(0, 1)  # `sys.stdin` has a lock, which this thread would hold at the shutdown of the interpreter
     with contextlib.suppress(AttributeError):  # no process groups on Windows
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 
-def _crash(error: Exception) -> ExportError:
-    """Return what to raise for an error that is no sentence, with its traceback as a note."""
+def _wrap_crash(error: Exception) -> ExportError:
+    """Return an `ExportError` for an unexpected error, with its traceback as a note."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-    crash = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
-    crash.add_note(traceback.format_exc())
-    return crash
+    wrapped = ExportError(f"The process with TensorFlow, which traces the model, failed: {line}")
+    wrapped.add_note(traceback.format_exc())
+    return wrapped
 
 
-def _carry_out(task: Task, step: Progress) -> None:
+def _run_task(task: ExportTask, on_step: Progress) -> None:
     from .._tracing.saved_model_worker import SavedModelRun
 
-    with SavedModelRun() as worker:  # it imports TensorFlow too, at the same time
-        step("Loading TensorFlow and the model")
+    with SavedModelRun() as worker:  # imports TensorFlow in parallel
+        on_step("Loading TensorFlow and the model")
         from .export_run import ExportRun
         from .write_contents import write_contents
 
-        write_contents(ExportRun(task.folder, task.options, step, worker), *on_tensorflow(task, _loaded(task)))
+        signature, reference = rebuild_signature(task, _load_model(task))
+        write_contents(ExportRun(task.folder, task.options, on_step, worker), signature, reference)
 
 
-def _loaded(task: Task) -> keras.Model:
+def _load_model(task: ExportTask) -> keras.Model:
     import keras
 
     import keras_attn  # noqa: F401 - registers the layers
 
     from .._signature.keras_messages import first_line
-    from .custom_objects import imported
+    from .custom_objects import import_custom_objects
 
     keras.config.set_floatx(task.floatx)
     keras.config.set_image_data_format(task.image_data_format)
     keras.config.set_dtype_policy(task.policy)
-    objects = imported(task.places)
+    objects = import_custom_objects(task.import_paths)
     try:
         return keras.saving.load_model(task.options.file, objects, compile=False, safe_mode=task.options.safe_mode)
     except OSError as error:
         if error.errno is not None:
-            raise  # the disk, not the model
-        raise UnsupportedModelError(f"Keras cannot load on TensorFlow what it saved: {error}") from error
-    except Exception as error:
-        # the user's own `from_config`, `build` and `call`
+            raise  # an error of the file system
+        raise UnsupportedModelError(f"Keras cannot load the saved model on TensorFlow: {error}") from error
+    except Exception as error:  # of any class, from the user's `from_config`, `build` and `call`
         raise UnsupportedModelError(
-            f"The model runs on {task.reference.backend}, but cannot be made again on TensorFlow, where it is traced: "
+            f"The model runs on {task.reference.backend}, but cannot be loaded on TensorFlow, where it is traced: "
             f"{first_line(error)}"
         ) from error
 
 
-def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]:
-    """Return the model that TensorFlow can trace, and the task's reference in the dtypes that it has there.
-
-    Raises:
-        UnsupportedModelError: The model does not run on TensorFlow, or has other inputs or outputs there.
-    """
+def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, Reference]:
+    """Return the signature of the model on TensorFlow, and the task's reference cast to its output dtypes."""
     from .._signature.keras_messages import first_line
     from .._signature.signature import model_signature
 
@@ -165,25 +147,24 @@ def on_tensorflow(task: Task, model: keras.Model) -> tuple[Signature, Reference]
     try:
         signature = model_signature(model, task.options.samples, task.options.file)
         outputs = signature.run(reference.golden.cases[0].inputs)
-    except Exception as error:
-        # the user's own layers
+    except Exception as error:  # of any class, from the user's layers
         raise UnsupportedModelError(
             f"`{model.name}` runs on {reference.backend}, but not on TensorFlow, where it is traced: "
             f"{first_line(error)}"
         ) from error
-    here = [spec.name for spec in signature.inputs], signature.outputs
-    there = [spec.name for spec in task.inputs], task.outputs
-    if here != there:
+    names = [spec.name for spec in signature.inputs], signature.outputs
+    expected_names = [spec.name for spec in task.inputs], task.outputs
+    if names != expected_names:
         raise UnsupportedModelError(
-            f"`{model.name}` has inputs and outputs {here} on TensorFlow, where it is traced, but {there} on "
+            f"`{model.name}` has inputs and outputs {names} on TensorFlow, where it is traced, but {expected_names} on "
             f"{reference.backend}."
         )
     dtypes = {name: array.dtype for name, array in outputs.items()}
-    return replace(signature, inputs=task.inputs), _with_dtypes(reference, dtypes)
+    return replace(signature, inputs=task.inputs), _cast_reference(reference, dtypes)
 
 
-def _with_dtypes(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
-    """Return the reference with outputs in the dtypes that they have on TensorFlow."""
+def _cast_reference(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
+    """Return the reference with its outputs cast to wider dtypes, by output name."""
     from .._format.input_arrays import widened
     from .._format.names import Case
 

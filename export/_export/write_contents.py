@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._bundle.bundle_files import SAVED_MODEL, seal
-from .._bundle.untrusted_input import REPORT
+from .._bundle.bundle_files import SAVED_MODEL, finalize_bundle
+from .._bundle.untrusted_input import REPORT_FILE
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._format.case_writing import save_cases
 from .._format.manifest import Manifest
 from .._format.names import CASES, MODEL, Arrays, Case
 from .._format.parity_report import ParityError, ParityReport
-from .._lowering_names import ADAPTIVE, LARGE_UNSEEN
+from .._lowering_names import ADAPTIVE, LOWERINGS_WITH_UNTESTED_LARGE_FORM
 from .._lowerings.form_coverage import small_only
 from .._onnx.metadata import write_bundle_metadata
 from .._options import FLOAT32, INT8, STANDARD, Options
 from .._passes.finalize import check_standard
-from .._precision.calibration_data import calibration_batches
+from .._precision.calibration_data import read_calibration
 from .._precision.convert_precision import convert_precision
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
@@ -28,32 +28,27 @@ from .export_run import ExportRun
 from .float32_file import Float32File, write_float32_file
 from .keras_comparison import KerasComparison, compare_with_keras
 from .large_form_check import check_large_forms
-from .manifest_entries import manifest_of
-from .mismatch import mismatch_hint
+from .manifest_entries import build_manifest
+from .mismatch import describe_mismatch
 from .weight_comparison import compare_weights
 
 
 def write_contents(run: ExportRun, signature: Signature, reference: Reference) -> None:
     """Fill the empty folder of a bundle.
 
-    Args:
-        run: The export.
-        signature: The model.
-        reference: Its golden cases.
-
     Raises:
-        UntraceableError: TensorFlow can trace the model with some axes static; the caller empties the folder and
-            exports again.
-        UnsupportedModelError: The model or an operator in it cannot be exported.
-        ParityError: An output differs from the reference.
-        ExportError: A file that was written does not run.
+        UntraceableError: If TensorFlow can trace the model only with some axes static; the folder is then incomplete.
+        UnsupportedModelError: If the model or an operator in it cannot be exported.
+        ParityError: If an output differs from the reference.
+        ExportError: If a written file does not run.
     """
     try:
         _write_stages(run, signature, reference)
     except ProviderError:
         raise
-    except ExportError as error:  # a mismatch too: some code takes a slice of wrong size if an axis is unknown
-        run.step("Looking for axes that cannot be traced")
+    except ExportError as error:
+        # A mismatch can have this cause too: code of a layer may take a slice of wrong size if an axis is unknown.
+        run.on_step("Looking for axes that cannot be traced")
         if not (reasons := untraceable_axes(signature, reference.golden)):
             raise
         raise UntraceableError(reasons) from error
@@ -65,34 +60,34 @@ def _write_stages(run: ExportRun, signature: Signature, reference: Reference) ->
     traced = _trace_to_onnx(run, signature, function)
     file = write_float32_file(run, traced, reference.golden)
     comparison = compare_with_keras(run, signature, reference, file.outputs)
-    manifest = manifest_of(reference, file, run.options)
+    manifest = build_manifest(reference, file, run.options)
     float32_report = _check_float32(run, signature, comparison, file, manifest)
     report = _convert(run, signature.model.variables, comparison.reference, file, float32_report, batches)
     _check_large_forms(run, comparison.reference, file)
-    _seal(run, comparison.reference, report, manifest)
+    _finalize(run, comparison.reference, report, manifest)
 
 
 def _read_calibration(reference: Reference, options: Options) -> list[Arrays]:
-    """Return the batches on which int8 is calibrated, so that bad ones are refused before the model is traced."""
+    """Return the batches for static int8, so that invalid data is refused before the model is traced."""
     if options.calibration is None:
         return []
     golden = reference.golden
-    return calibration_batches(options.calibration, reference.inputs, counts=golden.lengths, multiples=golden.multiples)
+    return read_calibration(options.calibration, reference.inputs, counts=golden.lengths, multiples=golden.multiples)
 
 
 def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Case]) -> Any:
-    """Write the SavedModel, and let the worker run it; return the concrete function behind it."""
+    """Write the SavedModel, start its run in the worker, and return its concrete function."""
     (run.folder / CASES).parent.mkdir()
     save_cases(run.folder / CASES, cases)
-    run.step("Writing the SavedModel")
+    run.on_step("Writing the SavedModel")
     function = write_saved_model(signature, run.folder / SAVED_MODEL)
-    run.worker.begin(run.folder / SAVED_MODEL, run.folder / CASES, run.beside("results.npz"))
+    run.worker.begin(run.folder / SAVED_MODEL, run.folder / CASES, run.temporary_path("results.npz"))
     return function
 
 
 def _trace_to_onnx(run: ExportRun, signature: Signature, function: Any) -> TracedAttention:
-    run.step("Tracing to ONNX")
-    # In int8, padding would share a scale with the values that are attended to.
+    run.on_step("Tracing to ONNX")
+    # In int8, values in padding would share a quantization scale with unmasked values.
     return trace_attention(signature, function, hides_masked=run.options.precision == INT8)
 
 
@@ -101,20 +96,20 @@ def _check_float32(
 ) -> ParityReport:
     """Check outputs and weights of the float32 file, and return its report."""
     golden = comparison.reference.golden
-    # The comparison may have widened limits. The hint to a mismatch reads the folder as a bundle.
+    # Saved again, because the comparison may have widened limits, and the hint at a mismatch reads the folder.
     save_cases(run.folder / CASES, golden.cases)
     report = comparison.report(run.options.provider)
     try:
         report.raise_if_failed()
     except ParityError as error:
-        raise ParityError(f"{error}{mismatch_hint(run, signature, comparison, manifest)}", report) from None
+        raise ParityError(f"{error}{describe_mismatch(run, signature, comparison, manifest)}", report) from None
     weights = compare_weights(run.folder / MODEL, file.model.unfolded, signature.model.variables)
     adaptive = [call for call, lowering in file.lowered.lowerings.items() if lowering == ADAPTIVE]
-    unseen = small_only(file.model, adaptive, golden, run.beside("sizes"))
-    complete = replace(report, coverage=golden.coverage | {"small_only": unseen, "weights": weights})
+    untested_layers = small_only(file.model, adaptive, golden, run.temporary_path("sizes"))
+    full_report = replace(report, coverage=golden.coverage | {"small_only": untested_layers, "weights": weights})
     if run.options.strict:
-        complete.raise_if_warned()
-    return complete
+        full_report.raise_if_warned()
+    return full_report
 
 
 def _convert(
@@ -125,27 +120,27 @@ def _convert(
     report: ParityReport,
     batches: Sequence[Arrays],
 ) -> ParityReport:
-    """Replace the float32 file by one in the precision of the export; return the report of that one."""
+    """Convert the float32 file to the precision of the export, and return the report of the converted file."""
     if run.options.precision == FLOAT32:
         return report
     golden = reference.golden
     cases = reference.converted_cases
-    result = convert_precision(run.folder, report, cases, run.options, run.step, batches, golden.drawn)
+    result = convert_precision(run.folder, report, cases, run.options, run.on_step, batches, golden.drawn)
     compare_weights(run.folder / MODEL, file.model.unfolded, variables)
-    # The converted file is not compared in cases of special values: 2**24 + 1 and ties differ in float16 and int8.
+    # Cases of special values are not compared after a conversion: 2**24 + 1 and ties differ in float16 and int8.
     rows = tuple(row for row in result.saved_model_rows if row.case not in golden.trials)
     return replace(result, saved_model_rows=rows)
 
 
 def _check_large_forms(run: ExportRun, reference: Reference, file: Float32File) -> None:
-    if any(lowering in LARGE_UNSEEN for lowering in file.lowered.lowerings.values()):
-        run.step("Running onnxruntime on the forms of attention for large sizes")
+    if any(lowering in LOWERINGS_WITH_UNTESTED_LARGE_FORM for lowering in file.lowered.lowerings.values()):
+        run.on_step("Running onnxruntime on the forms of attention for large sizes")
         check_large_forms(run, reference, file)
 
 
-def _seal(run: ExportRun, reference: Reference, report: ParityReport, manifest: Manifest) -> None:
+def _finalize(run: ExportRun, reference: Reference, report: ParityReport, manifest: Manifest) -> None:
     """Write the report, metadata and manifest; remove the SavedModel if the user does not want it."""
-    (run.folder / REPORT).write_text(report.to_json() + "\n", encoding="utf-8")
+    (run.folder / REPORT_FILE).write_text(report.to_json() + "\n", encoding="utf-8")
     write_bundle_metadata(run.folder, manifest)
     if run.options.target == STANDARD:
         check_standard(run.folder / MODEL)
@@ -153,10 +148,10 @@ def _seal(run: ExportRun, reference: Reference, report: ParityReport, manifest: 
         shutil.rmtree(run.folder / SAVED_MODEL)
     inputs = reference.golden.coverage["inputs"]
     cases = reference.golden.cases if run.options.precision == FLOAT32 else reference.converted_cases
-    complete = replace(
+    full_manifest = replace(
         manifest,
         values={name: entry["values"]["drawn"] for name, entry in inputs.items()},
         parity={**manifest.parity, "cases": len(cases)},
         calibration=(report.precision or {}).get("calibration", {}),
     )
-    seal(run.folder, complete)
+    finalize_bundle(run.folder, full_manifest)

@@ -1,5 +1,6 @@
-"""Static int8: calibrate, choose the layers to quantize, measure the error."""
+"""Static int8 (QDQ): calibrate, choose the layers to quantize, measure the quantization error."""
 
+import functools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,71 +11,72 @@ from .._format.parity_report import ParityError, ParityReport
 from .._onnx.model_files import read, write
 from .._onnx.traced_model import Traced
 from .._progress import Progress
-from .calibration_data import first_rows, rows_of
-from .qdq_quantizer import calibrated
-from .quantization_error import Apart, apart
-from .sensitive_layers import left_in_float32
+from .calibration_data import count_rows, select_batches
+from .qdq_quantizer import calibrate
+from .quantization_error import ErrorsByOutput, measure_quantization_error
+from .sensitive_layers import choose_float32_layers
 
-TRIED_ROWS = 128  # on which layers are compared with each other
+# Rows on which the search for sensitive layers quantizes and runs the model some 40 times. The error in the report is
+# measured on all rows.
+MAX_TRIAL_ROWS = 128
 
 
-def to_calibrated_int8(
-    float32: Path, batches: Sequence[Arrays], limit: float | None, folder: Path, step: Progress
+def quantize_with_calibration(
+    float32: Path, batches: Sequence[Arrays], limit: float | None, folder: Path, on_step: Progress
 ) -> tuple[Traced, dict[str, Any]]:
-    """Return an int8 model in QDQ form, and `calibration` of the parity report's `precision`.
+    """Return an int8 model in QDQ form, and the entry `calibration` for the `precision` of the parity report.
 
     Args:
         float32: The checked float32 file.
-        batches: Calibration arrays.
-        limit: The largest allowed error of an output, as a share of its largest number.
+        batches: Calibration arrays, by input name.
+        limit: The largest allowed error of an output, as a share of its largest value.
         folder: A folder for temporary files.
-        step: Receives the name of each step.
-
-    Raises:
-        UnsupportedModelError: If onnxruntime cannot calibrate or quantize the model.
+        on_step: Progress callback.
     """
-    step("Running the float32 file on the calibration arrays")
-    source, trial = read(float32), folder / "tried.onnx"
-    model = calibrated(source, batches, folder)
+    on_step("Running the float32 file on the calibration arrays")
+    source, trial_file = read(float32), folder / "tried.onnx"
+    model = calibrate(source, batches, folder)
 
-    def measure(layers: Collection[str], inputs: Sequence[Arrays], expected: Sequence[Arrays]) -> Apart:
-        write(model.quantized(layers), trial, check=False)
-        return apart(expected, _outputs(trial, inputs))
+    def measure_error(layers: Collection[str], inputs: Sequence[Arrays], expected: Sequence[Arrays]) -> ErrorsByOutput:
+        write(model.quantize(layers), trial_file, check=False)
+        return measure_quantization_error(expected, _run_file(trial_file, inputs))
 
-    few = first_rows(batches, TRIED_ROWS)
-    expected_of_few = _outputs(float32, few)
-    step("Looking for layers that int8 does harm")
-    float32_layers = left_in_float32([*model.layers], lambda layers: measure(layers, few, expected_of_few), limit)
+    trial_batches = select_batches(batches, MAX_TRIAL_ROWS)
+    trial_outputs = _run_file(float32, trial_batches)
+    on_step("Searching for layers with a large int8 error")
+    measure_trial = functools.partial(measure_error, inputs=trial_batches, expected=trial_outputs)
+    float32_layers = choose_float32_layers([*model.layers], measure_trial, limit)
     int8_layers = [layer for layer in model.layers if layer not in float32_layers]
-    outputs = measure(int8_layers, batches, _outputs(float32, batches))
+    output_errors = measure_error(int8_layers, batches, _run_file(float32, batches))
     for value in source.model.graph.output:
         axes = value.type.tensor_type.shape.dim
-        if not axes or not axes[-1].HasField("dim_value"):  # weights of attention over keys, which are no classes
-            outputs[value.name].pop("same_choices", None)
-    return model.quantized(int8_layers), {
-        "rows": sum(map(rows_of, batches)),
+        # A dynamic last axis has no classes: the largest attention weight belongs to a key.
+        if not axes or not axes[-1].HasField("dim_value"):
+            output_errors[value.name].pop("same_choices", None)
+    return model.quantize(int8_layers), {
+        "rows": sum(map(count_rows, batches)),
         "int8_layers": int8_layers,
         "float32_layers": float32_layers,
-        "outputs": outputs,
+        "outputs": output_errors,
         "limit": limit,
     }
 
 
 def check_limit(report: ParityReport) -> None:
-    """Raise a `ParityError` if a calibrated file differs from float32 by more than the user's limit."""
-    about = (report.precision or {}).get("calibration")
-    if about is None or about["limit"] is None:
+    """Raise `ParityError` if a calibrated file differs from float32 by more than the user's limit."""
+    calibration = (report.precision or {}).get("calibration")
+    if calibration is None or calibration["limit"] is None:
         return
-    for name, error in about["outputs"].items():
-        if error["share"] > about["limit"]:
-            off = f"{error['share']:.2g} of its largest number on `calibration`, by {error['mean']:.2g} in the mean"
+    for name, error in calibration["outputs"].items():
+        if error["share"] > calibration["limit"]:
+            distance = f"{error['share']:.2g} of its largest value on `calibration`, by {error['mean']:.2g} on average"
             raise ParityError(
-                f"In int8 output `{name}` is off by up to {off}, and `limit` allows {about['limit']:g}. Calibrate on "
-                "more rows of what the model will be used on, allow more, or take float16.",
+                f"In int8 output `{name}` differs from float32 by up to {distance}, and `limit` allows "
+                f"{calibration['limit']:g}. Calibrate on more typical rows, raise `limit`, or use float16.",
                 report,
             )
 
 
-def _outputs(file: Path, batches: Sequence[Arrays]) -> list[Arrays]:
+def _run_file(file: Path, batches: Sequence[Arrays]) -> list[Arrays]:
     session = open_session(file)
     return [run_session(session, inputs) for inputs in batches]

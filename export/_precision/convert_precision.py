@@ -17,18 +17,18 @@ from .._onnx.model_files import read, write
 from .._onnx.traced_model import Traced
 from .._options import FLOAT16, Options
 from .._progress import Progress
-from .calibrated_int8 import check_limit, to_calibrated_int8
-from .conversion_gains import gains, top1
-from .dynamic_int8 import to_int8
+from .calibrated_int8 import check_limit, quantize_with_calibration
+from .conversion_gains import compare_size_and_time, measure_top1_agreement
+from .dynamic_int8 import quantize_dynamically
 from .embedding_tables import check_tables
-from .float16_overflow import to_measured_float16
-from .qdq_reference import with_oracle
+from .float16_overflow import convert_without_overflow
+from .qdq_reference import compute_float_reference
 
-Outputs = dict[str, dict[str, Any]]  # entries of the report's coverage, by output
+OutputEntries = dict[str, dict[str, Any]]  # `outputs` of the report's coverage, by output name
 
 
 class _Conversion(NamedTuple):
-    """A converted model, the cases that it is compared with, and entries of the report's `precision`."""
+    """A converted model, the cases to compare with, and entries for `precision` of the report."""
 
     traced: Traced
     cases: Sequence[Case]
@@ -40,56 +40,52 @@ def convert_precision(
     report: ParityReport,
     cases: Sequence[Case],
     options: Options,
-    step: Progress,
+    on_step: Progress,
     batches: Sequence[Arrays],
     drawn: Collection[str],
 ) -> ParityReport:
-    """Replace a bundle's float32 ONNX file by one in another precision, and return the report of that one.
+    """Replace the float32 ONNX file of a bundle by a converted file, and return its report.
 
     Args:
         folder: The bundle.
         report: The report of the float32 file.
         cases: The golden cases with rounding limits of the other precision; they replace the cases of the bundle.
         options: The precision, and the tolerance for the converted file.
-        step: Receives the name of each step.
-        batches: Calibration arrays; static int8 if there are any.
+        on_step: Progress callback.
+        batches: Calibration arrays for static int8; empty for dynamic int8 or float16.
         drawn: Float inputs without samples.
-
-    Raises:
-        UnsupportedModelError: If the model cannot be converted.
-        ParityError: If an output of the converted file differs by more than the tolerance, or than `limit` allows.
     """
     float32, scratch = folder / MODEL, folder.with_name("converted")
     scratch.mkdir()
-    step(f"Converting to {options.precision}")
+    on_step(f"Converting to {options.precision}")
     source = read(float32)
     file = scratch / MODEL
     if batches:
-        conversion = _convert_static_int8(float32, batches, cases, options, scratch, step)
+        conversion = _convert_static_int8(float32, batches, cases, options, scratch, on_step)
     else:
-        conversion = _convert_other(source, cases, options, scratch, drawn)
+        conversion = _convert_float16_or_dynamic_int8(source, cases, options, scratch, drawn)
     write_producer(conversion.traced.model, source.model.graph.name, options.precision, source.model.producer_version)
     write(conversion.traced, file)
     check_tables(source, read(file))
-    step(f"Running onnxruntime on the golden cases in {options.precision}")
+    on_step(f"Running onnxruntime on the golden cases in {options.precision}")
     actual = run_cases(file, conversion.cases, options.provider)
     is_int8 = options.precision != FLOAT16
-    unchanged = is_int8 and _are_equal(run_cases(float32, conversion.cases, options.provider), actual)
-    agreement = {} if batches else top1(conversion.cases, actual)
+    is_unchanged = is_int8 and _are_equal(run_cases(float32, conversion.cases, options.provider), actual)
+    agreement = {} if batches else measure_top1_agreement(conversion.cases, actual)
     summary = {
         **conversion.summary,
-        **({"changes_nothing": unchanged} if is_int8 else {}),
-        **gains(file, float32, conversion.cases, options.provider),
+        **({"changes_nothing": is_unchanged} if is_int8 else {}),
+        **compare_size_and_time(file, float32, conversion.cases, options.provider),
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
         **({"top1": agreement} if agreement else {}),
     }
     rows = compared(conversion.cases, actual, options.tolerance, options.provider)
-    assert report.coverage is not None  # only a replayed bundle has none
-    before = report.coverage["outputs"]
-    outputs = _with_limits(before, conversion.cases) if batches else _with_changes(before, rows)
-    coverage = {**report.coverage, "outputs": outputs}
+    assert report.coverage is not None  # an export always has coverage
+    entries = report.coverage["outputs"]
+    entries = _add_rounding_shares(entries, conversion.cases) if batches else _add_observed_errors(entries, rows)
+    coverage = {**report.coverage, "outputs": entries}
     converted_report = replace(report, rows=rows, precision=summary, coverage=coverage)
-    check_limit(converted_report)  # first: the user set this limit, and the message names remedies
+    check_limit(converted_report)  # before other failures, because the message names remedies
     converted_report.raise_if_failed()
     if options.strict:
         converted_report.raise_if_warned()
@@ -101,44 +97,44 @@ def convert_precision(
 
 
 def _convert_static_int8(
-    float32: Path, batches: Sequence[Arrays], cases: Sequence[Case], options: Options, scratch: Path, step: Progress
+    float32: Path, batches: Sequence[Arrays], cases: Sequence[Case], options: Options, scratch: Path, on_step: Progress
 ) -> _Conversion:
-    """Quantize with the ranges of calibration arrays; the reference is the file's own graph, computed in floats."""
-    traced, calibration = to_calibrated_int8(float32, batches, options.limit, scratch, step)
-    step("Computing what the int8 graph says without integers")
-    own_cases = with_oracle(traced.model, cases, options.provider, scratch)
-    return _Conversion(traced, own_cases, {"name": options.precision, "calibration": calibration})
+    """Quantize with the ranges of calibration arrays; the reference is the QDQ graph computed in floats."""
+    traced, calibration = quantize_with_calibration(float32, batches, options.limit, scratch, on_step)
+    on_step("Computing the int8 graph in floats")
+    graph_cases = compute_float_reference(traced.model, cases, options.provider, scratch)
+    return _Conversion(traced, graph_cases, {"name": options.precision, "calibration": calibration})
 
 
-def _convert_other(
+def _convert_float16_or_dynamic_int8(
     source: Traced, cases: Sequence[Case], options: Options, scratch: Path, drawn: Collection[str]
 ) -> _Conversion:
     """Convert to float16 or dynamic int8; the reference is Keras."""
     if options.precision != FLOAT16:
-        return _Conversion(to_int8(source, scratch), cases, {"name": options.precision})
-    traced, ranges = to_measured_float16(source, cases, options.provider, scratch, drawn)
+        return _Conversion(quantize_dynamically(source, scratch), cases, {"name": options.precision})
+    traced, ranges = convert_without_overflow(source, cases, options.provider, scratch, drawn)
     return _Conversion(traced, cases, {"name": options.precision, "ranges": ranges})
 
 
 def _are_equal(expected: Sequence[Arrays], actual: Sequence[Arrays]) -> bool:
-    """Return whether there are outputs of floats, and all of them are equal."""
-    pairs = [(one[name], other[name]) for one, other in zip(expected, actual, strict=True) for name in one]
-    are_equal = [alike(one, other) for one, other in pairs if one.dtype.kind == "f"]
+    """Return True if all float outputs are equal, and there is at least one."""
+    pairs = [(left[name], right[name]) for left, right in zip(expected, actual, strict=True) for name in left]
+    are_equal = [alike(right, left) for left, right in pairs if left.dtype.kind == "f"]
     return bool(are_equal) and all(are_equal)
 
 
-def _with_changes(outputs: Outputs, rows: Iterable[ParityRow]) -> Outputs:
-    """Return the entries with the largest relative change of each output of floats, and its case."""
-    changed = {name: dict(entries) for name, entries in outputs.items()}
+def _add_observed_errors(outputs: OutputEntries, rows: Iterable[ParityRow]) -> OutputEntries:
+    """Return the entries with the largest relative error of each float output, and its case."""
+    extended = {name: dict(entries) for name, entries in outputs.items()}
     for row in rows:
-        entries = changed[row.name]
+        entries = extended[row.name]
         if row.dtype.startswith("float") and row.max_rel >= entries.get("seen_in_precision", 0.0):
             entries |= {"seen_in_precision": row.max_rel, "seen_in_case": row.case}
-    return changed
+    return extended
 
 
-def _with_limits(outputs: Outputs, cases: Sequence[Case]) -> Outputs:
-    """Return the entries with the share of each output that is left to rounding in cases of an int8 graph."""
+def _add_rounding_shares(outputs: OutputEntries, cases: Sequence[Case]) -> OutputEntries:
+    """Return the entries with the share of each output that rounding may change in cases of an int8 graph."""
     return {
         name: entries | {"rounding_in_precision" if "rounding" in entries else "ties": left_to_rounding(name, cases)}
         for name, entries in outputs.items()

@@ -1,14 +1,15 @@
-"""Keep float32 where float16 would overflow, and report the layers that come near its limit.
+"""Float16 overflow: keep float32 for tensors beyond the range of float16, and report layers near its limit.
 
-onnxruntime's CPU kernels compute float16 nodes in float32 (onnxruntime#32600), so the comparison with Keras does not
-see a tensor beyond 65504, which is infinite on other hardware. The ranges of all tensors that become float16, their
-largest finite magnitudes, are therefore measured in the float32 file:
+onnxruntime's CPU kernels compute float16 nodes in float32 (onnxruntime#32600). So the comparison with Keras cannot
+detect a tensor beyond 65504, which is infinite on other hardware. Therefore the range of each tensor that would become
+float16, its largest finite magnitude, is measured in the float32 file on the golden cases:
 
-- Golden cases except `POISONED`, whose garbage is masked later, decide which tensors stay float32, as do tensors that
-  no case computes. `LARGE` is one of the cases: a bundle must pass its own golden cases on every device. With samples,
-  the case of large values has no magnified inputs.
-- Golden cases except `LARGE` decide which layers are reported as near the limit.
-- A drawn input whose larger values make a float16 tensor overflow is reported: only samples show its range.
+- A tensor with a range above `MAX_MEASURED_RANGE`, or that no case computes, stays float32. The case `POISONED` does
+  not count, because its large values are masked later. The case `LARGE` does: a bundle must pass its golden cases on
+  every device. With samples, this case has no magnified inputs.
+- A layer with a range above `MIN_REPORTED_RANGE` in a case other than `LARGE` is reported as near the limit.
+- Generated inputs do not show the range of real inputs. So an input without samples is multiplied by `INPUT_SCALES`,
+  and the first layer that overflows is reported.
 """
 
 import math
@@ -31,22 +32,24 @@ from .._onnx.model_files import write
 from .._onnx.row_collection import with_rows
 from .._onnx.traced_model import DOMAIN, Traced
 from .._onnx.traversal import all_nodes
-from .float16 import to_float16
+from .float16 import convert_to_float16
 
-LIMIT = float(np.finfo(np.float16).max)
-WIDE = 0.9 * LIMIT  # margin: values in the float16 file may exceed the measured float32 values by 10 %
-NEAR = LIMIT / 4
-# Factors for a drawn input, up to 2**30 (seconds since 1970). Smaller factors come first: at larger ones powers
-# overflow to infinity, which is not counted.
-SCALES = (2.0**4, 2.0**10, 2.0**20, 2.0**30)
+MAX_FLOAT16 = float(np.finfo(np.float16).max)
+# A margin of 10 %, because values in the float16 file differ from the measured float32 values by rounding.
+MAX_MEASURED_RANGE = 0.9 * MAX_FLOAT16
+# Real inputs may well be four times as large as samples; a lower limit would report more harmless layers.
+MIN_REPORTED_RANGE = MAX_FLOAT16 / 4
+# Up to 2**30, the magnitude of seconds since 1970. Smaller factors come first: with a larger one, powers overflow to
+# infinity in float32 too, which the range ignores.
+INPUT_SCALES = (2.0**4, 2.0**10, 2.0**20, 2.0**30)
 
-Ranges = dict[str, float]  # the largest finite magnitude of each tensor
+Ranges = dict[str, float]  # largest finite magnitude by tensor name
 Meter = Callable[[Arrays], Ranges]
 
 _DOMAIN = f"{DOMAIN}.ranges"
-# Infinities and NaN do not count: a mask may fill with them, and float16 has both. An empty tensor has no maximum,
-# hence `Pad`.
-_MAXIMUM = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
+# Infinities and NaN are ignored: masks fill with them, and float16 can represent both. The appended zero is for empty
+# tensors, which have no maximum.
+_MAXIMUM_FUNCTION = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
     row = Constant <value_ints = [1, -1]> ()
     most = Constant <value_float = 3.4028235e38> ()
     zero = Constant <value = float[1, 1] {0.0}> ()
@@ -59,65 +62,69 @@ _MAXIMUM = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
 }"""
 
 
-def to_measured_float16(
-    traced: Traced, cases: Sequence[Case], provider: str, folder: Path, drawn: Collection[str] = ()
+def convert_without_overflow(
+    traced: Traced, cases: Sequence[Case], provider: str, folder: Path, drawn_inputs: Collection[str] = ()
 ) -> tuple[Traced, dict[str, Any]]:
-    """Return a float16 model without tensors that overflow in the golden cases, and `ranges` of the parity report.
+    """Return a float16 model without overflow in the golden cases, and the entry `ranges` of the parity report.
 
-    These are `float32_layers` and `near_limit`, the largest magnitude in each layer, and `drawn_inputs`, the first
-    layer that overflows if the values of an input without samples are larger.
+    The entry has `float32_layers` and `near_limit`, the largest magnitude by layer, and `drawn_inputs`, the first layer
+    that overflows by input without samples.
     """
-    converted = to_float16(traced, provider)
-    measure = _range_meter(traced, converted.tensors, provider, folder)
+    converted = convert_to_float16(traced, provider)
+    measure = _make_range_meter(traced, converted.tensors, provider, folder)
     runs = {case.name: measure(case.inputs) for case in cases if case.name != POISONED}
-    ranges = _largest(item for run in runs.values() for item in run.items())
-    wide = {tensor for tensor in converted.tensors if ranges.get(tensor, math.inf) > WIDE}
-    if wide:
-        converted = to_float16(traced, provider, wide)
-    usual_ranges = _largest(item for name, run in runs.items() if name != LARGE for item in run.items())
-    near_tensors = {tensor for tensor in converted.tensors if usual_ranges.get(tensor, 0.0) > NEAR}
+    ranges = _find_maxima(item for run in runs.values() for item in run.items())
+    float32_tensors = {tensor for tensor in converted.tensors if ranges.get(tensor, math.inf) > MAX_MEASURED_RANGE}
+    if float32_tensors:
+        converted = convert_to_float16(traced, provider, float32_tensors)
+    usual_ranges = _find_maxima(item for name, run in runs.items() if name != LARGE for item in run.items())
+    near_tensors = {tensor for tensor in converted.tensors if usual_ranges.get(tensor, 0.0) > MIN_REPORTED_RANGE}
     drawn_case = next((case for case in cases if case.name in runs and case.name not in (LARGE, "samples")), cases[0])
-    overflowing = {name: _overflowing_tensor(measure, drawn_case, name, converted.tensors) for name in drawn}
-    layers = _layers(traced)
+    overflowing = {name: _find_overflow(measure, drawn_case, name, converted.tensors) for name in drawn_inputs}
+    layers = _find_layers(traced)
     return converted.traced, {
-        "float32_layers": _largest((layers.get(name, name), ranges.get(name, math.inf)) for name in sorted(wide)),
-        "near_limit": _largest((layers.get(name, name), usual_ranges[name]) for name in sorted(near_tensors)),
+        "float32_layers": _find_maxima(
+            (layers.get(name, name), ranges.get(name, math.inf)) for name in sorted(float32_tensors)
+        ),
+        "near_limit": _find_maxima((layers.get(name, name), usual_ranges[name]) for name in sorted(near_tensors)),
         "drawn_inputs": {name: layers.get(tensor, tensor) for name, tensor in overflowing.items() if tensor},
     }
 
 
-def _range_meter(traced: Traced, tensors: Collection[str], provider: str, folder: Path) -> Meter:
-    """Return a function that runs a model and returns the ranges of tensors, except those that no node computes."""
-    measured: dict[str, str] = {}  # tensors by output
+def _make_range_meter(traced: Traced, tensors: Collection[str], provider: str, folder: Path) -> Meter:
+    """Return a function that runs a model and returns the ranges of `tensors`, if they are computed."""
+    tensors_by_output: dict[str, str] = {}
 
-    def add(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
+    def add_maxima(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
         rows = {}
         names = [value.name for value in graph.input] + [name for node in graph.node for name in node.output]
         for tensor in filter(tensors.__contains__, names):
             row, output = new_name(), new_name()  # two branches may share the name of a tensor
             graph.node.append(helper.make_node("maximum", [tensor], [row], domain=_DOMAIN))
-            rows[output], measured[output] = row, tensor
+            rows[output], tensors_by_output[output] = row, tensor
         return rows
 
-    model = with_rows(traced.model, np.empty((0, 1), np.float32), add)
+    model = with_rows(traced.model, np.empty((0, 1), np.float32), add_maxima)
     opset = next(imported.version for imported in model.opset_import if imported.domain in ("", "ai.onnx"))
     model.opset_import.add(domain=_DOMAIN, version=1)
-    model.functions.append(onnx.parser.parse_function(_MAXIMUM % (opset, _DOMAIN)))
+    model.functions.append(onnx.parser.parse_function(_MAXIMUM_FUNCTION % (opset, _DOMAIN)))
     write(replace(traced, model=model), folder / "ranges.onnx", check=False)
     ort = check_provider(provider)
-    # fusions of onnxruntime 1.32, such as that of GELU, remove tensors that `maximum` reads too
+    # Without optimizations: fusions of onnxruntime 1.32, such as GELU, remove tensors although `maximum` reads them.
     level = {"graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL}
     options = session_options(ort, level, {})
     session = open_session(folder / "ranges.onnx", provider, session_options=options)
 
     def measure(inputs: Arrays) -> Ranges:
-        outputs = run_session(session, inputs) if measured else {}
-        return _largest((measured[output], float(rows.max())) for output, rows in outputs.items() if rows.size)
+        outputs = run_session(session, inputs) if tensors_by_output else {}
+        return _find_maxima(
+            (tensors_by_output[output], float(rows.max())) for output, rows in outputs.items() if rows.size
+        )
 
     return measure
 
 
-def _largest(values: Iterable[tuple[str, float]]) -> Ranges:
+def _find_maxima(values: Iterable[tuple[str, float]]) -> Ranges:
     """Return the largest value of each name."""
     maxima: Ranges = {}
     for name, value in values:
@@ -125,28 +132,26 @@ def _largest(values: Iterable[tuple[str, float]]) -> Ranges:
     return maxima
 
 
-def _overflowing_tensor(measure: Meter, case: Case, name: str, tensors: Collection[str]) -> str | None:
-    """Return the first float16 tensor that overflows if an input is larger than in a case, or `None`."""
+def _find_overflow(measure: Meter, case: Case, name: str, tensors: Collection[str]) -> str | None:
+    """Return the first float16 tensor that overflows if an input of a case is scaled up, or `None`."""
     array = case.inputs[name]
-    most = float(np.finfo(array.dtype).max)
-    for scale in SCALES:
-        scaled = np.clip(array.astype(np.float64) * scale, -most, most).astype(array.dtype)
+    max_value = float(np.finfo(array.dtype).max)
+    for scale in INPUT_SCALES:
+        scaled = np.clip(array.astype(np.float64) * scale, -max_value, max_value).astype(array.dtype)
         try:
             ranges = measure({**case.inputs, name: scaled})
-        except ExportError:  # such as an index beyond a table: larger values end in an error, not in an overflow
+        except ExportError:  # larger values raise an error, such as for an index beyond a table
             return None
-        if tensor := next((tensor for tensor in ranges if tensor in tensors and ranges[tensor] > LIMIT), None):
+        if tensor := next((tensor for tensor in ranges if tensor in tensors and ranges[tensor] > MAX_FLOAT16), None):
             return tensor
     return None
 
 
-def _layers(traced: Traced) -> dict[str, str]:
-    """Return the layer of each tensor: the layer that computes it, or else the first that reads it."""
+def _find_layers(traced: Traced) -> dict[str, str]:
+    """Return the layer that computes each tensor, or else the first layer that reads it, by tensor name."""
     graph = traced.model.graph
     nodes = [*all_nodes(graph)]
-    layers_by_node = node_layers(
-        nodes, {*traced.weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
-    )
-    pairs = [pair for pair in zip(nodes, layers_by_node, strict=True) if pair[1]]
+    weights = {*traced.weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
+    pairs = [(node, layer) for node, layer in zip(nodes, node_layers(nodes, weights), strict=True) if layer]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
     return layers | {name: layer for node, layer in pairs for name in node.output}

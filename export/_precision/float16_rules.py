@@ -1,27 +1,28 @@
-"""Operators that may run in float16."""
+"""Operators that may run in float16, and the products of attention scores, which stay float32.
+
+Attention scores are an exception among products: the softmax turns the absolute error of a score into a relative error
+of its weight, and scores may be 1e4 or more, where float16 has a spacing of 8, or overflows at 65504.
+"""
 
 from collections.abc import Container
 
 import onnx
 
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
-TABLES = frozenset({"Gather"})  # an embedding: a lookup in a constant
+PRODUCT_OPS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
+TABLE_OPS = frozenset({"Gather"})  # on a constant: an embedding
 
-# Their results neither are much larger nor depend on the last digits.
-_LAY_OUT = {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
-_TAKE = {"Gather", "GatherElements", "GatherND", "MaxPool", "ReverseSequence", "Slice", "Split"}
-_JOIN = {"Concat", "Expand", "Pad", "Tile"}
-_COMBINE = {"Add", "Clip", "LeakyRelu", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "Where"}
-FOLLOWERS = frozenset(_LAY_OUT | _TAKE | _JOIN | _COMBINE)
+# Operators whose outputs are not much larger than their inputs and do not amplify relative errors much.
+_LAYOUT_OPS = {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
+_SELECTION_OPS = {"Gather", "GatherElements", "GatherND", "MaxPool", "ReverseSequence", "Slice", "Split"}
+_JOINING_OPS = {"Concat", "Expand", "Pad", "Tile"}
+_ARITHMETIC_OPS = {"Add", "Clip", "LeakyRelu", "Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sub", "Tanh", "Where"}
+TYPE_PRESERVING_OPS = frozenset(_LAYOUT_OPS | _SELECTION_OPS | _JOINING_OPS | _ARITHMETIC_OPS)
 
-_ON_THE_WAY = FOLLOWERS | {"Div", "Max", "Min"}  # from scores to softmax: scale, mask, soft cap
+_SCORE_TO_SOFTMAX_OPS = TYPE_PRESERVING_OPS | {"Div", "Max", "Min"}  # scale, mask and soft cap of scores
 
 
-def score_products(graph: onnx.GraphProto, constants: Container[str]) -> set[str]:
-    """Return the outputs of products of two computed tensors from which a softmax of this graph is computed.
-
-    These attention scores may be 1e4 or more, where float16 has no fractional digits or overflows.
-    """
+def find_score_products(graph: onnx.GraphProto, constants: Container[str]) -> set[str]:
+    """Return the attention scores of a graph: products of two computed tensors that are inputs of a softmax."""
     producers = {name: node for node in graph.node for name in node.output}
     scores: set[str] = set()
     visited: set[str] = set()
@@ -31,8 +32,8 @@ def score_products(graph: onnx.GraphProto, constants: Container[str]) -> set[str
         if name in visited or (node := producers.get(name)) is None:
             continue
         visited.add(name)
-        if node.op_type in PRODUCTS and not any(source in constants for source in node.input):
+        if node.op_type in PRODUCT_OPS and not any(source in constants for source in node.input):
             scores.add(name)
-        elif node.op_type in _ON_THE_WAY:
+        elif node.op_type in _SCORE_TO_SOFTMAX_OPS:
             pending += node.input
     return scores

@@ -1,8 +1,12 @@
-"""Fold per-channel `Mul` and `Add`, such as batch normalization, into convolutions.
+"""Fold a batch normalization into the convolution before it.
 
-A batch normalization after a convolution is a product and a sum in the traced graph. onnxruntime folds both when it
-loads a float file; in an int8 file they would stand between a convolution and the quantizer of its output. With one
-number m or a for each channel: m * (W * x + b) = (m * W) * x + m * b, and (W * x + b) + a = W * x + (b + a).
+In the traced graph, a batch normalization is a product and a sum with constants m and a for each channel. For a
+convolution with kernel W and bias b:
+
+    m * (W * x + b) = (m * W) * x + m * b        (W * x + b) + a = W * x + (b + a)
+
+onnxruntime folds both when it loads a float file; in an int8 file they would separate a convolution from the quantizer
+of its output, so that the convolution could not run on integers.
 """
 
 from collections import Counter
@@ -17,16 +21,16 @@ from .._onnx.traced_model import Weights
 from .._onnx.traversal import names_used
 
 
-def fold_into_convolutions(graph: onnx.GraphProto) -> None:
-    """Fold each `Mul` and `Add` of one number for each channel, in place, into the convolution before it."""
-    read = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in read}
+def fold_batch_norm(graph: onnx.GraphProto) -> None:
+    """Fold each `Mul` and `Add` with a constant for each channel, in place, into the convolution before it."""
+    names = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in names}
     uses = Counter(names_used(graph))
     nodes = (node for node in graph.node if node.op_type == "Conv" and constants.keys() >= {*node.input[1:]})
     convolutions = {node.output[0]: node for node in nodes if uses[node.output[0]] == 1}
     folded = set()
     for node in graph.node:
-        if (foldable := _foldable(node, convolutions, constants)) is None:
+        if (foldable := _find_foldable(node, convolutions, constants)) is None:
             continue
         convolution, channels = foldable
         kernel, *biases = (constants[name] for name in convolution.input[1:])
@@ -45,14 +49,14 @@ def fold_into_convolutions(graph: onnx.GraphProto) -> None:
             convolutions[output] = convolution
         folded.add(node.name)
     keep(graph.node, lambda node: node.name not in folded)
-    used = {*names_used(graph)}
-    keep(graph.initializer, lambda tensor: tensor.name in used)
+    names_in_use = {*names_used(graph)}
+    keep(graph.initializer, lambda tensor: tensor.name in names_in_use)
 
 
-def _foldable(
+def _find_foldable(
     node: onnx.NodeProto, convolutions: Mapping[str, onnx.NodeProto], constants: Weights
 ) -> tuple[onnx.NodeProto, np.ndarray] | None:
-    """Return a convolution and a vector of its channels, if the node is the product or sum of both."""
+    """Return a convolution and constants of shape (channels,) if the node is their product or sum, else `None`."""
     if node.op_type not in ("Mul", "Add"):
         return None
     for computed, constant in (node.input, reversed(node.input)):

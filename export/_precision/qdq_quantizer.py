@@ -1,10 +1,15 @@
-"""Quantize a calibrated model to QDQ form with onnxruntime's quantizer.
+"""Static quantization: calibrate a model, and write it in QDQ form with onnxruntime's quantizer.
 
-onnxruntime's quantizer converts all weights except embedding tables; this module chooses the nodes. Activations are
-unsigned, with the range of their calibration: percentiles and entropy gave the same accuracy on trained models. Weights
-are signed with 7 bits: x86-64 without VNNI adds two products of unsigned and signed numbers in 16 bits, which
-255 * 64 * 2 fits and 255 * 127 * 2 does not, so that one file would give two results
-(https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range").
+Calibration runs the float32 model on typical rows and records the minimum and maximum [l, h] of each activation. The
+quantizer inserts `QuantizeLinear` and `DequantizeLinear` with these parameters:
+
+    activations: uint8, scale = (h - l) / 255, zero point = round(-l / scale), with l <= 0 <= h
+    weights:     int8 with 7 bits, scale = max |w| / 64 for each output channel, zero point 0
+
+Ranges by percentiles or entropy gave the same accuracy on trained models (docs/performance.md). 7 bits, because x86-64
+without VNNI adds two products of uint8 and int8 in 16 bits: 2 * 255 * 64 fits, and 2 * 255 * 127 overflows, so that one
+file would give two results (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use
+reduce-range"). This module chooses the nodes; embedding tables are quantized by `embedding_tables.py`.
 """
 
 from collections import Counter
@@ -26,45 +31,45 @@ from .._onnx.model_files import write
 from .._onnx.traced_model import Traced
 from .._onnx.traversal import all_nodes, names_read_by_value
 from .._passes.canonical_order import sort_nodes
-from .dynamic_int8 import FEWEST_COLUMNS, quantizer_errors
-from .embedding_tables import constants_of, is_lookup, quantize_tables
-from .fold_batch_norm import fold_into_convolutions
+from .dynamic_int8 import MIN_COLUMNS, translate_quantizer_errors
+from .embedding_tables import collect_constants, is_lookup, quantize_tables
+from .fold_batch_norm import fold_batch_norm
 
-# Operators that run on the integers of convolutions if all their inputs are integers
-PASS_ON = frozenset(
+# Operators that run on int8 outputs of convolutions if all their computed inputs are int8.
+INT8_CARRIERS = frozenset(
     {"Add", "Clip", "Concat", "Flatten", "MaxPool", "Relu", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
-PRODUCTS = ("Gemm", "MatMul")
-CALIBRATED = {"Conv", *PRODUCTS, *PASS_ON}
+PRODUCT_OPS = ("Gemm", "MatMul")
+CALIBRATED_OPS = {"Conv", *PRODUCT_OPS, *INT8_CARRIERS}
 REMEDY = " Leave `calibration` out: int8 is then dynamic."
-OPTIONS = {
+QUANTIZER_OPTIONS = {
     "MatMulConstBOnly": True,
-    "OpTypesToExcludeOutputQuantization": [*PRODUCTS],  # it would cost time and digits
-    "DefaultTensorType": onnx.TensorProto.FLOAT,  # of the output of attention, for which onnx infers nothing
+    "OpTypesToExcludeOutputQuantization": [*PRODUCT_OPS],  # quantized outputs would cost time and accuracy
+    "DefaultTensorType": onnx.TensorProto.FLOAT,  # for the output of attention, whose type onnx cannot infer
 }
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """A float32 model, in which batch normalizations are folded into convolutions, and the ranges of its tensors."""
+class CalibratedModel:
+    """A float32 model with folded batch normalizations, and the ranges of its tensors."""
 
     traced: Traced
-    ranges: Any  # of onnxruntime's class
-    layers: Mapping[str, tuple[str, ...]]  # the nodes that can be quantized, by the path of their layer
+    ranges: Any  # onnxruntime's `TensorsData`; `None` if only tables can be quantized
+    layers: Mapping[str, tuple[str, ...]]  # names of the nodes that can be quantized, by layer path
 
-    def quantized(self, layers: Collection[str]) -> Traced:
+    def quantize(self, layers: Collection[str]) -> Traced:
         """Return the model with some layers in int8, or raise `UnsupportedModelError` if the quantizer fails."""
         from onnxruntime.quantization import QuantType
         from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
         names = {name for layer in layers for name in self.layers[layer]}
-        # before products are quantized: lookups in a table that they share would read it as floats made in each run
+        # Tables come first: lookups in a table that a quantized product shares would read the table dequantized.
         model = quantize_tables(replace(self.traced, model=deepcopy(self.traced.model)), names).model
-        if products := names & {node.name for node in model.graph.node if node.op_type in CALIBRATED}:
-            _keep_biases_apart(model.graph, products)
-            nodes = [*products, *_carriers(model.graph, products)]
-            kinds = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
-            with quantizer_errors("quantize", REMEDY):
+        if products := names & {node.name for node in model.graph.node if node.op_type in CALIBRATED_OPS}:
+            _prevent_bias_fusion(model.graph, products)
+            nodes = [*products, *_find_int8_carriers(model.graph, products)]
+            op_types = sorted({node.op_type for node in model.graph.node if node.name in {*nodes}})
+            with translate_quantizer_errors("quantize", REMEDY):
                 quantizer = QDQQuantizer(
                     model,
                     per_channel=True,
@@ -74,22 +79,18 @@ class Calibrated:
                     tensors_range=self.ranges,
                     nodes_to_quantize=nodes,
                     nodes_to_exclude=[],
-                    op_types_to_quantize=kinds,
-                    extra_options=OPTIONS,
+                    op_types_to_quantize=op_types,
+                    extra_options=QUANTIZER_OPTIONS,
                 )
                 quantizer.quantize_model()
                 model = quantizer.model.model
-            del model.graph.value_info[:]  # what the quantizer inferred
+            del model.graph.value_info[:]  # inferred by the quantizer
             sort_nodes(Traced(model))
         return replace(self.traced, model=model)
 
 
-def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calibrated:
-    """Run a copy of a float32 model on batches of inputs, and record the ranges of its tensors.
-
-    Raises:
-        UnsupportedModelError: If the weights do not fit one file, or onnxruntime cannot calibrate the model.
-    """
+def calibrate(traced: Traced, batches: Sequence[Arrays], folder: Path) -> CalibratedModel:
+    """Run a copy of a float32 model on batches of inputs, and record the ranges of its tensors."""
     from onnxruntime.quantization import CalibrationDataReader, create_calibrator
 
     class Reader(CalibrationDataReader):
@@ -101,41 +102,40 @@ def calibrated(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calib
 
     if traced.weights:
         raise UnsupportedModelError(
-            "`calibration` is for models of up to 2 GiB of weights. Leave it out: int8 is then dynamic."
+            "`calibration` needs a model with at most 2 GiB of weights. Leave it out: int8 is then dynamic."
         )
     prepared = replace(traced, model=deepcopy(traced.model))
     graph = prepared.model.graph
-    _name_all(graph)
-    fold_into_convolutions(graph)
-    layers = _layers(prepared)
+    _give_nodes_unique_names(graph)
+    fold_batch_norm(graph)
+    layers = _find_layers(prepared)
     nodes = {name for names in layers.values() for name in names}
-    nodes |= _carriers(graph, nodes)
-    kinds = sorted({node.op_type for node in graph.node if node.name in nodes} & CALIBRATED)
-    if not kinds:  # lookups alone, which need no ranges
-        return Calibrated(prepared, None, layers)
-    _name_types(prepared.model)
+    nodes |= _find_int8_carriers(graph, nodes)
+    op_types = sorted({node.op_type for node in graph.node if node.name in nodes} & CALIBRATED_OPS)
+    if not op_types:  # tables need no ranges
+        return CalibratedModel(prepared, None, layers)
+    _declare_float_types(prepared.model)
     files = folder / "calibrating"
     files.mkdir()
     write(prepared, files / "float32.onnx", check=False)
-    with quantizer_errors("calibrate", REMEDY):
-        calibrator = create_calibrator(files / "float32.onnx", kinds, str(files / "shown.onnx"))
+    with translate_quantizer_errors("calibrate", REMEDY):
+        calibrator = create_calibrator(files / "float32.onnx", op_types, str(files / "shown.onnx"))
         calibrator.collect_data(Reader())
         ranges = calibrator.compute_data()
-    return Calibrated(prepared, ranges, layers)
+    return CalibratedModel(prepared, ranges, layers)
 
 
-def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
-    """Return the nodes that can be quantized by layer: convolutions, products with a matrix, and lookups in a table.
-
-    All readers of a weight become int8, as one layer, or none does: integers beside the floats would enlarge the file.
-    """
-    graph, constants = traced.model.graph, constants_of(traced)
+def _find_layers(traced: Traced) -> dict[str, tuple[str, ...]]:
+    """Return the nodes that can be quantized, by layer: convolutions, products with a matrix, and table lookups."""
+    # Nodes that read the same weight form one layer, and no layer if one of them cannot be quantized: the file would
+    # store the weight twice, in int8 and in float32.
+    graph, constants = traced.model.graph, collect_constants(traced)
     shapes = {name: array.shape for name, array in constants.items()}
-    nodes, read = [*all_nodes(graph)], names_read_by_value(graph)
+    nodes, read_names = [*all_nodes(graph)], names_read_by_value(graph)
     layers = node_layers(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
     weights = {node.name: node.input[0] for node in nodes if is_lookup(node, constants)}
     weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
-    int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read)
+    int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read_names)
     reads = Counter(name for node in nodes for name in node.input)
     quantizable: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}
@@ -148,7 +148,7 @@ def _layers(traced: Traced) -> dict[str, tuple[str, ...]]:
 
 
 def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    if node.domain not in ("", "ai.onnx") or node.op_type not in ("Conv", *PRODUCTS):
+    if node.domain not in ("", "ai.onnx") or node.op_type not in ("Conv", *PRODUCT_OPS):
         return False
     if node.input[0] in shapes or any(name not in shapes for name in filter(None, node.input[1:])):
         return False
@@ -157,29 +157,27 @@ def _is_quantizable(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]])
     attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
     is_plain = not attributes.get("transA") and attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
     shape = shapes[node.input[1]]
-    return is_plain and len(shape) == 2 and shape[0 if attributes.get("transB") else 1] >= FEWEST_COLUMNS
+    return is_plain and len(shape) == 2 and shape[0 if attributes.get("transB") else 1] >= MIN_COLUMNS
 
 
-def _carriers(graph: onnx.GraphProto, products: Collection[str]) -> set[str]:
-    """Return the nodes after quantized convolutions that can read and return integers too."""
+def _find_int8_carriers(graph: onnx.GraphProto, products: Collection[str]) -> set[str]:
+    """Return the nodes after quantized convolutions that can compute on their int8 outputs."""
     constants = {tensor.name for tensor in graph.initializer}
     integers = {name for node in graph.node if node.op_type == "Conv" and node.name in products for name in node.output}
     carriers = set()
     for node in graph.node:
         computed = [name for name in node.input if name and name not in constants]
         has_constants = node.op_type in ("Add", "Concat") and len(computed) < len(node.input)
-        if node.op_type in PASS_ON and computed and integers.issuperset(computed) and not has_constants:
+        if node.op_type in INT8_CARRIERS and computed and integers.issuperset(computed) and not has_constants:
             carriers.add(node.name)
             integers.update(node.output)
     return carriers
 
 
-def _keep_biases_apart(graph: onnx.GraphProto, products: Collection[str]) -> None:
-    """Let `Sum` add the bias to quantized products of two axes.
-
-    onnxruntime fuses `MatMul` and `Add` to `Gemm` before it looks for quantizers, finds none around the bias, and
-    computes in float32 with weights that it dequantizes in each run: ten times as long.
-    """
+def _prevent_bias_fusion(graph: onnx.GraphProto, products: Collection[str]) -> None:
+    """Replace `Add` after a quantized product of rank 2 by `Sum`, which onnxruntime does not fuse."""
+    # onnxruntime fuses `MatMul` and `Add` to `Gemm` before it replaces QDQ nodes. As the bias has none, the `Gemm`
+    # computes in float32 with weights that are dequantized in each run, which takes ten times as long.
     axes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
     outputs = {node.output[0] for node in graph.node if node.op_type == "MatMul" and node.name in products}
     matrices = {name for name in outputs if len(axes.get(name, ())) <= 2}
@@ -188,8 +186,8 @@ def _keep_biases_apart(graph: onnx.GraphProto, products: Collection[str]) -> Non
             node.op_type = "Sum"
 
 
-def _name_all(graph: onnx.GraphProto) -> None:
-    """Give every node a unique name, by which the quantizer identifies it."""
+def _give_nodes_unique_names(graph: onnx.GraphProto) -> None:
+    """Give every node a unique name, because the quantizer identifies nodes by name."""
     nodes = [*all_nodes(graph)]
     counts = Counter(node.name for node in nodes)
     for node in nodes:
@@ -197,12 +195,12 @@ def _name_all(graph: onnx.GraphProto) -> None:
             node.name = f"{node.output[0]}/{node.op_type}"
 
 
-def _name_types(model: onnx.ModelProto) -> None:
-    """Declare the inputs and outputs of products as floats if onnx cannot infer them, as behind some functions."""
+def _declare_float_types(model: onnx.ModelProto) -> None:
+    """Declare inputs and outputs of quantizable nodes as floats if onnx cannot infer their types."""
     types = inferred(model)
     refill(model.graph.value_info, types.value_info)
     values = (*types.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer)
-    products = [node for node in model.graph.node if node.op_type in CALIBRATED]
+    products = [node for node in model.graph.node if node.op_type in CALIBRATED_OPS]
     names = {name for node in products for name in (*node.input[:1], *node.output)}
     for name in names - {value.name for value in values}:
         model.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))

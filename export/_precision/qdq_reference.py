@@ -1,9 +1,10 @@
-"""Compute a QDQ graph in float32, as the reference for onnxruntime's int8 kernels.
+"""Float reference of a QDQ graph: expected outputs for onnxruntime's int8 kernels.
 
-A `QuantizeLinear` becomes the nodes of its definition in float32, and integer weights become float weights. The result
-is a float graph of operators that were checked against Keras. A number half-way between two steps may be rounded to
-either, depending on the order of a sum. Therefore the graph runs again with perturbed weights, which draws these
-choices anew, and the change of the outputs, times `MULTIPLE`, is their rounding limit.
+Each `QuantizeLinear` and `DequantizeLinear` becomes its definition in float32:
+
+    q = clip(round(x / scale) + zero, 0, 255)        y = (q - zero) * scale
+
+and int8 weights become float weights. The result is a float graph of operators that were checked against Keras.
 """
 
 from collections.abc import Sequence
@@ -20,69 +21,72 @@ from .._onnx.graph_edits import keep, refill
 from .._onnx.graph_index import attribute
 from .._onnx.traversal import all_nodes, names_used
 from .._rounding.rounding_error import with_limits
-from .embedding_tables import INTEGERS
+from .embedding_tables import INTEGER_SUFFIX
 
-PERTURBATION = 2.0**-16  # share of a weight: enough that some numbers cross a half in every run
-RUNS = 4
-MULTIPLE = 8  # a few runs do not draw the choices that change an output most
+# An element half-way between two quantization steps may be rounded to either, depending on the order of a sum. So the
+# graph runs some more times with each weight multiplied by 1 +- WEIGHT_PERTURBATION, large enough that some elements
+# cross a half-way point in every run. The largest change of an output element, times SAFETY_FACTOR, is its rounding
+# limit: a few runs do not find the roundings with the largest effect. On seven trained models, onnxruntime used at most
+# 0.42 of the limits (docs/export.md).
+WEIGHT_PERTURBATION = 2.0**-16
+PERTURBED_RUNS = 4
+SAFETY_FACTOR = 8
 
 
-def with_oracle(model: onnx.ModelProto, cases: Sequence[Case], provider: str, folder: Path) -> list[Case]:
-    """Return cases with the outputs and rounding limits of the float computation of a QDQ model."""
+def compute_float_reference(model: onnx.ModelProto, cases: Sequence[Case], provider: str, folder: Path) -> list[Case]:
+    """Return cases with the outputs of a QDQ model computed in floats, and their rounding limits."""
     rng = np.random.default_rng(0)
     file = folder / "floats.onnx"
 
-    def run(perturbation: float) -> list[Arrays]:
-        onnx.save(in_floats(model, perturbation, rng), file)
+    def run_perturbed(perturbation: float) -> list[Arrays]:
+        onnx.save(dequantize_graph(model, perturbation, rng), file)
         return run_cases(file, cases, provider)
 
-    expected = [case._replace(outputs=outputs) for case, outputs in zip(cases, run(0.0), strict=True)]
-    return with_limits(expected, (run(PERTURBATION) for _ in range(RUNS)), MULTIPLE)
+    expected = [case._replace(outputs=outputs) for case, outputs in zip(cases, run_perturbed(0.0), strict=True)]
+    return with_limits(expected, (run_perturbed(WEIGHT_PERTURBATION) for _ in range(PERTURBED_RUNS)), SAFETY_FACTOR)
 
 
-def in_floats(model: onnx.ModelProto, perturbation: float, rng: np.random.Generator) -> onnx.ModelProto:
-    """Return a copy of a QDQ model, with uint8 activations, that computes in floats.
-
-    Args:
-        model: The model.
-        perturbation: Share by which each weight becomes larger or smaller.
-        rng: Draws the sign for each weight.
-    """
+def dequantize_graph(model: onnx.ModelProto, perturbation: float, rng: np.random.Generator) -> onnx.ModelProto:
+    """Return a copy of a QDQ model that computes in floats, with weights perturbed up or down at random."""
     floats = deepcopy(model)
     graph = floats.graph
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
-    def factors(weight: np.ndarray) -> np.ndarray:
+    def draw_factors(weight: np.ndarray) -> np.ndarray:
         return 1 + perturbation * rng.choice([-1.0, 1.0], weight.shape)
 
     nodes: list[onnx.NodeProto] = []
     for node in all_nodes(graph):
-        if node.input and node.input[0].endswith(f"/{INTEGERS}"):
+        if node.input and node.input[0].endswith(f"/{INTEGER_SUFFIX}"):
             integers = constants[node.input[0]]
-            rows = integers * factors(integers)
+            rows = integers * draw_factors(integers)
             node.input[0] = f"{node.output[0]}/floats"
             graph.initializer.append(numpy_helper.from_array(rows.astype(np.float32), node.input[0]))
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
-            weight = _dequantized(node, *(constants[name] for name in node.input))
-            weight *= factors(weight).astype(weight.dtype)
+            weight = _dequantize_weight(node, *(constants[name] for name in node.input))
+            weight *= draw_factors(weight).astype(weight.dtype)
             graph.initializer.append(numpy_helper.from_array(weight, node.output[0]))
         elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            name, (x, scale, zero) = node.output[0], node.input
+            name, (source, scale, zero) = node.output[0], node.input
             graph.initializer.append(numpy_helper.from_array(constants[zero].astype(np.float32), f"{name}/zero"))
-            nodes += _quantized(x, scale, name) if node.op_type == "QuantizeLinear" else _scaled(x, scale, name)
+            nodes += (
+                _make_quantize_nodes(source, scale, name)
+                if node.op_type == "QuantizeLinear"
+                else _make_dequantize_nodes(source, scale, name)
+            )
         else:
             nodes.append(node)
     for name, value in (("oracle/least", 0.0), ("oracle/most", 255.0)):
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
     refill(graph.node, nodes)
-    used = {*names_used(graph)}
-    keep(graph.initializer, lambda tensor: tensor.name in used)
+    names_in_use = {*names_used(graph)}
+    keep(graph.initializer, lambda tensor: tensor.name in names_in_use)
     return floats
 
 
-def _dequantized(node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """Return (integer - zero point) * scale, with one zero point and scale, or one for each index of an axis."""
+def _dequantize_weight(node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Return (integers - zero) * scale; `zero` and `scale` are scalars, or of shape (size of the attribute `axis`,)."""
     shape = [1] * integers.ndim
     if scale.size > 1:
         shape[attribute(node, "axis", 1)] = -1
@@ -90,20 +94,20 @@ def _dequantized(node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, 
     return floats.astype(np.float32)
 
 
-def _quantized(x: str, scale: str, name: str) -> list[onnx.NodeProto]:
-    """Return nodes for: round(x / scale) + zero point, halves to even, no less than 0 and no more than 255."""
+def _make_quantize_nodes(source: str, scale: str, name: str) -> list[onnx.NodeProto]:
+    """Return nodes for clip(round(source / scale) + zero, 0, 255); `Round` rounds halves to even."""
     steps = [f"{name}/{part}" for part in ("scaled", "rounded", "shifted")]
     return [
-        helper.make_node("Div", [x, scale], steps[:1]),
+        helper.make_node("Div", [source, scale], steps[:1]),
         helper.make_node("Round", steps[:1], steps[1:2]),
         helper.make_node("Add", [steps[1], f"{name}/zero"], steps[2:]),
         helper.make_node("Clip", [steps[2], "oracle/least", "oracle/most"], [name]),
     ]
 
 
-def _scaled(x: str, scale: str, name: str) -> list[onnx.NodeProto]:
-    """Return nodes for: (x - zero point) * scale."""
+def _make_dequantize_nodes(source: str, scale: str, name: str) -> list[onnx.NodeProto]:
+    """Return nodes for (source - zero) * scale."""
     return [
-        helper.make_node("Sub", [x, f"{name}/zero"], [f"{name}/shifted"]),
+        helper.make_node("Sub", [source, f"{name}/zero"], [f"{name}/shifted"]),
         helper.make_node("Mul", [f"{name}/shifted", scale], [name]),
     ]

@@ -13,7 +13,7 @@ from small_bundle import names
 
 from keras_attn_export import BundleError, ExportError, load_bundle
 from keras_attn_export._bundle.atomic_writes import atomic_file, atomic_folder
-from keras_attn_export._bundle.bundle_files import unless_replaceable
+from keras_attn_export._bundle.bundle_files import must_be_replaceable
 
 FILES = ("manifest.json", "model.onnx", "parity/cases.npz")
 OLD, NEW, THEIRS = (dict.fromkeys(FILES, text) for text in ("old", "new", "theirs"))
@@ -37,7 +37,7 @@ def check_only(target, files):
 
 def write_folder(target, act=lambda: None, *, overwrite=False, text="new"):
     """Write a folder, and do something before it takes its place."""
-    with atomic_folder(target, partial(unless_replaceable, overwrite=overwrite)) as folder:
+    with atomic_folder(target, partial(must_be_replaceable, overwrite=overwrite)) as folder:
         fill(folder, text)
         act()
 
@@ -119,7 +119,11 @@ TAKEN = {  # what is there, by name; the target; the error, and the one with ove
     "a web app with a model": ({**OLD, "manifest.json": WEB_APP}, "bundle", EXISTS, NO_BUNDLE),
     "a list": ({"manifest.json": "[]", "photo.jpg": "mine"}, "bundle", EXISTS, NO_BUNDLE),
     "a file": (FILE, "bundle", *[r"bundle is a file\. A bundle is a folder"] * 2),
-    "a file as a parent": (FILE, "bundle/inner/deeper", *[r"bundle is a file, so .*inner.deeper cannot be made"] * 2),
+    "a file as a parent": (
+        FILE,
+        "bundle/inner/deeper",
+        *[r"bundle is a file, so .*inner.deeper cannot be created"] * 2,
+    ),
     "a long name": ({}, f"made/{'x' * 252}", *[r"Cannot write beside .*: File name too long"] * 2),
     "no folder can be made": ({}, "/proc/made/bundle", *[r"Cannot write beside /proc/made/bundle: \w"] * 2),
 }
@@ -150,7 +154,7 @@ def test_bundle_that_lost_files_may_be_overwritten(old, lost):
 
 def test_link_that_leads_nowhere_is_not_replaced(target):
     target.symlink_to("nowhere")
-    check_refused(target, r"bundle is a symbolic link that leads nowhere", overwrite=True)
+    check_refused(target, r"bundle is a symbolic link without target", overwrite=True)
     assert os.readlink(target) == "nowhere"
 
 
@@ -268,7 +272,7 @@ def test_links_pipes_and_folders_are_not_replaced_by_files(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").write_text("other")
     target = tmp_path / "out"
-    with pytest.raises(ExportError, match="is there and is not a file"), atomic_file(target) as partial_file:  # noqa: PT012
+    with pytest.raises(ExportError, match="exists and is not a file"), atomic_file(target) as partial_file:  # noqa: PT012
         partial_file.write_bytes(b"new")
         make(target)
     assert not target.is_file() or target.is_symlink()

@@ -69,7 +69,7 @@ def test_memory_of_the_model_excludes_this_process(tmp_path):
     megabytes = 96
     graph = "(float[1, 1] a) => (float[n, m] out) <int64[2] shape = {96, 262144}> { out = Expand(a, shape) }"
     model = saved(tmp_path / "large.onnx", graph)
-    measured = bench._peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
+    measured = bench._measure_peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
     assert megabytes <= measured["model"] / 2**20 < 3 * megabytes
     assert measured["model"] < measured["process"] < held.nbytes
 
@@ -85,14 +85,14 @@ def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_pa
     cases = [Case(name, inputs, outputs) for name, inputs in made.items()]
     for of_these, wanted in ((cases, "numbers"), (cases[:2], "zeros")):
         save_cases(tmp_path / CASES, of_these)
-        name, chosen = bench._chosen_inputs(Bundle(tmp_path, read_manifest(exported)), None)
+        name, chosen = bench._choose_inputs(Bundle(tmp_path, read_manifest(exported)), None)
         assert name == f"golden case `{wanted}`"
         assert all(np.array_equal(array, made[wanted][key]) for key, array in chosen.items())
 
 
 def test_bench_refuses_another_file_with_other_inputs(exported, tmp_path):
     model = saved(tmp_path / "neg.onnx", "(double[n] a) => (double[n] out) { out = Neg(a) }")
-    said = r"must take the bundle's inputs, `keys` float32\[2, 7, 6\], .* It takes `a` float64\[n\]\. "
+    said = r"must have the inputs of the bundle, `keys` float32\[2, 7, 6\], .* Received: `a` float64\[n\]\. "
     with pytest.raises(InputError, match=said):
         bench_bundle(exported, against=model, inputs=small_inputs(), **QUICK)
 

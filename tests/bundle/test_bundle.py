@@ -97,7 +97,10 @@ def test_bundle_of_an_earlier_release_is_read(bundle, loaded):
 def test_bundle_of_a_decoder_in_steps_is_refused(bundle):
     hashes = {f"{part}/{name}": "0" for part in ("encoder", "step") for name in ("manifest.json", MODEL)}
     alter_manifest(bundle, kind="decoder in steps", sha256=hashes)
-    with pytest.raises(BundleError, match=r"is a decoder in steps, .* Load .*encoder and .*step; docs/whole-answers"):
+    with pytest.raises(
+        BundleError,
+        match=r"removed format `decoder in steps`, .* Load .*encoder and .*step; docs/whole-answers",
+    ):
         load_bundle(bundle)
 
 

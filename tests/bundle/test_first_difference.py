@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from small_bundle import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
 
 from keras_attn_export import Bundle, BundleError, export_model
-from keras_attn_export._bundle.first_difference import _best_match, _layouts, first_difference, format_layers
+from keras_attn_export._bundle.first_difference import _find_best_match, _permute_axes, first_difference, format_layers
 from keras_attn_export._bundle.onnx_tensors import OnnxGraph
 from keras_attn_export._bundle.saved_model_tensors import SavedGraph
 from keras_attn_export._format import names
@@ -77,7 +77,7 @@ def test_trace_names_a_changed_output(bundle):
 def test_trace_of_an_unchanged_bundle_finds_nothing(exported):
     found = compared(exported)
     assert (found.first, found.cases) == (None, CASES)
-    assert found.finding.startswith("Nothing differs when every tensor is kept.")
+    assert found.finding.startswith("No tensor differs when onnxruntime returns every tensor")
     assert all(row.differing == 0 and row.max_rel < 1e-5 for row in found.layers)
     assert sum(row.tensors for row in found.layers) > 5
 
@@ -88,7 +88,7 @@ def test_trace_names_changed_golden_outputs(bundle):
     (_, second, *_) = (case.name for case in load_cases(bundle / names.CASES))
     found = compared(bundle, [second])
     assert found.first is None
-    assert "they are not what the SavedModel gives" in found.finding
+    assert "parity/cases.npz or saved_model/ is from another export" in found.finding
 
 
 @pytest.mark.slow
@@ -131,23 +131,23 @@ def test_trace_reads_external_weights(bundle):
 @pytest.mark.parametrize("fill", [-np.inf, -1e9])
 def test_scores_beside_fills_of_a_mask_are_compared(fill):
     theirs, ours = np.array([1, 2, fill], "float32"), np.array([1, 2.1, fill], "float32")
-    assert _best_match("base", "scores", theirs, [theirs], TOLERANCE)["passed"]
-    row = _best_match("base", "scores", theirs, [ours], TOLERANCE)
+    assert _find_best_match("base", "scores", theirs, [theirs], TOLERANCE)["passed"]
+    row = _find_best_match("base", "scores", theirs, [ours], TOLERANCE)
     assert row["max_rel"] == pytest.approx(0.05)
     assert not row["passed"]
     unmasked = np.array([1, 2, 3], "float32")
-    assert not _best_match("base", "scores", theirs, [unmasked], TOLERANCE)["passed"]
+    assert not _find_best_match("base", "scores", theirs, [unmasked], TOLERANCE)["passed"]
     half = np.array([1, 2, max(fill, -65504)], "float16")
-    assert _best_match("base", "scores", theirs, [half], TOLERANCE)["passed"]
+    assert _find_best_match("base", "scores", theirs, [half], TOLERANCE)["passed"]
 
 
 def test_tensor_with_permuted_axes_is_equal():
     array = np.arange(24).reshape(2, 3, 4)
-    laid = list(_layouts(array.transpose(2, 0, 1), (2, 3, 4)))
+    laid = list(_permute_axes(array.transpose(2, 0, 1), (2, 3, 4)))
     assert len(laid) == 1
     np.testing.assert_array_equal(laid[0], array)
-    assert list(_layouts(array, (4, 6))) == []
-    assert len(list(_layouts(np.zeros((3, 3)), (3, 3)))) == 2
+    assert list(_permute_axes(array, (4, 6))) == []
+    assert len(list(_permute_axes(np.zeros((3, 3)), (3, 3)))) == 2
 
 
 def test_several_nodes_of_one_name_are_versions_of_a_tensor(tmp_path):
@@ -160,8 +160,8 @@ def test_several_nodes_of_one_name_are_versions_of_a_tensor(tmp_path):
     onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
     read = OnnxGraph(tmp_path / "model.onnx")
     assert read.tensors == ["norm/Rsqrt:0", second, "y"]
-    assert read.versions("norm/Rsqrt:0") == ["norm/Rsqrt:0", second]
-    assert read.versions("y") == ["y"]
+    assert read.find_versions("norm/Rsqrt:0") == ["norm/Rsqrt:0", second]
+    assert read.find_versions("y") == ["y"]
     assert read.sources["y"] == {second}
 
 

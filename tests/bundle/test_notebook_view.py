@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from handwritten_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.notebook_view import MAX_CHARACTERS, MAX_LINES, notebook_view
+from keras_attn_export._bundle.notebook_view import MAX_CELL_LINES, MAX_TEXT_LENGTH, render_notebook_view
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.parity_report import ParityReport, ParityRow
 
@@ -38,7 +38,7 @@ class Read(HTMLParser):
 def shown(tmp_path, *, passed=True, coverage=None, **entries):
     row = ParityRow("y", "base", (2, 3), "float32", 2e-6, 1e-6, 0.25, 0, {}, passed)
     given = {"inputs": (Spec("x", "float32", ("batch", 3)),), "outputs": (Spec("y", "int32", ()),), **entries}
-    html = notebook_view(tmp_path, manifest_of(**given), ParityReport("openvino", (row,), coverage=coverage))
+    html = render_notebook_view(tmp_path, manifest_of(**given), ParityReport("openvino", (row,), coverage=coverage))
     return html, " ".join("".join(Read(html).text).split())
 
 
@@ -84,13 +84,13 @@ def test_names_are_escaped(tmp_path):
 
 
 def test_overview_stays_short(tmp_path):
-    many = tuple(Spec(f"x{number}", "float32", ()) for number in range(MAX_LINES + 30))
+    many = tuple(Spec(f"x{number}", "float32", ()) for number in range(MAX_CELL_LINES + 30))
     _, text = shown(tmp_path, inputs=many, layers=[{**LAYER, "form": "f" * 9999}])
     assert "and 30 more" in text
-    assert f"x{MAX_LINES - 1} float32" in text
-    assert f"x{MAX_LINES} " not in text
-    assert f"{'f' * MAX_CHARACTERS} ..." in text
-    assert "f" * (MAX_CHARACTERS + 1) not in text
+    assert f"x{MAX_CELL_LINES - 1} float32" in text
+    assert f"x{MAX_CELL_LINES} " not in text
+    assert f"{'f' * MAX_TEXT_LENGTH} ..." in text
+    assert "f" * (MAX_TEXT_LENGTH + 1) not in text
 
 
 def test_bundle_has_an_overview_in_notebooks(tmp_path):

@@ -11,8 +11,8 @@ from handwritten_bundles import manifest_of
 from onnx import TensorProto, helper
 
 from keras_attn_export import ExportError, load_bundle
-from keras_attn_export._bundle.bundle_files import seal
-from keras_attn_export._bundle.untrusted_input import REPORT
+from keras_attn_export._bundle.bundle_files import finalize_bundle
+from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._cli import export, inspect
 from keras_attn_export._cli.main import main
 from keras_attn_export._format import replay
@@ -51,11 +51,11 @@ def hostile(tmp_path_factory):
     given = {f"in{HOSTILE}": np.ones(2, "float32")}
     case = Case(HOSTILE, given, {HOSTILE: np.ones(2, "float32")}, {})
     save_cases(folder / CASES, [case])
-    (folder / REPORT).write_text(hostile_report([HOSTILE], HOSTILE).to_json())
+    (folder / REPORT_FILE).write_text(hostile_report([HOSTILE], HOSTILE).to_json())
     specs = ((Spec(f"in{HOSTILE}", "float32", (HOSTILE,)),), (Spec(HOSTILE, "float32", (HOSTILE,)),))
     layer = dict.fromkeys(("name", "class", "lowering", "precision", "form"), HOSTILE)
     entries = {"layers": [layer], **{key: {HOSTILE: HOSTILE} for key in ("static", "versions", "values")}}
-    seal(folder, manifest_of(*specs, model=HOSTILE, backend=HOSTILE, precision=HOSTILE, **entries))
+    finalize_bundle(folder, manifest_of(*specs, model=HOSTILE, backend=HOSTILE, precision=HOSTILE, **entries))
     return folder
 
 

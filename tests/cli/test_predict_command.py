@@ -103,7 +103,7 @@ def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeed
         ),
         ("bundle in out --key name", "a.parquet has no column `name`"),
         ("bundle in in/out", "overlap. Choose another destination."),
-        ("bundle in bundle/out", "is in the bundle, which holds only what its manifest lists."),
+        ("bundle in bundle/out", "is in a bundle, which holds only the files in its manifest."),
         ("bundle nothing out", "There is no Parquet file at 'nothing'"),
         ("bundle empty out", "There is no Parquet file at 'empty' (in a folder: .parquet, .parq, .pq;"),
         ("bundle wrong.pq out", "column `ids` must hold lists of int64, nested 1 deep"),

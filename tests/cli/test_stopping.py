@@ -15,8 +15,8 @@ from handwritten_bundles import COUNTING, ENDLESS, onnx_bundle
 from sigint import heeding_interrupts
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.bundle_files import seal
-from keras_attn_export._bundle.untrusted_input import REPORT
+from keras_attn_export._bundle.bundle_files import finalize_bundle
+from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._format import names
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.names import CASES, Case
@@ -36,9 +36,9 @@ def folder(tmp_path_factory):
     bundle = onnx_bundle(folder / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     manifest, forever = load_bundle(bundle).entries, np.full(1, ENDLESS, np.float32)
     save_cases(bundle / CASES, [Case("forever", {"x": forever}, {"y": forever})])
-    (bundle / REPORT).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
+    (bundle / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
     (bundle / names.MANIFEST).unlink()
-    seal(bundle, manifest)
+    finalize_bundle(bundle, manifest)
     np.savez(folder / "forever.npz", x=forever)
     pq.write_table(pa.table({"x": forever}), folder / "all.parquet")
     some = np.arange(2000, dtype=np.float32) % 5
@@ -152,7 +152,7 @@ def test_signal_ends_the_script_in_a_bundle_inside_one_operator(number, tmp_path
     manifest = load_bundle(bundle).entries
     save_cases(bundle / CASES, [Case("long", {"x": size}, {"y": size})])
     (bundle / names.MANIFEST).unlink()
-    seal(bundle, manifest)
+    finalize_bundle(bundle, manifest)
     (tmp_path / "here").mkdir()
     process = computing(bundle / "verify.py", cwd=tmp_path / "here")
     assert ended(process, number)[:3] == (-number, "", "")

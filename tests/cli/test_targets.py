@@ -9,7 +9,7 @@ from handwritten_bundles import onnx_bundle
 from small_bundle import names, reseal
 
 from keras_attn_export import load_bundle
-from keras_attn_export._bundle.untrusted_input import REPORT
+from keras_attn_export._bundle.untrusted_input import REPORT_FILE
 from keras_attn_export._cli.run import write_arrays
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.names import CASES, Case
@@ -33,10 +33,10 @@ def made(tmp_path_factory):
     vector = ("float32", ["batch"])
     for name in ("bundle", "another"):
         onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
-        (folder / name / REPORT).write_text(ParityReport("cpu", ()).to_json())
+        (folder / name / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json())
         zeros = np.zeros(1, "float32")
         save_cases(folder / name / CASES, [Case("zeros", {"x": zeros}, {"y": zeros})])
-        reseal(folder / name, REPORT)
+        reseal(folder / name, REPORT_FILE)
         reseal(folder / name, CASES)
     write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
     return folder
@@ -72,8 +72,8 @@ def test_files_of_another_kind_are_not_replaced(here, fails, command):
     for name, make in (NOT_TO_BE_REPLACED | others).items():
         make(here / name)
         no_file = name in ("a link", "a pipe")
-        refused(here, fails, command, name, "is there and is not a file" if no_file else "it will not be replaced")
-    refused(here, fails, command, "/dev/null", "is there and is not a file")
+        refused(here, fails, command, name, "exists and is not a file" if no_file else "it will not be replaced")
+    refused(here, fails, command, "/dev/null", "exists and is not a file")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -82,15 +82,17 @@ def test_no_file_in_a_bundle_is_a_target(here, fails, command):
     (here / "x").symlink_to("another/x")
     for bundle in ("bundle", "another", "linked", "bundle/../another"):
         for name in ("model.onnx", "manifest.json", "parity/cases.npz", "new", "parity/new"):
-            refused(here, fails, command, f"{bundle}/{name}", "is in the bundle, which holds only what its manifest")
-    refused(here, fails, command, "x", "is in the bundle, which holds only what its manifest")
+            refused(
+                here, fails, command, f"{bundle}/{name}", "is in a bundle, which holds only the files in its manifest"
+            )
+    refused(here, fails, command, "x", "is in a bundle, which holds only the files in its manifest")
     assert load_bundle(here / "another")
 
 
 def test_input_file_is_no_target(here, fails):
     os.link("x.npz", "y.npz")
     for place in ("x.npz", "y.npz"):
-        refused(here, fails, "run", place, f"{place} is read for this")
+        refused(here, fails, "run", place, f"{place} is an input of this command")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -87,7 +87,7 @@ def test_tolerance_decides_and_mismatch_leaves_nothing(tmp_path, monkeypatch):
             additive,
             {"in_steps": True},
             ExportError,
-            r"Export the encoder and the step by themselves, .* docs/whole",
+            r"Export the encoder and the step separately, .* docs/whole",
         ),
         (additive, {"samples": {}}, TypeError, "unexpected keyword argument 'samples'"),
         (dict, {}, UnsupportedModelError, "Received: dict"),

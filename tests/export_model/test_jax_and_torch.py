@@ -21,8 +21,8 @@ from sigint import heeding_interrupts
 from tolerances import assert_close
 
 from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle, verify_bundle
-from keras_attn_export._export.custom_objects import imported
-from keras_attn_export._export.jax_and_torch import TensorFlowProcess, _environment
+from keras_attn_export._export.custom_objects import import_custom_objects
+from keras_attn_export._export.jax_and_torch import TensorFlowWorker, _worker_environment
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES
 
@@ -129,7 +129,7 @@ def test_axis_that_tensorflow_cannot_trace_is_static(folder, found):
     ("what", "error", "message"),
     [
         ("in the script", "UnsupportedModelError", r"`InTheScript` is defined in the script .*move `InTheScript` to"),
-        ("not on TensorFlow", "UnsupportedModelError", r"cannot be made again on TensorFlow.*not made for TensorFlow"),
+        ("not on TensorFlow", "UnsupportedModelError", r"cannot be loaded on TensorFlow.*not made for TensorFlow"),
         ("fatal", "ExportError", r"process with TensorFlow, .* ended with exit code 3: the last words$"),
         ("shifted", "ParityError", r"The difference begins in layer `shifted`, which differs between \w+ and Tensor"),
     ],
@@ -221,7 +221,7 @@ def test_stopped_export_ends_its_tensorflow_process(backend, number, tmp_path):
 
 def test_class_that_the_process_cannot_import_is_refused():
     with pytest.raises(UnsupportedModelError, match=r"`Layer` cannot be imported from `no_such_module` .*No module"):
-        imported({"tests>Layer": ("no_such_module", "Layer")})
+        import_custom_objects({"tests>Layer": ("no_such_module", "Layer")})
 
 
 class Loud:
@@ -231,15 +231,15 @@ class Loud:
 
 
 def test_printed_text_does_not_mix_with_replies_of_the_process(tmp_path):
-    with TensorFlowProcess(tmp_path) as process, pytest.raises(InputError, match="no task"):
-        process.carry_out(Loud(), print)
+    with TensorFlowWorker(tmp_path) as process, pytest.raises(InputError, match="no task"):
+        process.run_task(Loud(), print)
 
 
 def test_tensorflow_process_has_its_own_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setenv("XLA_FLAGS", "--only_jax_knows_it")
     monkeypatch.setenv("MINE", "kept")
-    there = _environment(tmp_path)
+    there = _worker_environment(tmp_path)
     assert (there["KERAS_BACKEND"], there["TMPDIR"], there["MINE"]) == ("tensorflow", str(tmp_path), "kept")
     assert "XLA_FLAGS" not in there
     assert os.environ["XLA_FLAGS"] == "--only_jax_knows_it"

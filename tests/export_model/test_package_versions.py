@@ -8,7 +8,7 @@ import pytest
 
 import keras_attn
 from keras_attn_export._export import package_versions
-from keras_attn_export._export.package_versions import versions_of
+from keras_attn_export._export.package_versions import read_versions
 
 
 @pytest.fixture
@@ -36,4 +36,4 @@ def installed(monkeypatch):
 def test_version_of_the_module_precedes_that_of_the_distribution(installed, monkeypatch, module, expected):
     monkeypatch.setitem(sys.modules, "engine", module)
     own = {"numpy": np.__version__, "keras-attn": keras_attn.__version__, "engine": expected}
-    assert versions_of([*own, "other"]) == own | {"other": "unknown"}
+    assert read_versions([*own, "other"]) == own | {"other": "unknown"}

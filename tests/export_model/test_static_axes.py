@@ -92,7 +92,7 @@ def test_loop_over_steps_makes_their_axis_static(tmp_path):
 def test_slice_of_a_table_makes_its_axis_static(tmp_path):
     bundle = exported(Encoder(), tmp_path, SOURCE, steps := [])
     assert shapes(bundle) == {"X": ["batch", SOURCE]}
-    again = next(number for number, step in enumerate(steps) if step.startswith("Again with static axes"))
+    again = next(number for number, step in enumerate(steps) if step.startswith("Repeating with static axes"))
     assert not any(step.startswith("Measuring") for step in steps[:again])  # it is found before all cases are run
     assert "[1,1000,8]" in bundle.manifest["static"]["X_length"]
 

@@ -3,22 +3,22 @@
 import pytest
 
 from keras_attn_export import BundleError
-from keras_attn_export._export.storage_errors import storage_errors
+from keras_attn_export._export.storage_errors import translate_storage_errors
 
 
 def test_full_disk_is_named_behind_errors_of_tensorflow(tmp_path):
     error = ValueError("the model cannot be traced")
     error.__cause__ = RuntimeError("file.tmp; No space left on device")  # as TensorFlow puts it
     message = r"Cannot write bundle: No space left on device\."
-    with pytest.raises(BundleError, match=message), storage_errors("bundle", tmp_path):
+    with pytest.raises(BundleError, match=message), translate_storage_errors("bundle", tmp_path):
         raise error
 
 
 def test_removed_temporary_folder_is_named(tmp_path):
-    with pytest.raises(BundleError, match="has been removed"), storage_errors("bundle", tmp_path / "bundle"):
+    with pytest.raises(BundleError, match="has removed the temporary folder"), translate_storage_errors("bundle", tmp_path / "bundle"):
         raise KeyError("variables")
 
 
 def test_other_errors_stay_as_they_are(tmp_path):
-    with pytest.raises(ValueError, match="something else"), storage_errors("bundle", tmp_path):
+    with pytest.raises(ValueError, match="something else"), translate_storage_errors("bundle", tmp_path):
         raise ValueError("something else")

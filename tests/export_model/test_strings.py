@@ -11,7 +11,7 @@ import pytest
 from text_models import NAMES, of_one_word, of_texts
 
 from keras_attn_export import ExportError, InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._bundle.bundle_files import seal
+from keras_attn_export._bundle.bundle_files import finalize_bundle
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES, MANIFEST
@@ -80,7 +80,7 @@ def test_different_string_output_is_found(bundle, tmp_path):
     cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": wrong}, rounding=limits)
     save_cases(tmp_path / "bundle" / CASES, cases)
     (tmp_path / "bundle" / MANIFEST).unlink()
-    seal(tmp_path / "bundle", bundle.entries)
+    finalize_bundle(tmp_path / "bundle", bundle.entries)
     with pytest.raises(ParityError, match=r"output `name` differs in 1 of 3 elements in case `base`") as caught:
         verify_bundle(tmp_path / "bundle")
     assert [row.dtype for row in caught.value.report.rows if not row.passed] == ["string"]

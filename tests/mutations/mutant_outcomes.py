@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_attn_export import Bundle, ExportError, verify_bundle
-from keras_attn_export._bundle.bundle_files import seal
+from keras_attn_export._bundle.bundle_files import finalize_bundle
 from keras_attn_export._format.compare import scale_of
 from keras_attn_export._format.interruptible_session import open_session, run_session
 from keras_attn_export._format.manifest import Manifest
@@ -70,7 +70,7 @@ class Judge:
 def seal_again(folder: Path, manifest: dict) -> None:
     """Seals what is in a folder now."""
     (folder / MANIFEST).unlink()
-    seal(folder, Manifest.of(manifest))
+    finalize_bundle(folder, Manifest.of(manifest))
 
 
 def change_of(expected: Outputs, actual: Outputs) -> float:

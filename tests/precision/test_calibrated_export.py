@@ -13,7 +13,7 @@ from keras_attn_export import ParityError, ParityReport, export_model, load_bund
 from keras_attn_export._cli.bundle_text import describe
 from keras_attn_export._format.report_text import precision_warnings
 from keras_attn_export._precision import convert_precision
-from keras_attn_export._precision.qdq_quantizer import Calibrated
+from keras_attn_export._precision.qdq_quantizer import CalibratedModel
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(40, 8, 8, 3)).astype("float32")
@@ -101,7 +101,7 @@ def test_masked_weights_are_zero_and_rows_independent(attended):
 
 @pytest.mark.slow
 def test_limit_refuses_the_file_and_names_the_output(tmp_path):
-    message = r"In int8 output `kind` is off by up to .* and `limit` allows 1e-06"
+    message = r"In int8 output `kind` differs from float32 by up to .* and `limit` allows 1e-06"
     with pytest.raises(ParityError, match=message) as caught:
         export_model(images(), tmp_path / "bundle", precision="int8", calibration=[IMAGES], limit=1e-6)
     assert caught.value.report.precision["calibration"]["limit"] == 1e-6
@@ -127,7 +127,7 @@ def test_wrong_int8_file_is_not_written(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch):
     """One layer is quantized to nearly nothing here."""
-    quantized = Calibrated.quantized
+    quantized = CalibratedModel.quantize
 
     def harmed(self, layers):
         found = quantized(self, layers)
@@ -137,7 +137,7 @@ def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch)
                     tensor.raw_data = bytes(len(tensor.raw_data))
         return found
 
-    monkeypatch.setattr(Calibrated, "quantized", harmed)
+    monkeypatch.setattr(CalibratedModel, "quantize", harmed)
     bundle = export_model(images(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
     assert bundle.report.precision["calibration"]["float32_layers"] == ["second"]
     assert any("stay float32, by measurement: second" in line for line in describe(bundle))

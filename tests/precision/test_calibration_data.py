@@ -7,8 +7,8 @@ import pytest
 
 from keras_attn_export import ExportError, InputError
 from keras_attn_export._format.manifest import Spec
-from keras_attn_export._options import checked_options
-from keras_attn_export._precision.calibration_data import ROWS, calibration_batches, rows_of
+from keras_attn_export._options import validate_options
+from keras_attn_export._precision.calibration_data import BATCH_ROWS, count_rows, read_calibration
 
 X, LENS = Spec("x", "float32", ("batch", "length", 2)), Spec("lens", "int32", ("batch",))
 ROWS_OF_X = np.arange(2 * 3 * 2, dtype="float32").reshape(2, 3, 2)
@@ -16,7 +16,7 @@ ARRAYS = {"x": ROWS_OF_X, "lens": np.array([3, 1], "int32")}
 
 
 def batches_of(given, inputs=(X, LENS), counts=None):
-    return calibration_batches(given, inputs, counts=counts or {"lens": "length"}, multiples={})
+    return read_calibration(given, inputs, counts=counts or {"lens": "length"}, multiples={})
 
 
 def write_table(file, **columns):
@@ -36,10 +36,12 @@ def test_arrays_are_taken_by_name_or_order(given):
 
 
 def test_one_array_is_split_into_batches_unless_the_batch_is_fixed():
-    found = batches_of(np.zeros((2 * ROWS + 1, 4, 2)), (X,))
-    assert [rows_of(each) for each in found] == [ROWS, ROWS, 1]
-    whole = np.zeros((2 * ROWS, 3), "float32")
-    assert [rows_of(each) for each in batches_of(whole, (Spec("x", "float32", (2 * ROWS, 3)),))] == [2 * ROWS]
+    found = batches_of(np.zeros((2 * BATCH_ROWS + 1, 4, 2)), (X,))
+    assert [count_rows(each) for each in found] == [BATCH_ROWS, BATCH_ROWS, 1]
+    whole = np.zeros((2 * BATCH_ROWS, 3), "float32")
+    assert [count_rows(each) for each in batches_of(whole, (Spec("x", "float32", (2 * BATCH_ROWS, 3)),))] == [
+        2 * BATCH_ROWS
+    ]
 
 
 def test_npz_files_are_read(tmp_path):
@@ -66,8 +68,8 @@ def test_parquet_rows_are_batched_by_length(tmp_path):
         ({**ARRAYS, "x": ROWS_OF_X[..., :1]}, r"Input `x` must have shape .*, where 2 is fixed. Received: \(2, 3, 1\)"),
         ({**ARRAYS, "lens": np.array([3.0, 1.0])}, "Input `lens` must be of dtype int32. Received: float64"),
         ({**ARRAYS, "lens": np.array([3])}, r"`batch` is 2 in input `x`. Received: \(1,\)"),
-        ({"x": ROWS_OF_X[:0], "lens": np.zeros(0, "int32")}, "`calibration` holds no rows"),
-        ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.nan, ROWS_OF_X)}, "holds NaN or infinity in `x`"),
+        ({"x": ROWS_OF_X[:0], "lens": np.zeros(0, "int32")}, "`calibration` has no rows"),
+        ({**ARRAYS, "x": np.where(ROWS_OF_X == 5, np.nan, ROWS_OF_X)}, "has NaN or infinity in `x`"),
         ("nowhere.npz", "`calibration` cannot be read from nowhere.npz: No such file"),
         ("nowhere.parquet", "There is no Parquet file at 'nowhere.parquet'"),
     ],
@@ -87,7 +89,7 @@ def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
         ({"x": [["a"]]}, "column `x` must hold lists of float32, nested 2 deep"),
         ({"x": [[[1.0, 2.0]], [[1.0]]]}, r"`x` must have shape .*; a list has 1 values, not 2"),
         ({"x": [[[1.0, 2.0]], None]}, "`x` is null"),
-        ({"x": [[[1.0, float("nan")]]]}, "holds NaN or infinity in `x`"),
+        ({"x": [[[1.0, float("nan")]]]}, "has NaN or infinity in `x`"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
@@ -101,7 +103,7 @@ def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
         ({"calibration": ROWS_OF_X}, "`calibration` is for `precision='int8'` and `provider='cpu'`"),
         ({"calibration": ROWS_OF_X, "precision": "float16"}, "Received: precision='float16', provider='cpu'"),
         ({"calibration": ROWS_OF_X, "precision": "int8", "provider": "cuda"}, "provider='cuda'"),
-        ({"limit": 0.1, "precision": "int8"}, "`limit` is measured on `calibration`"),
+        ({"limit": 0.1, "precision": "int8"}, "`limit` needs `calibration`"),
         (
             {"limit": 0.0, "calibration": ROWS_OF_X, "precision": "int8"},
             "`limit` must be a number above 0",
@@ -110,4 +112,4 @@ def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
 )
 def test_calibration_options_that_conflict_are_refused(options, said):
     with pytest.raises(ExportError, match=said):
-        checked_options(tolerance=None, static_axes=None, **options)
+        validate_options(tolerance=None, static_axes=None, **options)

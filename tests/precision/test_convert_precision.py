@@ -20,8 +20,8 @@ from keras_attn_export._lowerings import body_inputs
 from keras_attn_export._onnx import external_data
 from keras_attn_export._onnx.lazy_values import op
 from keras_attn_export._onnx.model_files import read
-from keras_attn_export._precision.dynamic_int8 import silent_logging
-from keras_attn_export._precision.float16_overflow import to_measured_float16
+from keras_attn_export._precision.dynamic_int8 import silence_logging
+from keras_attn_export._precision.float16_overflow import convert_without_overflow
 
 CONVERTED = ("float16", "int8")
 D = 24
@@ -197,12 +197,12 @@ def test_rows_are_independent_in_lower_precision(attending):
 @pytest.mark.slow
 def test_wrong_converted_file_is_not_written(tmp_path, monkeypatch):
     def wrong(model, *rest):
-        converted, ranges = to_measured_float16(model, *rest)
+        converted, ranges = convert_without_overflow(model, *rest)
         tensor = max(converted.model.graph.initializer, key=lambda each: len(each.raw_data))
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
         return converted, ranges
 
-    monkeypatch.setattr("keras_attn_export._precision.convert_precision.to_measured_float16", wrong)
+    monkeypatch.setattr("keras_attn_export._precision.convert_precision.convert_without_overflow", wrong)
     model = small_model()
     steps = []
     with pytest.raises(ParityError, match=r"ONNX in float16 output `.*` is outside the tolerance") as caught:
@@ -226,7 +226,7 @@ def test_wrong_float32_file_is_not_converted(tmp_path, monkeypatch):
 
 
 def test_quantizer_is_silent_while_other_threads_log(caplog):
-    with silent_logging(), ThreadPoolExecutor(1) as other:
+    with silence_logging(), ThreadPoolExecutor(1) as other:
         logging.warning("advice of the quantizer")
         other.submit(logging.warning, "of a server").result()
     logging.warning("afterwards")

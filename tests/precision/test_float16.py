@@ -20,7 +20,7 @@ WEIGHTS = RNG.standard_normal((4, 4)).astype("float32")
 
 
 def to_float16(given):
-    return float16.to_float16(Traced(given)).traced.model
+    return float16.convert_to_float16(Traced(given)).traced.model
 
 
 def half_ops(converted):
@@ -57,7 +57,7 @@ def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
     call = Plan(size=8, value_size=8, causal=True).call()
     given = model_of(call, lowering_choice.function_of(call, BATCHED, opset, "cuda"), opset)
     for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
-        nodes = [*all_nodes(float16.to_float16(Traced(given), provider).traced.model.functions[0])]
+        nodes = [*all_nodes(float16.convert_to_float16(Traced(given), provider).traced.model.functions[0])]
         made = {name: node for node in nodes for name in node.output}
         found = [node for node in nodes if node.op_type in ("Attention", "MultiHeadAttention")]
         assert len(found) == (1 if opset == 18 else 2)
@@ -73,7 +73,7 @@ def test_attention_with_a_bias_stays_in_float32(bias):
     """Of a key that is masked it holds the lowest float32."""
     call = Plan(lengths="examples", bias=bias).call()
     given = model_of(call, lowering_choice.function_of(call, BATCHED, FUSED_OPSET, "cuda"), FUSED_OPSET)
-    nodes = [*all_nodes(float16.to_float16(Traced(given), "cuda").traced.model.functions[0])]
+    nodes = [*all_nodes(float16.convert_to_float16(Traced(given), "cuda").traced.model.functions[0])]
     assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 
 

@@ -16,8 +16,8 @@ from keras_attn_export._golden_cases.golden_cases import LARGE, POISONED
 from keras_attn_export._lowering_names import BATCHED
 from keras_attn_export._lowerings import lowering_choice
 from keras_attn_export._onnx.traced_model import Traced
-from keras_attn_export._precision.float16 import to_float16
-from keras_attn_export._precision.float16_overflow import to_measured_float16
+from keras_attn_export._precision.float16 import convert_to_float16
+from keras_attn_export._precision.float16_overflow import convert_without_overflow
 
 EYE = np.eye(4, dtype="float32")
 X = np.full((3, 4), 300, "float32")
@@ -34,7 +34,7 @@ OF_GELU = {"half": 0.5, "three": 3, "c": 0.044715, "r": 0.7978846, "one": 1}
 
 def measured(folder, model, **runs):
     cases = [Case(name, {"x": x}, {}) for name, x in runs.items()]
-    return to_measured_float16(Traced(model), cases, "cpu", folder, ["x"])
+    return convert_without_overflow(Traced(model), cases, "cpu", folder, ["x"])
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_only_usual_finite_values_are_reported_near_the_limit(cases, near_limit,
 def test_attention_of_wide_queries_stays_float32_on_a_gpu():
     call = Plan(size=8, value_size=8).call()
     traced = Traced(model_of(call, lowering_choice.function_of(call, BATCHED, 18, "cuda"), 18))
-    assert to_float16(traced, "cuda").tensors == {"queries", "keys", "values"}
-    assert not to_float16(traced, "cuda", {"queries"}).tensors
+    assert convert_to_float16(traced, "cuda").tensors == {"queries", "keys", "values"}
+    assert not convert_to_float16(traced, "cuda", {"queries"}).tensors
 
 
 def raw_columns(variance):

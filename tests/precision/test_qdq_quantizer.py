@@ -16,9 +16,9 @@ from keras_attn_export._format.names import Case
 from keras_attn_export._format.parity_report import compared
 from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._options import NO_MORE
-from keras_attn_export._precision.fold_batch_norm import fold_into_convolutions
-from keras_attn_export._precision.qdq_quantizer import calibrated
-from keras_attn_export._precision.qdq_reference import in_floats, with_oracle
+from keras_attn_export._precision.fold_batch_norm import fold_batch_norm
+from keras_attn_export._precision.qdq_quantizer import calibrate
+from keras_attn_export._precision.qdq_reference import compute_float_reference, dequantize_graph
 
 RNG = np.random.default_rng(0)
 
@@ -36,8 +36,8 @@ ROWS, MATRICES = normal(32, 8), {"w": normal(8, 16), "b": normal(16), "w2": norm
 def quantized(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, made="float[n, 3, 3, 3] y"):
     shape = ", ".join(map(str, x.shape[1:]))
     given = Traced(small_graph(nodes, f"float[n, {shape}] x", made, **constants))
-    found = calibrated(given, [{"x": x[:4]}, {"x": x[4:]}], folder)
-    return given.model, found.quantized([*found.layers]).model, found
+    found = calibrate(given, [{"x": x[:4]}, {"x": x[4:]}], folder)
+    return given.model, found.quantize([*found.layers]).model, found
 
 
 def integers_of(model):
@@ -135,22 +135,22 @@ def test_sums_of_convolutions_add_integers(tmp_path, nodes, fused):
 def test_excluded_layers_compute_in_float32(tmp_path):
     _, _, found = quantized(tmp_path)
     _, second = found.layers
-    model = found.quantized([second]).model
+    model = found.quantize([second]).model
     assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 2
-    assert found.quantized([]).model.graph.node == found.traced.model.graph.node
+    assert found.quantize([]).model.graph.node == found.traced.model.graph.node
 
 
 def test_weights_beyond_one_file_are_refused(tmp_path):
     graph = small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
-    with pytest.raises(UnsupportedModelError, match="up to 2 GiB of weights"):
-        calibrated(Traced(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
+    with pytest.raises(UnsupportedModelError, match="at most 2 GiB of weights"):
+        calibrate(Traced(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
 
 
 def test_failure_of_the_quantizer_is_reported(tmp_path, monkeypatch):
     _, _, found = quantized(tmp_path)
     monkeypatch.setattr("onnxruntime.quantization.qdq_quantizer.QDQQuantizer.quantize_model", lambda self: [][1])
     with pytest.raises(UnsupportedModelError, match=r"cannot quantize the model: IndexError.*Leave `calibration` out"):
-        found.quantized([*found.layers])
+        found.quantize([*found.layers])
 
 
 GRAPHS = {
@@ -174,7 +174,7 @@ def graph(request, tmp_path):
 
 def rows_of(model, x, folder, altered=None):
     """Compare what onnxruntime gives for a file with the oracle of `model`."""
-    cases = with_oracle(model, [Case("base", {"x": x}, {})], "cpu", folder)
+    cases = compute_float_reference(model, [Case("base", {"x": x}, {})], "cpu", folder)
     onnx.save(altered or model, folder / "model.onnx")
     return compared(cases, run_cases(folder / "model.onnx", cases), NO_MORE)
 
@@ -182,7 +182,7 @@ def rows_of(model, x, folder, altered=None):
 def test_oracle_equals_the_reference_evaluator_of_onnx(graph):
     model, x = graph
     model.opset_import[0].version = 19  # the first of which it has quantizers
-    floats = in_floats(model, 0.0, np.random.default_rng(0))
+    floats = dequantize_graph(model, 0.0, np.random.default_rng(0))
     want, got = (ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (model, floats))
     assert not any("Linear" in node.op_type for node in floats.graph.node)
     assert onnx.TensorProto.INT8 not in {tensor.data_type for tensor in floats.graph.initializer}
@@ -235,7 +235,7 @@ def test_oracle_allows_a_step_at_ties_alone(tmp_path):
     """The sums of a layer stand exactly between two steps: a step either way is allowed, and what is far off is not."""
     model = numpy_graph()
     x = np.full((1, 8), 5, "float32")
-    cases = with_oracle(model, [Case("base", {"x": x}, {})], "cpu", tmp_path)
+    cases = compute_float_reference(model, [Case("base", {"x": x}, {})], "cpu", tmp_path)
     outputs = cases[0].outputs["y"]
     for away, passes in ((0.0, True), (1.0, True), (-1.0, True), (9.0, False)):
         (row,) = compared(cases, [{"y": (outputs + np.float32(away)).astype("float32")}], NO_MORE)
@@ -283,7 +283,7 @@ def test_channel_products_and_sums_are_folded_into_convolutions(nodes, left):
     more = {"row": normal(5), "one": normal(1)}
     model = small_graph(nodes, "float[n, 3, 5, 6] x", "float[n, 4, 4, 5] y", **NORMALIZED, **more)
     expected = run(model, x=PICTURES)["y"]
-    fold_into_convolutions(model.graph)
+    fold_batch_norm(model.graph)
     assert [node.op_type for node in model.graph.node] == left
     np.testing.assert_allclose(run(model, x=PICTURES)["y"], expected, rtol=1e-5, atol=1e-5)
     assert {each.name for each in model.graph.initializer} <= {name for node in model.graph.node for name in node.input}

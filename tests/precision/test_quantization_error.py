@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._precision.conversion_gains import top1
-from keras_attn_export._precision.quantization_error import apart
-from keras_attn_export._precision.sensitive_layers import left_in_float32
+from keras_attn_export._precision.conversion_gains import measure_top1_agreement
+from keras_attn_export._precision.quantization_error import measure_quantization_error
+from keras_attn_export._precision.sensitive_layers import choose_float32_layers
 
 
 def of(float32, int8):
-    (found,) = apart([{"y": np.asarray(each)} for each in float32], [{"y": np.asarray(each)} for each in int8]).values()
+    (found,) = measure_quantization_error(
+        [{"y": np.asarray(each)} for each in float32], [{"y": np.asarray(each)} for each in int8]
+    ).values()
     return found
 
 
@@ -53,7 +55,7 @@ def softmax(*shape, seed=0):
 
 def agreement(outputs, actual):
     cases = [Case(f"case {index}", {}, {"out": array}) for index, array in enumerate(outputs)]
-    return top1(cases, [{"out": array} for array in actual])
+    return measure_top1_agreement(cases, [{"out": array} for array in actual])
 
 
 def test_top1_is_the_share_of_rows_with_the_same_class():
@@ -86,7 +88,7 @@ def left_of(noise, limit):
         total = sum(noise[layer] ** 2 for layer in layers) ** 0.5
         return {"y": {"noise": total, "share": 10 * total}, "quiet": {"noise": 0.0, "share": 0.0}}
 
-    return left_in_float32([*noise], measured, limit)
+    return choose_float32_layers([*noise], measured, limit)
 
 
 @pytest.mark.parametrize(

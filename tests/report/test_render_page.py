@@ -182,7 +182,7 @@ def test_page_is_written_beside_the_bundle_and_replaces_an_earlier_one(bundle, m
 def test_page_replaces_no_other_file(exported, tmp_path):
     """More such paths, of all commands: tests/cli/test_targets.py."""
     (tmp_path / "other.html").write_text("<p>mine</p>")
-    with pytest.raises(ExportError, match=r"other\.html is there and is no report; it will not be replaced"):
+    with pytest.raises(ExportError, match=r"other\.html exists and is no report; it will not be replaced"):
         load_bundle(exported).write_report(tmp_path / "other.html")
     assert (tmp_path / "other.html").read_text() == "<p>mine</p>"
 

@@ -222,7 +222,9 @@ def test_bundle_run_explains_the_mistake(inputs, said, bundle):
 
 def test_file_in_place_of_a_folder_is_refused(bundle, tmp_path):
     """As `model.export("model.onnx")` of Keras has it (keras 8638)."""
-    with pytest.raises(BundleError, match=r"names a file, and a bundle is a folder .*, such as m: .* m/model.onnx"):
+    with pytest.raises(
+        BundleError, match=r"must be a folder, which will contain the ONNX file\. .* such as m: .* m/model.onnx"
+    ):
         export_model(model(layers.Dense(2)), tmp_path / "m.onnx")
     with pytest.raises(BundleError, match="it is a file, and a bundle is a folder"):
         load_bundle(bundle / "model.onnx")

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from keras_attn_export._bundle.bundle_files import seal
+from keras_attn_export._bundle.bundle_files import finalize_bundle
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.dtypes import numpy_dtype
 from keras_attn_export._format.manifest import Manifest, Spec
@@ -40,7 +40,7 @@ def onnx_bundle(folder, nodes, inputs, outputs, **manifest):
     }
     save_cases(folder / CASES, [Case("nothing", zeros, {})])
     specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in each.items()] for each in (inputs, outputs))
-    seal(folder, manifest_of(*specs, **manifest))
+    finalize_bundle(folder, manifest_of(*specs, **manifest))
     return folder
 
 

@@ -19,7 +19,7 @@ from keras_attn_export._lowerings.forms import ragged
 from keras_attn_export._onnx.traced_model import DOMAIN, Traced
 from keras_attn_export._options import Options
 from keras_attn_export._passes.finalize import with_functions
-from keras_attn_export._precision.float16 import to_float16
+from keras_attn_export._precision.float16 import convert_to_float16
 from keras_attn_export._tracing.attention_calls import Call
 
 SCALE = 0.5
@@ -346,7 +346,7 @@ def model_of(call, written, opset=18, precision="float32"):
     model = with_functions(model, [written])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
     if precision == "float16":
-        model = to_float16(Traced(inliner.inline_local_functions(model))).traced.model
+        model = convert_to_float16(Traced(inliner.inline_local_functions(model))).traced.model
     onnx.checker.check_model(model, full_check=True)
     return model
 

@@ -20,7 +20,7 @@ from handwritten_bundles import manifest_of
 from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle import atomic_writes
 from keras_attn_export._bundle.atomic_writes import atomic_folder, old_path
-from keras_attn_export._bundle.bundle_files import seal, unless_replaceable
+from keras_attn_export._bundle.bundle_files import finalize_bundle, must_be_replaceable
 from keras_attn_export._format.manifest import Spec
 
 
@@ -30,17 +30,17 @@ def make_bundle(folder, name):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(b"" if file == "model.onnx" else name.encode() * 1000)
     number = [Spec("x", "float32", ())]
-    seal(folder, manifest_of(number, [Spec("y", "float32", ())], model=name))
+    finalize_bundle(folder, manifest_of(number, [Spec("y", "float32", ())], model=name))
     return folder
 
 
 def stage(source, target, *, overwrite=True):
-    with atomic_folder(target, partial(unless_replaceable, overwrite=overwrite)) as folder:
+    with atomic_folder(target, partial(must_be_replaceable, overwrite=overwrite)) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
 
 def fail_to_export(target):
-    with contextlib.suppress(BundleError), atomic_folder(target, partial(unless_replaceable, overwrite=True)):
+    with contextlib.suppress(BundleError), atomic_folder(target, partial(must_be_replaceable, overwrite=True)):
         raise BundleError("the model cannot be exported")
 
 
