@@ -14,27 +14,27 @@ from .._private_api.keras_internals import mistaken_biases
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .axis_groups import Axis
-from .coverage import counted_axes, input_coverage
+from .coverage import find_counted_axes, measure_input_coverage
 from .dynamic_axes import BATCH, name_axes
-from .edge_cases import CaseInputs, CaseSpec, edge_cases, large_form_positions
+from .edge_cases import CaseInputs, CaseSpec, list_large_form_positions, yield_edge_cases
 from .golden_cases import POISONED, Cases, Run
-from .input_generators import LENGTHS, input_generators
-from .random_inputs import resized
-from .sample_inputs import flat_samples
-from .special_values import special_cases
-from .trial_runs import InputSampler, TrialRuns, nan_rows, refuse_unsteady
+from .input_generators import LENGTH_PATTERNS, choose_generators
+from .random_inputs import resize
+from .sample_inputs import flatten_samples
+from .special_values import yield_special_cases
+from .trial_runs import InputSampler, TrialRuns, find_nan_rows, refuse_nondeterministic
 
-LARGEST, MANY = 64, 2**18
-MISTAKEN = "by sizes that are equal Keras takes a summand for a bias, along another axis: keras PR 20386"
+MAX_DOUBLED_SIZE, MAX_DOUBLED_PRODUCT = 64, 2**18
+MISTAKEN_BIAS = "by sizes that are equal Keras takes a summand for a bias, along another axis: keras PR 20386"
 
-Check = Callable[[Signature, Cases], Run | None]
+CheckTrace = Callable[[Signature, Cases], Run | None]
 
 
-def unchecked(signature: Signature, golden: Cases) -> None:
+def skip_check(signature: Signature, golden: Cases) -> None:
     """Raise nothing, and know of no graph."""
 
 
-def golden_cases(signature: Signature, options: Options, check: Check = unchecked) -> Cases:
+def generate_golden_cases(signature: Signature, options: Options, check: CheckTrace = skip_check) -> Cases:
     """Draw inputs over batch sizes and lengths, and run Keras on each.
 
     Samples are cut, or repeated, where an axis is static at another size than theirs. `check` is called with the first
@@ -44,27 +44,27 @@ def golden_cases(signature: Signature, options: Options, check: Check = unchecke
         InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
         UnsupportedModelError: The model gives other outputs when it is called again.
     """
-    samples = flat_samples(signature)
-    generators = input_generators(signature, samples)
+    samples = flatten_samples(signature)
+    generators = choose_generators(signature, samples)
     sampler = InputSampler(signature.inputs, generators)
     runs = TrialRuns(signature, sampler)
     axes = name_axes(signature, samples, runs, options)
-    refuse_unsteady(signature, sampler.inputs(axes.sizes(axes.base)))
+    refuse_nondeterministic(signature, sampler.draw(axes.get_axis_sizes(axes.base)))
     inputs = CaseInputs(generators, sampler, axes)
     builder = CaseBuilder(signature.run, inputs, runs)
     if len(samples) == len(signature.inputs):
-        builder.add_samples(_fitted(samples, axes.fixed))
+        builder.add_samples(_fit_samples(samples, axes.fixed))
     graph = builder.add_sizes(partial(check, signature))
     widest = max((weight.shape[-1] for weight in signature.model.weights if len(weight.shape)), default=1)
-    lengths = large_form_positions(signature.layers)
-    for spec in edge_cases(inputs, builder.golden, signature.run, graph, widest, lengths):
+    lengths = list_large_form_positions(signature.layers)
+    for spec in yield_edge_cases(inputs, builder.golden, signature.run, graph, widest, lengths):
         builder.add(spec)
-    for case, trials in special_cases(inputs, builder.golden, signature.run, graph):
+    for case, trials in yield_special_cases(inputs, builder.golden, signature.run, graph):
         builder.golden.append(case)
         builder.golden.trials[case.name] = trials
-    golden = builder.finished()
-    golden.inputs = input_coverage(golden, generators, inputs.draw, signature.run)
-    golden.lengths = counted_axes(golden, generators)
+    golden = builder.finish()
+    golden.inputs = measure_input_coverage(golden, generators, inputs.draw, signature.run)
+    golden.lengths = find_counted_axes(golden, generators)
     return golden
 
 
@@ -72,7 +72,7 @@ class CaseBuilder:
     """Adds golden cases to a record; the order of the calls decides the drawn arrays."""
 
     def __init__(self, run: Run, inputs: CaseInputs, runs: TrialRuns) -> None:
-        axes, floats = inputs.axes, inputs.sampler.floats
+        axes, floats = inputs.axes, inputs.sampler.drawn_floats
         self.golden = Cases(axes.shapes, multiples=axes.multiples, static=axes.static, drawn=floats)
         self._run = run
         self._inputs = inputs
@@ -89,13 +89,13 @@ class CaseBuilder:
             inputs = draw()
             if inputs is None:
                 return
-            if not allow_degenerate and (problem := self._runs.static_failure(inputs)):
+            if not allow_degenerate and (problem := self._runs.find_static_failure(inputs)):
                 self.golden.refused[name] = problem
                 return
             with mistaken_biases() as biases:
                 case = Case(name, inputs, self._run(inputs))
                 if self._inputs.sampler.has_texts and not allow_degenerate:
-                    case = self._without_nan_rows(case)
+                    case = self._replace_nan_rows(case)
         except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
             self.golden.refused[name] = first_line(error)
             return
@@ -106,14 +106,14 @@ class CaseBuilder:
             self._mistaken.add(name)
         self.golden.append(case)
 
-    def _without_nan_rows(self, case: Case) -> Case:
+    def _replace_nan_rows(self, case: Case) -> Case:
         """Return a case whose rows with NaN outputs are replaced by copies of other rows."""
-        rows = nan_rows(case.inputs, case.outputs)
+        rows = find_nan_rows(case.inputs, case.outputs)
         count = int(np.count_nonzero(rows))
         if not count:
             return case
         self.golden.refused[f"{count} row{'s' * (count > 1)} of {case.name}"] = "Keras gives NaN"
-        for name in (name for name, generator in self._inputs.generators.items() if generator.words):
+        for name in (name for name, generator in self._inputs.generators.items() if generator.texts):
             texts = [" ".join(row) for row in case.inputs[name][rows].reshape(count, -1)]
             self.golden.nan_texts.setdefault(name, []).extend(texts)
         index = np.arange(len(rows))
@@ -134,14 +134,14 @@ class CaseBuilder:
     def add_sizes(self, check: Callable[[Cases], Run | None]) -> Run | None:
         """Add a case for each size of an axis and pattern of lengths; return what `check` returns."""
         graph, is_checked, golden = None, False, self.golden
-        for spec in _sized_cases(self._inputs):
+        for spec in _yield_sized_cases(self._inputs):
             self.add(spec)
             if golden.cases and not is_checked and golden.cases[-1].name not in self._mistaken:
                 graph = check(replace(golden, cases=golden.cases[-1:], sizes=golden.sizes[-1:]))
                 is_checked = True
         return graph
 
-    def finished(self) -> Cases:
+    def finish(self) -> Cases:
         """Return the golden cases without those in which equal sizes make Keras take a summand for a bias.
 
         If Keras does so in all cases, the sizes are those of the model, and known to whatever traces it as well.
@@ -154,7 +154,7 @@ class CaseBuilder:
         names = {case.name for case in golden.cases}
         golden.refused = {name: reason for name, reason in golden.refused.items() if name not in names}
         if names - set(golden.trials) - self._mistaken:
-            golden.refused |= {case.name: MISTAKEN for case in golden.cases if self._is_dropped(case)}
+            golden.refused |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
             left = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
             golden.cases = [case for case, _ in left]
@@ -170,27 +170,27 @@ class CaseBuilder:
         return case.name in self._mistaken and case.name != "samples"
 
 
-def _fitted(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
+def _fit_samples(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
     """Return samples with the sizes of static axes."""
     return {
-        name: resized(array, tuple(fixed.get((name, axis), size) for axis, size in enumerate(array.shape)))
+        name: resize(array, tuple(fixed.get((name, axis), size) for axis, size in enumerate(array.shape)))
         for name, array in samples.items()
     }
 
 
-def _sized_cases(inputs: CaseInputs) -> Iterator[CaseSpec]:
+def _yield_sized_cases(inputs: CaseInputs) -> Iterator[CaseSpec]:
     """Yield each axis alone over small and large sizes, and each pattern of lengths once."""
-    axes, apart, draw = inputs.axes, inputs.axes.apart, inputs.draw
+    axes, apart, draw = inputs.axes, inputs.axes.distinct, inputs.draw
     yield CaseSpec("base", partial(draw, axes.base))
     if apart:
         yield CaseSpec("axes apart", partial(draw, apart))
     for symbol, size in apart.items():
         step = axes.multiples.get(symbol, 1)
         # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
-        cheap = size <= LARGEST and math.prod(apart.values()) <= MANY
+        cheap = size <= MAX_DOUBLED_SIZE and math.prod(apart.values()) <= MAX_DOUBLED_PRODUCT
         beyond = 2 * size + step if cheap else (size // 2 // step + 1) * step
         for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):
             yield CaseSpec(f"{symbol} {other}", partial(draw, apart | {symbol: other}))
-    for pattern in LENGTHS if any(generator.lengths for generator in inputs.generators.values()) else ():
+    for pattern in LENGTH_PATTERNS if any(generator.lengths for generator in inputs.generators.values()) else ():
         # rows without keys may be NaN in other layers
         yield CaseSpec(f"lengths {pattern}", partial(draw, apart, pattern), allow_degenerate=True)

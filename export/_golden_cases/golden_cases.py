@@ -7,20 +7,20 @@ from typing import Any
 
 from .._format.names import Arrays, Case
 from .._signature.signature import InputSpec
-from .dynamic_axes import Shapes, named_axes
+from .dynamic_axes import Shapes, iterate_named_axes
 
 LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
 LONG = "long"  # the case that reaches the large form of attention
 NOT_RUN = "not run"
-FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
+MIN_LARGE_INTEGER = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
 
 Sizes = dict[str, int]
 Run = Callable[[Arrays], Arrays]
 
 
 @dataclass(frozen=True)
-class Trial:
+class InjectedValue:
     """A special value in one row of an input."""
 
     input: str
@@ -28,9 +28,9 @@ class Trial:
     row: int  # index in the batch
 
     @property
-    def is_near(self) -> bool:
+    def is_small(self) -> bool:
         """True if the value is an integer near usual integers."""
-        return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
+        return isinstance(self.value, int) and abs(self.value) < MIN_LARGE_INTEGER
 
 
 @dataclass
@@ -46,21 +46,25 @@ class Cases:
     multiples: dict[str, int] = field(default_factory=dict)  # of which the size of an axis must be one, unless 1
     static: dict[str, str] = field(default_factory=dict)  # reasons by name of static axes that Keras leaves open
     lengths: dict[str, str] = field(default_factory=dict)  # name of the axis that an input of lengths counts
-    trials: dict[str, list[Trial]] = field(default_factory=dict)  # in cases of special values, by name of the case
+    trials: dict[str, list[InjectedValue]] = field(
+        default_factory=dict
+    )  # in cases of special values, by name of the case
     drawn: tuple[str, ...] = ()  # float inputs without samples, whose range is unknown; no masks
     nan_texts: dict[str, list[str]] = field(default_factory=dict)  # by input, texts for which Keras gives NaN
 
     def append(self, case: Case) -> None:
         """Append a case, with its sizes."""
         self.cases.append(case)
-        self.sizes.append({symbol: case.inputs[name].shape[axis] for (name, axis), symbol in named_axes(self.axes)})
+        self.sizes.append(
+            {symbol: case.inputs[name].shape[axis] for (name, axis), symbol in iterate_named_axes(self.axes)}
+        )
 
-    def dynamic(self, spec: InputSpec) -> InputSpec:
+    def get_dynamic_spec(self, spec: InputSpec) -> InputSpec:
         """Return the input's spec with `None` where an axis has a name."""
         shape = tuple(None if isinstance(size, str) else size for size in self.axes[spec.name])
         return InputSpec(spec.name, spec.dtype, shape)
 
-    def numbers_at(self, sizes: Mapping[str, int]) -> int:
+    def count_elements_at(self, sizes: Mapping[str, int]) -> int:
         """Return how many numbers the largest input or output has at sizes by name."""
         shapes: list[list[int]] = []
         for shape in self.axes.values():

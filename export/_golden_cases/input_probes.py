@@ -23,14 +23,14 @@ import numpy as np
 from .._format.dtypes import numpy_dtype
 from .._format.names import STRING, Arrays
 from .._private_api.keras_internals import numbers_of, through_calls
-from .._signature.keras_messages import quiet_keras
+from .._signature.keras_messages import silence_keras
 from .._signature.signature import InputSpec, Signature
-from .random_inputs import Ids, resized
+from .random_inputs import IdRange, resize
 
 PROBE_LENGTHS = (6, 16, 64, 256)  # of axes without a size: the first on which the model runs
 LENGTH_GROWTH = 8  # times a probe length, golden cases reach at most: for ids that are counted from a position on
-MARK = 7_000_003  # no vocabulary has it
-MARKED = ("int32", "int64", "uint32", "uint64", "float32", "float64")  # dtypes that hold MARK exactly
+FIRST_MARK = 7_000_003  # no vocabulary has it
+MARKED_DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")  # dtypes that hold MARK exactly
 # (all other inputs, x0). A product with a mask hides an input while the others are 0, a choice by a mask may do so
 # while they are 1. And x = 0 may be replaced by another number before the lookup.
 PROBES = ((1, 0), (0, 0), (1, 1))
@@ -52,7 +52,7 @@ Probe = Callable[[tuple[int, ...]], "list[_TableLookup] | None"]  # of a value f
 Observe = Callable[[Any, Any], Any]  # of a layer and its inputs; returns the inputs to call the layer with
 
 
-def _probe(
+def _run_probe(
     signature: Signature,
     samples: Arrays,
     length: int,
@@ -64,25 +64,25 @@ def _probe(
 
     Axes without a size have `length`, the batch 2. Inputs without a value are samples, or ones.
     """
-    inputs = {spec.name: _filled(spec, values.get(spec.name), samples, length) for spec in signature.inputs}
+    inputs = {spec.name: _fill_input(spec, values.get(spec.name), samples, length) for spec in signature.inputs}
     try:
-        with through_calls(layers, partial(_observed_call, observe)), quiet_keras():
+        with through_calls(layers, partial(_observe_call, observe)), silence_keras():
             signature.call(inputs)
     except Exception:  # noqa: BLE001 - the question is whether the model runs; if not, other sizes are tried
         return False
     return True
 
 
-def _filled(spec: InputSpec, value: Value | None, samples: Arrays, length: int) -> np.ndarray:
+def _fill_input(spec: InputSpec, value: Value | None, samples: Arrays, length: int) -> np.ndarray:
     sizes = ((2 if axis == 0 else length) if size is None else size for axis, size in enumerate(spec.shape))
     shape = tuple(sizes)
     if value is None and spec.name in samples:
-        return resized(samples[spec.name], shape)
+        return resize(samples[spec.name], shape)
     number = 1 if value is None else value
     return np.full(shape, str(number) if spec.dtype == STRING else number, numpy_dtype(spec.dtype))
 
 
-def _observed_call(observe: Observe, layer: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+def _observe_call(observe: Observe, layer: Any, call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def observed(inputs: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(call).bind(inputs, *args, **kwargs).arguments
@@ -100,7 +100,7 @@ class _TableLookup:
     indices: np.ndarray
 
 
-def embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[str, Ids], set[int]]:
+def find_embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[str, IdRange], set[int]]:
     """Return the valid ranges of inputs that embeddings look up, and the row counts of tables that no probe reached.
 
     Inputs with a sample have no range. A loop, for example, hides its tables.
@@ -110,23 +110,25 @@ def embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[str, I
     free = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
     sampled = {samples[name].shape[axis] for name, axis in free if name in samples and axis > 0}
     for length in dict.fromkeys((*sorted(sampled), *PROBE_LENGTHS)) if tables and numeric else ():
-        probe: Probe = functools.cache(partial(_lookups, signature, samples, tables, length))
+        probe: Probe = functools.cache(partial(_record_lookups, signature, samples, tables, length))
         lookups = probe((1,) * len(signature.inputs))
         if lookups is not None:
             reached = {id(lookup.table) for lookup in lookups}
-            ids = {spec.name: ids for spec in numeric if (ids := _id_range(spec, signature.inputs, probe)) is not None}
+            ids = {
+                spec.name: ids for spec in numeric if (ids := _find_id_range(spec, signature.inputs, probe)) is not None
+            }
             return ids, {table.input_dim for table in tables if id(table) not in reached}
     return {}, {table.input_dim for table in tables}
 
 
-def _lookups(
+def _record_lookups(
     signature: Signature, samples: Arrays, tables: Sequence[Any], length: int, values: tuple[int, ...]
 ) -> list[_TableLookup] | None:
     """Return all lookups of a run on `values`, one for each input without a sample; `None` if a layer raises."""
     pairs = zip(signature.inputs, values, strict=True)
     unsampled = {spec.name: value for spec, value in pairs if spec.name not in samples}
     lookups: list[_TableLookup] = []
-    has_run = _probe(signature, samples, length, unsampled, tables, partial(_record_lookup, lookups))
+    has_run = _run_probe(signature, samples, length, unsampled, tables, partial(_record_lookup, lookups))
     return lookups if has_run else None
 
 
@@ -141,26 +143,26 @@ def _record_lookup(lookups: list[_TableLookup], table: Any, inputs: Any) -> Any:
     return keras.ops.convert_to_tensor(np.clip(indices, 0, table.input_dim - 1).astype(array.dtype))
 
 
-def _id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) -> Ids | None:
+def _find_id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) -> IdRange | None:
     """Return the values that an input may hold; `None` if no `Embedding` is seen to read the input."""
     is_float = not np.issubdtype(spec.dtype, np.integer)
-    limits = [] if is_float else [Ids(int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max))]
+    limits = [] if is_float else [IdRange(int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max))]
     for others, first in PROBES[:1] if is_float else PROBES:
-        lookups = partial(_lookups_of_value, probe, specs, spec, others)
+        lookups = partial(_probe_value, probe, specs, spec, others)
         before, after = lookups(first), lookups(first + 1)
         if before is None or after is None or not _have_same_tables(before, after):
             continue
-        ranges = [_valid_range(first, *pair, exact=is_float) for pair in zip(before, after, strict=True)]
+        ranges = [_solve_valid_range(first, *pair, exact=is_float) for pair in zip(before, after, strict=True)]
         reached = {number: ids for number, ids in enumerate(ranges) if ids is not None}
         if not reached:
             continue
-        ids = functools.reduce(Ids.__and__, [*reached.values(), *limits])
+        ids = functools.reduce(IdRange.__and__, [*reached.values(), *limits])
         if ids.low <= ids.high and all(_are_within(lookups(end), reached) for end in (ids.low, ids.high)):
             return ids
     return None
 
 
-def _lookups_of_value(
+def _probe_value(
     probe: Probe, specs: Sequence[InputSpec], spec: InputSpec, others: int, value: int
 ) -> list[_TableLookup] | None:
     return probe(tuple(value if other is spec else others for other in specs))
@@ -172,7 +174,7 @@ def _have_same_tables(first: list[_TableLookup], second: list[_TableLookup]) -> 
     return len(first) == len(second) and all(same)
 
 
-def _valid_range(first: int, before: _TableLookup, after: _TableLookup, *, exact: bool) -> Ids | None:
+def _solve_valid_range(first: int, before: _TableLookup, after: _TableLookup, *, exact: bool) -> IdRange | None:
     """Return the numbers x that stay within a table, by lookups of `first` and the next number; `None` if not reached.
 
     If `exact`, only x itself may be looked up: a float that becomes the number of a bucket is no id.
@@ -186,7 +188,7 @@ def _valid_range(first: int, before: _TableLookup, after: _TableLookup, *, exact
     furthest = np.where(offset > offset.min(), offset * LENGTH_GROWTH, offset)
     bounds = np.sort([-offset / slope, (before.table.input_dim - 1 - furthest) / slope], axis=0)
     skips_zero = bool(before.table.mask_zero and (offset == 0).all())
-    return Ids(math.ceil(bounds[0].max()), math.floor(bounds[1].min()), skips_zero)
+    return IdRange(math.ceil(bounds[0].max()), math.floor(bounds[1].min()), skips_zero)
 
 
 def _are_within(lookups: list[_TableLookup] | None, reached: Iterable[int]) -> bool:
@@ -197,22 +199,22 @@ def _are_within(lookups: list[_TableLookup] | None, reached: Iterable[int]) -> b
     return all(((indices >= 0) & (indices < rows)).all() for indices, rows in pairs)
 
 
-def preprocessing_layers(signature: Signature, samples: Arrays) -> dict[str, list[Any]]:
+def find_preprocessing_layers(signature: Signature, samples: Arrays) -> dict[str, list[Any]]:
     """Return by input the preprocessing layers that read the input unchanged."""
     layers = [layer for layer in signature.layers if isinstance(layer, PREPROCESSING) or is_word_piece(layer)]
-    marks = {spec.name: mark for number, spec in enumerate(signature.inputs) if (mark := _mark(spec, number))}
+    marks = {spec.name: mark for number, spec in enumerate(signature.inputs) if (mark := _choose_mark(spec, number))}
     readers: dict[str, list[Any]] = {}
     for length in PROBE_LENGTHS if layers and marks else ():
         # a layer may refuse a mark that was recorded before
-        if _probe(signature, samples, length, marks, layers, partial(_record_marks, readers, marks)) or readers:
+        if _run_probe(signature, samples, length, marks, layers, partial(_record_marks, readers, marks)) or readers:
             break
     return readers
 
 
-def _mark(spec: InputSpec, number: int) -> Value | None:
+def _choose_mark(spec: InputSpec, number: int) -> Value | None:
     if spec.dtype == STRING:
         return f"kerasattnmark{number}x"
-    return MARK + number if spec.dtype in MARKED else None
+    return FIRST_MARK + number if spec.dtype in MARKED_DTYPES else None
 
 
 def _record_marks(readers: dict[str, list[Any]], marks: Mapping[str, Value], layer: Any, inputs: Any) -> Any:
@@ -220,7 +222,7 @@ def _record_marks(readers: dict[str, list[Any]], marks: Mapping[str, Value], lay
     arrays = [array for tensor in keras.tree.flatten(inputs) if (array := numbers_of(tensor)) is not None]
     for array in arrays:
         for name, mark in marks.items():
-            if _holds(array, mark) and not any(reader is layer for reader in readers.get(name, ())):
+            if _has_mark(array, mark) and not any(reader is layer for reader in readers.get(name, ())):
                 readers.setdefault(name, []).append(layer)
     if isinstance(layer, CLASSES):
         return keras.ops.zeros_like(inputs)
@@ -230,7 +232,7 @@ def _record_marks(readers: dict[str, list[Any]], marks: Mapping[str, Value], lay
     return inputs
 
 
-def _holds(array: np.ndarray, mark: Value) -> bool:
+def _has_mark(array: np.ndarray, mark: Value) -> bool:
     if isinstance(mark, str):
         return array.dtype == object and any(mark.encode() in text for text in array.flat)
     return array.dtype.kind in "iuf" and bool((array == mark).any())

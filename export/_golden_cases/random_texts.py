@@ -9,7 +9,7 @@ import numpy as np
 from .random_inputs import Shape
 
 # What libraries of text disagree on: nothing, other kinds of space, case and marks beyond ASCII, signs of two parts.
-ODD = (
+EDGE_CASE_TEXTS = (
     "",
     " ",
     "unheard-of",
@@ -34,49 +34,52 @@ ODD = (
     "x" * 300,
 )
 SEPARATORS = (*[" "] * 6, "  ", "\t", "\n", ", ", ". ", "-")
-LONGEST = 8  # words of a sentence
-MOST = 1000  # strings that a case tries, one a row
+MAX_SENTENCE_WORDS = 8  # words of a sentence
+MAX_TEXTS = 1000  # strings that a case tries, one a row
 
 
 @dataclass
-class Words:
+class TextGenerator:
     """Draws strings: no word comes again before all have come."""
 
-    known: Sequence[str]  # words of the vocabularies that look them up
-    in_sentences: bool  # whether strings are split before the lookup
+    vocabulary: Sequence[str]  # words of the vocabularies that look them up
+    is_split: bool  # whether strings are split before the lookup
     is_closed: bool = False  # whether other words are refused
-    _left: list[str] = field(default_factory=list)
+    _remaining: list[str] = field(default_factory=list)
 
     @property
-    def every(self) -> list[str]:
+    def case_texts(self) -> list[str]:
         """What is to be tried of it: all words, as far as a case has room, and what is odd."""
         if self.is_closed:
-            return list(self.known[:MOST])
+            return list(self.vocabulary[:MAX_TEXTS])
         # without a known word a text may be NaN in Keras, which is no comparison
-        others = [f"{text} {self.known[0]}" for text in ODD if self.known and self.in_sentences]
-        others += [change(word) for word in self.known[:20] for change in (str.upper, str.title, "{} ".format)]
-        sentences = [" ".join(self.known[at : at + LONGEST]) for at in range(0, len(self.known), LONGEST)]
-        words = sentences if self.in_sentences else self.known
-        return [*ODD, *others, *words][:MOST]
+        others = [f"{text} {self.vocabulary[0]}" for text in EDGE_CASE_TEXTS if self.vocabulary and self.is_split]
+        others += [change(word) for word in self.vocabulary[:20] for change in (str.upper, str.title, "{} ".format)]
+        sentences = [
+            " ".join(self.vocabulary[at : at + MAX_SENTENCE_WORDS])
+            for at in range(0, len(self.vocabulary), MAX_SENTENCE_WORDS)
+        ]
+        words = sentences if self.is_split else self.vocabulary
+        return [*EDGE_CASE_TEXTS, *others, *words][:MAX_TEXTS]
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
         """Return strings of any shape."""
-        make = self._sentence if self.in_sentences else self._word
+        make = self._draw_sentence if self.is_split else self._draw_word
         texts = np.empty(math.prod(shape), object)
         texts[:] = [make(rng) for _ in range(texts.size)]
         return texts.reshape(shape)
 
-    def _word(self, rng: np.random.Generator) -> str:
-        if not self._left:
-            others = () if self.is_closed and self.known else ODD[: max(4, len(self.known) // 4)]
-            self._left = [str(word) for word in rng.permutation(np.array([*self.known, *others], object))]
-        return self._left.pop()
+    def _draw_word(self, rng: np.random.Generator) -> str:
+        if not self._remaining:
+            others = () if self.is_closed and self.vocabulary else EDGE_CASE_TEXTS[: max(4, len(self.vocabulary) // 4)]
+            self._remaining = [str(word) for word in rng.permutation(np.array([*self.vocabulary, *others], object))]
+        return self._remaining.pop()
 
-    def _sentence(self, rng: np.random.Generator) -> str:
-        text, count = "", int(rng.integers(1, LONGEST + 1))
-        known = int(rng.integers(count)) if self.known else -1  # the mean over a text without a known word is NaN
+    def _draw_sentence(self, rng: np.random.Generator) -> str:
+        text, count = "", int(rng.integers(1, MAX_SENTENCE_WORDS + 1))
+        known = int(rng.integers(count)) if self.vocabulary else -1  # the mean over a text without a known word is NaN
         for index in range(count):
-            word = self.known[int(rng.integers(len(self.known)))] if index == known else self._word(rng)
+            word = self.vocabulary[int(rng.integers(len(self.vocabulary)))] if index == known else self._draw_word(rng)
             change = int(rng.integers(0, 8))
             if index != known:
                 word = word.upper() if change == 0 else word.capitalize() if change == 1 else word

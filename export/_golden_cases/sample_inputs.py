@@ -10,7 +10,7 @@ from .._format.input_arrays import as_dtype
 from .._signature.signature import InputSpec, Signature
 
 
-def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
+def flatten_samples(signature: Signature) -> dict[str, np.ndarray]:
     """Return the samples by input name, in the model's dtypes.
 
     Raises:
@@ -29,9 +29,9 @@ def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
         named[name if name in specs else names_of_tensors.get(name, name)] = value
     if unknown := sorted(set(named) - set(specs)):
         raise InputError(f"`sample_inputs` names {unknown}, which the model does not take. It takes {list(specs)}.")
-    arrays = {name: _fitting(value, specs[name]) for name, value in named.items()}
+    arrays = {name: _validate_sample(value, specs[name]) for name, value in named.items()}
     batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
-    if len(batches) > 1 and not _runs_on(signature, arrays):  # nodes and edges of one graph are no batch
+    if len(batches) > 1 and not _is_runnable(signature, arrays):  # nodes and edges of one graph are no batch
         raise InputError(
             f"`sample_inputs` must agree in their batch axis. Received batches of {sorted(batches)}. Where the first "
             "axes are no batch, pass samples of all inputs on which Keras runs the model."
@@ -39,7 +39,7 @@ def flat_samples(signature: Signature) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _runs_on(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
+def _is_runnable(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
     """Tell whether Keras runs the model on samples, which must be all that it takes."""
     if len(arrays) < len(signature.inputs):
         return False
@@ -50,7 +50,7 @@ def _runs_on(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
     return True
 
 
-def _fitting(value: Any, spec: InputSpec) -> np.ndarray:
+def _validate_sample(value: Any, spec: InputSpec) -> np.ndarray:
     array = as_dtype(f"Sample `{spec.name}`", value, spec.dtype)
     fits = array.ndim == len(spec.shape) and all(
         want in (None, have) for want, have in zip(spec.shape, array.shape, strict=True)

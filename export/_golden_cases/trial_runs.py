@@ -25,15 +25,15 @@ from .._private_api.keras_internals import (
     through_nodes,
     traced_spec,
 )
-from .._signature.keras_messages import first_line, quiet_keras
+from .._signature.keras_messages import first_line, silence_keras
 from .._signature.signature import InputSpec, Signature
 from .axis_groups import Axis
-from .input_generators import BEYOND_KEYS, LENGTHS, InputGenerator, Lengths
+from .input_generators import LENGTH_PATTERNS, OVERFLOW_PATTERNS, InputGenerator, Lengths
 
 Sizes = Mapping[Axis, int]
 Shapes = tuple[tuple[int, ...], ...]
-NAN = "NaN or nothing"
-RUNS_OF_RANDOM = 30  # of a layer that drops one example in ten, all but 1 in 20 models show it
+NAN_OR_EMPTY = "NaN or nothing"
+RANDOM_MODEL_RUNS = 30  # of a layer that drops one example in ten, all but 1 in 20 models show it
 
 
 class InputSampler:
@@ -44,20 +44,20 @@ class InputSampler:
         self._generators = generators
         self._rng = np.random.default_rng(0)
 
-    def inputs(self, sizes: Sizes, lengths: str = "mixed") -> Arrays:
+    def draw(self, sizes: Sizes, lengths: str = "mixed") -> Arrays:
         """Return arrays whose free axes have `sizes`, and whose lengths follow the pattern called `lengths`."""
         arrays = {
             spec.name: self._generators[spec.name].draw(shape, self._rng).astype(numpy_dtype(spec.dtype))
-            for spec, shape in zip(self._specs, self.shapes(sizes), strict=True)
+            for spec, shape in zip(self._specs, self.list_shapes(sizes), strict=True)
         }
         for name, array in arrays.items():
             rule = self._generators[name].lengths
             if rule is not None:
-                cycle = _cycle(rule, arrays, sizes, lengths)
+                cycle = _build_length_cycle(rule, arrays, sizes, lengths)
                 arrays[name] = np.resize(cycle, array.size).reshape(array.shape).astype(array.dtype)
         return arrays
 
-    def shapes(self, sizes: Sizes) -> Shapes:
+    def list_shapes(self, sizes: Sizes) -> Shapes:
         """Return the shape of every input, in the order of the model."""
         return tuple(
             tuple(sizes.get((spec.name, axis), size or 0) for axis, size in enumerate(spec.shape))
@@ -67,27 +67,27 @@ class InputSampler:
     @property
     def has_texts(self) -> bool:
         """True if an input holds strings."""
-        return any(generator.words for generator in self._generators.values())
+        return any(generator.texts for generator in self._generators.values())
 
     @property
-    def floats(self) -> tuple[str, ...]:
+    def drawn_floats(self) -> tuple[str, ...]:
         """Float inputs that are drawn, except masks and numbers that are looked up."""
         drawn = {
             name
             for name, generator in self._generators.items()
-            if not (generator.is_sampled or generator.ids or generator.is_mask)
+            if not (generator.is_sampled or generator.id_range or generator.is_mask)
         }
         return tuple(s.name for s in self._specs if s.name in drawn and numpy_dtype(s.dtype).kind == "f")
 
 
-def _cycle(rule: Lengths, arrays: Arrays, sizes: Sizes, pattern: str) -> np.ndarray:
+def _build_length_cycle(rule: Lengths, arrays: Arrays, sizes: Sizes, pattern: str) -> np.ndarray:
     """Return the lengths through which the rows of a batch cycle."""
-    if rule.count is None:
+    if rule.count_steps is None:
         keys = max((size for (_, axis), size in sizes.items() if axis > 0), default=1)
     else:
-        keys = rule.count(arrays)
-    cycle = np.array(LENGTHS[pattern](keys))
-    if rule.is_of_state and pattern not in BEYOND_KEYS:
+        keys = rule.count_steps(arrays)
+    cycle = np.array(LENGTH_PATTERNS[pattern](keys))
+    if rule.is_of_state and pattern not in OVERFLOW_PATTERNS:
         cycle = np.minimum(cycle, keys)  # a state without room gives NaN
     return cycle if rule.limit is None else np.clip(cycle, 0, rule.limit - 1)
 
@@ -106,28 +106,32 @@ class TrialRuns:
         self._signature = signature
         self._sampler = sampler
         self.infers_shapes = True
-        self._positions: dict[Shapes, list[float]] = {}  # by shapes of inputs that static inference accepts
+        self._positions_by_shapes: dict[Shapes, list[float]] = {}  # by shapes of inputs that static inference accepts
 
-    def failure(self, sizes: Sizes) -> RunFailure | None:
+    def find_failure(self, sizes: Sizes) -> RunFailure | None:
         """Return why the model gives no numbers on these sizes, or `None` if it does."""
         inputs: Arrays = {}
         try:
-            inputs = self._sampler.inputs(sizes)
-            if (message := self.static_failure(inputs)) is not None:
-                return RunFailure(message, f"Static shape inference rejects inputs{_shapes(inputs)}: {message}")
+            inputs = self._sampler.draw(sizes)
+            if (message := self.find_static_failure(inputs)) is not None:
+                return RunFailure(message, f"Static shape inference rejects inputs{_format_shapes(inputs)}: {message}")
             outputs = self._signature.run(inputs)
         except UnsupportedModelError:
             raise
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             message = first_line(error)
-            return RunFailure(message, f"Keras itself cannot run the model on inputs{_shapes(inputs)}: {message}")
-        rows = nan_rows(inputs, outputs) if self._sampler.has_texts else np.zeros(0, bool)
+            return RunFailure(
+                message, f"Keras itself cannot run the model on inputs{_format_shapes(inputs)}: {message}"
+            )
+        rows = find_nan_rows(inputs, outputs) if self._sampler.has_texts else np.zeros(0, bool)
         finite = {name: array[~rows] for name, array in outputs.items()} if rows.any() else outputs
         if self.is_degenerate(finite):
-            return RunFailure(NAN, f"Keras gives NaN or nothing on inputs{_shapes(inputs)}{_integers(inputs)}")
+            return RunFailure(
+                NAN_OR_EMPTY, f"Keras gives NaN or nothing on inputs{_format_shapes(inputs)}{_format_integers(inputs)}"
+            )
         return None
 
-    def static_failure(self, inputs: Arrays) -> str | None:
+    def find_static_failure(self, inputs: Arrays) -> str | None:
         """Return why static shape inference rejects the shapes of inputs, or `None` if it accepts them.
 
         An empty layer output is rejected too: kernels continue with an empty tensor, and the outputs at the end show
@@ -135,16 +139,16 @@ class TrialRuns:
         """
         shapes = tuple(inputs[spec.name].shape for spec in self._signature.inputs)
         try:
-            if not any(_within(smaller, shapes) for smaller in self._positions):
-                self._inferred(shapes)
+            if not any(_is_within(smaller, shapes) for smaller in self._positions_by_shapes):
+                self._infer_cached(shapes)
         except Exception as error:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             return first_line(error)
         return None
 
-    def positions(self, sizes: Sizes) -> list[float] | None:
+    def infer_positions(self, sizes: Sizes) -> list[float] | None:
         """Return the sizes of the open axes of all layer outputs, or `None` if static inference rejects the sizes."""
         try:
-            return self._inferred(self._sampler.shapes(sizes))
+            return self._infer_cached(self._sampler.list_shapes(sizes))
         except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
             return None
 
@@ -156,14 +160,16 @@ class TrialRuns:
             for array in outputs.values()
         )
 
-    def _inferred(self, shapes: Shapes) -> list[float]:
-        if shapes not in self._positions:
-            with quiet_keras():
-                self._positions[shapes] = _infer_positions(self._signature, shapes) if self.infers_shapes else []
-        return self._positions[shapes]
+    def _infer_cached(self, shapes: Shapes) -> list[float]:
+        if shapes not in self._positions_by_shapes:
+            with silence_keras():
+                self._positions_by_shapes[shapes] = (
+                    _infer_positions(self._signature, shapes) if self.infers_shapes else []
+                )
+        return self._positions_by_shapes[shapes]
 
 
-def nan_rows(inputs: Arrays, outputs: Arrays) -> np.ndarray:
+def find_nan_rows(inputs: Arrays, outputs: Arrays) -> np.ndarray:
     """Return a mask of the rows of a batch on which an output is NaN.
 
     The mask is empty if inputs and outputs do not agree in their first axis, or if every row has NaN.
@@ -176,15 +182,15 @@ def nan_rows(inputs: Arrays, outputs: Arrays) -> np.ndarray:
     return rows if np.ndim(rows) and not rows.all() else np.zeros(0, bool)
 
 
-def _within(smaller: Sequence[Sequence[int]], larger: Sequence[Sequence[int]]) -> bool:
+def _is_within(smaller: Sequence[Sequence[int]], larger: Sequence[Sequence[int]]) -> bool:
     return all(one <= other for pair in zip(smaller, larger, strict=True) for one, other in zip(*pair, strict=True))
 
 
-def _shapes(inputs: Arrays) -> str:
+def _format_shapes(inputs: Arrays) -> str:
     return " of shapes " + ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items()) if inputs else ""
 
 
-def _integers(inputs: Arrays) -> str:
+def _format_integers(inputs: Arrays) -> str:
     """Return the values of integer inputs with one axis, such as lengths, for a message."""
     few = {name: array.tolist() for name, array in inputs.items() if array.dtype.kind in "iu" and array.ndim == 1}
     return "".join(f", with `{name}` = {values}" for name, values in few.items())
@@ -239,7 +245,7 @@ def _infer_functional(functional: Any, inputs: Sequence[Any], positions: list[fl
     return through_nodes(functional, inputs, infer)
 
 
-def refuse_unsteady(signature: Signature, inputs: Arrays) -> None:
+def refuse_nondeterministic(signature: Signature, inputs: Arrays) -> None:
     """Run a model again on the same inputs; more often if it draws random numbers, of which few may change an output.
 
     Raises:
@@ -251,45 +257,45 @@ def refuse_unsteady(signature: Signature, inputs: Arrays) -> None:
         weights = {id(weight) for weight in signature.model.weights}
         if stateful := [variable for variable in assigned if id(variable) in weights]:
             raise UnsupportedModelError(
-                f"Layer `{_holder_of(signature, stateful[0])}` changes a variable, `{stateful[0].name}`, when the "
+                f"Layer `{_find_layer_of(signature, stateful[0])}` changes a variable, `{stateful[0].name}`, when the "
                 "model is called with `training=False`; a file would freeze the value it has now. Let the layer change "
                 "the variable only `if training:`, do not call it with `training=True` in the model, or pass the state "
                 "as an input and an output."
             )
         random = [variable for variable in assigned if _is_changed(variable, scope)]
-        for _ in range(RUNS_OF_RANDOM if random else 1):
+        for _ in range(RANDOM_MODEL_RUNS if random else 1):
             again = signature.run(inputs)
-            if not all(_same_again(first[name], again[name]) for name in first):
-                raise UnsupportedModelError(_unsteady(signature, inputs, random))
+            if not all(_is_reproduced(first[name], again[name]) for name in first):
+                raise UnsupportedModelError(_explain_nondeterminism(signature, inputs, random))
 
 
-def _holder_of(signature: Signature, variable: Any) -> str:
+def _find_layer_of(signature: Signature, variable: Any) -> str:
     """Return the name of the innermost layer that has a variable."""
     holders = [layer for layer in signature.layers if any(v is variable for v in layer.variables)]
     return str(min(holders, key=lambda layer: len(layers_of(layer))).name)
 
 
-def _unsteady(signature: Signature, inputs: Arrays, random: list[Any]) -> str:
+def _explain_nondeterminism(signature: Signature, inputs: Arrays, random: list[Any]) -> str:
     if random:
         return (
-            f"Layer `{_holder_of(signature, random[0])}` draws random numbers when it is called with `training=False`, "
+            f"Layer `{_find_layer_of(signature, random[0])}` draws random numbers when it is called with `training=False`, "
             "and its output changes with them, which a file cannot do. Let it draw only `if training:`, and return "
             "the mean otherwise."
         )
     return (
-        f"{_first_unsteady_layer(signature, inputs)} gives other outputs when it is called again on the same inputs: "
+        f"{_find_nondeterministic_layer(signature, inputs)} gives other outputs when it is called again on the same inputs: "
         "it draws random numbers or keeps state in Python, which a file cannot do."
     )
 
 
-def _first_unsteady_layer(signature: Signature, inputs: Arrays) -> str:
+def _find_nondeterministic_layer(signature: Signature, inputs: Arrays) -> str:
     if not signature.is_functional:
         return "The model"
     with KeptUpdates():
-        first = signature.layer_outputs(inputs)
-        for _ in range(RUNS_OF_RANDOM):
-            for (name, one), (_, other) in zip(first, signature.layer_outputs(inputs), strict=True):
-                if not _same_again(one, other):
+        first = signature.run_layers(inputs)
+        for _ in range(RANDOM_MODEL_RUNS):
+            for (name, one), (_, other) in zip(first, signature.run_layers(inputs), strict=True):
+                if not _is_reproduced(one, other):
                     return f"Layer `{name}`"
     return "A layer of the model"
 
@@ -302,6 +308,6 @@ def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
     return assigned is None or not np.array_equal(before, assigned)
 
 
-def _same_again(first: np.ndarray, second: np.ndarray) -> bool:
+def _is_reproduced(first: np.ndarray, second: np.ndarray) -> bool:
     """Return True if two runs gave the same, except for the order in which threads added up."""
     return alike(first, second, rtol=1e-3, atol=1e-5)

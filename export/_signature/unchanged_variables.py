@@ -1,4 +1,4 @@
-"""Keep the variables of a user's model as they are."""
+"""Restoration of the variables of a user's model after an export."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +11,12 @@ from .._errors import UnsupportedModelError
 
 @contextmanager
 def unchanged_variables(model: keras.Model) -> Iterator[None]:
-    """Restore the variables of a model at the end of the context, states of seed generators included.
-
-    The copies take no memory on TensorFlow and JAX as long as nothing is assigned: they share the buffers.
+    """Restore the variables of a model at the end of the context, including states of seed generators.
 
     Raises:
-        UnsupportedModelError: A weight had changed, so that what was done in the context was done with other weights.
+        UnsupportedModelError: If a weight has changed, so that the work in the context used different weights.
     """
+    # On TensorFlow and JAX the copies share the buffers of the variables until a variable is assigned.
     before = [(variable, keras.ops.copy(variable.value)) for variable in model.variables]
     changed: list[str] = []
     try:
@@ -31,12 +30,12 @@ def unchanged_variables(model: keras.Model) -> Iterator[None]:
     if changed:
         raise UnsupportedModelError(
             f"Weight `{changed[0]}` of `{model.name}` changes when the model is called with `training=False`. All "
-            "weights have their values again. Let the layer change the weight only `if training:`."
+            "weights have been restored. Change the weight in the layer only `if training:`."
         )
 
 
 def _is_equal(variable: Any, value: Any) -> bool:
     if bool(keras.ops.all(keras.ops.equal(variable.value, value))):  # without copies
         return True
-    now, before = (keras.ops.convert_to_numpy(tensor) for tensor in (variable.value, value))
-    return bool(now.tobytes() == before.tobytes())  # NaN equals itself
+    current, expected = (keras.ops.convert_to_numpy(tensor) for tensor in (variable.value, value))
+    return bool(current.tobytes() == expected.tobytes())  # NaN equals itself

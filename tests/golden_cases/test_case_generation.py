@@ -10,7 +10,7 @@ from keras import layers, ops
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import InputError
 from keras_attn_export._golden_cases import edge_cases
-from keras_attn_export._golden_cases.edge_cases import EVERY_KEY
+from keras_attn_export._golden_cases.edge_cases import LONG_UNMASKED
 from keras_attn_export._golden_cases.golden_cases import LONG
 from keras_attn_export._thresholds import LARGE, From
 
@@ -223,7 +223,7 @@ def test_two_long_cases_have_no_masked_keys(how):
     given = {"lengths": {"valid_lens": other}, "mask": {"keys_mask": other}, "ids": {}}[how]
     cases = cases_of(keras.Model([x, other] if given else other, DotProductAttention()(x, x, x, **given)))
     found = zip(cases.cases, cases.sizes, strict=True)
-    every = [(case.inputs[how], sizes) for case, sizes in found if case.name.startswith(EVERY_KEY)]
+    every = [(case.inputs[how], sizes) for case, sizes in found if case.name.startswith(LONG_UNMASKED)]
     lengths = [sizes["x_length" if given else "ids_length"] for _, sizes in every]
     assert lengths == [20, 11]
     for (array, _), length in zip(every, lengths, strict=True):
