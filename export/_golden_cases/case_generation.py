@@ -1,4 +1,4 @@
-"""Generate golden cases: inputs at several sizes and lengths, and the outputs of Keras."""
+"""Generation of golden cases: inputs at several sizes and lengths, and the outputs of Keras."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -24,25 +24,27 @@ from .sample_inputs import flatten_samples
 from .special_values import yield_special_cases
 from .trial_runs import InputSampler, TrialRuns, find_nan_rows, refuse_nondeterministic
 
+# An axis is doubled up to this size and this product of all sizes, else halved: the features of additive attention
+# grow with the product of all sizes.
 MAX_DOUBLED_SIZE, MAX_DOUBLED_PRODUCT = 64, 2**18
-MISTAKEN_BIAS = "by sizes that are equal Keras takes a summand for a bias, along another axis: keras PR 20386"
+MISTAKEN_BIAS = "Keras adds a summand along the wrong axis at these sizes (bug: keras PR 20386)"
 
 CheckTrace = Callable[[Signature, Cases], Run | None]
 
 
 def skip_check(signature: Signature, golden: Cases) -> None:
-    """Raise nothing, and know of no graph."""
+    """Check nothing, and return no function that runs a graph."""
 
 
 def generate_golden_cases(signature: Signature, options: Options, check: CheckTrace = skip_check) -> Cases:
-    """Draw inputs over batch sizes and lengths, and run Keras on each.
+    """Draw inputs of several batch sizes and lengths, and run Keras on them.
 
-    Samples are cut, or repeated, where an axis is static at another size than theirs. `check` is called with the first
-    case: it raises an error if the model cannot be traced, or returns a function that runs the traced graph.
+    Samples are cropped or repeated along static axes of a different size. `check` is called with the first case: it
+    raises an error if the model cannot be traced, or returns a function that runs the traced graph.
 
     Raises:
-        InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
-        UnsupportedModelError: The model gives other outputs when it is called again.
+        InputError: If Keras cannot run the model on the samples, or on any drawn inputs.
+        UnsupportedModelError: If the model returns different outputs for the same inputs.
     """
     samples = flatten_samples(signature)
     generators = choose_generators(signature, samples)
@@ -56,12 +58,12 @@ def generate_golden_cases(signature: Signature, options: Options, check: CheckTr
         builder.add_samples(_fit_samples(samples, axes.fixed))
     graph = builder.add_sizes(partial(check, signature))
     widest = max((weight.shape[-1] for weight in signature.model.weights if len(weight.shape)), default=1)
-    lengths = list_large_form_positions(signature.layers)
-    for spec in yield_edge_cases(inputs, builder.golden, signature.run, graph, widest, lengths):
+    long_lengths = list_large_form_positions(signature.layers)
+    for spec in yield_edge_cases(inputs, builder.golden, signature.run, graph, widest, long_lengths):
         builder.add(spec)
-    for case, trials in yield_special_cases(inputs, builder.golden, signature.run, graph):
+    for case, injected_values in yield_special_cases(inputs, builder.golden, signature.run, graph):
         builder.golden.append(case)
-        builder.golden.trials[case.name] = trials
+        builder.golden.trials[case.name] = injected_values
     golden = builder.finish()
     golden.inputs = measure_input_coverage(golden, generators, inputs.draw, signature.run)
     golden.lengths = find_counted_axes(golden, generators)
@@ -69,7 +71,7 @@ def generate_golden_cases(signature: Signature, options: Options, check: CheckTr
 
 
 class CaseBuilder:
-    """Adds golden cases to a record; the order of the calls decides the drawn arrays."""
+    """Builder of golden cases; the order of the calls decides the drawn arrays."""
 
     def __init__(self, run: Run, inputs: CaseInputs, runs: TrialRuns) -> None:
         axes, floats = inputs.axes, inputs.sampler.drawn_floats
@@ -77,10 +79,10 @@ class CaseBuilder:
         self._run = run
         self._inputs = inputs
         self._runs = runs
-        self._mistaken: set[str] = set()  # names of cases in which Keras takes a summand for a bias
+        self._mistaken: set[str] = set()  # names of cases with the bug of `MISTAKEN_BIAS`
 
     def add(self, spec: CaseSpec) -> None:
-        """Add a case, or the reason why the model refuses the case."""
+        """Add a case, or the reason why the model fails on it."""
         name, draw, allow_degenerate, refusal = spec
         if refusal:
             self.golden.refused[name] = refusal
@@ -96,23 +98,23 @@ class CaseBuilder:
                 case = Case(name, inputs, self._run(inputs))
                 if self._inputs.sampler.has_texts and not allow_degenerate:
                     case = self._replace_nan_rows(case)
-        except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
+        except Exception as error:  # noqa: BLE001 - the model of the user may raise anything; the report has the message
             self.golden.refused[name] = first_line(error)
             return
         if not allow_degenerate and self._runs.is_degenerate(case.outputs):
-            self.golden.refused[name] = "Keras gives NaN, or an empty output"
+            self.golden.refused[name] = "Keras returns NaN, or an empty output"
             return
         if any(biases):
             self._mistaken.add(name)
         self.golden.append(case)
 
     def _replace_nan_rows(self, case: Case) -> Case:
-        """Return a case whose rows with NaN outputs are replaced by copies of other rows."""
+        """Return a case in which copies of other rows replace rows with NaN outputs."""
         rows = find_nan_rows(case.inputs, case.outputs)
         count = int(np.count_nonzero(rows))
         if not count:
             return case
-        self.golden.refused[f"{count} row{'s' * (count > 1)} of {case.name}"] = "Keras gives NaN"
+        self.golden.refused[f"{count} row{'s' * (count > 1)} of {case.name}"] = "Keras returns NaN"
         for name in (name for name, generator in self._inputs.generators.items() if generator.texts):
             texts = [" ".join(row) for row in case.inputs[name][rows].reshape(count, -1)]
             self.golden.nan_texts.setdefault(name, []).extend(texts)
@@ -125,14 +127,14 @@ class CaseBuilder:
         """Add the samples of the user.
 
         Raises:
-            InputError: Keras cannot run the model on them.
+            InputError: If Keras cannot run the model on the samples.
         """
         self.add(CaseSpec("samples", lambda: samples, allow_degenerate=True))
         if "samples" in self.golden.refused:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {self.golden.refused['samples']}")
 
     def add_sizes(self, check: Callable[[Cases], Run | None]) -> Run | None:
-        """Add a case for each size of an axis and pattern of lengths; return what `check` returns."""
+        """Add a case for each size of an axis and pattern of lengths, and return the result of `check`."""
         graph, is_checked, golden = None, False, self.golden
         for spec in _yield_sized_cases(self._inputs):
             self.add(spec)
@@ -142,23 +144,24 @@ class CaseBuilder:
         return graph
 
     def finish(self) -> Cases:
-        """Return the golden cases without those in which equal sizes make Keras take a summand for a bias.
+        """Return the golden cases without those with the bug of `MISTAKEN_BIAS`, unless all cases have the bug.
 
-        If Keras does so in all cases, the sizes are those of the model, and known to whatever traces it as well.
+        If all cases have it, the sizes are static in the model, and the traced graph has the bug too.
 
         Raises:
-            UnsupportedModelError: An output is bfloat16.
+            UnsupportedModelError: If an output is bfloat16.
         """
         golden = self.golden
-        golden.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
+        # A model may read its padding in other layers, so that a failure in this case is no error.
+        golden.refused.pop(POISONED, None)
         names = {case.name for case in golden.cases}
         golden.refused = {name: reason for name, reason in golden.refused.items() if name not in names}
         if names - set(golden.trials) - self._mistaken:
             golden.refused |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
-            left = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
-            golden.cases = [case for case, _ in left]
-            golden.sizes = [sizes for _, sizes in left]
+            remaining = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
+            golden.cases = [case for case, _ in remaining]
+            golden.sizes = [sizes for _, sizes in remaining]
         for output, array in golden.cases[0].outputs.items():
             if str(array.dtype) == "bfloat16":
                 raise UnsupportedModelError(
@@ -171,7 +174,7 @@ class CaseBuilder:
 
 
 def _fit_samples(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
-    """Return samples with the sizes of static axes."""
+    """Return samples cropped or repeated to the sizes of static axes."""
     return {
         name: resize(array, tuple(fixed.get((name, axis), size) for axis, size in enumerate(array.shape)))
         for name, array in samples.items()
@@ -179,18 +182,17 @@ def _fit_samples(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
 
 
 def _yield_sized_cases(inputs: CaseInputs) -> Iterator[CaseSpec]:
-    """Yield each axis alone over small and large sizes, and each pattern of lengths once."""
-    axes, apart, draw = inputs.axes, inputs.axes.distinct, inputs.draw
+    """Yield cases in which one axis has a small or large size, and a case for each pattern of lengths."""
+    axes, distinct, draw = inputs.axes, inputs.axes.distinct, inputs.draw
     yield CaseSpec("base", partial(draw, axes.base))
-    if apart:
-        yield CaseSpec("axes apart", partial(draw, apart))
-    for symbol, size in apart.items():
-        step = axes.multiples.get(symbol, 1)
-        # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
-        cheap = size <= MAX_DOUBLED_SIZE and math.prod(apart.values()) <= MAX_DOUBLED_PRODUCT
-        beyond = 2 * size + step if cheap else (size // 2 // step + 1) * step
-        for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):
-            yield CaseSpec(f"{symbol} {other}", partial(draw, apart | {symbol: other}))
+    if distinct:
+        yield CaseSpec("axes apart", partial(draw, distinct))
+    for symbol, size in distinct.items():
+        multiple = axes.multiples.get(symbol, 1)
+        is_doubled = size <= MAX_DOUBLED_SIZE and math.prod(distinct.values()) <= MAX_DOUBLED_PRODUCT
+        large = 2 * size + multiple if is_doubled else (size // 2 // multiple + 1) * multiple
+        for changed in (1, 2, large) if symbol == BATCH else (multiple, large):
+            yield CaseSpec(f"{symbol} {changed}", partial(draw, distinct | {symbol: changed}))
     for pattern in LENGTH_PATTERNS if any(generator.lengths for generator in inputs.generators.values()) else ():
-        # rows without keys may be NaN in other layers
-        yield CaseSpec(f"lengths {pattern}", partial(draw, apart, pattern), allow_degenerate=True)
+        # Fully masked rows may be NaN in layers of others.
+        yield CaseSpec(f"lengths {pattern}", partial(draw, distinct, pattern), allow_degenerate=True)

@@ -1,4 +1,8 @@
-"""Choose a generator of random or sampled arrays for each model input."""
+"""Choice of a generator of random or sampled arrays for each model input.
+
+The first rule of RULES that returns a generator decides. Facts about inputs come from probe runs (`input_probes.py`),
+from the layers that read an input (`input_uses.py`), and, for masks, lengths and segments, from names.
+"""
 
 import functools
 import re
@@ -38,7 +42,7 @@ from .random_inputs import (
 )
 from .random_texts import TextGenerator
 
-# Patterns of lengths by name: rows cycle through the lengths that the function returns for a number of keys.
+# Patterns of lengths by name: the function returns the lengths for a number of keys, through which the rows cycle.
 LENGTH_PATTERNS: dict[str, Callable[[int], list[int]]] = {
     "mixed": lambda keys: [max(keys - 1, 1), 1, keys],
     "zero": lambda keys: [0],
@@ -49,29 +53,30 @@ LENGTH_PATTERNS: dict[str, Callable[[int], list[int]]] = {
     "every": lambda keys: [0, keys + 1, 1, keys, -2, keys // 2],
 }
 
-OVERFLOW_PATTERNS = ("over-full", "every")  # in which a state has no room for what is appended
+OVERFLOW_PATTERNS = ("over-full", "every")  # a cache has no capacity for the appended steps
 
-# The arguments of our layers that are lengths, and those whose steps they count.
+# Arguments of layers of this package that are lengths, with the arguments whose steps they count.
 COUNTED_ARGUMENTS = {"valid_lens": ("keys", "values", "scores", "memory"), "input_lens": ("inputs",)}
 SEGMENT_NAMES = re.compile(r"segment|token_type")
-# `mask_positions` counts where masked tokens are, a `masked_image` is one
+# `mask_positions` are indices of masked tokens, a `masked_image` is an image.
 NO_MASK_NAMES = re.compile(r"position|ind(ex|ices)|masked")
-HASHED_INTEGERS = (42, -805, 12345678, 2**31 - 1, -(2**31))  # of several lengths as texts, of which hashes are made
+# Hashes are computed from decimal texts, so the integers have several numbers of digits and both signs.
+HASHED_INTEGERS = (42, -805, 12345678, 2**31 - 1, -(2**31))
 
 Draw = Callable[[Shape, np.random.Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Rule for the lengths that an input holds."""
+    """Rule for the lengths in an input."""
 
-    # returns the number of steps that the lengths count; `None` if only the sizes of a case are known
+    # Returns the number of steps that the lengths count; `None` if only the sizes of a case are known.
     count_steps: Callable[[Arrays], int] | None = None
-    # inputs that are the counted keys or values: their steps beyond a length of shape (B,) must not change an output
+    # Inputs that are the counted keys or values: steps beyond a length of shape (B,) must not change outputs.
     padded_inputs: tuple[str, ...] = ()
-    # all lengths are below: the rows of an `Embedding` that looks them up too, or the sampled lengths of a state plus 1
+    # Exclusive maximum: the rows of an `Embedding` that looks up the lengths, or the largest sampled cache length + 1.
     limit: int | None = None
-    is_of_state: bool = False  # to which steps are appended
+    is_of_state: bool = False  # lengths of a cache to which steps are appended
 
 
 @dataclass(frozen=True)
@@ -79,46 +84,45 @@ class InputGenerator:
     """Generator of arrays for one input."""
 
     draw: Draw
-    lengths: Lengths | None = None  # which replace the array from `draw`
-    is_sampled: bool = False  # whether `draw` crops and repeats a sample
-    is_mask: bool = False  # of ones and zeros, in a dtype of numbers
+    lengths: Lengths | None = None  # rule for lengths, which replace the array from `draw`
+    is_sampled: bool = False  # `draw` crops or repeats a sample
+    is_mask: bool = False  # ones and zeros in an integer or float dtype
     is_normal: bool = False
-    id_range: IdRange | None = None  # all numbers that may be looked up
-    sample_id_range: IdRange | None = None  # the same of a sampled input
-    padding: float | None = None  # number in the steps that a model skips, at the end of some rows
+    id_range: IdRange | None = None  # all valid ids
+    sample_id_range: IdRange | None = None  # all valid ids of a sampled input
+    padding: float | None = None  # fill value of skipped steps at the end of some rows
     texts: TextGenerator | None = None
 
 
 @dataclass(frozen=True)
 class _InputFacts:
-    """Facts about one input, from which its generator follows."""
+    """Facts about one input, which decide its generator."""
 
     spec: InputSpec
-    is_functional: bool  # so that all uses are known
+    is_functional: bool  # all uses are known
     uses: list[InputUse]
     sizes: TensorSizes
     sample: np.ndarray | None
     is_mask: bool
-    id_range: IdRange | None  # numbers for which every `Embedding` has a row
-    unreached_rows: set[int]  # row counts of tables that no probe run reached
+    id_range: IdRange | None  # intersection of the ranges of all `Embedding` layers that read the input
+    unreached_rows: set[int]  # numbers of rows of tables that no probe run reached
     readers: list[Any]  # preprocessing layers that read the input unchanged
 
 
 def choose_generators(signature: Signature, samples: Arrays) -> dict[str, InputGenerator]:
     """Return a generator for every input.
 
-    Floats are drawn normal, booleans at even odds, embedding indices within their range, integers that feed
-    `valid_lens` or have that name within the number of keys, numbers that are a mask and integers for one of two
-    segments as 0 and 1. A sample is resized.
+    Floats are normal, booleans True with probability 1/2, embedding indices within their range, lengths up to the
+    number of keys, masks and segment ids 0 and 1. Samples are resized.
 
     Raises:
-        InputError: Integer inputs feed something else and have no sample.
+        InputError: If the valid integers of an input without samples are unknown.
     """
     facts = _collect_facts(signature, samples)
-    chosen = {of_input.spec.name: _apply_rules(of_input) for of_input in facts}
-    if unknown := [of_input for of_input in facts if chosen[of_input.spec.name] is None]:
+    generators = {input_facts.spec.name: _apply_rules(input_facts) for input_facts in facts}
+    if unknown := [input_facts for input_facts in facts if generators[input_facts.spec.name] is None]:
         raise InputError(_describe_unknown_inputs(unknown))
-    return {name: generator for name, generator in chosen.items() if generator is not None}
+    return {name: generator for name, generator in generators.items() if generator is not None}
 
 
 def _apply_rules(facts: _InputFacts) -> InputGenerator | None:
@@ -127,7 +131,7 @@ def _apply_rules(facts: _InputFacts) -> InputGenerator | None:
 
 
 def _collect_facts(signature: Signature, samples: Arrays) -> list[_InputFacts]:
-    looked_up, rows = find_embedding_inputs(signature, samples)
+    embedding_ids, unreached_rows = find_embedding_inputs(signature, samples)
     readers = find_preprocessing_layers(signature, samples)
     all_uses, sizes = find_input_uses(signature), TensorSizes(signature)
     facts = []
@@ -135,30 +139,30 @@ def _collect_facts(signature: Signature, samples: Arrays) -> list[_InputFacts]:
         uses = all_uses.get(spec.name, [])
         tables = [use.operation for use in uses if isinstance(use.operation, keras.layers.Embedding)]
         ranges = [IdRange(0, table.input_dim - 1, bool(table.mask_zero)) for table in tables]
-        ranges += [looked_up[spec.name]] if spec.name in looked_up else []
-        # by the input's own name, or by that of an argument it is passed as
+        ranges += [embedding_ids[spec.name]] if spec.name in embedding_ids else []
+        # The name of the input, or of an argument that it is passed as, identifies a mask.
         names = [spec.name.lower(), *(use.argument for use in uses)]
-        has_name = any("mask" in name and not NO_MASK_NAMES.search(name) for name in names)
-        is_mask = has_name and not tables and spec.dtype != "bool"
-        ids = (
-            functools.reduce(IdRange.__and__, ranges) if ranges and not is_mask else None
-        )  # ids * mask is looked up too
-        sample, of_input = samples.get(spec.name), readers.get(spec.name, [])
-        facts.append(_InputFacts(spec, signature.is_functional, uses, sizes, sample, is_mask, ids, rows, of_input))
+        has_mask_name = any("mask" in name and not NO_MASK_NAMES.search(name) for name in names)
+        is_mask = has_mask_name and not tables and spec.dtype != "bool"
+        # A mask that is multiplied with ids reaches the table too.
+        id_range = functools.reduce(IdRange.__and__, ranges) if ranges and not is_mask else None
+        sample, layers = samples.get(spec.name), readers.get(spec.name, [])
+        is_functional = signature.is_functional
+        facts.append(_InputFacts(spec, is_functional, uses, sizes, sample, is_mask, id_range, unreached_rows, layers))
     return facts
 
 
 def _describe_unknown_inputs(inputs: Iterable[_InputFacts]) -> str:
-    """Return the message about inputs whose integers are unknown, with all that is known of them."""
-    known = []
+    """Return the error message about inputs with unknown valid integers."""
+    descriptions = []
     for facts in inputs:
-        feeds = ", ".join(dict.fromkeys(f"`{use.operation.name}`" for use in facts.uses))
-        spec, feeding = facts.spec, f", feeds {feeds}" if feeds else ""
-        known.append(f"`{spec.name}` ({spec.dtype}, shape {spec.shape}{feeding})")
+        users = ", ".join(dict.fromkeys(f"`{use.operation.name}`" for use in facts.uses))
+        spec, used_by = facts.spec, f", used by {users}" if users else ""
+        descriptions.append(f"`{spec.name}` ({spec.dtype}, shape {spec.shape}{used_by})")
     samples = ", ".join(f"{facts.spec.name!r}: ..." for facts in inputs)
     return (
-        f"It is not known which integers may be in {' and '.join(known)}: no Embedding was seen to look them up, they "
-        f"are no `valid_lens`, and no mask by their name. Pass `sample_inputs={{{samples}}}` (`--samples`)."
+        f"Cannot choose integers for input {' and '.join(descriptions)}: it indexes no Embedding, and is neither "
+        f"`valid_lens` nor a mask. Pass example values: `sample_inputs={{{samples}}}` (`--samples`)."
     )
 
 
@@ -172,15 +176,15 @@ def _generate_texts(facts: _InputFacts) -> InputGenerator | None:
 
 
 def _generate_lengths_by_use(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of an input that a layer of ours takes as lengths."""
+    """Return the generator of an input that is an argument for lengths of a layer of this package."""
     use = next((use for use in facts.uses if use.argument in COUNTED_ARGUMENTS), None)
     if use is None:
         return None
     limit = None if facts.id_range is None else facts.id_range.high + 1
     arguments = [use.arguments.get(name) for name in COUNTED_ARGUMENTS[use.argument]]
-    # a mapping is what `precompute` returned
+    # A mapping is a cache, returned by `precompute`.
     attended = [tensor for tensor in arguments if tensor is not None and not isinstance(tensor, Mapping)]
-    if not attended:  # a block of the user's own: the lengths are taken for those of its first tensor, along axis 1
+    if not attended:  # a layer of the user: lengths are assumed to count axis 1 of its first tensor
         others = (value for name, value in use.arguments.items() if name != use.argument)
         first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
         return InputGenerator(_draw_ones, Lengths(_build_step_counter(facts, use, first, 1), limit=limit))
@@ -195,20 +199,20 @@ def _build_step_counter(facts: _InputFacts, use: InputUse, tensor: Any, axis: in
 
 
 def _generate_state_lengths(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of the length of a state with a capacity."""
+    """Return the generator of the length of a cache with a fixed capacity."""
     states = [(use, state) for use in facts.uses if (state := find_state(use.arguments[use.argument])) is not None]
     if not states or not facts.spec.dtype.startswith("int"):
         return None
     use, state = states[0]
-    appending = [other for other, _ in states if other.argument not in ("keys", "values")]
-    appended = tuple(1 if other.is_nested else other.arguments.get("keys", 1) for other in appending)
+    appending = [use for use, _ in states if use.argument not in ("keys", "values")]
+    appended = tuple(1 if use.is_nested else use.arguments.get("keys", 1) for use in appending)
     count = None if use.is_nested else partial(facts.sizes.get_free_capacity, state=state[PROJECTED], appended=appended)
     limit = None if facts.sample is None else int(facts.sample.max()) + 1
     return InputGenerator(_draw_ones, Lengths(count, limit=limit, is_of_state=bool(appended)))
 
 
 def _generate_lengths_by_name(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of lengths in a subclass, or of those from which the user makes a mask himself."""
+    """Return the generator of an input called `valid_lens`: of a subclassed model, or used to compute a mask."""
     is_lengths = not facts.is_functional or (facts.sample is None and facts.id_range is None)
     return (
         InputGenerator(_draw_ones, Lengths())
@@ -254,32 +258,32 @@ def _generate_floats(facts: _InputFacts) -> InputGenerator | None:
     return InputGenerator(draw_normal, is_normal=True)
 
 
-def _draw_around_boundaries(limits: np.ndarray, shape: Shape, rng: np.random.Generator) -> np.ndarray:
-    """Return floats of every bucket, and the limits themselves."""
-    width = max(float(np.ptp(limits)), 1.0) / len(limits)
-    ends = np.array([limits[0] - width, *limits, limits[-1] + width])
-    drawn = rng.choice(ends, shape) + rng.choice([0.0, 0.5], shape) * rng.uniform(-width, width, shape)
-    return np.asarray(drawn)
+def _draw_around_boundaries(boundaries: np.ndarray, shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return floats of every bucket, and its boundaries themselves."""
+    width = max(float(np.ptp(boundaries)), 1.0) / len(boundaries)
+    centers = np.array([boundaries[0] - width, *boundaries, boundaries[-1] + width])
+    offsets = rng.choice(centers, shape) + rng.choice([0.0, 0.5], shape) * rng.uniform(-width, width, shape)
+    return np.asarray(offsets)
 
 
 def _generate_vocabulary(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of classes, or of integers that lookups read: of vocabularies, and others if allowed."""
+    """Return the generator of classes, or of integers of vocabularies, with other integers if layers accept them."""
     if classes := [layer.num_tokens for layer in facts.readers if isinstance(layer, CLASSES)]:
         return _generate_ids(facts, IdRange(0, min(classes) - 1))
     readers = [layer for layer in facts.readers if not isinstance(layer, keras.layers.Normalization)]
     if not readers:
         return None
     lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
-    known = [int(word) for layer in lookups for word in layer.get_vocabulary(include_special_tokens=False)]
-    largest = max(known, default=0)
+    vocabulary = [int(word) for layer in lookups for word in layer.get_vocabulary(include_special_tokens=False)]
+    largest = max(vocabulary, default=0)
     others = [] if any(map(is_closed, lookups)) else [largest + 1, largest + 1000, -1, 0]
     hashed = HASHED_INTEGERS if any(isinstance(layer, HASHES) for layer in readers) else ()
-    numbers = np.array([*known, *others, *hashed], np.int64)
+    numbers = np.array([*vocabulary, *others, *hashed], np.int64)
     return InputGenerator(lambda shape, rng: rng.choice(numbers, shape))
 
 
 def _generate_other_integers(facts: _InputFacts) -> InputGenerator | None:
-    """Return the generator of segments by their name, bytes such as pixels, or ids of tables that no probe reached."""
+    """Return the generator of segment ids, bytes such as pixels, or ids of the table that no probe reached."""
     if SEGMENT_NAMES.search(facts.spec.name.lower()):
         return _generate_ids(facts, IdRange(0, 1))
     if not facts.unreached_rows and facts.spec.dtype in ("uint8", "int8"):
@@ -288,7 +292,6 @@ def _generate_other_integers(facts: _InputFacts) -> InputGenerator | None:
     return _generate_ids(facts, IdRange(0, min(facts.unreached_rows) - 1)) if len(facts.unreached_rows) == 1 else None
 
 
-# The first rule that returns a generator decides.
 RULES = (
     _generate_texts,
     _generate_lengths_by_use,
@@ -304,15 +307,17 @@ RULES = (
 
 def build_text_generator(readers: Iterable[Any]) -> TextGenerator:
     """Return the generator of strings for the preprocessing layers that read an input."""
-    known: dict[str, None] = {}
+    vocabulary: dict[str, None] = {}
     for layer in readers:
         if is_word_piece(layer):
             pieces = (str(piece).removeprefix(layer.suffix_indicator) for piece in layer.get_vocabulary())
-            known |= dict.fromkeys(piece for piece in pieces if piece and not UNWRITABLE.search(piece))
+            vocabulary |= dict.fromkeys(piece for piece in pieces if piece and not UNWRITABLE.search(piece))
         elif not isinstance(layer, HASHES):
-            known |= dict.fromkeys(map(str, layer.get_vocabulary(include_special_tokens=False)))
+            vocabulary |= dict.fromkeys(map(str, layer.get_vocabulary(include_special_tokens=False)))
     lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
-    return TextGenerator(tuple(known), not readers or any(map(_is_splitting, readers)), any(map(is_closed, lookups)))
+    return TextGenerator(
+        tuple(vocabulary), not readers or any(map(_is_splitting, readers)), any(map(is_closed, lookups))
+    )
 
 
 def _is_splitting(layer: Any) -> bool:

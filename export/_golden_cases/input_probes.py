@@ -1,12 +1,12 @@
-"""Find inputs that embeddings or preprocessing layers read, by probe runs on marked inputs.
+"""Search for inputs that embeddings or preprocessing layers read, by probe runs on marked inputs.
 
-A layer may lie within a layer that has a `call` of its own, and an input may be cast, reshaped, sliced or shifted on
-the way. So the calls of all such layers are observed while the model runs on inputs filled with one number each.
+A layer may be nested in a layer with its own `call`, and an input may be cast, reshaped, sliced or shifted before it
+arrives. So the calls of all these layers are recorded while the model runs on inputs filled with one number each.
 
-- A preprocessing layer reads an input if a number or text that no vocabulary has arrives unchanged.
-- An `Embedding` looks up a + s x if an input is filled with x. Two runs, on x = x0 and x = x0 + 1, give the slope s as
-  the difference of the indices, and a = index - s x0. The valid range of x follows from 0 <= a + s x < rows, and is
-  checked by runs on both of its ends.
+- A preprocessing layer reads an input if a number or text that is in no vocabulary arrives unchanged.
+- An `Embedding` looks up a + s x if an input is filled with x. Two runs, on x = x0 and x = x0 + 1, determine the slope
+  s as the difference of the indices, and a = index - s x0. The valid range of x follows from 0 <= a + s x < rows, and
+  is checked by runs on both ends. With s = 0 the input does not reach the table.
 """
 
 import functools
@@ -27,12 +27,15 @@ from .._signature.keras_messages import silence_keras
 from .._signature.signature import InputSpec, Signature
 from .random_inputs import IdRange, resize
 
-PROBE_LENGTHS = (6, 16, 64, 256)  # of axes without a size: the first on which the model runs
-LENGTH_GROWTH = 8  # times a probe length, golden cases reach at most: for ids that are counted from a position on
-FIRST_MARK = 7_000_003  # no vocabulary has it
-MARKED_DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")  # dtypes that hold MARK exactly
-# (all other inputs, x0). A product with a mask hides an input while the others are 0, a choice by a mask may do so
-# while they are 1. And x = 0 may be replaced by another number before the lookup.
+# Sizes of dynamic axes, of which the first is used on which the model runs.
+PROBE_LENGTHS = (6, 16, 64, 256)
+# Offsets a > min(a) are ids that depend on a position; golden cases may be this many times as long as a probe.
+LENGTH_GROWTH = 8
+# A number that is in no vocabulary.
+FIRST_MARK = 7_000_003
+MARKED_DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")  # these hold marks exactly
+# Pairs (value of all other inputs, x0). A product with a mask of zeros, or a choice by a mask of ones, removes the
+# input, and x = 0 may be replaced by another id before the lookup.
 PROBES = ((1, 0), (0, 0), (1, 1))
 
 LOOKUPS = (keras.layers.StringLookup, keras.layers.IntegerLookup)
@@ -48,8 +51,8 @@ PREPROCESSING = (
 )
 
 Value = int | str
-Probe = Callable[[tuple[int, ...]], "list[_TableLookup] | None"]  # of a value for each input
-Observe = Callable[[Any, Any], Any]  # of a layer and its inputs; returns the inputs to call the layer with
+Probe = Callable[[tuple[int, ...]], "list[_TableLookup] | None"]  # takes a value for each input
+Observe = Callable[[Any, Any], Any]  # takes a layer and its inputs; returns the inputs to call the layer with
 
 
 def _run_probe(
@@ -60,15 +63,15 @@ def _run_probe(
     layers: Sequence[Any],
     observe: Observe,
 ) -> bool:
-    """Run the model, with `layers` observed, on inputs filled with `values`, and return True if no layer raised.
+    """Run the model on inputs filled with `values`, and return True if no layer raised; `observe` sees `layers`.
 
-    Axes without a size have `length`, the batch 2. Inputs without a value are samples, or ones.
+    Dynamic axes have size `length`, the batch 2. Inputs without a value are samples, or ones.
     """
     inputs = {spec.name: _fill_input(spec, values.get(spec.name), samples, length) for spec in signature.inputs}
     try:
         with through_calls(layers, partial(_observe_call, observe)), silence_keras():
             signature.call(inputs)
-    except Exception:  # noqa: BLE001 - the question is whether the model runs; if not, other sizes are tried
+    except Exception:  # noqa: BLE001 - the type of the error depends on the model; other sizes follow
         return False
     return True
 
@@ -86,7 +89,7 @@ def _observe_call(observe: Observe, layer: Any, call: Callable[..., Any]) -> Cal
     @functools.wraps(call)
     def observed(inputs: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = inspect.signature(call).bind(inputs, *args, **kwargs).arguments
-        # the reverse of a `ReversibleEmbedding` multiplies by its table
+        # In reverse, a `ReversibleEmbedding` multiplies by its table.
         return call(inputs if arguments.get("reverse") else observe(layer, inputs), *args, **kwargs)
 
     return observed
@@ -94,7 +97,7 @@ def _observe_call(observe: Observe, layer: Any, call: Callable[..., Any]) -> Cal
 
 @dataclass(frozen=True)
 class _TableLookup:
-    """Call of an `Embedding`: its indices as they arrived, which may lie outside the table."""
+    """Call of an `Embedding`, with the original indices, which may be outside the table."""
 
     table: Any
     indices: np.ndarray
@@ -103,12 +106,12 @@ class _TableLookup:
 def find_embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[str, IdRange], set[int]]:
     """Return the valid ranges of inputs that embeddings look up, and the row counts of tables that no probe reached.
 
-    Inputs with a sample have no range. A loop, for example, hides its tables.
+    Inputs with a sample have no range. Tables inside a loop, for example, are not reached.
     """
     tables = [layer for layer in signature.layers if isinstance(layer, keras.layers.Embedding)]
     numeric = [spec for spec in signature.inputs if spec.dtype not in ("bool", STRING) and spec.name not in samples]
-    free = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
-    sampled = {samples[name].shape[axis] for name, axis in free if name in samples and axis > 0}
+    dynamic = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
+    sampled = {samples[name].shape[axis] for name, axis in dynamic if name in samples and axis > 0}
     for length in dict.fromkeys((*sorted(sampled), *PROBE_LENGTHS)) if tables and numeric else ():
         probe: Probe = functools.cache(partial(_record_lookups, signature, samples, tables, length))
         lookups = probe((1,) * len(signature.inputs))
@@ -124,7 +127,7 @@ def find_embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[s
 def _record_lookups(
     signature: Signature, samples: Arrays, tables: Sequence[Any], length: int, values: tuple[int, ...]
 ) -> list[_TableLookup] | None:
-    """Return all lookups of a run on `values`, one for each input without a sample; `None` if a layer raises."""
+    """Return all lookups of a run on one value per input, ignored for samples; `None` if a layer raises."""
     pairs = zip(signature.inputs, values, strict=True)
     unsampled = {spec.name: value for spec, value in pairs if spec.name not in samples}
     lookups: list[_TableLookup] = []
@@ -133,18 +136,18 @@ def _record_lookups(
 
 
 def _record_lookup(lookups: list[_TableLookup], table: Any, inputs: Any) -> Any:
-    """Record a lookup, and return indices within the table, so that no lookup fails."""
+    """Record a lookup, and return indices clipped to the table, so that no lookup fails."""
     array = numbers_of(inputs)
     if array is None:
         return inputs
-    wide = array.astype(np.float64)
-    indices = np.trunc(np.where(np.isfinite(wide), wide, 0))
+    values = array.astype(np.float64)
+    indices = np.trunc(np.where(np.isfinite(values), values, 0))
     lookups.append(_TableLookup(table, indices))
     return keras.ops.convert_to_tensor(np.clip(indices, 0, table.input_dim - 1).astype(array.dtype))
 
 
 def _find_id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) -> IdRange | None:
-    """Return the values that an input may hold; `None` if no `Embedding` is seen to read the input."""
+    """Return the valid ids of an input; `None` if no `Embedding` reads it in any probe run."""
     is_float = not np.issubdtype(spec.dtype, np.integer)
     limits = [] if is_float else [IdRange(int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max))]
     for others, first in PROBES[:1] if is_float else PROBES:
@@ -153,7 +156,7 @@ def _find_id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) ->
         if before is None or after is None or not _have_same_tables(before, after):
             continue
         ranges = [_solve_valid_range(first, *pair, exact=is_float) for pair in zip(before, after, strict=True)]
-        reached = {number: ids for number, ids in enumerate(ranges) if ids is not None}
+        reached = {index: ids for index, ids in enumerate(ranges) if ids is not None}
         if not reached:
             continue
         ids = functools.reduce(IdRange.__and__, [*reached.values(), *limits])
@@ -170,55 +173,55 @@ def _probe_value(
 
 def _have_same_tables(first: list[_TableLookup], second: list[_TableLookup]) -> bool:
     pairs = zip(first, second, strict=False)
-    same = (one.table is two.table and one.indices.shape == two.indices.shape for one, two in pairs)
-    return len(first) == len(second) and all(same)
+    is_same = (a.table is b.table and a.indices.shape == b.indices.shape for a, b in pairs)
+    return len(first) == len(second) and all(is_same)
 
 
 def _solve_valid_range(first: int, before: _TableLookup, after: _TableLookup, *, exact: bool) -> IdRange | None:
-    """Return the numbers x that stay within a table, by lookups of `first` and the next number; `None` if not reached.
+    """Return the x whose index stays within a table, from lookups of `first` and `first` + 1; `None` if s = 0.
 
-    If `exact`, only x itself may be looked up: a float that becomes the number of a bucket is no id.
+    If `exact`, s must be 1 and a 0: a float that is converted to the index of a bucket is no id.
     """
     slopes = after.indices - before.indices
     slope = slopes[slopes != 0]
     offset = before.indices[slopes != 0] - first * slope
     if not slope.size or (exact and not ((offset == 0) & (slope == 1)).all()):
         return None
-    # indices that are counted from a position on reach further in longer inputs
-    furthest = np.where(offset > offset.min(), offset * LENGTH_GROWTH, offset)
-    bounds = np.sort([-offset / slope, (before.table.input_dim - 1 - furthest) / slope], axis=0)
+    # Ids that depend on a position are larger in longer inputs.
+    max_offset = np.where(offset > offset.min(), offset * LENGTH_GROWTH, offset)
+    bounds = np.sort([-offset / slope, (before.table.input_dim - 1 - max_offset) / slope], axis=0)
     skips_zero = bool(before.table.mask_zero and (offset == 0).all())
     return IdRange(math.ceil(bounds[0].max()), math.floor(bounds[1].min()), skips_zero)
 
 
 def _are_within(lookups: list[_TableLookup] | None, reached: Iterable[int]) -> bool:
-    """Return True if the lookups with these numbers stay within their tables."""
+    """Return True if the lookups with the indices `reached` stay within their tables."""
     if lookups is None or len(lookups) <= max(reached):
         return False
-    pairs = [(lookups[number].indices, lookups[number].table.input_dim) for number in reached]
+    pairs = [(lookups[index].indices, lookups[index].table.input_dim) for index in reached]
     return all(((indices >= 0) & (indices < rows)).all() for indices, rows in pairs)
 
 
 def find_preprocessing_layers(signature: Signature, samples: Arrays) -> dict[str, list[Any]]:
-    """Return by input the preprocessing layers that read the input unchanged."""
+    """Return the preprocessing layers that read each input unchanged, by input name."""
     layers = [layer for layer in signature.layers if isinstance(layer, PREPROCESSING) or is_word_piece(layer)]
-    marks = {spec.name: mark for number, spec in enumerate(signature.inputs) if (mark := _choose_mark(spec, number))}
+    marks = {spec.name: mark for index, spec in enumerate(signature.inputs) if (mark := _choose_mark(spec, index))}
     readers: dict[str, list[Any]] = {}
     for length in PROBE_LENGTHS if layers and marks else ():
-        # a layer may refuse a mark that was recorded before
+        # A layer may raise for a mark after it was recorded.
         if _run_probe(signature, samples, length, marks, layers, partial(_record_marks, readers, marks)) or readers:
             break
     return readers
 
 
-def _choose_mark(spec: InputSpec, number: int) -> Value | None:
+def _choose_mark(spec: InputSpec, index: int) -> Value | None:
     if spec.dtype == STRING:
-        return f"kerasattnmark{number}x"
-    return FIRST_MARK + number if spec.dtype in MARKED_DTYPES else None
+        return f"kerasattnmark{index}x"
+    return FIRST_MARK + index if spec.dtype in MARKED_DTYPES else None
 
 
 def _record_marks(readers: dict[str, list[Any]], marks: Mapping[str, Value], layer: Any, inputs: Any) -> Any:
-    """Record a layer for each mark in its inputs, and return inputs that the layer takes."""
+    """Record a layer for each mark in its inputs, and return inputs on which the layer does not raise."""
     arrays = [array for tensor in keras.tree.flatten(inputs) if (array := numbers_of(tensor)) is not None]
     for array in arrays:
         for name, mark in marks.items():
@@ -239,10 +242,10 @@ def _has_mark(array: np.ndarray, mark: Value) -> bool:
 
 
 def is_word_piece(layer: Any) -> bool:
-    """Return True for a `WordPieceTokenizer` of KerasHub, which need not be installed."""
+    """Return True for a `WordPieceTokenizer` of KerasHub, an optional package."""
     return hasattr(layer, "tokenize") and hasattr(layer, "suffix_indicator")
 
 
 def is_closed(layer: Any) -> bool:
-    """Return True if a lookup refuses values that are not in its vocabulary."""
+    """Return True if a lookup layer raises for values outside its vocabulary."""
     return bool(layer.num_oov_indices == 0 and not layer.invert)

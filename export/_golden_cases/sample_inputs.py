@@ -1,4 +1,4 @@
-"""Sample inputs of the user, flat and checked against the model."""
+"""Validation of sample inputs against the model, as a flat dictionary."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from .._signature.signature import InputSpec, Signature
 
 
 def flatten_samples(signature: Signature) -> dict[str, np.ndarray]:
-    """Return the samples by input name, in the model's dtypes.
+    """Return the samples by input name, in the dtypes of the model.
 
     Raises:
-        InputError: A name is unknown, or a dtype or shape does not fit.
+        InputError: If a name is unknown, or if a dtype or shape does not fit.
     """
     if not (samples := signature.samples):
         return {}
@@ -23,7 +23,7 @@ def flatten_samples(signature: Signature) -> dict[str, np.ndarray]:
     named: dict[str, Any] = {}
     for path, value in keras.tree.flatten_with_path(dict(samples)):
         parts = [str(part) for part in path]
-        # nested inputs go by their whole path in a subclassed model, by their own name in a functional one
+        # Nested inputs are named by their full path in a subclassed model, by their own name in a functional model.
         joined = "_".join(parts)
         name = joined if joined in specs else parts[-1]
         named[name if name in specs else names_of_tensors.get(name, name)] = value
@@ -31,21 +31,21 @@ def flatten_samples(signature: Signature) -> dict[str, np.ndarray]:
         raise InputError(f"`sample_inputs` names {unknown}, which the model does not take. It takes {list(specs)}.")
     arrays = {name: _validate_sample(value, specs[name]) for name, value in named.items()}
     batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
-    if len(batches) > 1 and not _is_runnable(signature, arrays):  # nodes and edges of one graph are no batch
+    if len(batches) > 1 and not _is_runnable(signature, arrays):  # the sizes may be nodes and edges of one graph
         raise InputError(
-            f"`sample_inputs` must agree in their batch axis. Received batches of {sorted(batches)}. Where the first "
-            "axes are no batch, pass samples of all inputs on which Keras runs the model."
+            f"`sample_inputs` must agree in their batch axis. Received batches of {sorted(batches)}. If the first "
+            "axes are not the batch, pass samples of all inputs, on which Keras can run the model."
         )
     return arrays
 
 
 def _is_runnable(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
-    """Tell whether Keras runs the model on samples, which must be all that it takes."""
+    """Return True if there is a sample for every input, and Keras runs the model on them."""
     if len(arrays) < len(signature.inputs):
         return False
     try:
         signature.run(arrays)
-    except Exception:  # noqa: BLE001 - the question is whether it fails, whatever it fails with
+    except Exception:  # noqa: BLE001 - the type of the error depends on the model
         return False
     return True
 
@@ -53,7 +53,7 @@ def _is_runnable(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
 def _validate_sample(value: Any, spec: InputSpec) -> np.ndarray:
     array = as_dtype(f"Sample `{spec.name}`", value, spec.dtype)
     fits = array.ndim == len(spec.shape) and all(
-        want in (None, have) for want, have in zip(spec.shape, array.shape, strict=True)
+        expected in (None, size) for expected, size in zip(spec.shape, array.shape, strict=True)
     )
     if not fits or 0 in array.shape:
         raise InputError(

@@ -1,13 +1,13 @@
-"""Special values to inject into inputs: extreme integers, ties, zeros, infinities, NaN.
+"""Special values to inject into inputs: extreme ids and integers, ties and zeros of both signs.
 
-Each value is injected into one row of one input; the other inputs of that row are as usual. Integers are tried as far
-as Keras gives finite numbers for them.
+Each value is injected into one row of one input; the other inputs of that row keep ordinary values. A value is dropped
+if Keras raises or returns NaN or infinity for it. All values are tested in one run, and one by one only if that fails.
+Integers from MIN_LARGE_INTEGER on are dropped if that integer makes Keras execute more operations than ordinary values.
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import keras
@@ -22,9 +22,11 @@ from .input_generators import InputGenerator
 SPECIAL = "special values"
 TIES, ZERO = "ties and zeros", "zero"
 SMALL_INTEGERS = (0, -1, -7)
+# The smallest positive integer that float32 cannot represent: a lookup or comparison in float32 finds 2**24.
 INEXACT_IN_FLOAT32 = 2**24 + 1
-MAX_STATIC_CASES = 5  # of each input, for a model with a fixed batch
-MAX_ROWS, MAX_CHEAP_ELEMENTS = 40, 2**16  # rows, or more if all rows together have fewer numbers
+MAX_STATIC_CASES = 5  # per input, for a model with a static batch
+# Rows of the case; more rows if they have at most this many elements.
+MAX_ROWS, MAX_CHEAP_ELEMENTS = 40, 2**16
 
 Value = int | str
 
@@ -32,27 +34,25 @@ Value = int | str
 def yield_special_cases(
     inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None
 ) -> Iterator[tuple[Case, list[InjectedValue]]]:
-    """Yield a case with values that break operators, one value in each row.
+    """Yield a case with one special value in each row and its values, or a case for each value if the batch is static.
 
-    If the batch size is fixed, each value gets a case of its own. Values that Keras or its graph refuses are left out.
+    Values on which Keras or its graph fails are omitted.
     """
     first, axes = golden.cases[0].inputs, inputs.axes
     has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
     values = _choose_special_values(inputs.generators, first)
-    trials = [InjectedValue(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
-    rows = {BATCH: _find_distinct_size(len(trials) + 1, axes.distinct)} if has_rows else {}
-    if not trials:
+    injections = [InjectedValue(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
+    rows = {BATCH: _find_distinct_size(len(injections) + 1, axes.distinct)} if has_rows else {}
+    if not injections:
         return
     arrays = inputs.draw(axes.distinct | rows, "full")
-    groups = [
-        find_finite_values(group, arrays, run) for group in ([trials] if has_rows else [[trial] for trial in trials])
-    ]
+    candidates = [injections] if has_rows else [[injection] for injection in injections]
+    groups = [find_finite_values(group, arrays, run) for group in candidates]
     if graph is not None:
         groups = [find_runnable_values(group, arrays, graph) for group in groups]
     if not has_rows:
-        groups = [
-            [trial] for trial in limit_per_input([trial for group in groups for trial in group], MAX_STATIC_CASES)
-        ]
+        remaining = [injection for group in groups for injection in group]
+        groups = [[injection] for injection in limit_per_input(remaining, MAX_STATIC_CASES)]
     for number, group in enumerate(filter(None, groups), 1):
         changed = inject_values(arrays, group)
         outputs = run_or_none(run, changed)
@@ -62,20 +62,20 @@ def yield_special_cases(
 
 
 def _find_distinct_size(size: int, others: Mapping[str, int]) -> int:
-    """Return a size, or the next larger, that no other axis has: Keras may take two that are equal for one."""
-    taken = {other for symbol, other in others.items() if symbol != BATCH}
-    return next(larger for larger in itertools.count(size) if larger not in taken)
+    """Return the smallest size from `size` on that no other axis has: Keras may confuse axes of equal size."""
+    used_sizes = {other for symbol, other in others.items() if symbol != BATCH}
+    return next(larger for larger in itertools.count(size) if larger not in used_sizes)
 
 
 def _choose_special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) -> list[tuple[str, Value]]:
-    """Return the values to try of each input, by name: as many as cost little, and as many of each input."""
-    values = {name: dict.fromkeys(_list_values(generator, inputs[name])) for name, generator in generators.items()}
-    fitting = {
-        name: [*filter(partial(_is_in_dtype, inputs[name].dtype), of_input)] for name, of_input in values.items()
-    }
-    most = max(MAX_ROWS, MAX_CHEAP_ELEMENTS // sum(_view_row(array, 0).size for array in inputs.values()))
-    turns = ((turn, name, value) for name, of_input in fitting.items() for turn, value in enumerate(of_input))
-    chosen = sorted(turns, key=lambda ranked: ranked[0])[:most]
+    """Return pairs of an input name and a value, in turns from all inputs until the rows are used up."""
+    fitting: dict[str, list[Value]] = {}
+    for name, generator in generators.items():
+        candidates = dict.fromkeys(_list_values(generator, inputs[name]))
+        fitting[name] = [value for value in candidates if _is_in_dtype(inputs[name].dtype, value)]
+    max_rows = max(MAX_ROWS, MAX_CHEAP_ELEMENTS // sum(_view_row(array, 0).size for array in inputs.values()))
+    ranked = ((rank, name, value) for name, values in fitting.items() for rank, value in enumerate(values))
+    chosen = sorted(ranked, key=lambda triple: triple[0])[:max_rows]
     return [(name, value) for input_name in fitting for _, name, value in chosen if name == input_name]
 
 
@@ -96,75 +96,81 @@ def _list_values(generator: InputGenerator, array: np.ndarray) -> Sequence[Value
     return (*((ZERO, f"-{ZERO}") if numbers < 3 else ()), *((TIES,) if numbers > 1 else ()))
 
 
-def limit_per_input(trials: Sequence[InjectedValue], few: int) -> list[InjectedValue]:
-    """Return the first few trials of each input."""
-    return [trial for n, trial in enumerate(trials) if sum(t.input == trial.input for t in trials[:n]) < few]
+def limit_per_input(injections: Sequence[InjectedValue], few: int) -> list[InjectedValue]:
+    """Return the first `few` values of each input."""
+    names = [injection.input for injection in injections]
+    return [injections[index] for index, name in enumerate(names) if names[:index].count(name) < few]
 
 
 def _view_row(array: np.ndarray, row: int) -> np.ndarray:
-    """Return a view of the numbers of a row, or of a scalar."""
+    """Return a flat view of a row, or of a scalar."""
     return (array[row : row + 1] if array.ndim else array).reshape(-1)
 
 
 def _is_in_dtype(dtype: np.dtype[Any], value: Value) -> bool:
     if isinstance(value, str) or dtype.kind not in "iu":
-        return True  # ids in floats
+        return True  # ids in a float dtype
     return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
 
 
-def inject_values(inputs: Arrays, trials: Iterable[InjectedValue]) -> Arrays:
-    """Return inputs with each special value in its row: integers in front, where no length masks them."""
+def inject_values(inputs: Arrays, injections: Iterable[InjectedValue]) -> Arrays:
+    """Return inputs with each special value in its row; integers are first, so that no length masks them."""
     changed = {name: array.copy() for name, array in inputs.items()}
-    for trial in trials:
-        row = _view_row(changed[trial.input], trial.row)
-        if trial.value == TIES:
+    for injection in injections:
+        row = _view_row(changed[injection.input], injection.row)
+        if injection.value == TIES:
             row[1::2] = row[: len(row) // 2 * 2 : 2]
             row[len(row) // 2 :: 3] = 0.0
             row[len(row) // 2 + 1 :: 3] = -0.0
-        elif isinstance(trial.value, int):
-            row[0] = trial.value
+        elif isinstance(injection.value, int):
+            row[0] = injection.value
         else:
-            row[0 if trial.value.startswith("-") else len(row) // 2] = -0.0 if trial.value.startswith("-") else 0.0
+            row[0 if injection.value.startswith("-") else len(row) // 2] = (
+                -0.0 if injection.value.startswith("-") else 0.0
+            )
     return changed
 
 
-def find_finite_values(trials: Sequence[InjectedValue], inputs: Arrays, run: Run) -> list[InjectedValue]:
-    """Return the trials for which Keras gives finite numbers, and that are no more work than usual."""
-    large = [trial for trial in trials if isinstance(trial.value, int) and not trial.is_small]
-    finite = find_runnable_values([trial for trial in trials if trial not in large], inputs, run, _are_finite)
-    if not large or keras.backend.backend() != "tensorflow":  # other backends do not count operations
+def find_finite_values(injections: Sequence[InjectedValue], inputs: Arrays, run: Run) -> list[InjectedValue]:
+    """Return the values for which Keras returns finite outputs without more work than for ordinary values."""
+    large = [injection for injection in injections if isinstance(injection.value, int) and not injection.is_small]
+    finite = find_runnable_values(
+        [injection for injection in injections if injection not in large], inputs, run, _are_finite
+    )
+    if not large or keras.backend.backend() != "tensorflow":  # operations are counted on TensorFlow only
         return finite
     from .._private_api.tensorflow_internals import work_of
 
     usual = work_of(lambda: run_or_none(run, inputs))
-    for name in dict.fromkeys(trial.input for trial in large):
-        of_input = [trial for trial in large if trial.input == name]
-        first = inject_values(inputs, [replace(of_input[0], value=MIN_LARGE_INTEGER)])
+    for name in dict.fromkeys(injection.input for injection in large):
+        same_input = [injection for injection in large if injection.input == name]
+        first = inject_values(inputs, [replace(same_input[0], value=MIN_LARGE_INTEGER)])
         outputs: list[Arrays | None] = []
         work = work_of(lambda first=first, outputs=outputs: outputs.append(run_or_none(run, first)))  # type: ignore[misc]
-        if work == usual or outputs == [None]:  # a model that raises did not get far, as with an index out of range
-            largest = [trial for trial in of_input if trial.value != MIN_LARGE_INTEGER]
+        # A model that raises, as for an index out of range, has done less work, so its work cannot be compared.
+        if work == usual or outputs == [None]:
+            largest = [injection for injection in same_input if injection.value != MIN_LARGE_INTEGER]
             finite += find_runnable_values(largest, inputs, run, _are_finite)
     return finite
 
 
 def find_runnable_values(
-    trials: Sequence[InjectedValue], inputs: Arrays, run: Run, is_right: Callable[[Arrays], bool] = lambda _: True
+    injections: Sequence[InjectedValue], inputs: Arrays, run: Run, is_valid: Callable[[Arrays], bool] = lambda _: True
 ) -> list[InjectedValue]:
-    """Return the trials on which `run` does not raise, and gives right outputs; all are tried at once first."""
-    outputs = run_or_none(run, inject_values(inputs, trials))
-    if outputs is not None and is_right(outputs):
-        return list(trials)
-    if len(trials) < 2:
+    """Return the values for which `run` does not raise and `is_valid` accepts the outputs."""
+    outputs = run_or_none(run, inject_values(inputs, injections))
+    if outputs is not None and is_valid(outputs):
+        return list(injections)
+    if len(injections) < 2:
         return []
-    return [trial for one in trials for trial in find_runnable_values([one], inputs, run, is_right)]
+    return [valid for injection in injections for valid in find_runnable_values([injection], inputs, run, is_valid)]
 
 
 def run_or_none(run: Callable[[Any], Arrays], inputs: Any) -> Arrays | None:
-    """Return the outputs of a model, or `None` if the model refuses the inputs."""
+    """Run a model, or return `None` if it raises."""
     try:
         return run(inputs)
-    except Exception:  # noqa: BLE001 - a model may refuse numbers with any exception
+    except Exception:  # noqa: BLE001 - a model may raise anything for special values
         return None
 
 

@@ -59,7 +59,7 @@ class Perturbation:
         }
 
     def perturb_weights(self, weights: Iterable[tuple[Any, np.ndarray]]) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield variables with perturbed values. In int8, embeddings have one scale per row, matrices one per column."""
+        """Yield variables with perturbed values. In int8 an embedding has a scale per row, a matrix one per column."""
         for variable, array in weights:
             yield variable, self.perturb(array, -1 if variable.name == "embeddings" else -2)
 
