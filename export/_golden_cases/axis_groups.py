@@ -18,15 +18,13 @@ from dataclasses import dataclass
 
 Axis = tuple[str, int]  # name of an input, index of an axis
 TiedAxes = tuple[Axis, ...]
+Sizes = Mapping[Axis, int]
 # Takes sizes that differ from the base; returns the error message of the model, or `None` if the model runs.
-CheckSizes = Callable[[Mapping[Axis, int]], str | None]
+CheckSizes = Callable[[Sizes], str | None]
 
 # Five halvings, as in most image networks. A larger step needs larger inputs in every golden case.
 MAX_MULTIPLE = 32
-# Up to 15 pairs; more would take too many runs.
-MAX_PAIRED_TIES = 6
-# Hints followed for one failure, each with a run.
-MAX_HINTS = 4
+MAX_PAIRED_TIES, MAX_HINTS = 6, 4  # each pair and each hint takes a run
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Group:
     other_size: int | None  # second size on which the model runs while all other axes have their base sizes
 
 
-def find_groups(free: Sequence[Axis], base: Mapping[Axis, int], check_sizes: CheckSizes) -> list[Group]:
+def find_groups(free: Sequence[Axis], base: Sizes, check_sizes: CheckSizes) -> list[Group]:
     """Return the groups of the `free` axes; the model runs on their `base` sizes."""
     tied_axes: list[TiedAxes] = [(axis,) for axis in free]
     dependent: list[TiedAxes] = []
@@ -61,7 +59,7 @@ def find_groups(free: Sequence[Axis], base: Mapping[Axis, int], check_sizes: Che
     return groups + _join_dependent([axes for axes, group in single if group is None], base, check_sizes)
 
 
-def choose_distinct_sizes(groups: Sequence[Group], base: Mapping[Axis, int], start: int = 0) -> dict[Axis, int]:
+def choose_distinct_sizes(groups: Sequence[Group], base: Sizes, start: int = 0) -> dict[Axis, int]:
     """Return a distinct size for each group that varies, by axis; no size is one of the `base` sizes."""
     multiples = {group.axes: group.multiple for group in groups if group.multiple is not None}
     sizes = _assign_distinct_sizes(list(multiples), base, lambda axes: multiples[axes], start)
@@ -77,28 +75,23 @@ def _list_divisors(size: int) -> list[int]:
 
 
 def _assign_distinct_sizes(
-    tied_axes: Sequence[TiedAxes], base: Mapping[Axis, int], get_multiple: Callable[[TiedAxes], int], start: int = 0
+    tied_axes: Sequence[TiedAxes], base: Sizes, get_multiple: Callable[[TiedAxes], int], start: int = 0
 ) -> dict[TiedAxes, int]:
     used_sizes = set(base.values())
     sizes = {}
     for index, axes in enumerate(tied_axes, start):
-        size, multiple = base[axes[0]], get_multiple(axes)
+        multiple = get_multiple(axes)
         gap = 2 if multiple == 1 else 1
-        sizes[axes] = next(
-            size for size in itertools.count(size + multiple * (1 + gap * index), multiple) if size not in used_sizes
-        )
+        candidates = itertools.count(base[axes[0]] + multiple * (1 + gap * index), multiple)
+        sizes[axes] = next(size for size in candidates if size not in used_sizes)
         used_sizes.add(sizes[axes])
     return sizes
 
 
 def _merge_until_model_runs(
-    tied_axes: list[TiedAxes], base: Mapping[Axis, int], check_sizes: CheckSizes, get_step: Callable[[int], int]
+    tied_axes: list[TiedAxes], base: Sizes, check_sizes: CheckSizes, get_step: Callable[[int], int]
 ) -> tuple[dict[TiedAxes, int], list[TiedAxes] | None]:
-    """Merge tied axes until the model runs on distinct sizes.
-
-    Returns:
-        The merged axes with their sizes; and the axes whose sizes the last message names, `None` if the model runs.
-    """
+    """Merge tied axes until the model runs; return their sizes, and the axes that the last message names, if any."""
     sizes = _assign_distinct_sizes(tied_axes, base, lambda axes: get_step(base[axes[0]]))
     message = _check_tied_axes(check_sizes, sizes)
     while message is not None:
@@ -114,7 +107,7 @@ def _check_tied_axes(check_sizes: CheckSizes, sizes: Mapping[TiedAxes, int]) -> 
 
 
 def _find_merge(
-    sizes: Mapping[TiedAxes, int], message: str, base: Mapping[Axis, int], check_sizes: CheckSizes
+    sizes: Mapping[TiedAxes, int], message: str, base: Sizes, check_sizes: CheckSizes
 ) -> tuple[dict[TiedAxes, int], str | None] | None:
     """Merge two tied axes by a hint of the message, and return the new sizes with their message."""
     # A merge is accepted if the error disappears, if another operation fails or on other sizes, or if the message names
@@ -172,7 +165,7 @@ def _find_hints(message: str, sizes: set[int]) -> list[_Hint]:
     return [_Hint(size, other_size, is_only_pair, (size, other_size) in aligned_pairs) for size, other_size in pairs]
 
 
-def _is_not_named(axes: TiedAxes, base: Mapping[Axis, int], check_sizes: CheckSizes) -> bool:
+def _is_not_named(axes: TiedAxes, base: Sizes, check_sizes: CheckSizes) -> bool:
     """Return True if tied axes cannot change alone, and the message does not name their size."""
     size = base[axes[0]] + _find_largest_multiple(base[axes[0]])
     message = check_sizes(dict.fromkeys(axes, size))
@@ -192,9 +185,7 @@ def _remove_digits(message: str) -> str:
     return re.sub(r"\d+", "", message)
 
 
-def _find_other_size(
-    axes: TiedAxes, base: Mapping[Axis, int], check_sizes: CheckSizes, min_size: int = 2
-) -> Group | None:
+def _find_other_size(axes: TiedAxes, base: Sizes, check_sizes: CheckSizes, min_size: int = 2) -> Group | None:
     """Return the group of tied axes if they can change while all other axes keep their sizes, else `None`."""
     sizes = {axis: base[axis] for axis in axes}
     smallest = min(sizes.values())
@@ -205,7 +196,7 @@ def _find_other_size(
     return None
 
 
-def _join_dependent(tied_axes: list[TiedAxes], base: Mapping[Axis, int], check_sizes: CheckSizes) -> list[Group]:
+def _join_dependent(tied_axes: list[TiedAxes], base: Sizes, check_sizes: CheckSizes) -> list[Group]:
     """Return groups of tied axes that cannot change alone, without hints of messages."""
     remaining, joint = _find_joint_group(tied_axes, base, check_sizes)
     groups = []
@@ -221,7 +212,7 @@ def _join_dependent(tied_axes: list[TiedAxes], base: Mapping[Axis, int], check_s
 
 
 def _find_joint_group(
-    tied_axes: list[TiedAxes], base: Mapping[Axis, int], check_sizes: CheckSizes
+    tied_axes: list[TiedAxes], base: Sizes, check_sizes: CheckSizes
 ) -> tuple[list[TiedAxes], Group | None]:
     """Return the tied axes, all or all but one, that can change together, with their joint group; else all axes."""
     for excluded in (None, *tied_axes):
@@ -231,5 +222,5 @@ def _find_joint_group(
     return tied_axes, None
 
 
-def _change_together(tied_axes: Sequence[TiedAxes], base: Mapping[Axis, int], check_sizes: CheckSizes) -> Group | None:
+def _change_together(tied_axes: Sequence[TiedAxes], base: Sizes, check_sizes: CheckSizes) -> Group | None:
     return _find_other_size(tuple(axis for axes in tied_axes for axis in axes), base, check_sizes)

@@ -124,11 +124,7 @@ class CaseBuilder:
         return Case(case.name, inputs, self._run(inputs))
 
     def add_samples(self, samples: Arrays) -> None:
-        """Add the samples of the user.
-
-        Raises:
-            InputError: If Keras cannot run the model on the samples.
-        """
+        """Add the samples of the user; raise `InputError` if Keras cannot run the model on them."""
         self.add(CaseSpec("samples", lambda: samples, allow_degenerate=True))
         if "samples" in self.golden.refused:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {self.golden.refused['samples']}")
@@ -144,12 +140,9 @@ class CaseBuilder:
         return graph
 
     def finish(self) -> Cases:
-        """Return the golden cases without those with the bug of `MISTAKEN_BIAS`, unless all cases have the bug.
+        """Return the golden cases without those with the bug of `MISTAKEN_BIAS`, unless all have it.
 
-        If all cases have it, the sizes are static in the model, and the traced graph has the bug too.
-
-        Raises:
-            UnsupportedModelError: If an output is bfloat16.
+        In this case the sizes are static in the model, and the traced graph has the bug too.
         """
         golden = self.golden
         # A model may read its padding in other layers, so that a failure in this case is no error.
@@ -162,11 +155,9 @@ class CaseBuilder:
             remaining = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
             golden.cases = [case for case, _ in remaining]
             golden.sizes = [sizes for _, sizes in remaining]
-        for output, array in golden.cases[0].outputs.items():
+        for name, array in golden.cases[0].outputs.items():
             if str(array.dtype) == "bfloat16":
-                raise UnsupportedModelError(
-                    f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
-                )
+                raise UnsupportedModelError(f"Output `{name}` is bfloat16, which NumPy does not have. Cast to float32.")
         return golden
 
     def _is_dropped(self, case: Case) -> bool:

@@ -30,16 +30,11 @@ MAX_NAN_TEXTS = 3  # listed in the report for each input
 
 
 def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]:
-    """Return the coverage section of the parity report.
-
-    Args:
-        golden: The golden cases with limits and the coverage of inputs.
-        converted: The cases with limits in the precision of the file, if that is not float32.
+    """Return the coverage section of the parity report; `converted` has the limits in float16 or int8, if any.
 
     Returns:
-        Counts of `cases` and `refused` cases; sizes by name of `axes`; for each of `inputs` the outputs that it `moves`
-        (`None` if it could not be changed) and the count of `ids` with the count of used ids (`ids_seen`); for each of
-        `outputs` if it `varies`, and its share of `rounding` or `ties` (see the docstring of this module).
+        Counts of `cases` and `refused` cases; sizes of `axes`; the entries of `measure_input_coverage` as `inputs`; and
+        for each of `outputs` if it `varies`, and its share of `rounding` or `ties`.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -63,10 +58,7 @@ def measure_input_coverage(
     draw: Callable[[Mapping[str, int], str], Arrays],
     run: Callable[[Arrays], Arrays],
 ) -> dict[str, dict[str, Any]]:
-    """Return the coverage of each input: outputs that it `moves`, counts of `ids` and `ids_seen`, and its `values`.
-
-    `draw` returns inputs for sizes by name and a pattern of lengths.
-    """
+    """Return the coverage of each input: dependent outputs (`moves`), valid and used `ids`, and its `values`."""
     usual_cases = [case for case in golden.cases if case.name not in golden.trials]
     index = _choose_changed_case(usual_cases, generators)
     case = usual_cases[index]
@@ -187,9 +179,8 @@ def _summarize_rounding(output: str, cases: Sequence[Case], converted: Sequence[
 
 def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
     """Return the share of rounding in an output, or `None` if no case has limits for it."""
-    shares = [
-        _compute_case_share(case.outputs[output], case.rounding[output]) for case in cases if output in case.rounding
-    ]
+    limited = [case for case in cases if output in case.rounding]
+    shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited]
     measured = [share for share in shares if share is not None]
     return float(np.median(measured)) if measured else None
 

@@ -23,10 +23,9 @@ from .trial_runs import NAN_OR_EMPTY, RunFailure, TrialRuns
 
 BATCH = "batch"
 BATCH_SIZE = 3
-# Lengths in the order of trials: multiples of 2, 4, 8, 16 and 32, and of 3, 5, 6, 7, 9, 10, 12 and 14, for images that
-# are halved and doubled, patches and windows. Three positions at a stride of 32 need 96 pixels, or 160 with
-# 'valid' convolutions. The sizes for tables of few positions, 4, 3 and 2, come late because larger sizes reveal
-# required multiples.
+# In the order of trials. Multiples of 2, 4, 8, 16 and 32, and of 3, 5, 6, 7, 9, 10, 12 and 14, suit images that are
+# halved and doubled, patches and windows. Three positions at stride 32 need 96 pixels, or 160 with 'valid' padding. The
+# sizes for tables of few positions, 4, 3 and 2, come late because larger sizes reveal required multiples.
 TRIAL_LENGTHS = (6, 12, 16, 28, 32, 36, 60, 64, 4, 3, 2, 96, 160, 224, 256, 1024)
 MAX_TRIAL_LENGTH = 2**14  # tried last, for audio and DNA
 MIN_POSITIONS = 3  # per open axis of a layer output: two padded border positions, one inner position
@@ -132,9 +131,8 @@ class _AxisSearch:
         batches = (BATCH_SIZE, *{self.samples[name].shape[0] for name, _ in self.batch if name in self.samples})
         candidates: list[dict[Axis, int]] = []
         # Sizes are at least 2 at first: an axis of size 1 broadcasts, so that tied axes would seem to be free.
-        for length, min_size, rows in itertools.product(
-            (*sorted(sampled), *TRIAL_LENGTHS, MAX_TRIAL_LENGTH), (2, 1), batches
-        ):
+        lengths = (*sorted(sampled), *TRIAL_LENGTHS, MAX_TRIAL_LENGTH)
+        for length, min_size, rows in itertools.product(lengths, (2, 1), batches):
             sizes = self._build_candidate(length, min_size) | dict.fromkeys(self.batch, rows)
             if sizes not in candidates and (not candidates or self._count_largest_input(sizes) <= MAX_TRIAL_ELEMENTS):
                 candidates.append(sizes)
@@ -203,10 +201,8 @@ class _AxisSearch:
     def choose_distinct_sizes(self, varying: Mapping[str, Group]) -> dict[str, int]:
         """Return distinct sizes by name on which the model runs, else second sizes of the groups, else base sizes."""
         groups = list(varying.values())
-        second_sizes = {
-            axis: group.other_size for group in groups for axis in group.axes if group.other_size is not None
-        }
-        candidates = (choose_distinct_sizes(groups, self.base), second_sizes)
+        second = {axis: group.other_size for group in groups for axis in group.axes if group.other_size is not None}
+        candidates = (choose_distinct_sizes(groups, self.base), second)
         sizes = next((sizes for sizes in candidates if self.check_sizes(sizes) is None), self.base)
         return {name: sizes[group.axes[0]] for name, group in varying.items()}
 

@@ -23,20 +23,15 @@ from .trial_runs import InputSampler
 
 LONG_UNMASKED = "long, every key"
 EMPTY_CACHE = "empty cache"
-# Cases of a model without a dynamic axis, whose inputs have one size only.
-NUM_STATIC_CASES = 5
-# Larger vocabularies are not looked up completely. These limits bound the time and memory of the golden cases.
-MAX_VOCABULARY_ROWS = 4096
-# The case "many rows": integers and booleans in the outputs, elements of an array, elements of the largest activation.
+NUM_STATIC_CASES = 5  # if no axis is dynamic
+# The MAX constants bound the time and memory of golden cases. Larger vocabularies are not looked up completely.
+MAX_VOCABULARY_ROWS, MAX_LONG_ELEMENTS, LONG_ROWS = 4096, 2**23, 2
+# Of the case "many rows": choices in the outputs, elements of an array, elements of the largest activation.
 MAX_CHOICES, MAX_ELEMENTS, MAX_ACTIVATION_ELEMENTS = 4096, 2**21, 2**24
-# The case has the rows with the closest choices of SEARCH_FACTOR times as many: those in which most choices change if
-# floats x become x (1 + p z), for each p of RELATIVE_PERTURBATIONS and normal z. A small p finds the closest choices, a
-# large p a few in every model.
+# Of SEARCH_FACTOR times as many rows it has those in which most choices change if floats x become x (1 + p z), for each
+# p of RELATIVE_PERTURBATIONS and normal z. A small p finds the closest choices, a large p some in every model.
 SEARCH_FACTOR, RELATIVE_PERTURBATIONS = 4, (0.05, 0.3)
-# Elements of an array, and rows, in the long cases.
-MAX_LONG_ELEMENTS, LONG_ROWS = 2**23, 2
-# Units of an additive layer without weights: fewer than usual, so that the sequences are long enough.
-DEFAULT_UNITS = 8
+DEFAULT_UNITS = 8  # without weights; fewer units need longer sequences
 ATTENTION = (AttentionPooling, *WITH_HEADS, *WITHOUT_HEADS)
 ADDITIVE = (AdditiveAttention, keras.layers.AdditiveAttention)
 
@@ -74,15 +69,10 @@ class CaseInputs:
 def yield_edge_cases(
     inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None, widest: int, long_lengths: Sequence[int]
 ) -> Iterator[CaseSpec]:
-    """Yield edge cases. The consumer must add a case to `golden` before it requests the next one.
+    """Yield edge cases; the consumer must add a case to `golden` before it requests the next one.
 
-    Args:
-        inputs: Source of inputs.
-        golden: Golden cases so far; the first one decides sizes.
-        run: Runs the model.
-        graph: Runs the traced graph of the model, if there is one.
-        widest: Largest number of features of a position.
-        long_lengths: Lengths from which a layer may use its large form, in descending order.
+    `run` and `graph` run the model and its traced graph. `widest` is the largest number of features of a position. From
+    each of `long_lengths` on, in descending order, a layer may use its large form.
     """
     generators, axes, draw_rows = inputs.generators, inputs.axes, inputs.draw_rows
     draw = partial(inputs.draw, axes.distinct)
@@ -139,15 +129,13 @@ def magnify_floats(names: Sequence[str], inputs: Arrays) -> Arrays | None:
 def poison_padding(generators: Generators, inputs: Arrays) -> Arrays | None:
     """Return inputs with NaN, infinity and 1e30 in the padding of keys and values; `None` without padded inputs."""
     arrays = dict(inputs)
-    counted = [
-        (name, g.lengths.padded_inputs) for name, g in generators.items() if g.lengths and g.lengths.padded_inputs
-    ]
-    for lengths, padded in ((inputs[name], padded) for name, names in counted for padded in names):
+    rules = {name: g.lengths for name, g in generators.items() if g.lengths and g.lengths.padded_inputs}
+    for lengths, padded in ((inputs[name], padded) for name, rule in rules.items() for padded in rule.padded_inputs):
         is_padding = np.arange(arrays[padded].shape[1]) >= np.asarray(lengths)[:, np.newaxis]
         with np.errstate(over="ignore"):  # 1e30 is infinity in float16
             garbage = np.resize([np.nan, np.inf, 1e30, -np.inf], arrays[padded].shape).astype(arrays[padded].dtype)
         arrays[padded] = np.where(is_padding[..., np.newaxis], garbage, arrays[padded])
-    return arrays if counted else None
+    return arrays if rules else None
 
 
 def move_input_padding(generators: Generators, inputs: Arrays) -> Arrays | None:
@@ -203,9 +191,9 @@ def draw_every_id(generators: Generators, cases: Sequence[Case], draw: DrawRows)
     elements = max(ids_per_row[name] * largest / cases[0].inputs[name].size for name in unused)
     inputs = draw(max(1, min(rows, int(MAX_ELEMENTS / max(elements, 1)))))
     inputs |= {name: np.ones_like(inputs[name]) for name in masks}
-    return inputs | {
-        name: np.resize(ids, inputs[name].shape).astype(inputs[name].dtype) for name, ids in unused.items()
-    }
+    for name, ids in unused.items():
+        inputs[name] = np.resize(ids, inputs[name].shape).astype(inputs[name].dtype)
+    return inputs
 
 
 def _find_unused_ids(name: str, id_range: IdRange, cases: Sequence[Arrays]) -> np.ndarray:
@@ -216,24 +204,19 @@ def _find_unused_ids(name: str, id_range: IdRange, cases: Sequence[Arrays]) -> n
 
 
 def choose_num_rows(case: Case, widest: int) -> int:
-    """Return the number of rows of the case "many rows": 0 if no output is an integer or boolean.
-
-    A wrong score changes a float in any row, but an integer or boolean only in rows with close scores.
-    """
-    choices_per_row = [
-        max(output.size // max(len(output), 1), 1) for output in case.outputs.values() if _is_discrete(output)
-    ]
-    if not choices_per_row:
+    """Return the number of rows of the case "many rows": 0 if no output is an integer or boolean."""
+    # A wrong score changes a float in any row, but an integer or boolean only in rows with close scores.
+    choices = [_count_row_elements(output) for output in case.outputs.values() if _is_discrete(output)]
+    if not choices:
         return 0
-    largest = max(
-        array.size // max(len(array), 1) for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim
-    )
-    limits = (
-        MAX_CHOICES // min(choices_per_row),
-        MAX_ELEMENTS // max(largest, 1),
-        MAX_ACTIVATION_ELEMENTS // max(largest * widest, 1),
-    )
+    arrays = [array for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim]
+    largest = max(max(map(_count_row_elements, arrays)), 1)
+    limits = MAX_CHOICES // max(min(choices), 1), MAX_ELEMENTS // largest, MAX_ACTIVATION_ELEMENTS // (largest * widest)
     return max(1, min(limits))
+
+
+def _count_row_elements(array: np.ndarray) -> int:
+    return array.size // max(len(array), 1)
 
 
 def draw_close_choices(generators: Generators, rows: int, draw: DrawRows, run: Callable[[Arrays], Arrays]) -> Arrays:
@@ -311,14 +294,10 @@ def _get_units(layer: Any) -> int:
 
 
 def _choose_long_sizes(length: int, axes: Axes) -> dict[str, int] | None:
-    """Return sizes by name at which sequences have at least `length` positions; `None` if no input is a sequence.
-
-    A sequence has one dynamic axis besides the batch. An image of that size would be too large.
-    """
-    input_symbols = [
-        [size for size in shape if isinstance(size, str) and size != BATCH] for shape in axes.shapes.values()
-    ]
-    sequences = {symbol for symbols in input_symbols if len(symbols) == 1 for symbol in symbols}
+    """Return sizes by name at which sequences have at least `length` positions; `None` if no input is a sequence."""
+    # A sequence has one dynamic axis besides the batch. Images of that size would be too large.
+    symbols = [[size for size in shape if isinstance(size, str) and size != BATCH] for shape in axes.shapes.values()]
+    sequences = {names[0] for names in symbols if len(names) == 1}
     if not sequences:
         return None
     multiples = {symbol: axes.multiples.get(symbol, 1) for symbol in sequences}

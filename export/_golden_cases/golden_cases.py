@@ -54,9 +54,8 @@ class Cases:
     def append(self, case: Case) -> None:
         """Append a case and its sizes."""
         self.cases.append(case)
-        self.sizes.append(
-            {symbol: case.inputs[name].shape[axis] for (name, axis), symbol in iterate_named_axes(self.axes)}
-        )
+        axes = iterate_named_axes(self.axes)
+        self.sizes.append({symbol: case.inputs[name].shape[axis] for (name, axis), symbol in axes})
 
     def get_dynamic_spec(self, spec: InputSpec) -> InputSpec:
         """Return the spec of an input with the size `None` for dynamic axes."""

@@ -20,26 +20,9 @@ from .._errors import InputError
 from .._format.dtypes import UNWRITABLE
 from .._format.names import STRING, Arrays
 from .._signature.signature import InputSpec, Signature
-from .input_probes import (
-    CLASSES,
-    HASHES,
-    LOOKUPS,
-    find_embedding_inputs,
-    find_preprocessing_layers,
-    is_closed,
-    is_word_piece,
-)
+from .input_probes import CLASSES, HASHES, LOOKUPS, find_embedding_inputs, find_preprocessing, is_closed, is_word_piece
 from .input_uses import InputUse, TensorSizes, find_input_uses, find_state
-from .random_inputs import (
-    IdRange,
-    IdSampler,
-    Shape,
-    draw_mask,
-    draw_normal,
-    draw_normal_around,
-    draw_padded_normal,
-    resize,
-)
+from .random_inputs import IdRange, IdSampler, Shape, draw_mask, draw_normal, draw_normal_around, draw_padded, resize
 from .random_texts import TextGenerator
 
 # Patterns of lengths by name: the function returns the lengths for a number of keys, through which the rows cycle.
@@ -132,7 +115,7 @@ def _apply_rules(facts: _InputFacts) -> InputGenerator | None:
 
 def _collect_facts(signature: Signature, samples: Arrays) -> list[_InputFacts]:
     embedding_ids, unreached_rows = find_embedding_inputs(signature, samples)
-    readers = find_preprocessing_layers(signature, samples)
+    readers = find_preprocessing(signature, samples)
     all_uses, sizes = find_input_uses(signature), TensorSizes(signature)
     facts = []
     for spec in signature.inputs:
@@ -214,11 +197,8 @@ def _generate_state_lengths(facts: _InputFacts) -> InputGenerator | None:
 def _generate_lengths_by_name(facts: _InputFacts) -> InputGenerator | None:
     """Return the generator of an input called `valid_lens`: of a subclassed model, or used to compute a mask."""
     is_lengths = not facts.is_functional or (facts.sample is None and facts.id_range is None)
-    return (
-        InputGenerator(_draw_ones, Lengths())
-        if is_lengths and "valid_lens" in facts.spec.name and _is_integer(facts)
-        else None
-    )
+    is_lengths = is_lengths and "valid_lens" in facts.spec.name and _is_integer(facts)
+    return InputGenerator(_draw_ones, Lengths()) if is_lengths else None
 
 
 def _generate_from_sample(facts: _InputFacts) -> InputGenerator | None:
@@ -237,9 +217,8 @@ def _generate_ids_or_mask(facts: _InputFacts) -> InputGenerator | None:
 
 
 def _generate_ids(facts: _InputFacts, ids: IdRange) -> InputGenerator:
-    return InputGenerator(
-        IdSampler(ids).draw, id_range=ids, padding=0 if ids.has_padding and len(facts.spec.shape) > 1 else None
-    )
+    padding = 0 if ids.has_padding and len(facts.spec.shape) > 1 else None
+    return InputGenerator(IdSampler(ids).draw, id_range=ids, padding=padding)
 
 
 def _generate_floats(facts: _InputFacts) -> InputGenerator | None:
@@ -248,7 +227,7 @@ def _generate_floats(facts: _InputFacts) -> InputGenerator | None:
     masking = next((use.operation for use in facts.uses if isinstance(use.operation, keras.layers.Masking)), None)
     if masking is not None and len(facts.spec.shape) > 1:
         fill = float(masking.mask_value)
-        return InputGenerator(partial(draw_padded_normal, fill=fill), padding=fill)
+        return InputGenerator(partial(draw_padded, fill=fill), padding=fill)
     for layer in facts.readers:
         if isinstance(layer, keras.layers.Discretization) and layer.bin_boundaries:
             return InputGenerator(partial(_draw_around_boundaries, np.asarray(layer.bin_boundaries, np.float64)))
@@ -315,9 +294,8 @@ def build_text_generator(readers: Iterable[Any]) -> TextGenerator:
         elif not isinstance(layer, HASHES):
             vocabulary |= dict.fromkeys(map(str, layer.get_vocabulary(include_special_tokens=False)))
     lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
-    return TextGenerator(
-        tuple(vocabulary), not readers or any(map(_is_splitting, readers)), any(map(is_closed, lookups))
-    )
+    is_split = not readers or any(map(_is_splitting, readers))
+    return TextGenerator(tuple(vocabulary), is_split, any(map(is_closed, lookups)))
 
 
 def _is_splitting(layer: Any) -> bool:

@@ -27,12 +27,10 @@ from .._signature.keras_messages import silence_keras
 from .._signature.signature import InputSpec, Signature
 from .random_inputs import IdRange, resize
 
-# Sizes of dynamic axes, of which the first is used on which the model runs.
-PROBE_LENGTHS = (6, 16, 64, 256)
+PROBE_LENGTHS = (6, 16, 64, 256)  # the first on which the model runs
 # Offsets a > min(a) are ids that depend on a position; golden cases may be this many times as long as a probe.
 LENGTH_GROWTH = 8
-# A number that is in no vocabulary.
-FIRST_MARK = 7_000_003
+FIRST_MARK = 7_000_003  # in no vocabulary
 MARKED_DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")  # these hold marks exactly
 # Pairs (value of all other inputs, x0). A product with a mask of zeros, or a choice by a mask of ones, removes the
 # input, and x = 0 may be replaced by another id before the lookup.
@@ -104,10 +102,7 @@ class _TableLookup:
 
 
 def find_embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[str, IdRange], set[int]]:
-    """Return the valid ranges of inputs that embeddings look up, and the row counts of tables that no probe reached.
-
-    Inputs with a sample have no range. Tables inside a loop, for example, are not reached.
-    """
+    """Return id ranges of inputs without samples, and row counts of tables that no probe reached, as in loops."""
     tables = [layer for layer in signature.layers if isinstance(layer, keras.layers.Embedding)]
     numeric = [spec for spec in signature.inputs if spec.dtype not in ("bool", STRING) and spec.name not in samples]
     dynamic = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
@@ -117,9 +112,8 @@ def find_embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[s
         lookups = probe((1,) * len(signature.inputs))
         if lookups is not None:
             reached = {id(lookup.table) for lookup in lookups}
-            ids = {
-                spec.name: ids for spec in numeric if (ids := _find_id_range(spec, signature.inputs, probe)) is not None
-            }
+            ranges = {spec.name: _find_id_range(spec, signature.inputs, probe) for spec in numeric}
+            ids = {name: id_range for name, id_range in ranges.items() if id_range is not None}
             return ids, {table.input_dim for table in tables if id(table) not in reached}
     return {}, {table.input_dim for table in tables}
 
@@ -187,7 +181,6 @@ def _solve_valid_range(first: int, before: _TableLookup, after: _TableLookup, *,
     offset = before.indices[slopes != 0] - first * slope
     if not slope.size or (exact and not ((offset == 0) & (slope == 1)).all()):
         return None
-    # Ids that depend on a position are larger in longer inputs.
     max_offset = np.where(offset > offset.min(), offset * LENGTH_GROWTH, offset)
     bounds = np.sort([-offset / slope, (before.table.input_dim - 1 - max_offset) / slope], axis=0)
     skips_zero = bool(before.table.mask_zero and (offset == 0).all())
@@ -202,7 +195,7 @@ def _are_within(lookups: list[_TableLookup] | None, reached: Iterable[int]) -> b
     return all(((indices >= 0) & (indices < rows)).all() for indices, rows in pairs)
 
 
-def find_preprocessing_layers(signature: Signature, samples: Arrays) -> dict[str, list[Any]]:
+def find_preprocessing(signature: Signature, samples: Arrays) -> dict[str, list[Any]]:
     """Return the preprocessing layers that read each input unchanged, by input name."""
     layers = [layer for layer in signature.layers if isinstance(layer, PREPROCESSING) or is_word_piece(layer)]
     marks = {spec.name: mark for index, spec in enumerate(signature.inputs) if (mark := _choose_mark(spec, index))}

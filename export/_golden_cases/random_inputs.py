@@ -42,9 +42,8 @@ class IdSampler:
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
         """Return int64 ids; some rows end with zeros if zero is padding."""
-        steps = (
-            draw_step_mask(shape[:2], rng) if self.id_range.has_padding and len(shape) > 1 else np.ones(shape[:2], bool)
-        )
+        has_padding = self.id_range.has_padding and len(shape) > 1
+        steps = draw_step_mask(shape[:2], rng) if has_padding else np.ones(shape[:2], bool)
         is_id = np.broadcast_to(steps.reshape(steps.shape + (1,) * (len(shape) - 2)), shape)
         ids = np.zeros(shape, np.int64)
         ids[is_id] = self._draw_next(int(np.count_nonzero(is_id)), rng)
@@ -88,7 +87,7 @@ def draw_normal_around(shape: Shape, rng: np.random.Generator, mean: np.ndarray,
     return scaled if scaled.shape == standard.shape else standard
 
 
-def draw_padded_normal(shape: Shape, rng: np.random.Generator, fill: float) -> np.ndarray:
+def draw_padded(shape: Shape, rng: np.random.Generator, fill: float) -> np.ndarray:
     """Return floats of a normal distribution, shape (B, T, ...); some rows end with steps filled with `fill`."""
     array = draw_normal(shape, rng)
     if len(shape) > 1:

@@ -25,15 +25,13 @@ SMALL_INTEGERS = (0, -1, -7)
 # The smallest positive integer that float32 cannot represent: a lookup or comparison in float32 finds 2**24.
 INEXACT_IN_FLOAT32 = 2**24 + 1
 MAX_STATIC_CASES = 5  # per input, for a model with a static batch
-# Rows of the case; more rows if they have at most this many elements.
-MAX_ROWS, MAX_CHEAP_ELEMENTS = 40, 2**16
+MAX_ROWS, MAX_CHEAP_ELEMENTS = 40, 2**16  # more rows if they have few elements
 
 Value = int | str
+SpecialCase = tuple[Case, list[InjectedValue]]
 
 
-def yield_special_cases(
-    inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None
-) -> Iterator[tuple[Case, list[InjectedValue]]]:
+def yield_special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None) -> Iterator[SpecialCase]:
     """Yield a case with one special value in each row and its values, or a case for each value if the batch is static.
 
     Values on which Keras or its graph fails are omitted.
@@ -125,18 +123,16 @@ def inject_values(inputs: Arrays, injections: Iterable[InjectedValue]) -> Arrays
         elif isinstance(injection.value, int):
             row[0] = injection.value
         else:
-            row[0 if injection.value.startswith("-") else len(row) // 2] = (
-                -0.0 if injection.value.startswith("-") else 0.0
-            )
+            is_negative = injection.value.startswith("-")
+            row[0 if is_negative else len(row) // 2] = -0.0 if is_negative else 0.0
     return changed
 
 
 def find_finite_values(injections: Sequence[InjectedValue], inputs: Arrays, run: Run) -> list[InjectedValue]:
     """Return the values for which Keras returns finite outputs without more work than for ordinary values."""
     large = [injection for injection in injections if isinstance(injection.value, int) and not injection.is_small]
-    finite = find_runnable_values(
-        [injection for injection in injections if injection not in large], inputs, run, _are_finite
-    )
+    others = [injection for injection in injections if injection not in large]
+    finite = find_runnable_values(others, inputs, run, _are_finite)
     if not large or keras.backend.backend() != "tensorflow":  # operations are counted on TensorFlow only
         return finite
     from .._private_api.tensorflow_internals import work_of

@@ -120,10 +120,8 @@ class TrialRuns:
         except UnsupportedModelError:
             raise
         except Exception as error:  # noqa: BLE001 - the type of the error depends on the model
-            message = first_line(error)
-            return RunFailure(
-                message, f"Keras itself cannot run the model on inputs{_format_shapes(inputs)}: {message}"
-            )
+            message, shapes = first_line(error), _format_shapes(inputs)
+            return RunFailure(message, f"Keras itself cannot run the model on inputs{shapes}: {message}")
         rows = find_nan_rows(inputs, outputs) if self._sampler.has_texts else np.zeros(0, bool)
         finite = {name: array[~rows] for name, array in outputs.items()} if rows.any() else outputs
         if self.is_degenerate(finite):
@@ -166,10 +164,7 @@ class TrialRuns:
 
 
 def find_nan_rows(inputs: Arrays, outputs: Arrays) -> np.ndarray:
-    """Return a mask (B,) of the rows in which an output has NaN.
-
-    The mask is empty if the first axes of inputs and outputs differ, or if every row has NaN.
-    """
+    """Return a mask (B,) of the rows with NaN outputs, or (0,) if first axes differ or every row has NaN."""
     sizes = {array.shape[:1] for array in (*inputs.values(), *outputs.values())}
     if len(sizes) != 1 or sizes & {(), (0,)}:
         return np.zeros(0, bool)
@@ -195,11 +190,8 @@ def _format_integers(inputs: Arrays) -> str:
 def _infer_positions(signature: Signature, shapes: Shapes) -> list[float]:
     """Infer the sizes of the dynamic axes, except the batch, of all layer outputs; infinity if it depends on values.
 
-    For a subclassed model, only check that a trace accepts the shapes, and return [].
-
-    Raises:
-        ValueError: If a layer output is empty, although the model declares no empty output.
-        Exception: If a layer rejects the shapes; the type depends on the layer.
+    For a subclassed model, only check that a trace accepts the shapes, and return []. Raises if a layer rejects the
+    shapes, or has an empty output that the model does not declare as empty.
     """
     pairs = zip(signature.inputs, shapes, strict=True)
     tensors = {spec.name: keras.KerasTensor(shape, spec.dtype) for spec, shape in pairs}

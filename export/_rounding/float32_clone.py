@@ -17,12 +17,10 @@ from .._golden_cases.golden_cases import LARGE
 from .._options import FLOAT32
 from .._private_api.keras_internals import functional_of, own_weights_of, quantization_of
 from .._signature.keras_messages import first_line, silence_keras
-from .._signature.signature import Signature, build_signature_from_samples
+from .._signature.signature import Signature, build_named_signature
 
-# A bfloat16 has 8 significant bits, of which a deep model loses a few. A relative difference above 2**-2 is attributed
-# to lost state or arguments.
+# A bfloat16 has 8 significant bits, of which a deep model loses a few. A larger difference is attributed to lost state.
 MAX_RELATIVE_DIFFERENCE = 0.25
-
 # Longer names first, because the shorter names are their suffixes.
 HALF_DTYPES = ("mixed_float16", "mixed_bfloat16", "bfloat16", "float16")
 
@@ -73,7 +71,7 @@ def _clone(signature: Signature) -> Signature:
 
     def build_and_copy_weights(clone: Any) -> Signature:
         # A subclass has no weights before its first call.
-        cloned = build_signature_from_samples(clone, signature.samples)
+        cloned = build_named_signature(clone, signature.samples)
         for original, copy in _pair_layers(model, clone):
             _copy_weights(original, copy)
         for layer in cloned.layers:
@@ -114,11 +112,7 @@ def _copy_weights(layer: Any, clone: Any) -> None:
 
 
 def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield pairs of a layer and its clone: the layer itself, then all nested layers.
-
-    Raises:
-        ValueError: If layers of the clone have no counterpart.
-    """
+    """Yield pairs of a layer and its clone: the layer itself, then all nested layers; raises if one has none."""
     # `Model.weights` of both may differ in order and length: a layer that a model shares with a nested model is one
     # layer in the model and two layers in the clone.
     yield layer, clone
@@ -135,11 +129,7 @@ def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def measure_clone_difference(signature: Signature, cases: Iterable[Case]) -> dict[str, Any]:
-    """Measure the difference between a half-precision model and its float32 clone over the golden cases.
-
-    Args:
-        signature: The half-precision model.
-        cases: Golden cases with the outputs of the clone.
+    """Measure the difference between a half-precision model and its float32 clone, whose outputs are in `cases`.
 
     Returns:
         `policies`, and the largest `max_abs` and `max_rel` of any output, as in a row of the parity report.

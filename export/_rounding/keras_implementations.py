@@ -1,14 +1,10 @@
 """Compare the implementations of a Keras model: an eager call, `predict`, and another backend.
 
 Golden outputs come from eager calls. A user runs `predict`, which traces a graph on TensorFlow and JAX, and a model on
-JAX or torch is traced on TensorFlow for the export. A layer whose result depends on the implementation has no single
-correct output: a file can match only one implementation.
+JAX or torch is traced on TensorFlow for the export. If the result of a layer depends on the implementation, a file can
+match only one of them. The difference begins in the first layer, in the order of the graph, with outputs a and b and
 
-The difference between two implementations begins in the first layer, in the order of the graph, with
-
-    max |a - b| / max |a| > max(LAYER_DIFFERENCE_SHARE * D, MIN_RELATIVE_DIFFERENCE)
-
-where a and b are the two outputs of the layer, and D is this ratio of the outputs of the model.
+    max |a - b| / max |a| > max(LAYER_DIFFERENCE_SHARE * ratio of the model's outputs, MIN_RELATIVE_DIFFERENCE)
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +21,9 @@ from .._signature.keras_messages import silence_keras
 from .._signature.signature import Signature
 from .tie_errors import compute_abs_error
 
-# A smaller share finds layers whose difference is rounding only; a larger one skips a layer whose difference grows
-# in the following layers.
+# A smaller share finds layers that differ by rounding only, a larger one skips a difference that grows in later layers.
 LAYER_DIFFERENCE_SHARE = 0.1
-# Rounding alone reaches this in layers with long sums.
-MIN_RELATIVE_DIFFERENCE = 20 * float(np.finfo(np.float32).eps)
+MIN_RELATIVE_DIFFERENCE = 20 * float(np.finfo(np.float32).eps)  # rounding of long sums
 LAYER_OUTPUTS = "layer_outputs.npz"
 NO_TRAINING_ADVICE = (
     " If the model has layers such as `RandomFlip`: `{}` has no argument `training`, so `predict` runs these layers, "
@@ -56,12 +50,9 @@ def run_predict(signature: Signature, case: Case) -> Arrays | None:
 
 
 def check_predict(model: keras.Model, rows: Sequence[ParityRow], find_layer: Callable[[], str | None]) -> None:
-    """Check that `predict` returns the outputs of an eager call.
+    """Check that `predict` returns the outputs of an eager call, by the `rows` of their comparison.
 
-    Args:
-        model: The model.
-        rows: The comparison of `predict` with an eager call, one row for each output.
-        find_layer: Returns the name of the first layer that differs, or `None` if it is unknown.
+    `find_layer` returns the name of the first layer that differs, or `None` if it is unknown.
 
     Raises:
         PredictError: If an output differs by more than rounding.
@@ -106,10 +97,7 @@ def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]
 def _find_first_differing_layer(
     num_outputs: int, names: Sequence[str], expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]
 ) -> str | None:
-    """Return the first layer whose relative difference exceeds the threshold of this module.
-
-    The last `num_outputs` arrays are the outputs of the model.
-    """
+    """Return the first layer that differs; the last `num_outputs` arrays are the outputs of the model."""
     differences = [_compute_relative_difference(*map(_drop_texts, pair)) for pair in zip(expected, actual, strict=True)]
     threshold = max(LAYER_DIFFERENCE_SHARE * max(differences[-num_outputs:]), MIN_RELATIVE_DIFFERENCE)
     return next((name for name, value in zip(names, differences, strict=True) if value > threshold), None)

@@ -8,9 +8,9 @@ A sigmoid or log-softmax y is perturbed by
 
     u (1 + 2 min(|y|, 1)) SATURATION_ULPS k eps,    u = +-1 + uniform(-2, 2)
 
-so by up to 0.75 ulps of 1 near y = 0 and up to three times as much near 1, where 0.25 ulps could not change a float.
-The sign +-1 is common to the tensor, since the error of onnxruntime for closed gates has one sign and accumulates over
-many elements. The uniform part is drawn for each element: a softmax over keys cancels an error that all keys share.
+so by up to 0.75 ulps of 1 near y = 0 and three times as much near 1, where 0.25 ulps could not change a float. The sign
++-1 is common to the tensor, since the error of onnxruntime for closed gates has one sign and accumulates over elements.
+The uniform part is drawn for each element: a softmax over keys cancels an error that all keys share.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,16 +28,13 @@ from .._private_api.keras_internals import is_group_number, through_saturating
 from .._signature.keras_messages import silence_keras
 from .._signature.signature import Signature
 
-# Ulps of 1. In onnxruntime sigmoids are off by up to 1.4 ulps of 1, also if they should be 1e-8. The log-softmax of a
-# certain choice is the logarithm of a sum that is rounded near 1.
+# In onnxruntime sigmoids are off by up to 1.4 ulps of 1, also if they should be 1e-8. The log-softmax of a certain
+# choice is the logarithm of a sum that is rounded near 1.
 SATURATION_ULPS = 0.25
-# Operations of all runs together, from which tracing a graph takes less time than eager calls.
-MIN_GRAPH_OPERATIONS = 10_000
-# Weights, above which converting them to tensors for each run takes longer than eager calls.
-MAX_GRAPH_WEIGHTS = 2**24
-# Elements perturbed at once: without chunks, gigabytes of weights need gigabytes of random factors.
+# With fewer operations in all runs, tracing a graph takes longer; with more weights, converting them in each run.
+MIN_GRAPH_OPERATIONS, MAX_GRAPH_WEIGHTS = 10_000, 2**24
+# Without chunks, gigabytes of weights need gigabytes of random factors.
 CHUNK_ELEMENTS = 2**20
-# The dtype of an array has its own eps, which is used if it is larger.
 PRECISION_EPS = {"float32": 0.0, "float16": float(np.finfo(np.float16).eps), "int8": 1 / 254}
 
 GraphOfWeights = Callable[[Arrays, Sequence[Any], float], Arrays]
@@ -114,10 +111,7 @@ class EagerRunner:
 
 @dataclass(frozen=True)
 class GraphRunner:
-    """Runs of a model as one graph of TensorFlow.
-
-    The unperturbed outputs come from the same graph, so that a difference between graph and model widens no limit.
-    """
+    """Runs of a model as a TensorFlow graph; `base_outputs` are those of the graph, which may differ from the model."""
 
     graph: GraphOfWeights
     base_outputs: list[Arrays]
@@ -132,10 +126,7 @@ class GraphRunner:
 def build_runner(
     signature: Signature, cases: Sequence[Case], num_runs: int, rng: np.random.Generator
 ) -> EagerRunner | GraphRunner:
-    """Build the runner that needs less time for `num_runs` runs on all cases.
-
-    A graph is used only if it returns the golden outputs. The variables of the model keep their values.
-    """
+    """Build the faster runner for `num_runs` runs on all cases; a graph must return the golden outputs."""
     patch_weights = _choose_weight_patch(signature, cases[0])
     uses_graph = patch_weights is _scope_perturbed_weights and _is_graph_faster(signature, cases, num_runs)
     runner = _build_graph_runner(signature, cases, rng) if uses_graph else None
@@ -191,9 +182,8 @@ def _choose_weight_patch(signature: Signature, case: Case) -> PatchWeights:
 @contextmanager
 def _scope_perturbed_weights(model: keras.Model, perturbation: Perturbation) -> Iterator[None]:
     """Replace the weights of a model by perturbed values within the context, without assigning its variables."""
-    with keras.StatelessScope(
-        state_mapping=_build_state_mapping(perturbation.perturb_weights(_iterate_float_weights(model)))
-    ):
+    weights = perturbation.perturb_weights(_iterate_float_weights(model))
+    with keras.StatelessScope(state_mapping=_build_state_mapping(weights)):
         yield
 
 

@@ -5,12 +5,12 @@ Perturbed inputs do not reveal equal roundings that cancel. Layer normalization 
 product with its sum rounds only the other. So the model runs as one TensorFlow graph in which the result y of each
 such operation is perturbed independently by one ulp of a magnitude m, to y + m eps or y - m eps:
 
-    m = |y|                                           products, single sums and elementary functions
-    m = max(|y|, SUM_ULPS_PER_SQRT_TERM * sqrt(n) * sum |x_i|)  a sum of n terms; mean |x_i| for a mean
-    m = |y| + SIGMOID_MIN_MAGNITUDE                   a sigmoid
+    max(|y|, SUM_ULPS_PER_SQRT_TERM * sqrt(n) * sum |x_i|)    of a sum over n terms; mean |x_i| for a mean
+    |y| + SIGMOID_MIN_MAGNITUDE                               of a sigmoid
+    |y|                                                       of all others
 
-Independent rounding errors of n additions grow with sqrt(n), and scale with the terms, which may cancel in the sum.
-The limit of a float is at least SAFETY_FACTOR times its typical error over these runs (see `rounding_error.py`).
+Rounding errors of n additions grow with sqrt(n) and with the magnitudes of the terms, which may cancel in the sum. The
+limit of a float is at least SAFETY_FACTOR times its typical error in these runs (`rounding_error.py`).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -35,12 +35,10 @@ PERTURBED_RUNS = 8
 # Smaller than the factor in `rounding_error.py`: a perturbation is a full ulp, a rounding error half an ulp at most.
 SAFETY_FACTOR = 4
 SUM_ULPS_PER_SQRT_TERM = 0.5
-# In onnxruntime sigmoids are off by up to 1.4 ulps of 1, also if they should be 0.
-SIGMOID_MIN_MAGNITUDE = 0.5
-# Share of a limit above which a difference is measured again: no output with a smaller difference needed wider limits.
+SIGMOID_MIN_MAGNITUDE = 0.5  # see `SATURATION_ULPS` in `perturbed_runs.py`
+# Cases are measured again from this share of a limit: no smaller difference needed wider limits.
 NEAR = 0.25
-# Integers up to this magnitude are sizes and counts, which every implementation computes exactly.
-MAX_EXACT_INTEGER = 2.0**16
+MAX_EXACT_INTEGER = 2.0**16  # sizes and counts are exact everywhere
 # Operators that optimizers fuse, split, fold into others or reassociate.
 REASSOCIATED_OPS = {
     *("Add", "AddN", "AddV2", "AvgPool", "AvgPool3D", "BatchMatMul", "BatchMatMulV2", "BiasAdd", "Conv2D", "Conv3D"),
@@ -50,11 +48,10 @@ REASSOCIATED_OPS = {
 }
 # Functions that libraries round differently, so that a difference of two may consist of rounding errors only.
 ELEMENTARY_FUNCTIONS = {"Exp", "Log", "Log1p", "Pow"}
-# Functions whose integer results are rounded too: tanh(9) is 1.
-INEXACT_AT_INTEGERS = {"Elu", "Erf", "Expm1", "Selu", "Softplus", "Tanh"}
+INEXACT_AT_INTEGERS = {"Elu", "Erf", "Expm1", "Selu", "Softplus", "Tanh"}  # tanh(9) is rounded to 1
 REDUCTIONS = {"Mean": tf.reduce_mean, "Sum": tf.reduce_sum}
-# Only in layers that call TensorFlow directly: `perturbed_runs.py` perturbs the sigmoid of Keras.
-SIGMOID = "Sigmoid"
+SIGMOID = "Sigmoid"  # of TensorFlow; `perturbed_runs.py` has Keras's
+PERTURBED_OPS = {*REASSOCIATED_OPS, *ELEMENTARY_FUNCTIONS, *INEXACT_AT_INTEGERS, SIGMOID}
 
 
 def with_reordering(signature: Signature, cases: Sequence[Case], case_names: Collection[str]) -> list[Case]:
@@ -65,8 +62,7 @@ def with_reordering(signature: Signature, cases: Sequence[Case], case_names: Col
         cases: Golden cases with rounding limits.
         case_names: Names of the cases to measure; a run of a case with many images takes seconds.
     """
-    # Perturbed runs are compared with an unperturbed run of the same graph. Golden outputs are those of another
-    # implementation, and a systematic difference from them must not widen a limit.
+    # The unperturbed run is one of the same graph: a difference between implementations must not widen a limit.
     try:
         with silence_keras():
             run = _build_perturbed_graph(signature)
@@ -82,14 +78,10 @@ def _build_perturbed_graph(signature: Signature) -> Callable[[Arrays, Sequence[A
     seeds = iter(range(1, 2**31))
 
     def perturb_result(ulps: Any, op: str, inputs: Any, tensor: Any) -> Any:
-        if (
-            op not in (*REASSOCIATED_OPS, *ELEMENTARY_FUNCTIONS, *INEXACT_AT_INTEGERS, SIGMOID)
-            or not tensor.dtype.is_floating
-        ):
+        if op not in PERTURBED_OPS or not tensor.dtype.is_floating:
             return tensor
-        return _perturb_tensor(
-            op, tensor, _compute_magnitude(op, inputs, tensor) * tf.cast(ulps, tensor.dtype), next(seeds)
-        )
+        magnitude = _compute_magnitude(op, inputs, tensor) * tf.cast(ulps, tensor.dtype)
+        return _perturb_tensor(op, tensor, magnitude, next(seeds))
 
     return trace_weight_graph(signature, [], lambda ulps: through_traced(partial(perturb_result, ulps)))
 

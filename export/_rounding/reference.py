@@ -78,9 +78,8 @@ def reference_of(
         predicted = run_predict(signature, golden.cases[0])
         clone_difference = measure_clone_difference(original, golden.cases) if is_half else None
         # The case with the most distinct sizes: equal axes could be confused in a comparison of shapes.
-        inputs = max(
-            golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape})
-        ).inputs
+        num_sizes = [len({size for array in case.inputs.values() for size in array.shape}) for case in golden.cases]
+        inputs = golden.cases[int(np.argmax(num_sizes))].inputs
         weights_of = find_attention_outputs(signature, inputs) | find_collected_weights(signature, inputs)
     return signature, Reference(
         model=signature.model.name,
@@ -122,9 +121,7 @@ def case_of(name: str, model: keras.Model, options: Options) -> Case:
             # The model of the user may raise anything on arrays of a wrong size.
             raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
         if not any(array.dtype.kind != "f" or np.isfinite(array).any() for array in case.outputs.values()):
-            raise InputError(
-                "Keras returns only NaN and infinity on `samples`, so nothing can be compared. Pass other arrays."
-            )
+            raise InputError("Keras returns only NaN and infinity on `samples`: nothing can be compared.")
         (measured,) = measure_limits(signature, [case], options.precision)
         if keras.backend.backend() != "tensorflow":
             return measured
@@ -135,11 +132,7 @@ def case_of(name: str, model: keras.Model, options: Options) -> Case:
 
 
 def require_all_samples(signature: Signature) -> Arrays:
-    """Return the samples of all inputs by name.
-
-    Raises:
-        InputError: If an input has no sample, or a sample does not fit.
-    """
+    """Return the samples of all inputs by name; raise `InputError` if one is missing or does not fit."""
     inputs = flatten_samples(signature)
     if missing := [spec.name for spec in signature.inputs if spec.name not in inputs]:
         raise InputError(f"`samples` lack {missing}. The model takes {[spec.name for spec in signature.inputs]}.")

@@ -1,8 +1,8 @@
 """Rounding error limits of golden outputs, measured by perturbed runs.
 
-The effect of rounding on an output depends on the model: a difference of large numbers amplifies rounding errors, a
-saturated sigmoid hides them. If inputs and weights are perturbed by one unit in the last place (ulp) of the precision,
-every rounding in the model changes. The changes of the outputs estimate the error of any correct implementation.
+The effect of rounding depends on the model: a difference of large numbers amplifies it, a saturated sigmoid hides it.
+If inputs and weights are perturbed by one unit in the last place (ulp) of the precision, every rounding in the model
+changes. The changes of the outputs estimate the error of any correct implementation.
 
 The limit of a float x is
 
@@ -12,10 +12,10 @@ The limit of a float x is
     u    usual magnitude of the channel: the median over the cases of the median over the rows
     eps  relative ulp: the largest of the precision, the weights, the inputs and the output
     k    ulps between two correct sums over n positions: SUM_ULPS_PER_TERM * n * min(1, FLOAT32_EPS / eps)
-    e    typical error: the largest observed error of x, but at least s times the median of observed error / scale in
-         the channel, since the error of a single element may be 0 in every run by chance
+    e    typical error: the largest observed error of x, at least s times the median of observed error / scale in the
+         channel, since a single element may by chance stay unchanged in every run
 
-k: if all terms of a sum are equal, as with a length of 1, every addition rounds in the same direction under every
+If all terms of a sum are equal, as with a length of 1, every addition rounds in the same direction under every
 perturbation. A sequential sum of n terms is then off by up to n / 8 ulps, and two sums differ by up to n / 4 ulps.
 """
 
@@ -35,23 +35,18 @@ from .tie_errors import ObservedErrors
 
 # More runs find larger errors, which allows a smaller SAFETY_FACTOR, but Keras runs on all cases each time.
 PERTURBED_RUNS = 3
-# Runs for integer and boolean outputs: a tie is observed only if a perturbation flips the choice, in few of the runs.
+# Runs for integer and boolean outputs: a perturbation flips a choice in few of the runs.
 TIE_RUNS = 10
 TIE_ULPS = {"float32": 16, "float16": 4, "int8": 4}
 # Few runs miss the largest error: correct files mostly differ by less than a tenth of the limit, seldom by half. A
 # coarse precision rounds by half an ulp but is perturbed by a full ulp, so half the factor is enough.
 SAFETY_FACTOR = {"float32": 32, "float16": 16, "int8": 16}
-# Functions of onnxruntime and TensorFlow differ by 1 to 2 ulps, most sums by 3.
-FLOOR_ULPS = 8
+FLOOR_ULPS = 8  # functions differ by 1 to 2 ulps, most sums by 3
 SUM_ULPS_PER_TERM = 1 / 4
-# onnxruntime sums more terms in blocks, so that errors do not grow further.
-MAX_SUM_TERMS = 1024
-# Sums are computed in float32 in float16 and int8 files too.
-FLOAT32_EPS = float(np.finfo(np.float32).eps)
-# Channels with fewer elements share one median, because the median of a few errors is often 0.
-MIN_CHANNEL_ELEMENTS = 8
-# A smaller number may be flushed to 0 on a different machine, or have lost digits.
-UNDERFLOW_LIMIT = 1e-31
+MAX_SUM_TERMS = 1024  # onnxruntime sums more terms in blocks
+FLOAT32_EPS = float(np.finfo(np.float32).eps)  # of sums, in every precision
+MIN_CHANNEL_ELEMENTS = 8  # for a median; shorter channels share one
+UNDERFLOW_LIMIT = 1e-31  # smaller numbers may be flushed to 0
 
 
 def measure_limits(signature: Signature, cases: Sequence[Case], precision: str) -> list[Case]:
@@ -93,10 +88,7 @@ def measure_limits(signature: Signature, cases: Sequence[Case], precision: str) 
 
 
 def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], safety_factor: int) -> list[Case]:
-    """Return cases with the rounding limits that follow from perturbed `runs` of a float32 graph.
-
-    Each run has the outputs of all cases. `multiple` is the safety factor on the observed errors.
-    """
+    """Return cases with the rounding limits of a float32 graph; each of its perturbed `runs` has all outputs."""
     observed = [ObservedErrors(case.outputs) for case in cases]
     for run in runs:
         for errors, outputs in zip(observed, run, strict=True):
@@ -112,17 +104,15 @@ def _attach_limits(cases: Sequence[Case], observed: Sequence[ObservedErrors], li
 def _compute_case_limits(
     cases: Sequence[Case], observed: Sequence[ObservedErrors], safety_factor: int, eps: float
 ) -> list[Arrays]:
-    usual_magnitudes = {
-        name: _compute_usual_magnitudes([case.outputs[name] for case in cases]) for name in cases[0].outputs
-    }
+    names = cases[0].outputs
+    magnitudes = {name: _compute_usual_magnitudes([case.outputs[name] for case in cases]) for name in names}
     return [
         {
-            name: _compute_limits(
-                expected, errors.errors[name], safety_factor, usual_magnitudes[name], _estimate_sum_ulps(case), eps
-            )
-            for name, expected in case.outputs.items()
+            name: _compute_limits(array, errors.errors[name], safety_factor, magnitudes[name], sum_ulps, eps)
+            for name, array in case.outputs.items()
         }
         for case, errors in zip(cases, observed, strict=True)
+        for sum_ulps in [_estimate_sum_ulps(case)]
     ]
 
 
@@ -133,8 +123,8 @@ def _find_saturated_cases(cases: Sequence[Case], precision: str) -> list[int]:
 
 def _estimate_sum_ulps(case: Case) -> float:
     """Return the ulps by which two correct sums over the positions of a case may differ, for float32 sums."""
-    # Positions lie along axes of integers and masks, and along axes of floats except the last: features have different
-    # weights, so their products are not equal. Axis 0 has examples. Elements of images (rank 4) are drawn differently.
+    # Positions are along axes of integers and masks, and along inner axes of floats: features have different weights,
+    # so the terms of their sums are not equal. Nor are the elements of images (rank 4).
     arrays = [array for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim < 4]
     shapes = [array.shape[1:-1] if array.dtype.kind == "f" else array.shape[1:] for array in arrays]
     return SUM_ULPS_PER_TERM * min(max((size for shape in shapes for size in shape), default=0), MAX_SUM_TERMS)
@@ -150,10 +140,7 @@ def _list_float_dtypes(model: keras.Model, inputs: Arrays) -> list[np.dtype[Any]
 
 
 def _compute_usual_magnitudes(outputs: Sequence[np.ndarray]) -> np.ndarray | float:
-    """Return the usual magnitude of an output: the median over cases of medians over rows.
-
-    The result has shape (channels,) if all cases have the same number of channels, else it is a scalar.
-    """
+    """Return the usual magnitude: shape (channels,), or a scalar if the number of channels differs between cases."""
     medians = [
         np.median(_compute_magnitudes(array).reshape(-1, array.shape[-1] if array.ndim > 1 else 1), 0)
         for array in outputs
@@ -170,10 +157,7 @@ def _compute_magnitudes(array: np.ndarray) -> np.ndarray:
 
 
 def compute_typical_errors(errors: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return the observed errors, but at least the median relative error of the channel times the scale.
-
-    All three arrays have the shape of the output. A short channel gets the median over all channels.
-    """
+    """Return the typical errors of this module; all three arrays have the shape of the output."""
     columns = errors.shape[-1] if errors.ndim > 1 else 1
     # Zeros, as in most outputs of a ReLU or a mask, have no error and would make the median 0.
     is_changed = (scale > 0) & (errors > 0)

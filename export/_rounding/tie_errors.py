@@ -1,14 +1,10 @@
 """Errors of perturbed runs, separate for rows in which rounding flips an integer or boolean output.
 
-If two scores are equal up to rounding, both choices are correct (a tie). In a loop all later outputs of that row depend
-on the choice, so their errors exceed rounding. A row has a flipped choice if an integer or boolean output of the row
-differs from the unperturbed run. Floats of such a row whose error exceeds MIN_TIE_ERROR_SHARE * scale, or their limits
-in runs with larger perturbations, are recorded in `tie_errors`. Their limits become
-
-    max(limit, TIE_SAFETY_FACTOR * tie error)
-
-Other rows, and other floats of the same row, keep their limits. An integer or boolean that changed in any run is a tie,
-at which any value passes.
+If two scores are equal up to rounding, both choices are correct (a tie), and in a loop all later outputs of the row
+depend on the choice. A row has a flipped choice if one of its integer or boolean outputs differs from the unperturbed
+run. Errors of floats in such a row above MIN_TIE_ERROR_SHARE * scale, or above their limits in runs with larger
+perturbations, are tie errors. The limits of these floats become max(limit, TIE_SAFETY_FACTOR * tie error); all others
+stay. An integer or boolean that changed in any run is a tie itself, and may have any value.
 """
 
 import numpy as np
@@ -16,13 +12,10 @@ import numpy as np
 from .._format.compare import scale_of
 from .._format.names import Arrays
 
-# Shares of the scale of a float. A smaller value attributes rounding errors to ties, a larger value widens the limits
-# of whole channels by the errors of ties.
+# Shares of the scale. A smaller one takes rounding errors for tie errors, a larger one tie errors for rounding errors.
 MIN_TIE_ERROR_SHARE = 1e-2
-# Attention to a different key causes larger errors than this, rounding does not.
-MIN_SWITCHED_KEY_ERROR_SHARE = 0.25
-# After a flipped choice, a third choice may be flipped that no perturbed run has reached.
-TIE_SAFETY_FACTOR = 4
+MIN_SWITCHED_KEY_ERROR_SHARE = 0.25  # rounding errors are smaller
+TIE_SAFETY_FACTOR = 4  # a third choice may be flipped after the second
 
 
 class ObservedErrors:
@@ -46,12 +39,9 @@ class ObservedErrors:
         }
 
     def record(self, outputs: Arrays, limits: Arrays | None = None) -> None:
-        """Record the outputs of a perturbed run.
+        """Record the outputs of a perturbed run; with `limits`, of a perturbation that is larger than rounding.
 
-        Args:
-            outputs: Outputs of the run.
-            limits: Rounding limits if the perturbation is larger than rounding. Then only errors of floats beyond these
-                limits, in rows with a flipped choice, are recorded.
+        With `limits`, only tie errors above these limits are recorded.
         """
         flipped_rows = _find_flipped_rows(self._expected, outputs)
         for name, array in self._expected.items():

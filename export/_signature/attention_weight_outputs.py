@@ -17,8 +17,7 @@ from .._format.names import Arrays
 from .._private_api.keras_internals import numbers_of, through_calls
 from .signature import Signature, model_signature
 
-# Steps of a decoder before its weights are compared: in the first step all states are zeros.
-PROBE_STEPS = 3
+PROBE_STEPS = 3  # of a decoder; its states are zeros in the first
 
 
 class _ReturnedWeights(NamedTuple):
@@ -31,10 +30,7 @@ def find_attention_outputs(signature: Signature, inputs: Arrays) -> dict[str, st
 
     An output qualifies if it equals the weights (B, ..., Tq, Tk) that a layer returned, element by element, or
     (B, ..., Tk) for a single query, as in a step of a decoder. A function of weights, as a mean over heads, does not.
-
-    Args:
-        signature: The model.
-        inputs: Inputs whose axes have different sizes and whose elements vary.
+    `inputs` must have axes of different sizes and varying elements.
     """
     if not signature.attention:
         return {}
@@ -73,10 +69,6 @@ def find_collected_weights(signature: Signature, inputs: Arrays) -> dict[str, st
     """Return the outputs (B, L, Tk) of a greedy decoder that are attention weights, with the path of their layer.
 
     Weights of several heads, (B, L, H, Tk), are left out: no other layer returns this layout.
-
-    Args:
-        signature: The model; only `keras_attn.decoding.greedy` creates models with such outputs.
-        inputs: Inputs of the model.
     """
     # Tensors inside the loop are symbolic and cannot be compared, so the step model runs outside the loop.
     layers = [layer for layer in signature.model.layers if not isinstance(layer, keras.layers.InputLayer)]

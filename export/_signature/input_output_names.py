@@ -11,8 +11,7 @@ import keras
 from .._errors import UnsupportedModelError
 from .._format.names import STRING
 
-# Names of axes and golden arrays are built from the names of inputs, and are longer.
-MAX_NAME_CHARACTERS = 900
+MAX_NAME_CHARACTERS = 900  # names of axes and golden arrays are longer
 
 
 def check_inputs(inputs: Sequence[tuple[str, str]]) -> None:
@@ -23,9 +22,7 @@ def check_inputs(inputs: Sequence[tuple[str, str]]) -> None:
     """
     for name, dtype in inputs:
         if dtype == STRING and keras.backend.backend() != "tensorflow":
-            raise UnsupportedModelError(
-                f"Input `{name}` holds strings, which Keras supports only on TensorFlow. Set KERAS_BACKEND=tensorflow."
-            )
+            raise UnsupportedModelError(f"Input `{name}` holds strings, which need KERAS_BACKEND=tensorflow.")
         if dtype == "bfloat16":
             raise UnsupportedModelError(f"Input `{name}` is bfloat16, which NumPy does not have. Make it float32.")
         if not _is_valid_argument(name):
@@ -55,12 +52,9 @@ def _normalize_argument(name: str) -> str:
 
 
 def name_outputs(structure: Any, inputs: Sequence[str], layers: Sequence[str] = ()) -> tuple[str, ...]:
-    """Name outputs by their dict keys, else by their layers, else by position, without duplicates.
+    """Name outputs by their dict keys, else by `layers` in the same order, else by position; `None` gets no name.
 
-    Args:
-        structure: The outputs, nested as the model returns them; `None` gets no name.
-        inputs: The names of the inputs, which an output must not have: names of tensors are unique in an ONNX graph.
-        layers: The names of the layers, in the order of the outputs, or empty for a subclassed model.
+    No name occurs twice or among the names of `inputs`, because names of tensors are unique in an ONNX graph.
     """
     names: list[str] = []
     for index, (path, tensor) in enumerate(keras.tree.flatten_with_path(structure)):

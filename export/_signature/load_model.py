@@ -62,11 +62,7 @@ def _describe_argument(model: object) -> str:
 
 
 def loaded_model(model: keras.Model | str | Path, options: Options) -> keras.Model:
-    """Load a model from a file, or return a Keras model unchanged; imports Keras and its backend.
-
-    Args:
-        model: A model, or the path of a `.keras` file.
-        options: `safe_mode` decides whether the file may contain code.
+    """Load a model from a `.keras` file, or return a Keras model unchanged; imports Keras and its backend.
 
     Raises:
         UnsupportedModelError: If Keras cannot load the file.
@@ -86,5 +82,5 @@ def loaded_model(model: keras.Model | str | Path, options: Options) -> keras.Mod
             warnings.filterwarnings("ignore", "Model .* had a build config")
             return keras.saving.load_model(model, compile=False, safe_mode=options.safe_mode)
     except Exception as error:
-        # The type depends on the fault: a malformed zip, JSON or HDF5 file, an unknown or unsafe layer.
+        # The type depends on the fault: a malformed file, an unknown or unsafe layer.
         raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error

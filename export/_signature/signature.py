@@ -148,16 +148,14 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
             fit the weights in the file.
         InputError: If `samples` do not fit the model, or are required.
     """
-    return build_signature_from_samples(model, _name_samples(model, samples), file)
+    return build_named_signature(model, _name_samples(model, samples), file)
 
 
-def build_signature_from_samples(
-    model: keras.Model, samples: Mapping[str, Any] | None, file: Path | None = None
-) -> Signature:
+def build_named_signature(model: keras.Model, samples: Mapping[str, Any] | None, file: Path | None = None) -> Signature:
     """Build the signature of a model, as `model_signature` does, from samples by name."""
     functional = functional_of(model)
     if functional is None and isinstance(model, keras.Sequential):
-        return build_signature_from_samples(add_input_layer(model, samples), samples)
+        return build_named_signature(add_input_layer(model, samples), samples)
     _refuse_layers(model)
     if functional is not None:
         return _build_functional_signature(model, functional, samples)
@@ -249,8 +247,7 @@ def _refuse_tokenizer(layer: Any) -> None:
             )
     if not layer.sequence_length:
         raise UnsupportedModelError(
-            f"Layer `{layer.name}` ({type(layer).__name__}) returns rows of unequal lengths, which no dense tensor can "
-            "hold. Set `sequence_length`."
+            f"Layer `{layer.name}` ({type(layer).__name__}) returns rows of unequal lengths. Set `sequence_length`."
         )
     if getattr(layer, "special_tokens_in_strings", False):
         raise UnsupportedModelError(
@@ -312,9 +309,8 @@ def _build_subclass_signature(model: keras.Model, samples: Mapping[str, Any]) ->
     flat = keras.tree.flatten_with_path(arguments)
     names = ["_".join(map(str, path[1:] if is_dict_argument else path)) for path, _ in flat]
     arrays = [np.asarray(value) for _, value in flat]
-    specs = tuple(
-        InputSpec(name, _get_model_dtype(array.dtype), array.shape) for name, array in zip(names, arrays, strict=True)
-    )
+    dtypes = [_get_model_dtype(array.dtype) for array in arrays]
+    specs = tuple(InputSpec(name, dtype, a.shape) for name, dtype, a in zip(names, dtypes, arrays, strict=True))
 
     def call_model(inputs: Mapping[str, Any]) -> Any:
         values = keras.tree.pack_sequence_as(arguments, [inputs[name] for name in names])
@@ -324,9 +320,7 @@ def _build_subclass_signature(model: keras.Model, samples: Mapping[str, Any]) ->
     if parameters[0] not in arguments:
         raise InputError(f"`sample_inputs` lacks `{parameters[0]}`, the first argument of `{model.name}.call`.")
     try:
-        structure = call_model(
-            {name: array.astype(spec.dtype) for name, array, spec in zip(names, arrays, specs, strict=True)}
-        )
+        structure = call_model({name: a.astype(dtype) for name, a, dtype in zip(names, arrays, dtypes, strict=True)})
     except Exception as error:
         raise InputError(f"Keras itself cannot run `{model.name}` on `sample_inputs`: {first_line(error)}") from error
     outputs = name_outputs(structure, names)

@@ -81,12 +81,7 @@ def _inline_functions() -> Iterator[None]:
 def trace_weight_graph(
     signature: Signature, weights: Sequence[Any], change: Callable[[Any], contextlib.AbstractContextManager[None]]
 ) -> Callable[[Arrays, Sequence[Any], float], Arrays] | None:
-    """Trace a model with its weights as inputs of the graph.
-
-    Args:
-        signature: The signature of the model.
-        weights: Variables whose values become inputs.
-        change: Returns the context to trace in, for a symbolic scalar such as the ulps of a perturbation.
+    """Trace a model with `weights` as inputs of the graph, in the context that `change` returns for a scalar.
 
     Returns:
         A function of inputs by name, values of the weights and the scalar, which returns outputs by name. `None` if the
@@ -94,9 +89,8 @@ def trace_weight_graph(
     """
     if _has_calls(signature):
         return None
-    weight_specs = [
-        tf.TensorSpec(variable.shape, keras.backend.standardize_dtype(variable.dtype)) for variable in weights
-    ]
+    dtypes = [keras.backend.standardize_dtype(variable.dtype) for variable in weights]
+    weight_specs = [tf.TensorSpec(variable.shape, dtype) for variable, dtype in zip(weights, dtypes, strict=True)]
     signatures = [specs_of(signature.inputs), weight_specs, tf.TensorSpec((), tf.float32)]
 
     def serve(inputs: Mapping[str, Any], values: Sequence[Any], number: Any) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def test_unknown_word_is_refused_as_in_keras(tmp_path):
 
 def test_strings_are_refused_on_other_backends(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(UnsupportedModelError, match="`word` holds strings, which Keras takes on TensorFlow alone"):
+    with pytest.raises(UnsupportedModelError, match="`word` holds strings, which need KERAS_BACKEND=tensorflow"):
         model_signature(of_one_word())
 
 

@@ -74,8 +74,8 @@ STEPS = {"base": 16, "steps": {"a": 8, "bc": 4}}
 )
 def test_groups_have_their_step_and_fixed_axes_none(model, steps, other):
     found = model.found()
-    assert {letters([group])[0]: group.step for group in found} == steps
-    assert other is None or {group.other for group in found} == {other}
+    assert {letters([group])[0]: group.multiple for group in found} == steps
+    assert other is None or {group.other_size for group in found} == {other}
 
 
 def test_misleading_sizes_in_a_message_join_no_axes():

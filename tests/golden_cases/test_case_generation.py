@@ -110,7 +110,7 @@ def test_model_that_never_runs_is_refused_with_its_error():
 def test_model_with_nan_outputs_asks_for_samples():
     q, k = sequence("q"), sequence("k")
     model = keras.Model([q, k], AdditiveAttention(4)(q, ops.log(k), k))
-    message = r"Keras gives NaN or nothing on inputs of shapes `q` .* pass what it runs on as `sample_inputs`"
+    message = r"returns NaN or an empty tensor on inputs of shapes `q` .* pass its arrays as `sample_inputs`"
     with pytest.raises(InputError, match=message):
         cases_of(model)
     samples = {"q": np.ones((2, 4, 4)), "k": np.ones((2, 5, 4))}
@@ -209,7 +209,7 @@ def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
 
 @pytest.mark.usefixtures("low_thresholds")
 def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
-    monkeypatch.setattr(edge_cases, "MAX_LONG_NUMBERS", 2 * 13 * 8 - 1)
+    monkeypatch.setattr(edge_cases, "MAX_LONG_ELEMENTS", 2 * 13 * 8 - 1)
     cases = cases_of(additive())
     assert LONG not in {case.name for case in cases.cases}
     assert cases.refused[LONG] == "not run: 208 numbers, too many for a bundle"

@@ -16,7 +16,7 @@ from keras_attn_export._golden_cases.trial_runs import TrialRuns
 def trials(monkeypatch):
     """Sizes of every trial."""
     tried, failure = [], TrialRuns.find_failure
-    monkeypatch.setattr(TrialRuns, "failure", lambda runs, sizes: tried.append(sizes) or failure(runs, sizes))
+    monkeypatch.setattr(TrialRuns, "find_failure", lambda runs, sizes: tried.append(sizes) or failure(runs, sizes))
     return tried
 
 

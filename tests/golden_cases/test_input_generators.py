@@ -32,7 +32,7 @@ def sampler_of(model, samples=None):
 def drawn_by(sampler, *pattern, **shapes):
     """What is drawn for the first axes of these sizes."""
     sizes = {(name, axis): size for name, shape in shapes.items() for axis, size in enumerate(shape)}
-    return sampler.inputs(sizes, *pattern)
+    return sampler.draw(sizes, *pattern)
 
 
 def qkvl_shapes(batch, queries, keys):
@@ -158,7 +158,7 @@ def test_ids_are_drawn_within_the_rows_of_the_table(outputs, low, high):
 
 
 def test_two_tables_in_a_graph_ask_for_samples():
-    with pytest.raises(InputError, match="which integers may be in `ids`"):
+    with pytest.raises(InputError, match="Cannot choose integers for input `ids`"):
         ids_of(ids_and(InAGraph(6, 8)))
 
 
@@ -291,7 +291,7 @@ def test_unknown_integers_ask_for_samples_by_name():
     with pytest.raises(InputError) as caught:
         sampler_of(keras.Model([digit, place], outputs))
     said = str(caught.value)
-    assert "`digit` (int32, shape (None,), feeds `" in said
+    assert "`digit` (int32, shape (None,), used by `" in said
     assert "`place` (int64" in said
     assert "sample_inputs={'digit': ..., 'place': ...}" in said
 

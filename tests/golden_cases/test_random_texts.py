@@ -8,7 +8,7 @@ from text_models import COLOURS, WORDS, of_texts
 
 from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.input_generators import build_text_generator, choose_generators
-from keras_attn_export._golden_cases.input_probes import find_preprocessing_layers
+from keras_attn_export._golden_cases.input_probes import find_preprocessing
 from keras_attn_export._golden_cases.random_inputs import IdRange
 from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS, TextGenerator
 from keras_attn_export._options import Options
@@ -24,7 +24,7 @@ def generator(layer, *shape, dtype="float32"):
 
 
 def test_each_input_is_read_by_its_own_layers():
-    found = find_preprocessing_layers(model_signature(of_texts()), {})
+    found = find_preprocessing(model_signature(of_texts()), {})
     assert {name: of_it[0].name for name, of_it in found.items()} == {
         "text": "ids",
         "colour": "known",
@@ -43,7 +43,7 @@ def test_closed_vocabulary_of_one_input_leaves_others_open():
     first, second = (keras.Input((1,), dtype="string", name=name) for name in "ab")
     closed = layers.StringLookup(vocabulary=["x"], num_oov_indices=0, name="closed")
     model = keras.Model([first, second], [closed(first), layers.StringLookup(vocabulary=["y"], name="open")(second)])
-    found = find_preprocessing_layers(model_signature(model), {})
+    found = find_preprocessing(model_signature(model), {})
     assert {name: [layer.name for layer in of_it] for name, of_it in found.items()} == {"a": ["closed"], "b": ["open"]}
     assert build_text_generator(found["a"]).is_closed
     assert (

@@ -52,7 +52,7 @@ def test_long_loops_run_as_a_graph_and_short_ones_one_by_one():
 
 
 def test_limits_are_independent_of_the_seed_of_tensorflow(monkeypatch):
-    monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
+    monkeypatch.setattr(module, "MIN_GRAPH_OPERATIONS", 0)
     model = model_of(Steps(3))
     found = []
     for seed in (1, 2):
@@ -79,7 +79,7 @@ def test_layers_without_an_equal_graph_run_one_by_one(function):
 
 @pytest.mark.parametrize("worth", [0, np.inf], ids=["as a graph", "one by one"])
 def test_float64_models_have_float64_limits(worth, monkeypatch):
-    monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
+    monkeypatch.setattr(module, "MIN_GRAPH_OPERATIONS", worth)
     x = keras.Input((6,), dtype="float64", name="x")
     model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
     assert isinstance(runner_of(model, times=1), GraphRunner) == (worth == 0)

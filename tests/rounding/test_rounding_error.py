@@ -17,10 +17,10 @@ from keras_attn_export._signature.signature import model_signature
 @pytest.fixture(params=["one by one", "as a graph"], autouse=True)
 def way(request, monkeypatch):
     """However small the model is."""
-    monkeypatch.setattr(perturbed_runs, "WORTH_A_GRAPH", np.inf if request.param == "one by one" else 0)
+    monkeypatch.setattr(perturbed_runs, "MIN_GRAPH_OPERATIONS", np.inf if request.param == "one by one" else 0)
     graph_runner, graphs = perturbed_runs._build_graph_runner, []
     monkeypatch.setattr(
-        perturbed_runs, "_graph_runner", lambda *given: graphs.append(graph_runner(*given)) or graphs[-1]
+        perturbed_runs, "_build_graph_runner", lambda *given: graphs.append(graph_runner(*given)) or graphs[-1]
     )
     yield
     # what is left of lost digits is another in a graph

@@ -1,6 +1,6 @@
 """KerasHub's tokenizers in a file: of word pieces, code points and bytes, in every script; the others are refused.
 
-`ODD` and the names of the world's languages in themselves are what they are tried on.
+`EDGE_CASE_TEXTS` and the names of the world's languages in themselves are what they are tried on.
 """
 
 import io
