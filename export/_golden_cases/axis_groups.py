@@ -39,22 +39,22 @@ class Group:
 def find_groups(free: Sequence[Axis], base: Sizes, check_sizes: CheckSizes) -> list[Group]:
     """Return the groups of the `free` axes; the model runs on their `base` sizes."""
     tied_axes: list[TiedAxes] = [(axis,) for axis in free]
-    dependent: list[TiedAxes] = []
-    sizes, named = _merge_until_model_runs(tied_axes, base, check_sizes, lambda size: 1)
-    if named is None:
+    dependent_axes: list[TiedAxes] = []
+    sizes, named_axes = _merge_until_model_runs(tied_axes, base, check_sizes, lambda size: 1)
+    if named_axes is None:
         return [Group(axes, 1, size) for axes, size in sizes.items()]
     tied_axes = list(sizes)
     while tied_axes:
-        sizes, named = _merge_until_model_runs(tied_axes, base, check_sizes, _find_largest_multiple)
+        sizes, named_axes = _merge_until_model_runs(tied_axes, base, check_sizes, _find_largest_multiple)
         tied_axes = list(sizes)
-        if named is None:
+        if named_axes is None:
             break
-        excluded = named or [axes for axes in tied_axes if _is_not_named(axes, base, check_sizes)] or tied_axes
-        dependent += excluded
-        tied_axes = [axes for axes in tied_axes if axes not in excluded]
+        conflicts = named_axes or [axes for axes in tied_axes if _is_not_named(axes, base, check_sizes)] or tied_axes
+        dependent_axes += conflicts
+        tied_axes = [axes for axes in tied_axes if axes not in conflicts]
     # Size 1 broadcasts, so that an axis tied to another one would seem to be free.
     min_size = 1 if len(free) == 1 else 2
-    single = [(axes, _find_other_size(axes, base, check_sizes, min_size)) for axes in [*tied_axes, *dependent]]
+    single = [(axes, _find_other_size(axes, base, check_sizes, min_size)) for axes in [*tied_axes, *dependent_axes]]
     groups = [group for _, group in single if group is not None]
     return groups + _join_dependent([axes for axes, group in single if group is None], base, check_sizes)
 
@@ -112,21 +112,21 @@ def _find_merge(
     """Merge two tied axes by a hint of the message, and return the new sizes with their message."""
     # A merge is accepted if the error disappears, if another operation fails or on other sizes, or if the message names
     # no other pair and changes. In 41 of 151 models drawn at random, hints without such a check tied free axes.
-    axes_of_size = {size: axes for axes, size in sizes.items()}
-    hints = _find_hints(message, set(axes_of_size))
-    pairs = {hint: (axes_of_size[hint.size], axes_of_size[hint.other_size]) for hint in hints}
+    size_to_axes = {size: axes for axes, size in sizes.items()}
+    hints = _find_hints(message, set(size_to_axes))
+    pairs = {hint: (size_to_axes[hint.size], size_to_axes[hint.other_size]) for hint in hints}
     # The model ran on the base sizes, so axes with different base sizes are not tied.
     merged_axes = {hint: axes + other for hint, (axes, other) in pairs.items() if base[axes[0]] == base[other[0]]}
-    aligned = [hint for hint in merged_axes if hint.is_aligned]
+    aligned_hints = [hint for hint in merged_axes if hint.is_aligned]
     # With two conflicts at once, one message fits several pairs. Only a pair on which the model runs is certain.
-    working = (hint for hint in aligned if _check_tied_axes(check_sizes, {merged_axes[hint]: hint.size}) is None)
-    certain = next(working, None) if len(aligned) > 1 else None
-    for hint in [certain] if certain else list(merged_axes)[:MAX_HINTS]:
+    fixes = (hint for hint in aligned_hints if _check_tied_axes(check_sizes, {merged_axes[hint]: hint.size}) is None)
+    certain_hint = next(fixes, None) if len(aligned_hints) > 1 else None
+    for hint in [certain_hint] if certain_hint else list(merged_axes)[:MAX_HINTS]:
         new_sizes = {axes: size for axes, size in sizes.items() if axes not in pairs[hint]}
         new_sizes |= {merged_axes[hint]: hint.size}
         new_message = _check_tied_axes(check_sizes, new_sizes)
         is_only_conflict = hint.is_only_pair and new_message != message
-        if hint is certain or new_message is None or is_only_conflict or hint.is_resolved(message, new_message):
+        if hint is certain_hint or new_message is None or is_only_conflict or hint.is_resolved(message, new_message):
             return new_sizes, new_message
     return None
 
@@ -149,19 +149,19 @@ class _Hint:
 def _find_hints(message: str, sizes: set[int]) -> list[_Hint]:
     """Return pairs of sizes that a message names in different shapes, pairs with the same index first."""
     shapes = _parse_shapes(message)
-    aligned: list[tuple[int, ...]] = []
-    possible: list[tuple[int, ...]] = []
+    aligned_sizes: list[tuple[int, ...]] = []
+    possible_pairs: list[tuple[int, ...]] = []
     for first, second in itertools.combinations(shapes, 2):
-        unequal = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
+        unequal_pairs = [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]]
         if len(first) == len(second):
-            aligned += [pair for pair in unequal if sizes.issuperset(pair)]
-        possible += itertools.product(sizes & {*first} - {*second}, sizes & {*second} - {*first})
-    named = sorted(sizes & _parse_integers(message))
-    if not possible and len(named) == 2 and not any({*named} <= {*shape} for shape in shapes):
-        possible.append((named[0], named[1]))
-    pairs = dict.fromkeys((min(pair), max(pair)) for pair in (*aligned, *possible))
+            aligned_sizes += [pair for pair in unequal_pairs if sizes.issuperset(pair)]
+        possible_pairs += itertools.product(sizes & {*first} - {*second}, sizes & {*second} - {*first})
+    named_sizes = sorted(sizes & _parse_integers(message))
+    if not possible_pairs and len(named_sizes) == 2 and not any({*named_sizes} <= {*shape} for shape in shapes):
+        possible_pairs.append((named_sizes[0], named_sizes[1]))
+    pairs = dict.fromkeys((min(pair), max(pair)) for pair in (*aligned_sizes, *possible_pairs))
     is_only_pair = len(pairs) == 1 and len([shape for shape in shapes if len(shape) > 1]) <= 2
-    aligned_pairs = {(min(pair), max(pair)) for pair in aligned}
+    aligned_pairs = {(min(pair), max(pair)) for pair in aligned_sizes}
     return [_Hint(size, other_size, is_only_pair, (size, other_size) in aligned_pairs) for size, other_size in pairs]
 
 
@@ -198,15 +198,15 @@ def _find_other_size(axes: TiedAxes, base: Sizes, check_sizes: CheckSizes, min_s
 
 def _join_dependent(tied_axes: list[TiedAxes], base: Sizes, check_sizes: CheckSizes) -> list[Group]:
     """Return groups of tied axes that cannot change alone, without hints of messages."""
-    remaining, joint = _find_joint_group(tied_axes, base, check_sizes)
+    ties, union = _find_joint_group(tied_axes, base, check_sizes)
     groups = []
-    for pair in itertools.combinations(remaining, 2) if len(remaining) <= MAX_PAIRED_TIES else ():
-        is_one_group = joint is not None and len(remaining) <= 3  # two groups need four, since none can change alone
-        if not is_one_group and set(pair) <= set(remaining) and (group := _change_together(pair, base, check_sizes)):
+    for pair in itertools.combinations(ties, 2) if len(ties) <= MAX_PAIRED_TIES else ():
+        is_one_group = union is not None and len(ties) <= 3  # two groups need four, since none can change alone
+        if not is_one_group and set(pair) <= set(ties) and (group := _change_together(pair, base, check_sizes)):
             groups.append(group)
-            remaining = [axes for axes in remaining if axes not in pair]
-    if joint is not None and remaining:
-        groups.append(Group(tuple(axis for axes in remaining for axis in axes), joint.multiple, joint.other_size))
+            ties = [axes for axes in ties if axes not in pair]
+    if union is not None and ties:
+        groups.append(Group(tuple(axis for axes in ties for axis in axes), union.multiple, union.other_size))
     in_groups = {axis for group in groups for axis in group.axes}
     return groups + [Group(axes, None, None) for axes in tied_axes if not in_groups.issuperset(axes)]
 
@@ -215,10 +215,10 @@ def _find_joint_group(
     tied_axes: list[TiedAxes], base: Sizes, check_sizes: CheckSizes
 ) -> tuple[list[TiedAxes], Group | None]:
     """Return the tied axes, all or all but one, that can change together, with their joint group; else all axes."""
-    for excluded in (None, *tied_axes):
-        remaining = [axes for axes in tied_axes if axes != excluded]
-        if len(remaining) > 1 and (joint := _change_together(remaining, base, check_sizes)) is not None:
-            return remaining, joint
+    for excluded_axes in (None, *tied_axes):
+        ties = [axes for axes in tied_axes if axes != excluded_axes]
+        if len(ties) > 1 and (union := _change_together(ties, base, check_sizes)) is not None:
+            return ties, union
     return tied_axes, None
 
 

@@ -91,8 +91,8 @@ class CaseBuilder:
             inputs = draw()
             if inputs is None:
                 return
-            if not allow_degenerate and (problem := self._runs.find_static_failure(inputs)):
-                self.golden.refused[name] = problem
+            if not allow_degenerate and (reason := self._runs.find_static_failure(inputs)):
+                self.golden.refused[name] = reason
                 return
             with mistaken_biases() as biases:
                 case = Case(name, inputs, self._run(inputs))
@@ -152,9 +152,9 @@ class CaseBuilder:
         if names - set(golden.trials) - self._mistaken:
             golden.refused |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
-            remaining = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
-            golden.cases = [case for case, _ in remaining]
-            golden.sizes = [sizes for _, sizes in remaining]
+            remaining_cases = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
+            golden.cases = [case for case, _ in remaining_cases]
+            golden.sizes = [sizes for _, sizes in remaining_cases]
         for name, array in golden.cases[0].outputs.items():
             if str(array.dtype) == "bfloat16":
                 raise UnsupportedModelError(f"Output `{name}` is bfloat16, which NumPy does not have. Cast to float32.")
@@ -174,16 +174,16 @@ def _fit_samples(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
 
 def _yield_sized_cases(inputs: CaseInputs) -> Iterator[CaseSpec]:
     """Yield cases in which one axis has a small or large size, and a case for each pattern of lengths."""
-    axes, distinct, draw = inputs.axes, inputs.axes.distinct, inputs.draw
+    axes, sizes, draw = inputs.axes, inputs.axes.distinct, inputs.draw
     yield CaseSpec("base", partial(draw, axes.base))
-    if distinct:
-        yield CaseSpec("axes apart", partial(draw, distinct))
-    for symbol, size in distinct.items():
+    if sizes:
+        yield CaseSpec("axes apart", partial(draw, sizes))
+    for symbol, size in sizes.items():
         multiple = axes.multiples.get(symbol, 1)
-        is_doubled = size <= MAX_DOUBLED_SIZE and math.prod(distinct.values()) <= MAX_DOUBLED_PRODUCT
-        large = 2 * size + multiple if is_doubled else (size // 2 // multiple + 1) * multiple
-        for changed in (1, 2, large) if symbol == BATCH else (multiple, large):
-            yield CaseSpec(f"{symbol} {changed}", partial(draw, distinct | {symbol: changed}))
+        is_doubled = size <= MAX_DOUBLED_SIZE and math.prod(sizes.values()) <= MAX_DOUBLED_PRODUCT
+        large_size = 2 * size + multiple if is_doubled else (size // 2 // multiple + 1) * multiple
+        for changed in (1, 2, large_size) if symbol == BATCH else (multiple, large_size):
+            yield CaseSpec(f"{symbol} {changed}", partial(draw, sizes | {symbol: changed}))
     for pattern in LENGTH_PATTERNS if any(generator.lengths for generator in inputs.generators.values()) else ():
         # Fully masked rows may be NaN in layers of others.
-        yield CaseSpec(f"lengths {pattern}", partial(draw, distinct, pattern), allow_degenerate=True)
+        yield CaseSpec(f"lengths {pattern}", partial(draw, sizes, pattern), allow_degenerate=True)

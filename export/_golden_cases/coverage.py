@@ -64,20 +64,20 @@ def measure_input_coverage(
     case = usual_cases[index]
     draw_inputs = partial(draw, golden.sizes[index])
     noise = differences(case.outputs, run(case.inputs))
-    small = [injection for group in golden.trials.values() for injection in group if injection.is_small]
-    covered: dict[str, dict[str, Any]] = {}
+    small_injections = [injection for group in golden.trials.values() for injection in group if injection.is_small]
+    coverage: dict[str, dict[str, Any]] = {}
     for name, generator in generators.items():
-        special = [int(injection.value) for injection in small if injection.input == name]
-        alternatives = _yield_alternatives(generator, name, case, draw_inputs, special)
+        special_integers = [int(injection.value) for injection in small_injections if injection.input == name]
+        alternatives = _yield_alternatives(generator, name, case, draw_inputs, special_integers)
         arrays = [usual.inputs[name] for usual in usual_cases]
-        covered[name] = {"moves": _find_changed_outputs(name, case, alternatives, run, noise)}
+        coverage[name] = {"moves": _find_changed_outputs(name, case, alternatives, run, noise)}
         if generator.id_range is not None:
             values = np.unique(np.concatenate([array.ravel() for array in arrays]))
-            covered[name] |= {"ids": generator.id_range.high - generator.id_range.low + 1, "ids_seen": len(values)}
-        covered[name]["values"] = {"drawn": _describe_values(generator, arrays, special)}
+            coverage[name] |= {"ids": generator.id_range.high - generator.id_range.low + 1, "ids_seen": len(values)}
+        coverage[name]["values"] = {"drawn": _describe_values(generator, arrays, special_integers)}
         if texts := golden.nan_texts.get(name):
-            covered[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]
-    return covered
+            coverage[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]
+    return coverage
 
 
 def find_counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
@@ -87,18 +87,18 @@ def find_counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -
     if case is None:
         return {}
     rules = {name: generator.lengths for name, generator in generators.items()}
-    counting = [name for name, rule in rules.items() if rule is not None and not rule.is_of_state]
-    axes = ((name, axis) for name in counting for axis, size in sizes.items() if size == case.inputs[name].max())
+    names = [name for name, rule in rules.items() if rule is not None and not rule.is_of_state]
+    axes = ((name, axis) for name in names for axis, size in sizes.items() if size == case.inputs[name].max())
     return {name: axis for name, axis in axes if axis != BATCH}  # unique, since the sizes are distinct
 
 
 def _choose_changed_case(cases: Sequence[Case], generators: Mapping[str, InputGenerator]) -> int:
     """Return the index of the case whose inputs are changed one by one: the first drawn one, with caches if any."""
-    drawn = [index for index, case in enumerate(cases) if case.name != "samples"]  # samples may be large
+    drawn_indices = [index for index, case in enumerate(cases) if case.name != "samples"]  # samples may be large
     states = [name for name, generator in generators.items() if generator.lengths and generator.lengths.is_of_state]
     # Keys of an empty cache change no output.
-    filled = [index for index in drawn if all(cases[index].inputs[name].any() for name in states)]
-    return (filled or drawn or [0])[0]
+    filled_indices = [index for index in drawn_indices if all(cases[index].inputs[name].any() for name in states)]
+    return (filled_indices or drawn_indices or [0])[0]
 
 
 def _find_changed_outputs(
@@ -109,7 +109,7 @@ def _find_changed_outputs(
     noise: Mapping[str, float],
 ) -> list[str] | None:
     """Return the outputs that depend on one input; `None` if the model accepts no other values of the input."""
-    changed: set[str] = set()
+    changed_outputs: set[str] = set()
     is_changed = False
     for array in alternatives:
         outputs = None if alike(array, case.inputs[name]) else run_or_none(run, case.inputs | {name: array})
@@ -117,14 +117,14 @@ def _find_changed_outputs(
             continue
         is_changed = True
         changes = differences(case.outputs, outputs)
-        changed |= {output for output, change in changes.items() if change > 2 * noise[output]}
-        if len(changed) == len(case.outputs):
+        changed_outputs |= {output for output, change in changes.items() if change > 2 * noise[output]}
+        if len(changed_outputs) == len(case.outputs):
             break
-    return [output for output in case.outputs if output in changed] if is_changed else None
+    return [output for output in case.outputs if output in changed_outputs] if is_changed else None
 
 
 def _yield_alternatives(
-    generator: InputGenerator, name: str, case: Case, draw: Callable[[str], Arrays], special: Sequence[int]
+    generator: InputGenerator, name: str, case: Case, draw: Callable[[str], Arrays], special_integers: Sequence[int]
 ) -> Iterator[np.ndarray]:
     """Yield arrays for an input that replace its array in a case."""
     array = case.inputs[name]
@@ -138,10 +138,10 @@ def _yield_alternatives(
         if array.dtype.kind == "f":
             factors = np.linspace(0.5, 1.5, max(array.size, 2))[: array.size].reshape(array.shape)
             yield (array * factors).astype(array.dtype)
-        yield from (np.full_like(array, value) for value in special)
+        yield from (np.full_like(array, value) for value in special_integers)
 
 
-def _describe_values(generator: InputGenerator, arrays: Sequence[np.ndarray], special: Sequence[int]) -> str:
+def _describe_values(generator: InputGenerator, arrays: Sequence[np.ndarray], special_integers: Sequence[int]) -> str:
     """Describe the values of an input in the golden cases; the range of integers includes special values."""
     dtype = arrays[0].dtype
     if dtype.kind == "b":
@@ -153,7 +153,7 @@ def _describe_values(generator: InputGenerator, arrays: Sequence[np.ndarray], sp
         return "zeros and ones"
     if generator.is_normal:
         return "normal floats"
-    numbers = np.append(np.concatenate([array[np.isfinite(array)].ravel() for array in arrays]), special)
+    numbers = np.append(np.concatenate([array[np.isfinite(array)].ravel() for array in arrays]), special_integers)
     if not numbers.size:
         return "nothing"
     if dtype.kind == "f" and generator.id_range is None:
@@ -165,7 +165,7 @@ def _is_varied_by_cases_or_inputs(output: str, golden: Cases) -> bool:
     """Return True if an output varies, or, if all rows of every input are equal, depends on an input."""
     if is_varied_by_cases(output, golden.cases):
         return True
-    is_dependent = any(output in (covered["moves"] or ()) for covered in golden.inputs.values())
+    is_dependent = any(output in (entry["moves"] or ()) for entry in golden.inputs.values())
     arrays = [array for case in golden.cases for array in case.inputs.values()]
     return is_dependent and all(np.array_equal(array, np.broadcast_to(array[:1], array.shape)) for array in arrays)
 
@@ -179,10 +179,10 @@ def _summarize_rounding(output: str, cases: Sequence[Case], converted: Sequence[
 
 def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
     """Return the share of rounding in an output, or `None` if no case has limits for it."""
-    limited = [case for case in cases if output in case.rounding]
-    shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited]
-    measured = [share for share in shares if share is not None]
-    return float(np.median(measured)) if measured else None
+    limited_cases = [case for case in cases if output in case.rounding]
+    shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited_cases]
+    known_shares = [share for share in shares if share is not None]
+    return float(np.median(known_shares)) if known_shares else None
 
 
 def _compute_case_share(array: np.ndarray, limits: np.ndarray) -> float | None:

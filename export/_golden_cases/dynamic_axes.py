@@ -47,9 +47,9 @@ class Axes:
     static: dict[str, str]  # reasons by name of static axes that are dynamic in the model
     fixed: dict[Axis, int]  # sizes of these axes
 
-    def get_axis_sizes(self, named: Mapping[str, int]) -> dict[Axis, int]:
+    def get_axis_sizes(self, named_sizes: Mapping[str, int]) -> dict[Axis, int]:
         """Return the sizes of all axes without a declared size, for sizes by name of the dynamic axes."""
-        return self.fixed | {axis: named[symbol] for axis, symbol in iterate_named_axes(self.shapes)}
+        return self.fixed | {axis: named_sizes[symbol] for axis, symbol in iterate_named_axes(self.shapes)}
 
 
 def iterate_named_axes(shapes: Shapes) -> Iterator[tuple[Axis, str]]:
@@ -69,16 +69,16 @@ def name_axes(signature: Signature, samples: Arrays, runs: TrialRuns, options: O
             name an unknown axis.
     """
     search = _AxisSearch(signature.inputs, signature.is_functional, samples, runs)
-    base, named = search.base, search.name_groups()
-    varying = {name: group for name, group in named.items() if _is_dynamic(group, base)}
-    static = {name: group for name, group in named.items() if name not in varying}
+    base, groups = search.base, search.name_groups()
+    dynamic_groups = {name: group for name, group in groups.items() if _is_dynamic(group, base)}
+    static_groups = {name: group for name, group in groups.items() if name not in dynamic_groups}
     axes = Axes(
-        shapes=search.shapes({axis: name for name, group in varying.items() for axis in group.axes}),
-        base={name: base[group.axes[0]] for name, group in varying.items()},
-        distinct=search.choose_distinct_sizes(varying),
-        multiples={name: group.multiple for name, group in varying.items() if group.multiple not in (None, 1)},
-        static={name: UNEQUAL_REASON if group.multiple else ONE_SIZE_REASON for name, group in static.items()},
-        fixed={axis: base[axis] for group in static.values() for axis in group.axes},
+        shapes=search.shapes({axis: name for name, group in dynamic_groups.items() for axis in group.axes}),
+        base={name: base[group.axes[0]] for name, group in dynamic_groups.items()},
+        distinct=search.choose_distinct_sizes(dynamic_groups),
+        multiples={name: group.multiple for name, group in dynamic_groups.items() if group.multiple not in (None, 1)},
+        static={name: UNEQUAL_REASON if group.multiple else ONE_SIZE_REASON for name, group in static_groups.items()},
+        fixed={axis: base[axis] for group in static_groups.values() for axis in group.axes},
     )
     return _fix_axes(axes, options, samples, runs)
 
@@ -127,11 +127,12 @@ class _AxisSearch:
 
     def _list_candidates(self) -> list[dict[Axis, int]]:
         """Return the sizes to try, in order."""
-        sampled = {self.samples[name].shape[axis] for name, axis in self.free if name in self.samples and axis > 0}
+        axes = [(name, axis) for name, axis in self.free if name in self.samples and axis > 0]
+        sampled_sizes = {self.samples[name].shape[axis] for name, axis in axes}
         batches = (BATCH_SIZE, *{self.samples[name].shape[0] for name, _ in self.batch if name in self.samples})
         candidates: list[dict[Axis, int]] = []
         # Sizes are at least 2 at first: an axis of size 1 broadcasts, so that tied axes would seem to be free.
-        lengths = (*sorted(sampled), *TRIAL_LENGTHS, MAX_TRIAL_LENGTH)
+        lengths = (*sorted(sampled_sizes), *TRIAL_LENGTHS, MAX_TRIAL_LENGTH)
         for length, min_size, rows in itertools.product(lengths, (2, 1), batches):
             sizes = self._build_candidate(length, min_size) | dict.fromkeys(self.batch, rows)
             if sizes not in candidates and (not candidates or self._count_largest_input(sizes) <= MAX_TRIAL_ELEMENTS):
@@ -139,8 +140,8 @@ class _AxisSearch:
         # A layer may lack static shape inference, or declare a wrong shape. If inference accepts no candidate (with
         # samples, the candidates have their sizes), only runs of Keras decide.
         self.runs.infers_shapes = any(self.runs.infer_positions(sizes) is not None for sizes in candidates)
-        first = self.runs.infer_positions(candidates[0])
-        if sampled or (first is not None and min(first, default=MIN_POSITIONS) >= MIN_POSITIONS):
+        positions = self.runs.infer_positions(candidates[0])
+        if sampled_sizes or (positions is not None and min(positions, default=MIN_POSITIONS) >= MIN_POSITIONS):
             return candidates
         # With fewer positions a strided convolution reads mostly padding, and most of its kernel is untested.
         return sorted(candidates, key=self._count_negative_positions)
@@ -170,8 +171,8 @@ class _AxisSearch:
 
     def name_groups(self) -> dict[str, Group]:
         """Return the groups of all free axes by name, in the order of their first axes."""
-        indexed = [(min(map(self.free.index, group.axes)), group) for group in self._find_groups()]
-        groups = [(self.free[first], group) for first, group in sorted(indexed, key=lambda pair: pair[0])]
+        indexed_groups = [(min(map(self.free.index, group.axes)), group) for group in self._find_groups()]
+        groups = [(self.free[first], group) for first, group in sorted(indexed_groups, key=lambda pair: pair[0])]
         batch_groups = [group for _, group in groups if any(axis == 0 for _, axis in group.axes)]
         largest = max(batch_groups, key=lambda group: len(group.axes), default=None)
         return {
@@ -181,12 +182,12 @@ class _AxisSearch:
 
     def _find_groups(self) -> list[Group]:
         """Return the groups of all free axes, the batch first."""
-        batch, others = tuple(self.batch), [axis for axis in self.free if axis not in self.batch]
+        batch, other_axes = tuple(self.batch), [axis for axis in self.free if axis not in self.batch]
         if batch and self.check_sizes({axis: self.base[axis] + 1 for axis in batch}) is None:
-            return [Group(batch, 1, self.base[batch[0]] + 1), *find_groups(others, self.base, self.check_sizes)]
+            return [Group(batch, 1, self.base[batch[0]] + 1), *find_groups(other_axes, self.base, self.check_sizes)]
         if not self.is_functional:  # its first axes need not be the batch
             return find_groups(self.free, self.base, self.check_sizes)
-        return [*([Group(batch, None, None)] if batch else []), *find_groups(others, self.base, self.check_sizes)]
+        return [*([Group(batch, None, None)] if batch else []), *find_groups(other_axes, self.base, self.check_sizes)]
 
     def shapes(self, names: Mapping[Axis, str]) -> Shapes:
         """Return the shape of every input, with the names of dynamic axes and the base sizes of other axes."""
@@ -198,13 +199,14 @@ class _AxisSearch:
             for spec in self.specs
         }
 
-    def choose_distinct_sizes(self, varying: Mapping[str, Group]) -> dict[str, int]:
+    def choose_distinct_sizes(self, dynamic_groups: Mapping[str, Group]) -> dict[str, int]:
         """Return distinct sizes by name on which the model runs, else second sizes of the groups, else base sizes."""
-        groups = list(varying.values())
-        second = {axis: group.other_size for group in groups for axis in group.axes if group.other_size is not None}
-        candidates = (choose_distinct_sizes(groups, self.base), second)
+        groups = list(dynamic_groups.values())
+        pairs = [(axis, group.other_size) for group in groups for axis in group.axes]
+        second_sizes = {axis: size for axis, size in pairs if size is not None}
+        candidates = (choose_distinct_sizes(groups, self.base), second_sizes)
         sizes = next((sizes for sizes in candidates if self.check_sizes(sizes) is None), self.base)
-        return {name: sizes[group.axes[0]] for name, group in varying.items()}
+        return {name: sizes[group.axes[0]] for name, group in dynamic_groups.items()}
 
 
 def _fix_axes(axes: Axes, options: Options, samples: Arrays, runs: TrialRuns) -> Axes:
@@ -214,29 +216,29 @@ def _fix_axes(axes: Axes, options: Options, samples: Arrays, runs: TrialRuns) ->
     reasons = {**dict.fromkeys(options.static_axes, REQUESTED_REASON), **options.untraceable}
     if not reasons:
         return axes
-    fixed: dict[Axis, int] = {}
+    fixed_sizes: dict[Axis, int] = {}
     for symbol, reason in reasons.items():
         symbol_axes = [axis for axis, name in iterate_named_axes(axes.shapes) if name == symbol]
-        sampled = next((samples[name].shape[axis] for name, axis in symbol_axes if name in samples), None)
-        size = options.static_axes.get(symbol, sampled)
+        sampled_size = next((samples[name].shape[axis] for name, axis in symbol_axes if name in samples), None)
+        size = options.static_axes.get(symbol, sampled_size)
         if size is None:
             raise InputError(
                 f"Axis `{symbol}` is dynamic in the model, but must be static in the file. {reason.removesuffix('.')}. "
                 f"Choose the size: pass `sample_inputs=` (`--samples`), or `static_axes={{{symbol!r}: "
                 f"{axes.base[symbol]}}}` (`--static {symbol}={axes.base[symbol]}`)."
             )
-        fixed |= dict.fromkeys(symbol_axes, size)
-    dynamic = [name for name in axes.base if name not in reasons]
+        fixed_sizes |= dict.fromkeys(symbol_axes, size)
+    dynamic_names = [name for name in axes.base if name not in reasons]
     fixed_axes = Axes(
         shapes={
-            name: tuple(fixed.get((name, axis), size) for axis, size in enumerate(shape))
+            name: tuple(fixed_sizes.get((name, axis), size) for axis, size in enumerate(shape))
             for name, shape in axes.shapes.items()
         },
-        base={name: axes.base[name] for name in dynamic},
-        distinct={name: axes.distinct[name] for name in dynamic},
-        multiples={name: axes.multiples[name] for name in dynamic if name in axes.multiples},
+        base={name: axes.base[name] for name in dynamic_names},
+        distinct={name: axes.distinct[name] for name in dynamic_names},
+        multiples={name: axes.multiples[name] for name in dynamic_names if name in axes.multiples},
         static={**axes.static, **reasons},
-        fixed={**axes.fixed, **fixed},
+        fixed={**axes.fixed, **fixed_sizes},
     )
     if (failure := runs.find_failure(fixed_axes.get_axis_sizes(fixed_axes.base))) is not None:
         raise InputError(f"{failure.sentence}, with static axes {dict(options.static_axes)}.")

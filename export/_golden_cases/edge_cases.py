@@ -89,8 +89,8 @@ def yield_edge_cases(
     if BATCH in axes.base and rows:
         draw_mixed = partial(draw_rows, lengths="mixed")
         yield CaseSpec("many rows", lambda: draw_close_choices(generators, rows, draw_mixed, run))
-    if growing := _find_growing_axes(axes, golden.cases):
-        yield CaseSpec(EMPTY_CACHE, partial(inputs.draw, axes.distinct | dict.fromkeys(growing, 0)), True)
+    if growing_axes := _find_growing_axes(axes, golden.cases):
+        yield CaseSpec(EMPTY_CACHE, partial(inputs.draw, axes.distinct | dict.fromkeys(growing_axes, 0)), True)
     yield from _yield_long_cases(inputs, golden, long_lengths)
 
 
@@ -103,12 +103,12 @@ def _check_graph_runs(graph: Run | None, inputs: Arrays | None) -> Arrays | None
 
 def _yield_long_cases(inputs: CaseInputs, golden: Cases, lengths: Sequence[int]) -> Iterator[CaseSpec]:
     """Yield cases of the largest length that the model accepts, with padding and without."""
-    sized = [(length, sizes) for length in lengths if (sizes := _choose_long_sizes(length, inputs.axes)) is not None]
-    for length, sizes in sized:
+    options = [(length, sizes) for length in lengths if (sizes := _choose_long_sizes(length, inputs.axes)) is not None]
+    for length, sizes in options:
         yield CaseSpec(LONG, partial(inputs.draw, sizes), refusal=_refuse_size(golden.count_elements_at(sizes)))
         if golden.cases[-1].name == LONG:
-            shorter = [(f"{LONG_UNMASKED} of fewer", sized[-1][1])] if length > lengths[-1] else []
-            for name, unmasked_sizes in [(LONG_UNMASKED, sizes), *shorter]:
+            shorter_cases = [(f"{LONG_UNMASKED} of fewer", options[-1][1])] if length > lengths[-1] else []
+            for name, unmasked_sizes in [(LONG_UNMASKED, sizes), *shorter_cases]:
                 yield CaseSpec(name, partial(_draw_unmasked, inputs, unmasked_sizes))
             return
 
@@ -142,21 +142,21 @@ def move_input_padding(generators: Generators, inputs: Arrays) -> Arrays | None:
     """Return inputs with padding at the start of rows or between steps; `None` without padding."""
     rng = np.random.default_rng(0)
     padded = [name for name, generator in generators.items() if generator.padding is not None]
-    changed = {name: move_padding(inputs[name], rng) for name in padded}
-    return inputs | changed if any((changed[name] != inputs[name]).any() for name in padded) else None
+    moved = {name: move_padding(inputs[name], rng) for name in padded}
+    return inputs | moved if any((moved[name] != inputs[name]).any() for name in padded) else None
 
 
 def unmask_keys(generators: Generators, inputs: Arrays) -> Arrays | None:
     """Return inputs without padding or masked keys; `None` if no length, id or mask can mask a key."""
-    changed = dict(inputs)
+    unmasked = dict(inputs)
     for name, generator in generators.items():
         if generator.is_mask or inputs[name].dtype == bool:
-            changed[name] = np.ones_like(inputs[name])
+            unmasked[name] = np.ones_like(inputs[name])
         elif generator.padding is not None and generator.id_range is not None:
             other = next((id_ for id_ in generator.id_range.drawn_ids if id_ != generator.padding), generator.padding)
-            changed[name] = np.where(inputs[name] == generator.padding, other, inputs[name]).astype(inputs[name].dtype)
+            unmasked[name] = np.where(inputs[name] == generator.padding, other, inputs[name]).astype(inputs[name].dtype)
     has_lengths = any(generator.lengths for generator in generators.values())
-    return changed if has_lengths or any(changed[name] is not inputs[name] for name in inputs) else None
+    return unmasked if has_lengths or any(unmasked[name] is not inputs[name] for name in inputs) else None
 
 
 def replace_texts_by_empty(generators: Generators, inputs: Arrays) -> Arrays | None:
@@ -167,11 +167,11 @@ def replace_texts_by_empty(generators: Generators, inputs: Arrays) -> Arrays | N
 
 def draw_every_text(generators: Generators, draw: DrawRows) -> Arrays | None:
     """Return inputs with every text to test, one per row; `None` without string inputs."""
-    texts = {name: every for name, g in generators.items() if g.texts and (every := g.texts.case_texts)}
+    texts = {name: rows for name, g in generators.items() if g.texts and (rows := g.texts.case_texts)}
     if not texts:
         return None
     inputs = draw(max(map(len, texts.values())))
-    return inputs | {name: np.resize(np.array(every, object), inputs[name].shape) for name, every in texts.items()}
+    return inputs | {name: np.resize(np.array(rows, object), inputs[name].shape) for name, rows in texts.items()}
 
 
 def draw_every_id(generators: Generators, cases: Sequence[Case], draw: DrawRows) -> Arrays | None:
@@ -179,8 +179,8 @@ def draw_every_id(generators: Generators, cases: Sequence[Case], draw: DrawRows)
     masks = [name for name, generator in generators.items() if generator.is_mask]
     # The effect of an id at a position that is masked or beyond a length is unknown.
     is_masked = masks or any(generator.lengths for generator in generators.values())
-    unmasked = [] if is_masked else [case.inputs for case in cases]
-    unused = {name: _find_unused_ids(name, g.id_range, unmasked) for name, g in generators.items() if g.id_range}
+    arrays = [] if is_masked else [case.inputs for case in cases]
+    unused = {name: _find_unused_ids(name, g.id_range, arrays) for name, g in generators.items() if g.id_range}
     unused = {name: ids for name, ids in unused.items() if ids.size}
     if not unused:
         return None
@@ -231,8 +231,8 @@ def draw_close_choices(generators: Generators, rows: int, draw: DrawRows, run: C
         counts = np.concatenate([_count_close_choices(inputs, floats, run, rng) for inputs in batches])
     except Exception:  # noqa: BLE001 - a model may refuse perturbed floats with any exception
         return first
-    closest = np.argsort(-counts, kind="stable")[:rows]
-    return {name: np.concatenate([inputs[name] for inputs in batches])[closest] for name in first}
+    closest_rows = np.argsort(-counts, kind="stable")[:rows]
+    return {name: np.concatenate([inputs[name] for inputs in batches])[closest_rows] for name in first}
 
 
 def _count_close_choices(
@@ -244,10 +244,10 @@ def _count_close_choices(
     count = np.zeros(rows, int)
     for relative in RELATIVE_PERTURBATIONS:
         noise = {name: 1 + relative * rng.standard_normal(inputs[name].shape) for name in floats}
-        perturbed = run(inputs | {name: (inputs[name] * noise[name]).astype(inputs[name].dtype) for name in floats})
+        results = run(inputs | {name: (inputs[name] * noise[name]).astype(inputs[name].dtype) for name in floats})
         for name, output in outputs.items():
-            if _is_discrete(output) and len(output) == rows and perturbed[name].shape == output.shape:
-                count += (perturbed[name] != output).reshape(rows, -1).sum(1)
+            if _is_discrete(output) and len(output) == rows and results[name].shape == output.shape:
+                count += (results[name] != output).reshape(rows, -1).sum(1)
     return count
 
 
@@ -270,8 +270,8 @@ def _is_growing(cases: Sequence[Case], name: str, output: str, axis: int) -> boo
     if any(a.ndim != b.ndim or a.dtype != b.dtype or a.shape[axis] >= b.shape[axis] for a, b in pairs):
         return False
     # A multiple in every case is a concatenation of inputs of equal lengths, and no cache.
-    is_prefix = all(alike(np.take(after, np.arange(before.shape[axis]), axis), before) for before, after in pairs)
-    return is_prefix and any(after.shape[axis] % before.shape[axis] for before, after in pairs)
+    is_prefix = all(alike(np.take(cache, np.arange(past.shape[axis]), axis), past) for past, cache in pairs)
+    return is_prefix and any(cache.shape[axis] % past.shape[axis] for past, cache in pairs)
 
 
 def list_large_form_positions(layers: Iterable[Any]) -> list[int]:
@@ -281,7 +281,7 @@ def list_large_form_positions(layers: Iterable[Any]) -> list[int]:
         if isinstance(layer, ADDITIVE):
             positions.add(LARGE_FORMS["additive"].each(_get_units(layer)).positions())
         elif isinstance(layer, ATTENTION):
-            positions |= {least.positions() for kind, least in LARGE_FORMS.items() if kind != "additive"}
+            positions |= {threshold.positions() for kind, threshold in LARGE_FORMS.items() if kind != "additive"}
     return sorted(positions - {0}, reverse=True)
 
 
@@ -301,5 +301,5 @@ def _choose_long_sizes(length: int, axes: Axes) -> dict[str, int] | None:
     if not sequences:
         return None
     multiples = {symbol: axes.multiples.get(symbol, 1) for symbol in sequences}
-    longer = {symbol: max(-(-length // n) * n, axes.distinct[symbol]) for symbol, n in multiples.items()}
-    return {**axes.distinct, **longer, **({BATCH: LONG_ROWS} if BATCH in axes.distinct else {})}
+    long_sizes = {symbol: max(-(-length // n) * n, axes.distinct[symbol]) for symbol, n in multiples.items()}
+    return {**axes.distinct, **long_sizes, **({BATCH: LONG_ROWS} if BATCH in axes.distinct else {})}

@@ -79,10 +79,10 @@ class Cases:
         one input axis matches.
         """
         shapes = [case.outputs[name].shape for case in self.cases]
-        varied = {symbol: [sizes[symbol] for sizes in self.sizes] for symbol in self.sizes[0]}
+        axis_sizes = {symbol: [sizes[symbol] for sizes in self.sizes] for symbol in self.sizes[0]}
         axes: list[str | int] = []
         for axis, size in enumerate(static):
-            observed = [shape[axis] for shape in shapes]
-            matches = [symbol for symbol, sizes in varied.items() if observed == sizes and len(set(sizes)) > 1]
+            output_sizes = [shape[axis] for shape in shapes]
+            matches = [symbol for symbol, sizes in axis_sizes.items() if output_sizes == sizes and len(set(sizes)) > 1]
             axes.append(size if size is not None else matches[0] if len(matches) == 1 else f"{name}_axis_{axis}")
         return tuple(axes)

@@ -166,14 +166,14 @@ def _generate_lengths_by_use(facts: _InputFacts) -> InputGenerator | None:
     limit = None if facts.id_range is None else facts.id_range.high + 1
     arguments = [use.arguments.get(name) for name in COUNTED_ARGUMENTS[use.argument]]
     # A mapping is a cache, returned by `precompute`.
-    attended = [tensor for tensor in arguments if tensor is not None and not isinstance(tensor, Mapping)]
-    if not attended:  # a layer of the user: lengths are assumed to count axis 1 of its first tensor
+    counted_tensors = [tensor for tensor in arguments if tensor is not None and not isinstance(tensor, Mapping)]
+    if not counted_tensors:  # a layer of the user: lengths are assumed to count axis 1 of its first tensor
         others = (value for name, value in use.arguments.items() if name != use.argument)
         first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
         return InputGenerator(_draw_ones, Lengths(_build_step_counter(facts, use, first, 1), limit=limit))
     has_features = "scores" not in use.arguments
-    padded = facts.sizes.find_input_names(attended if len(facts.spec.shape) == 1 and has_features else [])
-    count = _build_step_counter(facts, use, attended[0], -2 if has_features else -1)
+    padded = facts.sizes.find_input_names(counted_tensors if len(facts.spec.shape) == 1 and has_features else [])
+    count = _build_step_counter(facts, use, counted_tensors[0], -2 if has_features else -1)
     return InputGenerator(_draw_ones, Lengths(count, padded, limit))
 
 
@@ -187,11 +187,11 @@ def _generate_state_lengths(facts: _InputFacts) -> InputGenerator | None:
     if not states or not facts.spec.dtype.startswith("int"):
         return None
     use, state = states[0]
-    appending = [use for use, _ in states if use.argument not in ("keys", "values")]
-    appended = tuple(1 if use.is_nested else use.arguments.get("keys", 1) for use in appending)
-    count = None if use.is_nested else partial(facts.sizes.get_free_capacity, state=state[PROJECTED], appended=appended)
+    appending_uses = [use for use, _ in states if use.argument not in ("keys", "values")]
+    sizes = tuple(1 if use.is_nested else use.arguments.get("keys", 1) for use in appending_uses)
+    count = None if use.is_nested else partial(facts.sizes.get_free_capacity, state=state[PROJECTED], tensors=sizes)
     limit = None if facts.sample is None else int(facts.sample.max()) + 1
-    return InputGenerator(_draw_ones, Lengths(count, limit=limit, is_of_state=bool(appended)))
+    return InputGenerator(_draw_ones, Lengths(count, limit=limit, is_of_state=bool(sizes)))
 
 
 def _generate_lengths_by_name(facts: _InputFacts) -> InputGenerator | None:
@@ -255,9 +255,9 @@ def _generate_vocabulary(facts: _InputFacts) -> InputGenerator | None:
     lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]
     vocabulary = [int(word) for layer in lookups for word in layer.get_vocabulary(include_special_tokens=False)]
     largest = max(vocabulary, default=0)
-    others = [] if any(map(is_closed, lookups)) else [largest + 1, largest + 1000, -1, 0]
-    hashed = HASHED_INTEGERS if any(isinstance(layer, HASHES) for layer in readers) else ()
-    numbers = np.array([*vocabulary, *others, *hashed], np.int64)
+    other_integers = [] if any(map(is_closed, lookups)) else [largest + 1, largest + 1000, -1, 0]
+    hashed_integers = HASHED_INTEGERS if any(isinstance(layer, HASHES) for layer in readers) else ()
+    numbers = np.array([*vocabulary, *other_integers, *hashed_integers], np.int64)
     return InputGenerator(lambda shape, rng: rng.choice(numbers, shape))
 
 

@@ -79,8 +79,8 @@ def _fill_input(spec: InputSpec, value: Value | None, samples: Arrays, length: i
     shape = tuple(sizes)
     if value is None and spec.name in samples:
         return resize(samples[spec.name], shape)
-    number = 1 if value is None else value
-    return np.full(shape, str(number) if spec.dtype == STRING else number, numpy_dtype(spec.dtype))
+    fill_value = 1 if value is None else value
+    return np.full(shape, str(fill_value) if spec.dtype == STRING else fill_value, numpy_dtype(spec.dtype))
 
 
 def _observe_call(observe: Observe, layer: Any, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,17 +104,17 @@ class _TableLookup:
 def find_embedding_inputs(signature: Signature, samples: Arrays) -> tuple[dict[str, IdRange], set[int]]:
     """Return id ranges of inputs without samples, and row counts of tables that no probe reached, as in loops."""
     tables = [layer for layer in signature.layers if isinstance(layer, keras.layers.Embedding)]
-    numeric = [spec for spec in signature.inputs if spec.dtype not in ("bool", STRING) and spec.name not in samples]
-    dynamic = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
-    sampled = {samples[name].shape[axis] for name, axis in dynamic if name in samples and axis > 0}
-    for length in dict.fromkeys((*sorted(sampled), *PROBE_LENGTHS)) if tables and numeric else ():
+    specs = [spec for spec in signature.inputs if spec.dtype not in ("bool", STRING) and spec.name not in samples]
+    axes = [(spec.name, axis) for spec in signature.inputs for axis, size in enumerate(spec.shape) if size is None]
+    sampled_sizes = {samples[name].shape[axis] for name, axis in axes if name in samples and axis > 0}
+    for length in dict.fromkeys((*sorted(sampled_sizes), *PROBE_LENGTHS)) if tables and specs else ():
         probe: Probe = functools.cache(partial(_record_lookups, signature, samples, tables, length))
         lookups = probe((1,) * len(signature.inputs))
         if lookups is not None:
-            reached = {id(lookup.table) for lookup in lookups}
-            ranges = {spec.name: _find_id_range(spec, signature.inputs, probe) for spec in numeric}
+            reached_tables = {id(lookup.table) for lookup in lookups}
+            ranges = {spec.name: _find_id_range(spec, signature.inputs, probe) for spec in specs}
             ids = {name: id_range for name, id_range in ranges.items() if id_range is not None}
-            return ids, {table.input_dim for table in tables if id(table) not in reached}
+            return ids, {table.input_dim for table in tables if id(table) not in reached_tables}
     return {}, {table.input_dim for table in tables}
 
 
@@ -123,9 +123,9 @@ def _record_lookups(
 ) -> list[_TableLookup] | None:
     """Return all lookups of a run on one value per input, ignored for samples; `None` if a layer raises."""
     pairs = zip(signature.inputs, values, strict=True)
-    unsampled = {spec.name: value for spec, value in pairs if spec.name not in samples}
+    probe_values = {spec.name: value for spec, value in pairs if spec.name not in samples}
     lookups: list[_TableLookup] = []
-    has_run = _run_probe(signature, samples, length, unsampled, tables, partial(_record_lookup, lookups))
+    has_run = _run_probe(signature, samples, length, probe_values, tables, partial(_record_lookup, lookups))
     return lookups if has_run else None
 
 
@@ -144,17 +144,17 @@ def _find_id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) ->
     """Return the valid ids of an input; `None` if no `Embedding` reads it in any probe run."""
     is_float = not np.issubdtype(spec.dtype, np.integer)
     limits = [] if is_float else [IdRange(int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max))]
-    for others, first in PROBES[:1] if is_float else PROBES:
+    for others, start in PROBES[:1] if is_float else PROBES:
         lookups = partial(_probe_value, probe, specs, spec, others)
-        before, after = lookups(first), lookups(first + 1)
-        if before is None or after is None or not _have_same_tables(before, after):
+        first, second = lookups(start), lookups(start + 1)
+        if first is None or second is None or not _have_same_tables(first, second):
             continue
-        ranges = [_solve_valid_range(first, *pair, exact=is_float) for pair in zip(before, after, strict=True)]
-        reached = {index: ids for index, ids in enumerate(ranges) if ids is not None}
-        if not reached:
+        ranges = [_solve_valid_range(start, *pair, exact=is_float) for pair in zip(first, second, strict=True)]
+        reached_ranges = {index: ids for index, ids in enumerate(ranges) if ids is not None}
+        if not reached_ranges:
             continue
-        ids = functools.reduce(IdRange.__and__, [*reached.values(), *limits])
-        if ids.low <= ids.high and all(_are_within(lookups(end), reached) for end in (ids.low, ids.high)):
+        ids = functools.reduce(IdRange.__and__, [*reached_ranges.values(), *limits])
+        if ids.low <= ids.high and all(_are_within(lookups(end), reached_ranges) for end in (ids.low, ids.high)):
             return ids
     return None
 
@@ -171,19 +171,19 @@ def _have_same_tables(first: list[_TableLookup], second: list[_TableLookup]) -> 
     return len(first) == len(second) and all(is_same)
 
 
-def _solve_valid_range(first: int, before: _TableLookup, after: _TableLookup, *, exact: bool) -> IdRange | None:
-    """Return the x whose index stays within a table, from lookups of `first` and `first` + 1; `None` if s = 0.
+def _solve_valid_range(start: int, first: _TableLookup, second: _TableLookup, *, exact: bool) -> IdRange | None:
+    """Return the x whose index stays within a table, from lookups of `start` and `start` + 1; `None` if s = 0.
 
     If `exact`, s must be 1 and a 0: a float that is converted to the index of a bucket is no id.
     """
-    slopes = after.indices - before.indices
+    slopes = second.indices - first.indices
     slope = slopes[slopes != 0]
-    offset = before.indices[slopes != 0] - first * slope
+    offset = first.indices[slopes != 0] - start * slope
     if not slope.size or (exact and not ((offset == 0) & (slope == 1)).all()):
         return None
     max_offset = np.where(offset > offset.min(), offset * LENGTH_GROWTH, offset)
-    bounds = np.sort([-offset / slope, (before.table.input_dim - 1 - max_offset) / slope], axis=0)
-    skips_zero = bool(before.table.mask_zero and (offset == 0).all())
+    bounds = np.sort([-offset / slope, (first.table.input_dim - 1 - max_offset) / slope], axis=0)
+    skips_zero = bool(first.table.mask_zero and (offset == 0).all())
     return IdRange(math.ceil(bounds[0].max()), math.floor(bounds[1].min()), skips_zero)
 
 

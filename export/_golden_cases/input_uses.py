@@ -49,12 +49,12 @@ def _find_uses(model: Any, tensor: Any, is_nested: bool = False) -> Iterator[Inp
         operation, arguments = node.operation, node.arguments
         if (nested_model := functional_of(operation)) is not None:
             flat = keras.tree.flatten(arguments.args[0] if arguments.args else arguments.kwargs.get("inputs"))
-            for outer, nested in zip(flat, nested_model.inputs, strict=False):
-                if outer is tensor:
-                    yield from _find_uses(nested_model, nested, is_nested=True)
+            for outer_tensor, nested_tensor in zip(flat, nested_model.inputs, strict=False):
+                if outer_tensor is tensor:
+                    yield from _find_uses(nested_model, nested_tensor, is_nested=True)
         elif isinstance(operation, Decoding):
-            for part, nested in _find_models_in_decoding(operation, arguments.args[0], tensor):
-                yield from _find_uses(part, nested, is_nested=True)
+            for part_model, nested_tensor in _find_models_in_decoding(operation, arguments.args[0], tensor):
+                yield from _find_uses(part_model, nested_tensor, is_nested=True)
         elif type(operation).__name__ == "Cast":  # the result of keras.ops.cast has the values of the input
             yield from _find_uses(model, node.output_tensors[0], is_nested)
         else:
@@ -71,16 +71,16 @@ def _find_uses_in_node(model: Any, node: Any, tensor: Any, is_nested: bool) -> I
             yield InputUse(node.operation, name, bound, is_nested)
             if name not in ("keys", "values") and find_state(value) is not None:  # the operation appends to a cache
                 lengths = (output for output in node.output_tensors if output.dtype == tensor.dtype)
-                later = itertools.chain(*(_find_uses(model, output, is_nested) for output in lengths))
-                yield from (use for use in later if find_state(use.arguments[use.argument]) is not None)
+                later_uses = itertools.chain(*(_find_uses(model, output, is_nested) for output in lengths))
+                yield from (use for use in later_uses if find_state(use.arguments[use.argument]) is not None)
 
 
 def _find_models_in_decoding(layer: Any, inputs: Mapping[str, Any], tensor: Any) -> Iterator[tuple[Any, Any]]:
     """Yield pairs of a model of a decoder that receives a tensor unchanged, and the input of the model."""
     for name in (name for name, value in inputs.items() if value is tensor):
         yield layer.encoder, inputs_of(layer.encoder)[name]
-        computed = {layer._names.token, *outputs_of(layer.encoder)}
-        if name in inputs_of(layer.step) and name not in computed:
+        computed_names = {layer._names.token, *outputs_of(layer.encoder)}
+        if name in inputs_of(layer.step) and name not in computed_names:
             yield layer.step, inputs_of(layer.step)[name]
 
 
@@ -107,6 +107,6 @@ class TensorSizes:
         ids = {id(tensor) for tensor in tensors}
         return tuple(name for name, tensor in self._signature.input_tensors.items() if id(tensor) in ids)
 
-    def get_free_capacity(self, inputs: Arrays, state: Any, appended: tuple[Any, ...]) -> int:
-        """Return the free capacity of a cache along axis -2, besides the `appended` tensors or sizes."""
-        return max(self.get_size(inputs, state, -2) - sum(self.get_size(inputs, tensor, -2) for tensor in appended), 0)
+    def get_free_capacity(self, inputs: Arrays, state: Any, tensors: tuple[Any, ...]) -> int:
+        """Return the free capacity of a cache along axis -2, besides `tensors` or their sizes."""
+        return max(self.get_size(inputs, state, -2) - sum(self.get_size(inputs, tensor, -2) for tensor in tensors), 0)

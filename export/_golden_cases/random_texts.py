@@ -53,12 +53,12 @@ class TextGenerator:
         if self.is_closed:
             return list(self.vocabulary[:MAX_TEXTS])
         # Keras may return NaN for a text without a word of the vocabulary, and NaN cannot be compared.
-        others = [f"{text} {self.vocabulary[0]}" for text in EDGE_CASE_TEXTS if self.vocabulary and self.is_split]
-        others += [change(word) for word in self.vocabulary[:20] for change in (str.upper, str.title, "{} ".format)]
+        variants = [f"{text} {self.vocabulary[0]}" for text in EDGE_CASE_TEXTS if self.vocabulary and self.is_split]
+        variants += [change(word) for word in self.vocabulary[:20] for change in (str.upper, str.title, "{} ".format)]
         starts = range(0, len(self.vocabulary), MAX_SENTENCE_WORDS)
         sentences = [" ".join(self.vocabulary[start : start + MAX_SENTENCE_WORDS]) for start in starts]
         words = sentences if self.is_split else self.vocabulary
-        return [*EDGE_CASE_TEXTS, *others, *words][:MAX_TEXTS]
+        return [*EDGE_CASE_TEXTS, *variants, *words][:MAX_TEXTS]
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
         """Return an object array of strings, of any shape."""
@@ -69,8 +69,8 @@ class TextGenerator:
 
     def _draw_word(self, rng: np.random.Generator) -> str:
         if not self._remaining:
-            others = () if self.is_closed and self.vocabulary else EDGE_CASE_TEXTS[: max(4, len(self.vocabulary) // 4)]
-            self._remaining = [str(word) for word in rng.permutation(np.array([*self.vocabulary, *others], object))]
+            texts = () if self.is_closed and self.vocabulary else EDGE_CASE_TEXTS[: max(4, len(self.vocabulary) // 4)]
+            self._remaining = [str(word) for word in rng.permutation(np.array([*self.vocabulary, *texts], object))]
         return self._remaining.pop()
 
     def _draw_sentence(self, rng: np.random.Generator) -> str:

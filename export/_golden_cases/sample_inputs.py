@@ -19,17 +19,17 @@ def flatten_samples(signature: Signature) -> dict[str, np.ndarray]:
     if not (samples := signature.samples):
         return {}
     specs = {spec.name: spec for spec in signature.inputs}
-    names_of_tensors = {tensor.name: name for name, tensor in signature.input_tensors.items()}
-    named: dict[str, Any] = {}
+    tensor_names = {tensor.name: name for name, tensor in signature.input_tensors.items()}
+    named_samples: dict[str, Any] = {}
     for path, value in keras.tree.flatten_with_path(dict(samples)):
         parts = [str(part) for part in path]
         # Nested inputs are named by their full path in a subclassed model, by their own name in a functional model.
         joined = "_".join(parts)
         name = joined if joined in specs else parts[-1]
-        named[name if name in specs else names_of_tensors.get(name, name)] = value
-    if unknown := sorted(set(named) - set(specs)):
+        named_samples[name if name in specs else tensor_names.get(name, name)] = value
+    if unknown := sorted(set(named_samples) - set(specs)):
         raise InputError(f"`sample_inputs` names {unknown}, which the model does not take. It takes {list(specs)}.")
-    arrays = {name: _validate_sample(value, specs[name]) for name, value in named.items()}
+    arrays = {name: _validate_sample(value, specs[name]) for name, value in named_samples.items()}
     batches = {array.shape[0] for name, array in arrays.items() if specs[name].shape and specs[name].shape[0] is None}
     if len(batches) > 1 and not _is_runnable(signature, arrays):  # the sizes may be nodes and edges of one graph
         raise InputError(

@@ -36,9 +36,9 @@ def yield_special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run 
 
     Values on which Keras or its graph fails are omitted.
     """
-    first, axes = golden.cases[0].inputs, inputs.axes
-    has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
-    values = _choose_special_values(inputs.generators, first)
+    first_inputs, axes = golden.cases[0].inputs, inputs.axes
+    has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first_inputs)
+    values = _choose_special_values(inputs.generators, first_inputs)
     injections = [InjectedValue(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
     rows = {BATCH: _find_distinct_size(len(injections) + 1, axes.distinct)} if has_rows else {}
     if not injections:
@@ -49,14 +49,14 @@ def yield_special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run 
     if graph is not None:
         groups = [find_runnable_values(group, arrays, graph) for group in groups]
     if not has_rows:
-        remaining = [injection for group in groups for injection in group]
-        groups = [[injection] for injection in limit_per_input(remaining, MAX_STATIC_CASES)]
+        remaining_injections = [injection for group in groups for injection in group]
+        groups = [[injection] for injection in limit_per_input(remaining_injections, MAX_STATIC_CASES)]
     for number, group in enumerate(filter(None, groups), 1):
-        changed = inject_values(arrays, group)
-        outputs = run_or_none(run, changed)
+        injected_inputs = inject_values(arrays, group)
+        outputs = run_or_none(run, injected_inputs)
         if outputs is None:
             return
-        yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, changed, outputs), group
+        yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, injected_inputs, outputs), group
 
 
 def _find_distinct_size(size: int, others: Mapping[str, int]) -> int:
@@ -67,14 +67,14 @@ def _find_distinct_size(size: int, others: Mapping[str, int]) -> int:
 
 def _choose_special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) -> list[tuple[str, Value]]:
     """Return pairs of an input name and a value, in turns from all inputs until the rows are used up."""
-    fitting: dict[str, list[Value]] = {}
+    fitting_values: dict[str, list[Value]] = {}
     for name, generator in generators.items():
         candidates = dict.fromkeys(_list_values(generator, inputs[name]))
-        fitting[name] = [value for value in candidates if _is_in_dtype(inputs[name].dtype, value)]
+        fitting_values[name] = [value for value in candidates if _is_in_dtype(inputs[name].dtype, value)]
     max_rows = max(MAX_ROWS, MAX_CHEAP_ELEMENTS // sum(_view_row(array, 0).size for array in inputs.values()))
-    ranked = ((rank, name, value) for name, values in fitting.items() for rank, value in enumerate(values))
-    chosen = sorted(ranked, key=lambda triple: triple[0])[:max_rows]
-    return [(name, value) for input_name in fitting for _, name, value in chosen if name == input_name]
+    ranked = ((rank, name, value) for name, values in fitting_values.items() for rank, value in enumerate(values))
+    chosen_values = sorted(ranked, key=lambda triple: triple[0])[:max_rows]
+    return [(name, value) for input_name in fitting_values for _, name, value in chosen_values if name == input_name]
 
 
 def _list_values(generator: InputGenerator, array: np.ndarray) -> Sequence[Value]:
@@ -94,10 +94,10 @@ def _list_values(generator: InputGenerator, array: np.ndarray) -> Sequence[Value
     return (*((ZERO, f"-{ZERO}") if numbers < 3 else ()), *((TIES,) if numbers > 1 else ()))
 
 
-def limit_per_input(injections: Sequence[InjectedValue], few: int) -> list[InjectedValue]:
+def limit_per_input(injections: Sequence[InjectedValue], max_values: int) -> list[InjectedValue]:
     """Return the first `few` values of each input."""
     names = [injection.input for injection in injections]
-    return [injections[index] for index, name in enumerate(names) if names[:index].count(name) < few]
+    return [injections[index] for index, name in enumerate(names) if names[:index].count(name) < max_values]
 
 
 def _view_row(array: np.ndarray, row: int) -> np.ndarray:
@@ -113,9 +113,9 @@ def _is_in_dtype(dtype: np.dtype[Any], value: Value) -> bool:
 
 def inject_values(inputs: Arrays, injections: Iterable[InjectedValue]) -> Arrays:
     """Return inputs with each special value in its row; integers are first, so that no length masks them."""
-    changed = {name: array.copy() for name, array in inputs.items()}
+    arrays = {name: array.copy() for name, array in inputs.items()}
     for injection in injections:
-        row = _view_row(changed[injection.input], injection.row)
+        row = _view_row(arrays[injection.input], injection.row)
         if injection.value == TIES:
             row[1::2] = row[: len(row) // 2 * 2 : 2]
             row[len(row) // 2 :: 3] = 0.0
@@ -125,29 +125,29 @@ def inject_values(inputs: Arrays, injections: Iterable[InjectedValue]) -> Arrays
         else:
             is_negative = injection.value.startswith("-")
             row[0 if is_negative else len(row) // 2] = -0.0 if is_negative else 0.0
-    return changed
+    return arrays
 
 
 def find_finite_values(injections: Sequence[InjectedValue], inputs: Arrays, run: Run) -> list[InjectedValue]:
     """Return the values for which Keras returns finite outputs without more work than for ordinary values."""
-    large = [injection for injection in injections if isinstance(injection.value, int) and not injection.is_small]
-    others = [injection for injection in injections if injection not in large]
-    finite = find_runnable_values(others, inputs, run, _are_finite)
-    if not large or keras.backend.backend() != "tensorflow":  # operations are counted on TensorFlow only
-        return finite
+    integers = [injection for injection in injections if isinstance(injection.value, int) and not injection.is_small]
+    small_injections = [injection for injection in injections if injection not in integers]
+    results = find_runnable_values(small_injections, inputs, run, _are_finite)
+    if not integers or keras.backend.backend() != "tensorflow":  # operations are counted on TensorFlow only
+        return results
     from .._private_api.tensorflow_internals import work_of
 
-    usual = work_of(lambda: run_or_none(run, inputs))
-    for name in dict.fromkeys(injection.input for injection in large):
-        same_input = [injection for injection in large if injection.input == name]
-        first = inject_values(inputs, [replace(same_input[0], value=MIN_LARGE_INTEGER)])
+    usual_work = work_of(lambda: run_or_none(run, inputs))
+    for name in dict.fromkeys(injection.input for injection in integers):
+        group = [injection for injection in integers if injection.input == name]
+        probe = inject_values(inputs, [replace(group[0], value=MIN_LARGE_INTEGER)])
         outputs: list[Arrays | None] = []
-        work = work_of(lambda first=first, outputs=outputs: outputs.append(run_or_none(run, first)))  # type: ignore[misc]
+        work = work_of(lambda probe=probe, outputs=outputs: outputs.append(run_or_none(run, probe)))  # type: ignore[misc]
         # A model that raises, as for an index out of range, has done less work, so its work cannot be compared.
-        if work == usual or outputs == [None]:
-            largest = [injection for injection in same_input if injection.value != MIN_LARGE_INTEGER]
-            finite += find_runnable_values(largest, inputs, run, _are_finite)
-    return finite
+        if work == usual_work or outputs == [None]:
+            others = [injection for injection in group if injection.value != MIN_LARGE_INTEGER]
+            results += find_runnable_values(others, inputs, run, _are_finite)
+    return results
 
 
 def find_runnable_values(

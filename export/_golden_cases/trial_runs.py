@@ -73,12 +73,12 @@ class InputSampler:
     @property
     def drawn_floats(self) -> tuple[str, ...]:
         """Float inputs that are drawn, except masks and ids."""
-        drawn = {
+        drawn_names = {
             name
             for name, generator in self._generators.items()
             if not (generator.is_sampled or generator.id_range or generator.is_mask)
         }
-        return tuple(s.name for s in self._specs if s.name in drawn and numpy_dtype(s.dtype).kind == "f")
+        return tuple(s.name for s in self._specs if s.name in drawn_names and numpy_dtype(s.dtype).kind == "f")
 
 
 def _build_length_cycle(rule: Lengths, arrays: Arrays, sizes: Sizes, pattern: str) -> np.ndarray:
@@ -123,8 +123,8 @@ class TrialRuns:
             message, shapes = first_line(error), _format_shapes(inputs)
             return RunFailure(message, f"Keras itself cannot run the model on inputs{shapes}: {message}")
         rows = find_nan_rows(inputs, outputs) if self._sampler.has_texts else np.zeros(0, bool)
-        finite = {name: array[~rows] for name, array in outputs.items()} if rows.any() else outputs
-        if self.is_degenerate(finite):
+        finite_outputs = {name: array[~rows] for name, array in outputs.items()} if rows.any() else outputs
+        if self.is_degenerate(finite_outputs):
             values = f"{_format_shapes(inputs)}{_format_integers(inputs)}"
             return RunFailure(NAN_OR_EMPTY, f"The model returns NaN or an empty tensor on inputs{values}")
         return None
@@ -183,8 +183,8 @@ def _format_shapes(inputs: Arrays) -> str:
 
 def _format_integers(inputs: Arrays) -> str:
     """Format the values of integer inputs with one axis, such as lengths, for a message."""
-    short = {name: array.tolist() for name, array in inputs.items() if array.dtype.kind in "iu" and array.ndim == 1}
-    return "".join(f", with `{name}` = {values}" for name, values in short.items())
+    lengths = {name: array.tolist() for name, array in inputs.items() if array.dtype.kind in "iu" and array.ndim == 1}
+    return "".join(f", with `{name}` = {values}" for name, values in lengths.items())
 
 
 def _infer_positions(signature: Signature, shapes: Shapes) -> list[float]:
@@ -205,8 +205,8 @@ def _infer_positions(signature: Signature, shapes: Shapes) -> list[float]:
 
 def _has_valid_padding(operation: Any) -> bool:
     """Return True if a layer contains a layer with 'valid' padding, False for functions of `keras.ops`."""
-    inner = layers_of(operation, include_self=False) if isinstance(operation, keras.Layer) else []
-    return any(getattr(layer, "padding", None) == "valid" for layer in inner)
+    layers = layers_of(operation, include_self=False) if isinstance(operation, keras.Layer) else []
+    return any(getattr(layer, "padding", None) == "valid" for layer in layers)
 
 
 def _infer_functional(functional: Any, inputs: Sequence[Any], positions: list[float]) -> Any:
@@ -241,21 +241,21 @@ def refuse_nondeterministic(signature: Signature, inputs: Arrays) -> None:
             output, or has state in Python.
     """
     with KeptUpdates() as scope:
-        first = signature.run(inputs)
-        assigned = [v for v in signature.model.variables if scope.get_current_value(v) is not None]
+        first_outputs = signature.run(inputs)
+        assigned_variables = [v for v in signature.model.variables if scope.get_current_value(v) is not None]
         weights = {id(weight) for weight in signature.model.weights}
-        if stateful := [variable for variable in assigned if id(variable) in weights]:
+        if stateful := [variable for variable in assigned_variables if id(variable) in weights]:
             raise UnsupportedModelError(
                 f"Layer `{_find_layer_of(signature, stateful[0])}` changes a variable, `{stateful[0].name}`, when the "
                 "model is called with `training=False`; a file would freeze its present value. Change it only `if "
                 "training:`, do not call the layer with `training=True` in the model, or pass the state as an input "
                 "and an output."
             )
-        random = [variable for variable in assigned if _is_changed(variable, scope)]
+        random = [variable for variable in assigned_variables if _is_changed(variable, scope)]
         # A random number may change few of the outputs, so one more run is not enough.
         for _ in range(RANDOM_MODEL_RUNS if random else 1):
             outputs = signature.run(inputs)
-            if not all(_is_reproduced(first[name], outputs[name]) for name in first):
+            if not all(_is_reproduced(first_outputs[name], outputs[name]) for name in first_outputs):
                 raise UnsupportedModelError(_explain_nondeterminism(signature, inputs, random))
 
 
@@ -282,9 +282,9 @@ def _find_nondeterministic_layer(signature: Signature, inputs: Arrays) -> str:
     if not signature.is_functional:
         return "The model"
     with KeptUpdates():
-        first = signature.run_layers(inputs)
+        first_outputs = signature.run_layers(inputs)
         for _ in range(RANDOM_MODEL_RUNS):
-            for (name, expected), (_, actual) in zip(first, signature.run_layers(inputs), strict=True):
+            for (name, expected), (_, actual) in zip(first_outputs, signature.run_layers(inputs), strict=True):
                 if not _is_reproduced(expected, actual):
                     return f"Layer `{name}`"
     return "A layer of the model"
@@ -292,10 +292,10 @@ def _find_nondeterministic_layer(signature: Signature, inputs: Arrays) -> str:
 
 def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
     """Return True if a run within a scope assigned a different value to a variable."""
-    assigned = numbers_of(scope.get_current_value(variable))  # `None` for a symbolic value, as in a `tf.function`
+    assigned_value = numbers_of(scope.get_current_value(variable))  # `None` for a symbolic value, as in a `tf.function`
     with keras.StatelessScope():
-        before = keras.ops.convert_to_numpy(variable.value)
-    return assigned is None or not np.array_equal(before, assigned)
+        current = keras.ops.convert_to_numpy(variable.value)
+    return assigned_value is None or not np.array_equal(current, assigned_value)
 
 
 def _is_reproduced(first: np.ndarray, second: np.ndarray) -> bool:

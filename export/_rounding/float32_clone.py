@@ -71,13 +71,13 @@ def _clone(signature: Signature) -> Signature:
 
     def build_and_copy_weights(clone: Any) -> Signature:
         # A subclass has no weights before its first call.
-        cloned = build_named_signature(clone, signature.samples)
+        clone_signature = build_named_signature(clone, signature.samples)
         for original, copy in _pair_layers(model, clone):
             _copy_weights(original, copy)
-        for layer in cloned.layers:
+        for layer in clone_signature.layers:
             if hasattr(layer, "finalize_state"):
                 layer.finalize_state()  # preprocessing layers compute with values that they derive from weights
-        return cloned
+        return clone_signature
 
     model = signature.model
     policy, random_state = keras.config.dtype_policy(), random.getstate()
@@ -102,12 +102,12 @@ def _copy_weights(layer: Any, clone: Any) -> None:
     if getattr(layer, "lora_enabled", False) and not clone.lora_enabled:
         # `get_config` of a container lacks the LoRA arguments of its layers.
         clone.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
-    weights, copies = own_weights_of(layer), own_weights_of(clone)
-    if {weight.name for weight in weights} == {copy.name for copy in copies}:
+    weights, clone_weights = own_weights_of(layer), own_weights_of(clone)
+    if {weight.name for weight in weights} == {copy.name for copy in clone_weights}:
         # LoRA before quantization changes the order of weights. Names are unique within a layer.
         weights.sort(key=lambda weight: weight.name)
-        copies.sort(key=lambda copy: copy.name)
-    for weight, copy in zip(weights, copies, strict=True):
+        clone_weights.sort(key=lambda copy: copy.name)
+    for weight, copy in zip(weights, clone_weights, strict=True):
         copy.assign(keras.ops.cast(weight, copy.dtype))
 
 
@@ -116,16 +116,16 @@ def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
     # `Model.weights` of both may differ in order and length: a layer that a model shares with a nested model is one
     # layer in the model and two layers in the clone.
     yield layer, clone
-    sources, copies = children_of(layer), children_of(clone)
+    sources, clones = children_of(layer), children_of(clone)
     if (functional := functional_of(layer)) is not None:
         # A functional clone is paired by name: names are unique in a graph, and a subclass of a functional model has
         # layers outside the graph, which the clone lacks. A clone from `__init__` is paired by order: Keras may choose
         # different names for its layers, but no layer is missing.
         named_sources = {source.name: source for source in (*sources, *functional.operations)}
-        if all(copy.name in named_sources for copy in copies):
-            sources = [named_sources[copy.name] for copy in copies]
-    for source, copy in zip(sources, copies, strict=True):
-        yield from _pair_layers(source, copy)
+        if all(clone_layer.name in named_sources for clone_layer in clones):
+            sources = [named_sources[clone_layer.name] for clone_layer in clones]
+    for source, clone_layer in zip(sources, clones, strict=True):
+        yield from _pair_layers(source, clone_layer)
 
 
 def measure_clone_difference(signature: Signature, cases: Iterable[Case]) -> dict[str, Any]:
@@ -170,10 +170,10 @@ def _replace_half_policies(value: Any) -> Any:
         return type(value)(map(_replace_half_policies, value))
     if not isinstance(value, dict):
         return value
-    replaced = {key: _replace_half_policies(part) for key, part in value.items()}
+    new_config = {key: _replace_half_policies(part) for key, part in value.items()}
     if "DTypePolicy" in str(value.get("class_name")):  # also policies of quantized layers, and maps of policies
-        replaced["config"] = {key: _to_float32_name(name) for key, name in replaced["config"].items()}
-    return replaced
+        new_config["config"] = {key: _to_float32_name(name) for key, name in new_config["config"].items()}
+    return new_config
 
 
 def _to_float32_name(name: Any) -> Any:

@@ -85,12 +85,12 @@ def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]
     """Return the first layer whose outputs differ from those saved by `save_layer_outputs` on another backend."""
     if not file.exists():
         return None
-    with np.load(file) as saved:
-        case = next(case for case in cases if case.name == saved["case"])
+    with np.load(file) as archive:
+        case = next(case for case in cases if case.name == archive["case"])
         names, outputs = zip(*signature.run_layers(case.inputs), strict=True)
-        if list(names) != list(saved["names"]):
+        if list(names) != list(archive["names"]):
             return None
-        saved_outputs = [saved[f"arr_{index}"] for index in range(len(names))]
+        saved_outputs = [archive[f"arr_{index}"] for index in range(len(names))]
     return _find_first_differing_layer(len(case.outputs), names, outputs, saved_outputs)
 
 
@@ -121,11 +121,11 @@ def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
     """Return the first layer of a functional model whose outputs differ between `predict` and an eager call."""
     if not signature.is_functional:
         return None
-    predicted = _predict_batch(signature, signature.layer_outputs_model, case.inputs)
-    names, eager = zip(*signature.run_layers(case.inputs), strict=True)
-    if predicted is None or len(predicted) != len(names):
+    predict_outputs = _predict_batch(signature, signature.layer_outputs_model, case.inputs)
+    names, eager_outputs = zip(*signature.run_layers(case.inputs), strict=True)
+    if predict_outputs is None or len(predict_outputs) != len(names):
         return None
-    return _find_first_differing_layer(len(case.outputs), names, eager, predicted)
+    return _find_first_differing_layer(len(case.outputs), names, eager_outputs, predict_outputs)
 
 
 def _predict_batch(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:

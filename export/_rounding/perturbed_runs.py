@@ -69,25 +69,25 @@ class Perturbation:
             return self._perturb_int8(array, axis) if is_int8 else self._perturb_float(array)
 
     def _perturb_int8(self, array: np.ndarray, axis: int) -> np.ndarray:
-        dtype, perturbed = array.dtype.type, array.copy()
+        dtype, result = array.dtype.type, array.copy()
         largest = np.maximum(array.max(axis, keepdims=True), -array.min(axis, keepdims=True))
         sizes = np.broadcast_to((self.ulps * PRECISION_EPS["int8"] * largest).astype(dtype), array.shape)
         rows = max(1, CHUNK_ELEMENTS * len(array) // array.size)
         for start in range(0, len(array), rows):
-            chunk = perturbed[start : start + rows]
+            chunk = result[start : start + rows]
             chunk += sizes[start : start + rows] * (self.rng.integers(0, 2, chunk.shape, np.int8) * dtype(2) - dtype(1))
-        return perturbed
+        return result
 
     def _perturb_float(self, array: np.ndarray) -> np.ndarray:
-        perturbed = array.copy()
+        result = array.copy()
         precision_eps = PRECISION_EPS["float16"] if self.precision == "float16" else 0.0
         relative = self.ulps * max(float(np.finfo(array.dtype).eps), precision_eps)
         factors = np.array([1 - relative, 1 + relative], array.dtype)
-        flat = perturbed.reshape(-1)
+        flat = result.reshape(-1)
         for start in range(0, flat.size, CHUNK_ELEMENTS):
             chunk = flat[start : start + CHUNK_ELEMENTS]
             chunk *= factors[self.rng.integers(0, 2, chunk.size, np.int8)]
-        return perturbed
+        return result
 
 
 PatchWeights = Callable[[keras.Model, Perturbation], AbstractContextManager[None]]
@@ -172,8 +172,8 @@ def _choose_weight_patch(signature: Signature, case: Case) -> PatchWeights:
         return _scope_perturbed_weights
     factors = np.array([0.5, 2])
     weights = _iterate_float_weights(signature.model)
-    scaled = ((variable, array * np.resize(factors.astype(array.dtype), array.shape)) for variable, array in weights)
-    with keras.StatelessScope(state_mapping=_build_state_mapping(scaled)):
+    pairs = ((variable, array * np.resize(factors.astype(array.dtype), array.shape)) for variable, array in weights)
+    with keras.StatelessScope(state_mapping=_build_state_mapping(pairs)):
         outputs = signature.run(case.inputs)
     is_unchanged = all(alike(outputs[name], array) for name, array in case.outputs.items())
     return _assign_perturbed_weights if is_unchanged else _scope_perturbed_weights
@@ -190,13 +190,13 @@ def _scope_perturbed_weights(model: keras.Model, perturbation: Perturbation) -> 
 @contextmanager
 def _assign_perturbed_weights(model: keras.Model, perturbation: Perturbation) -> Iterator[None]:
     """Assign perturbed values to the variables of a model, and restore them at the end of the context."""
-    before = [(variable, array.copy()) for variable, array in _iterate_float_weights(model)]
+    saved_weights = [(variable, array.copy()) for variable, array in _iterate_float_weights(model)]
     try:
-        for variable, array in perturbation.perturb_weights(before):
+        for variable, array in perturbation.perturb_weights(saved_weights):
             variable.assign(array)
         yield
     finally:
-        for variable, array in before:
+        for variable, array in saved_weights:
             variable.assign(array)
 
 

@@ -104,24 +104,24 @@ def _perturb_tensor(op: str, tensor: Any, magnitude: Any, seed: int) -> Any:
     uniform = tf.raw_ops.RandomUniform(shape=tf.shape(tensor), dtype=tf.float32, seed=seed, seed2=seed)
     is_exact = (tf.round(tensor) == tensor) & (tf.abs(tensor) <= tf.cast(MAX_EXACT_INTEGER, tensor.dtype))
     is_exact = (is_exact & (op not in (*INEXACT_AT_INTEGERS, SIGMOID))) | ~tf.math.is_finite(ulp)
-    perturbed = tf.where(is_exact, tensor, tensor + tf.where(uniform < 0.5, -ulp, ulp))
-    perturbed.set_shape(tensor.shape)
-    return perturbed
+    result = tf.where(is_exact, tensor, tensor + tf.where(uniform < 0.5, -ulp, ulp))
+    result.set_shape(tensor.shape)
+    return result
 
 
 def _widen_limits(case: Case, run: Callable[[Arrays, Sequence[Any], float], Arrays]) -> Case:
-    unperturbed = run(case.inputs, [], 0)
-    if not outputs_match(run(case.inputs, [], 0), unperturbed):
+    base_outputs = run(case.inputs, [], 0)
+    if not outputs_match(run(case.inputs, [], 0), base_outputs):
         return case  # a layer draws random numbers in the graph, whose effect must not widen a limit
-    observed = ObservedErrors(unperturbed)
+    observed_errors = ObservedErrors(base_outputs)
     for _ in range(PERTURBED_RUNS):
-        observed.record(run(case.inputs, [], 1))
+        observed_errors.record(run(case.inputs, [], 1))
     limits: Arrays = {}
     for name, expected in case.outputs.items():
-        if unperturbed[name].shape == expected.shape and expected.size:
-            errors = observed.errors[name]
+        if base_outputs[name].shape == expected.shape and expected.size:
+            errors = observed_errors.errors[name]
             if expected.dtype.kind == "f":
-                scale = scale_of(unperturbed[name].astype(np.float64))
+                scale = scale_of(base_outputs[name].astype(np.float64))
                 errors = SAFETY_FACTOR * compute_typical_errors(errors, scale).reshape(expected.shape)
             limits[name] = np.maximum(case.rounding.get(name, errors), errors)
-    return case._replace(rounding={**case.rounding, **observed.widen(limits)})
+    return case._replace(rounding={**case.rounding, **observed_errors.widen(limits)})

@@ -64,18 +64,18 @@ def reference_of(
             on_step("Cloning the model to float32")
         float32 = clone_to_float32(original) if is_half else original
         on_step("Running Keras on the golden cases")
-        unmeasured = generate_golden_cases(float32, options, check)
-        signature = replace(float32, inputs=tuple(unmeasured.get_dynamic_spec(spec) for spec in float32.inputs))
+        golden = generate_golden_cases(float32, options, check)
+        signature = replace(float32, inputs=tuple(golden.get_dynamic_spec(spec) for spec in float32.inputs))
         on_step("Measuring what rounding does to the outputs")
-        limited = replace(unmeasured, cases=measure_limits(signature, unmeasured.cases, FLOAT32))
+        golden = replace(golden, cases=measure_limits(signature, golden.cases, FLOAT32))
         # Special values are beyond the range of a coarser precision.
-        usual_cases = [case for case in limited.cases if case.name not in limited.trials]
+        usual_cases = [case for case in golden.cases if case.name not in golden.trials]
         # Limits of an int8 file with static quantization come from the float32 graph of that file.
         is_measured = options.precision != FLOAT32 and options.calibration is None
-        measured = measure_limits(signature, usual_cases, options.precision) if is_measured else []
-        converted = measured if is_measured or options.precision == FLOAT32 else usual_cases
-        golden = replace(limited, coverage=coverage_of(limited, measured))
-        predicted = run_predict(signature, golden.cases[0])
+        measured_cases = measure_limits(signature, usual_cases, options.precision) if is_measured else []
+        converted_cases = measured_cases if is_measured or options.precision == FLOAT32 else usual_cases
+        golden = replace(golden, coverage=coverage_of(golden, measured_cases))
+        predict_outputs = run_predict(signature, golden.cases[0])
         clone_difference = measure_clone_difference(original, golden.cases) if is_half else None
         # The case with the most distinct sizes: equal axes could be confused in a comparison of shapes.
         num_sizes = [len({size for array in case.inputs.values() for size in array.shape}) for case in golden.cases]
@@ -89,8 +89,8 @@ def reference_of(
         backend=keras.backend.backend(),
         unrequested_static=_find_unrequested_static(signature, golden, options),
         float32_clone=clone_difference,
-        converted_cases=converted,
-        predicted=predicted,
+        converted_cases=converted_cases,
+        predicted=predict_outputs,
     )
 
 
@@ -122,13 +122,13 @@ def case_of(name: str, model: keras.Model, options: Options) -> Case:
             raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
         if not any(array.dtype.kind != "f" or np.isfinite(array).any() for array in case.outputs.values()):
             raise InputError("Keras returns only NaN and infinity on `samples`: nothing can be compared.")
-        (measured,) = measure_limits(signature, [case], options.precision)
+        (case_with_limits,) = measure_limits(signature, [case], options.precision)
         if keras.backend.backend() != "tensorflow":
-            return measured
+            return case_with_limits
 
         from .reassociation_error import with_reordering  # which needs TensorFlow
 
-        return with_reordering(signature, [measured], {name})[0]
+        return with_reordering(signature, [case_with_limits], {name})[0]
 
 
 def require_all_samples(signature: Signature) -> Arrays:

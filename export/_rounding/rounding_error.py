@@ -73,10 +73,10 @@ def measure_limits(signature: Signature, cases: Sequence[Case], precision: str) 
         for errors, outputs in zip(observed, runner.run(inputs, Perturbation(1, precision, rng)), strict=True):
             errors.record(outputs)
     tie_perturbation = Perturbation(TIE_ULPS[precision], precision, rng)
-    saturated = _find_saturated_cases(cases, precision)
-    for _ in range(TIE_RUNS if saturated else 0):
-        runs = runner.run([inputs[index] for index in saturated], tie_perturbation)
-        for index, outputs in zip(saturated, runs, strict=True):
+    saturated_indices = _find_saturated_cases(cases, precision)
+    for _ in range(TIE_RUNS if saturated_indices else 0):
+        runs = runner.run([inputs[index] for index in saturated_indices], tie_perturbation)
+        for index, outputs in zip(saturated_indices, runs, strict=True):
             observed[index].record_switched_keys(outputs)
     dtypes = _list_float_dtypes(signature.model, cases[0].inputs)
     eps = max([PRECISION_EPS[precision], *(np.finfo(dtype).eps for dtype in dtypes)])
@@ -161,13 +161,13 @@ def compute_typical_errors(errors: np.ndarray, scale: np.ndarray) -> np.ndarray:
     columns = errors.shape[-1] if errors.ndim > 1 else 1
     # Zeros, as in most outputs of a ReLU or a mask, have no error and would make the median 0.
     is_changed = (scale > 0) & (errors > 0)
-    relative = np.divide(errors, scale, out=np.full(errors.shape, np.nan), where=is_changed).reshape(-1, columns)
-    pooled = relative if len(relative) >= MIN_CHANNEL_ELEMENTS else relative.reshape(-1, 1)
+    ratios = np.divide(errors, scale, out=np.full(errors.shape, np.nan), where=is_changed).reshape(-1, columns)
+    pooled_ratios = ratios if len(ratios) >= MIN_CHANNEL_ELEMENTS else ratios.reshape(-1, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a channel without errors
-        median = np.nan_to_num(np.nanmedian(pooled, 0, keepdims=True))
-    typical: np.ndarray = np.maximum(errors, scale * np.broadcast_to(median, relative.shape).reshape(errors.shape))
-    return typical
+        median = np.nan_to_num(np.nanmedian(pooled_ratios, 0, keepdims=True))
+    result: np.ndarray = np.maximum(errors, scale * np.broadcast_to(median, ratios.shape).reshape(errors.shape))
+    return result
 
 
 def _compute_limits(
@@ -187,7 +187,7 @@ def _compute_limits(
     largest_eps = max(eps, float(np.finfo(expected.dtype).eps))
     scale = scale_of(expected64)
     scaled_sum_ulps = sum_ulps * min(1.0, FLOAT32_EPS / largest_eps)
-    floor = max(FLOOR_ULPS, scaled_sum_ulps) * largest_eps * np.maximum(scale, usual_magnitude)
-    measured = max(safety_factor, scaled_sum_ulps) * compute_typical_errors(errors, scale)
-    limits: np.ndarray = np.maximum(np.maximum(floor, UNDERFLOW_LIMIT), measured)
+    floor_limits = max(FLOOR_ULPS, scaled_sum_ulps) * largest_eps * np.maximum(scale, usual_magnitude)
+    measured_limits = max(safety_factor, scaled_sum_ulps) * compute_typical_errors(errors, scale)
+    limits: np.ndarray = np.maximum(np.maximum(floor_limits, UNDERFLOW_LIMIT), measured_limits)
     return limits.reshape(expected.shape)

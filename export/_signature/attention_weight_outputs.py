@@ -34,13 +34,13 @@ def find_attention_outputs(signature: Signature, inputs: Arrays) -> dict[str, st
     """
     if not signature.attention:
         return {}
-    recorded: list[_ReturnedWeights] = []
-    with through_calls(signature.attention, partial(_record_call, recorded)):
+    recorded_weights: list[_ReturnedWeights] = []
+    with through_calls(signature.attention, partial(_record_call, recorded_weights)):
         outputs = signature.run(inputs)
     return {
         name: weights.layer
         for name, array in outputs.items()
-        for weights in recorded[::-1]
+        for weights in recorded_weights[::-1]
         if array.dtype.kind == "f" and any(alike(layout, array) for layout in _list_layouts(weights.array))
     }
 
@@ -50,7 +50,7 @@ def _list_layouts(weights: np.ndarray) -> list[np.ndarray]:
     return [weights, *([weights[..., 0, :]] if weights.ndim > 2 and weights.shape[-2] == 1 else [])]
 
 
-def _record_call(recorded: list[_ReturnedWeights], layer: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+def _record_call(recorded_weights: list[_ReturnedWeights], layer: Any, call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def record(*args: Any, **kwargs: Any) -> Any:
         result = call(*args, **kwargs)
@@ -59,7 +59,7 @@ def _record_call(recorded: list[_ReturnedWeights], layer: Any, call: Callable[..
             weights = result[1]
         array = None if weights is None else numbers_of(weights)
         if array is not None and array.ndim >= 2 and array.dtype.kind == "f":
-            recorded.append(_ReturnedWeights(layer.path, array))
+            recorded_weights.append(_ReturnedWeights(layer.path, array))
         return result
 
     return record
@@ -76,8 +76,8 @@ def find_collected_weights(signature: Signature, inputs: Arrays) -> dict[str, st
         return {}
     (layer,) = layers
     step, encoder = model_signature(layer.step), model_signature(layer.encoder)
-    collected = {key: name for key, name in _map_output_names(step).items() if key in layer._names.outputs}
-    names = {key: name for key, name in collected.items() if len(layer.step.output[key].shape) == 2}
+    collected_names = {key: name for key, name in _map_output_names(step).items() if key in layer._names.outputs}
+    names = {key: name for key, name in collected_names.items() if len(layer.step.output[key].shape) == 2}
     paths = find_attention_outputs(step, _run_steps(layer, step, encoder, inputs)) if names else {}
     return {key: paths[name] for key, name in names.items() if name in paths}
 
@@ -90,8 +90,8 @@ def _map_output_names(signature: Signature) -> dict[str, str]:
 
 def _run_steps(layer: Any, step: Signature, encoder: Signature, inputs: Arrays) -> Arrays:
     """Run the encoder and `PROBE_STEPS` steps, and return the inputs of the last step."""
-    names, encoded = layer._names, encoder.run(inputs)
-    values = inputs | {key: encoded[name] for key, name in _map_output_names(encoder).items()}
+    names, encoder_outputs = layer._names, encoder.run(inputs)
+    values = inputs | {key: encoder_outputs[name] for key, name in _map_output_names(encoder).items()}
     rows, output_names = len(next(iter(inputs.values()))), _map_output_names(step)
     token = values[layer.start] if isinstance(layer.start, str) else np.full(rows, layer.start)
     for position in range(min(PROBE_STEPS, layer.max_length)):

@@ -22,8 +22,8 @@ _MODULE_OF_CONFIG = re.compile(r"Full object config: \{'module': '([\w.]+)'")
 def first_line(error: BaseException) -> str:
     """Return the first line of the original message in an exception of Keras or TensorFlow, shortened."""
     message = re.sub("\x1b\\[[0-9;]*m", "", str(error))
-    if lost := _LOST_CLASS.search(message):
-        return _describe_lost_class(lost[1], lost[2], _MODULE_OF_CONFIG.search(message, lost.end()))
+    if lost_class := _LOST_CLASS.search(message):
+        return _describe_lost_class(lost_class[1], lost_class[2], _MODULE_OF_CONFIG.search(message, lost_class.end()))
     if unsafe := _UNSAFE_OBJECT.search(message):
         return (
             f"it contains {unsafe[1]}, which can run code or read files. If you trust the file, pass "

@@ -78,8 +78,7 @@ def loaded_model(model: keras.Model | str | Path, options: Options) -> keras.Mod
         return model
     try:
         with warnings.catch_warnings():
-            # The signature builds such a model from the samples.
-            warnings.filterwarnings("ignore", "Model .* had a build config")
+            warnings.filterwarnings("ignore", "Model .* had a build config")  # it is built from samples later
             return keras.saving.load_model(model, compile=False, safe_mode=options.safe_mode)
     except Exception as error:
         # The type depends on the fault: a malformed file, an unknown or unsafe layer.

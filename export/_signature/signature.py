@@ -92,8 +92,8 @@ class Signature:
     @cached_property
     def attention(self) -> list[Any]:
         """The attention layers of this package and of Keras."""
-        own = (AttentionPooling, MaskedSoftmax)
-        return [layer for layer in self.layers if isinstance(layer, own) or is_stock_attention(layer)]
+        own_classes = (AttentionPooling, MaskedSoftmax)
+        return [layer for layer in self.layers if isinstance(layer, own_classes) or is_stock_attention(layer)]
 
     @cached_property
     def manifest_layers(self) -> list[Any]:
@@ -122,8 +122,8 @@ class Signature:
             # Without `training`, layers such as `RandomFlip` set later layers to training mode (keras#23166).
             outputs = keras.tree.flatten(self.layer_outputs_model(self.pack_inputs(inputs), training=False))
         pairs = zip(self.layer_outputs_model.outputs, outputs, strict=True)
-        returned = [(operation_of(tensor).name, value) for tensor, value in pairs if value is not None]
-        return [(name, keras.ops.convert_to_numpy(value)) for name, value in returned]
+        layer_values = [(operation_of(tensor).name, value) for tensor, value in pairs if value is not None]
+        return [(name, keras.ops.convert_to_numpy(value)) for name, value in layer_values]
 
     def run(self, inputs: Arrays) -> Arrays:
         """Run the model eagerly, and return its outputs as arrays."""
@@ -178,8 +178,7 @@ UNSUPPORTED_TOKENIZERS = {
     "BytePairTokenizer": "Keras returns different ids for some texts in a graph than in an eager call",
     "SentencePieceTokenizer": "It needs the SentencePiece library, for which ONNX has no operator",
 }
-# Modes of `Layer.quantize` with dtypes that tf2onnx does not support.
-UNSUPPORTED_QUANTIZATIONS = ("float8",)
+UNSUPPORTED_QUANTIZATIONS = ("float8",)  # tf2onnx lacks their dtypes
 
 
 def _name_samples(model: keras.Model, samples: Any) -> Mapping[str, Any] | None:
@@ -187,8 +186,8 @@ def _name_samples(model: keras.Model, samples: Any) -> Mapping[str, Any] | None:
     if samples is None:
         return None
     names = [] if isinstance(samples, Mapping) else _names_in_order(model, functional_of(model), samples)
-    named = samples if isinstance(samples, Mapping) else by_name(SAMPLES_ARGUMENT, samples, names)
-    return {name: value for name, value in named.items() if value is not None}
+    named_samples = samples if isinstance(samples, Mapping) else by_name(SAMPLES_ARGUMENT, samples, names)
+    return {name: value for name, value in named_samples.items() if value is not None}
 
 
 def _names_in_order(model: keras.Model, functional: Any | None, samples: Any) -> list[str]:

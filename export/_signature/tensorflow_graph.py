@@ -70,12 +70,12 @@ def _has_calls(signature: Signature) -> bool:
 @contextlib.contextmanager
 def _inline_functions() -> Iterator[None]:
     """Trace the `tf.function` of a layer into the outer graph, without changing the cached traces of the layer."""
-    before = tf.config.functions_run_eagerly()
+    was_eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(before)
+        tf.config.run_functions_eagerly(was_eager)
 
 
 def trace_weight_graph(
@@ -93,15 +93,15 @@ def trace_weight_graph(
     weight_specs = [tf.TensorSpec(variable.shape, dtype) for variable, dtype in zip(weights, dtypes, strict=True)]
     signatures = [specs_of(signature.inputs), weight_specs, tf.TensorSpec((), tf.float32)]
 
-    def serve(inputs: Mapping[str, Any], values: Sequence[Any], number: Any) -> dict[str, Any]:
-        with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))), change(number):
+    def serve(inputs: Mapping[str, Any], values: Sequence[Any], scalar: Any) -> dict[str, Any]:
+        with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))), change(scalar):
             return endpoint(signature, _inline_functions)(inputs)
 
     function = tf.function(serve, input_signature=signatures, autograph=False).get_concrete_function()
 
-    def run(inputs: Arrays, values: Sequence[Any], number: float) -> Arrays:
+    def run(inputs: Arrays, values: Sequence[Any], scalar: float) -> Arrays:
         tensors = {name: tf.constant(array) for name, array in inputs.items()}
-        outputs = function(tensors, list(values), tf.constant(number, tf.float32))
+        outputs = function(tensors, list(values), tf.constant(scalar, tf.float32))
         return {name: decoded(tensor.numpy()) for name, tensor in outputs.items()}
 
     return run

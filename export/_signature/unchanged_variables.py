@@ -17,19 +17,19 @@ def unchanged_variables(model: keras.Model) -> Iterator[None]:
         UnsupportedModelError: If a weight has changed, so that the work in the context used different weights.
     """
     # On TensorFlow and JAX the copies share the buffers of the variables until a variable is assigned.
-    before = [(variable, keras.ops.copy(variable.value)) for variable in model.variables]
-    changed: list[str] = []
+    saved_values = [(variable, keras.ops.copy(variable.value)) for variable in model.variables]
+    paths: list[str] = []
     try:
         yield
     finally:
         weights = {id(weight) for weight in model.weights}
-        for variable, value in before:
+        for variable, value in saved_values:
             if not _is_equal(variable, value):
                 variable.assign(value)
-                changed += [variable.path] if id(variable) in weights else []
-    if changed:
+                paths += [variable.path] if id(variable) in weights else []
+    if paths:
         raise UnsupportedModelError(
-            f"Weight `{changed[0]}` of `{model.name}` changes when the model is called with `training=False`. All "
+            f"Weight `{paths[0]}` of `{model.name}` changes when the model is called with `training=False`. All "
             "weights have been restored. Change the weight in the layer only `if training:`."
         )
 
