@@ -211,8 +211,8 @@ def choose_num_rows(case: Case, widest: int) -> int:
         return 0
     arrays = [array for array in (*case.inputs.values(), *case.outputs.values()) if array.ndim]
     largest = max(max(map(_count_row_elements, arrays)), 1)
-    limits = MAX_CHOICES // max(min(choices), 1), MAX_ELEMENTS // largest, MAX_ACTIVATION_ELEMENTS // (largest * widest)
-    return max(1, min(limits))
+    max_rows = MAX_ACTIVATION_ELEMENTS // max(largest * widest, 1)
+    return max(1, min(MAX_CHOICES // max(min(choices), 1), MAX_ELEMENTS // largest, max_rows))
 
 
 def _count_row_elements(array: np.ndarray) -> int:
