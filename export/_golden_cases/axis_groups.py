@@ -36,9 +36,9 @@ class Group:
     other_size: int | None  # second size on which the model runs while all other axes have their base sizes
 
 
-def find_groups(free: Sequence[Axis], base: Sizes, check_sizes: CheckSizes) -> list[Group]:
+def find_groups(free_axes: Sequence[Axis], base: Sizes, check_sizes: CheckSizes) -> list[Group]:
     """Return the groups of the `free` axes; the model runs on their `base` sizes."""
-    tied_axes: list[TiedAxes] = [(axis,) for axis in free]
+    tied_axes: list[TiedAxes] = [(axis,) for axis in free_axes]
     dependent_axes: list[TiedAxes] = []
     sizes, named_axes = _merge_until_model_runs(tied_axes, base, check_sizes, lambda size: 1)
     if named_axes is None:
@@ -53,7 +53,7 @@ def find_groups(free: Sequence[Axis], base: Sizes, check_sizes: CheckSizes) -> l
         dependent_axes += conflicts
         tied_axes = [axes for axes in tied_axes if axes not in conflicts]
     # Size 1 broadcasts, so that an axis tied to another one would seem to be free.
-    min_size = 1 if len(free) == 1 else 2
+    min_size = 1 if len(free_axes) == 1 else 2
     single = [(axes, _find_other_size(axes, base, check_sizes, min_size)) for axes in [*tied_axes, *dependent_axes]]
     groups = [group for _, group in single if group is not None]
     return groups + _join_dependent([axes for axes, group in single if group is None], base, check_sizes)

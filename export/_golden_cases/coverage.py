@@ -44,7 +44,7 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
         "inputs": golden.inputs,
         "outputs": {
             name: {
-                "varies": _is_varied_by_cases_or_inputs(name, golden),
+                "varies": _is_varied(name, golden),
                 **_summarize_rounding(name, golden.cases, converted),
             }
             for name in golden.cases[0].outputs
@@ -161,7 +161,7 @@ def _describe_values(generator: InputGenerator, arrays: Sequence[np.ndarray], sp
     return f"integers {int(numbers.min())} to {int(numbers.max())}"
 
 
-def _is_varied_by_cases_or_inputs(output: str, golden: Cases) -> bool:
+def _is_varied(output: str, golden: Cases) -> bool:
     """Return True if an output varies, or, if all rows of every input are equal, depends on an input."""
     if is_varied_by_cases(output, golden.cases):
         return True

@@ -97,7 +97,7 @@ class _AxisSearch:
     runs: TrialRuns
 
     @cached_property
-    def free(self) -> list[Axis]:
+    def free_axes(self) -> list[Axis]:
         """The axes that may vary; in a subclassed model all axes except the last axis of floats, the features."""
         axes = [(spec, axis) for spec in self.specs for axis in range(len(spec.shape))]
         if self.is_functional:
@@ -107,7 +107,7 @@ class _AxisSearch:
     @cached_property
     def batch(self) -> list[Axis]:
         """The first axes, or none if the samples have different sizes there, as the nodes and edges of one graph."""
-        first = [axis for axis in self.free if axis[1] == 0]
+        first = [axis for axis in self.free_axes if axis[1] == 0]
         return first if len({self.samples[name].shape[0] for name, _ in first if name in self.samples}) <= 1 else []
 
     @cached_property
@@ -127,7 +127,7 @@ class _AxisSearch:
 
     def _list_candidates(self) -> list[dict[Axis, int]]:
         """Return the sizes to try, in order."""
-        axes = [(name, axis) for name, axis in self.free if name in self.samples and axis > 0]
+        axes = [(name, axis) for name, axis in self.free_axes if name in self.samples and axis > 0]
         sampled_sizes = {self.samples[name].shape[axis] for name, axis in axes}
         batches = (BATCH_SIZE, *{self.samples[name].shape[0] for name, _ in self.batch if name in self.samples})
         candidates: list[dict[Axis, int]] = []
@@ -144,9 +144,9 @@ class _AxisSearch:
         if sampled_sizes or (positions is not None and min(positions, default=MIN_POSITIONS) >= MIN_POSITIONS):
             return candidates
         # With fewer positions a strided convolution reads mostly padding, and most of its kernel is untested.
-        return sorted(candidates, key=self._count_negative_positions)
+        return sorted(candidates, key=self._compute_sort_key)
 
-    def _count_negative_positions(self, sizes: dict[Axis, int]) -> float:
+    def _compute_sort_key(self, sizes: dict[Axis, int]) -> float:
         positions = None if MAX_TRIAL_LENGTH in sizes.values() else self.runs.infer_positions(sizes)
         return math.inf if positions is None else -sum(min(MIN_POSITIONS, size) for size in positions)
 
@@ -161,7 +161,7 @@ class _AxisSearch:
         """Return the sizes of samples and static axes, at least `min_size`, and `length` for other axes."""
         build_shapes = {spec.name: spec.shape for spec in self.specs}
         build_shapes |= {name: sample.shape for name, sample in self.samples.items()}
-        sizes = {(name, axis): build_shapes[name][axis] for name, axis in self.free}
+        sizes = {(name, axis): build_shapes[name][axis] for name, axis in self.free_axes}
         return {axis: length if size is None else max(min_size, size) for axis, size in sizes.items()}
 
     def check_sizes(self, changed: Mapping[Axis, int]) -> str | None:
@@ -171,8 +171,8 @@ class _AxisSearch:
 
     def name_groups(self) -> dict[str, Group]:
         """Return the groups of all free axes by name, in the order of their first axes."""
-        indexed_groups = [(min(map(self.free.index, group.axes)), group) for group in self._find_groups()]
-        groups = [(self.free[first], group) for first, group in sorted(indexed_groups, key=lambda pair: pair[0])]
+        indexed_groups = [(min(map(self.free_axes.index, group.axes)), group) for group in self._find_groups()]
+        groups = [(self.free_axes[first], group) for first, group in sorted(indexed_groups, key=lambda pair: pair[0])]
         batch_groups = [group for _, group in groups if any(axis == 0 for _, axis in group.axes)]
         largest = max(batch_groups, key=lambda group: len(group.axes), default=None)
         return {
@@ -182,11 +182,11 @@ class _AxisSearch:
 
     def _find_groups(self) -> list[Group]:
         """Return the groups of all free axes, the batch first."""
-        batch, other_axes = tuple(self.batch), [axis for axis in self.free if axis not in self.batch]
+        batch, other_axes = tuple(self.batch), [axis for axis in self.free_axes if axis not in self.batch]
         if batch and self.check_sizes({axis: self.base[axis] + 1 for axis in batch}) is None:
             return [Group(batch, 1, self.base[batch[0]] + 1), *find_groups(other_axes, self.base, self.check_sizes)]
         if not self.is_functional:  # its first axes need not be the batch
-            return find_groups(self.free, self.base, self.check_sizes)
+            return find_groups(self.free_axes, self.base, self.check_sizes)
         return [*([Group(batch, None, None)] if batch else []), *find_groups(other_axes, self.base, self.check_sizes)]
 
     def shapes(self, names: Mapping[Axis, str]) -> Shapes:

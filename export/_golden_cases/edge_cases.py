@@ -281,7 +281,7 @@ def list_large_form_positions(layers: Iterable[Any]) -> list[int]:
         if isinstance(layer, ADDITIVE):
             positions.add(LARGE_FORMS["additive"].each(_get_units(layer)).positions())
         elif isinstance(layer, ATTENTION):
-            positions |= {threshold.positions() for kind, threshold in LARGE_FORMS.items() if kind != "additive"}
+            positions |= {threshold.positions() for name, threshold in LARGE_FORMS.items() if name != "additive"}
     return sorted(positions - {0}, reverse=True)
 
 

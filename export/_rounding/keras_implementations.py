@@ -69,9 +69,9 @@ def check_predict(model: keras.Model, rows: Sequence[ParityRow], find_layer: Cal
         )
 
 
-def begins_in(layer: str | None, where: str = "") -> str:
+def begins_in(layer: str | None, suffix: str = "") -> str:
     """Return a sentence that names the layer in which a difference begins; empty if `layer` is `None`."""
-    return "" if layer is None else f" The difference begins in layer `{layer}`{where}."
+    return "" if layer is None else f" The difference begins in layer `{layer}`{suffix}."
 
 
 def save_layer_outputs(signature: Signature, case: Case, file: Path) -> None:

@@ -66,7 +66,7 @@ def reference_of(
         on_step("Running Keras on the golden cases")
         golden = generate_golden_cases(float32, options, check)
         signature = replace(float32, inputs=tuple(golden.get_dynamic_spec(spec) for spec in float32.inputs))
-        on_step("Measuring what rounding does to the outputs")
+        on_step("Measuring rounding limits of the outputs")
         golden = replace(golden, cases=measure_limits(signature, golden.cases, FLOAT32))
         # Special values are beyond the range of a coarser precision.
         usual_cases = [case for case in golden.cases if case.name not in golden.trials]

@@ -68,41 +68,41 @@ def measure_limits(signature: Signature, cases: Sequence[Case], precision: str) 
     tie_runs = TIE_RUNS if _has_discrete_outputs(cases[0]) else 0
     runner = build_runner(signature, cases, PERTURBED_RUNS + tie_runs, rng)
     inputs = [case.inputs for case in cases]
-    observed = [ObservedErrors(outputs) for outputs in runner.base_outputs]
+    records = [ObservedErrors(outputs) for outputs in runner.base_outputs]
     for _ in range(PERTURBED_RUNS):
-        for errors, outputs in zip(observed, runner.run(inputs, Perturbation(1, precision, rng)), strict=True):
+        for errors, outputs in zip(records, runner.run(inputs, Perturbation(1, precision, rng)), strict=True):
             errors.record(outputs)
     tie_perturbation = Perturbation(TIE_ULPS[precision], precision, rng)
     saturated_indices = _find_saturated_cases(cases, precision)
     for _ in range(TIE_RUNS if saturated_indices else 0):
         runs = runner.run([inputs[index] for index in saturated_indices], tie_perturbation)
         for index, outputs in zip(saturated_indices, runs, strict=True):
-            observed[index].record_switched_keys(outputs)
+            records[index].record_switched_keys(outputs)
     dtypes = _list_float_dtypes(signature.model, cases[0].inputs)
     eps = max([PRECISION_EPS[precision], *(np.finfo(dtype).eps for dtype in dtypes)])
-    limits = _compute_case_limits(cases, observed, SAFETY_FACTOR[precision], eps)
+    limits = _compute_case_limits(cases, records, SAFETY_FACTOR[precision], eps)
     for _ in range(tie_runs):
-        for errors, outputs, float_limits in zip(observed, runner.run(inputs, tie_perturbation), limits, strict=True):
+        for errors, outputs, float_limits in zip(records, runner.run(inputs, tie_perturbation), limits, strict=True):
             errors.record(outputs, float_limits)
-    return _attach_limits(cases, observed, limits)
+    return _attach_limits(cases, records, limits)
 
 
 def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], safety_factor: int) -> list[Case]:
     """Return cases with the rounding limits of a float32 graph; each of its perturbed `runs` has all outputs."""
-    observed = [ObservedErrors(case.outputs) for case in cases]
+    records = [ObservedErrors(case.outputs) for case in cases]
     for run in runs:
-        for errors, outputs in zip(observed, run, strict=True):
+        for errors, outputs in zip(records, run, strict=True):
             errors.record(outputs)
-    return _attach_limits(cases, observed, _compute_case_limits(cases, observed, safety_factor, FLOAT32_EPS))
+    return _attach_limits(cases, records, _compute_case_limits(cases, records, safety_factor, FLOAT32_EPS))
 
 
-def _attach_limits(cases: Sequence[Case], observed: Sequence[ObservedErrors], limits: Sequence[Arrays]) -> list[Case]:
-    rows = zip(cases, observed, limits, strict=True)
+def _attach_limits(cases: Sequence[Case], records: Sequence[ObservedErrors], limits: Sequence[Arrays]) -> list[Case]:
+    rows = zip(cases, records, limits, strict=True)
     return [case._replace(rounding=errors.widen(case_limits)) for case, errors, case_limits in rows]
 
 
 def _compute_case_limits(
-    cases: Sequence[Case], observed: Sequence[ObservedErrors], safety_factor: int, eps: float
+    cases: Sequence[Case], records: Sequence[ObservedErrors], safety_factor: int, eps: float
 ) -> list[Arrays]:
     names = cases[0].outputs
     magnitudes = {name: _compute_usual_magnitudes([case.outputs[name] for case in cases]) for name in names}
@@ -111,7 +111,7 @@ def _compute_case_limits(
             name: _compute_limits(array, errors.errors[name], safety_factor, magnitudes[name], sum_ulps, eps)
             for name, array in case.outputs.items()
         }
-        for case, errors in zip(cases, observed, strict=True)
+        for case, errors in zip(cases, records, strict=True)
         for sum_ulps in [_estimate_sum_ulps(case)]
     ]
 

@@ -185,12 +185,12 @@ def _name_samples(model: keras.Model, samples: Any) -> Mapping[str, Any] | None:
     """Return samples by name, without optional arguments that are `None`."""
     if samples is None:
         return None
-    names = [] if isinstance(samples, Mapping) else _names_in_order(model, functional_of(model), samples)
+    names = [] if isinstance(samples, Mapping) else _list_names_in_order(model, functional_of(model), samples)
     named_samples = samples if isinstance(samples, Mapping) else by_name(SAMPLES_ARGUMENT, samples, names)
     return {name: value for name, value in named_samples.items() if value is not None}
 
 
-def _names_in_order(model: keras.Model, functional: Any | None, samples: Any) -> list[str]:
+def _list_names_in_order(model: keras.Model, functional: Any | None, samples: Any) -> list[str]:
     """Return the input names of samples without names; trailing arguments of `call` may have no sample."""
     if functional is not None:
         return [spec.name for spec in _build_functional_signature(model, functional, None).inputs]
