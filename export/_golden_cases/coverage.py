@@ -43,10 +43,7 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
         "axes": axes,
         "inputs": golden.inputs,
         "outputs": {
-            name: {
-                "varies": _is_varied(name, golden),
-                **_summarize_rounding(name, golden.cases, converted),
-            }
+            name: {"varies": _is_varied(name, golden), **_summarize_rounding(name, golden.cases, converted)}
             for name in golden.cases[0].outputs
         },
     }

@@ -152,10 +152,10 @@ def _describe_unknown_inputs(inputs: Iterable[_InputFacts]) -> str:
 def _generate_texts(facts: _InputFacts) -> InputGenerator | None:
     if facts.spec.dtype != STRING:
         return None
-    words = build_text_generator(facts.readers)
+    texts = build_text_generator(facts.readers)
     if facts.sample is None:
-        return InputGenerator(words.draw, texts=words)
-    return InputGenerator(partial(_resize_sample, facts.sample), is_sampled=True, texts=words)
+        return InputGenerator(texts.draw, texts=texts)
+    return InputGenerator(partial(_resize_sample, facts.sample), is_sampled=True, texts=texts)
 
 
 def _generate_lengths_by_use(facts: _InputFacts) -> InputGenerator | None:
@@ -168,8 +168,8 @@ def _generate_lengths_by_use(facts: _InputFacts) -> InputGenerator | None:
     # A mapping is a cache, returned by `precompute`.
     counted_tensors = [tensor for tensor in arguments if tensor is not None and not isinstance(tensor, Mapping)]
     if not counted_tensors:  # a layer of the user: lengths are assumed to count axis 1 of its first tensor
-        others = (value for name, value in use.arguments.items() if name != use.argument)
-        first = next((value for value in others if len(getattr(value, "shape", ())) > 1), None)
+        values = (value for name, value in use.arguments.items() if name != use.argument)
+        first = next((value for value in values if len(getattr(value, "shape", ())) > 1), None)
         return InputGenerator(_draw_ones, Lengths(_build_step_counter(facts, use, first, 1), limit=limit))
     has_features = "scores" not in use.arguments
     padded = facts.sizes.find_input_names(counted_tensors if len(facts.spec.shape) == 1 and has_features else [])
@@ -239,10 +239,12 @@ def _generate_floats(facts: _InputFacts) -> InputGenerator | None:
 
 def _draw_around_boundaries(boundaries: np.ndarray, shape: Shape, rng: np.random.Generator) -> np.ndarray:
     """Return floats of every bucket, and its boundaries themselves."""
+    # x = c + h u with the mean bucket width w = max(range, 1) / number of boundaries: c is a boundary, or w beyond the
+    # first or last; h is 0, which draws a boundary itself, or 1/2; u is uniform in (-w, w).
     width = max(float(np.ptp(boundaries)), 1.0) / len(boundaries)
     centers = np.array([boundaries[0] - width, *boundaries, boundaries[-1] + width])
-    offsets = rng.choice(centers, shape) + rng.choice([0.0, 0.5], shape) * rng.uniform(-width, width, shape)
-    return np.asarray(offsets)
+    values = rng.choice(centers, shape) + rng.choice([0.0, 0.5], shape) * rng.uniform(-width, width, shape)
+    return np.asarray(values)
 
 
 def _generate_vocabulary(facts: _InputFacts) -> InputGenerator | None:

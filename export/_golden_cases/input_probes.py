@@ -144,8 +144,8 @@ def _find_id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) ->
     """Return the valid ids of an input; `None` if no `Embedding` reads it in any probe run."""
     is_float = not np.issubdtype(spec.dtype, np.integer)
     limits = [] if is_float else [IdRange(int(np.iinfo(spec.dtype).min), int(np.iinfo(spec.dtype).max))]
-    for others, start in PROBES[:1] if is_float else PROBES:
-        lookups = partial(_probe_value, probe, specs, spec, others)
+    for fill, start in PROBES[:1] if is_float else PROBES:
+        lookups = partial(_probe_value, probe, specs, spec, fill)
         first, second = lookups(start), lookups(start + 1)
         if first is None or second is None or not _have_same_tables(first, second):
             continue
@@ -160,9 +160,9 @@ def _find_id_range(spec: InputSpec, specs: Sequence[InputSpec], probe: Probe) ->
 
 
 def _probe_value(
-    probe: Probe, specs: Sequence[InputSpec], spec: InputSpec, others: int, value: int
+    probe: Probe, specs: Sequence[InputSpec], spec: InputSpec, fill: int, value: int
 ) -> list[_TableLookup] | None:
-    return probe(tuple(value if other is spec else others for other in specs))
+    return probe(tuple(value if other is spec else fill for other in specs))
 
 
 def _have_same_tables(first: list[_TableLookup], second: list[_TableLookup]) -> bool:

@@ -59,9 +59,9 @@ def yield_special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run 
         yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, injected_inputs, outputs), group
 
 
-def _find_distinct_size(size: int, others: Mapping[str, int]) -> int:
+def _find_distinct_size(size: int, axis_sizes: Mapping[str, int]) -> int:
     """Return the smallest size from `size` on that no other axis has: Keras may confuse axes of equal size."""
-    used_sizes = {other for symbol, other in others.items() if symbol != BATCH}
+    used_sizes = {other for symbol, other in axis_sizes.items() if symbol != BATCH}
     return next(larger for larger in itertools.count(size) if larger not in used_sizes)
 
 
@@ -145,8 +145,8 @@ def find_finite_values(injections: Sequence[InjectedValue], inputs: Arrays, run:
         work = work_of(lambda probe=probe, outputs=outputs: outputs.append(run_or_none(run, probe)))  # type: ignore[misc]
         # A model that raises, as for an index out of range, has done less work, so its work cannot be compared.
         if work == usual_work or outputs == [None]:
-            others = [injection for injection in group if injection.value != MIN_LARGE_INTEGER]
-            results += find_runnable_values(others, inputs, run, _are_finite)
+            larger = [injection for injection in group if injection.value != MIN_LARGE_INTEGER]
+            results += find_runnable_values(larger, inputs, run, _are_finite)
     return results
 
 
