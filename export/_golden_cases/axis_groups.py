@@ -1,4 +1,4 @@
-"""Find input axes that must have equal sizes (tied axes), by running the model on trial sizes.
+"""Search for input axes that must have equal sizes (tied axes), by runs of the model on trial sizes.
 
 A run returns one bit: the model accepts the sizes or not. With ten axes, a run for each of the 126 ways to form two
 groups of five would be needed. So every axis gets a distinct size, and the two sizes that an error message names are
@@ -37,7 +37,7 @@ class Group:
 
 
 def find_groups(free_axes: Sequence[Axis], base: Sizes, check_sizes: CheckSizes) -> list[Group]:
-    """Return the groups of the `free` axes; the model runs on their `base` sizes."""
+    """Return the groups of `free_axes`; the model runs on their `base` sizes."""
     tied_axes: list[TiedAxes] = [(axis,) for axis in free_axes]
     dependent_axes: list[TiedAxes] = []
     sizes, named_axes = _merge_until_model_runs(tied_axes, base, check_sizes, lambda size: 1)

@@ -1,4 +1,4 @@
-"""Search for the dynamic axes of model inputs, and names for them.
+"""Search for the dynamic axes of model inputs, with their names.
 
 1. Base sizes: the sizes of samples, else the first of TRIAL_LENGTHS on which the model returns numbers. Lengths are
    tried first that give every open axis of every layer output MIN_POSITIONS positions, by static shape inference.
@@ -98,7 +98,7 @@ class _AxisSearch:
 
     @cached_property
     def free_axes(self) -> list[Axis]:
-        """The axes that may vary; in a subclassed model all axes except the last axis of floats, the features."""
+        """Return the axes that may vary; in a subclassed model all axes except the last axis of floats, the features."""
         axes = [(spec, axis) for spec in self.specs for axis in range(len(spec.shape))]
         if self.is_functional:
             return [(spec.name, axis) for spec, axis in axes if spec.shape[axis] is None]
@@ -106,13 +106,13 @@ class _AxisSearch:
 
     @cached_property
     def batch(self) -> list[Axis]:
-        """The first axes, or none if the samples have different sizes there, as the nodes and edges of one graph."""
+        """Return the first axes, or none if samples have different sizes there, as nodes and edges of one graph."""
         first = [axis for axis in self.free_axes if axis[1] == 0]
         return first if len({self.samples[name].shape[0] for name, _ in first if name in self.samples}) <= 1 else []
 
     @cached_property
     def base(self) -> dict[Axis, int]:
-        """The first candidate sizes on which the model returns numbers."""
+        """Return the first candidate sizes on which the model returns numbers."""
         failures: list[RunFailure] = []
         for sizes in self._list_candidates():
             if MAX_TRIAL_LENGTH in sizes.values() and {failure.message for failure in failures} == {NAN_OR_EMPTY}:

@@ -30,7 +30,7 @@ class InjectedValue:
 
     @property
     def is_small(self) -> bool:
-        """True for integers of small magnitude."""
+        """Return True for integers of small magnitude."""
         return isinstance(self.value, int) and abs(self.value) < MIN_LARGE_INTEGER
 
 

@@ -1,4 +1,4 @@
-"""Draw random input arrays: ids, masks and floats, with padding."""
+"""Random input arrays: ids, masks and floats, with padding."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class IdRange:
 
     @property
     def has_padding(self) -> bool:
-        """True if zero is padding and the range has other ids."""
+        """Return True if zero is padding and the range has other ids."""
         return self.skips_zero and self.low <= 0 < self.high
 
     @property
     def drawn_ids(self) -> range:
-        """The ids to draw: all except padding."""
+        """Return the ids to draw: all except padding."""
         return range(max(self.low, 1) if self.has_padding else self.low, self.high + 1)
 
 

@@ -1,4 +1,4 @@
-"""Draw random strings: vocabulary words, sentences and Unicode edge cases."""
+"""Random strings: vocabulary words, sentences and Unicode edge cases."""
 
 import math
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class TextGenerator:
 
     @property
     def case_texts(self) -> list[str]:
-        """The first MAX_TEXTS texts of: edge cases, variants of words, words or sentences of the vocabulary."""
+        """Return the first MAX_TEXTS of: edge cases, variants of words, words or sentences of the vocabulary."""
         if self.is_closed:
             return list(self.vocabulary[:MAX_TEXTS])
         # Keras may return NaN for a text without a word of the vocabulary, and NaN cannot be compared.

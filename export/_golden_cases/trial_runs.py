@@ -67,12 +67,12 @@ class InputSampler:
 
     @property
     def has_texts(self) -> bool:
-        """True if an input holds strings."""
+        """Return True if an input contains strings."""
         return any(generator.texts for generator in self._generators.values())
 
     @property
     def drawn_floats(self) -> tuple[str, ...]:
-        """Float inputs that are drawn, except masks and ids."""
+        """Return the names of drawn float inputs, except masks and ids."""
         drawn_names = {
             name
             for name, generator in self._generators.items()

@@ -1,4 +1,4 @@
-"""Clone a half-precision model in float32 with the same weights."""
+"""Float32 clone of a half-precision model, with the same weights."""
 
 import random
 from collections.abc import Iterable, Iterator

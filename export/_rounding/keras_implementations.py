@@ -1,4 +1,4 @@
-"""Compare the implementations of a Keras model: an eager call, `predict`, and another backend.
+"""Comparison of the implementations of a Keras model: an eager call, `predict`, and another backend.
 
 Golden outputs come from eager calls. A user runs `predict`, which traces a graph on TensorFlow and JAX, and a model on
 JAX or torch is traced on TensorFlow for the export. If the result of a layer depends on the implementation, a file can
@@ -32,7 +32,7 @@ NO_TRAINING_ADVICE = (
 
 
 class PredictError(ParityError):
-    """Outputs of `predict` differ from those of an eager call. `report` holds this comparison alone."""
+    """Outputs of `predict` differ from those of an eager call. `report` has only this comparison."""
 
 
 def run_predict(signature: Signature, case: Case) -> Arrays | None:

@@ -1,4 +1,4 @@
-"""Run a model with perturbed inputs, weights and saturating activations, eagerly or as one TensorFlow graph.
+"""Runs of a model with perturbed inputs, weights and saturating activations, eager or as a TensorFlow graph.
 
 A perturbation by k ulps replaces a float x by x (1 + k eps) or x (1 - k eps), each with probability 1/2. A matrix in
 int8 has one scale along an axis: there x becomes x + k m / 254 or x - k m / 254, where m is the largest magnitude along

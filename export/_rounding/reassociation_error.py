@@ -1,4 +1,4 @@
-"""Widen rounding limits by the effect of reassociated sums and fused operations (Monte Carlo arithmetic).
+"""Rounding limits for reassociated sums and fused operations (Monte Carlo arithmetic).
 
 Perturbed inputs do not reveal equal roundings that cancel. Layer normalization over one feature computes
 `x * inv + (beta - x * inv)`: Keras rounds both products to the same float for every `x`, but a runtime that fuses one

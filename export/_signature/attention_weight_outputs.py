@@ -1,4 +1,4 @@
-"""Find the model outputs that are attention weights."""
+"""Search for model outputs that are attention weights."""
 
 import functools
 from collections.abc import Callable

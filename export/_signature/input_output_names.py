@@ -1,4 +1,4 @@
-"""Check input names and derive output names."""
+"""Validation of input names, and derivation of output names."""
 
 import itertools
 import keyword

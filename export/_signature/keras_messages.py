@@ -1,4 +1,4 @@
-"""Shorten error messages of Keras and TensorFlow, and silence their warnings."""
+"""Short error messages of Keras and TensorFlow, and contexts that silence their warnings."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""Validate and load the model argument: a Keras model or a `.keras` file."""
+"""Validation and loading of the model argument: a Keras model or a `.keras` file."""
 
 from __future__ import annotations
 

@@ -69,46 +69,46 @@ class Signature:
 
     @property
     def is_functional(self) -> bool:
-        """True if the model declares the dynamic axes of its inputs, unlike a subclass that defines `call`."""
+        """Return True if the model declares the axes of its inputs, unlike a subclass that defines `call`."""
         return self.functional is not None
 
     @property
     def input_tensors(self) -> dict[str, Any]:
-        """The input tensors of a functional model by name; empty for a subclassed model."""
+        """Return the input tensors of a functional model by name; empty for a subclassed model."""
         tensors = [] if self.functional is None else self.functional.inputs
         return dict(zip((spec.name for spec in self.inputs), tensors, strict=self.is_functional))
 
     @cached_property
     def layers(self) -> list[Any]:
-        """The model and its layers at any depth."""
+        """Return the model and its layers at any depth."""
         return layers_of(self.model)
 
     @cached_property
     def layer_names(self) -> list[str]:
-        """The names of all layers, and of the `keras.ops` in functional models."""
+        """Return the names of all layers, and of the `keras.ops` in functional models."""
         operations = [op for layer in self.layers for op in getattr(functional_of(layer), "operations", ())]
         return [operation.name for operation in (*self.layers[1:], *operations)]
 
     @cached_property
     def attention(self) -> list[Any]:
-        """The attention layers of this package and of Keras."""
+        """Return the attention layers of this package and of Keras."""
         own_classes = (AttentionPooling, MaskedSoftmax)
         return [layer for layer in self.layers if isinstance(layer, own_classes) or is_stock_attention(layer)]
 
     @cached_property
     def manifest_layers(self) -> list[Any]:
-        """The called layers of the manifest: attention layers, including subclasses of those of Keras."""
+        """Return the called layers of the manifest: attention layers, including subclasses of those of Keras."""
         classes = (AttentionPooling, MaskedSoftmax, *WITH_HEADS, *WITHOUT_HEADS)
         return [layer for layer in self.layers if layer.path and isinstance(layer, classes)]
 
     @cached_property
     def num_weights(self) -> int:
-        """The number of elements of all weights."""
+        """Return the number of elements of all weights."""
         return sum(math.prod(variable.shape) for variable in self.model.weights)
 
     @cached_property
     def layer_outputs_model(self) -> Any:
-        """A model with the outputs of every layer of a functional model, followed by the outputs of the model."""
+        """Build a model with the outputs of every layer of a functional model, followed by its own outputs."""
         tensors = [node.output_tensors for node in nodes_of(self.functional)]
         outputs = [*keras.tree.flatten(tensors), *keras.tree.flatten(outputs_structure(self.functional))]
         return keras.Model(inputs_structure(self.functional), outputs)

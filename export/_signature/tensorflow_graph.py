@@ -1,4 +1,4 @@
-"""Run a Keras model as one traced TensorFlow graph, for speed."""
+"""Traced TensorFlow graphs of a Keras model, which run faster than eager calls."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
