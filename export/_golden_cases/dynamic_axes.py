@@ -98,7 +98,7 @@ class _AxisSearch:
 
     @cached_property
     def free_axes(self) -> list[Axis]:
-        """Return the axes that may vary; in a subclassed model all axes except the last axis of floats, the features."""
+        """Return the axes that may vary; in a subclassed model all axes except the last axis of floats (features)."""
         axes = [(spec, axis) for spec in self.specs for axis in range(len(spec.shape))]
         if self.is_functional:
             return [(spec.name, axis) for spec, axis in axes if spec.shape[axis] is None]
