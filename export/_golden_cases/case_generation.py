@@ -1,4 +1,4 @@
-"""Generate golden cases: inputs at several sizes and lengths, and the outputs of Keras."""
+"""Generation of golden cases: inputs at several sizes and lengths, and the outputs of Keras."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -14,73 +14,75 @@ from .._private_api.keras_internals import mistaken_biases
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature
 from .axis_groups import Axis
-from .coverage import counted_axes, input_coverage
+from .coverage import find_counted_axes, measure_input_coverage
 from .dynamic_axes import BATCH, name_axes
-from .edge_cases import CaseInputs, CaseSpec, edge_cases, large_form_positions
+from .edge_cases import CaseInputs, CaseSpec, list_large_form_positions, yield_edge_cases
 from .golden_cases import POISONED, Cases, Run
-from .input_generators import LENGTHS, input_generators
-from .random_inputs import resized
-from .sample_inputs import flat_samples
-from .special_values import special_cases
-from .trial_runs import InputSampler, TrialRuns, nan_rows, refuse_unsteady
+from .input_generators import LENGTH_PATTERNS, choose_generators
+from .random_inputs import resize
+from .sample_inputs import flatten_samples
+from .special_values import yield_special_cases
+from .trial_runs import InputSampler, TrialRuns, find_nan_rows, refuse_nondeterministic
 
-LARGEST, MANY = 64, 2**18
-MISTAKEN = "by sizes that are equal Keras takes a summand for a bias, along another axis: keras PR 20386"
+# An axis is doubled up to this size and this product of all sizes, else halved: the features of additive attention
+# grow with the product of all sizes.
+MAX_DOUBLED_SIZE, MAX_DOUBLED_PRODUCT = 64, 2**18
+MISTAKEN_BIAS = "Keras adds a summand along the wrong axis at these sizes (bug: keras PR 20386)"
 
-Check = Callable[[Signature, Cases], Run | None]
-
-
-def unchecked(signature: Signature, golden: Cases) -> None:
-    """Raise nothing, and know of no graph."""
+CheckTrace = Callable[[Signature, Cases], Run | None]
 
 
-def golden_cases(signature: Signature, options: Options, check: Check = unchecked) -> Cases:
-    """Draw inputs over batch sizes and lengths, and run Keras on each.
+def skip_check(signature: Signature, golden: Cases) -> None:
+    """Check nothing, and return no function that runs a graph."""
 
-    Samples are cut, or repeated, where an axis is static at another size than theirs. `check` is called with the first
-    case: it raises an error if the model cannot be traced, or returns a function that runs the traced graph.
+
+def generate_golden_cases(signature: Signature, options: Options, check: CheckTrace = skip_check) -> Cases:
+    """Draw inputs of several batch sizes and lengths, and run Keras on them.
+
+    Samples are cropped or repeated along static axes of a different size. `check` is called with the first case: it
+    raises an error if the model cannot be traced, or returns a function that runs the traced graph.
 
     Raises:
-        InputError: Keras cannot run the model on the samples, or on any size of drawn inputs.
-        UnsupportedModelError: The model gives other outputs when it is called again.
+        InputError: If Keras cannot run the model on the samples, or on any drawn inputs.
+        UnsupportedModelError: If the model returns different outputs for the same inputs.
     """
-    samples = flat_samples(signature)
-    generators = input_generators(signature, samples)
+    samples = flatten_samples(signature)
+    generators = choose_generators(signature, samples)
     sampler = InputSampler(signature.inputs, generators)
     runs = TrialRuns(signature, sampler)
     axes = name_axes(signature, samples, runs, options)
-    refuse_unsteady(signature, sampler.inputs(axes.sizes(axes.base)))
+    refuse_nondeterministic(signature, sampler.draw(axes.get_axis_sizes(axes.base)))
     inputs = CaseInputs(generators, sampler, axes)
     builder = CaseBuilder(signature.run, inputs, runs)
     if len(samples) == len(signature.inputs):
-        builder.add_samples(_fitted(samples, axes.fixed))
+        builder.add_samples(_fit_samples(samples, axes.fixed))
     graph = builder.add_sizes(partial(check, signature))
     widest = max((weight.shape[-1] for weight in signature.model.weights if len(weight.shape)), default=1)
-    lengths = large_form_positions(signature.layers)
-    for spec in edge_cases(inputs, builder.golden, signature.run, graph, widest, lengths):
+    long_lengths = list_large_form_positions(signature.layers)
+    for spec in yield_edge_cases(inputs, builder.golden, signature.run, graph, widest, long_lengths):
         builder.add(spec)
-    for case, trials in special_cases(inputs, builder.golden, signature.run, graph):
+    for case, injected_values in yield_special_cases(inputs, builder.golden, signature.run, graph):
         builder.golden.append(case)
-        builder.golden.trials[case.name] = trials
-    golden = builder.finished()
-    golden.inputs = input_coverage(golden, generators, inputs.draw, signature.run)
-    golden.lengths = counted_axes(golden, generators)
+        builder.golden.trials[case.name] = injected_values
+    golden = builder.finish()
+    golden.inputs = measure_input_coverage(golden, generators, inputs.draw, signature.run)
+    golden.lengths = find_counted_axes(golden, generators)
     return golden
 
 
 class CaseBuilder:
-    """Adds golden cases to a record; the order of the calls decides the drawn arrays."""
+    """Builder of golden cases; the order of the calls decides the drawn arrays."""
 
     def __init__(self, run: Run, inputs: CaseInputs, runs: TrialRuns) -> None:
-        axes, floats = inputs.axes, inputs.sampler.floats
+        axes, floats = inputs.axes, inputs.sampler.drawn_floats
         self.golden = Cases(axes.shapes, multiples=axes.multiples, static=axes.static, drawn=floats)
         self._run = run
         self._inputs = inputs
         self._runs = runs
-        self._mistaken: set[str] = set()  # names of cases in which Keras takes a summand for a bias
+        self._mistaken: set[str] = set()  # names of cases with the bug of `MISTAKEN_BIAS`
 
     def add(self, spec: CaseSpec) -> None:
-        """Add a case, or the reason why the model refuses the case."""
+        """Add a case, or the reason why the model fails on it."""
         name, draw, allow_degenerate, refusal = spec
         if refusal:
             self.golden.refused[name] = refusal
@@ -89,31 +91,31 @@ class CaseBuilder:
             inputs = draw()
             if inputs is None:
                 return
-            if not allow_degenerate and (problem := self._runs.static_failure(inputs)):
-                self.golden.refused[name] = problem
+            if not allow_degenerate and (reason := self._runs.find_static_failure(inputs)):
+                self.golden.refused[name] = reason
                 return
             with mistaken_biases() as biases:
                 case = Case(name, inputs, self._run(inputs))
                 if self._inputs.sampler.has_texts and not allow_degenerate:
-                    case = self._without_nan_rows(case)
-        except Exception as error:  # noqa: BLE001 - any failure of the user's own model; it is kept in the report
+                    case = self._replace_nan_rows(case)
+        except Exception as error:  # noqa: BLE001 - the model of the user may raise anything; the report has the message
             self.golden.refused[name] = first_line(error)
             return
         if not allow_degenerate and self._runs.is_degenerate(case.outputs):
-            self.golden.refused[name] = "Keras gives NaN, or an empty output"
+            self.golden.refused[name] = "Keras returns NaN, or an empty output"
             return
         if any(biases):
             self._mistaken.add(name)
         self.golden.append(case)
 
-    def _without_nan_rows(self, case: Case) -> Case:
-        """Return a case whose rows with NaN outputs are replaced by copies of other rows."""
-        rows = nan_rows(case.inputs, case.outputs)
+    def _replace_nan_rows(self, case: Case) -> Case:
+        """Return a case in which copies of other rows replace rows with NaN outputs."""
+        rows = find_nan_rows(case.inputs, case.outputs)
         count = int(np.count_nonzero(rows))
         if not count:
             return case
-        self.golden.refused[f"{count} row{'s' * (count > 1)} of {case.name}"] = "Keras gives NaN"
-        for name in (name for name, generator in self._inputs.generators.items() if generator.words):
+        self.golden.refused[f"{count} row{'s' * (count > 1)} of {case.name}"] = "Keras returns NaN"
+        for name in (name for name, generator in self._inputs.generators.items() if generator.texts):
             texts = [" ".join(row) for row in case.inputs[name][rows].reshape(count, -1)]
             self.golden.nan_texts.setdefault(name, []).extend(texts)
         index = np.arange(len(rows))
@@ -122,75 +124,66 @@ class CaseBuilder:
         return Case(case.name, inputs, self._run(inputs))
 
     def add_samples(self, samples: Arrays) -> None:
-        """Add the samples of the user.
-
-        Raises:
-            InputError: Keras cannot run the model on them.
-        """
+        """Add the samples of the user; raise `InputError` if Keras cannot run the model on them."""
         self.add(CaseSpec("samples", lambda: samples, allow_degenerate=True))
         if "samples" in self.golden.refused:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {self.golden.refused['samples']}")
 
     def add_sizes(self, check: Callable[[Cases], Run | None]) -> Run | None:
-        """Add a case for each size of an axis and pattern of lengths; return what `check` returns."""
+        """Add a case for each size of an axis and pattern of lengths, and return the result of `check`."""
         graph, is_checked, golden = None, False, self.golden
-        for spec in _sized_cases(self._inputs):
+        for spec in _yield_sized_cases(self._inputs):
             self.add(spec)
             if golden.cases and not is_checked and golden.cases[-1].name not in self._mistaken:
                 graph = check(replace(golden, cases=golden.cases[-1:], sizes=golden.sizes[-1:]))
                 is_checked = True
         return graph
 
-    def finished(self) -> Cases:
-        """Return the golden cases without those in which equal sizes make Keras take a summand for a bias.
+    def finish(self) -> Cases:
+        """Return the golden cases without those with the bug of `MISTAKEN_BIAS`, unless all have it.
 
-        If Keras does so in all cases, the sizes are those of the model, and known to whatever traces it as well.
-
-        Raises:
-            UnsupportedModelError: An output is bfloat16.
+        In this case the sizes are static in the model, and the traced graph has the bug too.
         """
         golden = self.golden
-        golden.refused.pop(POISONED, None)  # a model that reads its padding elsewhere too promises nothing of it
+        # A model may read its padding in other layers, so that a failure in this case is no error.
+        golden.refused.pop(POISONED, None)
         names = {case.name for case in golden.cases}
         golden.refused = {name: reason for name, reason in golden.refused.items() if name not in names}
         if names - set(golden.trials) - self._mistaken:
-            golden.refused |= {case.name: MISTAKEN for case in golden.cases if self._is_dropped(case)}
+            golden.refused |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
-            left = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
-            golden.cases = [case for case, _ in left]
-            golden.sizes = [sizes for _, sizes in left]
-        for output, array in golden.cases[0].outputs.items():
+            remaining_cases = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]
+            golden.cases = [case for case, _ in remaining_cases]
+            golden.sizes = [sizes for _, sizes in remaining_cases]
+        for name, array in golden.cases[0].outputs.items():
             if str(array.dtype) == "bfloat16":
-                raise UnsupportedModelError(
-                    f"Output `{output}` is bfloat16, which NumPy does not have. Cast it to float32."
-                )
+                raise UnsupportedModelError(f"Output `{name}` is bfloat16, which NumPy does not have. Cast to float32.")
         return golden
 
     def _is_dropped(self, case: Case) -> bool:
         return case.name in self._mistaken and case.name != "samples"
 
 
-def _fitted(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
-    """Return samples with the sizes of static axes."""
+def _fit_samples(samples: Arrays, fixed: Mapping[Axis, int]) -> Arrays:
+    """Return samples cropped or repeated to the sizes of static axes."""
     return {
-        name: resized(array, tuple(fixed.get((name, axis), size) for axis, size in enumerate(array.shape)))
+        name: resize(array, tuple(fixed.get((name, axis), size) for axis, size in enumerate(array.shape)))
         for name, array in samples.items()
     }
 
 
-def _sized_cases(inputs: CaseInputs) -> Iterator[CaseSpec]:
-    """Yield each axis alone over small and large sizes, and each pattern of lengths once."""
-    axes, apart, draw = inputs.axes, inputs.axes.apart, inputs.draw
+def _yield_sized_cases(inputs: CaseInputs) -> Iterator[CaseSpec]:
+    """Yield cases in which one axis has a small or large size, and a case for each pattern of lengths."""
+    axes, sizes, draw = inputs.axes, inputs.axes.distinct, inputs.draw
     yield CaseSpec("base", partial(draw, axes.base))
-    if apart:
-        yield CaseSpec("axes apart", partial(draw, apart))
-    for symbol, size in apart.items():
-        step = axes.multiples.get(symbol, 1)
-        # beyond the base where that is cheap: the features of additive attention grow with the product of all sizes
-        cheap = size <= LARGEST and math.prod(apart.values()) <= MANY
-        beyond = 2 * size + step if cheap else (size // 2 // step + 1) * step
-        for other in (1, 2, beyond) if symbol == BATCH else (step, beyond):
-            yield CaseSpec(f"{symbol} {other}", partial(draw, apart | {symbol: other}))
-    for pattern in LENGTHS if any(generator.lengths for generator in inputs.generators.values()) else ():
-        # rows without keys may be NaN in other layers
-        yield CaseSpec(f"lengths {pattern}", partial(draw, apart, pattern), allow_degenerate=True)
+    if sizes:
+        yield CaseSpec("axes apart", partial(draw, sizes))
+    for symbol, size in sizes.items():
+        multiple = axes.multiples.get(symbol, 1)
+        is_doubled = size <= MAX_DOUBLED_SIZE and math.prod(sizes.values()) <= MAX_DOUBLED_PRODUCT
+        large_size = 2 * size + multiple if is_doubled else (size // 2 // multiple + 1) * multiple
+        for changed in (1, 2, large_size) if symbol == BATCH else (multiple, large_size):
+            yield CaseSpec(f"{symbol} {changed}", partial(draw, sizes | {symbol: changed}))
+    for pattern in LENGTH_PATTERNS if any(generator.lengths for generator in inputs.generators.values()) else ():
+        # Fully masked rows may be NaN in layers of others.
+        yield CaseSpec(f"lengths {pattern}", partial(draw, sizes, pattern), allow_degenerate=True)

@@ -1,7 +1,16 @@
-"""Coverage section of the parity report: axes, inputs and outputs that the cases exercise."""
+"""Coverage section of the parity report: axes, inputs and outputs that the golden cases exercise.
+
+- An output depends on an input if its difference to the golden output, for other values of that input in one case,
+  exceeds twice the difference between two runs on equal inputs. At most MAX_REDRAWS values are drawn.
+- An output varies if, over the rows r of all cases with values y_r and limits l_r, some element has
+  max(y_r - l_r) > min(y_r + l_r): two rows differ by more than the limits of both.
+- The share of rounding in a float output is the median over the cases of the largest channel median of limit / scale;
+  in an integer or boolean output the median over the cases of the share of ties.
+"""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,27 +21,20 @@ from .._format.names import Arrays, Case
 from .._format.parity_report import differences
 from .dynamic_axes import BATCH
 from .golden_cases import Cases
-from .input_generators import LENGTHS, InputGenerator
-from .special_values import outputs_or_none
+from .input_generators import LENGTH_PATTERNS, InputGenerator
+from .special_values import run_or_none
 
-MAX_REDRAWS = 4  # changes of an input, after which no output is said to depend on the input
-FULL = "lengths full"  # the case in which lengths are full
-MAX_NAN_TEXTS = 3  # in the report
+MAX_REDRAWS = 4  # more find rarer effects, and take a run each
+FULL_LENGTHS = "lengths full"  # name of the golden case with full lengths
+MAX_NAN_TEXTS = 3  # listed in the report for each input
 
 
 def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]:
-    """Return what was compared, as the parity report says it.
-
-    Args:
-        golden: The golden cases.
-        converted: The same with what rounding does in the precision of the file, if that is another.
+    """Return the coverage section of the parity report; `converted` has the limits in float16 or int8, if any.
 
     Returns:
-        `cases` and `refused`: how many; `axes`: the sizes of each; `inputs`: which outputs each `moves` (`None` where
-        it could not be changed), and how many of the `ids` that can be looked up were `ids_seen`; `outputs`: whether
-        each `varies` between cases or rows by more than rounding may, and the share that is left to `rounding`, in
-        float32 and in the precision of the file, or for integers and booleans the share of `ties`: see
-        `left_to_rounding`.
+        Counts of `cases` and `refused` cases; sizes of `axes`; the entries of `measure_input_coverage` as `inputs`; and
+        for each of `outputs` if it `varies`, and its share of `rounding` or `ties`.
     """
     axes = {symbol: sorted({sizes[symbol] for sizes in golden.sizes}) for symbol in golden.sizes[0]}
     return {
@@ -41,133 +43,131 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
         "axes": axes,
         "inputs": golden.inputs,
         "outputs": {
-            name: {"varies": _varies(name, golden), **_left(name, golden.cases, converted)}
+            name: {"varies": _is_varied(name, golden), **_summarize_rounding(name, golden.cases, converted)}
             for name in golden.cases[0].outputs
         },
     }
 
 
-def input_coverage(
+def measure_input_coverage(
     golden: Cases,
     generators: Mapping[str, InputGenerator],
     draw: Callable[[Mapping[str, int], str], Arrays],
     run: Callable[[Arrays], Arrays],
 ) -> dict[str, dict[str, Any]]:
-    """Return the coverage of each input: outputs that it `moves`, its `ids` with `ids_seen`, and its `values`.
-
-    `draw` returns inputs for sizes by name and a pattern of lengths.
-    """
-    usual = [case for case in golden.cases if case.name not in golden.trials]
-    number = _number_of_changed_case(usual, generators)
-    case = usual[number]
+    """Return the coverage of each input: dependent outputs (`moves`), valid and used `ids`, and its `values`."""
+    usual_cases = [case for case in golden.cases if case.name not in golden.trials]
+    index = _choose_changed_case(usual_cases, generators)
+    case = usual_cases[index]
+    draw_inputs = partial(draw, golden.sizes[index])
     noise = differences(case.outputs, run(case.inputs))
-    small = [trial for trials in golden.trials.values() for trial in trials if trial.is_near]
-    covered: dict[str, dict[str, Any]] = {}
+    small_injections = [injection for group in golden.trials.values() for injection in group if injection.is_small]
+    coverage: dict[str, dict[str, Any]] = {}
     for name, generator in generators.items():
-        tried = [int(trial.value) for trial in small if trial.input == name]
-        alternatives = _alternatives(generator, name, case, lambda lengths: draw(golden.sizes[number], lengths), tried)
-        arrays = [other.inputs[name] for other in usual]
-        covered[name] = {"moves": _moved_outputs(name, case, alternatives, run, noise)}
-        if generator.ids is not None:
+        special_integers = [int(injection.value) for injection in small_injections if injection.input == name]
+        alternatives = _yield_alternatives(generator, name, case, draw_inputs, special_integers)
+        arrays = [usual.inputs[name] for usual in usual_cases]
+        coverage[name] = {"moves": _find_changed_outputs(name, case, alternatives, run, noise)}
+        if generator.id_range is not None:
             values = np.unique(np.concatenate([array.ravel() for array in arrays]))
-            covered[name] |= {"ids": generator.ids.high - generator.ids.low + 1, "ids_seen": len(values)}
-        covered[name]["values"] = {"drawn": _description(generator, arrays, tried)}
+            coverage[name] |= {"ids": generator.id_range.high - generator.id_range.low + 1, "ids_seen": len(values)}
+        coverage[name]["values"] = {"drawn": _describe_values(generator, arrays, special_integers)}
         if texts := golden.nan_texts.get(name):
-            covered[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]
-    return covered
+            coverage[name]["values"]["nan"] = sorted({*texts})[:MAX_NAN_TEXTS]
+    return coverage
 
 
-def counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
-    """Return for inputs that are lengths the axis that they count: full lengths are as large as its size."""
+def find_counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
+    """Return the axis that each input of lengths counts: its size is the largest length in the case of full lengths."""
     cases = zip(golden.cases, golden.sizes, strict=True)
-    case, sizes = next(((case, sizes) for case, sizes in cases if case.name == FULL), (None, {}))
+    case, sizes = next(((case, sizes) for case, sizes in cases if case.name == FULL_LENGTHS), (None, {}))
     if case is None:
         return {}
     rules = {name: generator.lengths for name, generator in generators.items()}
-    counting = [name for name, rule in rules.items() if rule is not None and not rule.is_of_state]
-    axes = ((name, axis) for name in counting for axis, size in sizes.items() if size == case.inputs[name].max())
-    return {name: axis for name, axis in axes if axis != BATCH}  # the sizes differ from each other
+    names = [name for name, rule in rules.items() if rule is not None and not rule.is_of_state]
+    axes = ((name, axis) for name in names for axis, size in sizes.items() if size == case.inputs[name].max())
+    return {name: axis for name, axis in axes if axis != BATCH}  # unique, since the sizes are distinct
 
 
-def _number_of_changed_case(cases: Sequence[Case], generators: Mapping[str, InputGenerator]) -> int:
-    """Return the number of the case whose inputs are changed, one after the other."""
-    drawn = [number for number, case in enumerate(cases) if case.name != "samples"]  # samples may be large
+def _choose_changed_case(cases: Sequence[Case], generators: Mapping[str, InputGenerator]) -> int:
+    """Return the index of the case whose inputs are changed one by one: the first drawn one, with caches if any."""
+    drawn_indices = [index for index, case in enumerate(cases) if case.name != "samples"]  # samples may be large
     states = [name for name, generator in generators.items() if generator.lengths and generator.lengths.is_of_state]
-    # keys of an empty state change no output
-    filled = [number for number in drawn if all(cases[number].inputs[name].any() for name in states)]
-    return (filled or drawn or [0])[0]
+    # Keys of an empty cache change no output.
+    filled_indices = [index for index in drawn_indices if all(cases[index].inputs[name].any() for name in states)]
+    return (filled_indices or drawn_indices or [0])[0]
 
 
-def _moved_outputs(
+def _find_changed_outputs(
     name: str,
     case: Case,
     alternatives: Iterator[np.ndarray],
     run: Callable[[Arrays], Arrays],
     noise: Mapping[str, float],
 ) -> list[str] | None:
-    """Return the outputs that change when one input does; `None` if the input cannot be changed."""
-    moved: set[str] = set()
+    """Return the outputs that depend on one input; `None` if the model accepts no other values of the input."""
+    changed_outputs: set[str] = set()
     is_changed = False
     for array in alternatives:
-        outputs = None if alike(array, case.inputs[name]) else outputs_or_none(run, case.inputs | {name: array})
+        outputs = None if alike(array, case.inputs[name]) else run_or_none(run, case.inputs | {name: array})
         if outputs is None:
             continue
         is_changed = True
         changes = differences(case.outputs, outputs)
-        moved |= {output for output, size in changes.items() if size > 2 * noise[output]}
-        if len(moved) == len(case.outputs):
+        changed_outputs |= {output for output, change in changes.items() if change > 2 * noise[output]}
+        if len(changed_outputs) == len(case.outputs):
             break
-    return [output for output in case.outputs if output in moved] if is_changed else None
+    return [output for output in case.outputs if output in changed_outputs] if is_changed else None
 
 
-def _alternatives(
-    generator: InputGenerator, name: str, case: Case, draw: Callable[[str], Arrays], tried: Sequence[int]
+def _yield_alternatives(
+    generator: InputGenerator, name: str, case: Case, draw: Callable[[str], Arrays], special_integers: Sequence[int]
 ) -> Iterator[np.ndarray]:
-    """Yield other arrays for an input."""
+    """Yield arrays for an input that replace its array in a case."""
     array = case.inputs[name]
     if generator.lengths is not None:
-        yield from (draw(pattern)[name] for pattern in LENGTHS)
+        yield from (draw(pattern)[name] for pattern in LENGTH_PATTERNS)
     elif not generator.is_sampled:
         yield from (draw("mixed")[name] for _ in range(MAX_REDRAWS))
     else:
         yield np.roll(array, 1, axis=0) if array.ndim else array
-        yield np.roll(array, 1)  # through all axes: numbers that the user has passed, in other places
+        yield np.roll(array, 1)  # through all axes: the elements are those of the user, with other indices
         if array.dtype.kind == "f":
             factors = np.linspace(0.5, 1.5, max(array.size, 2))[: array.size].reshape(array.shape)
             yield (array * factors).astype(array.dtype)
-        yield from (np.full_like(array, value) for value in tried)
+        yield from (np.full_like(array, value) for value in special_integers)
 
 
-def _description(generator: InputGenerator, arrays: Sequence[np.ndarray], tried: Sequence[int]) -> str:
-    """Return in words what golden cases hold of an input; of integers the range, with special values."""
+def _describe_values(generator: InputGenerator, arrays: Sequence[np.ndarray], special_integers: Sequence[int]) -> str:
+    """Describe the values of an input in the golden cases; the range of integers includes special values."""
     dtype = arrays[0].dtype
     if dtype.kind == "b":
         return "booleans"
-    if generator.words is not None:
+    if generator.texts is not None:
         texts = {text for array in arrays for text in array.flat}
         return f"{len(texts)} different strings, {sum(not t.isascii() for t in texts)} with characters outside ASCII"
     if generator.is_mask:
         return "zeros and ones"
     if generator.is_normal:
         return "normal floats"
-    numbers = np.append(np.concatenate([array[np.isfinite(array)].ravel() for array in arrays]), tried)
+    numbers = np.append(np.concatenate([array[np.isfinite(array)].ravel() for array in arrays]), special_integers)
     if not numbers.size:
         return "nothing"
-    if dtype.kind == "f" and generator.ids is None:
+    if dtype.kind == "f" and generator.id_range is None:
         return f"floats {numbers.min():g} to {numbers.max():g}"
     return f"integers {int(numbers.min())} to {int(numbers.max())}"
 
 
-def _varies(output: str, golden: Cases) -> bool:
-    """Tell whether an output varies, or, where all examples are one, as a sample of one row is, would with another."""
-    if varies(output, golden.cases):
+def _is_varied(output: str, golden: Cases) -> bool:
+    """Return True if an output varies, or, if all rows of every input are equal, depends on an input."""
+    if is_varied_by_cases(output, golden.cases):
         return True
-    moved = any(output in (known["moves"] or ()) for known in golden.inputs.values())
+    is_dependent = any(output in (entry["moves"] or ()) for entry in golden.inputs.values())
     arrays = [array for case in golden.cases for array in case.inputs.values()]
-    return moved and all(np.array_equal(array, np.broadcast_to(array[:1], array.shape)) for array in arrays)
+    return is_dependent and all(np.array_equal(array, np.broadcast_to(array[:1], array.shape)) for array in arrays)
 
 
-def _left(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:
+def _summarize_rounding(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:
     if cases[0].outputs[output].dtype.kind != "f":
         return {"ties": left_to_rounding(output, converted or cases)}
     share = {"rounding": left_to_rounding(output, cases)}
@@ -175,17 +175,14 @@ def _left(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict
 
 
 def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
-    """Return how much of an output is left to rounding, the median over the cases; `None` if that is not known.
-
-    Of floats it is the usual share of the limits in what stands beside the numbers, in the worst channel; of integers
-    and booleans the share of those that rounding decides.
-    """
-    shares = [_share_left(case.outputs[output], case.rounding[output]) for case in cases if output in case.rounding]
-    known = [share for share in shares if share is not None]
-    return float(np.median(known)) if known else None
+    """Return the share of rounding in an output, or `None` if no case has limits for it."""
+    limited_cases = [case for case in cases if output in case.rounding]
+    shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited_cases]
+    known_shares = [share for share in shares if share is not None]
+    return float(np.median(known_shares)) if known_shares else None
 
 
-def _share_left(array: np.ndarray, limits: np.ndarray) -> float | None:
+def _compute_case_share(array: np.ndarray, limits: np.ndarray) -> float | None:
     if not array.size:
         return None
     if array.dtype.kind != "f":
@@ -193,41 +190,41 @@ def _share_left(array: np.ndarray, limits: np.ndarray) -> float | None:
     scale = scale_of(array.astype(np.float64))
     channels = (-1, array.shape[-1] if array.ndim > 1 else 1)
     medians = [
-        np.median(limit[size > 0] / size[size > 0])
-        for limit, size in zip(limits.reshape(channels).T, scale.reshape(channels).T, strict=True)
-        if np.any(size > 0)
+        np.median(channel_limits[scales > 0] / scales[scales > 0])
+        for channel_limits, scales in zip(limits.reshape(channels).T, scale.reshape(channels).T, strict=True)
+        if np.any(scales > 0)
     ]
     return float(max(medians)) if medians else None
 
 
-def varies(output: str, cases: Sequence[Case]) -> bool:
-    """Tell whether an output is anywhere another number in another row or case, beyond its limit of rounding."""
-    least: dict[tuple[int, ...], Any] = {}
-    greatest: dict[tuple[int, ...], Any] = {}
-    rows: dict[tuple[int, ...], int] = {}
+def is_varied_by_cases(output: str, cases: Sequence[Case]) -> bool:
+    """Return True if two rows of an output differ by more than both limits, by the formula of this module."""
+    lowest: dict[tuple[int, ...], Any] = {}
+    highest: dict[tuple[int, ...], Any] = {}
+    num_rows: dict[tuple[int, ...], int] = {}
     for case in cases:
-        values, limits = _rows(case.outputs[output]), _rows(_limits(case, output))
+        values, limits = _convert_to_rows(case.outputs[output]), _convert_to_rows(_get_limits(case, output))
         shape = values.shape[1:]
         if values.size == 0:
             continue
         low, high = (values + limits).min(0), (values - limits).max(0)
-        least[shape] = np.minimum(least.get(shape, low), low)
-        greatest[shape] = np.maximum(greatest.get(shape, high), high)
-        rows[shape] = rows.get(shape, 0) + len(values)
-    if all(count == 1 for count in rows.values()):
-        # no two that could be compared: one row in each case, and each longer
-        return any(np.ptp(_rows(case.outputs[output])) > 0 for case in cases if case.outputs[output].size)
-    return any(bool((greatest[shape] > least[shape]).any()) for shape in rows)
+        lowest[shape] = np.minimum(lowest.get(shape, low), low)
+        highest[shape] = np.maximum(highest.get(shape, high), high)
+        num_rows[shape] = num_rows.get(shape, 0) + len(values)
+    if all(count == 1 for count in num_rows.values()):
+        # One row in each case, all of different shapes: the elements of a row are compared instead.
+        return any(np.ptp(_convert_to_rows(case.outputs[output])) > 0 for case in cases if case.outputs[output].size)
+    return any(bool((highest[shape] > lowest[shape]).any()) for shape in num_rows)
 
 
-def _rows(array: np.ndarray) -> np.ndarray:
-    """Return numbers by row, an infinity as the largest number and NaN as none of them; of strings, one of each."""
+def _convert_to_rows(array: np.ndarray) -> np.ndarray:
+    """Return rows as float64, with distinct finite values for infinities and NaN, and checksums of strings."""
     if array.dtype == object:
         array = np.array([zlib.crc32(text.encode()) for text in array.flat]).reshape(array.shape)
-    wide = np.nan_to_num(array.astype(np.float64), nan=-1e300, posinf=1e301, neginf=-1e301)
-    return wide if wide.ndim else wide[np.newaxis]
+    rows = np.nan_to_num(array.astype(np.float64), nan=-1e300, posinf=1e301, neginf=-1e301)
+    return rows if rows.ndim else rows[np.newaxis]
 
 
-def _limits(case: Case, output: str) -> np.ndarray:
-    array, rounding = case.outputs[output], case.rounding.get(output)
-    return np.zeros(array.shape) if rounding is None or rounding.dtype == bool else np.asarray(rounding)
+def _get_limits(case: Case, output: str) -> np.ndarray:
+    array, limits = case.outputs[output], case.rounding.get(output)
+    return np.zeros(array.shape) if limits is None or limits.dtype == bool else np.asarray(limits)

@@ -1,4 +1,4 @@
-"""Record of the golden cases of a model."""
+"""Records of golden cases and of special values injected into their inputs."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -7,80 +7,82 @@ from typing import Any
 
 from .._format.names import Arrays, Case
 from .._signature.signature import InputSpec
-from .dynamic_axes import Shapes, named_axes
+from .dynamic_axes import Shapes, iterate_named_axes
 
 LARGE = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
-LONG = "long"  # the case that reaches the large form of attention
+LONG = "long"  # sequences that reach the large form of attention
 NOT_RUN = "not run"
-FIRST_LARGE = 4097  # an integer may be a size, or how often a loop runs: nothing larger where this is more work
+# An integer may be a size or a trip count. If this one makes Keras do more work, larger integers are not injected.
+MIN_LARGE_INTEGER = 4097
 
 Sizes = dict[str, int]
 Run = Callable[[Arrays], Arrays]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A special value in one row of an input."""
+class InjectedValue:
+    """Special value in one row of an input."""
 
     input: str
-    value: int | str  # the integer, or the kind of value
+    value: int | str  # the integer, or the name of a pattern such as "ties and zeros"
     row: int  # index in the batch
 
     @property
-    def is_near(self) -> bool:
-        """True if the value is an integer near usual integers."""
-        return isinstance(self.value, int) and abs(self.value) < FIRST_LARGE
+    def is_small(self) -> bool:
+        """Return True for integers of small magnitude."""
+        return isinstance(self.value, int) and abs(self.value) < MIN_LARGE_INTEGER
 
 
 @dataclass
 class Cases:
-    """Golden cases, and the names of the axes they vary."""
+    """Golden cases, with the dynamic axes and the coverage of the model."""
 
-    axes: Shapes  # of every input; a string stands for a dynamic axis, the same string where axes must agree
+    axes: Shapes  # of every input; a string names a dynamic axis, and tied axes have the same name
     cases: list[Case] = field(default_factory=list)
-    sizes: list[Sizes] = field(default_factory=list)  # of every named axis, by case
-    refused: dict[str, str] = field(default_factory=dict)  # reasons by name of the cases that Keras cannot run
-    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # coverage by input, as in the parity report
-    coverage: dict[str, Any] = field(default_factory=dict)  # of the model, as in the parity report
-    multiples: dict[str, int] = field(default_factory=dict)  # of which the size of an axis must be one, unless 1
-    static: dict[str, str] = field(default_factory=dict)  # reasons by name of static axes that Keras leaves open
+    sizes: list[Sizes] = field(default_factory=list)  # of every dynamic axis, by case
+    refused: dict[str, str] = field(default_factory=dict)  # reasons by name of cases on which Keras fails
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # coverage by input, for the parity report
+    coverage: dict[str, Any] = field(default_factory=dict)  # coverage section of the parity report
+    multiples: dict[str, int] = field(default_factory=dict)  # divisors above 1 of all sizes of an axis, by its name
+    static: dict[str, str] = field(default_factory=dict)  # reasons by name of static axes that are dynamic in Keras
     lengths: dict[str, str] = field(default_factory=dict)  # name of the axis that an input of lengths counts
-    trials: dict[str, list[Trial]] = field(default_factory=dict)  # in cases of special values, by name of the case
-    drawn: tuple[str, ...] = ()  # float inputs without samples, whose range is unknown; no masks
-    nan_texts: dict[str, list[str]] = field(default_factory=dict)  # by input, texts for which Keras gives NaN
+    trials: dict[str, list[InjectedValue]] = field(default_factory=dict)  # by name of the case
+    drawn: tuple[str, ...] = ()  # float inputs without samples, whose range is unknown, except masks
+    nan_texts: dict[str, list[str]] = field(default_factory=dict)  # texts for which Keras returns NaN, by input
 
     def append(self, case: Case) -> None:
-        """Append a case, with its sizes."""
+        """Append a case and its sizes."""
         self.cases.append(case)
-        self.sizes.append({symbol: case.inputs[name].shape[axis] for (name, axis), symbol in named_axes(self.axes)})
+        axes = iterate_named_axes(self.axes)
+        self.sizes.append({symbol: case.inputs[name].shape[axis] for (name, axis), symbol in axes})
 
-    def dynamic(self, spec: InputSpec) -> InputSpec:
-        """Return the input's spec with `None` where an axis has a name."""
+    def get_dynamic_spec(self, spec: InputSpec) -> InputSpec:
+        """Return the spec of an input with the size `None` for dynamic axes."""
         shape = tuple(None if isinstance(size, str) else size for size in self.axes[spec.name])
         return InputSpec(spec.name, spec.dtype, shape)
 
-    def numbers_at(self, sizes: Mapping[str, int]) -> int:
-        """Return how many numbers the largest input or output has at sizes by name."""
+    def count_elements_at(self, sizes: Mapping[str, int]) -> int:
+        """Return the number of elements of the largest input or output at sizes by name."""
         shapes: list[list[int]] = []
         for shape in self.axes.values():
             shapes.append([sizes[size] if isinstance(size, str) else size for size in shape])
         for name, array in self.cases[0].outputs.items():
-            named = self.output_axes(name, [None] * array.ndim)
-            shapes.append([sizes.get(str(axis), size) for axis, size in zip(named, array.shape, strict=True)])
+            axes = self.output_axes(name, [None] * array.ndim)
+            shapes.append([sizes.get(str(axis), size) for axis, size in zip(axes, array.shape, strict=True)])
         return max(math.prod(shape) for shape in shapes)
 
     def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
-        """Return an output's shape: static sizes, the names of input axes it goes with, or names of its own.
+        """Return the shape of an output: static sizes, names of input axes, or `<output>_axis_<n>`.
 
-        It goes with an axis that has several sizes among the cases, and whose size it has in each. If there are two of
-        those, or only one size was seen, the name is its own.
+        An unknown axis gets the name of the input axis that has the same size in every case, if the sizes vary and only
+        one input axis matches.
         """
         shapes = [case.outputs[name].shape for case in self.cases]
-        varied = {symbol: [sizes[symbol] for sizes in self.sizes] for symbol in self.sizes[0]}
-        named: list[str | int] = []
+        axis_sizes = {symbol: [sizes[symbol] for sizes in self.sizes] for symbol in self.sizes[0]}
+        axes: list[str | int] = []
         for axis, size in enumerate(static):
-            seen = [shape[axis] for shape in shapes]
-            same = [symbol for symbol, sizes in varied.items() if seen == sizes and len(set(sizes)) > 1]
-            named.append(size if size is not None else same[0] if len(same) == 1 else f"{name}_axis_{axis}")
-        return tuple(named)
+            output_sizes = [shape[axis] for shape in shapes]
+            matches = [symbol for symbol, sizes in axis_sizes.items() if output_sizes == sizes and len(set(sizes)) > 1]
+            axes.append(size if size is not None else matches[0] if len(matches) == 1 else f"{name}_axis_{axis}")
+        return tuple(axes)

@@ -1,4 +1,4 @@
-"""Draw random input arrays: ids, masks and floats, with padding."""
+"""Random input arrays: ids, masks and floats, with padding."""
 
 from __future__ import annotations
 
@@ -11,99 +11,100 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Ids:
-    """Range of whole numbers for which every lookup has a row."""
+class IdRange:
+    """Range of integers for which every lookup has a row."""
 
     low: int
     high: int
-    skips_zero: bool = False  # whether zero is padding, as for an `Embedding` with `mask_zero`
+    skips_zero: bool = False  # zero is padding, as for an `Embedding` with `mask_zero`
 
-    def __and__(self, other: Ids) -> Ids:
-        """Return what both may hold."""
-        return Ids(max(self.low, other.low), min(self.high, other.high), self.skips_zero or other.skips_zero)
+    def __and__(self, other: IdRange) -> IdRange:
+        """Return the intersection of two ranges."""
+        return IdRange(max(self.low, other.low), min(self.high, other.high), self.skips_zero or other.skips_zero)
 
     @property
-    def pads(self) -> bool:
-        """Whether zero stands for padding and there is another number to be padded."""
+    def has_padding(self) -> bool:
+        """Return True if zero is padding and the range has other ids."""
         return self.skips_zero and self.low <= 0 < self.high
 
     @property
-    def dealt(self) -> range:
-        """The numbers that are drawn: all but the padding."""
-        return range(max(self.low, 1) if self.pads else self.low, self.high + 1)
+    def drawn_ids(self) -> range:
+        """Return the ids to draw: all except padding."""
+        return range(max(self.low, 1) if self.has_padding else self.low, self.high + 1)
 
 
 @dataclass
-class Deck:
-    """Draws ids as cards are dealt: none comes again before all have come, and each time in another order."""
+class IdSampler:
+    """Sampler of ids without replacement; after all ids, they are shuffled again."""
 
-    ids: Ids
-    _left: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    id_range: IdRange
+    _remaining: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
-        """Return ids; where zero is padding, some rows end with it."""
-        steps = kept_steps(shape[:2], rng) if self.ids.pads and len(shape) > 1 else np.ones(shape[:2], bool)
-        kept = np.broadcast_to(steps.reshape(steps.shape + (1,) * (len(shape) - 2)), shape)
-        drawn = np.zeros(shape, np.int64)
-        drawn[kept] = self._next(int(np.count_nonzero(kept)), rng)
-        return drawn
+        """Return int64 ids; some rows end with zeros if zero is padding."""
+        has_padding = self.id_range.has_padding and len(shape) > 1
+        steps = draw_step_mask(shape[:2], rng) if has_padding else np.ones(shape[:2], bool)
+        is_id = np.broadcast_to(steps.reshape(steps.shape + (1,) * (len(shape) - 2)), shape)
+        ids = np.zeros(shape, np.int64)
+        ids[is_id] = self._draw_next(int(np.count_nonzero(is_id)), rng)
+        return ids
 
-    def _next(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        cards = np.arange(self.ids.dealt.start, self.ids.dealt.stop)
-        rounds = math.ceil(max(count - len(self._left), 0) / len(cards))
-        dealt = np.concatenate([self._left, rng.permuted(np.tile(cards, (rounds, 1)), axis=1).ravel()])
-        self._left = dealt[count:]
-        return dealt[:count]
+    def _draw_next(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        all_ids = np.arange(self.id_range.drawn_ids.start, self.id_range.drawn_ids.stop)
+        rounds = math.ceil(max(count - len(self._remaining), 0) / len(all_ids))
+        ids = np.concatenate([self._remaining, rng.permuted(np.tile(all_ids, (rounds, 1)), axis=1).ravel()])
+        self._remaining = ids[count:]
+        return ids[:count]
 
 
-def kept_steps(shape: Shape, rng: np.random.Generator) -> np.ndarray:
-    """Return for (B, T) True where a step is no padding: it stands at the end, in every other row, and never alone."""
+def draw_step_mask(shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return a mask (B, T) that is False for padding: at the end of every other row, after at least one step."""
     batch, steps = shape
-    lengths = rng.integers(1, max(steps, 2), batch)  # below `steps`, but for a single one
+    lengths = rng.integers(1, max(steps, 2), batch)  # less than `steps`, except for a single step
     lengths[int(rng.integers(0, 2)) :: 2] = steps
     return np.arange(steps) < lengths[:, np.newaxis]
 
 
-def mask(shape: Shape, rng: np.random.Generator) -> np.ndarray:
-    """Return ones and zeros: those of `kept_steps` for (B, T), at even odds for any other shape, the first a one."""
+def draw_mask(shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return `draw_step_mask` for shape (B, T), else booleans with probability 1/2, the first of each row True."""
     if len(shape) == 2 and shape[-1] > 1:
-        return kept_steps(shape, rng)
-    drawn = rng.random(shape) < 0.5
+        return draw_step_mask(shape, rng)
+    mask = rng.random(shape) < 0.5
     if shape and shape[-1] > 1:
-        drawn[..., 0] = True  # a row without any 1 would make most layers divide nothing by nothing
-    return drawn
+        mask[..., 0] = True  # most layers divide 0 by 0 in a fully masked row
+    return mask
 
 
-def normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:
-    """Return floats of a normal distribution."""
+def draw_normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Return floats of a standard normal distribution."""
     return rng.standard_normal(shape)
 
 
-def normal_around(shape: Shape, rng: np.random.Generator, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return floats of a normal distribution with mean and deviation, if these broadcast to the shape."""
-    drawn = normal(shape, rng)
-    scaled = drawn * deviation + mean
-    return scaled if scaled.shape == drawn.shape else drawn
+def draw_normal_around(shape: Shape, rng: np.random.Generator, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Return floats of a normal distribution with mean and deviation, standard if they do not broadcast to `shape`."""
+    standard = draw_normal(shape, rng)
+    scaled = standard * deviation + mean
+    return scaled if scaled.shape == standard.shape else standard
 
 
-def normal_with_padding(shape: Shape, rng: np.random.Generator, fill: float) -> np.ndarray:
-    """Return floats of a normal distribution, of shape (B, T, ...); some rows end with steps full of `fill`."""
-    drawn = normal(shape, rng)
+def draw_padded(shape: Shape, rng: np.random.Generator, fill: float) -> np.ndarray:
+    """Return floats of a normal distribution, shape (B, T, ...); some rows end with steps filled with `fill`."""
+    array = draw_normal(shape, rng)
     if len(shape) > 1:
-        drawn[~kept_steps(shape[:2], rng)] = fill
-    return drawn
+        array[~draw_step_mask(shape[:2], rng)] = fill
+    return array
 
 
-def padded_elsewhere(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return (B, T, ...) with its padding at the start of even rows, and anywhere in the others."""
-    moved = array[:, ::-1].copy()
+def move_padding(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return (B, T, ...) with the steps of even rows reversed, so that padding is first, and of odd rows shuffled."""
+    result = array[:, ::-1].copy()
     for row in range(1, len(array), 2):
-        moved[row] = array[row, rng.permutation(array.shape[1])]
-    return moved
+        result[row] = array[row, rng.permutation(array.shape[1])]
+    return result
 
 
-def resized(sample: np.ndarray, shape: Shape) -> np.ndarray:
-    """Return the sample cropped, or repeated from its start, to `shape`."""
+def resize(sample: np.ndarray, shape: Shape) -> np.ndarray:
+    """Return the sample cropped to `shape`, or repeated from its start."""
     for axis, size in enumerate(shape):
         sample = np.take(sample, np.arange(size), axis=axis, mode="wrap")
     return sample

@@ -1,4 +1,4 @@
-"""Draw random strings: vocabulary words, sentences and Unicode edge cases."""
+"""Random strings: vocabulary words, sentences and Unicode edge cases."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ import numpy as np
 
 from .random_inputs import Shape
 
-# What libraries of text disagree on: nothing, other kinds of space, case and marks beyond ASCII, signs of two parts.
-ODD = (
+# Texts on which libraries disagree: empty, various whitespace, case and accents beyond ASCII, combined characters.
+EDGE_CASE_TEXTS = (
     "",
     " ",
     "unheard-of",
@@ -34,51 +34,55 @@ ODD = (
     "x" * 300,
 )
 SEPARATORS = (*[" "] * 6, "  ", "\t", "\n", ", ", ". ", "-")
-LONGEST = 8  # words of a sentence
-MOST = 1000  # strings that a case tries, one a row
+MAX_SENTENCE_WORDS = 8
+MAX_TEXTS = 1000  # in the case "every text", one per row
 
 
 @dataclass
-class Words:
-    """Draws strings: no word comes again before all have come."""
+class TextGenerator:
+    """Sampler of strings, from words that are drawn without replacement."""
 
-    known: Sequence[str]  # words of the vocabularies that look them up
-    in_sentences: bool  # whether strings are split before the lookup
-    is_closed: bool = False  # whether other words are refused
-    _left: list[str] = field(default_factory=list)
+    vocabulary: Sequence[str]  # words of all layers that look up the strings
+    is_split: bool  # strings are sentences, which are split before the lookup
+    is_closed: bool = False  # the layers raise for other words
+    _remaining: list[str] = field(default_factory=list)
 
     @property
-    def every(self) -> list[str]:
-        """What is to be tried of it: all words, as far as a case has room, and what is odd."""
+    def case_texts(self) -> list[str]:
+        """Return the first MAX_TEXTS of: edge cases, variants of words, words or sentences of the vocabulary."""
         if self.is_closed:
-            return list(self.known[:MOST])
-        # without a known word a text may be NaN in Keras, which is no comparison
-        others = [f"{text} {self.known[0]}" for text in ODD if self.known and self.in_sentences]
-        others += [change(word) for word in self.known[:20] for change in (str.upper, str.title, "{} ".format)]
-        sentences = [" ".join(self.known[at : at + LONGEST]) for at in range(0, len(self.known), LONGEST)]
-        words = sentences if self.in_sentences else self.known
-        return [*ODD, *others, *words][:MOST]
+            return list(self.vocabulary[:MAX_TEXTS])
+        # Keras may return NaN for a text without a word of the vocabulary, and NaN cannot be compared.
+        variants = [f"{text} {self.vocabulary[0]}" for text in EDGE_CASE_TEXTS if self.vocabulary and self.is_split]
+        variants += [change(word) for word in self.vocabulary[:20] for change in (str.upper, str.title, "{} ".format)]
+        starts = range(0, len(self.vocabulary), MAX_SENTENCE_WORDS)
+        sentences = [" ".join(self.vocabulary[start : start + MAX_SENTENCE_WORDS]) for start in starts]
+        words = sentences if self.is_split else self.vocabulary
+        return [*EDGE_CASE_TEXTS, *variants, *words][:MAX_TEXTS]
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> np.ndarray:
-        """Return strings of any shape."""
-        make = self._sentence if self.in_sentences else self._word
+        """Return an object array of strings, of any shape."""
+        draw_text = self._draw_sentence if self.is_split else self._draw_word
         texts = np.empty(math.prod(shape), object)
-        texts[:] = [make(rng) for _ in range(texts.size)]
+        texts[:] = [draw_text(rng) for _ in range(texts.size)]
         return texts.reshape(shape)
 
-    def _word(self, rng: np.random.Generator) -> str:
-        if not self._left:
-            others = () if self.is_closed and self.known else ODD[: max(4, len(self.known) // 4)]
-            self._left = [str(word) for word in rng.permutation(np.array([*self.known, *others], object))]
-        return self._left.pop()
+    def _draw_word(self, rng: np.random.Generator) -> str:
+        if not self._remaining:
+            texts = () if self.is_closed and self.vocabulary else EDGE_CASE_TEXTS[: max(4, len(self.vocabulary) // 4)]
+            self._remaining = [str(word) for word in rng.permutation(np.array([*self.vocabulary, *texts], object))]
+        return self._remaining.pop()
 
-    def _sentence(self, rng: np.random.Generator) -> str:
-        text, count = "", int(rng.integers(1, LONGEST + 1))
-        known = int(rng.integers(count)) if self.known else -1  # the mean over a text without a known word is NaN
+    def _draw_sentence(self, rng: np.random.Generator) -> str:
+        text, vocabulary = "", self.vocabulary
+        count = int(rng.integers(1, MAX_SENTENCE_WORDS + 1))
+        # One word is of the vocabulary and unchanged: the mean over a text without such a word is NaN.
+        unchanged_index = int(rng.integers(count)) if vocabulary else -1
         for index in range(count):
-            word = self.known[int(rng.integers(len(self.known)))] if index == known else self._word(rng)
+            is_unchanged = index == unchanged_index
+            word = vocabulary[int(rng.integers(len(vocabulary)))] if is_unchanged else self._draw_word(rng)
             change = int(rng.integers(0, 8))
-            if index != known:
+            if not is_unchanged:
                 word = word.upper() if change == 0 else word.capitalize() if change == 1 else word
             text += word + SEPARATORS[int(rng.integers(0, len(SEPARATORS)))]
         return text

@@ -1,13 +1,13 @@
-"""Special values to inject into inputs: extreme integers, ties, zeros, infinities, NaN.
+"""Special values to inject into inputs: extreme ids and integers, ties and zeros of both signs.
 
-Each value is injected into one row of one input; the other inputs of that row are as usual. Integers are tried as far
-as Keras gives finite numbers for them.
+Each value is injected into one row of one input; the other inputs of that row keep ordinary values. A value is dropped
+if Keras raises or returns NaN or infinity for it. All values are tested in one run, and one by one only if that fails.
+Integers from MIN_LARGE_INTEGER on are dropped if that integer makes Keras execute more operations than ordinary values.
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import keras
@@ -16,147 +16,157 @@ import numpy as np
 from .._format.names import Arrays, Case
 from .dynamic_axes import BATCH
 from .edge_cases import CaseInputs
-from .golden_cases import FIRST_LARGE, Cases, Run, Trial
+from .golden_cases import MIN_LARGE_INTEGER, Cases, InjectedValue, Run
 from .input_generators import InputGenerator
 
 SPECIAL = "special values"
 TIES, ZERO = "ties and zeros", "zero"
-SMALL = (0, -1, -7)
-BEYOND_FLOAT32 = 2**24 + 1
-MAX_STATIC_CASES = 5  # of each input, for a model with a fixed batch
-MAX_ROWS, MAX_CHEAP_NUMBERS = 40, 2**16  # rows, or more if all rows together have fewer numbers
+SMALL_INTEGERS = (0, -1, -7)
+# The smallest positive integer that float32 cannot represent: a lookup or comparison in float32 finds 2**24.
+INEXACT_IN_FLOAT32 = 2**24 + 1
+MAX_STATIC_CASES = 5  # per input, for a model with a static batch
+MAX_ROWS, MAX_CHEAP_ELEMENTS = 40, 2**16  # more rows if they have few elements
 
 Value = int | str
+SpecialCase = tuple[Case, list[InjectedValue]]
 
 
-def special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None) -> Iterator[tuple[Case, list[Trial]]]:
-    """Yield a case with values that break operators, one value in each row.
+def yield_special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None) -> Iterator[SpecialCase]:
+    """Yield a case with one special value in each row and its values, or a case for each value if the batch is static.
 
-    If the batch size is fixed, each value gets a case of its own. Values that Keras or its graph refuses are left out.
+    Values on which Keras or its graph fails are omitted.
     """
-    first, axes = golden.cases[0].inputs, inputs.axes
-    has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first)
-    values = _special_values(inputs.generators, first)
-    trials = [Trial(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
-    rows = {BATCH: _distinct_size(len(trials) + 1, axes.apart)} if has_rows else {}
-    if not trials:
+    first_inputs, axes = golden.cases[0].inputs, inputs.axes
+    has_rows = all(axes.shapes[name][:1] == (BATCH,) for name in first_inputs)
+    values = _choose_special_values(inputs.generators, first_inputs)
+    injections = [InjectedValue(*value, row + 1 if has_rows else 0) for row, value in enumerate(values)]
+    rows = {BATCH: _find_distinct_size(len(injections) + 1, axes.distinct)} if has_rows else {}
+    if not injections:
         return
-    arrays = inputs.draw(axes.apart | rows, "full")
-    groups = [finite_trials(group, arrays, run) for group in ([trials] if has_rows else [[trial] for trial in trials])]
+    arrays = inputs.draw(axes.distinct | rows, "full")
+    candidates = [injections] if has_rows else [[injection] for injection in injections]
+    groups = [find_finite_values(group, arrays, run) for group in candidates]
     if graph is not None:
-        groups = [runnable_trials(group, arrays, graph) for group in groups]
+        groups = [find_runnable_values(group, arrays, graph) for group in groups]
     if not has_rows:
-        groups = [[trial] for trial in few_of_each([trial for group in groups for trial in group], MAX_STATIC_CASES)]
+        remaining_injections = [injection for group in groups for injection in group]
+        groups = [[injection] for injection in limit_per_input(remaining_injections, MAX_STATIC_CASES)]
     for number, group in enumerate(filter(None, groups), 1):
-        changed = with_trials(arrays, group)
-        outputs = outputs_or_none(run, changed)
+        injected_inputs = inject_values(arrays, group)
+        outputs = run_or_none(run, injected_inputs)
         if outputs is None:
             return
-        yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, changed, outputs), group
+        yield Case(f"{SPECIAL} {number}" if number > 1 else SPECIAL, injected_inputs, outputs), group
 
 
-def _distinct_size(size: int, others: Mapping[str, int]) -> int:
-    """Return a size, or the next larger, that no other axis has: Keras may take two that are equal for one."""
-    taken = {other for symbol, other in others.items() if symbol != BATCH}
-    return next(larger for larger in itertools.count(size) if larger not in taken)
+def _find_distinct_size(size: int, axis_sizes: Mapping[str, int]) -> int:
+    """Return the smallest size from `size` on that no other axis has: Keras may confuse axes of equal size."""
+    used_sizes = {other for symbol, other in axis_sizes.items() if symbol != BATCH}
+    return next(larger for larger in itertools.count(size) if larger not in used_sizes)
 
 
-def _special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) -> list[tuple[str, Value]]:
-    """Return the values to try of each input, by name: as many as cost little, and as many of each input."""
-    values = {name: dict.fromkeys(_values(generator, inputs[name])) for name, generator in generators.items()}
-    fitting = {name: [*filter(partial(_fits, inputs[name].dtype), of_input)] for name, of_input in values.items()}
-    most = max(MAX_ROWS, MAX_CHEAP_NUMBERS // sum(_row_of(array, 0).size for array in inputs.values()))
-    turns = ((turn, name, value) for name, of_input in fitting.items() for turn, value in enumerate(of_input))
-    chosen = sorted(turns, key=lambda ranked: ranked[0])[:most]
-    return [(name, value) for input_name in fitting for _, name, value in chosen if name == input_name]
+def _choose_special_values(generators: Mapping[str, InputGenerator], inputs: Arrays) -> list[tuple[str, Value]]:
+    """Return pairs of an input name and a value, in turns from all inputs until the rows are used up."""
+    fitting_values: dict[str, list[Value]] = {}
+    for name, generator in generators.items():
+        candidates = dict.fromkeys(_list_values(generator, inputs[name]))
+        fitting_values[name] = [value for value in candidates if _is_in_dtype(inputs[name].dtype, value)]
+    max_rows = max(MAX_ROWS, MAX_CHEAP_ELEMENTS // sum(_view_row(array, 0).size for array in inputs.values()))
+    ranked = ((rank, name, value) for name, values in fitting_values.items() for rank, value in enumerate(values))
+    chosen_values = sorted(ranked, key=lambda triple: triple[0])[:max_rows]
+    return [(name, value) for input_name in fitting_values for _, name, value in chosen_values if name == input_name]
 
 
-def _values(generator: InputGenerator, array: np.ndarray) -> Sequence[Value]:
-    numbers = _row_of(array, 0).size
+def _list_values(generator: InputGenerator, array: np.ndarray) -> Sequence[Value]:
+    numbers = _view_row(array, 0).size
     if generator.is_mask or not numbers:
         return ()
-    if generator.ids is not None:
-        return (-1, generator.ids.low, generator.ids.high)
+    if generator.id_range is not None:
+        return (-1, generator.id_range.low, generator.id_range.high)
     if array.dtype.kind in "iu" and generator.lengths is not None:
         ends = np.iinfo(array.dtype)
         return () if generator.lengths.is_of_state else (int(ends.max), int(ends.min))
     if array.dtype.kind in "iu":
-        highest = () if generator.sample_ids is None else (generator.sample_ids.high,)
-        return (*SMALL, *highest, FIRST_LARGE, BEYOND_FLOAT32)
+        highest = () if generator.sample_id_range is None else (generator.sample_id_range.high,)
+        return (*SMALL_INTEGERS, *highest, MIN_LARGE_INTEGER, INEXACT_IN_FLOAT32)
     if array.dtype.kind != "f":
         return ()
     return (*((ZERO, f"-{ZERO}") if numbers < 3 else ()), *((TIES,) if numbers > 1 else ()))
 
 
-def few_of_each(trials: Sequence[Trial], few: int) -> list[Trial]:
-    """Return the first few trials of each input."""
-    return [trial for n, trial in enumerate(trials) if sum(t.input == trial.input for t in trials[:n]) < few]
+def limit_per_input(injections: Sequence[InjectedValue], max_values: int) -> list[InjectedValue]:
+    """Return the first `few` values of each input."""
+    names = [injection.input for injection in injections]
+    return [injections[index] for index, name in enumerate(names) if names[:index].count(name) < max_values]
 
 
-def _row_of(array: np.ndarray, row: int) -> np.ndarray:
-    """Return a view of the numbers of a row, or of a scalar."""
+def _view_row(array: np.ndarray, row: int) -> np.ndarray:
+    """Return a flat view of a row, or of a scalar."""
     return (array[row : row + 1] if array.ndim else array).reshape(-1)
 
 
-def _fits(dtype: np.dtype[Any], value: Value) -> bool:
+def _is_in_dtype(dtype: np.dtype[Any], value: Value) -> bool:
     if isinstance(value, str) or dtype.kind not in "iu":
-        return True  # ids in floats
+        return True  # ids in a float dtype
     return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
 
 
-def with_trials(inputs: Arrays, trials: Iterable[Trial]) -> Arrays:
-    """Return inputs with each special value in its row: integers in front, where no length masks them."""
-    changed = {name: array.copy() for name, array in inputs.items()}
-    for trial in trials:
-        row = _row_of(changed[trial.input], trial.row)
-        if trial.value == TIES:
+def inject_values(inputs: Arrays, injections: Iterable[InjectedValue]) -> Arrays:
+    """Return inputs with each special value in its row; integers are first, so that no length masks them."""
+    arrays = {name: array.copy() for name, array in inputs.items()}
+    for injection in injections:
+        row = _view_row(arrays[injection.input], injection.row)
+        if injection.value == TIES:
             row[1::2] = row[: len(row) // 2 * 2 : 2]
             row[len(row) // 2 :: 3] = 0.0
             row[len(row) // 2 + 1 :: 3] = -0.0
-        elif isinstance(trial.value, int):
-            row[0] = trial.value
+        elif isinstance(injection.value, int):
+            row[0] = injection.value
         else:
-            row[0 if trial.value.startswith("-") else len(row) // 2] = -0.0 if trial.value.startswith("-") else 0.0
-    return changed
+            is_negative = injection.value.startswith("-")
+            row[0 if is_negative else len(row) // 2] = -0.0 if is_negative else 0.0
+    return arrays
 
 
-def finite_trials(trials: Sequence[Trial], inputs: Arrays, run: Run) -> list[Trial]:
-    """Return the trials for which Keras gives finite numbers, and that are no more work than usual."""
-    large = [trial for trial in trials if isinstance(trial.value, int) and not trial.is_near]
-    finite = runnable_trials([trial for trial in trials if trial not in large], inputs, run, _are_finite)
-    if not large or keras.backend.backend() != "tensorflow":  # other backends do not count operations
-        return finite
+def find_finite_values(injections: Sequence[InjectedValue], inputs: Arrays, run: Run) -> list[InjectedValue]:
+    """Return the values for which Keras returns finite outputs without more work than for ordinary values."""
+    integers = [injection for injection in injections if isinstance(injection.value, int) and not injection.is_small]
+    small_injections = [injection for injection in injections if injection not in integers]
+    results = find_runnable_values(small_injections, inputs, run, _are_finite)
+    if not integers or keras.backend.backend() != "tensorflow":  # operations are counted on TensorFlow only
+        return results
     from .._private_api.tensorflow_internals import work_of
 
-    usual = work_of(lambda: outputs_or_none(run, inputs))
-    for name in dict.fromkeys(trial.input for trial in large):
-        of_input = [trial for trial in large if trial.input == name]
-        first = with_trials(inputs, [replace(of_input[0], value=FIRST_LARGE)])
+    usual_work = work_of(lambda: run_or_none(run, inputs))
+    for name in dict.fromkeys(injection.input for injection in integers):
+        group = [injection for injection in integers if injection.input == name]
+        probe = inject_values(inputs, [replace(group[0], value=MIN_LARGE_INTEGER)])
         outputs: list[Arrays | None] = []
-        work = work_of(lambda first=first, outputs=outputs: outputs.append(outputs_or_none(run, first)))  # type: ignore[misc]
-        if work == usual or outputs == [None]:  # a model that raises did not get far, as with an index out of range
-            largest = [trial for trial in of_input if trial.value != FIRST_LARGE]
-            finite += runnable_trials(largest, inputs, run, _are_finite)
-    return finite
+        work = work_of(lambda probe=probe, outputs=outputs: outputs.append(run_or_none(run, probe)))  # type: ignore[misc]
+        # A model that raises, as for an index out of range, has done less work, so its work cannot be compared.
+        if work == usual_work or outputs == [None]:
+            larger = [injection for injection in group if injection.value != MIN_LARGE_INTEGER]
+            results += find_runnable_values(larger, inputs, run, _are_finite)
+    return results
 
 
-def runnable_trials(
-    trials: Sequence[Trial], inputs: Arrays, run: Run, is_right: Callable[[Arrays], bool] = lambda _: True
-) -> list[Trial]:
-    """Return the trials on which `run` does not raise, and gives right outputs; all are tried at once first."""
-    outputs = outputs_or_none(run, with_trials(inputs, trials))
-    if outputs is not None and is_right(outputs):
-        return list(trials)
-    if len(trials) < 2:
+def find_runnable_values(
+    injections: Sequence[InjectedValue], inputs: Arrays, run: Run, is_valid: Callable[[Arrays], bool] = lambda _: True
+) -> list[InjectedValue]:
+    """Return the values for which `run` does not raise and `is_valid` accepts the outputs."""
+    outputs = run_or_none(run, inject_values(inputs, injections))
+    if outputs is not None and is_valid(outputs):
+        return list(injections)
+    if len(injections) < 2:
         return []
-    return [trial for one in trials for trial in runnable_trials([one], inputs, run, is_right)]
+    return [valid for injection in injections for valid in find_runnable_values([injection], inputs, run, is_valid)]
 
 
-def outputs_or_none(run: Callable[[Any], Arrays], inputs: Any) -> Arrays | None:
-    """Return the outputs of a model, or `None` if the model refuses the inputs."""
+def run_or_none(run: Callable[[Any], Arrays], inputs: Any) -> Arrays | None:
+    """Run a model, or return `None` if it raises."""
     try:
         return run(inputs)
-    except Exception:  # noqa: BLE001 - a model may refuse numbers with any exception
+    except Exception:  # noqa: BLE001 - a model may raise anything for special values
         return None
 
 

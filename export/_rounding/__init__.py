@@ -1,1 +1,1 @@
-"""Rounding limits: reference outputs of Keras and the errors that rounding can cause in them."""
+"""Reference outputs of Keras with rounding limits, the differences that rounding alone can cause."""

@@ -1,8 +1,10 @@
-"""Compare the implementations of a Keras model: an eager call, `predict`, and another backend.
+"""Comparison of the implementations of a Keras model: an eager call, `predict`, and another backend.
 
-Golden outputs are those of eager calls. A user runs `predict`, which traces a graph on TensorFlow and JAX, and a model
-on JAX or torch is traced on TensorFlow. A layer whose result depends on the implementation has no single correct
-output: a file can match only one implementation.
+Golden outputs come from eager calls. A user runs `predict`, which traces a graph on TensorFlow and JAX, and a model on
+JAX or torch is traced on TensorFlow for the export. If the result of a layer depends on the implementation, a file can
+match only one of them. The difference begins in the first layer, in the order of the graph, with outputs a and b and
+
+    max |a - b| / max |a| > max(LAYER_DIFFERENCE_SHARE * ratio of the model's outputs, MIN_RELATIVE_DIFFERENCE)
 """
 
 from collections.abc import Callable, Sequence
@@ -15,46 +17,42 @@ import numpy as np
 from .._format.dtypes import decoded
 from .._format.names import Arrays, Case
 from .._format.parity_report import ParityError, ParityReport, ParityRow
-from .._signature.keras_messages import quiet_keras
+from .._signature.keras_messages import silence_keras
 from .._signature.signature import Signature
-from .tie_errors import abs_error
+from .tie_errors import compute_abs_error
 
-# A difference begins in the first layer whose relative difference exceeds SHARE times that of the model's outputs, and
-# ROUNDING, which layers with long sums reach.
-SHARE = 0.1
-ROUNDING = 20 * float(np.finfo(np.float32).eps)
+# A smaller share finds layers that differ by rounding only, a larger one skips a difference that grows in later layers.
+LAYER_DIFFERENCE_SHARE = 0.1
+MIN_RELATIVE_DIFFERENCE = 20 * float(np.finfo(np.float32).eps)  # rounding of long sums
 LAYER_OUTPUTS = "layer_outputs.npz"
-NO_TRAINING = (
-    " If the model has layers such as `RandomFlip`: `{}` takes no `training`, so `predict` leaves these layers, and "
-    "those behind them, in training mode (keras#23166). Give `call` the argument `training=None`, and pass it on."
+NO_TRAINING_ADVICE = (
+    " If the model has layers such as `RandomFlip`: `{}` has no argument `training`, so `predict` runs these layers, "
+    "and all later layers, in training mode (keras#23166). Add `training=None` to `call`, and pass it to the layers."
 )
 
 
 class PredictError(ParityError):
-    """Outputs of `predict` differ from those of an eager call. `report` holds this comparison alone."""
+    """Outputs of `predict` differ from those of an eager call. `report` has only this comparison."""
 
 
-def outputs_of_predict(signature: Signature, case: Case) -> Arrays | None:
-    """Return the outputs of `predict` for a golden case; states of seed generators may change.
+def run_predict(signature: Signature, case: Case) -> Arrays | None:
+    """Run `predict` on the inputs of a golden case; states of seed generators may change.
 
     Returns:
-        `None` if the model has its own `predict_step`, which may return anything; if `predict` raises, as for a `call`
-        with several arguments; or if shapes differ, since the outputs of replicas of the model are concatenated.
+        The outputs by name. `None` if the model overrides `predict_step`; if `predict` raises, as for a `call` with
+        several arguments; or if shapes differ, as in a distributed model, which concatenates outputs of replicas.
     """
     if type(signature.model).predict_step is not keras.Model.predict_step:
         return None
-    outputs = _predicted(signature, signature.model, case.inputs) or []
+    outputs = _predict_batch(signature, signature.model, case.inputs) or []
     has_same_shapes = [output.shape for output in outputs] == [array.shape for array in case.outputs.values()]
     return dict(zip(case.outputs, outputs, strict=True)) if has_same_shapes else None
 
 
 def check_predict(model: keras.Model, rows: Sequence[ParityRow], find_layer: Callable[[], str | None]) -> None:
-    """Check that `predict` gives the outputs of an eager call.
+    """Check that `predict` returns the outputs of an eager call, by the `rows` of their comparison.
 
-    Args:
-        model: The model.
-        rows: The comparison of the outputs of both.
-        find_layer: Returns the first layer that differs, if that is known.
+    `find_layer` returns the name of the first layer that differs, or `None` if it is unknown.
 
     Raises:
         PredictError: If an output differs by more than rounding.
@@ -62,7 +60,7 @@ def check_predict(model: keras.Model, rows: Sequence[ParityRow], find_layer: Cal
     row = next((row for row in rows if not row.passed), None)
     if row is not None:
         takes_training = "training" in signature_of(model.call).parameters
-        advice = "" if takes_training else NO_TRAINING.format(f"{type(model).__name__}.call")
+        advice = "" if takes_training else NO_TRAINING_ADVICE.format(f"{type(model).__name__}.call")
         raise PredictError(
             f"`predict` and an eager call of `{model.name}` differ in output `{row.name}`, which {row.problem} in case "
             f"`{row.case}` (max abs {row.max_abs:.1e}, max rel {row.max_rel:.1e}), so no file can match both."
@@ -71,73 +69,73 @@ def check_predict(model: keras.Model, rows: Sequence[ParityRow], find_layer: Cal
         )
 
 
-def begins_in(layer: str | None, where: str = "") -> str:
-    """Return the sentence that names the layer where a difference begins, or nothing if that is unknown."""
-    return "" if layer is None else f" The difference begins in layer `{layer}`{where}."
+def begins_in(layer: str | None, suffix: str = "") -> str:
+    """Return a sentence that names the layer in which a difference begins; empty if `layer` is `None`."""
+    return "" if layer is None else f" The difference begins in layer `{layer}`{suffix}."
 
 
 def save_layer_outputs(signature: Signature, case: Case, file: Path) -> None:
     """Save the outputs of every layer of a functional model in a golden case, for `layer_differing_from`."""
     if signature.is_functional:
-        names, arrays = zip(*signature.layer_outputs(case.inputs), strict=True)
-        np.savez(file, *map(_without_texts, arrays), case=np.array(case.name), names=np.array(names))
+        names, arrays = zip(*signature.run_layers(case.inputs), strict=True)
+        np.savez(file, *map(_drop_texts, arrays), case=np.array(case.name), names=np.array(names))
 
 
 def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]) -> str | None:
-    """Return the first layer whose outputs differ from those that `save_layer_outputs` saved on another backend."""
+    """Return the first layer whose outputs differ from those saved by `save_layer_outputs` on another backend."""
     if not file.exists():
         return None
-    with np.load(file) as saved:
-        case = next(case for case in cases if case.name == saved["case"])
-        names, ours = zip(*signature.layer_outputs(case.inputs), strict=True)
-        if list(names) != list(saved["names"]):
+    with np.load(file) as archive:
+        case = next(case for case in cases if case.name == archive["case"])
+        names, outputs = zip(*signature.run_layers(case.inputs), strict=True)
+        if list(names) != list(archive["names"]):
             return None
-        theirs = [saved[f"arr_{index}"] for index in range(len(names))]
-    return _first_differing_layer(len(case.outputs), names, ours, theirs)
+        saved_outputs = [archive[f"arr_{index}"] for index in range(len(names))]
+    return _find_first_differing_layer(len(case.outputs), names, outputs, saved_outputs)
 
 
-def _first_differing_layer(
-    num_outputs: int, names: Sequence[str], ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
+def _find_first_differing_layer(
+    num_outputs: int, names: Sequence[str], expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]
 ) -> str | None:
-    """Return the name of the first layer whose outputs differ by a share of the difference of the model's outputs."""
-    shares = [_relative_difference(*map(_without_texts, pair)) for pair in zip(ours, theirs, strict=True)]
-    threshold = max(SHARE * max(shares[-num_outputs:]), ROUNDING)
-    return next((name for name, share in zip(names, shares, strict=True) if share > threshold), None)
+    """Return the first layer that differs; the last `num_outputs` arrays are the outputs of the model."""
+    differences = [_compute_relative_difference(*map(_drop_texts, pair)) for pair in zip(expected, actual, strict=True)]
+    threshold = max(LAYER_DIFFERENCE_SHARE * max(differences[-num_outputs:]), MIN_RELATIVE_DIFFERENCE)
+    return next((name for name, value in zip(names, differences, strict=True) if value > threshold), None)
 
 
-def _without_texts(array: np.ndarray) -> np.ndarray:
-    """Return an array, or an empty one in place of texts, which `np.load` refuses without pickle."""
+def _drop_texts(array: np.ndarray) -> np.ndarray:
+    """Return an array, or an empty array instead of strings, which `np.load` cannot read without pickle."""
     return array if array.dtype.kind in "biuf" else np.zeros(0)
 
 
-def _relative_difference(ours: np.ndarray, theirs: np.ndarray) -> float:
-    if ours.shape != theirs.shape:
+def _compute_relative_difference(expected: np.ndarray, actual: np.ndarray) -> float:
+    if expected.shape != actual.shape:
         return np.inf
-    if ours.dtype.kind != "f":
-        return float(np.any(ours != theirs))
-    largest = np.abs(np.nan_to_num(ours.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
-    return float(abs_error(ours, theirs).max(initial=0.0) / max(largest, np.finfo(np.float32).tiny))
+    if expected.dtype.kind != "f":
+        return float(np.any(expected != actual))
+    largest = np.abs(np.nan_to_num(expected.astype(np.float64), posinf=0, neginf=0)).max(initial=0.0)
+    return float(compute_abs_error(expected, actual).max(initial=0.0) / max(largest, np.finfo(np.float32).tiny))
 
 
 def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
     """Return the first layer of a functional model whose outputs differ between `predict` and an eager call."""
     if not signature.is_functional:
         return None
-    predicted = _predicted(signature, signature.every_layer, case.inputs)
-    names, eager = zip(*signature.layer_outputs(case.inputs), strict=True)
-    if predicted is None or len(predicted) != len(names):
+    predict_outputs = _predict_batch(signature, signature.layer_outputs_model, case.inputs)
+    names, eager_outputs = zip(*signature.run_layers(case.inputs), strict=True)
+    if predict_outputs is None or len(predict_outputs) != len(names):
         return None
-    return _first_differing_layer(len(case.outputs), names, eager, predicted)
+    return _find_first_differing_layer(len(case.outputs), names, eager_outputs, predict_outputs)
 
 
-def _predicted(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:
-    """Return the outputs of `predict` of a model for one batch, or `None` if `predict` does not take the inputs."""
+def _predict_batch(signature: Signature, model: keras.Model, inputs: Arrays) -> list[np.ndarray] | None:
+    """Return the outputs of `predict` for one batch, or `None` if `predict` raises."""
     predict_function = model.predict_function
     try:
-        with quiet_keras():
-            outputs = model.predict_on_batch(signature.packed(inputs))
+        with silence_keras():
+            outputs = model.predict_on_batch(signature.pack_inputs(inputs))
             return [np.asarray(decoded(array)) for array in keras.tree.flatten(outputs) if array is not None]
-    except Exception:  # noqa: BLE001 - whatever the model's own code raises in `predict`; the export needs no `predict`
+    except Exception:  # noqa: BLE001 - the model's own code may raise anything; the export needs no `predict`
         return None
     finally:
         model.predict_function = predict_function

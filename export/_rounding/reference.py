@@ -12,89 +12,90 @@ import numpy as np
 from .._errors import InputError
 from .._format.manifest import Spec
 from .._format.names import Arrays, Case
-from .._golden_cases.case_generation import Check, golden_cases, unchecked
+from .._golden_cases.case_generation import CheckTrace, generate_golden_cases, skip_check
 from .._golden_cases.coverage import coverage_of
 from .._golden_cases.golden_cases import Cases
-from .._golden_cases.sample_inputs import flat_samples
+from .._golden_cases.sample_inputs import flatten_samples
 from .._options import FLOAT32, Options
 from .._progress import Progress
-from .._signature.attention_weight_outputs import attention_outputs, collected_weights
+from .._signature.attention_weight_outputs import find_attention_outputs, find_collected_weights
 from .._signature.keras_messages import first_line
 from .._signature.signature import Signature, model_signature
-from .float32_clone import distance, float32_clone, half_policies
-from .keras_implementations import outputs_of_predict
-from .rounding_error import with_rounding
+from .float32_clone import clone_to_float32, find_half_policies, measure_clone_difference
+from .keras_implementations import run_predict
+from .rounding_error import measure_limits
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The outputs of a model on the golden cases, and what a bundle says of the model."""
+    """Outputs of a model on the golden cases, and facts about the model for the bundle."""
 
     model: str  # the name
     inputs: tuple[Spec, ...]  # with names of dynamic axes
     golden: Cases
-    weights_of: dict[str, str]  # by output with attention weights, the path of the layer
-    backend: str  # of Keras, that gave the outputs
-    unrequested_static: dict[str, str]  # axes that are static although the user did not ask for it, with the reasons
-    float32_clone: dict[str, Any] | None = None  # as in the parity report, for a model that was cloned to float32
-    converted_cases: list[Case] = field(default_factory=list)  # with limits of another precision, if one was asked for
+    weights_of: dict[str, str]  # path of the attention layer, by output with its weights
+    backend: str  # Keras backend that computed the outputs
+    unrequested_static: dict[str, str]  # reasons by name of axes that are static without a request of the user
+    float32_clone: dict[str, Any] | None = None  # entry of the parity report, for a model that was cloned to float32
+    converted_cases: list[Case] = field(default_factory=list)  # with limits of the precision of the file
     predicted: Arrays | None = None  # outputs of `predict` in the first golden case, unless `predict` cannot run
 
 
 def reference_of(
-    model: keras.Model, options: Options, step: Progress, check: Check = unchecked
+    model: keras.Model, options: Options, on_step: Progress, check: CheckTrace = skip_check
 ) -> tuple[Signature, Reference]:
-    """Return the signature of the model in float32, and its golden cases with rounding limits.
+    """Build the signature of the model in float32, and its golden cases with rounding limits.
 
     Args:
-        model: A model of any kind.
+        model: A functional, sequential or subclassed model.
         options: The options of the export.
-        step: Called with the name of each step.
-        check: Called with the first golden case; raises if the model cannot be exported, before Keras runs on the other
-            cases, which may take minutes.
+        on_step: Called with a description of each step.
+        check: Called with the first golden case. It raises if the model cannot be exported, before Keras runs on the
+            other cases, which may take minutes.
 
     Raises:
-        UnsupportedModelError: The model cannot be exported.
-        InputError: `samples` do not fit, or are needed.
+        UnsupportedModelError: If the model cannot be exported.
+        InputError: If `samples` do not fit the model, or are required.
     """
-    with _full_float32():
+    with _disable_tf32():
         original = model_signature(model, options.samples, options.file)
-        is_half = bool(half_policies(original))
+        is_half = bool(find_half_policies(original))
         if is_half:
-            step("Cloning the model to float32")
-        float32 = float32_clone(original) if is_half else original
-        step("Running Keras on the golden cases")
-        unmeasured = golden_cases(float32, options, check)
-        signature = replace(float32, inputs=tuple(unmeasured.dynamic(spec) for spec in float32.inputs))
-        step("Measuring what rounding does to the outputs")
-        limited = replace(unmeasured, cases=with_rounding(signature, unmeasured.cases, FLOAT32))
-        usual = [case for case in limited.cases if case.name not in limited.trials]  # a coarser precision ends sooner
-        # an int8 file with fixed ranges is compared with the outputs of its own graph
+            on_step("Cloning the model to float32")
+        float32 = clone_to_float32(original) if is_half else original
+        on_step("Running Keras on the golden cases")
+        golden = generate_golden_cases(float32, options, check)
+        signature = replace(float32, inputs=tuple(golden.get_dynamic_spec(spec) for spec in float32.inputs))
+        on_step("Measuring rounding limits of the outputs")
+        golden = replace(golden, cases=measure_limits(signature, golden.cases, FLOAT32))
+        # Special values are beyond the range of a coarser precision.
+        usual_cases = [case for case in golden.cases if case.name not in golden.trials]
+        # Limits of an int8 file with static quantization come from the float32 graph of that file.
         is_measured = options.precision != FLOAT32 and options.calibration is None
-        measured = with_rounding(signature, usual, options.precision) if is_measured else []
-        converted = measured if is_measured or options.precision == FLOAT32 else usual
-        golden = replace(limited, coverage=coverage_of(limited, measured))
-        predicted = outputs_of_predict(signature, golden.cases[0])
-        clone = distance(original, golden.cases) if is_half else None
-        varied = max(
-            golden.cases, key=lambda case: len({size for array in case.inputs.values() for size in array.shape})
-        )
-        weights_of = attention_outputs(signature, varied.inputs) | collected_weights(signature, varied.inputs)
+        measured_cases = measure_limits(signature, usual_cases, options.precision) if is_measured else []
+        converted_cases = measured_cases if is_measured or options.precision == FLOAT32 else usual_cases
+        golden = replace(golden, coverage=coverage_of(golden, measured_cases))
+        predict_outputs = run_predict(signature, golden.cases[0])
+        clone_difference = measure_clone_difference(original, golden.cases) if is_half else None
+        # The case with the most distinct sizes: equal axes could be confused in a comparison of shapes.
+        num_sizes = [len({size for array in case.inputs.values() for size in array.shape}) for case in golden.cases]
+        inputs = golden.cases[int(np.argmax(num_sizes))].inputs
+        weights_of = find_attention_outputs(signature, inputs) | find_collected_weights(signature, inputs)
     return signature, Reference(
         model=signature.model.name,
         inputs=tuple(Spec(spec.name, spec.dtype, golden.axes[spec.name]) for spec in signature.inputs),
         golden=golden,
         weights_of=weights_of,
         backend=keras.backend.backend(),
-        unrequested_static=_unrequested_static(signature, golden, options),
-        float32_clone=clone,
-        converted_cases=converted,
-        predicted=predicted,
+        unrequested_static=_find_unrequested_static(signature, golden, options),
+        float32_clone=clone_difference,
+        converted_cases=converted_cases,
+        predicted=predict_outputs,
     )
 
 
-def _unrequested_static(signature: Signature, golden: Cases, options: Options) -> dict[str, str]:
-    # Nothing suggested that an axis is dynamic if Keras runs a subclassed model on one size only.
+def _find_unrequested_static(signature: Signature, golden: Cases, options: Options) -> dict[str, str]:
+    # The axes of a subclassed model have no declared sizes, so an axis with a single working size is not reported.
     return {
         name: reason
         for name, reason in golden.static.items()
@@ -103,52 +104,48 @@ def _unrequested_static(signature: Signature, golden: Cases, options: Options) -
 
 
 def case_of(name: str, model: keras.Model, options: Options) -> Case:
-    """Return a case of the user's arrays, with Keras's outputs and the rounding limits in the precision of a file.
+    """Run Keras on arrays of the user, and measure rounding limits in the precision of a file.
 
     Raises:
-        UnsupportedModelError: The model cannot be exported.
-        InputError: `samples` do not fit, or not all inputs are among them.
+        UnsupportedModelError: If the model cannot be exported.
+        InputError: If `samples` do not fit the model, or lack an input.
     """
-    with _full_float32():
+    with _disable_tf32():
         signature = model_signature(model, options.samples, options.file)
-        if half_policies(signature):
-            signature = float32_clone(signature)
-        inputs = whole_samples(signature)
+        if find_half_policies(signature):
+            signature = clone_to_float32(signature)
+        inputs = require_all_samples(signature)
         try:
             case = Case(name, inputs, signature.run(inputs))
         except Exception as error:
-            # whatever the user's own model does with arrays that it is not made for
+            # The model of the user may raise anything on arrays of a wrong size.
             raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
         if not any(array.dtype.kind != "f" or np.isfinite(array).any() for array in case.outputs.values()):
-            raise InputError("Keras gives NaN or infinity everywhere on `samples`: nothing can be compared.")
-        (measured,) = with_rounding(signature, [case], options.precision)
+            raise InputError("Keras returns only NaN and infinity on `samples`: nothing can be compared.")
+        (case_with_limits,) = measure_limits(signature, [case], options.precision)
         if keras.backend.backend() != "tensorflow":
-            return measured
+            return case_with_limits
 
         from .reassociation_error import with_reordering  # which needs TensorFlow
 
-        return with_reordering(signature, [measured], {name})[0]
+        return with_reordering(signature, [case_with_limits], {name})[0]
 
 
-def whole_samples(signature: Signature) -> Arrays:
-    """Return samples by input name, of which none is missing.
-
-    Raises:
-        InputError: One is, or they do not fit.
-    """
-    inputs = flat_samples(signature)
+def require_all_samples(signature: Signature) -> Arrays:
+    """Return the samples of all inputs by name; raise `InputError` if one is missing or does not fit."""
+    inputs = flatten_samples(signature)
     if missing := [spec.name for spec in signature.inputs if spec.name not in inputs]:
         raise InputError(f"`samples` lack {missing}. The model takes {[spec.name for spec in signature.inputs]}.")
     return inputs
 
 
 @contextlib.contextmanager
-def _full_float32() -> Iterator[None]:
-    """Keep Keras's backend from rounding what it multiplies to 10 bits (TF32), as it may on a GPU."""
+def _disable_tf32() -> Iterator[None]:
+    """Disable TF32 in the Keras backend, which on a GPU rounds the factors of matrix products to 10 bits."""
     backend = keras.backend.backend()
     with contextlib.ExitStack() as stack:
         if backend == "jax":
-            jax = importlib.import_module(backend)  # neither need be installed
+            jax = importlib.import_module(backend)  # JAX and torch are optional dependencies
             stack.enter_context(jax.default_matmul_precision("highest"))
         elif backend == "torch":
             torch = importlib.import_module(backend)

@@ -1,4 +1,4 @@
-"""Run a Keras model as one traced TensorFlow graph, for speed."""
+"""Traced TensorFlow graphs of a Keras model, which run faster than eager calls."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,8 +12,8 @@ from .._format.dtypes import decoded
 from .._format.names import Arrays
 from .signature import InputSpec, Signature
 
-# calls of functions, and of Python
-CALLS = ("PartitionedCall", "StatefulPartitionedCall", "PyFunc", "PyFuncStateless", "EagerPyFunc")
+# TensorFlow operators that call a function or Python code, which cannot be perturbed.
+CALL_OPS = ("PartitionedCall", "StatefulPartitionedCall", "PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 Tracing = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -21,101 +21,97 @@ Tracing = Callable[[], contextlib.AbstractContextManager[Any]]
 def endpoint(
     signature: Signature, tracing: Tracing = contextlib.nullcontext
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return the function from inputs to outputs, by name, that is traced, in a context."""
+    """Return the function to trace, from inputs to outputs by name; `tracing` is a context around the call."""
 
     def serve(inputs: Mapping[str, Any]) -> dict[str, Any]:
         with tracing():
-            # identity: an input handed straight through would otherwise be no output of its own
+            # Without the identity, an output that is an input would be no separate tensor.
             return {name: tf.identity(tensor) for name, tensor in signature.call(inputs).items()}
 
     return serve
 
 
 def specs_of(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
-    """Return what TensorFlow must know of inputs to trace a function of them, by name."""
+    """Return the tensor specs of inputs by name, for tracing."""
     return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
 def called_from_outside(serve: Any, signature: Signature) -> Any:
-    """Return a concrete function that calls `serve`, as in a SavedModel, so that tensors have the same names."""
+    """Trace a function that calls `serve`, as in a SavedModel, so that tensors have the same names."""
     outer = tf.function(lambda inputs: serve(inputs), input_signature=[specs_of(signature.inputs)], autograph=False)
     return outer.get_concrete_function()
 
 
-def _traced(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Any:
+def _trace(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Any:
     serve = endpoint(signature, tracing)
-    function = tf.function(serve, input_signature=[specs_of(signature.inputs)], autograph=False)  # as Keras has it
-    return function.get_concrete_function()  # to call `function` counts as a trace too many, of which it warns
+    function = tf.function(serve, input_signature=[specs_of(signature.inputs)], autograph=False)
+    # A call of `function` itself would count as a retrace, about which TensorFlow warns.
+    return function.get_concrete_function()
 
 
 def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Callable[[Arrays], Arrays]:
-    """Trace a model in a context, and return what runs its graph."""
-    traced = _traced(signature, tracing)
+    """Trace a model in a context, and return a function that runs its graph."""
+    function = _trace(signature, tracing)
 
     def run(inputs: Arrays) -> Arrays:
-        outputs = traced({name: tf.constant(array) for name, array in inputs.items()})
+        outputs = function({name: tf.constant(array) for name, array in inputs.items()})
         return {name: decoded(tensor.numpy()) for name, tensor in outputs.items()}
 
     return run
 
 
 def _has_calls(signature: Signature) -> bool:
-    """Return True if the graph of a model calls functions that cannot be inlined, or Python."""
-    definition = _traced(signature, _inlined_functions).graph.as_graph_def()
-    nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
-    return any(node.op in CALLS for node in nodes)
+    """Return True if the graph of a model calls Python code, or functions that cannot be inlined."""
+    definition = _trace(signature, _inline_functions).graph.as_graph_def()
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    return any(node.op in CALL_OPS for node in nodes)
 
 
 @contextlib.contextmanager
-def _inlined_functions() -> Iterator[None]:
-    """Trace the `tf.function` of a layer into the graph around the call, and leave the layer's own traces unchanged."""
-    before = tf.config.functions_run_eagerly()
+def _inline_functions() -> Iterator[None]:
+    """Trace the `tf.function` of a layer into the outer graph, without changing the cached traces of the layer."""
+    was_eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(before)
+        tf.config.run_functions_eagerly(was_eager)
 
 
-def graph_of_weights(
+def trace_weight_graph(
     signature: Signature, weights: Sequence[Any], change: Callable[[Any], contextlib.AbstractContextManager[None]]
 ) -> Callable[[Arrays, Sequence[Any], float], Arrays] | None:
-    """Return the function that runs the model of a signature with other weights, which are no part of the graph.
+    """Trace a model with `weights` as inputs of the graph, in the context that `change` returns for a scalar.
 
-    Operations in functions that are not inlined cannot be perturbed from outside: a graph with such calls is no use,
-    and the result is `None`.
-
-    Args:
-        signature: That of the model.
-        weights: The variables whose values are given.
-        change: Gives the context to trace in, for a number that is given too.
+    Returns:
+        A function of inputs by name, values of the weights and the scalar, which returns outputs by name. `None` if the
+        graph has calls of functions that cannot be inlined: a patch does not reach the operations inside.
     """
     if _has_calls(signature):
         return None
-    given = [tf.TensorSpec(variable.shape, keras.backend.standardize_dtype(variable.dtype)) for variable in weights]
-    signatures = [specs_of(signature.inputs), given, tf.TensorSpec((), tf.float32)]
+    dtypes = [keras.backend.standardize_dtype(variable.dtype) for variable in weights]
+    weight_specs = [tf.TensorSpec(variable.shape, dtype) for variable, dtype in zip(weights, dtypes, strict=True)]
+    signatures = [specs_of(signature.inputs), weight_specs, tf.TensorSpec((), tf.float32)]
 
-    def serve(inputs: Mapping[str, Any], values: Sequence[Any], number: Any) -> dict[str, Any]:
-        with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))), change(number):
-            return endpoint(signature, _inlined_functions)(inputs)
+    def serve(inputs: Mapping[str, Any], values: Sequence[Any], scalar: Any) -> dict[str, Any]:
+        with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))), change(scalar):
+            return endpoint(signature, _inline_functions)(inputs)
 
     function = tf.function(serve, input_signature=signatures, autograph=False).get_concrete_function()
 
-    def run(inputs: Arrays, values: Sequence[Any], number: float) -> Arrays:
+    def run(inputs: Arrays, values: Sequence[Any], scalar: float) -> Arrays:
         tensors = {name: tf.constant(array) for name, array in inputs.items()}
-        outputs = function(tensors, list(values), tf.constant(number, tf.float32))
+        outputs = function(tensors, list(values), tf.constant(scalar, tf.float32))
         return {name: decoded(tensor.numpy()) for name, tensor in outputs.items()}
 
     return run
 
 
-def shares_in_graph(found: Any, rng: np.random.Generator) -> Any:
-    """Return numbers that are drawn anew whenever a tensor is computed: -1 or 1 for all of it, -2 to 2 for each number.
-
-    They hang on `rng` alone: not on the seed that a user gave TensorFlow, nor on which step of a loop runs first.
-    """
+def draw_shares_in_graph(tensor: Any, rng: np.random.Generator) -> Any:
+    """Return +-1 for the tensor plus uniform(-2, 2) for each element, drawn whenever the tensor is computed."""
+    # Explicit seeds: the draws depend neither on TensorFlow's global seed nor on the order of loop iterations.
     seeds = [int(seed) for seed in rng.integers(1, 2**31, size=4)]
-    with tf.control_dependencies([found]):
-        for_all = tf.raw_ops.RandomUniform(shape=[1], dtype=tf.float32, seed=seeds[0], seed2=seeds[1])
-        for_each = tf.raw_ops.RandomUniform(shape=tf.shape(found), dtype=tf.float32, seed=seeds[2], seed2=seeds[3])
-    return tf.where(for_all[0] < 0.5, -1.0, 1.0) + 4 * for_each - 2
+    with tf.control_dependencies([tensor]):
+        common = tf.raw_ops.RandomUniform(shape=[1], dtype=tf.float32, seed=seeds[0], seed2=seeds[1])
+        elementwise = tf.raw_ops.RandomUniform(shape=tf.shape(tensor), dtype=tf.float32, seed=seeds[2], seed2=seeds[3])
+    return tf.where(common[0] < 0.5, -1.0, 1.0) + 4 * elementwise - 2

@@ -124,7 +124,7 @@ def test_size_that_python_reads_is_chosen_by_the_user(axis, name, size, tmp_path
     x = keras.Input((None, 4), name="x")
     model = keras.Model(x, layers.Dense(2)(Chunks(axis)(x)))
     choices = rf"`sample_inputs=` .*`static_axes={{'{name}': {size}}}`"
-    with pytest.raises(InputError, match=rf"^Axis `{name}` is open in the model.*{choices}"):
+    with pytest.raises(InputError, match=rf"^Axis `{name}` is dynamic in the model.*{choices}"):
         export_model(model, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
     bundle = export_model(model, tmp_path / "asked", static_axes={name: 4})

@@ -15,7 +15,7 @@ from keras_attn_export._bundle.bundle_files import finalize_bundle
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES, MANIFEST
-from keras_attn_export._golden_cases.random_texts import ODD
+from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
 from keras_attn_export._signature.signature import model_signature
 
 GIVEN = {
@@ -65,8 +65,8 @@ def test_string_cases_need_no_pickles(bundle):
 @pytest.mark.slow
 def test_cases_hold_every_word_and_odd_strings(bundle):
     cases = {case.name: case.inputs for case in load_cases(bundle.path / CASES)}
-    assert {*ODD} <= {*cases["every text"]["text"]}
-    assert {"red", "blue", "grün", *ODD} <= {*cases["every text"]["colour"].flat}
+    assert {*EDGE_CASE_TEXTS} <= {*cases["every text"]["text"]}
+    assert {"red", "blue", "grün", *EDGE_CASE_TEXTS} <= {*cases["every text"]["colour"].flat}
     assert {*cases["empty text"]["text"]} == {""}
 
 
@@ -114,7 +114,7 @@ def test_texts_that_give_nan_are_omitted_with_a_warning(tmp_path):
     (warning,) = bundle.report.warnings
     assert warning.startswith("Keras gives NaN for texts in input `text` such as '' and ' '. ")
     cases = {case.name: case for case in load_cases(bundle.path / CASES)}
-    assert {*ODD} - {"", " "} <= {*cases["every text"].inputs["text"]}
+    assert {*EDGE_CASE_TEXTS} - {"", " "} <= {*cases["every text"].inputs["text"]}
     assert np.isfinite(cases["every text"].outputs["mean"]).all()
     with pytest.raises(ParityError, match="`strict` asks for more: Keras gives NaN"):
         bundle.report.raise_if_warned()
@@ -144,7 +144,7 @@ def test_unknown_word_is_refused_as_in_keras(tmp_path):
 
 def test_strings_are_refused_on_other_backends(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(UnsupportedModelError, match="`word` holds strings, which Keras takes on TensorFlow alone"):
+    with pytest.raises(UnsupportedModelError, match="`word` holds strings, which need KERAS_BACKEND=tensorflow"):
         model_signature(of_one_word())
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from keras_attn_export._golden_cases.axis_groups import apart_sizes, find_groups
+from keras_attn_export._golden_cases.axis_groups import choose_distinct_sizes, find_groups
 
 TENSORFLOW = "{{{{function_node op_2_device:CPU:0}}}} Incompatible shapes: [3,{0},8] vs. [3,{1},8] [Op:AddV2] name:"
 PRODUCT = "Matrix size-incompatible: In[0]: [3,8,{0}], In[1]: [3,{1},9] 0 0 [Op:BatchMatMulV2] name:"
@@ -55,7 +55,7 @@ def test_groups_are_found_in_few_trials(groups, said, most_trials):
     model = Model(*groups, said=said)
     found = model.found()
     assert letters(found) == sorted(groups)
-    assert [group.step for group in found] == [1] * len(groups)
+    assert [group.multiple for group in found] == [1] * len(groups)
     assert model.trials < most_trials
 
 
@@ -74,8 +74,8 @@ STEPS = {"base": 16, "steps": {"a": 8, "bc": 4}}
 )
 def test_groups_have_their_step_and_fixed_axes_none(model, steps, other):
     found = model.found()
-    assert {letters([group])[0]: group.step for group in found} == steps
-    assert other is None or {group.other for group in found} == {other}
+    assert {letters([group])[0]: group.multiple for group in found} == steps
+    assert other is None or {group.other_size for group in found} == {other}
 
 
 def test_misleading_sizes_in_a_message_join_no_axes():
@@ -86,5 +86,5 @@ def test_misleading_sizes_in_a_message_join_no_axes():
         return f"bad shapes ({mention[0]}) and ({mention[1]})" if sizes["a"] % 3 else None
 
     base = {("a", 1): 6, ("b", 1): 6}
-    mention = sorted(apart_sizes([group for group in Model("a", "b").found()], base).values())
+    mention = sorted(choose_distinct_sizes([group for group in Model("a", "b").found()], base).values())
     assert letters(find_groups(sorted(base), base, problem)) == ["a", "b"]

@@ -66,7 +66,7 @@ def test_samples_bound_the_lengths_of_a_state():
 def test_nan_is_refused_with_the_lengths_of_the_case():
     length = integers("length")
     model = keras.Model(length, ops.log(ops.cast(-length, "float32")))
-    with pytest.raises(InputError, match=r"NaN or nothing on .* `length` \(3,\), with `length` = \[4, 9, 4\]"):
+    with pytest.raises(InputError, match=r"NaN or an empty tensor on .* `length` \(3,\), with `length` = \[4, 9, 4\]"):
         cases_of(model, {"length": np.array([4, 9], "int32")})
 
 

@@ -10,7 +10,7 @@ from keras import layers, ops
 from keras_attn import AdditiveAttention, DotProductAttention
 from keras_attn_export import InputError
 from keras_attn_export._golden_cases import edge_cases
-from keras_attn_export._golden_cases.edge_cases import EVERY_KEY
+from keras_attn_export._golden_cases.edge_cases import LONG_UNMASKED
 from keras_attn_export._golden_cases.golden_cases import LONG
 from keras_attn_export._thresholds import LARGE, From
 
@@ -110,7 +110,7 @@ def test_model_that_never_runs_is_refused_with_its_error():
 def test_model_with_nan_outputs_asks_for_samples():
     q, k = sequence("q"), sequence("k")
     model = keras.Model([q, k], AdditiveAttention(4)(q, ops.log(k), k))
-    message = r"Keras gives NaN or nothing on inputs of shapes `q` .* pass what it runs on as `sample_inputs`"
+    message = r"returns NaN or an empty tensor on inputs of shapes `q` .* pass its arrays as `sample_inputs`"
     with pytest.raises(InputError, match=message):
         cases_of(model)
     samples = {"q": np.ones((2, 4, 4)), "k": np.ones((2, 5, 4))}
@@ -209,7 +209,7 @@ def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
 
 @pytest.mark.usefixtures("low_thresholds")
 def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
-    monkeypatch.setattr(edge_cases, "MAX_LONG_NUMBERS", 2 * 13 * 8 - 1)
+    monkeypatch.setattr(edge_cases, "MAX_LONG_ELEMENTS", 2 * 13 * 8 - 1)
     cases = cases_of(additive())
     assert LONG not in {case.name for case in cases.cases}
     assert cases.refused[LONG] == "not run: 208 numbers, too many for a bundle"
@@ -223,7 +223,7 @@ def test_two_long_cases_have_no_masked_keys(how):
     given = {"lengths": {"valid_lens": other}, "mask": {"keys_mask": other}, "ids": {}}[how]
     cases = cases_of(keras.Model([x, other] if given else other, DotProductAttention()(x, x, x, **given)))
     found = zip(cases.cases, cases.sizes, strict=True)
-    every = [(case.inputs[how], sizes) for case, sizes in found if case.name.startswith(EVERY_KEY)]
+    every = [(case.inputs[how], sizes) for case, sizes in found if case.name.startswith(LONG_UNMASKED)]
     lengths = [sizes["x_length" if given else "ids_length"] for _, sizes in every]
     assert lengths == [20, 11]
     for (array, _), length in zip(every, lengths, strict=True):

@@ -7,7 +7,7 @@ from export_models import additive
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.coverage import left_to_rounding, varies
+from keras_attn_export._golden_cases.coverage import is_varied_by_cases, left_to_rounding
 from keras_attn_export._options import Options
 from keras_attn_export._rounding.reference import reference_of
 
@@ -105,4 +105,4 @@ def test_share_of_rounding_is_of_the_spread_and_none_if_empty():
     ],
 )
 def test_output_varies_beyond_its_limit_alone(cases, expected):
-    assert varies("y", cases) is expected
+    assert is_varied_by_cases("y", cases) is expected

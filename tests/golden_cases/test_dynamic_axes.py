@@ -8,15 +8,15 @@ from keras import layers, ops
 
 from keras_attn import DotProductAttention
 from keras_attn_export import InputError
-from keras_attn_export._golden_cases.dynamic_axes import ASKED
+from keras_attn_export._golden_cases.dynamic_axes import REQUESTED_REASON
 from keras_attn_export._golden_cases.trial_runs import TrialRuns
 
 
 @pytest.fixture
 def trials(monkeypatch):
     """Sizes of every trial."""
-    tried, failure = [], TrialRuns.failure
-    monkeypatch.setattr(TrialRuns, "failure", lambda runs, sizes: tried.append(sizes) or failure(runs, sizes))
+    tried, failure = [], TrialRuns.find_failure
+    monkeypatch.setattr(TrialRuns, "find_failure", lambda runs, sizes: tried.append(sizes) or failure(runs, sizes))
     return tried
 
 
@@ -138,7 +138,7 @@ def test_static_axes_have_the_requested_size():
     samples = {name: np.arange(2 * 5 * 3, dtype="f").reshape(2, 5, 3) for name in "ab"}
     found = cases_of(model, samples, static_axes={"a_length": 4})
     assert found.axes == {"a": ("batch", 4, 3), "b": ("batch", 4, 3)}
-    assert found.static == {"a_length": ASKED}
+    assert found.static == {"a_length": REQUESTED_REASON}
     assert {inputs["b"].shape[1] for _, inputs, *_ in found.cases} == {4}
     np.testing.assert_array_equal(found.cases[0].inputs["a"], samples["a"][:, :4])
     assert len({inputs["a"].shape[0] for _, inputs, *_ in found.cases}) > 2

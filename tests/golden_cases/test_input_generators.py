@@ -10,10 +10,10 @@ from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention
 from keras_attn_export import InputError
-from keras_attn_export._golden_cases.edge_cases import poisoned, with_close_choices, with_padding_elsewhere
-from keras_attn_export._golden_cases.input_generators import LENGTHS, InputGenerator, input_generators
-from keras_attn_export._golden_cases.random_inputs import padded_elsewhere
-from keras_attn_export._golden_cases.sample_inputs import flat_samples
+from keras_attn_export._golden_cases.edge_cases import draw_close_choices, move_input_padding, poison_padding
+from keras_attn_export._golden_cases.input_generators import LENGTH_PATTERNS, InputGenerator, choose_generators
+from keras_attn_export._golden_cases.random_inputs import move_padding
+from keras_attn_export._golden_cases.sample_inputs import flatten_samples
 from keras_attn_export._golden_cases.trial_runs import InputSampler
 from keras_attn_export._signature.signature import model_signature
 
@@ -26,13 +26,13 @@ def ids_and(outputs, **options):
 
 def sampler_of(model, samples=None):
     signature = model_signature(model, samples)
-    return InputSampler(signature.inputs, input_generators(signature, flat_samples(signature)))
+    return InputSampler(signature.inputs, choose_generators(signature, flatten_samples(signature)))
 
 
 def drawn_by(sampler, *pattern, **shapes):
     """What is drawn for the first axes of these sizes."""
     sizes = {(name, axis): size for name, shape in shapes.items() for axis, size in enumerate(shape)}
-    return sampler.inputs(sizes, *pattern)
+    return sampler.draw(sizes, *pattern)
 
 
 def qkvl_shapes(batch, queries, keys):
@@ -49,7 +49,7 @@ def test_floats_are_drawn_from_a_normal_distribution():
 @pytest.mark.parametrize("build", [additive, nested_model])
 def test_lengths_are_drawn_up_to_the_number_of_keys(build):
     sampler = sampler_of(build())
-    for pattern, lengths in LENGTHS.items():
+    for pattern, lengths in LENGTH_PATTERNS.items():
         drawn = drawn_by(sampler, pattern, **qkvl_shapes(7, 3, 11))
         np.testing.assert_array_equal(drawn["valid_lens"], np.resize(lengths(11), 7))
 
@@ -81,8 +81,8 @@ def test_lengths_of_memory_and_inputs_count_their_own_steps():
     shapes = {"inputs": (2, 6), "memory": (2, 9), "seen": (2,), "read": (2,)}
     drawn = drawn_by(sampler, "full", **shapes)
     assert (drawn["seen"].tolist(), drawn["read"].tolist()) == ([9, 9], [6, 6])
-    generators = input_generators(model_signature(model), {})
-    changed = poisoned(generators, drawn_by(sampler, **shapes))
+    generators = choose_generators(model_signature(model), {})
+    changed = poison_padding(generators, drawn_by(sampler, **shapes))
     assert np.isnan(changed["memory"]).any()
     assert np.isnan(changed["inputs"]).any()
 
@@ -130,7 +130,7 @@ def and_last_product(x):
 
 
 def ids_of(model, name="ids"):
-    return input_generators(model_signature(model), {})[name].ids
+    return choose_generators(model_signature(model), {})[name].id_range
 
 
 LOOKUPS = {
@@ -158,7 +158,7 @@ def test_ids_are_drawn_within_the_rows_of_the_table(outputs, low, high):
 
 
 def test_two_tables_in_a_graph_ask_for_samples():
-    with pytest.raises(InputError, match="which integers may be in `ids`"):
+    with pytest.raises(InputError, match="Cannot choose integers for input `ids`"):
         ids_of(ids_and(InAGraph(6, 8)))
 
 
@@ -243,8 +243,8 @@ def test_padding_moves_in_the_order_of_the_inputs():
     generators = {f"x{number}": InputGenerator(draw=None, padding=0) for number in range(8)}
     inputs = {name: np.random.default_rng(5).integers(0, 3, (6, 5)) for name in generators}
     rng = np.random.default_rng(0)
-    expected = {name: padded_elsewhere(array, rng) for name, array in inputs.items()}
-    np.testing.assert_equal(with_padding_elsewhere(generators, inputs), expected)
+    expected = {name: move_padding(array, rng) for name, array in inputs.items()}
+    np.testing.assert_equal(move_input_padding(generators, inputs), expected)
 
 
 def test_every_id_is_drawn_and_unmasked():
@@ -274,7 +274,7 @@ def test_cases_of_choices_have_rows_with_close_scores():
     def shown(inputs):
         return (label_of(inputs)["label"] != label_of(inputs, 0.02)["label"]).mean()
 
-    close = with_close_choices({"x": InputGenerator(draw=None)}, 4096, draw, label_of)
+    close = draw_close_choices({"x": InputGenerator(draw=None)}, 4096, draw, label_of)
     assert close["x"].shape == (4096, 6)
     assert shown(close) > 2 * shown(draw(2**15))
 
@@ -291,7 +291,7 @@ def test_unknown_integers_ask_for_samples_by_name():
     with pytest.raises(InputError) as caught:
         sampler_of(keras.Model([digit, place], outputs))
     said = str(caught.value)
-    assert "`digit` (int32, shape (None,), feeds `" in said
+    assert "`digit` (int32, shape (None,), used by `" in said
     assert "`place` (int64" in said
     assert "sample_inputs={'digit': ..., 'place': ...}" in said
 
@@ -321,7 +321,7 @@ SAMPLES = {
 
 
 def test_samples_are_cast_to_the_dtypes_of_the_model():
-    flat = flat_samples(model_signature(dict_inputs_and_outputs(), SAMPLES))
+    flat = flatten_samples(model_signature(dict_inputs_and_outputs(), SAMPLES))
     dtypes = {**dict.fromkeys(("queries", "keys", "values"), "float32"), "valid_lens": "int32"}
     assert {name: str(array.dtype) for name, array in flat.items()} == dtypes
 
@@ -331,7 +331,7 @@ def test_samples_are_matched_by_position_or_name():
     model, array = keras.Model(x, layers.Dense(3)(x)), np.ones((4, 2), "float32")
     (name,) = (spec.name for spec in model_signature(model).inputs)
     for samples in (array, [array], {name: array}, {x.name: array}):
-        assert flat_samples(model_signature(model, samples))[name].shape == (4, 2)
+        assert flatten_samples(model_signature(model, samples))[name].shape == (4, 2)
     with pytest.raises(InputError, match=r"must be a mapping from names .* Received: 2 arrays"):
         model_signature(model, [array, array])
 
@@ -351,4 +351,4 @@ def test_samples_are_matched_by_position_or_name():
 def test_samples_of_wrong_names_shapes_or_dtypes_are_refused(changed, message):
     signature = model_signature(dict_inputs_and_outputs(), SAMPLES | changed)
     with pytest.raises(InputError, match=message):
-        flat_samples(signature)
+        flatten_samples(signature)

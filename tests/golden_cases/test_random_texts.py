@@ -6,11 +6,11 @@ import pytest
 from keras import layers
 from text_models import COLOURS, WORDS, of_texts
 
-from keras_attn_export._golden_cases.case_generation import golden_cases
-from keras_attn_export._golden_cases.input_generators import input_generators, words_of
-from keras_attn_export._golden_cases.input_probes import preprocessing_layers
-from keras_attn_export._golden_cases.random_inputs import Ids
-from keras_attn_export._golden_cases.random_texts import ODD, Words
+from keras_attn_export._golden_cases.case_generation import generate_golden_cases
+from keras_attn_export._golden_cases.input_generators import build_text_generator, choose_generators
+from keras_attn_export._golden_cases.input_probes import find_preprocessing
+from keras_attn_export._golden_cases.random_inputs import IdRange
+from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS, TextGenerator
 from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
 
@@ -20,36 +20,44 @@ RNG = np.random.default_rng(0)
 def generator(layer, *shape, dtype="float32"):
     """The generator of an input that goes through other operators on its way, and to a layer as it is."""
     x = keras.Input(shape, dtype=dtype, name="x")
-    return input_generators(model_signature(keras.Model(x, layer(x))), {})["x"]
+    return choose_generators(model_signature(keras.Model(x, layer(x))), {})["x"]
 
 
 def test_each_input_is_read_by_its_own_layers():
-    found = preprocessing_layers(model_signature(of_texts()), {})
+    found = find_preprocessing(model_signature(of_texts()), {})
     assert {name: of_it[0].name for name, of_it in found.items()} == {
         "text": "ids",
         "colour": "known",
     }
-    assert (words_of(found["text"]).known, words_of(found["text"]).in_sentences) == (tuple(WORDS), True)
-    assert (words_of(found["colour"]).known, words_of(found["colour"]).in_sentences) == (tuple(COLOURS), False)
+    assert (build_text_generator(found["text"]).vocabulary, build_text_generator(found["text"]).is_split) == (
+        tuple(WORDS),
+        True,
+    )
+    assert (build_text_generator(found["colour"]).vocabulary, build_text_generator(found["colour"]).is_split) == (
+        tuple(COLOURS),
+        False,
+    )
 
 
 def test_closed_vocabulary_of_one_input_leaves_others_open():
     first, second = (keras.Input((1,), dtype="string", name=name) for name in "ab")
     closed = layers.StringLookup(vocabulary=["x"], num_oov_indices=0, name="closed")
     model = keras.Model([first, second], [closed(first), layers.StringLookup(vocabulary=["y"], name="open")(second)])
-    found = preprocessing_layers(model_signature(model), {})
+    found = find_preprocessing(model_signature(model), {})
     assert {name: [layer.name for layer in of_it] for name, of_it in found.items()} == {"a": ["closed"], "b": ["open"]}
-    assert words_of(found["a"]).is_closed
-    assert {*words_of(found["a"]).draw((50,), RNG)} == {"x"} == {*words_of(found["a"]).every}
+    assert build_text_generator(found["a"]).is_closed
+    assert (
+        {*build_text_generator(found["a"]).draw((50,), RNG)} == {"x"} == {*build_text_generator(found["a"]).case_texts}
+    )
 
 
 def test_words_are_drawn_with_odd_strings_cases_and_spaces():
-    words = Words(tuple("abcdefgh"), in_sentences=False)
+    words = TextGenerator(tuple("abcdefgh"), is_split=False)
     drawn = words.draw((4, 3), RNG)
     assert (drawn.shape, drawn.dtype) == ((4, 3), object)
-    assert {*"abcdefgh", *ODD[:4]} == {*drawn.flat}
-    assert {*ODD, *"abcdefgh", "A", "a "} <= {*words.every}
-    sentences = Words(tuple(WORDS), in_sentences=True).draw((200,), RNG)
+    assert {*"abcdefgh", *EDGE_CASE_TEXTS[:4]} == {*drawn.flat}
+    assert {*EDGE_CASE_TEXTS, *"abcdefgh", "A", "a "} <= {*words.case_texts}
+    sentences = TextGenerator(tuple(WORDS), is_split=True).draw((200,), RNG)
     assert any("GRÜN" in text for text in sentences)
     assert any("\t" in text for text in sentences)
 
@@ -74,13 +82,13 @@ def test_integers_are_drawn_from_the_vocabulary(unknown):
 
 
 def test_integers_of_a_category_encoding_are_classes():
-    assert generator(layers.CategoryEncoding(7, output_mode="one_hot"), 1, dtype="int64").ids == Ids(0, 6)
+    assert generator(layers.CategoryEncoding(7, output_mode="one_hot"), 1, dtype="int64").id_range == IdRange(0, 6)
 
 
 def test_golden_cases_with_samples_try_odd_strings():
     x = keras.Input((1,), dtype="string", name="x")
     model = keras.Model(x, layers.StringLookup(vocabulary=["a", "b"])(x))
     given = {"x": np.array([["b"], ["a"]], object)}
-    cases = golden_cases(model_signature(model, given), Options()).cases
+    cases = generate_golden_cases(model_signature(model, given), Options()).cases
     assert cases[0].inputs["x"].tolist() == given["x"].tolist()
-    assert {*ODD} <= {text for case in cases for text in case.inputs["x"].flat}
+    assert {*EDGE_CASE_TEXTS} <= {text for case in cases for text in case.inputs["x"].flat}

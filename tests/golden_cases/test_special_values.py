@@ -6,7 +6,7 @@ import pytest
 from golden_case_helpers import cases_of
 from keras import layers, ops
 
-from keras_attn_export._golden_cases.case_generation import golden_cases
+from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.special_values import SPECIAL
 from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
@@ -75,5 +75,5 @@ def test_special_values_that_keras_refuses_are_left_out():
     """A negative category is an error in Keras's graphs."""
     z = keras.Input((1,), dtype="int32", name="z")
     signature = model_signature(keras.Model(z, layers.CategoryEncoding(9)(z)), {"z": np.array([[3], [5]], "int32")})
-    found = golden_cases(signature, Options(), check_traceable)
+    found = generate_golden_cases(signature, Options(), check_traceable)
     assert all(trial.value >= 0 for trial in found.trials[SPECIAL])

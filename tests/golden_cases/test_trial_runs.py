@@ -7,8 +7,8 @@ from golden_case_helpers import cases_of, integers, sequence
 from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._golden_cases.input_generators import input_generators
-from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns, refuse_unsteady
+from keras_attn_export._golden_cases.input_generators import choose_generators
+from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns, refuse_nondeterministic
 from keras_attn_export._signature.signature import model_signature
 
 
@@ -40,12 +40,12 @@ def model_with(layer):
 
 
 def check_steady(layer):
-    refuse_unsteady(model_signature(model_with(layer)), {"x": np.ones((3, 4), "float32")})
+    refuse_nondeterministic(model_signature(model_with(layer)), {"x": np.ones((3, 4), "float32")})
 
 
 def failure(model, sizes):
     signature = model_signature(model)
-    return TrialRuns(signature, InputSampler(signature.inputs, input_generators(signature, {}))).failure(sizes)
+    return TrialRuns(signature, InputSampler(signature.inputs, choose_generators(signature, {}))).find_failure(sizes)
 
 
 def test_none_among_outputs_of_a_layer_is_skipped():

@@ -13,7 +13,7 @@ from unchecked_export import Unproven
 
 from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
-from keras_attn_export._golden_cases.case_generation import golden_cases
+from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.golden_cases import LONG
 from keras_attn_export._lowerings.form_coverage import _with_sizes, small_only
 from keras_attn_export._options import Options
@@ -40,7 +40,7 @@ def keras_own(y):
 def unseen(model, folder):
     """Return the layers whose form for large sizes the golden cases do not reach, and what Keras refused."""
     traced = Unproven(model)
-    file, golden = traced.written(folder), golden_cases(traced.signature, Options())
+    file, golden = traced.written(folder), generate_golden_cases(traced.signature, Options())
     return small_only(file.finished, file.deciding, golden, folder / "scratch"), golden.refused
 
 

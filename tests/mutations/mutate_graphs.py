@@ -24,7 +24,7 @@ from keras_attn.decoding import greedy
 from keras_attn_export import export_model
 from keras_attn_export._format.names import MODEL
 from keras_attn_export._golden_cases.dynamic_axes import name_axes
-from keras_attn_export._golden_cases.input_generators import input_generators
+from keras_attn_export._golden_cases.input_generators import choose_generators
 from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns
 from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
@@ -113,10 +113,10 @@ def _fresh_inputs(name: str, model: keras.Model, seed: int) -> list[dict[str, np
         rng = np.random.default_rng(seed)
         return [own(rng) for _ in range(FRESH)]
     signature = model_signature(model)
-    sampler = InputSampler(signature.inputs, input_generators(signature, {}))
+    sampler = InputSampler(signature.inputs, choose_generators(signature, {}))
     axes = name_axes(signature, {}, TrialRuns(signature, sampler), Options())
     sampler._rng = np.random.default_rng(seed)
-    return [sampler.inputs(axes.sizes(sizes)) for sizes in (axes.base, axes.apart) for _ in range(FRESH // 2)]
+    return [sampler.draw(axes.get_axis_sizes(sizes)) for sizes in (axes.base, axes.distinct) for _ in range(FRESH // 2)]
 
 
 if __name__ == "__main__":

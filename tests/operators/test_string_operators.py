@@ -9,12 +9,12 @@ import tensorflow as tf
 from converted_functions import Converted
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._golden_cases.random_texts import ODD
+from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
 from keras_attn_export._operators.text import character_classes
 
 SCRIPTS = ["no\u00a0break e\u0301 ạ́", "你好, 世界!", "\U00020000a\U0002f800", "क्ष ।"]
 EDITED = ["", "a,,b", ",", "<br />x<br /><br />", " . a", "aXbXX", "a http://x.y/é?z b", "12345.67"]
-TEXTS = np.array([*ODD, *SCRIPTS, *EDITED], object)
+TEXTS = np.array([*EDGE_CASE_TEXTS, *SCRIPTS, *EDITED], object)
 
 CHANGES = {
     "lower": lambda x: tf.strings.lower(x),

@@ -118,12 +118,12 @@ OF_MODELS = {
     "a Sequential without an input (keras 20339)": (
         lambda: keras.Sequential([layers.Dense(2)]),
         InputError,
-        "a Sequential without an Input, so the shape it takes is not known. Pass `sample_inputs=",
+        "a Sequential without an Input, so its input shape is unknown. Pass `sample_inputs=",
     ),
     "a subclass that was never called (tensorflow 45202)": (
         Subclassed,
         InputError,
-        r"inputs are not known by name. Pass `sample_inputs` .* of its `call` \(words, lengths\)",
+        r"inputs have no names. Pass `sample_inputs` .* of its `call` \(words, lengths\)",
     ),
     "a class that is not registered (keras 21046)": (
         lambda: saved(Unregistered()),
@@ -133,17 +133,17 @@ OF_MODELS = {
     "a lambda (keras 18284)": (
         lambda: saved(layers.Lambda(lambda x: 2 * x)),
         UnsupportedModelError,
-        r"asks for a `Lambda` layer .* Where you trust the file, pass `safe_mode=False` \(`--unsafe`\)",
+        r"contains a `Lambda` layer .* If you trust the file, pass `safe_mode=False` \(`--unsafe`\)",
     ),
     "weights without a model (keras 6937)": (
         weights,
         UnsupportedModelError,
-        "model.weights.h5 holds weights alone. Build the model, call `model.load_weights`",
+        "model.weights.h5 holds only weights. Build the model, call `model.load_weights`",
     ),
     "another format under a new name (unicode-org/lstm_word_segmentation 28)": (
         renamed_weights,
         UnsupportedModelError,
-        "model.keras is not a `.keras` file: it is no zip archive. Save the model",
+        "model.keras is not a `.keras` file: it is not a zip archive. Save the model",
     ),
     "HDF5 (PINTO0309/PINTO_model_zoo 154)": (
         lambda: made("model.h5", Path.touch),

@@ -10,7 +10,7 @@ from keras import layers
 from keras_attn_export._format.names import Case
 from keras_attn_export._private_api.tensorflow_internals import operations_of
 from keras_attn_export._rounding import perturbed_runs as module
-from keras_attn_export._rounding.perturbed_runs import GraphRunner, Perturbation, perturbed_runner
+from keras_attn_export._rounding.perturbed_runs import GraphRunner, Perturbation, build_runner
 from keras_attn_export._signature.signature import model_signature
 
 X = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
@@ -39,20 +39,20 @@ def runner_of(model, times=10**6):
     signature = model_signature(model)
     inputs = {"x": X.astype(model.inputs[0].dtype)}
     cases = [Case("base", inputs, signature.run(inputs))]
-    return perturbed_runner(signature, cases, times, np.random.default_rng(0))
+    return build_runner(signature, cases, times, np.random.default_rng(0))
 
 
 UNPERTURBED = Perturbation(0, "float32", np.random.default_rng(0))
 
 
 def test_long_loops_run_as_a_graph_and_short_ones_one_by_one():
-    runners = {steps: runner_of(model_of(Steps(steps)), times=module.WORTH_A_GRAPH // 50) for steps in (2, 40)}
+    runners = {steps: runner_of(model_of(Steps(steps)), times=module.MIN_GRAPH_OPERATIONS // 50) for steps in (2, 40)}
     assert {steps: isinstance(runner, GraphRunner) for steps, runner in runners.items()} == {2: False, 40: True}
     assert operations_of(lambda: runners[40].run([{"x": X}], UNPERTURBED)) < 5  # a graph is one
 
 
 def test_limits_are_independent_of_the_seed_of_tensorflow(monkeypatch):
-    monkeypatch.setattr(module, "WORTH_A_GRAPH", 0)
+    monkeypatch.setattr(module, "MIN_GRAPH_OPERATIONS", 0)
     model = model_of(Steps(3))
     found = []
     for seed in (1, 2):
@@ -79,7 +79,7 @@ def test_layers_without_an_equal_graph_run_one_by_one(function):
 
 @pytest.mark.parametrize("worth", [0, np.inf], ids=["as a graph", "one by one"])
 def test_float64_models_have_float64_limits(worth, monkeypatch):
-    monkeypatch.setattr(module, "WORTH_A_GRAPH", worth)
+    monkeypatch.setattr(module, "MIN_GRAPH_OPERATIONS", worth)
     x = keras.Input((6,), dtype="float64", name="x")
     model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
     assert isinstance(runner_of(model, times=1), GraphRunner) == (worth == 0)

@@ -9,14 +9,14 @@ from keras import layers, ops
 
 from keras_attn_export._format.names import Case
 from keras_attn_export._rounding.reassociation_error import with_reordering
-from keras_attn_export._rounding.rounding_error import with_rounding
+from keras_attn_export._rounding.rounding_error import measure_limits
 from keras_attn_export._signature.signature import model_signature
 
 
 def widened(model):
     """By how much the limits of an output are widened at most, over the cases."""
     signature = model_signature(model)
-    cases = with_rounding(signature, cases_of(model).cases, "float32")
+    cases = measure_limits(signature, cases_of(model).cases, "float32")
     (name,) = signature.outputs
     pairs = zip(cases, with_reordering(signature, cases, {case.name for case in cases}), strict=True)
     return max(float(np.max(wide.rounding[name] / case.rounding[name])) for case, wide in pairs)
@@ -94,7 +94,7 @@ def test_equivalent_computations_are_within_limits(build, other, shape):
     x = keras.Input(shape, name="x")
     signature = model_signature(keras.Model(x, build(x)))
     drawn = np.random.default_rng(0).integers(0, 256, (40, 8, *shape)).astype("float32")
-    cases = with_rounding(signature, [Case("", {"x": each}, signature.run({"x": each})) for each in drawn], "float32")
+    cases = measure_limits(signature, [Case("", {"x": each}, signature.run({"x": each})) for each in drawn], "float32")
     for case in with_reordering(signature, cases, {""}):
         ((name, expected),) = case.outputs.items()
         apart = np.abs(other(case.inputs["x"]) - expected)

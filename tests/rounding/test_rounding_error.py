@@ -10,17 +10,17 @@ from keras import layers, ops
 from keras_attn_export._format.names import Case
 from keras_attn_export._golden_cases.golden_cases import LARGE
 from keras_attn_export._rounding import perturbed_runs
-from keras_attn_export._rounding.rounding_error import with_rounding
+from keras_attn_export._rounding.rounding_error import measure_limits
 from keras_attn_export._signature.signature import model_signature
 
 
 @pytest.fixture(params=["one by one", "as a graph"], autouse=True)
 def way(request, monkeypatch):
     """However small the model is."""
-    monkeypatch.setattr(perturbed_runs, "WORTH_A_GRAPH", np.inf if request.param == "one by one" else 0)
-    graph_runner, graphs = perturbed_runs._graph_runner, []
+    monkeypatch.setattr(perturbed_runs, "MIN_GRAPH_OPERATIONS", np.inf if request.param == "one by one" else 0)
+    graph_runner, graphs = perturbed_runs._build_graph_runner, []
     monkeypatch.setattr(
-        perturbed_runs, "_graph_runner", lambda *given: graphs.append(graph_runner(*given)) or graphs[-1]
+        perturbed_runs, "_build_graph_runner", lambda *given: graphs.append(graph_runner(*given)) or graphs[-1]
     )
     yield
     # what is left of lost digits is another in a graph
@@ -77,12 +77,12 @@ def test_large_scores_have_wide_limits_in_coarse_precisions(precision, behind):
     signature = model_signature(keras.Model(x, {"out": ops.softmax(x)}))
     inputs = {"x": np.float32([[1e4, 1e4 - behind]])}
     cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE)]
-    base, large = (case.rounding["out"][0, 1] for case in with_rounding(signature, cases, precision))
+    base, large = (case.rounding["out"][0, 1] for case in measure_limits(signature, cases, precision))
     assert base < 0.1
     assert large > 1
     signature, inputs = model_signature(dense()), {"x": numbers(8, 6)}  # which sees no keys
     cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE)]
-    base, large = (case.rounding["out"].max() for case in with_rounding(signature, cases, precision))
+    base, large = (case.rounding["out"].max() for case in measure_limits(signature, cases, precision))
     assert large < 2 * base
 
 

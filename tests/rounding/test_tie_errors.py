@@ -78,7 +78,7 @@ def test_export_passes_with_either_choice_of_a_tie(monkeypatch, tmp_path):
 
     monkeypatch.setattr(float32_file, "write", taking_the_last)
     monkeypatch.setattr(
-        "keras_attn_export._rounding.rounding_error.TIES", 60
+        "keras_attn_export._rounding.rounding_error.TIE_RUNS", 60
     )  # one in four runs parts two equal inputs
     bundle = export_model(choosing(), tmp_path / "bundle", sample_inputs={"x": TIES})
     assert bundle.run({"x": TIES})["tokens"][:, 0].tolist() == [1, 0, 0]

@@ -15,7 +15,7 @@ from export_models import (
 from keras import layers
 
 from keras_attn_export import InputError, UnsupportedModelError
-from keras_attn_export._signature.signature import InputSpec, model_signature, with_input
+from keras_attn_export._signature.signature import InputSpec, add_input_layer, model_signature
 
 ONES = np.ones((2, 3), "float32")
 
@@ -77,7 +77,7 @@ def test_subclass_inputs_are_arguments_or_keys_of_one_mapping():
 
 def test_sequential_without_input_is_built_from_samples():
     model = keras.Sequential([layers.Dense(2, name="out")], name="plain")
-    built = with_input(model, {"x": np.ones((4, 3), "float32")})
+    built = add_input_layer(model, {"x": np.ones((4, 3), "float32")})
     signature = model_signature(built, None)
     assert signature.inputs == (InputSpec("x", "float32", (None, 3)),)
     assert signature.outputs == ("out",)
@@ -89,7 +89,7 @@ def test_sequential_without_input_is_built_from_samples():
 def test_sequential_without_input_asks_for_one_sample(samples):
     model = keras.Sequential([layers.Dense(2)], name="plain")
     with pytest.raises(InputError, match=r"`plain` is a Sequential without an Input.*sample_inputs="):
-        with_input(model, samples)
+        add_input_layer(model, samples)
 
 
 SAMPLE = np.ones((1, 2, 3))
@@ -116,8 +116,8 @@ def test_samples_that_do_not_fit_a_subclass_are_refused(samples, said):
         (lambda: named_model("my input"), "my input.*name='my_input'"),
         (lambda: named_model("2nd"), "`2nd` .* name='input_2nd'"),
         (lambda: named_model("class"), "`class` .* name='input_class'"),
-        (lambda: named_model("A", "a"), "Inputs `A` and `a` have one name"),
-        (lambda: named_model("past.0.key", "past_0-key"), "Inputs `past.0.key` and `past_0-key` have one name"),
+        (lambda: named_model("A", "a"), "Input names `A` and `a` collide"),
+        (lambda: named_model("past.0.key", "past_0-key"), "Input names `past.0.key` and `past_0-key` collide"),
         (lambda: named_model("x", ragged=True), "`x` is ragged"),
         (lambda: named_model("x", sparse=True), "`x` is sparse"),
         (lambda: named_model("x", dtype="bfloat16"), "`x` is bfloat16, which NumPy does not have"),

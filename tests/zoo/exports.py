@@ -10,7 +10,7 @@ import onnxruntime as ort
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.case_generation import golden_cases
+from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.golden_cases import LARGE, POISONED
 from keras_attn_export._options import Options
 from keras_attn_export._signature.signature import model_signature
@@ -44,7 +44,7 @@ def tried(name: str, way: str) -> Result:
 def kerass_own(model: keras.Model, samples: Any, file: Path) -> Result:
     """Compare on the inputs of our golden cases, but for the large and the padded."""
     # which calls the model, as the export needs
-    found = golden_cases(model_signature(model, samples), Options())
+    found = generate_golden_cases(model_signature(model, samples), Options())
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:

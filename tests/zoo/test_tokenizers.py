@@ -1,6 +1,6 @@
 """KerasHub's tokenizers in a file: of word pieces, code points and bytes, in every script; the others are refused.
 
-`ODD` and the names of the world's languages in themselves are what they are tried on.
+`EDGE_CASE_TEXTS` and the names of the world's languages in themselves are what they are tried on.
 """
 
 import io
@@ -13,13 +13,13 @@ import tensorflow as tf
 from converted_functions import Converted
 
 from keras_attn_export import UnsupportedModelError, export_model
-from keras_attn_export._golden_cases.random_texts import ODD
+from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("keras_hub", "tensorflow_text")]
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 TEXTS = [
-    *ODD,
+    *EDGE_CASE_TEXTS,
     "ქართული Հայերեն Ελληνικά Қазақша हिन्दी বাংলা தமிழ் తెలుగు ಕನ್ನಡ മലയാളം සිංහල",
     "ខ្មែរ ລາວ မြန်မာ አማርኛ 한국어 日本語 中文 Tiếng Việt",
     "\u1100\u1161\u11a8 \uac00\u11a8 \uffa1\uffc2 \u3131",  # Hangul in parts

@@ -3,14 +3,14 @@
 import keras
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.case_generation import golden_cases
+from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._options import Options
-from keras_attn_export._rounding.rounding_error import with_rounding
+from keras_attn_export._rounding.rounding_error import measure_limits
 from keras_attn_export._signature.signature import model_signature
 
 
 def cases_of(model, samples=None, **options):
-    return golden_cases(model_signature(model, samples), Options(**options))
+    return generate_golden_cases(model_signature(model, samples), Options(**options))
 
 
 def sequence(name="x", size=4):
@@ -24,7 +24,7 @@ def integers(name, *shape, dtype="int32"):
 def rounding(model, inputs, precision="float32", name="out"):
     """The rounding limits of one output for some inputs, and the output."""
     signature = model_signature(model)
-    (case,) = with_rounding(signature, [Case("base", inputs, signature.run(inputs))], precision)
+    (case,) = measure_limits(signature, [Case("base", inputs, signature.run(inputs))], precision)
     return case.rounding[name], case.outputs[name]
 
 
