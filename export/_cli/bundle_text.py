@@ -10,7 +10,7 @@ from .._bundle.bundle_files import SAVED_MODEL, VERIFY
 from .._format.manifest import Manifest
 from .._format.names import MODEL
 from .._format.printing import printable
-from .._format.report_text import calibration_lines
+from .._format.report_text import describe_calibration_error
 from .._format.verify_script import verify_script
 from .._formatting import bytes_text
 
@@ -106,7 +106,7 @@ def _parity_lines(bundle: Bundle) -> Iterator[Line]:
     if gains := report.precision:
         size, duration = f"{gains['size_ratio']:.2f} of float32's size", f"{gains['time_ratio']:.2f} of its time"
         yield "gain", f"{gains['name']}: {size}, {duration}"
-        yield from (("int8", line) for line in calibration_lines(gains.get("calibration")))
+        yield from (("int8", line) for line in describe_calibration_error(gains.get("calibration")))
         for output, top1 in gains.get("top1", {}).items():
             yield "gain", f"{output}: {top1['agreement']:.2%} of {top1['rows']} rows have the same top class"
     for warning in report.warnings:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._export.export_model import IN_STEPS_REFUSED, StaticAxisWarning, export_model
-from .._format.console import in_one_line, say
+from .._format.console import join_lines, say
 from .._lowering_names import LOWERINGS, count_recognised, instead
 from .._options import OPSETS, PRECISIONS, Options
 from .._report.write_report import default_report_path
@@ -130,7 +130,7 @@ def main(arguments: argparse.Namespace) -> None:
             **{name: getattr(arguments, name) for name in (*FLAGS, *VALUES)},
         )
     for line in warned:
-        say(f"warning: {in_one_line(line)}", file=sys.stderr)
+        say(f"warning: {join_lines(line)}", file=sys.stderr)
     if arguments.json:
         print_bundle_json(bundle)
     else:

@@ -15,9 +15,9 @@ from typing import NoReturn, TextIO
 
 from .._cli import bench, doctor, export, inspect, predict, report, run, verify
 from .._errors import ExportError
-from .._format.console import in_one_line, say
+from .._format.console import join_lines, say
 from .._format.printing import printable
-from .._format.stop_signals import stopping_at_signals
+from .._format.stop_signals import stop_at_signals
 
 # Modules with `add_parser`, which sets the main of the module as `run`.
 COMMANDS = (export, verify, run, predict, inspect, report, bench, doctor)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
         _plain_warnings(),
         # a signal may also raise before or after the try block of `_run_command`
         contextlib.suppress(KeyboardInterrupt, SystemExit),
-        stopping_at_signals(is_process=is_process) as signals,
+        stop_at_signals(is_process=is_process) as signals,
         _temporary_folder() if is_process else contextlib.nullcontext(),
         _debug_messages() if arguments.debug else contextlib.nullcontext(),
     ):
@@ -126,7 +126,7 @@ def _print_error(error: Exception, *, debug: bool) -> None:
             first, *more = part.strip("\n").split("\n")
             say(first, *(f"  {line}" for line in more), file=sys.stderr)
         return
-    message = in_one_line(error)
+    message = join_lines(error)
     if not isinstance(error, ExportError | OSError):
         message = f"unexpected {type(error).__name__}: {message} (run again with --debug to see where)"
     say(f"error: {message}", file=sys.stderr)
@@ -140,7 +140,7 @@ def _plain_warnings() -> Iterator[None]:
     def format_warning(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        return printable(f"{filename}:{lineno}: {category.__name__}: {in_one_line(message)}") + "\n"
+        return printable(f"{filename}:{lineno}: {category.__name__}: {join_lines(message)}") + "\n"
 
     warnings.formatwarning = format_warning
     try:
@@ -154,7 +154,7 @@ class _StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            say(in_one_line(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
+            say(join_lines(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
         except Exception:  # noqa: BLE001 - as handlers of Python: standard error may be closed
             self.handleError(record)
 

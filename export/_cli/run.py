@@ -11,7 +11,7 @@ import numpy as np
 from .._bundle.atomic_writes import atomic_file
 from .._bundle.bundle import load_bundle
 from .._bundle.output_paths import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
-from .._format.case_writing import without_objects
+from .._format.case_writing import to_unicode_array
 from .._format.console import say
 from .._format.names import dtype_name
 from .command_helpers import add_provider, new_parser, read_arrays
@@ -52,4 +52,4 @@ def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: Refusal =
     with atomic_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, without_objects(array), allow_pickle=False)
+                np.lib.format.write_array(file, to_unicode_array(array), allow_pickle=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 from .._format.manifest import Manifest
 from .._format.names import MODEL
 from .._format.parity_report import ParityReport, ParityRow
-from .._format.report_text import calibration_lines
+from .._format.report_text import describe_calibration_error
 from .._formatting import bytes_text
 from .encoding import difference_text, shape_text
 
@@ -48,7 +48,7 @@ def facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[tuple[
     if costs := report.precision:
         size_ratio, time_ratio = costs["size_ratio"], costs["time_ratio"]
         rows.append((costs["name"], f"{size_ratio:.2f} of float32's size, {time_ratio:.2f} of its time"))
-        rows += [("int8", line) for line in calibration_lines(costs.get("calibration"))]
+        rows += [("int8", line) for line in describe_calibration_error(costs.get("calibration"))]
     if clone := report.float32_clone:
         policies, difference = ", ".join(clone["policies"]), difference_text(clone["max_abs"])
         rows.append(("Keras's policy", f"{policies}; exported in float32, which differs by {difference}"))

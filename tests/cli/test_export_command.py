@@ -192,7 +192,7 @@ def test_export_needs_unsafe_for_code_and_strict_refuses_warnings(tmp_path, fail
     keras.Model([x, unused], keras.layers.Lambda(lambda y: y + 1)(x)).save(model)
     target = tmp_path / "new" / "bundle"
     assert "Lambda" in fails("export", model, target, said=f"error: Keras cannot load {model}: ")
-    said = "error: All outputs match, but `strict` asks for more: Input `unused` moves no output."
+    said = "error: All outputs match, but `strict` asks for more: Input `unused` changes no output."
     fails("export", model, target, "--unsafe", "--strict", "--json", said=said)
     assert names(tmp_path) == ["model.keras"]
 

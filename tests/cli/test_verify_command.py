@@ -27,7 +27,7 @@ def test_verify_and_inspect_show_warnings(bundle, succeeds):
         json.dumps(report | {"coverage": report["coverage"] | {"axes": {"queries_length": [6]}, "inputs": {}}})
     )
     reseal(bundle, "parity/report.json")
-    said = "Axis `queries_length` is called dynamic, but only size 6 was compared."
+    said = "Axis `queries_length` is dynamic, but only size 6 was compared."
     assert succeeds("verify", bundle).endswith(f"\nwarning: {said}\n")
     assert json.loads(succeeds("verify", bundle, "--json"))["warnings"] == [said]
     assert re.search(r"^warning +Axis `queries_length` is called", succeeds("inspect", bundle), flags=re.MULTILINE)
