@@ -101,7 +101,8 @@ def replayed(bundle: Any, given: argparse.Namespace) -> Row:
     session = verify.open_session(file, given.provider, options)
     runs = [(case, verify.run_session(session, case.inputs)) for case in bundle.cases]
     profile, tolerance = Path(session.end_profiling()), bundle.manifest["parity"]["tolerance"]
-    rows = [each for run in runs for each in verify.compare(*run, tolerance, verify.PROVIDERS[given.provider].limit_factor)]
+    factor = verify.PROVIDERS[given.provider].limit_factor
+    rows = [row for run in runs for row in verify.compare(*run, tolerance, factor)]
     for row in rows:
         if not row["passed"]:
             told = f"`{row['name']}` {row['problem']} in case `{row['case']}`"

@@ -138,7 +138,7 @@ def test_export_names_the_class_of_a_module_that_is_not_imported(own_model, fail
         ([], "does not know the class `Doubled` of module `own_layers`"),
         (["no_such_module"], "error: Cannot import `no_such_module` (ModuleNotFoundError: "),
         (["own_layers"], "does not know the class `Plain` of module `more_layers`"),
-        (["own_layers", "more_layers", "same_name"], "`more_layers` and `same_name` both hold a layer that a file"),
+        (["own_layers", "more_layers", "same_name"], "`more_layers` and `same_name` both define a layer"),
     ):
         fails("export", own_model, "bundle", *imports(modules), said=said)
         assert not Path("bundle").exists()

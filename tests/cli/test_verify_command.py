@@ -38,7 +38,7 @@ def test_verify_shows_a_mismatch(bundle, call):
     code, out, err = call("verify", bundle, "--json")
     assert code == 1
     (case,) = (row["case"] for row in json.loads(out)["rows"] if not row["passed"])
-    said = f"`context` in case `{case}` is outside the tolerance. Add --trace to see where it begins."
+    said = f"`context` in case `{case}` is outside the tolerance. Add --trace to find where it begins."
     assert re.fullmatch(rf"error: 1 of \d+ outputs differ from Keras's: {re.escape(said)}\n", err)
     code, out, again = call("verify", bundle)
     assert (code, again) == (1, err)
