@@ -1,8 +1,4 @@
-"""Output folder of a run: one output file per source file, and `_predict` with the manifest, the errors and a lock.
-
-A file marks its own completion: `atomic_file` gives an output its name after the last row. A later run skips sources
-with an output. The manifest identifies the run by bundle, outputs, key, and size and time of the sources.
-"""
+"""Output folder of a run: one output file per source file, and `_predict` with the manifest, the errors and a lock."""
 
 import contextlib
 import json
@@ -20,6 +16,8 @@ try:
 except ImportError:  # Windows, where two runs can write to one folder at the same time
     fcntl = None  # type: ignore[assignment]
 
+# An output file marks its own completion: `atomic_file` gives the file its name after the last row. A later run skips
+# sources with an output. The manifest identifies the run: bundle, outputs, key, and size and time of the sources.
 SCHEMA_VERSION = 2
 
 

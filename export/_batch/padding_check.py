@@ -1,12 +1,4 @@
-"""Probe runs that find axes whose padding changes outputs, and models whose outputs depend on other rows of a batch.
-
-A manifest records neither, so both are measured on sample rows. Each row runs alone, then padded to more than twice
-its length along one axis, and between two other rows. The outputs of the row must stay equal up to rounding.
-
-The floats are also scaled, since padding may have no effect on the original values: a maximum ignores zeros unless
-all values are negative, and saturated values hide small changes. Outputs that are only zeros or NaN prove nothing; an
-axis without a conclusive output counts as changed.
-"""
+"""Probe runs that find axes whose padding changes outputs, and models whose outputs depend on other rows of a batch."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +16,11 @@ from .._tables.parquet_files import UnreadableFileError, open_parquet, record_ba
 from .._tables.rows import pad_rows, padded_lengths, row_lengths
 from .row_runner import RowRunner, strip_padding
 
+# A manifest records neither, so both are measured on sample rows. Each row runs alone, then padded to more than twice
+# its length along one axis, and between two other rows. The outputs of the row must stay equal up to rounding. The
+# floats are also scaled, since padding may have no effect on the original values: a maximum ignores zeros unless all
+# values are negative. Outputs that are only zeros or NaN prove nothing; an axis without a conclusive output counts as
+# changed.
 MAX_FILE_ROWS, MAX_ROWS = 6, 18  # sample rows
 SCALE_FACTORS = (1.0, -1.0, 1e-2, 1e2)
 # Allowed difference as a share of a channel's largest magnitude: a batch of another size is summed in another order.
@@ -105,7 +102,5 @@ def _are_close(spec: Spec, pairs: Sequence[tuple[np.ndarray, ...]], share: float
 
 
 def _scale_floats(inputs: Arrays, factor: float) -> Arrays:
-    return {
-        name: (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
-        for name, array in inputs.items()
-    }
+    floats = {name: array for name, array in inputs.items() if array.dtype.kind == "f"}
+    return inputs | {name: (array * factor).astype(array.dtype) for name, array in floats.items()}

@@ -1,9 +1,4 @@
-"""Runs of chunks of rows in onnxruntime, in threads that a signal ends.
-
-A batch that fails is split in two, and the halves are run again, down to the single rows that fail: k failing rows
-among n cost about 2 * k * log2(n / k) more runs. Rows that lacked memory run once more when the chunk is finished, one
-at a time, because concurrent batches share the memory limit.
-"""
+"""Runs of chunks of rows in onnxruntime, in threads that a signal ends."""
 
 from __future__ import annotations
 
@@ -25,6 +20,10 @@ from .._format.names import Arrays, first_line
 from .._tables.parquet_files import CHUNK_BYTES
 from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths
 from .memory_limit import is_out_of_memory
+
+# A batch that fails is split in two, and the halves are run again, down to the single rows that fail: k failing rows
+# among n cost about 2 * k * log2(n / k) more runs. Rows that lacked memory run once more at the end of the chunk, one
+# at a time, because concurrent batches share the memory limit.
 
 # A failure of the device affects all later runs, so it ends the run and is not an error of a row.
 DEVICE_FAILURES = ("cuda failure", "cudnn failure", "cublas failure", "cuda error")

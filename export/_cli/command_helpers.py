@@ -24,13 +24,11 @@ from .._format.providers import PROVIDERS, short_name
 from .bundle_text import wrap_text
 from .native_stderr import silence_native_stderr
 
+Main = Callable[[argparse.Namespace], None]
+
 
 def new_parser(
-    commands: Any,
-    name: str,
-    main: Callable[[argparse.Namespace], None],
-    text: str,
-    debug: str = "show the traceback of an error",
+    commands: Any, name: str, main: Main, text: str, debug: str = "show the traceback of an error"
 ) -> argparse.ArgumentParser:
     """Add a subcommand that runs `main`, with `text` as its help and `debug` as the help of `--debug`."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -64,11 +62,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Import modules of the user, and register their layers and models with Keras.
-
-    Raises:
-        ExportError: If a module cannot be imported, or two modules define layers of the same registered name.
-    """
+    """Import modules of the user, and register their layers and models with Keras, or raise `ExportError`."""
     if not names:
         return
     with needing("export", "Importing layers"):

@@ -16,7 +16,7 @@ from .command_helpers import new_parser
 DISTRIBUTION = "keras-attn"
 RUNTIMES = {"onnxruntime": "runtime", "onnxruntime-gpu": "gpu", "onnxruntime-openvino": "openvino"}
 # Title of an extra's packages; the key "" stands for packages that are always installed.
-PURPOSES = {
+TITLES = {
     "": "layers",
     "convert": "export",
     "tools": "reports and tables",
@@ -39,7 +39,7 @@ def main(arguments: argparse.Namespace) -> None:
     areas = [
         ("layers", [*_describe_packages(""), *_describe_backend()]),
         ("run and check", [*_describe_runtime()]),
-        *((PURPOSES[extra], [*_describe_packages(extra)]) for extra in PURPOSES if extra),
+        *((TITLES[extra], [*_describe_packages(extra)]) for extra in TITLES if extra),
     ]
     for name, facts in areas:
         say(*wrap_text("; ".join(facts), f"{name:{INDENT}}", " " * INDENT))

@@ -1,8 +1,4 @@
-"""Silencing of native (C++) output on standard error.
-
-TensorFlow's C++ code writes some start-up notices directly to file descriptor 2, for every `TF_CPP_MIN_LOG_LEVEL`.
-While they are silenced, descriptor 2 is a temporary file, and `sys.stderr` writes to a copy of the original descriptor.
-"""
+"""Silencing of native (C++) output on standard error."""
 
 import contextlib
 import functools
@@ -14,6 +10,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TextIO
 
+# TensorFlow's C++ code writes some start-up notices directly to descriptor 2, for every `TF_CPP_MIN_LOG_LEVEL`. While
+# they are silenced, descriptor 2 is a temporary file, and `sys.stderr` writes to a copy of the original descriptor.
 STDERR = 2
 
 

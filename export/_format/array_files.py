@@ -9,12 +9,7 @@ from .names import Arrays
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Return the arrays of an `.npz` file by name.
-
-    Raises:
-        ValueError: If the file is not an `.npz` file of plain arrays.
-        OSError: If the file cannot be opened.
-    """
+    """Return the arrays of an `.npz` file by name; raise `ValueError` if the file has content other than arrays."""
     try:
         if not zipfile.is_zipfile(path):
             path.open("rb").close()  # raises if the file is missing

@@ -10,11 +10,7 @@ ZERO_LIMIT = np.iinfo(np.int16).min  # code of a limit of 0; the code of any oth
 
 
 def load_cases(path: Path) -> list[Case]:
-    """Return the golden cases in a file.
-
-    Raises:
-        BundleError: If the file does not contain golden cases.
-    """
+    """Return the golden cases in a file, or raise `BundleError`."""
     try:
         with np.load(path, allow_pickle=False) as file:  # unpickling could run code
             arrays: Arrays = {key: file[f"{key}.npy"] for key in file.files}

@@ -78,11 +78,7 @@ def by_name(subject: str, value: Any, names: Sequence[str]) -> Mapping[str, Any]
 
 
 def checked_inputs(manifest: Manifest, inputs: Any) -> dict[str, np.ndarray]:
-    """Return the inputs by name, in the dtypes of the manifest.
-
-    Raises:
-        InputError: If a name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
-    """
+    """Return the inputs by name in the dtypes of the manifest; raise `InputError` if names, dtypes or shapes differ."""
     names = [spec.name for spec in manifest.inputs]
     inputs = by_name("Inputs", inputs, names)
     if missing := [name for name in names if name not in inputs]:

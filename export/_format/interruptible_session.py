@@ -1,7 +1,4 @@
-"""Wrappers of `session` for the package: signals interrupt runs, and errors name a remedy.
-
-`verify.py` contains `session` without these wrappers.
-"""
+"""Wrappers of `session` for the package: signals interrupt runs, and errors name a remedy."""
 
 import contextlib
 import ctypes
@@ -17,6 +14,8 @@ from . import session
 from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_line
 from .providers import PROVIDERS, provider_of, short_name
 from .stop_signals import interruptible
+
+# `verify.py` contains `session` without these wrappers, so that it stays short.
 
 # How to install a provider, as the end of a sentence. Providers without an entry need a custom build of onnxruntime.
 _INSTALL_COMMANDS = {
@@ -65,13 +64,7 @@ def _format_install_hint(error: ProviderError, provider: str) -> str:
 
 
 def open_session(model: Path, provider: str = "cpu", *, threads: int | None = None, session_options: Any = None) -> Any:
-    """Open an `onnxruntime.InferenceSession` on exactly one provider.
-
-    Args:
-        model: Path of the ONNX file.
-        provider: Short name of the provider, or its name in onnxruntime.
-        threads: Number of threads of a run, for timing.
-        session_options: An `onnxruntime.SessionOptions`.
+    """Open an `onnxruntime.InferenceSession` on exactly one provider, with a number of threads for timing.
 
     Raises:
         ProviderError: If the provider is missing, has no device, or onnxruntime used another one.
@@ -101,13 +94,7 @@ def run_session(ort_session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list[Arrays]:
-    """Return the outputs of all golden cases, computed by exactly one provider.
-
-    Raises:
-        ProviderError: If the provider is missing, has no device, or did not compute all attention layers.
-        BundleError: If onnxruntime cannot load the file.
-        ExportError: If onnxruntime cannot run a case.
-    """
+    """Return the outputs of all golden cases; raise `ProviderError` if a provider did not compute all attention."""
     check_provider(provider)
     with _add_remedies(provider):
         outputs: list[Arrays] = interruptible(lambda options: session.run_cases(model, cases, provider, options))

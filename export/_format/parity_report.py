@@ -36,7 +36,7 @@ _CALIBRATION_ERROR = {
     **dict.fromkeys(("largest", "mean", "scale", "share"), LIMIT),
     **dict.fromkeys(("differ?", "same_choices?"), LIMIT),
 }
-_INPUT_VALUES = {"drawn": TEXT, "nan?": ListOf(TEXT)}
+_VALUES = {"drawn": TEXT, "nan?": ListOf(TEXT)}
 _REPORT = {
     "provider": TEXT,
     "rows": ListOf(_ROW),
@@ -52,11 +52,7 @@ _REPORT = {
             "timed_case?": TEXT,
             "changes_nothing?": BOOLEAN,
             "top1?": {"*": {"agreement": NUMBER, "rows": COUNT}},
-            "ranges?": {
-                "float32_layers": {"*": _MEASURE},
-                "near_limit": {"*": _MEASURE},
-                "drawn_inputs": {"*": TEXT},
-            },
+            "ranges?": {"float32_layers": {"*": _MEASURE}, "near_limit": {"*": _MEASURE}, "drawn_inputs": {"*": TEXT}},
             "calibration?": {
                 "rows": COUNT,
                 "int8_layers": ListOf(TEXT),
@@ -71,9 +67,7 @@ _REPORT = {
             "cases": COUNT,
             "refused": COUNT,
             "axes": {"*": ListOf(COUNT)},
-            "inputs": {
-                "*": {"moves": OrNull(ListOf(TEXT)), "ids?": COUNT, "ids_seen?": COUNT, "values?": _INPUT_VALUES},
-            },
+            "inputs": {"*": {"moves": OrNull(ListOf(TEXT)), "ids?": COUNT, "ids_seen?": COUNT, "values?": _VALUES}},
             "outputs": {
                 "*": {"varies": BOOLEAN, "seen_in_case?": TEXT, **{f"{key}?": OrNull(_MEASURE) for key in _SHARES}}
             },

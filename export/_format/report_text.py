@@ -1,13 +1,11 @@
-"""Warnings of a parity report: behaviour without a golden case, and effects of a precision.
-
-The thresholds trade missed faults for false alarms; a warning fails no export, unless it is `strict`.
-"""
+"""Warnings of a parity report: behaviour without a golden case, and effects of a precision."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+# The thresholds trade missed faults for false alarms. A warning does not fail an export, except with `strict`.
 MIN_CASES = 5
 # Rounding limit as a share of an element: the check does not detect a fault that is smaller.
 MAX_ROUNDING = 0.01

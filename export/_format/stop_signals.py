@@ -1,9 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM: a command ends within seconds, also while onnxruntime computes.
-
-A handler raises an exception in the main thread, so that `finally` blocks remove temporary files. Python runs
-handlers only between instructions of the main thread. So onnxruntime computes in a second thread, and is told to
-terminate when the exception arrives. A timer ends the process if the cleanup takes longer than `GRACE_SECONDS`.
-"""
+"""Handling of Ctrl-C and SIGTERM: a command ends within seconds, also while onnxruntime computes."""
 
 import contextlib
 import os
@@ -13,6 +8,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NoReturn
 
+# A handler raises an exception in the main thread, so that `finally` blocks remove temporary files. Python runs a
+# handler only between instructions of the main thread. So onnxruntime computes in a second thread, and its run options
+# get `terminate` when the exception arrives. A timer ends the process if the cleanup takes longer.
 GRACE_SECONDS = 1.5  # from a signal to `os._exit`, if code catches the exception or a C call delays it
 _handles_signals = False  # True while `stop_at_signals` is active in the main thread
 

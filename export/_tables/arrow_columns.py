@@ -1,8 +1,4 @@
-"""Conversion of Arrow columns of nested lists to NumPy arrays, and back.
-
-Arrow stores the elements of all lists in one flat array, with offsets. Both are converted as arrays, without a Python
-object for each element.
-"""
+"""Conversion of Arrow columns of nested lists to NumPy arrays, and back."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +9,9 @@ from .._errors import InputError
 from .._format.input_arrays import as_dtype
 from .._format.manifest import Spec
 from .._format.names import STRING
+
+# Arrow stores the elements of all lists in one flat array, with offsets. Both are converted as arrays, without a Python
+# object for each element.
 
 STRING_TYPES = ("string", "large_string")
 # By the text of an Arrow type, since `DataType.to_pandas_dtype` requires pandas before pyarrow 21.

@@ -1,14 +1,4 @@
-"""Rows of a record batch as inputs of a model: checked, batched by length and padded.
-
-`plan_batches` sorts rows by length and takes rows from the longest on, as long as the padded elements that it adds
-cost less than a further run of the model:
-
-    rows * product of largest lengths - elements of the rows <= max(FREE_PADDING_ELEMENTS, MAX_PADDING_SHARE * elements)
-
-With several paddable axes, one sort order cannot keep all lengths similar. So all of them except the last are sorted by
-size classes, floor(4 * log2(length)): lengths in a class differ by a factor of at most 2 ** (1 / 4) = 1.19. Both
-constants trade computations on padding for the fixed cost of a run.
-"""
+"""Rows of a record batch as inputs of a model: checked, batched by length and padded."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,6 +11,14 @@ from .._format.manifest import Manifest
 from .._format.names import Arrays
 from .arrow_columns import find_type_error, get_list_lengths, is_list, pad_column
 
+# `plan_batches` sorts rows by length and takes rows from the longest on, as long as the padded elements that it adds
+# cost less than a further run of the model:
+#
+#     rows * product of largest lengths - elements <= max(FREE_PADDING_ELEMENTS, MAX_PADDING_SHARE * elements)
+#
+# With several paddable axes, one sort order cannot keep all lengths similar. So all of them except the last are sorted
+# by size classes, floor(4 * log2(length)): lengths in a class differ by a factor of at most 2 ** (1 / 4) = 1.19. Both
+# constants trade computations on padding for the fixed cost of a run.
 MAX_PADDING_SHARE = 0.25
 FREE_PADDING_ELEMENTS = 500
 
@@ -97,11 +95,7 @@ def padded_lengths(lengths: Lengths, manifest: Manifest, paddable: frozenset[str
 
 
 def pad_rows(batch: Any, manifest: Manifest, lengths: Lengths, padded: Mapping[str, int]) -> Arrays:
-    """Return the rows of a record batch as inputs. Inputs of valid lengths without a column are computed.
-
-    Raises:
-        InputError: If a row does not fit the inputs.
-    """
+    """Return the rows of a record batch as inputs, with valid lengths; raise `InputError` if a row is invalid."""
     inputs = {
         spec.name: pad_column(batch.column(spec.name), spec, lengths, padded)
         for spec in manifest.inputs
