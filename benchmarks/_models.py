@@ -38,11 +38,11 @@ def build_ours(plan: Plan, query_block_size: int | str | None = "auto") -> keras
     if plan.kind == "dates":
         return _build_date_model(AdditiveAttention)
     if plan.kind == "additive":
-        return _wrap_layer(AdditiveAttention(plan.D, query_block_size=query_block_size, name="attention"), plan)
+        return wrap_layer(AdditiveAttention(plan.D, query_block_size=query_block_size, name="attention"), plan)
     if plan.kind == "dot":
-        return _wrap_layer(DotProductAttention(name="attention"), plan)
+        return wrap_layer(DotProductAttention(name="attention"), plan)
     layer = KerasMultiHead(plan.H) if plan.kind == "stock block" else MultiHeadAttention(DotProductAttention(), plan.H)
-    return _wrap_layer(layer, plan)
+    return wrap_layer(layer, plan)
 
 
 def build_theirs(plan: Plan) -> keras.Model:
@@ -53,9 +53,9 @@ def build_theirs(plan: Plan) -> keras.Model:
     if plan.kind == "dates":
         model = _build_date_model(KerasAdditive)
     elif plan.kind == "additive":
-        model = _wrap_layer(KerasAdditive(plan.D), plan)
+        model = wrap_layer(KerasAdditive(plan.D), plan)
     else:
-        model = _wrap_layer(KerasDot() if plan.kind == "dot" else KerasMultiHead(plan.H), plan)
+        model = wrap_layer(KerasDot() if plan.kind == "dot" else KerasMultiHead(plan.H), plan)
     variables = [variable for variable in model.weights if variable.shape != ()]  # Keras's dot product has a scale
     for variable, array in zip(variables, reference.get_weights(), strict=True):
         variable.assign(array.reshape(variable.shape))  # Keras's kernels have an axis of heads
@@ -70,7 +70,7 @@ def add_feed_forward(inputs: Any, attended: Any) -> Any:
     return keras.layers.LayerNormalization()(hidden + keras.layers.Dense(width)(expanded))
 
 
-def _wrap_layer(layer: Layer, plan: Plan) -> keras.Model:
+def wrap_layer(layer: Layer, plan: Plan) -> keras.Model:
     options = {"use_causal_mask": plan.causal, **({"window": plan.window} if plan.window else {})}
     rows = (None,) if plan.lengths == QUERY_LENGTHS else ()
     lengths = [keras.Input(rows, dtype="int32", name="valid_lens")] if plan.lengths else []
@@ -93,7 +93,7 @@ def _build_date_model(layer: Layer) -> keras.Model:
         return date_model.build_model(len(date_data.make_vocabulary()) + 2)
 
 
-def _make_key_mask(keys: Any, valid_lens: Any) -> Any:
+def make_key_mask(keys: Any, valid_lens: Any) -> Any:
     """Return a boolean mask of valid keys (..., Tk) for lengths (...,)."""
     return ops.arange(ops.shape(keys)[1], dtype="int32") < ops.expand_dims(valid_lens, -1)
 
@@ -110,7 +110,7 @@ class KerasDot(keras.layers.Layer):
         self.attention.scale.assign(queries_shape[-1] ** -0.5)
 
     def call(self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, **options: Any) -> Any:
-        mask = None if valid_lens is None else [None, _make_key_mask(keys, valid_lens)]
+        mask = None if valid_lens is None else [None, make_key_mask(keys, valid_lens)]
         return self.attention([queries, values, keys], mask=mask, **options)
 
 
@@ -130,7 +130,7 @@ class KerasAdditive(keras.layers.Layer):
         self.attention.build([(*queries_shape[:-1], units), values_shape, (*keys_shape[:-1], units)])
 
     def call(self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, **options: Any) -> Any:
-        mask = None if valid_lens is None else [None, _make_key_mask(keys, valid_lens)]
+        mask = None if valid_lens is None else [None, make_key_mask(keys, valid_lens)]
         return self.attention([self.project_queries(queries), values, self.project_keys(keys)], mask=mask, **options)
 
 
@@ -150,7 +150,7 @@ class KerasMultiHead(keras.layers.Layer):
     ) -> Any:
         mask = None
         if valid_lens is not None:
-            mask = _make_key_mask(keys, valid_lens)  # (B, Tk), or (B, Tq, Tk) for lengths per query
+            mask = make_key_mask(keys, valid_lens)  # (B, Tk), or (B, Tq, Tk) for lengths per query
             mask = mask if len(mask.shape) == 3 else ops.expand_dims(mask, 1)
         if window is not None:
             offsets = ops.arange(ops.shape(keys)[1]) - ops.expand_dims(ops.arange(ops.shape(queries)[1]), 1)
