@@ -58,7 +58,7 @@ def model_of(name):
     """One layer with padding, causal, and with a mask of pairs and its weights too; or a model to be timed."""
     keras.utils.set_random_seed(0)
     if name == "timed_answer":
-        encoder, step, state = decoding._translator()
+        encoder, step, state = decoding._build_translator()
         return greedy(encoder, step, state, start=decoding.START, end=None, max_length=decoding.LONG_STEPS)
     if name in TIMED:
         return coarse(transformer(TIMED[name]) if name == "timed_transformer" else build_ours(TIMED[name]))
