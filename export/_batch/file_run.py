@@ -16,7 +16,8 @@ from .row_runner import Chunk, Job, RowRunner, split_into_chunks
 
 def run_file(name: str, file: Path, runner: RowRunner, folder: OutputFolder, report: Callable[[int], object]) -> int:
     """Write outputs and errors of a source file and return the number of rows written; `report` receives progress."""
-    count, errors = 0, list[Any]()  # Arrow tables: a dict for each of a million failed rows would take a gigabyte
+    # Errors are Arrow tables: a dict for each of a million failed rows would take a gigabyte.
+    count, errors = 0, list[Any]()
     try:
         with open_parquet(file) as parquet_file:
             if reason := find_table_error(parquet_file.schema_arrow, runner.manifest, runner.job):

@@ -61,7 +61,7 @@ def _make_single_row(runner: RowRunner, row: Any, longer: str | None = None) -> 
 
 
 def _put_between_rows(runner: RowRunner, samples: Sequence[Any], row: Any) -> Arrays:
-    """Build a batch of three rows: a row between the shortest and the longest sample, resized to its shape."""
+    """Build a batch of three rows: the first sample, a row, and the last sample, resized to the shape of the row."""
     inputs, *neighbours = (_make_single_row(runner, sample) for sample in (row, samples[0], samples[-1]))
     batch = {}
     for name, array in inputs.items():
@@ -76,7 +76,8 @@ def _is_unchanged(runner: RowRunner, samples: Sequence[Any], variant: Callable[[
     for factor in SCALE_FACTORS:
         pairs: list[list[tuple[np.ndarray, ...]]] = [[] for _ in runner.outputs]
         for row, *inputs in batches:
-            with contextlib.suppress(Exception):  # a row that fails in the model is an error of the run itself
+            # A row that fails in the model proves nothing here; the run lists it as an error.
+            with contextlib.suppress(Exception):
                 runs = [runner.run(_scale_floats(arrays, factor)) for arrays in inputs]
                 lengths = {axis: int(length[0]) for axis, length in row_lengths(row, runner.manifest).items()}
                 for spec, outputs, *arrays in zip(runner.outputs, pairs, *runs, strict=True):

@@ -23,7 +23,8 @@ from .ray_engine import import_ray, run_on_ray
 from .row_runner import Job, RowRunner, wait_for_results
 
 ENGINES = ("local", "ray")
-BATCH_ROWS = 64  # larger batches are not faster on one core: see `scripts/bench batch`
+# Larger batches are not faster on one core: see `scripts/bench batch`.
+BATCH_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,8 @@ def _compute_fingerprint(file: Path) -> str:
     """Return size and time of a file as text: one of them changes when the file is written again."""
     try:
         return f"{file.stat().st_size}-{file.stat().st_mtime_ns}"
-    except OSError:  # such as a broken link, which becomes an error of this file later
+    # A broken link becomes an error of this file when it is opened.
+    except OSError:
         return "unreadable"
 
 

@@ -95,7 +95,8 @@ class RowRunner:
         arena = ort.OrtArenaCfg({"max_mem": job.memory_limit, "arena_extend_strategy": 1})
         with contextlib.suppress(RuntimeError):  # older releases keep the first limit of a process
             ort.create_and_register_allocator(memory, arena)
-        unopened = Bundle(loaded.path, loaded.manifest)  # a session that `loaded` has opened keeps its own arena
+        # A session that `loaded` has opened before keeps its own arena, without the limit.
+        unopened = Bundle(loaded.path, loaded.manifest)
         # Concurrent runs of one thread scale better than several threads in one run.
         self._session = unopened.session("cpu", threads=1, config={"session.use_env_allocators": "1"})
 

@@ -69,7 +69,8 @@ def import_modules(names: Sequence[str]) -> None:
         import keras
 
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # `python -m` does this, an installed command does not
+        # `python -m` does this, an installed command does not.
+        sys.path.insert(0, os.getcwd())
     for name, layer in _collect_layers([_import_module(name) for name in names]).items():
         keras.saving.get_custom_objects().setdefault(name, layer)
 
@@ -105,7 +106,7 @@ def _collect_layers(modules: Iterable[ModuleType]) -> dict[str, type]:
 def silence_backend(arguments: argparse.Namespace) -> Iterator[None]:
     """Silence TensorFlow's start-up output in this process and its worker processes."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # By default TensorFlow allocates all memory of a GPU, and leaves none to worker processes and onnxruntime.
+    # By default TensorFlow allocates all memory of a GPU, so that worker processes and onnxruntime would fail.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with contextlib.ExitStack() as quiet:
         if not arguments.debug:

@@ -35,7 +35,8 @@ def add_parser(commands: Any) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print versions of packages. Only onnxruntime is imported, which lists its execution providers."""
-    say(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}, Python {platform.python_version()}, {platform.platform()}")
+    python = platform.python_version()
+    say(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}, Python {python}, {platform.platform()}")
     areas = [
         ("layers", [*_describe_packages(""), *_describe_backend()]),
         ("run and check", [*_describe_runtime()]),
@@ -88,7 +89,8 @@ def _describe_runtime() -> Iterator[str]:
         import onnxruntime
 
         yield f"providers {', '.join(onnxruntime.get_available_providers())}"
-    except (ImportError, AttributeError) as error:  # pip leaves an empty folder if one of two packages is uninstalled
+    # pip leaves an empty folder if one of two packages is uninstalled: AttributeError.
+    except (ImportError, AttributeError) as error:
         yield f"onnxruntime cannot be used ({error}): {remedy}"
 
 

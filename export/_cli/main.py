@@ -77,7 +77,8 @@ def _use_temporary_folder() -> Iterator[None]:
     """Put all temporary files into one folder and remove it at the end."""
     # Libraries remove their temporary files in `atexit` functions, which `os._exit` skips.
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # without a writable folder, only code that needs a temporary file fails
+        # Without a writable folder, only code that needs a temporary file fails.
+        with contextlib.suppress(OSError):
             tempfile.tempdir = str(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         try:
             yield
@@ -100,7 +101,7 @@ def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
         message = f"error: code called by this command ran `sys.exit({end.code!r})`; the command did not finish"
         say(message, file=sys.stderr)
         return 1
-    except Exception as error:  # noqa: BLE001 - whatever the code of a model raises
+    except Exception as error:  # noqa: BLE001 - the code of a model may raise any error
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
             return 141  # 128 + SIGPIPE, as programs whose reader has ended return
         if not signals:
@@ -165,7 +166,8 @@ def _print_debug_messages() -> Iterator[None]:
     handler = _StandardErrorHandler()
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    logger.propagate = False  # libraries add handlers to the root logger, which would print each record again
+    # Libraries add handlers to the root logger, which would print each record again.
+    logger.propagate = False
     try:
         yield
     finally:

@@ -96,7 +96,8 @@ def _print_report(report: ParityReport, divergence: DivergenceReport | None, *, 
     print_verdict(report, f"on {provider_of(report.provider).name}")
     if divergence is not None:
         tensors = sum(row.tensors for row in divergence.layers)
-        say("", f"{tensors} tensors of model.onnx and the SavedModel, over {len(divergence.cases)} failing cases:")
+        count = len(divergence.cases)
+        say("", f"{tensors} tensors of model.onnx and the SavedModel, over {count} failing cases:")
         say(*format_layers(divergence.layers, divergence.first), *wrap_text(divergence.finding))
 
 

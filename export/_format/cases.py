@@ -6,7 +6,8 @@ import numpy as np
 
 from .names import Arrays, BundleError, Case
 
-ZERO_LIMIT = np.iinfo(np.int16).min  # code of a limit of 0; the code of any other limit is 2 * log2(limit), rounded up
+# Code of a limit of 0. The int16 code of any other limit is 2 * log2(limit), rounded up.
+ZERO_LIMIT = np.iinfo(np.int16).min
 
 
 def load_cases(path: Path) -> list[Case]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from .names import Arrays, Case, dtype_name
 
-MIN_FILL_VALUE = 1e4  # smallest magnitude of a fill value, such as the -1e9 that masks write for masked elements
+# Masks write fill values such as -1e9 for masked elements. Ordinary outputs rarely have a magnitude of 1e4.
+MIN_FILL_VALUE = 1e4
 MAX_FILL_VALUES = 8  # distinct fill values in one output
 
 

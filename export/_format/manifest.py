@@ -32,7 +32,7 @@ class Spec:
 class Manifest:
     """Content of `manifest.json`, one field for each key; docs/export.md describes them.
 
-    Fields without a default are required. The others are missing in bundles that older releases wrote.
+    Fields without a default are required. Fields with a default are missing in bundles of older releases.
     """
 
     schema_version: int = SCHEMA_VERSION

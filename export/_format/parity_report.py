@@ -135,7 +135,7 @@ class ParityReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what the golden cases do not exercise, and about a precision that is slower than float32."""
+        """Warnings about behaviour without a golden case, and about a precision that is slower than float32."""
         return (*self._match_warnings, *(() if self.precision is None else describe_slowdown(self.precision)))
 
     @property
@@ -146,7 +146,7 @@ class ParityReport:
 
     @property
     def passed(self) -> bool:
-        """True if there are outputs, and every output of every case is within its limit."""
+        """Verdict: True if there are outputs, and all outputs of all cases are within their limits."""
         return bool(self.rows) and all(row.passed for row in (*self.rows, *self.saved_model_rows))
 
     def to_json(self) -> str:
@@ -194,7 +194,7 @@ class ParityReport:
         return f"{verdict} over {cases} cases{refused_text}{saved_text}; {largest}{ties_text}"
 
     def raise_if_failed(self) -> None:
-        """Raise a `ParityError` that names failed outputs, if any comparison failed or there was none."""
+        """Raise a `ParityError` with the failed outputs if a comparison failed, or if nothing was compared."""
         if self.passed:
             return
         if not self.rows:

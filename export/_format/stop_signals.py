@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 # A handler raises an exception in the main thread, so that `finally` blocks remove temporary files. Python runs a
 # handler only between instructions of the main thread. So onnxruntime computes in a second thread, and its run options
 # get `terminate` when the exception arrives. A timer ends the process if the cleanup takes longer.
-GRACE_SECONDS = 1.5  # from a signal to `os._exit`, if code catches the exception or a C call delays it
+# Time from a signal to `os._exit`, if code catches the exception or a C call delays it.
+GRACE_SECONDS = 1.5
 _handles_signals = False  # True while `stop_at_signals` is active in the main thread
 
 
@@ -25,12 +26,14 @@ def stop_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
     signals: list[int] = []
     timer = threading.Timer(GRACE_SECONDS, lambda: is_process and os._exit(128 + signals[0]))
     is_main, previous = threading.current_thread() is threading.main_thread(), _handles_signals
-    preserved = (signal.SIG_IGN, None)  # handlers set by `nohup` and the `&` of a shell, or by a C library
+    # Handlers set by `nohup` and the `&` of a shell, or by a C library, are preserved.
+    preserved = (signal.SIG_IGN, None)
     numbers = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in preserved]
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)
-        for handled in numbers:  # `timeout` sends a second signal, which would interrupt the cleanup
+        # `timeout` sends a second signal, which would interrupt the cleanup.
+        for handled in numbers:
             signal.signal(handled, signal.SIG_IGN)
         timer.start()
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

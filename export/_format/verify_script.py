@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-# In reading order; each module imports only those before it.
+# In reading order: a module imports only modules before it.
 MODULES = ("names", "providers", "files", "cases", "session", "compare", "printing", "replay")
 _HEADER = '''"""Check this bundle: replay its golden cases in onnxruntime and compare the outputs with those of Keras.
 

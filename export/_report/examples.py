@@ -119,7 +119,8 @@ def count_examples(case: Case, manifest: Manifest) -> int:
 
 
 def _find_batch_axis(manifest: Manifest) -> int | str | None:
-    specs = *manifest.outputs, *manifest.inputs  # outputs first: of equally common axes, most_common returns the first
+    # Outputs are first: of equally common axes, `most_common` returns the first one.
+    specs = *manifest.outputs, *manifest.inputs
     axes = Counter(spec.shape[0] for spec in specs if spec.shape)
     return axes.most_common(1)[0][0] if axes else None
 

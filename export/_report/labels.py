@@ -31,7 +31,7 @@ def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dic
         has_scores = "float" in dtype and len(shape) > 1 and shape[-1] == len(strings)
         if not has_scores and ("int" not in dtype or not shape):
             raise InputError(
-                f"`labels[{name!r}]` must be of ids, or of as many scores as there are labels. "
+                f"`labels[{name!r}]` must label ids, or scores with one class per label. "
                 f"Received: {len(strings)} labels for {dtype} of shape {shape}."
             )
         valid_labels[name] = list(strings)

@@ -70,7 +70,8 @@ def build_form_fields(manifest: Manifest, labels: Labels, case: Case, texts: Map
         elif example.size > MAX_FORM_ELEMENTS:
             record["fixed"] = encode_tensor(example)
         else:
-            record["first"] = None if counts in text_axes else finite(_shorten_floats(example).tolist(), format_number)
+            values = _shorten_floats(example).tolist()
+            record["first"] = None if counts in text_axes else finite(values, format_number)
         records.append(record)
     return records
 

@@ -9,7 +9,8 @@ from .._format.report_text import describe_calibration_error
 from .._formatting import bytes_text
 from .encoding import format_difference, format_shape
 
-MAX_SHARE = 1e9  # replaces an infinite share of a limit, which JavaScript could not draw
+# Replaces an infinite share of a limit in sorting and drawing.
+MAX_SHARE = 1e9
 
 
 def list_ports(manifest: Manifest) -> list[tuple[str, ...]]:

@@ -103,9 +103,8 @@ def pad_rows(batch: Any, manifest: Manifest, lengths: Lengths, padded: Mapping[s
     }
     for spec in manifest.inputs:
         if (symbol := manifest.counts.get(spec.name, "")) in lengths:
-            row_values = as_dtype(f"the length of `{symbol}`", lengths[symbol].astype("uint64"), spec.dtype).reshape(
-                -1, *[1] * (len(spec.shape) - 1)
-            )
+            row_values = as_dtype(f"the length of `{symbol}`", lengths[symbol].astype("uint64"), spec.dtype)
+            row_values = row_values.reshape(-1, *[1] * (len(spec.shape) - 1))
             # A column with larger lengths would include padding.
             inputs[spec.name] = np.minimum(inputs.get(spec.name, row_values), row_values)
     return inputs
