@@ -26,7 +26,7 @@ def test_labels_are_lists_and_strings_are_their_characters():
         ({"toks": ["a"]}, r"must name inputs or outputs of the model, \['tokens', .*Received: 'toks'"),
         ({"tokens": 3}, "must be strings, one for each id. Received: int"),
         ({"tokens": ["a", 3]}, "must be strings"),
-        ({"answer": ["a", "b", "c"]}, "as many scores as there are labels. Received: 3 labels for float32"),
+        ({"answer": ["a", "b", "c"]}, "scores with one class per label. Received: 3 labels for float32"),
         ({"single": "ab"}, r"Received: 2 labels for int32 of shape \(\)"),
     ],
 )
