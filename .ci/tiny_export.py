@@ -15,14 +15,14 @@ COMMAND = Path(sys.executable).with_name("keras-attn")
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def keras_attn_command(*arguments: str | Path, cwd: Path, code: int = 0) -> str:
-    """Run the console script, require the exit code, and return what it wrote to stdout."""
-    done = subprocess.run([COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode != code:
+def run_command(*arguments: str | Path, cwd: Path, code: int = 0) -> str:
+    """Run the console script, require an exit code, and return its standard output."""
+    process = subprocess.run([COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    if process.returncode != code:
         raise SystemExit(
-            f"keras-attn {arguments[0]}: exit code {done.returncode}, not {code}\n{done.stdout}{done.stderr}"
+            f"keras-attn {arguments[0]}: exit code {process.returncode}, not {code}\n{process.stdout}{process.stderr}"
         )
-    return done.stdout
+    return process.stdout
 
 
 def save_model(path: Path) -> None:
@@ -44,12 +44,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         save_model(work / "tiny.keras")
-        json.loads(keras_attn_command("export", "tiny.keras", "bundle", "--json", cwd=work))
-        keras_attn_command("verify", "bundle", cwd=work)
-        keras_attn_command("report", "bundle", cwd=work)  # which reads files that are no Python
-        keras_attn_command("verify", "missing", cwd=work, code=1)
-        keras_attn_command("no-such-command", cwd=work, code=2)
-    print("tiny export: exported, verified, shown, and refused what it should")
+        json.loads(run_command("export", "tiny.keras", "bundle", "--json", cwd=work))
+        run_command("verify", "bundle", cwd=work)
+        run_command("report", "bundle", cwd=work)  # reads files of the package that are not Python
+        run_command("verify", "missing", cwd=work, code=1)
+        run_command("no-such-command", cwd=work, code=2)
+    print("tiny export: exported, verified and reported; wrong arguments were refused")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Uses what an environment with some extras alone can do, and reads what it says of the rest.
+"""Test an environment that has only some extras: available functions, and messages about missing packages.
 
-`use_extra.py write FOLDER` makes a model, a bundle and arrays with all that is installed; `use_extra.py EXTRAS FOLDER`
-then uses them where only these extras are.
+`use_extra.py write FOLDER` writes a model, a bundle and arrays in a complete environment; `use_extra.py EXTRAS FOLDER`
+uses these files in an environment with only EXTRAS.
 """
 
 import os
@@ -41,46 +41,46 @@ def write(folder: Path) -> None:
     export_model(model, folder / "standard", target="standard", progress=False)
 
 
-def command(line: str, *, fails: str = "") -> str:
-    """Run `keras-attn`, which must do what is asked, or end with a line that says `fails`."""
-    done = subprocess.run([shutil.which("keras-attn"), *line.split()], capture_output=True, text=True, check=False)
-    last = ((done.stderr if fails else done.stdout).strip().splitlines() or [""])[-1]
-    if done.returncode != bool(fails) or fails not in last:
-        raise SystemExit(f"keras-attn {line} should have {expected(fails)}\n{done.stdout}{done.stderr}")
-    print(f"keras-attn {line}: {done.returncode}: {last}")
-    return done.stdout
+def run_command(line: str, *, fails: str = "") -> str:
+    """Run `keras-attn` and return its output; the command must succeed, or fail with `fails` in its last line."""
+    process = subprocess.run([shutil.which("keras-attn"), *line.split()], capture_output=True, text=True, check=False)
+    last = ((process.stderr if fails else process.stdout).strip().splitlines() or [""])[-1]
+    if process.returncode != bool(fails) or fails not in last:
+        raise SystemExit(f"keras-attn {line} should have {describe_expected(fails)}\n{process.stdout}{process.stderr}")
+    print(f"keras-attn {line}: {process.returncode}: {last}")
+    return process.stdout
 
 
-def expected(fails: str) -> str:
+def describe_expected(fails: str) -> str:
     return f"failed with: {fails}" if fails else "worked"
 
 
-def python(code: str, *, fails: str = "", **environment: str) -> None:
-    """Run code in a process of its own, which must end well, or with `fails` in its last line."""
-    run = [sys.executable, "-c", code]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, env={**os.environ, **environment})
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    print(f"{code.splitlines()[-1]}: {done.returncode}: {last or done.stdout.strip()}")
-    if bool(done.returncode) != bool(fails) or fails not in last:
-        raise SystemExit(f"this should have {expected(fails)}\n{code}\n{done.stdout}{done.stderr}")
+def run_python(code: str, *, fails: str = "", **environment: str) -> None:
+    """Run code in a new process, which must succeed, or fail with `fails` in its last line."""
+    arguments = [sys.executable, "-c", code]
+    process = subprocess.run(arguments, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    last = (process.stderr.strip().splitlines() or [""])[-1]
+    print(f"{code.splitlines()[-1]}: {process.returncode}: {last or process.stdout.strip()}")
+    if bool(process.returncode) != bool(fails) or fails not in last:
+        raise SystemExit(f"this should have {describe_expected(fails)}\n{code}\n{process.stdout}{process.stderr}")
 
 
 def use_base() -> None:
-    """Layers, on a backend that the extras do not bring."""
+    """Test messages about missing packages without any extra."""
     if find_spec("onnxruntime") or find_spec("tensorflow"):
         raise SystemExit("onnxruntime or TensorFlow is installed without being asked for")
-    python("import keras_attn", fails='pip install "keras-attn[export]"')
-    python("import keras_attn_export as e; e.load_bundle('bundle').session()", fails='"keras-attn[runtime]"')
-    command("verify bundle", fails='pip install "keras-attn[runtime]"')
-    command(
+    run_python("import keras_attn", fails='pip install "keras-attn[export]"')
+    run_python("import keras_attn_export as e; e.load_bundle('bundle').session()", fails='"keras-attn[runtime]"')
+    run_command("verify bundle", fails='pip install "keras-attn[runtime]"')
+    run_command(
         "export model.keras new",
         fails='tensorflow, tf2onnx, onnx, onnxruntime. Install what is missing: pip install "keras-attn[export]"',
     )
-    command("report bundle", fails='pip install "keras-attn[runtime]"')
+    run_command("report bundle", fails='pip install "keras-attn[runtime]"')
 
 
 def use_jax() -> None:
-    """The layers where JAX alone is what Keras computes with."""
+    """Test the layers with JAX as the only backend."""
     if find_spec("tensorflow"):
         raise SystemExit("TensorFlow is installed without being asked for")
     x = f"x = {{name: rng.normal(size=size).astype('float32') for name, size in {SIZES}.items()}}"
@@ -89,11 +89,11 @@ rng = np.random.default_rng(0)
 {x}
 layers = keras_attn.AdditiveAttention(4), keras_attn.MultiHeadAttention(keras_attn.DotProductAttention(), num_heads=2)
 for layer in layers: assert (np.asarray(layer(**x, valid_lens=[2, 0]))[1] == 0).all()"""
-    python(code, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    run_python(code, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
 
 
 def use_runtime() -> None:
-    """All that is done with a bundle, where neither TensorFlow is nor any backend of Keras's."""
+    """Test all functions of bundles, without a backend of Keras."""
     if find_spec("tensorflow"):
         raise SystemExit("TensorFlow is installed without being asked for")
     for line in (
@@ -103,58 +103,60 @@ def use_runtime() -> None:
         "bench bundle --seconds 0.1",
         "predict bundle x.parquet rows",
     ):
-        command(line)
-    command("run bundle --inputs x.npz --outputs y.npz")
-    python("import numpy as np, keras_attn_export\nkeras_attn_export.load_bundle('bundle').run(dict(np.load('x.npz')))")
-    lacking = "export" if not find_spec("onnxruntime") else "convert"
-    command(
+        run_command(line)
+    run_command("run bundle --inputs x.npz --outputs y.npz")
+    run_python(
+        "import numpy as np, keras_attn_export\nkeras_attn_export.load_bundle('bundle').run(dict(np.load('x.npz')))"
+    )
+    extra = "export" if not find_spec("onnxruntime") else "convert"
+    run_command(
         "export model.keras new",
-        fails=f'tensorflow, tf2onnx. Install what is missing: pip install "keras-attn[{lacking}]"',
+        fails=f'tensorflow, tf2onnx. Install what is missing: pip install "keras-attn[{extra}]"',
     )
 
 
 def use_export() -> None:
-    command("export model.keras new --report --json")
-    command("verify new --samples x.npz --model model.keras")
+    run_command("export model.keras new --report --json")
+    run_command("verify new --samples x.npz --model model.keras")
 
 
 def use_gpu() -> None:
     use_runtime()
-    only_one_runtime("onnxruntime-gpu")
-    no_device()
+    require_runtime("onnxruntime-gpu")
+    check_missing_device()
 
 
-def no_device() -> None:
+def check_missing_device() -> None:
     if not shutil.which("nvidia-smi"):
-        command("verify bundle --provider cuda", fails='pip install "onnxruntime-gpu[cuda,cudnn]"')
+        run_command("verify bundle --provider cuda", fails='pip install "onnxruntime-gpu[cuda,cudnn]"')
 
 
 def use_openvino() -> None:
-    shutil.rmtree("bundle")  # which needs a newer onnxruntime than OpenVINO's is
+    shutil.rmtree("bundle")  # needs a newer onnxruntime than onnxruntime-openvino
     Path("standard").rename("bundle")
     use_runtime()
-    only_one_runtime("onnxruntime-openvino")
-    command("verify bundle --provider openvino")
+    require_runtime("onnxruntime-openvino")
+    run_command("verify bundle --provider openvino")
 
 
-def only_one_runtime(name: str) -> None:
-    found = {each.name for each in distributions() if each.name.startswith("onnxruntime")}
-    if found != {name}:
-        raise SystemExit(f"there should be {name} alone, and there is {found}")
+def require_runtime(name: str) -> None:
+    names = {distribution.name for distribution in distributions() if distribution.name.startswith("onnxruntime")}
+    if names != {name}:
+        raise SystemExit(f"{name} should be the only onnxruntime. Installed: {names}")
 
 
 def use_convert_gpu() -> None:
     use_export()
-    only_one_runtime("onnxruntime-gpu")
-    no_device()
+    require_runtime("onnxruntime-gpu")
+    check_missing_device()
 
 
 def use_plot() -> None:
-    python("import numpy as np, keras_attn\nkeras_attn.show_heatmaps(np.eye(3)[None, None]).savefig('map.png')")
+    run_python("import numpy as np, keras_attn\nkeras_attn.show_heatmaps(np.eye(3)[None, None]).savefig('map.png')")
 
 
 def use_ray() -> None:
-    command("predict bundle x.parquet rows --engine ray --workers 1")
+    run_command("predict bundle x.parquet rows --engine ray --workers 1")
 
 
 USES = {
@@ -177,7 +179,7 @@ def main(extras: str, folder: str) -> None:
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(folder, work, dirs_exist_ok=True)
         os.chdir(work)
-        print(command("doctor"))
+        print(run_command("doctor"))
         USES[extras]()
 
 

@@ -7,13 +7,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _harness import HERE, QUESTIONS, RESULTS, measure, table
-from _tables import DOCUMENT, render
+from _harness import HERE, QUESTIONS, RESULTS, measure, render_table
+from _tables import DOCUMENT, replace_tables
 
 
 def main() -> None:
     """Run the command line."""
-    arguments = _arguments()
+    arguments = _parse_arguments()
     if arguments.list:
         for question in QUESTIONS:
             summary = (HERE / f"{question}.py").read_text(encoding="utf-8").splitlines()[0].strip('"')
@@ -23,14 +23,14 @@ def main() -> None:
         output = arguments.output or (Path(folder) if arguments.quick else None)
         results = output or RESULTS
         for question in () if arguments.report else arguments.names or QUESTIONS:
-            _measure(question, arguments.quick, arguments.threads, results)
+            _measure_in_process(question, arguments.quick, arguments.threads, results)
         text = DOCUMENT.read_text(encoding="utf-8")
-        tables = {question: table(question, results) for question in QUESTIONS}
-        (output / DOCUMENT.name if output else DOCUMENT).write_text(render(text, tables), encoding="utf-8")
+        tables = {question: render_table(question, results) for question in QUESTIONS}
+        (output / DOCUMENT.name if output else DOCUMENT).write_text(replace_tables(text, tables), encoding="utf-8")
 
 
-def _measure(question: str, quick: bool, threads: int, results: Path) -> None:
-    """Measure in a process of its own, which frees the memory of its imports."""
+def _measure_in_process(question: str, quick: bool, threads: int, results: Path) -> None:
+    """Measure in a worker process, which frees the memory of its imports."""
     process = multiprocessing.get_context("spawn").Process(target=measure, args=(question, quick, threads, results))
     process.start()
     process.join()
@@ -38,9 +38,9 @@ def _measure(question: str, quick: bool, threads: int, results: Path) -> None:
         sys.exit(process.exitcode)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    # argparse compares the empty list of names with the choices too
+    # argparse also compares the empty list of names with the choices.
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*QUESTIONS, []], help="benchmarks, see --list")
     parser.add_argument("--list", action="store_true", help="list the benchmarks")
     parser.add_argument("--report", action="store_true", help="only write the tables again, from existing results")

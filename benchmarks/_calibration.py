@@ -1,7 +1,7 @@
-"""How fast the machine is at the moment: a loop that always does the same, of which only others change the time.
+"""Speed of the machine during a measurement: the time of a constant amount of work, which only other load changes.
 
-A neighbour on the same core of the host may take a third of the speed for some seconds, and leave again: then minima
-tell what medians do not, and only where the best of some time is another than that of another has the machine moved.
+Other load on the host may take a third of the speed for some seconds. The minimum of several times is not affected by
+such a short disturbance, unlike the median. So a race counts as disturbed only if the minima of its two halves differ.
 """
 
 import time
@@ -9,12 +9,12 @@ import time
 import numpy as np
 
 SECONDS = 0.05
-MOVED = 1.1  # times: from then on something else ran beside what was timed
-AGAIN = 3  # times that a case is measured at most, where it moved
+MAX_SPEED_RATIO = 1.1  # of the minima; above it, other processes disturbed the race
+MAX_ATTEMPTS = 3  # races of a case that is disturbed
 
 
-def calibrate() -> float:
-    """Return the fewest seconds of a fixed small piece of work in this process."""
+def measure_speed() -> float:
+    """Return the minimum of the seconds that a constant amount of work takes in this process."""
     matrix = np.random.default_rng(0).standard_normal((128, 128))
     times, end = [], time.perf_counter() + SECONDS
     while time.perf_counter() < end:
@@ -24,8 +24,8 @@ def calibrate() -> float:
     return min(times)
 
 
-def moved(calibrations: list[float]) -> bool:
-    """Return whether the best of the first half is another than that of the second."""
+def has_speed_changed(calibrations: list[float]) -> bool:
+    """Return True if the minima of the first and of the second half differ by more than `MAX_SPEED_RATIO`."""
     middle = len(calibrations) // 2
-    best = [min(half) for half in (calibrations[:middle], calibrations[middle:]) if half]
-    return max(best) > MOVED * min(best)
+    minima = [min(half) for half in (calibrations[:middle], calibrations[middle:]) if half]
+    return max(minima) > MAX_SPEED_RATIO * min(minima)

@@ -1,12 +1,12 @@
-"""Single attention calls as ONNX files, in each of the forms that the `adaptive` lowering decides between."""
+"""Single attention calls as ONNX files, in the small form and in the large form of the `adaptive` lowering."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
-from _plans import ALL_VALID, spread
-from _rules import BAND, SMALL
+from _plans import ALL_VALID, spread_lengths
+from _rules import BAND_KEYS, SMALL
 from onnx import helper
 
 from keras_attn._types import Heads, Pairs
@@ -23,19 +23,19 @@ LENGTHS, KEYS, CAUSAL, WINDOW, QUERY_LENGTHS, PAIRS = "lengths", "keys", "causal
 
 
 @dataclass(frozen=True)
-class Single:
-    """One call at one size.
+class SingleCall:
+    """Attention call of one size.
 
     Attributes:
         name: `"dot_product"` or `"additive"`.
-        mask: What keeps keys out; empty if nothing does.
-        B: Batch.
-        H: Heads.
-        Tq: Queries.
-        Tk: Keys.
-        D: Size of a head; the number of units of additive scores.
-        weights: Whether the weights are returned.
-        fill: How many of the keys take part, where a mask tells it.
+        mask: Kind of mask; "" for no mask.
+        B: Batch size.
+        H: Number of heads.
+        Tq: Number of queries.
+        Tk: Number of keys.
+        D: Size of a head; for additive scores, the number of units.
+        weights: Whether the attention weights are returned.
+        fill: Share of unmasked keys, `ALL_VALID` or `HALF_FILLED`, for masks made of lengths.
     """
 
     name: str
@@ -48,65 +48,65 @@ class Single:
     weights: bool = False
     fill: str = ALL_VALID
 
-    def call(self) -> Call:
-        """Return the call, as a trace would give it."""
-        wide = self.H * self.D
-        shapes: dict[str, tuple[int | None, ...]] = {"queries": (None, None, wide), "keys": (None, None, wide)}
+    def make_call(self) -> Call:
+        """Return the call as the tracer records it."""
+        width = self.H * self.D
+        shapes: dict[str, tuple[int | None, ...]] = {"queries": (None, None, width), "keys": (None, None, width)}
         if self.name == "additive":
             shapes["w_v"] = (self.D, 1)
-        shapes["values"] = (None, None, wide)
-        shapes |= {name: (None,) * array.ndim for name, array in self._masks().items()}
+        shapes["values"] = (None, None, width)
+        shapes |= {name: (None,) * array.ndim for name, array in self._make_masks().items()}
         return Call(
             op="call_0", layer="attention", owner=0, name=self.name, shapes=shapes,
             dtypes={name: DTYPES.get(name, "float32") for name in shapes},
             constants={}, options={"scale": self.D**-0.5} if self.name == "dot_product" else {},
             heads=None if self.H == 1 else Heads(self.H, self.H),
-            pairs=Pairs(self.mask == CAUSAL, (BAND, BAND) if self.mask == WINDOW else None),
+            pairs=Pairs(self.mask == CAUSAL, (BAND_KEYS, BAND_KEYS) if self.mask == WINDOW else None),
             normalizer="softmax", returns_weights=self.weights,
         )  # fmt: skip
 
-    def inputs(self) -> dict[str, np.ndarray]:
-        """Return normal numbers and the masks."""
-        rng, wide = np.random.default_rng(0), self.H * self.D
+    def make_inputs(self) -> dict[str, np.ndarray]:
+        """Return random normal inputs, and the masks."""
+        rng, width = np.random.default_rng(0), self.H * self.D
         lengths = {"queries": self.Tq, "keys": self.Tk, "values": self.Tk}
-        arrays = {name: rng.standard_normal((self.B, T, wide), dtype="float32") for name, T in lengths.items()}
+        arrays = {name: rng.standard_normal((self.B, T, width), dtype="float32") for name, T in lengths.items()}
         if self.name == "additive":
             arrays["w_v"] = rng.standard_normal((self.D, 1), dtype="float32") * np.float32(self.D**-0.5)
-        return arrays | self._masks()
+        return arrays | self._make_masks()
 
-    def _masks(self) -> dict[str, np.ndarray]:
+    def _make_masks(self) -> dict[str, np.ndarray]:
         if self.mask in (LENGTHS, KEYS):
-            lengths = self._lengths((self.B,))
-            return {"valid_lens": lengths} if self.mask == LENGTHS else {"keys_mask": self._seen(lengths)}
+            lengths = self._make_lengths((self.B,))
+            return {"valid_lens": lengths} if self.mask == LENGTHS else {"keys_mask": self._make_mask(lengths)}
         if self.mask == QUERY_LENGTHS:
-            return {"valid_lens": self._lengths((self.B, self.Tq))}
+            return {"valid_lens": self._make_lengths((self.B, self.Tq))}
         if self.mask == PAIRS:
-            pairs = self._seen(self._lengths((self.B, self.Tq)))
+            pairs = self._make_mask(self._make_lengths((self.B, self.Tq)))
             return {"mask": pairs if self.H == 1 else pairs[:, None]}
         return {}
 
-    def _seen(self, lengths: np.ndarray) -> np.ndarray:
+    def _make_mask(self, lengths: np.ndarray) -> np.ndarray:
         return np.asarray(np.arange(self.Tk) < lengths[..., None])
 
-    def _lengths(self, shape: tuple[int, ...]) -> np.ndarray:
-        return np.full(shape, self.Tk, "int32") if self.fill == ALL_VALID else spread(self.Tk, shape)
+    def _make_lengths(self, shape: tuple[int, ...]) -> np.ndarray:
+        return np.full(shape, self.Tk, "int32") if self.fill == ALL_VALID else spread_lengths(self.Tk, shape)
 
 
-def write(single: Single, form: str, folder: Path) -> Path:
-    """Write the file of a call in a form, unless it is there: it does for all batches, lengths and fills."""
+def write_file(single: SingleCall, form: str, folder: Path) -> Path:
+    """Write the file of a call in a form, unless it exists; one file fits all batch sizes, lengths and fills."""
     file = folder / f"{single.name} {single.mask} {single.H} {single.D} {single.weights} {form}.onnx"
     if not file.exists():
-        call = single.call()
+        call = single.make_call()
         opset = lowering_choice.opset_of(call, ADAPTIVE)
         body = function(call, adaptive.small if form == SMALL else ragged.body, opset)
-        onnx.save(_model(call, body, opset), str(file))
+        onnx.save(_build_model(call, body, opset), str(file))
     return file
 
 
-def _model(call: Call, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
+def _build_model(call: Call, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
     ranks = {"output": call.rank, "weights": call.rank + (call.heads is not None)}
-    inputs = [_tensor(name, call.dtypes[name], shape) for name, shape in call.shapes.items()]
-    outputs = [_tensor(name, "float32", (None,) * ranks[name]) for name in call.outputs]
+    inputs = [_make_value_info(name, call.dtypes[name], shape) for name, shape in call.shapes.items()]
+    outputs = [_make_value_info(name, "float32", (None,) * ranks[name]) for name in call.outputs]
     node = helper.make_node(call.op, list(call.shapes), list(call.outputs), domain=DOMAIN)
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
@@ -114,6 +114,6 @@ def _model(call: Call, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
     return with_functions(model, [body])
 
 
-def _tensor(name: str, dtype: str, shape: tuple[int | None, ...]) -> onnx.ValueInfoProto:
+def _make_value_info(name: str, dtype: str, shape: tuple[int | None, ...]) -> onnx.ValueInfoProto:
     sizes = [f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape)]
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), sizes)

@@ -1,4 +1,4 @@
-"""One way to compute a case: what is said of it before its process starts, and what it is there."""
+"""Contestants: descriptions of the implementations that compute a case, and their runners in worker processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,16 +11,16 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to compute one case.
+    """Implementation that computes a case.
 
     Attributes:
-        label: What the tables call it.
-        kind: The function that makes it, as `module.function`; see `_worker.py`.
-        options: What that function needs.
-        environment: Variables that its process gets.
-        optional: Whether a failure, or another answer, is told in the tables instead of ending the benchmark.
-        unavailable: Why it cannot take part; empty if it can.
-        computes: What it computes, where not all of a case compute the same; those that do must agree.
+        label: Name in the tables.
+        kind: Function that builds the runner, as `module.function`; see `_worker.py`.
+        options: Options of that function.
+        environment: Environment variables of the process.
+        optional: Whether a failure or a different answer is only noted in the tables, instead of ending the benchmark.
+        unavailable: Reason why the contestant cannot run; empty if it can.
+        computes: Name of the result, if contestants of a case compute different results. Equal names, equal answers.
     """
 
     label: str
@@ -34,9 +34,9 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Runner:
-    """A contestant that is ready: `run` does the work once, to its end; `answer` gives what it computes.
+    """Contestant that is ready to run.
 
-    `facts` are what else the results say of it where it is not timed.
+    `run` does the work once, `answer` returns the computed arrays, and `facts` returns further results.
     """
 
     run: Callable[[], Any]

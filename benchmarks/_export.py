@@ -1,4 +1,4 @@
-"""An export as a contestant: its time and memory are measured after the imports and after the model is built."""
+"""Contestants that export a model; time and memory are measured after imports and after the model is built."""
 
 import resource
 import tempfile
@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
-import onnx  # noqa: F401 - so that no exporter's time has it
+import onnx  # noqa: F401 - its import time would count for the first exporter
 import onnxruntime  # noqa: F401
 import tensorflow as tf  # noqa: F401
 import tf2onnx  # noqa: F401
@@ -21,17 +21,17 @@ BYTES = 4  # of a float32
 KIB = 1024
 
 
-def by_keras(spec: dict[str, Any]) -> Build:
-    """An export by Keras's own exporter."""
-    return _build(spec["options"], lambda model, path: model.export(str(path), format="onnx", verbose=False))
+def build_keras_export(spec: dict[str, Any]) -> Build:
+    """Build an export by Keras's own exporter."""
+    return _build_export(spec["options"], lambda model, path: model.export(str(path), format="onnx", verbose=False))
 
 
-def by_ours(spec: dict[str, Any]) -> Build:
-    """An export by `export_model`, which also checks the file."""
-    return _build(spec["options"], export_model)
+def build_checked_export(spec: dict[str, Any]) -> Build:
+    """Build an export by `export_model`, which also checks the file."""
+    return _build_export(spec["options"], export_model)
 
 
-def _build(options: dict[str, Any], export: Callable[[keras.Model, Path], Any]) -> Build:
+def _build_export(options: dict[str, Any], export: Callable[[keras.Model, Path], Any]) -> Build:
     keras.utils.set_random_seed(0)
     model = MODELS[options["model"]](options["weights"])
     (tensor,) = model.inputs
@@ -42,27 +42,27 @@ def _build(options: dict[str, Any], export: Callable[[keras.Model, Path], Any]) 
             export(model, Path(folder) / "exported")
 
     def facts() -> dict[str, int]:
-        """Return the bytes of weights, and the highest memory of a process that this one started and waited for."""
+        """Return the bytes of weights, and the peak memory of the largest child process."""
         weights = sum(int(np.prod(variable.shape)) * BYTES for variable in model.variables)
         return {"weights": weights, "started": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * KIB}
 
     return lambda inputs: Runner(run, lambda: [], facts)
 
 
-def encoder(weights: int) -> keras.Model:
-    """Return two blocks of a transformer; about a third of the weights is a table."""
+def build_encoder(weights: int) -> keras.Model:
+    """Build two Transformer blocks; about a third of the weights is an embedding table."""
     width = max(int((weights / BYTES / (2 * 12 + 12)) ** 0.5) // 8 * 8, 8)
     ids = keras.Input((None,), dtype="int32", name="ids")
     hidden = layers.Embedding(12 * width, width)(ids)
     for _ in range(2):
         hidden = layers.LayerNormalization()(hidden + layers.MultiHeadAttention(8, width // 8)(hidden, hidden))
-        wide = layers.Dense(4 * width, activation="relu")(hidden)
-        hidden = layers.LayerNormalization()(hidden + layers.Dense(width)(wide))
+        feed_forward = layers.Dense(4 * width, activation="relu")(hidden)
+        hidden = layers.LayerNormalization()(hidden + layers.Dense(width)(feed_forward))
     return keras.Model(ids, hidden)
 
 
-def convolutions(weights: int) -> keras.Model:
-    """Return a stack of convolutions, each with a normalization."""
+def build_convolutions(weights: int) -> keras.Model:
+    """Build a stack of convolutions with batch normalization."""
     filters = max(int((weights / BYTES / (4 * 9)) ** 0.5), 2)
     image = keras.Input((32, 32, 3), name="image")
     hidden = layers.Conv2D(filters, 1)(image)
@@ -72,11 +72,11 @@ def convolutions(weights: int) -> keras.Model:
     return keras.Model(image, layers.GlobalAveragePooling2D()(hidden))
 
 
-def one_layer(weights: int) -> keras.Model:
-    """Return a dense layer with about so many bytes of weights."""
+def build_one_layer(weights: int) -> keras.Model:
+    """Build a dense layer with about `weights` bytes of weights."""
     width = max(int((weights / BYTES) ** 0.5), 2)
     vector = keras.Input((width,), name="vector")
     return keras.Model(vector, layers.Dense(width)(vector))
 
 
-MODELS = {"one layer": one_layer, "encoder": encoder, "convolutions": convolutions}
+MODELS = {"one layer": build_one_layer, "encoder": build_encoder, "convolutions": build_convolutions}

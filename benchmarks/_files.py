@@ -1,4 +1,4 @@
-"""A Keras model's ways into ONNX files, each as a contestant; and the contestant itself, a file in onnxruntime."""
+"""Contestants that run an ONNX file in onnxruntime, and the exporters and optimizers that write such files."""
 
 import contextlib
 import io
@@ -16,34 +16,34 @@ from keras_attn_export import BundleError, ExportError, ParityError, export_mode
 from keras_attn_export._format.interruptible_session import check_provider, open_session
 from keras_attn_export._signature.keras_messages import first_line
 
-SESSION = "_files.session"
+SESSION = "_files.build_session"
 THEIRS = "Keras's layer, Keras's exporter"
 OURS = "ours"
 PORTABLE = 'ours, lowering="portable"'
 
 
-def session(spec: dict[str, Any]) -> Build:
-    """An ONNX file in onnxruntime."""
-    check_provider("cpu")  # imports onnxruntime, whose memory is not the model's
+def build_session(spec: dict[str, Any]) -> Build:
+    """Open an ONNX file in onnxruntime."""
+    check_provider("cpu")  # imports onnxruntime before the memory of the model is measured
 
     def build(inputs: Arrays) -> Runner:
         session = open_session(Path(spec["options"]["model"]), "cpu", threads=spec["threads"])
-        run = _run(session, inputs)
+        run = _make_run(session, inputs)
         return Runner(run, run)
 
     return build
 
 
-def _run(session: Any, inputs: Arrays) -> Callable[[], list[np.ndarray]]:
-    read = {each.name for each in session.get_inputs()}
-    return partial(session.run, None, {name: array for name, array in inputs.items() if name in read})
+def _make_run(session: Any, inputs: Arrays) -> Callable[[], list[np.ndarray]]:
+    names = {port.name for port in session.get_inputs()}
+    return partial(session.run, None, {name: array for name, array in inputs.items() if name in names})
 
 
-def of_keras(label: str, model: Any, file: Path, *, optional: bool = False) -> Contestant:
-    """Write the file that Keras's own exporter writes."""
+def write_keras_file(label: str, model: Any, file: Path, *, optional: bool = False) -> Contestant:
+    """Write a file with Keras's own exporter."""
     import keras
 
-    model(keras.tree.map_structure(_ones, model.input))  # Keras refuses to export a model that was never called
+    model(keras.tree.map_structure(_make_ones, model.input))  # Keras refuses to export a model that was never called
     try:
         model.export(file, format="onnx", verbose=False)
     except Exception as error:
@@ -53,23 +53,23 @@ def of_keras(label: str, model: Any, file: Path, *, optional: bool = False) -> C
     return Contestant(label, SESSION, {"model": str(file)}, optional=optional)
 
 
-def _ones(spec: Any) -> np.ndarray:
+def _make_ones(spec: Any) -> np.ndarray:
     return np.ones([2 if axis is None else axis for axis in spec.shape], spec.dtype)
 
 
-def of_ours(label: str, model: Any, folder: Path, **arguments: Any) -> Contestant:
-    """Write the file of a bundle; where this version cannot, return a contestant that says so."""
+def write_bundle(label: str, model: Any, folder: Path, **arguments: Any) -> Contestant:
+    """Write a bundle; if the model is unsupported, return a contestant with the reason."""
     try:
         bundle = export_model(model, folder, progress=False, **arguments)
     except (BundleError, ParityError):
-        raise  # a wrong file is no missing one, nor is a folder that is taken
+        raise  # a wrong file, or a folder that exists, is an error of the benchmark
     except ExportError as error:
         return Contestant(label, SESSION, unavailable=str(error))
     return Contestant(label, SESSION, {"model": str(bundle.path / "model.onnx")})
 
 
-def mended(file: Contestant) -> Contestant:
-    """Write `Erfc`, which ONNX does not have and Keras's exporter writes for GELU, as one less `Erf`."""
+def replace_erfc(file: Contestant) -> Contestant:
+    """Replace `Erfc`, which Keras's exporter writes for GELU but ONNX lacks, by `1 - Erf`."""
     if file.unavailable:
         return file
     model = onnx.load(file.options["model"])
@@ -89,36 +89,36 @@ def mended(file: Contestant) -> Contestant:
     return file
 
 
-def optimized(label: str, file: Contestant, heads: int = 0, width: int = 0, model_type: str = "bert") -> Contestant:
-    """What a careful user makes of a file with the optimizer for Transformers that comes with onnxruntime."""
+def optimize_file(label: str, file: Contestant, heads: int = 0, width: int = 0, model_type: str = "bert") -> Contestant:
+    """Optimize a file with onnxruntime's optimizer for Transformers."""
 
-    def write(written: Path) -> None:
+    def write(path: Path) -> None:
         from onnxruntime.transformers import optimizer
 
         model = optimizer.optimize_model(file.options["model"], model_type, num_heads=heads, hidden_size=width)
-        model.save_model_to_file(str(written))
+        model.save_model_to_file(str(path))
 
-    return _made_of(label, file, write, "optimized")
+    return _derive_file(label, file, write, "optimized")
 
 
-def slimmed(label: str, file: Contestant) -> Contestant:
-    """What onnxslim makes of a file, where it is installed."""
+def slim_file(label: str, file: Contestant) -> Contestant:
+    """Optimize a file with onnxslim, if installed."""
 
-    def write(written: Path) -> None:
+    def write(path: Path) -> None:
         import onnxslim
 
-        with contextlib.redirect_stdout(io.StringIO()):  # a table of operators
-            onnxslim.slim(file.options["model"], str(written))
+        with contextlib.redirect_stdout(io.StringIO()):  # onnxslim prints a table of operators
+            onnxslim.slim(file.options["model"], str(path))
 
-    return _made_of(label, file, write, "slimmed")
+    return _derive_file(label, file, write, "slimmed")
 
 
-def _made_of(label: str, file: Contestant, write: Callable[[Path], None], suffix: str) -> Contestant:
+def _derive_file(label: str, file: Contestant, write: Callable[[Path], None], suffix: str) -> Contestant:
     if file.unavailable:
-        return Contestant(label, SESSION, unavailable="there is no such file")
-    written = Path(file.options["model"]).with_suffix(f".{suffix}.onnx")
+        return Contestant(label, SESSION, unavailable="the exporter wrote no file")
+    path = Path(file.options["model"]).with_suffix(f".{suffix}.onnx")
     try:
-        write(written)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the tables say it
+        write(path)
+    except Exception as error:  # noqa: BLE001 - the tables list the error of an optimizer
         return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {first_line(error)}")
-    return Contestant(label, SESSION, {"model": str(written)}, optional=True)
+    return Contestant(label, SESSION, {"model": str(path)}, optional=True)

@@ -1,4 +1,4 @@
-"""Measurement of one question: options, the machine, the results and their table."""
+"""Measurement of one question: options, description of the machine, results and their table."""
 
 import importlib
 import os
@@ -10,15 +10,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from _calibration import AGAIN, moved
+from _calibration import MAX_ATTEMPTS, has_speed_changed
 from _race import Case, race
-from _tables import COLUMNS, Row, markdown, pivot, read_csv, rows_of_case, write_csv
+from _tables import COLUMNS, Row, flatten_case, format_markdown, pivot_contestants, read_csv, write_csv
 
 from keras_attn_export._machine import processor, usable_cpus
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-DISTURBED = HERE.parent / "build" / "benchmarks"  # results of runs that other processes disturbed
+DISTURBED_RESULTS = HERE.parent / "build" / "benchmarks"  # results of runs that other processes disturbed
 # Each question is a module with `cases(options)`.
 QUESTIONS = ("layers", "models", "thresholds", "int8", "training", "export_cost", "batch", "decoding")
 PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "torch", "jax", "numpy")
@@ -41,14 +41,14 @@ class Options:
     def race(self, case: Case, rounds: int = 15, turn: float = 0.1) -> dict[str, Any]:
         """Race a case, again if the speed of the machine changed meanwhile; with fewer, shorter rounds if quick.
 
-        Without rounds only the making of each contestant is timed, as in an export; repeated races give its median.
+        Without rounds, only the build of each contestant is timed, as in an export; repeated races give its median.
         """
         if self.quick:
             rounds, turn = min(rounds, 3), min(turn, 0.01)
-        for _ in range(AGAIN if rounds and not self.quick else 1):
+        for _ in range(MAX_ATTEMPTS if rounds and not self.quick else 1):
             folder = Path(tempfile.mkdtemp(dir=self.work))
             result = race(case, folder, threads=self.threads, rounds=rounds, turn=turn)
-            if not moved(result["calibration"]):
+            if not has_speed_changed(result["calibration"]):
                 break
         return result
 
@@ -56,45 +56,46 @@ class Options:
 def measure(question: str, quick: bool, threads: int, results: Path) -> None:
     """Measure a question, write its results, and print its table."""
     results.mkdir(parents=True, exist_ok=True)
-    measured = environment(threads)
+    conditions = describe_environment(threads)
     with tempfile.TemporaryDirectory(prefix="keras_attn_bench_") as work:
         cases = importlib.import_module(question).cases(Options(quick, threads, Path(work)))
-        rows = [row for case in cases for row in rows_of_case(case)]
-    disturbed = sum(moved(case["calibration"]) for case in cases if "calibration" in case)
+        rows = [row for case in cases for row in flatten_case(case)]
+    disturbed = sum(has_speed_changed(case["calibration"]) for case in cases if "calibration" in case)
+    # Disturbed results do not replace the results in the repository.
     if disturbed and results == RESULTS:
-        results = DISTURBED
+        results = DISTURBED_RESULTS
         results.mkdir(parents=True, exist_ok=True)
         print(
-            f"{disturbed} of {len(cases)} cases were disturbed by other processes in all {AGAIN} attempts. The table "
-            f"stays; the new results are in {DISTURBED.relative_to(HERE.parent)}/.",
+            f"{disturbed} of {len(cases)} cases were disturbed by other processes in all {MAX_ATTEMPTS} attempts. The "
+            f"table stays; the new results are in {DISTURBED_RESULTS.relative_to(HERE.parent)}/.",
             flush=True,
         )
-    write_csv(results / f"{question}.csv", rows, measured)
-    print(f"### {question}\n\n{table(question, results)}\n", flush=True)
+    write_csv(results / f"{question}.csv", rows, conditions)
+    print(f"### {question}\n\n{render_table(question, results)}\n", flush=True)
 
 
-def table(question: str, results: Path) -> str:
-    """Return the Markdown table of a question, with the day and the machine below it."""
+def render_table(question: str, results: Path) -> str:
+    """Return the Markdown table of a question, followed by the day and the machine."""
     file = results / f"{question}.csv"
     if not file.exists():
         return f"There are no results; `scripts/bench {question}` measures them."
-    rows, measured = read_csv(file)
-    return f"{markdown(rows_of_table(question, rows))}\n\n{measured}"
+    rows, conditions = read_csv(file)
+    return f"{format_markdown(select_table_rows(question, rows))}\n\n{conditions}"
 
 
-def rows_of_table(question: str, rows: list[Row]) -> list[Row]:
+def select_table_rows(question: str, rows: list[Row]) -> list[Row]:
     """Return the rows of a question's table."""
     if question in SUMMARIES:
         module, function = SUMMARIES[question]
         summary: list[Row] = getattr(importlib.import_module(module), function)(rows)
         return summary
-    return pivot(rows, COLUMNS_OF.get(question, COLUMNS))
+    return pivot_contestants(rows, COLUMNS_BY_QUESTION.get(question, COLUMNS))
 
 
-# Tables other than the default one. They are here because the modules of questions import packages that a reader of
-# results may lack.
-SUMMARIES = {"thresholds": ("_rules", "summary")}
-COLUMNS_OF = {
+# Tables with other columns than the default. The modules of questions do not define them, because they import packages
+# that are not needed to read results.
+SUMMARIES = {"thresholds": ("_rules", "summarize_rules")}
+COLUMNS_BY_QUESTION = {
     "layers": {"ms": "ms", "speed": "speed", "extra_mib": "extra MiB"},
     "models": {"best_ms": "best ms", "speed_of_best": "speed"},
     "int8": {"accuracy": "accuracy", "size": "size", "best_ms": "best ms", "speed_of_best": "speed"},
@@ -104,9 +105,10 @@ COLUMNS_OF = {
 }
 
 
-def environment(threads: int) -> str:
+def describe_environment(threads: int) -> str:
     """Return the day, the machine and the versions on which the numbers depend."""
-    names = {"python": platform.python_version(), **{name: v for name in PACKAGES if (v := _version(name))}}
+    installed = {name: text for name in PACKAGES if (text := _find_version(name))}
+    names = {"python": platform.python_version(), **installed}
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else "unknown"
     machine = f"{processor()}, {usable_cpus()} cores ({platform.system()} {platform.machine()})"
     versions = ", ".join(f"{name} {number}" for name, number in names.items())
@@ -114,7 +116,7 @@ def environment(threads: int) -> str:
     return f"Measured {day}: {machine}, {threads} threads, system load {load} before; {versions}."
 
 
-def _version(package: str) -> str | None:
+def _find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:

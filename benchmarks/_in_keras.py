@@ -1,4 +1,4 @@
-"""Training steps of models in Keras, on any backend."""
+"""Contestants that run training steps of Keras models, on any backend."""
 
 import os
 from dataclasses import asdict
@@ -8,38 +8,40 @@ import numpy as np
 from _contestant import Arrays, Build, Runner
 from _plans import Plan
 
-LARGE_RATE, RATE = 1e3, 1e-3  # a large step shows the gradient in float32 weights; timed steps leave them as they are
+# The gradient is the change of the weights by one step: a large rate keeps it above float32 rounding. With the small
+# rate of timed steps, the weights hardly change.
+LARGE_RATE, RATE = 1e3, 1e-3
 
 
-def options_of(plan: Plan, whose: str, jit: bool, **arguments: Any) -> dict[str, Any]:
-    """Return the options of the contestant below.
+def make_options(plan: Plan, builder: str, jit: bool, **arguments: Any) -> dict[str, Any]:
+    """Return the options of a `build_training` contestant.
 
     Args:
         plan: The model.
-        whose: The function of `_models.py` that makes it: `"ours"` or `"theirs"`.
-        jit: Whether XLA compiles it.
-        **arguments: What else that function gets.
+        builder: Function of `_models.py` that builds the model: `"build_ours"` or `"build_theirs"`.
+        jit: Whether XLA compiles the training step.
+        **arguments: Further arguments of that function.
     """
-    return {"plan": asdict(plan), "whose": whose, "jit": jit, "arguments": arguments}
+    return {"plan": asdict(plan), "builder": builder, "jit": jit, "arguments": arguments}
 
 
-def training(spec: dict[str, Any]) -> Build:
-    """Training steps through the loop that `fit` uses; the answer is the gradient of all weights."""
+def build_training(spec: dict[str, Any]) -> Build:
+    """Build training steps by `train_on_batch`, which `fit` calls; the answer is the gradient of all weights."""
     _import_backend(spec)
     import _models  # noqa: F401 - part of the imports, not of the model
 
     def build(inputs: Arrays) -> Runner:
-        steps = _Steps(spec["options"], inputs)
+        steps = _TrainingSteps(spec["options"], inputs)
         return Runner(steps.run, steps.gradient)
 
     return build
 
 
-class _Steps:
+class _TrainingSteps:
     def __init__(self, options: dict[str, Any], inputs: Arrays) -> None:
         import keras
 
-        self.model = _model(options)
+        self.model = _build_model(options)
         self.optimizer = keras.optimizers.SGD(RATE)
         self.model.compile(self.optimizer, "mse", jit_compile=options["jit"])
         *self.arrays, self.target = inputs.values()
@@ -49,22 +51,23 @@ class _Steps:
         self.model.train_on_batch(self.arrays, self.target)
 
     def gradient(self) -> list[np.ndarray]:
-        self._begin(LARGE_RATE)
+        self._reset(LARGE_RATE)
         self.run()
-        moved = zip(self.start, self.model.get_weights(), strict=True)
-        gradients = [((before - after) / LARGE_RATE).ravel() for before, after in moved]
-        self._begin(RATE)
-        return [np.concatenate(gradients)]  # as one: that of a bias of keys is 0, but for rounding
+        pairs = zip(self.start, self.model.get_weights(), strict=True)
+        gradients = [((before - after) / LARGE_RATE).ravel() for before, after in pairs]
+        self._reset(RATE)
+        # One array: the gradient of a bias of keys is only rounding error, so its relative difference means nothing.
+        return [np.concatenate(gradients)]
 
-    def _begin(self, rate: float) -> None:
+    def _reset(self, rate: float) -> None:
         self.model.set_weights(self.start)
         self.optimizer.learning_rate = rate
 
 
-def _model(options: dict[str, Any]) -> Any:
+def _build_model(options: dict[str, Any]) -> Any:
     import _models
 
-    return getattr(_models, options["whose"])(Plan(**options["plan"]), **options["arguments"])
+    return getattr(_models, options["builder"])(Plan(**options["plan"]), **options["arguments"])
 
 
 def _import_backend(spec: dict[str, Any]) -> None:
@@ -75,7 +78,7 @@ def _import_backend(spec: dict[str, Any]) -> None:
 
         torch.set_num_threads(threads)
     elif backend == "jax":
-        import jax  # noqa: F401 - to be missed here
+        import jax  # noqa: F401 - raises here if jax is missing
     else:
         import tensorflow as tf
 

@@ -1,7 +1,7 @@
-"""The models of plans, with our layers and with Keras's own, as a Keras user writes them.
+"""Models of plans, with layers of this package ("ours") and with Keras's own ("theirs").
 
-Keras's layers are given the call arguments of ours: masks are built in front of them from the lengths, and additive
-scores get the projections that ours have.
+Wrappers give Keras's layers the call arguments of this package: masks are built from valid lengths, and additive scores
+get projections.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, or it has no effect
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # has no effect after TensorFlow is imported
 warnings.filterwarnings("ignore", message=".*np.object", category=FutureWarning)  # Keras's exporter in 3.15.1
 
 import keras  # noqa: E402
@@ -25,8 +25,8 @@ Layer = Callable[..., Any]
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-def ours(plan: Plan, query_block_size: int | str | None = "auto") -> keras.Model:
-    """Return the model of a plan with our layers, always with the same weights."""
+def build_ours(plan: Plan, query_block_size: int | str | None = "auto") -> keras.Model:
+    """Build the model of a plan with layers of this package, always with the same weights."""
     keras.utils.set_random_seed(0)
     if plan.kind == "bert":
         import keras_hub
@@ -36,54 +36,54 @@ def ours(plan: Plan, query_block_size: int | str | None = "auto") -> keras.Model
             max_sequence_length=512,
         )  # fmt: skip
     if plan.kind == "dates":
-        return _date_model(AdditiveAttention)
+        return _build_date_model(AdditiveAttention)
     if plan.kind == "additive":
-        return _around(AdditiveAttention(plan.D, query_block_size=query_block_size, name="attention"), plan)
+        return wrap_layer(AdditiveAttention(plan.D, query_block_size=query_block_size, name="attention"), plan)
     if plan.kind == "dot":
-        return _around(DotProductAttention(name="attention"), plan)
+        return wrap_layer(DotProductAttention(name="attention"), plan)
     layer = KerasMultiHead(plan.H) if plan.kind == "stock block" else MultiHeadAttention(DotProductAttention(), plan.H)
-    return _around(layer, plan)
+    return wrap_layer(layer, plan)
 
 
-def theirs(plan: Plan) -> keras.Model:
-    """Return the model of a plan with Keras's layers, and the weights of ours."""
-    mine = ours(plan)
+def build_theirs(plan: Plan) -> keras.Model:
+    """Build the model of a plan with Keras's layers and the weights of `build_ours`."""
+    reference = build_ours(plan)
     if plan.kind in UNCHANGED:
-        return mine
+        return reference
     if plan.kind == "dates":
-        model = _date_model(KerasAdditive)
+        model = _build_date_model(KerasAdditive)
     elif plan.kind == "additive":
-        model = _around(KerasAdditive(plan.D), plan)
+        model = wrap_layer(KerasAdditive(plan.D), plan)
     else:
-        model = _around(KerasDot() if plan.kind == "dot" else KerasMultiHead(plan.H), plan)
-    variables = [variable for variable in model.weights if variable.shape != ()]  # all but the scale of dot products
-    for variable, array in zip(variables, mine.get_weights(), strict=True):
-        variable.assign(array.reshape(variable.shape))  # heads have an axis in Keras's kernels, and none in ours
+        model = wrap_layer(KerasDot() if plan.kind == "dot" else KerasMultiHead(plan.H), plan)
+    variables = [variable for variable in model.weights if variable.shape != ()]  # Keras's dot product has a scale
+    for variable, array in zip(variables, reference.get_weights(), strict=True):
+        variable.assign(array.reshape(variable.shape))  # Keras's kernels have an axis of heads
     return model
 
 
-def rest_of_block(x: Any, attended: Any) -> Any:
-    """The rest of the encoder block of Vaswani et al. 2017."""
-    width = x.shape[-1]
-    x = keras.layers.LayerNormalization()(x + attended)
-    y = keras.layers.Dense(4 * width, activation="relu")(x)
-    return keras.layers.LayerNormalization()(x + keras.layers.Dense(width)(y))
+def add_feed_forward(inputs: Any, attended: Any) -> Any:
+    """Apply the layers of an encoder block (Vaswani et al., 2017) after its attention."""
+    width = inputs.shape[-1]
+    hidden = keras.layers.LayerNormalization()(inputs + attended)
+    expanded = keras.layers.Dense(4 * width, activation="relu")(hidden)
+    return keras.layers.LayerNormalization()(hidden + keras.layers.Dense(width)(expanded))
 
 
-def _around(layer: Layer, plan: Plan) -> keras.Model:
-    order = {"use_causal_mask": plan.causal, **({"window": plan.window} if plan.window else {})}
+def wrap_layer(layer: Layer, plan: Plan) -> keras.Model:
+    options = {"use_causal_mask": plan.causal, **({"window": plan.window} if plan.window else {})}
     rows = (None,) if plan.lengths == QUERY_LENGTHS else ()
     lengths = [keras.Input(rows, dtype="int32", name="valid_lens")] if plan.lengths else []
     if plan.kind in ("block", "stock block"):
         x = keras.Input((None, plan.D), name="inputs")
-        return keras.Model([x, *lengths], rest_of_block(x, layer(x, x, x, *lengths, **order)))
+        return keras.Model([x, *lengths], add_feed_forward(x, layer(x, x, x, *lengths, **options)))
     sequences = [keras.Input((None, plan.D), name=name) for name in ("queries", "keys", "values")]
-    outputs = layer(*sequences, *lengths, return_attention_scores=plan.weights, **order)
+    outputs = layer(*sequences, *lengths, return_attention_scores=plan.weights, **options)
     return keras.Model([*sequences, *lengths], list(outputs) if plan.weights else outputs)
 
 
-def _date_model(layer: Layer) -> keras.Model:
-    """The model of examples/date_normaliser.py with this layer in the place of its attention."""
+def _build_date_model(layer: Layer) -> keras.Model:
+    """Build the model of examples/date_normaliser.py with `layer` as its attention."""
     if str(EXAMPLES) not in sys.path:
         sys.path.append(str(EXAMPLES))
     import date_data
@@ -93,8 +93,8 @@ def _date_model(layer: Layer) -> keras.Model:
         return date_model.build_model(len(date_data.make_vocabulary()) + 2)
 
 
-def _seen(keys: Any, valid_lens: Any) -> Any:
-    """A boolean mask of the keys before each length, with one more axis than the lengths."""
+def make_key_mask(keys: Any, valid_lens: Any) -> Any:
+    """Return a boolean mask of valid keys (..., Tk) for lengths (...,)."""
     return ops.arange(ops.shape(keys)[1], dtype="int32") < ops.expand_dims(valid_lens, -1)
 
 
@@ -109,9 +109,9 @@ class KerasDot(keras.layers.Layer):
         self.attention.build([queries_shape, values_shape, keys_shape])
         self.attention.scale.assign(queries_shape[-1] ** -0.5)
 
-    def call(self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, **order: Any) -> Any:
-        mask = None if valid_lens is None else [None, _seen(keys, valid_lens)]
-        return self.attention([queries, values, keys], mask=mask, **order)
+    def call(self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, **options: Any) -> Any:
+        mask = None if valid_lens is None else [None, make_key_mask(keys, valid_lens)]
+        return self.attention([queries, values, keys], mask=mask, **options)
 
 
 class KerasAdditive(keras.layers.Layer):
@@ -129,13 +129,13 @@ class KerasAdditive(keras.layers.Layer):
         self.project_keys.build(keys_shape)
         self.attention.build([(*queries_shape[:-1], units), values_shape, (*keys_shape[:-1], units)])
 
-    def call(self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, **order: Any) -> Any:
-        mask = None if valid_lens is None else [None, _seen(keys, valid_lens)]
-        return self.attention([self.project_queries(queries), values, self.project_keys(keys)], mask=mask, **order)
+    def call(self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, **options: Any) -> Any:
+        mask = None if valid_lens is None else [None, make_key_mask(keys, valid_lens)]
+        return self.attention([self.project_queries(queries), values, self.project_keys(keys)], mask=mask, **options)
 
 
 class KerasMultiHead(keras.layers.Layer):
-    """`keras.layers.MultiHeadAttention`; lengths and windows become its `attention_mask`."""
+    """`keras.layers.MultiHeadAttention`, with an `attention_mask` made of lengths and a window."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -146,14 +146,14 @@ class KerasMultiHead(keras.layers.Layer):
         self.attention.build(queries_shape, values_shape, keys_shape)
 
     def call(
-        self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, window: Any = None, **order: Any
+        self, queries: Any, keys: Any, values: Any, valid_lens: Any = None, window: Any = None, **options: Any
     ) -> Any:
         mask = None
         if valid_lens is not None:
-            mask = _seen(keys, valid_lens)  # (B, Tk), or (B, Tq, Tk) of lengths of queries
+            mask = make_key_mask(keys, valid_lens)  # (B, Tk), or (B, Tq, Tk) for lengths per query
             mask = mask if len(mask.shape) == 3 else ops.expand_dims(mask, 1)
         if window is not None:
-            gaps = ops.arange(ops.shape(keys)[1]) - ops.expand_dims(ops.arange(ops.shape(queries)[1]), 1)
-            band = ops.expand_dims(ops.logical_and(gaps >= -window[0], gaps <= window[1]), 0)
+            offsets = ops.arange(ops.shape(keys)[1]) - ops.expand_dims(ops.arange(ops.shape(queries)[1]), 1)
+            band = ops.expand_dims(ops.logical_and(offsets >= -window[0], offsets <= window[1]), 0)
             mask = band if mask is None else ops.logical_and(mask, band)
-        return self.attention(queries, values, keys, attention_mask=mask, **order)
+        return self.attention(queries, values, keys, attention_mask=mask, **options)

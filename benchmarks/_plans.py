@@ -1,4 +1,4 @@
-"""What is timed: models, and the sizes of a call of one; and random inputs for it. Imports no framework."""
+"""Plans of models to time, sizes of their calls, and random inputs. Imports no framework."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ TITLES = {
     "stock block": "Transformer block of Keras's layers, unchanged", "dates": "date normaliser",
     "bert": "BERT, 4 layers, unchanged",
 }  # fmt: skip
-UNCHANGED = ("stock block", "bert")  # no layer of ours is in them
+UNCHANGED = ("stock block", "bert")  # models without layers of this package
 LENGTHS, QUERY_LENGTHS = "lengths", "length per query"
 ALL_VALID, HALF_FILLED = "all valid", "half filled"
 DATE_CHARACTERS = 30
@@ -19,16 +19,16 @@ DATE_CHARACTERS = 30
 
 @dataclass(frozen=True)
 class Plan:
-    """A model, for all batches and lengths; `_models.py` makes it with our layers and with Keras's own.
+    """Model for all batch sizes and lengths; `_models.py` builds it with layers of this package or of Keras.
 
     Attributes:
         kind: A key of `TITLES`.
-        D: Size of queries, keys and values; of additive scores also the number of units.
-        H: Heads.
-        lengths: `LENGTHS`, `QUERY_LENGTHS`, or empty where there are none.
-        causal: Whether a query sees the keys up to its own place only.
-        window: How many keys before and after its own place a query sees, or `None` for all.
-        weights: Whether the attention weights are returned too.
+        D: Size of queries, keys and values; for additive scores also the number of units.
+        H: Number of heads.
+        lengths: `LENGTHS`, `QUERY_LENGTHS`, or "" without valid lengths.
+        causal: Whether attention is causal.
+        window: Numbers of keys in the window before and after a query, or `None`.
+        weights: Whether the attention weights are returned.
     """
 
     kind: str
@@ -46,19 +46,19 @@ class Plan:
             QUERY_LENGTHS: self.lengths == QUERY_LENGTHS, "causal": self.causal,
             f"window {self.window}": self.window, "returns weights": self.weights,
         }  # fmt: skip
-        return ", ".join([f"{TITLES[self.kind]}{sizes}{heads}", *(name for name, there in extras.items() if there)])
+        return ", ".join([f"{TITLES[self.kind]}{sizes}{heads}", *(name for name, is_set in extras.items() if is_set)])
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A call of a plan's model.
+    """Sizes of a call of a plan's model.
 
     Attributes:
         plan: The model.
-        B: Batch.
-        Tk: Keys.
-        fill: How many of them take part: `ALL_VALID` or `HALF_FILLED`.
-        Tq: Queries, where there are not as many as keys.
+        B: Batch size.
+        Tk: Number of keys.
+        fill: Share of valid keys: `ALL_VALID` or `HALF_FILLED`.
+        Tq: Number of queries; 0 for as many queries as keys.
     """
 
     plan: Plan
@@ -69,40 +69,40 @@ class Shape:
 
     def __str__(self) -> str:
         """Return the name of the case in the results."""
-        places = f"Tq{self.Tq} Tk{self.Tk}" if self.Tq else f"T{self.Tk}"
-        return f"{self.plan}, B{self.B} {places}, {self.fill}"
+        lengths = f"Tq{self.Tq} Tk{self.Tk}" if self.Tq else f"T{self.Tk}"
+        return f"{self.plan}, B{self.B} {lengths}, {self.fill}"
 
     @property
-    def queries(self) -> int:
-        """How many queries there are."""
+    def query_count(self) -> int:
+        """Number of queries."""
         return self.Tq or self.Tk
 
-    def inputs(self) -> Arrays:
-        """Return normal numbers, random characters and words, and lengths: all keys, or half of them on average."""
-        rng, plan, lengths = np.random.default_rng(0), self.plan, self._lengths((self.B,))
-        places = (self.B, self.Tk)
+    def make_inputs(self) -> Arrays:
+        """Return random inputs by name: normal floats, ids, and valid lengths, full or half on average."""
+        rng, plan, lengths = np.random.default_rng(0), self.plan, self._make_lengths((self.B,))
+        shape = (self.B, self.Tk)
         if plan.kind == "dates":
-            characters, locale = rng.integers(2, 60, places), rng.integers(0, 38, self.B)
-            return _integers(characters=characters, locale=locale, valid_lens=np.maximum(lengths, 4))
+            characters, locale = rng.integers(2, 60, shape), rng.integers(0, 38, self.B)
+            return _to_int32(characters=characters, locale=locale, valid_lens=np.maximum(lengths, 4))
         if plan.kind == "bert":
-            words, mask = rng.integers(0, 1000, places), np.arange(self.Tk) < lengths[:, None]
-            return _integers(token_ids=words, segment_ids=np.zeros(places), padding_mask=mask)
+            words, mask = rng.integers(0, 1000, shape), np.arange(self.Tk) < lengths[:, None]
+            return _to_int32(token_ids=words, segment_ids=np.zeros(shape), padding_mask=mask)
         if plan.kind in ("block", "stock block"):
-            return {"inputs": rng.standard_normal((*places, plan.D), "float32"), **_integers(valid_lens=lengths)}
-        counts = {"queries": self.queries, "keys": self.Tk, "values": self.Tk}
+            return {"inputs": rng.standard_normal((*shape, plan.D), "float32"), **_to_int32(valid_lens=lengths)}
+        counts = {"queries": self.query_count, "keys": self.Tk, "values": self.Tk}
         arrays = {name: rng.standard_normal((self.B, count, plan.D), "float32") for name, count in counts.items()}
         if plan.lengths == QUERY_LENGTHS:
-            lengths = self._lengths((self.B, self.queries))
-        return {**arrays, **_integers(valid_lens=lengths)} if plan.lengths else arrays
+            lengths = self._make_lengths((self.B, self.query_count))
+        return {**arrays, **_to_int32(valid_lens=lengths)} if plan.lengths else arrays
 
-    def _lengths(self, shape: tuple[int, ...]) -> np.ndarray:
-        return np.full(shape, self.Tk) if self.fill == ALL_VALID else spread(self.Tk, shape)
+    def _make_lengths(self, shape: tuple[int, ...]) -> np.ndarray:
+        return np.full(shape, self.Tk) if self.fill == ALL_VALID else spread_lengths(self.Tk, shape)
 
 
-def spread(Tk: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return lengths spread evenly from few keys to nearly all."""
+def spread_lengths(Tk: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Return int32 lengths of a shape, spread evenly between 1 and Tk."""
     return np.maximum(1, np.linspace(0, Tk, int(np.prod(shape)) + 2)[1:-1]).astype("int32").reshape(shape)
 
 
-def _integers(**arrays: np.ndarray) -> Arrays:
+def _to_int32(**arrays: np.ndarray) -> Arrays:
     return {name: array.astype("int32") for name, array in arrays.items()}

@@ -1,4 +1,4 @@
-"""The process that a contestant runs in."""
+"""Worker process of a contestant, from the side of the benchmark."""
 
 import contextlib
 import json
@@ -15,19 +15,19 @@ SCRIPT = Path(__file__).with_name("_worker.py")
 
 
 class Process:
-    """A contestant's process.
+    """Worker process of a contestant.
 
     Attributes:
-        unavailable: Why it dropped out; empty if it did not.
-        built: What it said of its making: memory in bytes, and the seconds of making and of the first runs.
-        rounds: The seconds of each run, by round.
-        difference: How far its answer is from the first one's, relative.
+        unavailable: Reason why the contestant dropped out; empty if it runs.
+        build_facts: Results of the build: memory in bytes, and seconds of the build with the first runs.
+        rounds: Seconds of the runs, a list for each round.
+        difference: Largest relative difference from the reference answer.
     """
 
     def __init__(self, contestant: Contestant, inputs: Path, folder: Path, threads: int) -> None:
         self.contestant, self.unavailable = contestant, ""
         self.answer = folder / "answer.npz"
-        self.built: dict[str, Any] = {}
+        self.build_facts: dict[str, Any] = {}
         self.rounds: list[list[float]] = []
         self.difference = 0.0
         spec = {
@@ -43,39 +43,39 @@ class Process:
                 env={**os.environ, "OMP_NUM_THREADS": str(threads), **contestant.environment},
             )  # fmt: skip
 
-    def ask(self, **request: Any) -> dict[str, Any]:
+    def request(self, **request: Any) -> dict[str, Any]:
         """Send a request and return the reply."""
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # a process that has ended gives no reply, which is told then
+        with contextlib.suppress(BrokenPipeError):  # `read_reply` reports a process that has ended
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
-        return self.reply()
+        return self.read_reply()
 
-    def reply(self) -> dict[str, Any]:
-        """Return the next reply; note why the contestant drops out, if it does."""
+    def read_reply(self) -> dict[str, Any]:
+        """Return the next reply; if the contestant drops out, store the reason in `unavailable`."""
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        reply: dict[str, Any] = json.loads(said) if said else {"failed": "the process ended without a word"}
+        line = self.process.stdout.readline()
+        reply: dict[str, Any] = json.loads(line) if line else {"failed": "the process ended without a reply"}
         if "failed" in reply and not self.contestant.optional:
             raise RuntimeError(f"{self.contestant.label}: {reply['failed']}\n{self.log.read_text('utf-8')[-3000:]}")
         self.unavailable = reply.get("unavailable") or reply.get("failed", "")
         return reply
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self.process.kill()
         self.process.communicate()
 
-    def row(self, peer: "Process | None") -> dict[str, Any]:
-        """Return what the results say of this contestant: times in ms, memory in MiB; of one not timed, its making."""
+    def make_row(self, peer: "Process | None") -> dict[str, Any]:
+        """Return a row of the results: times in ms, memory in MiB; without rounds, the facts of the build."""
         if self.unavailable:
             return {"contestant": self.contestant.label, "unavailable": self.unavailable}
         if not self.rounds:
-            return {"contestant": self.contestant.label, **self.built}
-        times = [seconds * 1e3 for taken in self.rounds for seconds in taken]
+            return {"contestant": self.contestant.label, **self.build_facts}
+        times = [seconds * 1e3 for run_times in self.rounds for seconds in run_times]
         return {
             "contestant": self.contestant.label,
-            "ms": {**_stats.spread(times), "min": min(times), "runs": len(times)},
-            "memory": self.built["memory"] / 2**20,
+            "ms": {**_stats.summarize(times), "min": min(times), "runs": len(times)},
+            "memory": self.build_facts["memory"] / 2**20,
             "difference": self.difference,
-            "faster": _stats.ratio(self.rounds, peer.rounds) if peer and peer.rounds else None,
+            "faster": _stats.summarize_ratio(self.rounds, peer.rounds) if peer and peer.rounds else None,
         }

@@ -1,4 +1,4 @@
-"""Run contestants in turns, each in a process of its own."""
+"""Race of contestants: each runs in its own worker process, and all take turns."""
 
 import time
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from typing import Any
 
 import _stats
 import numpy as np
-from _calibration import calibrate
+from _calibration import measure_speed
 from _contestant import Contestant
 from _process import Process
 
-TOLERANCE = 1e-4  # relative; whoever computes something else is not timed
-PAUSE = 0.01  # seconds between turns, in which the threads of the one before fall asleep
+TOLERANCE = 1e-4  # largest relative difference of answers; a contestant with a wrong answer is not timed
+PAUSE = 0.01  # seconds between turns, until the threads of the previous process sleep
 
 
 @dataclass(frozen=True)
 class Case:
-    """Contestants on the same inputs. The first that computes something gives the answer that all who do must give.
+    """Contestants on the same inputs. The first contestant of each result (`computes`) gives the reference answer.
 
     Attributes:
         inputs: Arrays by name.
-        contestants: Who runs.
+        contestants: Contestants in the order of the results.
         name: Name of the case in the results.
         peer: Label of the contestant that speeds are relative to.
     """
@@ -33,76 +33,76 @@ class Case:
 
 
 class WrongAnswerError(Exception):
-    """A contestant does not compute what the others do."""
+    """Error of a contestant whose answer differs from the reference answer."""
 
 
 def race(case: Case, work: Path, *, threads: int, rounds: int, turn: float) -> dict[str, Any]:
-    """Measure the memory of every contestant, check the answers, and time all of them in turns.
+    """Measure the memory of all contestants, compare their answers, and time them in turns.
 
     Args:
-        case: What to run.
-        work: An empty folder for files of no further use.
-        threads: How many threads a run uses.
-        rounds: How often each has its turn. With none, the results say what making each and its first runs took.
-        turn: How many seconds a turn lasts; at least one run.
+        case: Contestants and inputs.
+        work: Empty folder for temporary files.
+        threads: Number of threads of a run.
+        rounds: Number of turns of a contestant. With 0, the results contain the seconds of the build instead.
+        turn: Seconds of a turn; a turn has at least one run.
 
     Raises:
-        WrongAnswerError: A contestant that is not optional differs from the first one by more than `TOLERANCE`.
+        WrongAnswerError: If a contestant that is not optional differs from the reference by more than `TOLERANCE`.
     """
     np.savez(inputs := work / "inputs.npz", **case.inputs)
-    started: dict[str, Process] = {}
-    calibration = [calibrate()]
+    processes: dict[str, Process] = {}
+    calibration = [measure_speed()]
     try:
         for contestant in case.contestants:
             if not contestant.unavailable:
-                (own := work / str(len(started))).mkdir()
-                started[contestant.label] = Process(contestant, inputs, own, threads)
-        _build(list(started.values()))
-        workers = [worker for worker in started.values() if not worker.unavailable]
+                (folder := work / str(len(processes))).mkdir()
+                processes[contestant.label] = Process(contestant, inputs, folder, threads)
+        _build_models(list(processes.values()))
+        workers = [worker for worker in processes.values() if not worker.unavailable]
         calibration += _take_turns(workers, rounds, turn)
     finally:
-        for worker in started.values():
-            worker.end()
-    calibration.append(calibrate())
+        for worker in processes.values():
+            worker.kill()
+    calibration.append(measure_speed())
     rows = [
-        started[each.label].row(started.get(case.peer))
-        if each.label in started
-        else {"contestant": each.label, "unavailable": each.unavailable}
-        for each in case.contestants
+        processes[contestant.label].make_row(processes.get(case.peer))
+        if contestant.label in processes
+        else {"contestant": contestant.label, "unavailable": contestant.unavailable}
+        for contestant in case.contestants
     ]
     return {"case": case.name, "peer": case.peer, "rows": rows, "calibration": calibration}
 
 
-def _build(team: list[Process]) -> None:
-    """Build one at a time, measure the memory, and compare the answers."""
+def _build_models(workers: list[Process]) -> None:
+    """Build the models one at a time, measure their memory, and compare the answers."""
     references: dict[str, tuple[str, list[np.ndarray]]] = {}
-    for worker in team:
-        worker.reply()
-    for worker in team:
+    for worker in workers:
+        worker.read_reply()
+    for worker in workers:
         if not worker.unavailable:
-            worker.built = worker.ask(build=True)
+            worker.build_facts = worker.request(build=True)
         if worker.unavailable:
             continue
         with np.load(worker.answer) as arrays:
             answer = list(arrays.values())
-        first, reference = references.setdefault(worker.contestant.computes, (worker.contestant.label, answer))
-        worker.difference = _stats.largest_difference(answer, reference)
+        label, reference = references.setdefault(worker.contestant.computes, (worker.contestant.label, answer))
+        worker.difference = _stats.find_largest_difference(answer, reference)
         if not worker.difference <= TOLERANCE and worker.contestant.optional:
-            worker.unavailable = f"it differs from {first} by {worker.difference:.1e}, relative"
+            worker.unavailable = f"it differs from {label} by {worker.difference:.1e}, relative"
         elif not worker.difference <= TOLERANCE:
             raise WrongAnswerError(
-                f"{worker.contestant.label} differs from {first} by {worker.difference:.1e}, relative; "
-                "nothing is timed."
+                f"{worker.contestant.label} differs from {label} by {worker.difference:.1e}, relative; "
+                "nothing was timed."
             )
 
 
 def _take_turns(workers: list[Process], rounds: int, turn: float) -> list[float]:
-    """Let each run in turns; who begins changes each round. Return the calibrations before each round."""
+    """Time all workers in turns, in alternating order, and return the speed of the machine before each round."""
     order, calibrations = list(workers), []
     for _ in range(rounds):
-        calibrations.append(calibrate())
+        calibrations.append(measure_speed())
         for worker in order:
-            reply = worker.ask(seconds=turn)
+            reply = worker.request(seconds=turn)
             if "times" not in reply:
                 raise RuntimeError(f"{worker.contestant.label} stopped while it was timed: {reply}")
             worker.rounds.append(reply["times"])

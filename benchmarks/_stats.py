@@ -1,31 +1,25 @@
-"""Medians and spread of times, and differences of answers."""
+"""Statistics of times, and differences of answers."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def summarize(values: Sequence[float]) -> dict[str, float]:
     """Return the median with the 10th and the 90th percentile."""
     p10, median, p90 = (float(value) for value in np.percentile(values, (10, 50, 90)))
     return {"median": median, "p10": p10, "p90": p90}
 
 
-def ratio(ours: Sequence[Sequence[float]], peer: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Return the spread of peer over ours, taken round by round: a slow minute of the machine counts for both."""
-    return spread([float(np.median(b) / np.median(a)) for a, b in zip(ours, peer, strict=True)])
+def summarize_ratio(ours: Sequence[Sequence[float]], peer: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Return the median and percentiles of peer / ours by round, so that a slow minute of the machine affects both."""
+    return summarize([float(np.median(b) / np.median(a)) for a, b in zip(ours, peer, strict=True)])
 
 
-def largest_difference(ours: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
+def find_largest_difference(ours: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
     """Return the largest difference of any output, relative to the largest magnitude of that output."""
     if [array.shape for array in ours] != [array.shape for array in reference]:
         return float("inf")
     return max(
         (float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(ours, reference, strict=True)), default=0.0
     )
-
-
-def rows_of(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the contestants of a case that were timed, by label."""
-    return {row["contestant"]: row for row in case["rows"] if "ms" in row}

@@ -10,22 +10,22 @@ Row = dict[str, Any]
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 BLOCK = re.compile(r"(?P<head><!-- table: (?P<name>\w+) -->\n).*?(?P<foot><!-- end of table -->)", re.DOTALL)
-COLUMNS = {"ms": "ms", "speed": "speed"}  # of most tables: column of the CSV file, heading
+COLUMNS = {"ms": "ms", "speed": "speed"}  # default: column of the CSV file, heading of the table
 
 
-def rows_of_case(case: Mapping[str, Any]) -> list[Row]:
-    """Return the flat rows of a case, one for each contestant: times in ms, extra memory in MiB, speeds over the peer.
+def flatten_case(case: Mapping[str, Any]) -> list[Row]:
+    """Return a flat row for each contestant of a case: times in ms, extra memory in MiB, speeds relative to the peer.
 
-    A case of `thresholds` is one row.
+    A case of `thresholds` has one row.
     """
     if "point" in case:
         return [case["point"]]
     timed = {row["contestant"]: row["ms"] for row in case["rows"] if "ms" in row}
     peer = timed.get(case["peer"])
-    return [_flat(case["case"], row, peer) for row in case["rows"]]
+    return [_flatten_row(case["case"], row, peer) for row in case["rows"]]
 
 
-def _flat(case: str, row: Row, peer: Mapping[str, float] | None) -> Row:
+def _flatten_row(case: str, row: Row, peer: Mapping[str, float] | None) -> Row:
     flat = {"case": case, "contestant": row["contestant"]}
     if "ms" in row:
         ms = row["ms"]
@@ -39,31 +39,31 @@ def _flat(case: str, row: Row, peer: Mapping[str, float] | None) -> Row:
 
 
 def write_csv(file: Path, rows: Sequence[Row], measured: str) -> None:
-    """Write rows with five digits of each number, below a comment that names the day and the machine."""
+    """Write rows with five digits of each number, after a comment with the day and the machine."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with file.open("w", encoding="utf-8", newline="") as stream:
         stream.write(f"# {measured}\n")
         writer = csv.DictWriter(stream, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _digits(value, 5) for name, value in row.items()} for row in rows)
+        writer.writerows({name: _format_digits(value, 5) for name, value in row.items()} for row in rows)
 
 
 def read_csv(file: Path) -> tuple[list[Row], str]:
-    """Return the rows of a CSV file, numbers as floats and empty cells left out, and its comment."""
+    """Return the rows of a CSV file, with floats and without empty cells, and its comment."""
     with file.open(encoding="utf-8", newline="") as stream:
         measured = stream.readline().removeprefix("#").strip()
-        rows = [{name: _value(text) for name, text in row.items() if text} for row in csv.DictReader(stream)]
+        rows = [{name: _parse_value(text) for name, text in row.items() if text} for row in csv.DictReader(stream)]
     return rows, measured
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def pivot(rows: Iterable[Row], columns: Mapping[str, str] = COLUMNS) -> list[Row]:
+def pivot_contestants(rows: Iterable[Row], columns: Mapping[str, str] = COLUMNS) -> list[Row]:
     """Return one row for each case, with the chosen columns of each contestant side by side."""
     cases: dict[str, Row] = {}
     for row in rows:
@@ -74,22 +74,22 @@ def pivot(rows: Iterable[Row], columns: Mapping[str, str] = COLUMNS) -> list[Row
     return list(cases.values())
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """Return a Markdown table, the first column aligned to the left and the others to the right."""
+def format_markdown(rows: Sequence[Row]) -> str:
+    """Format a Markdown table with the first column aligned to the left and the other columns to the right."""
     headings = list(dict.fromkeys(name for row in rows for name in row))
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
-    lines += [[str(_digits(row.get(heading, ""), 3)) for heading in headings] for row in rows]
+    lines += [[str(_format_digits(row.get(heading, ""), 3)) for heading in headings] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _digits(value: Any, digits: int) -> Any:
-    """Return a float rounded to significant digits, as text without an exponent; return other values unchanged."""
+def _format_digits(value: Any, digits: int) -> Any:
+    """Format a float with significant digits and without an exponent; return other values unchanged."""
     if not isinstance(value, float):
         return value
     text = f"{value:.{digits}g}"
     return f"{float(text):.12f}".rstrip("0").rstrip(".") if "e" in text else text
 
 
-def render(text: str, tables: Mapping[str, str]) -> str:
-    """Return a document with the tables between `<!-- table: NAME -->` and `<!-- end of table -->` replaced."""
+def replace_tables(text: str, tables: Mapping[str, str]) -> str:
+    """Replace the tables between `<!-- table: NAME -->` and `<!-- end of table -->` in a document."""
     return BLOCK.sub(lambda block: f"{block['head']}{tables[block['name']]}\n{block['foot']}", text)

@@ -1,9 +1,9 @@
-"""The process of one contestant: `python _worker.py SPEC.json`. Started and spoken to by `_process.py`.
+"""Worker process of one contestant: `python _worker.py SPEC.json`, started by `_process.py`.
 
-The kind of a contestant names a function, which is called with the spec, imports what it needs and returns `build`;
-`build(inputs)` makes the model and returns a `Runner`: so memory can be measured from between them. Then the process
-waits for requests, a line of JSON each, on standard input: `{"build": true}` makes the model, runs it a few times and
-answers with what that took; `{"seconds": s}` runs it for about that long and answers with the time of each run.
+The kind of a contestant names a function that receives the spec, imports packages and returns `build`; `build(inputs)`
+builds the model and returns a `Runner`. Memory is measured from between the two calls. The process reads requests from
+standard input, one JSON object per line: `{"build": true}` builds the model, runs it a few times, and replies with the
+seconds and the memory; `{"seconds": s}` runs it for about s seconds and replies with the times of the runs.
 """
 
 import contextlib
@@ -22,30 +22,30 @@ import numpy as np
 
 from keras_attn_export._processes import peak_memory
 
-RUNS = 3  # the second run may still take memory that the first did not need
-MOST_RUNS = 2000
-FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}  # not brought along
+WARM_UP_RUNS = 3  # the second run may need more memory than the first
+MAX_RUNS = 2000
+FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX"}  # optional packages
 
 
 def main(file: str) -> None:
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints must not be taken for a reply
+    os.dup2(2, 1)  # output of a library must not be read as a reply
     spec, state = json.loads(Path(file).read_text(encoding="utf-8")), {}
     for request in itertools.chain([{"prepare": True}], map(json.loads, sys.stdin)):
         try:
-            reply = _reply(request, spec, state)
-        except Exception as error:  # noqa: BLE001 - whatever it is, `_process.py` says it
+            reply = _handle_request(request, spec, state)
+        except Exception as error:  # noqa: BLE001 - `_process.py` reports the error
             traceback.print_exc()
-            reply = _trouble(error)
+            reply = _describe_error(error)
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
         if "unavailable" in reply or "failed" in reply:
             return
 
 
-def _reply(request: dict[str, Any], spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+def _handle_request(request: dict[str, Any], spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     if "seconds" in request:
-        return _timed(state["runner"].run, request["seconds"])
+        return _time_runs(state["runner"].run, request["seconds"])
     return _build(spec, state) if "build" in request else _prepare(spec, state)
 
 
@@ -58,33 +58,33 @@ def _prepare(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    before = peak_memory.resident_memory()  # and let the peak start from there
+    before = peak_memory.resident_memory()  # also resets the peak
     start = time.perf_counter()
     runner = state["runner"] = state["build"](state["inputs"])
-    for _ in range(spec["options"].get("runs", RUNS)):
+    for _ in range(spec["options"].get("runs", WARM_UP_RUNS)):
         runner.run()
     seconds, peak = time.perf_counter() - start, peak_memory.peak_memory()
     np.savez(spec["answer"], *runner.answer())
     return {"seconds": seconds, "memory": peak - before, "before": before, **runner.facts()}
 
 
-def _timed(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
-    """Run for about so long and return the seconds of each run; the first counts only where it fills the time."""
-    first = _seconds(run)
+def _time_runs(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    """Run for about `seconds` and return the seconds of all runs; the first counts only if it is the only run."""
+    first_run = _time_run(run)
     times: list[float] = []
     end = time.perf_counter() + seconds
-    while first < seconds and len(times) < MOST_RUNS and time.perf_counter() < end:
-        times.append(_seconds(run))
-    return {"times": times or [first]}
+    while first_run < seconds and len(times) < MAX_RUNS and time.perf_counter() < end:
+        times.append(_time_run(run))
+    return {"times": times or [first_run]}
 
 
-def _seconds(run: Callable[[], Any]) -> float:
+def _time_run(run: Callable[[], Any]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def _trouble(error: Exception) -> dict[str, str]:
+def _describe_error(error: Exception) -> dict[str, str]:
     lines = (line.strip() for line in str(error).splitlines())
     sentence = next((line for line in lines if line), "no message")
     if isinstance(error, ModuleNotFoundError) and error.name in FRAMEWORKS:

@@ -15,16 +15,19 @@ MODELS = (
     ("convolutions", 50 * MB),
 )
 KERAS, OURS = "Keras's exporter", "`export_model`, with its check"
-RUNS = 3  # of which the one with the median time counts
+RUNS = 3  # the run with the median time counts
 
 
 def cases(options: Options) -> list[dict[str, Any]]:
-    """Export each model in fresh processes."""
+    """Export each model in worker processes."""
     results = []
     for model, weights in MODELS[: 1 if options.quick else None]:
         size = {"model": model, "weights": weights, "runs": 1}
-        keras = Contestant(KERAS, "_export.by_keras", size, optional=True)
-        case = Case({}, [keras, Contestant(OURS, "_export.by_ours", size)], f"{model}, {weights / MB:g} MB of weights")
+        contestants = [
+            Contestant(KERAS, "_export.build_keras_export", size, optional=True),
+            Contestant(OURS, "_export.build_checked_export", size),
+        ]
+        case = Case({}, contestants, f"{model}, {weights / MB:g} MB of weights")
         runs = [options.race(case, rounds=0) for _ in range(1 if options.quick else RUNS)]
         rows = [_median(rows) for rows in zip(*(run["rows"] for run in runs), strict=True)]
         results.append({"case": case.name, "peer": KERAS, "rows": rows})
@@ -32,7 +35,7 @@ def cases(options: Options) -> list[dict[str, Any]]:
 
 
 def _median(runs: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """Return the run with the median time, with its memory in GB; an export that failed counts as the slowest."""
+    """Return the run with the median time and its memory in GB; a failed export counts as the slowest."""
     run = sorted(runs, key=lambda run: run.get("seconds", float("inf")))[len(runs) // 2]
     if "seconds" not in run:
         return run

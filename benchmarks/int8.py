@@ -7,46 +7,46 @@ from _contestant import Contestant
 from _files import SESSION
 from _harness import Options
 from _race import Case
-from _trained import TRAINED, Arrays, Trained
+from _trained import TRAININGS, Arrays, TrainedModel
 
 from keras_attn_export import Bundle, export_model
 
 FLOAT32, DYNAMIC, CALIBRATED = "float32", "int8, dynamic", "int8, calibrated"
-ROWS = 8  # of a request
-AT_ONCE = 128  # rows that are run for the accuracy
+REQUEST_ROWS = 8  # rows of a timed request
+BATCH_ROWS = 128  # rows of a run that measures the accuracy
 
 
 def cases(options: Options) -> list[dict[str, Any]]:
-    """Train each model, export three files, count right answers on held-out rows, and race the files."""
-    return [_case(train(options.quick), options) for train in TRAINED[: 1 if options.quick else None]]
+    """Train each model, export three files, measure their accuracy on held-out rows, and race the files."""
+    return [_race_files(train(options.quick), options) for train in TRAININGS[: 1 if options.quick else None]]
 
 
-def _case(trained: Trained, options: Options) -> dict[str, Any]:
-    asked = {
+def _race_files(trained: TrainedModel, options: Options) -> dict[str, Any]:
+    export_options = {
         FLOAT32: {},
         DYNAMIC: {"precision": "int8"},
-        CALIBRATED: {"precision": "int8", "calibration": trained.seen},
+        CALIBRATED: {"precision": "int8", "calibration": trained.training_rows},
     }
-    request = {name: array[:ROWS] for name, array in trained.held_out.items()}
+    request = {name: array[:REQUEST_ROWS] for name, array in trained.held_out.items()}
     contestants, facts = [], {}
-    for label, more in asked.items():
+    for label, arguments in export_options.items():
         folder = options.work / trained.name / label
-        bundle = export_model(trained.model, folder, sample_inputs=trained.samples, **more)
+        bundle = export_model(trained.model, folder, sample_inputs=trained.samples, **arguments)
         file = folder / "model.onnx"
-        right = trained.right(_outputs(bundle, trained.held_out))
-        facts[label] = {"accuracy": float(np.mean(right)), "size": file.stat().st_size}
+        is_correct = trained.is_correct(_run_in_batches(bundle, trained.held_out))
+        facts[label] = {"accuracy": float(np.mean(is_correct)), "size": file.stat().st_size}
         contestants.append(Contestant(label, SESSION, {"model": str(file)}, computes=label))
     result = options.race(Case(request, contestants, trained.name, FLOAT32))
     for row in result["rows"]:
-        fact = facts[row["contestant"]]
-        row["facts"] = fact | {"size": fact["size"] / facts[FLOAT32]["size"]}
+        row_facts = facts[row["contestant"]]
+        row["facts"] = row_facts | {"size": row_facts["size"] / facts[FLOAT32]["size"]}
     return result
 
 
-def _outputs(bundle: Bundle, inputs: Arrays) -> Arrays:
+def _run_in_batches(bundle: Bundle, inputs: Arrays) -> Arrays:
     count = len(next(iter(inputs.values())))
     parts = [
-        bundle.run({name: array[start : start + AT_ONCE] for name, array in inputs.items()})
-        for start in range(0, count, AT_ONCE)
+        bundle.run({name: array[start : start + BATCH_ROWS] for name, array in inputs.items()})
+        for start in range(0, count, BATCH_ROWS)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,4 +1,4 @@
-"""Speed of our layers and of Keras's, each in the file of its own exporter."""
+"""Speed of attention layers of this package and of Keras, in the files of their own exporters."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from _harness import Options
 from _plans import DATE_CHARACTERS, HALF_FILLED, QUERY_LENGTHS, Plan, Shape
 from _race import Case
 
-OTHERS = {PORTABLE: "portable", 'ours, lowering="fused"': "fused"}
+LOWERINGS = {PORTABLE: "portable", 'ours, lowering="fused"': "fused"}
 
 DOT_64, ADDITIVE_64, ADDITIVE_256 = Plan("dot", 64), Plan("additive", 64), Plan("additive", 256)
 HEADS, TRANSFORMER, STOCK_TRANSFORMER = (Plan(kind, 256, 4) for kind in ("multi-head", "block", "stock block"))
@@ -59,34 +59,36 @@ QUICK_SHAPES = (
     Shape(ADDITIVE_64, 2, 16, HALF_FILLED),
     Shape(Plan("stock block", 16, 2), 2, 16, HALF_FILLED),
 )
-WITH_OTHERS = (DOT_64, ADDITIVE_64, ADDITIVE_256, HEADS)  # plans whose files are written in the other lowerings too
+# Plans whose files are also written in the other lowerings.
+PLANS_WITH_LOWERINGS = (DOT_64, ADDITIVE_64, ADDITIVE_256, HEADS)
 
 
 def cases(options: Options) -> list[dict[str, Any]]:
-    """Race our files and Keras's file of Keras's own layer at every shape."""
+    """Race the files of both layers at every shape."""
     results = []
-    for plan, shapes in _by_plan(QUICK_SHAPES if options.quick else SHAPES):
-        files = _files_of(plan, options.work / f"plan{len(results)}")
+    for plan, shapes in _group_by_plan(QUICK_SHAPES if options.quick else SHAPES):
+        files = _write_files(plan, options.work / f"plan{len(results)}")
         for shape in shapes:
-            results.append(options.race(Case(shape.inputs(), files, str(shape), THEIRS)))
+            results.append(options.race(Case(shape.make_inputs(), files, str(shape), THEIRS)))
     return results
 
 
-def _by_plan(shapes: tuple[Shape, ...]) -> Iterator[tuple[Plan, list[Shape]]]:
-    """Yield each model with its shapes, without models whose library is not installed."""
+def _group_by_plan(shapes: tuple[Shape, ...]) -> Iterator[tuple[Plan, list[Shape]]]:
+    """Yield each plan with its shapes; skip plans whose library is not installed."""
     for plan in dict.fromkeys(shape.plan for shape in shapes):
         if plan.kind != "bert" or find_spec("keras_hub"):
             yield plan, [shape for shape in shapes if shape.plan == plan]
 
 
-def _files_of(plan: Plan, folder: Path) -> list[Contestant]:
-    """Write the files of a model."""
+def _write_files(plan: Plan, folder: Path) -> list[Contestant]:
+    """Write the files of a plan and return them as contestants."""
     import _models
 
     folder.mkdir()
-    ours = _models.ours(plan)
-    theirs = _files.of_keras(THEIRS, _models.theirs(plan), folder / "theirs.onnx")
-    files = [theirs, _files.of_ours(OURS, ours, folder / "ours")]
-    if plan in WITH_OTHERS:
-        files += [_files.of_ours(label, ours, folder / by, lowering=by) for label, by in OTHERS.items()]
+    ours = _models.build_ours(plan)
+    theirs = _files.write_keras_file(THEIRS, _models.build_theirs(plan), folder / "theirs.onnx")
+    files = [theirs, _files.write_bundle(OURS, ours, folder / "ours")]
+    if plan in PLANS_WITH_LOWERINGS:
+        for label, lowering in LOWERINGS.items():
+            files.append(_files.write_bundle(label, ours, folder / lowering, lowering=lowering))
     return files

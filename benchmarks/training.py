@@ -1,4 +1,4 @@
-"""Time and memory of a training step of our layers, with and without blocks, and of Keras's."""
+"""Time and memory of a training step of attention layers: with and without query blocks, and of Keras."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,34 +8,35 @@ from typing import Any
 import numpy as np
 from _contestant import Contestant
 from _harness import Options
-from _in_keras import options_of
+from _in_keras import make_options
 from _plans import HALF_FILLED, Plan, Shape
 from _race import Case
 
 PLAIN, BLOCKS = "query_block_size=None", 'query_block_size="auto"'
 BLOCK_SIZES = {PLAIN: None, BLOCKS: "auto"}
-BACKENDS = {  # with the `jit_compile` of the model
+BACKENDS = {  # backend, and `jit_compile` of the model
     "TensorFlow graph": ("tensorflow", False),
     "TensorFlow XLA": ("tensorflow", True),
     "PyTorch eager": ("torch", False),
     "JAX jit": ("jax", True),
 }
-GRAPH, XLA, *OTHERS = BACKENDS
+GRAPH, XLA, *OTHER_BACKENDS = BACKENDS
 
-# glibc gives memory back to the system after a step or keeps it, by where in the heap a block happens to lie. In two
-# processes that allocate the same, one step may thus cost a quarter more. These keep it; other allocators ignore them.
-KEPT_PAGES = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
+# glibc returns memory to the system after a step, or keeps it, depending on the position of a block in the heap. So in
+# two processes with equal allocations, a step may cost a quarter more. These settings keep the memory; other allocators
+# ignore them.
+ALLOCATOR_SETTINGS = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
 
-def _contestant(label: str, backend: str, plan: Plan, whose: str = "ours", **arguments: Any) -> Contestant:
+def _make_contestant(label: str, backend: str, plan: Plan, builder: str = "build_ours", **arguments: Any) -> Contestant:
     name, jit = BACKENDS[backend]
-    environment = {"KERAS_BACKEND": name, **KEPT_PAGES}
-    return Contestant(label, "_in_keras.training", options_of(plan, whose, jit, **arguments), environment)
+    environment = {"KERAS_BACKEND": name, **ALLOCATOR_SETTINGS}
+    return Contestant(label, "_in_keras.build_training", make_options(plan, builder, jit, **arguments), environment)
 
 
-def _case(shape: Shape, name: str, contestants: list[Contestant], peer: str) -> Case:
-    target = np.random.default_rng(2).standard_normal((shape.B, shape.queries, shape.plan.D), dtype="float32")
-    return Case({**shape.inputs(), "target": target}, contestants, name, peer)
+def _make_case(shape: Shape, name: str, contestants: list[Contestant], peer: str) -> Case:
+    target = np.random.default_rng(2).standard_normal((shape.B, shape.query_count, shape.plan.D), dtype="float32")
+    return Case({**shape.make_inputs(), "target": target}, contestants, name, peer)
 
 
 # --------------------------------------------------------------------------- additive attention
@@ -49,31 +50,31 @@ TINY = Shape(Plan("additive", 8), 2, 16, HALF_FILLED)
 
 
 def cases(options: Options) -> list[dict[str, Any]]:
-    """Race additive attention in blocks against its plain form, and several heads against Keras's layer."""
-    return [*_additive(options), *_heads(options)]
+    """Race additive attention in blocks against its plain form, and multi-head attention against Keras's layer."""
+    return [*_race_additive(options), *_race_heads(options)]
 
 
-def _additive(options: Options) -> Iterator[dict[str, Any]]:
+def _race_additive(options: Options) -> Iterator[dict[str, Any]]:
     shapes = [Shape(Plan("additive", U), B, Tk, HALF_FILLED, Tq if Tq != Tk else 0) for B, Tq, Tk, U in SIZES]
-    works = [*itertools.product([GRAPH, *OTHERS], [*shapes, CAUSAL]), (XLA, shapes[-1])]
+    works = [*itertools.product([GRAPH, *OTHER_BACKENDS], [*shapes, CAUSAL]), (XLA, shapes[-1])]
     for backend, shape in [(GRAPH, TINY)] if options.quick else works:
         contestants = [
-            _contestant(label, backend, shape.plan, query_block_size=size) for label, size in BLOCK_SIZES.items()
+            _make_contestant(label, backend, shape.plan, query_block_size=size) for label, size in BLOCK_SIZES.items()
         ]
-        yield options.race(_case(shape, f"{backend}, {shape}", contestants, PLAIN))
+        yield options.race(_make_case(shape, f"{backend}, {shape}", contestants, PLAIN))
 
 
-# --------------------------------------------------------------------------- several heads
+# --------------------------------------------------------------------------- multi-head attention
 
 OURS, THEIRS = "MultiHeadAttention(DotProductAttention())", "keras.layers.MultiHeadAttention"
-OF_HEADS = Plan("multi-head", 256, 4)
+HEADS_PLAN = Plan("multi-head", 256, 4)
 MASKS = {"no mask": {"lengths": ""}, "lengths": {}, "causal": {"lengths": "", "causal": True}}
 
 
-def _heads(options: Options) -> Iterator[dict[str, Any]]:
+def _race_heads(options: Options) -> Iterator[dict[str, Any]]:
     works = itertools.product(BACKENDS, ((8, 128), (2, 512)), MASKS)
     for backend, (B, T), mask in [(XLA, (2, 8), "lengths")] if options.quick else works:
-        plan = replace(OF_HEADS, **MASKS[mask])
-        contestants = [_contestant(THEIRS, backend, plan, "theirs"), _contestant(OURS, backend, plan)]
-        name = f"{backend}, {OF_HEADS}, B{B} T{T}, {mask}"
-        yield options.race(_case(Shape(plan, B, T, HALF_FILLED), name, contestants, THEIRS), 40)
+        plan = replace(HEADS_PLAN, **MASKS[mask])
+        contestants = [_make_contestant(THEIRS, backend, plan, "build_theirs"), _make_contestant(OURS, backend, plan)]
+        name = f"{backend}, {HEADS_PLAN}, B{B} T{T}, {mask}"
+        yield options.race(_make_case(Shape(plan, B, T, HALF_FILLED), name, contestants, THEIRS), 40)

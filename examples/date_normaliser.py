@@ -78,9 +78,9 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(decode_iso(np.load(args.decode)["tokens"])))
         return 0
     # A private module, for tidy output only: omit it in your own script.
-    from keras_attn_export._cli.native_stderr import hidden_native_messages
+    from keras_attn_export._cli.native_stderr import silence_native_stderr
 
-    with hidden_native_messages():  # of TensorFlow, here and in the processes of the export
+    with silence_native_stderr():  # of TensorFlow, here and in the processes of the export
         problems = run_demo(QUICK if args.quick else FULL, args.seed, args.out)
     for problem in problems:
         print(problem, file=sys.stderr)

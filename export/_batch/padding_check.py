@@ -1,8 +1,4 @@
-"""Trial runs: axes that may be padded, and whether other rows in the batch change a row.
-
-No manifest records either. Some rows run alone, then with more padding and between other rows, with their own numbers
-and with scaled ones: a maximum, say, ignores zeros unless all numbers are negative.
-"""
+"""Probe runs that find axes whose padding changes outputs, and models whose outputs depend on other rows of a batch."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,81 +14,94 @@ from .._format.manifest import Spec
 from .._format.names import Arrays
 from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
 from .._tables.rows import pad_rows, padded_lengths, row_lengths
-from .row_runner import Runner, strip_padding
+from .row_runner import RowRunner, strip_padding
 
-FILE_ROWS, TRIAL_ROWS = 6, 18
-FACTORS = (1.0, -1.0, 1e-2, 1e2)
-# Rounding as a share of a channel's largest value: a sum over another batch has another order.
-ROUNDING = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
+# A manifest records neither, so both are measured on sample rows. Each row runs alone, then padded to more than twice
+# its length along one axis, and between two other rows. The outputs of the row must stay equal up to rounding. The
+# floats are also scaled, since padding may have no effect on the original values: a maximum ignores zeros unless all
+# values are negative. Outputs that are only zeros or NaN prove nothing; an axis without a conclusive output counts as
+# changed.
+MAX_FILE_ROWS, MAX_ROWS = 6, 18  # sample rows
+SCALE_FACTORS = (1.0, -1.0, 1e-2, 1e2)
+# Allowed difference as a share of a channel's largest magnitude: a batch of another size is summed in another order.
+# The shares are far above the epsilon of a precision, and below the usual effect of padding that enters a result.
+ROUNDING_SHARES = {"float32": 1e-4, "float16": 2e-2, "int8": 5e-2}
 
 
-def try_batching(runner: Runner, files: Sequence[Path], axes: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the axes whose padding may change outputs, and whether each row has to run alone."""
+def find_batching_rules(runner: RowRunner, files: Sequence[Path], axes: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the axes whose padding may change outputs, and True if every row must run alone."""
     samples = list[Any]()  # record batches of one row
     for file in dict.fromkeys([files[0], files[len(files) // 2], files[-1], *files]):
-        if len(samples) < TRIAL_ROWS:
+        if len(samples) < MAX_ROWS:
             samples += _sample_rows(runner, file)
-    exact = [axis for axis in axes if not _is_unchanged(runner, samples, partial(_single_row, runner, longer=axis))]
-    return exact, not _is_unchanged(runner, samples, partial(_between_rows, runner, samples))
+    variants = {axis: partial(_make_single_row, runner, longer=axis) for axis in axes}
+    exact = [axis for axis, variant in variants.items() if not _is_unchanged(runner, samples, variant)]
+    return exact, not _is_unchanged(runner, samples, partial(_put_between_rows, runner, samples))
 
 
-def _sample_rows(runner: Runner, file: Path) -> Iterator[Any]:
-    """Yield rows of a file's first chunk, from the shortest to the longest."""
-    with contextlib.suppress(UnreadableFileError, StopIteration), open_parquet(file) as opened:
-        batch = next(record_batches(opened))
+def _sample_rows(runner: RowRunner, file: Path) -> Iterator[Any]:
+    """Yield record batches of one row from a file's first chunk, from the shortest to the longest row."""
+    with contextlib.suppress(UnreadableFileError, StopIteration), open_parquet(file) as parquet_file:
+        batch = next(record_batches(parquet_file))
         lengths = np.array([np.ones(batch.num_rows), *row_lengths(batch, runner.manifest).values()])
         rows = np.argsort(lengths.sum(axis=0), kind="stable")
         rows = rows[lengths.min(axis=0)[rows] > 0]
-        for index in np.unique(np.linspace(0, len(rows) - 1, FILE_ROWS).astype(int)) if len(rows) else ():
+        for index in np.unique(np.linspace(0, len(rows) - 1, MAX_FILE_ROWS).astype(int)) if len(rows) else ():
             with contextlib.suppress(InputError):
-                _single_row(runner, row := batch.slice(int(rows[index]), 1))
+                _make_single_row(runner, row := batch.slice(int(rows[index]), 1))
                 yield row
 
 
-def _single_row(runner: Runner, row: Any, longer: str | None = None) -> Arrays:
-    """Return the inputs of one row, with more than twice the length along the axis `longer`."""
+def _make_single_row(runner: RowRunner, row: Any, longer: str | None = None) -> Arrays:
+    """Build the inputs of one row, padded to more than twice its length along the axis `longer`."""
     lengths = row_lengths(row, runner.manifest)
     sizes = {axis: 2 * length + 1 if axis == longer else length for axis, length in lengths.items()}
     padded = padded_lengths(sizes, runner.manifest, frozenset(runner.manifest.multiples))
     return pad_rows(row, runner.manifest, lengths, padded)
 
 
-def _between_rows(runner: Runner, samples: Sequence[Any], row: Any) -> Arrays:
-    """Return the inputs of a row between the values of two other rows."""
-    before, alone, after = (_single_row(runner, sample) for sample in (samples[0], row, samples[-1]))
-    others = {name: [np.resize(other[name], array.shape) for other in (before, after)] for name, array in alone.items()}
-    return {name: np.concatenate([others[name][0], array, others[name][1]]) for name, array in alone.items()}
+def _put_between_rows(runner: RowRunner, samples: Sequence[Any], row: Any) -> Arrays:
+    """Build a batch of three rows: the first sample, a row, and the last sample, resized to the shape of the row."""
+    inputs, *neighbours = (_make_single_row(runner, sample) for sample in (row, samples[0], samples[-1]))
+    batch = {}
+    for name, array in inputs.items():
+        first, last = (np.resize(neighbour[name], array.shape) for neighbour in neighbours)
+        batch[name] = np.concatenate([first, array, last])
+    return batch
 
 
-def _is_unchanged(runner: Runner, samples: Sequence[Any], variant: Callable[[Any], Arrays]) -> bool:
-    """Return whether rows run, and give equal outputs in a variant of their batch; zeros and NaN show nothing."""
-    is_shown, batches = False, [(row, _single_row(runner, row), variant(row)) for row in samples]
-    for factor in FACTORS:
+def _is_unchanged(runner: RowRunner, samples: Sequence[Any], variant: Callable[[Any], Arrays]) -> bool:
+    """Return True if the outputs of rows are equal in a variant of their inputs, and conclusive."""
+    is_conclusive, batches = False, [(row, _make_single_row(runner, row), variant(row)) for row in samples]
+    for factor in SCALE_FACTORS:
         pairs: list[list[tuple[np.ndarray, ...]]] = [[] for _ in runner.outputs]
         for row, *inputs in batches:
-            with contextlib.suppress(Exception):  # a row that fails in the model is an error of the run itself
-                runs = [runner.run(_scaled(x, factor)) for x in inputs]
-                own = {axis: int(length[0]) for axis, length in row_lengths(row, runner.manifest).items()}
-                for spec, outputs, *both in zip(runner.outputs, pairs, *runs, strict=True):
-                    outputs.append(tuple(strip_padding(x[len(x) // 2, ...], spec, own) for x in both))
-        share = ROUNDING.get(runner.manifest.precision, 0.0)
-        if not all(_are_alike(spec, outputs, share) for spec, outputs in zip(runner.outputs, pairs, strict=True)):
+            # A row that fails in the model proves nothing here; the run lists it as an error.
+            with contextlib.suppress(Exception):
+                runs = [runner.run(_scale_floats(arrays, factor)) for arrays in inputs]
+                lengths = {axis: int(length[0]) for axis, length in row_lengths(row, runner.manifest).items()}
+                for spec, outputs, *arrays in zip(runner.outputs, pairs, *runs, strict=True):
+                    # The row is alone at index 0, or in the middle of three.
+                    outputs.append(tuple(strip_padding(array[len(array) // 2, ...], spec, lengths) for array in arrays))
+        share = ROUNDING_SHARES.get(runner.manifest.precision, 0.0)
+        if not all(_are_close(spec, outputs, share) for spec, outputs in zip(runner.outputs, pairs, strict=True)):
             return False
-        is_shown |= all(any(map(_is_telling, outputs)) for outputs in pairs)
-    return is_shown
+        is_conclusive |= all(any(map(_is_conclusive, outputs)) for outputs in pairs)
+    return is_conclusive
 
 
-def _is_telling(pair: tuple[np.ndarray, ...]) -> bool:
+def _is_conclusive(pair: tuple[np.ndarray, ...]) -> bool:
     return pair[0].dtype.kind != "f" or bool(np.any(np.isfinite(pair[0]) & (pair[0] != 0)))
 
 
-def _are_alike(spec: Spec, pairs: Sequence[tuple[np.ndarray, ...]], share: float) -> bool:
-    """Return whether pairs of outputs differ by at most a share of the largest value of their channel."""
+def _are_close(spec: Spec, pairs: Sequence[tuple[np.ndarray, ...]], share: float) -> bool:
+    """Return True if pairs of outputs differ by at most a share of the largest magnitude of their channel."""
     channels = spec.shape[-1] if len(spec.shape) > 1 and isinstance(spec.shape[-1], int) else 1
-    values = [np.abs(one.reshape(-1, max(1, channels))) for one, _ in pairs if one.dtype.kind == "f"]
+    values = [np.abs(expected.reshape(-1, max(1, channels))) for expected, _ in pairs if expected.dtype.kind == "f"]
     largest = np.nan_to_num(np.concatenate(values), posinf=0).max(axis=0, initial=0) if values else np.zeros(1)
-    return all(alike(other, one, atol=share * largest.astype(float)) for one, other in pairs)
+    return all(alike(actual, expected, atol=share * largest.astype(float)) for expected, actual in pairs)
 
 
-def _scaled(inputs: Arrays, factor: float) -> Arrays:
-    return {name: (x * factor).astype(x.dtype) if x.dtype.kind == "f" else x for name, x in inputs.items()}
+def _scale_floats(inputs: Arrays, factor: float) -> Arrays:
+    floats = {name: array for name, array in inputs.items() if array.dtype.kind == "f"}
+    return inputs | {name: (array * factor).astype(array.dtype) for name, array in floats.items()}

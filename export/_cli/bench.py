@@ -14,19 +14,18 @@ from .command_helpers import add_json, add_provider, new_parser, read_arrays
 def add_parser(commands: Any) -> None:
     """Add the subcommand."""
     parser = new_parser(commands, "bench", main, "time a bundle: latency, throughput and peak memory")
-    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to time")
-    parser.add_argument("--against", metavar="OTHER.onnx", help="an ONNX file to time in turns with it")
-    parser.add_argument("--inputs", metavar="X.npz", help="input arrays by name (default: the largest golden case)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of a run (default: all CPUs)")
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", default=SECONDS, help=f"how long to time (default {SECONDS:g})"
-    )
+    add = parser.add_argument
+    add("bundle", metavar="BUNDLE", help="the folder to time")
+    add("--against", metavar="OTHER.onnx", help="an ONNX file that is timed in turns with the bundle")
+    add("--inputs", metavar="X.npz", help="input arrays by name (default: the largest golden case)")
+    add("--threads", type=int, metavar="N", help="threads of a run (default: all CPUs)")
+    add("--seconds", type=float, metavar="S", default=SECONDS, help=f"duration of the timing (default {SECONDS:g})")
     add_provider(parser)
     add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Time, then print a table."""
+    """Time a bundle and print a table."""
     inputs = read_arrays(arguments.inputs) if arguments.inputs else None
     with shown_progress(False if arguments.json else None) as step:
         bench = bench_bundle(
@@ -41,7 +40,7 @@ def main(arguments: argparse.Namespace) -> None:
     say(*(bench.to_json().splitlines() if arguments.json else format_bench(bench, arguments.inputs)))
 
 
-ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
+TABLE_ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
     ("median", lambda timing: f"{timing.median:.3f} ms"),
     ("5th percentile", lambda timing: f"{timing.p5:.3f} ms"),
     ("95th percentile", lambda timing: f"{timing.p95:.3f} ms"),
@@ -55,7 +54,7 @@ ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
 
 
 def format_bench(bench: Bench, file: str | None) -> list[str]:
-    """Return the result as lines: what it depends on, then a column a model."""
+    """Return the result as lines: the conditions, then a table with one column for each model."""
     versions = ", ".join(f"{name} {bench.environment[name]}" for name in ("onnxruntime", "numpy", "python"))
     shapes = [f"  {name} {list(shape)}" for name, shape in bench.shapes.items()]
     header, columns = ["", "bundle", "other"], [("bundle", bench.timings[0].model)]
@@ -67,14 +66,15 @@ def format_bench(bench: Bench, file: str | None) -> list[str]:
     lines.append(f"{'runs on':10}  {bench.provider}, {bench.threads} threads")
     lines.append(f"{'machine':10}  {bench.environment['processor']}, {bench.environment['cpus']} CPUs")
     lines.append(f"{'versions':10}  {versions}")
-    table = [header[: len(columns) + 1], *([name, *(show(t) for t in bench.timings)] for name, show in ROWS)]
+    rows = ([name, *map(format_cell, bench.timings)] for name, format_cell in TABLE_ROWS)
+    table = [header[: len(columns) + 1], *rows]
     lines += ["", *(f"{name:17}" + "".join(f"  {cell:>18}" for cell in cells) for name, *cells in table)]
     lines.append("")
     if bench.ratio is not None:
         lines.append(f"Median of the other / of the bundle: {bench.ratio:.3f} (above 1: the bundle is faster).")
         for name, largest in (bench.differences or {}).items():
-            lines.append(f"Their outputs `{name}` differ by at most {largest:.1e}.")
+            lines.append(f"Outputs `{name}` of the two models differ by at most {largest:.1e}.")
         if not bench.differences:
-            lines.append("They have no output name in common, so their outputs were not compared.")
-    lines.append("Peak memory: of a fresh process with numpy, onnxruntime and the model only.")
+            lines.append("The models have no output name in common, so their outputs were not compared.")
+    lines.append("Peak memory: of a worker process with numpy, onnxruntime and the model only.")
     return lines

@@ -1,4 +1,4 @@
-"""Describe a bundle in words that fit a terminal of 80 columns."""
+"""Plain-text description of a bundle, for terminals of 80 columns."""
 
 import hashlib
 import textwrap
@@ -10,106 +10,104 @@ from .._bundle.bundle_files import SAVED_MODEL, VERIFY
 from .._format.manifest import Manifest
 from .._format.names import MODEL
 from .._format.printing import printable
-from .._format.report_text import calibration_lines
+from .._format.report_text import describe_calibration_error
 from .._format.verify_script import verify_script
 from .._formatting import bytes_text
 
-WIDTH, INDENT = 80, 14  # of the widest title and a space
+WIDTH, INDENT = 80, 14  # the indent fits the widest title and a space
 Line = tuple[str, str]
 
 
 def describe(bundle: Bundle) -> list[str]:
     """Return lines about inputs, outputs, axes, sizes, opset, lowering, precision, versions and parity."""
-    lines, before = [], ""
-    for title, text in _lines(bundle):  # a title stands once where several texts have it
-        lines += wrapped(text, f"{'' if title == before else title:{INDENT}}", " " * INDENT)
-        before = title
+    lines, previous = [], ""
+    for title, text in _describe_parts(bundle):  # a repeated title is printed once
+        lines += wrap_text(text, f"{'' if title == previous else title:{INDENT}}", " " * INDENT)
+        previous = title
     return lines
 
 
-def wrapped(text: str, title: str = "", indent: str = "  ") -> list[str]:
-    """Return text behind a title in lines that fit a terminal, in which no name is broken.
-
-    All but the first are indented: where a name has spaces, no part of it then looks like a line of ours.
-    """
+def wrap_text(text: str, title: str = "", indent: str = "  ") -> list[str]:
+    """Wrap text after a title to the terminal width, without breaking words; indent lines after the first."""
+    # The indent keeps a part of a name with spaces from looking like a separate entry.
     lines = textwrap.TextWrapper(WIDTH, title, indent, break_long_words=False, break_on_hyphens=False)
     return lines.wrap(printable(text)) or [title]
 
 
-def _lines(bundle: Bundle) -> Iterator[Line]:
+def _describe_parts(bundle: Bundle) -> Iterator[Line]:
     manifest = bundle.entries
     yield "bundle", str(bundle.path)
-    yield "size", _sizes(bundle.path)
+    yield "size", _describe_sizes(bundle.path)
     yield "model", manifest.model
-    yield from _shape_lines(manifest)
-    for name, why in manifest.static.items():
-        yield "static", f"{name}: {why}"
+    yield from _describe_signature(manifest)
+    for name, reason in manifest.static.items():
+        yield "static", f"{name}: {reason}"
     yield "precision", manifest.precision
     for layer in manifest.layers:
-        form = f": {layer['form']}" if "form" in layer else ""  # a bundle of an earlier version says nothing of it
+        form = f": {layer['form']}" if "form" in layer else ""  # missing in bundles of earlier releases
         yield "attention", f"{layer['name']} ({layer['class']}): {layer['lowering']}, {layer['precision']}{form}"
     yield "opset", f"{manifest.opset}, needs onnxruntime {manifest.lowest_onnxruntime} or newer"
-    yield from _parity_lines(bundle)
+    yield from _describe_parity(bundle)
     yield "made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
-    yield VERIFY, _whose_verify(manifest.sha256)
+    yield VERIFY, _describe_verify_script(manifest.sha256)
 
 
-def _shape_lines(manifest: Manifest) -> Iterator[Line]:
-    """Say what goes in and what comes out, and which axes are dynamic."""
+def _describe_signature(manifest: Manifest) -> Iterator[Line]:
+    """Yield inputs and outputs, sampled integer values, and dynamic axes."""
     for kind, specs in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
         for spec in specs:
             yield kind, f"{spec.name}: {spec.dtype} [{', '.join(map(str, spec.shape))}]"
-    for name, tried in manifest.values.items():
-        yield "tried", f"{name}: {tried}"
+    for name, values in manifest.values.items():
+        yield "tried", f"{name}: {values}"
     multiples = manifest.multiples
     axes = dict.fromkeys(size for spec in manifest.specs for size in spec.shape if isinstance(size, str))
-    told = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)
-    yield "axes", ", ".join(told) or "all of fixed size"
+    axis_texts = (f"{name} (multiples of {multiples[name]})" if name in multiples else name for name in axes)
+    yield "axes", ", ".join(axis_texts) or "all of fixed size"
 
 
-def _whose_verify(hashes: Mapping[str, str]) -> str:
-    """Say whether the script in a bundle, which is code of whoever sent it, is the one that is installed here."""
+def _describe_verify_script(hashes: Mapping[str, str]) -> str:
+    """Return text on the origin of `verify.py`: code of the bundle's sender, unless it equals the installed script."""
     if VERIFY not in hashes:
         return "none"
     if hashes[VERIFY] == hashlib.sha256(verify_script().encode()).hexdigest():
-        return "the one of the installed keras-attn"
+        return "the script of the installed keras-attn"
     return (
-        "not the one of the installed keras-attn: of another version, or altered. Read it before you run it; "
-        "`keras-attn verify` does not."
+        "not the script of the installed keras-attn: it is of another version, or altered. Read it before you run it. "
+        "`keras-attn verify` does not run it."
     )
 
 
-def _sizes(folder: Path) -> str:
-    def size(paths: Iterable[Path]) -> str:
+def _describe_sizes(folder: Path) -> str:
+    def format_size(paths: Iterable[Path]) -> str:
         return bytes_text(sum(path.stat().st_size for path in paths if path.is_file()))
 
-    onnx = size(folder.glob(f"{MODEL}*"))
-    return f"{size(folder.rglob('*'))}: ONNX {onnx}, SavedModel {size((folder / SAVED_MODEL).rglob('*'))}"
+    onnx = format_size(folder.glob(f"{MODEL}*"))
+    return f"{format_size(folder.rglob('*'))}: ONNX {onnx}, SavedModel {format_size((folder / SAVED_MODEL).rglob('*'))}"
 
 
-def _parity_lines(bundle: Bundle) -> Iterator[Line]:
-    """Say what was compared, how far apart it was, and what is left open."""
+def _describe_parity(bundle: Bundle) -> Iterator[Line]:
+    """Yield the results of the comparison with Keras, its limits and its warnings."""
     report = bundle.report
     for part in report.summary().split("; "):
         yield "parity", part
     limits = bundle.entries.parity["tolerance"]
     allowed = f", {limits['relative']:g} relative or {limits['absolute']:g} absolute" if any(limits.values()) else ""
-    yield "parity", f"allowed: what rounding does{allowed}, on {report.provider}"
+    yield "parity", f"limits: measured rounding errors{allowed}, on {report.provider}"
     if (backend := bundle.entries.backend) != "tensorflow":
         yield "parity", f"with the outputs of Keras on {backend}"
     if weights := (report.coverage or {}).get("weights"):
         unchanged = f"{weights['unchanged']} of {weights['variables']} variables are unchanged in the float32 ONNX file"
-        yield "weights", f"{unchanged}; the others are folded, computed with or unused"
+        yield "weights", f"{unchanged}; the other variables are folded, transformed or unused"
     if clone := report.float32_clone:
-        apart = f"{clone['max_abs']:.1e} absolute, {clone['max_rel']:.1e} relative"
-        yield "clone", f"in float32; the model as given ({', '.join(clone['policies'])}) is {apart} from it"
-    if gains := report.precision:
-        size, duration = f"{gains['size_ratio']:.2f} of float32's size", f"{gains['time_ratio']:.2f} of its time"
-        yield "gain", f"{gains['name']}: {size}, {duration}"
-        yield from (("int8", line) for line in calibration_lines(gains.get("calibration")))
-        for output, top1 in gains.get("top1", {}).items():
+        difference = f"{clone['max_abs']:.1e} absolute, {clone['max_rel']:.1e} relative"
+        yield "clone", f"in float32; the original model ({', '.join(clone['policies'])}) differs by {difference}"
+    if costs := report.precision:
+        size, duration = f"{costs['size_ratio']:.2f} of float32's size", f"{costs['time_ratio']:.2f} of its time"
+        yield "gain", f"{costs['name']}: {size}, {duration}"
+        yield from (("int8", line) for line in describe_calibration_error(costs.get("calibration")))
+        for output, top1 in costs.get("top1", {}).items():
             yield "gain", f"{output}: {top1['agreement']:.2%} of {top1['rows']} rows have the same top class"
     for warning in report.warnings:
         yield "warning", warning
-    for case, why in report.refused.items():
-        yield "not compared", f"case {case}, which Keras cannot run: {why}"
+    for case, reason in report.refused.items():
+        yield "not compared", f"case {case}, which Keras cannot run: {reason}"

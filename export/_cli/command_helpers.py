@@ -1,4 +1,4 @@
-"""What several subcommands share: common options, reading `.npz` files, printing."""
+"""Options, file reading and printing that several subcommands share."""
 
 import argparse
 import contextlib
@@ -21,18 +21,16 @@ from .._format.console import say
 from .._format.names import ProviderError
 from .._format.parity_report import ParityReport
 from .._format.providers import PROVIDERS, short_name
-from .bundle_text import wrapped
-from .native_stderr import hidden_native_messages
+from .bundle_text import wrap_text
+from .native_stderr import silence_native_stderr
+
+Main = Callable[[argparse.Namespace], None]
 
 
 def new_parser(
-    commands: Any,
-    name: str,
-    main: Callable[[argparse.Namespace], None],
-    text: str,
-    debug: str = "show the traceback of an error",
+    commands: Any, name: str, main: Main, text: str, debug: str = "show the traceback of an error"
 ) -> argparse.ArgumentParser:
-    """Add a subcommand that `main` carries out."""
+    """Add a subcommand that runs `main`, with `text` as its help and `debug` as the help of `--debug`."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument("--debug", action="store_true", help=debug)
     parser.set_defaults(run=main)
@@ -40,12 +38,12 @@ def new_parser(
 
 
 def add_provider(parser: argparse.ArgumentParser) -> None:
-    """Add `--provider`, which takes either name of a provider."""
-    about = f"where onnxruntime computes: {', '.join(PROVIDERS)}, or onnxruntime's name of it (default cpu)"
-    parser.add_argument("--provider", metavar="P", type=_provider, default="cpu", help=about)
+    """Add `--provider`, which accepts a short name or a name of onnxruntime."""
+    text = f"execution provider: {', '.join(PROVIDERS)}, or its name in onnxruntime (default cpu)"
+    parser.add_argument("--provider", metavar="P", type=_parse_provider, default="cpu", help=text)
 
 
-def _provider(text: str) -> str:
+def _parse_provider(text: str) -> str:
     try:
         return short_name(text)
     except ProviderError as error:
@@ -59,86 +57,69 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_import(parser: argparse.ArgumentParser) -> None:
     """Add `--import`."""
-    parser.add_argument(
-        "--import",
-        dest="modules",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        help="import a module first, also from the current folder: its layers and models are then known (repeatable)",
-    )
+    text = "module with custom layers or models, also in the current folder, to import first; repeatable"
+    parser.add_argument("--import", dest="modules", metavar="MODULE", action="append", default=[], help=text)
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Import modules of the user's, and let Keras know the layers and models in them by their names.
-
-    Those that are registered are known by being imported; for the others their names have to do.
-
-    Raises:
-        ExportError: One cannot be imported, or two hold layers that a file does not tell apart.
-    """
+    """Import modules of the user, and register their layers and models with Keras, or raise `ExportError`."""
     if not names:
         return
     with needing("export", "Importing layers"):
         import keras
 
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` has it, and an installed command has not
-    for name, layer in _layers_by_name([_imported(name) for name in names]).items():
+        # `python -m` does this, an installed command does not.
+        sys.path.insert(0, os.getcwd())
+    for name, layer in _collect_layers([_import_module(name) for name in names]).items():
         keras.saving.get_custom_objects().setdefault(name, layer)
 
 
-def _imported(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
+    # A module may raise any error, or call `sys.exit`. After a signal, `main` replaces the exit code.
     except (Exception, SystemExit) as error:
-        # whatever the user's module does when it is imported, such as `sys.exit` in a script; where a signal has raised
-        # the SystemExit, `main` knows and ends as it asks
         hint = f" Name the module, not its file: {name[:-3]}." if name.endswith(".py") else ""
         raise ExportError(f"Cannot import `{name}` ({type(error).__name__}: {error}).{hint}") from error
 
 
-def _layers_by_name(modules: Iterable[ModuleType]) -> dict[str, type]:
-    """Return the layers that are defined in modules, by the names that a file has for them."""
+def _collect_layers(modules: Iterable[ModuleType]) -> dict[str, type]:
+    """Return the layers that are defined in modules, by the registered names that `.keras` files contain."""
     import keras
 
-    found: dict[str, type] = {}
+    layers: dict[str, type] = {}
     for module in modules:
-        for each in vars(module).values():
-            if isinstance(each, type) and issubclass(each, keras.layers.Layer) and each.__module__ == module.__name__:
-                name = keras.saving.get_registered_name(each)
-                if found.setdefault(name, each) is not each:
+        for item in vars(module).values():
+            if isinstance(item, type) and issubclass(item, keras.layers.Layer) and item.__module__ == module.__name__:
+                name = keras.saving.get_registered_name(item)
+                if layers.setdefault(name, item) is not item:
                     raise ExportError(
-                        f"`{found[name].__module__}` and `{module.__name__}` both hold a layer that a file calls "
-                        f"`{name}`. Import only the module that the model needs, or register each layer in a package "
-                        "of its own with keras.saving.register_keras_serializable, and save the model again."
+                        f"`{layers[name].__module__}` and `{module.__name__}` both define a layer with the registered "
+                        f"name `{name}`. Import only the module that the model needs, or register each layer in a "
+                        "package of its own with keras.saving.register_keras_serializable, and save the model again."
                     )
-    return found
+    return layers
 
 
 @contextlib.contextmanager
-def quiet_backend(arguments: argparse.Namespace) -> Iterator[None]:
-    """Keep from the terminal what TensorFlow prints when it starts, here and in processes that are started.
-
-    Of a GPU's memory each then takes what it needs, and leaves the rest to the others and to onnxruntime. With
-    `--json`, what a model or a module of the user's prints goes to standard error; only JSON is to be read.
-    """
+def silence_backend(arguments: argparse.Namespace) -> Iterator[None]:
+    """Silence TensorFlow's start-up output in this process and its worker processes."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # By default TensorFlow allocates all memory of a GPU, so that worker processes and onnxruntime would fail.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with contextlib.ExitStack() as quiet:
         if not arguments.debug:
-            quiet.enter_context(hidden_native_messages())
+            quiet.enter_context(silence_native_stderr())
         if arguments.json:
-            quiet.enter_context(contextlib.redirect_stdout(sys.stderr))  # after what replaces `sys.stderr`
+            # Output of the user's model would make standard output invalid JSON. `silence_native_stderr` has replaced
+            # `sys.stderr` before.
+            quiet.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """Read an `.npz` file that a user names.
-
-    Raises:
-        InputError: It is missing, cannot be read, or holds something else.
-    """
+    """Read an `.npz` file of the user; raise `InputError` if it is missing, unreadable or of another format."""
     try:
         return array_files.read_arrays(Path(path))
     except FileNotFoundError:
@@ -149,20 +130,20 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
         raise InputError(f"{error}. Save arrays by name: numpy.savez('X.npz', name=array).") from error
 
 
-def print_verdict(report: ParityReport, where: str) -> None:
-    """Print what came of a comparison, and what it leaves open."""
+def print_verdict(report: ParityReport, provider_text: str) -> None:
+    """Print the verdict, the largest differences and the warnings of a report."""
     verdict, _, largest = report.summary().partition("; ")
-    say(f"{verdict} {where}", largest)
+    say(f"{verdict} {provider_text}", largest)
     for warning in report.warnings:
-        say(*wrapped(f"warning: {warning}"))
+        say(*wrap_text(f"warning: {warning}"))
 
 
 def print_json(content: Any) -> None:
-    """Print JSON, in ASCII."""
+    """Print a value as JSON, in ASCII."""
     say(*json.dumps(content, indent=2, default=str).splitlines())
 
 
 def print_bundle_json(bundle: Bundle) -> None:
-    """Print all that a bundle says of itself."""
+    """Print manifest and parity report of a bundle as JSON."""
     report = json.loads(bundle.report.to_json())
     print_json({"bundle": str(bundle.path), "manifest": bundle.manifest, "report": report})

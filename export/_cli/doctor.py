@@ -1,4 +1,4 @@
-"""`keras-attn doctor`: what is installed here, and what is missing for what."""
+"""`keras-attn doctor`: installed versions and execution providers, and missing packages."""
 
 import argparse
 import os
@@ -10,13 +10,13 @@ from typing import Any
 
 from .._dependencies import command, is_installed
 from .._format.console import say
-from .bundle_text import wrapped
+from .bundle_text import wrap_text
 from .command_helpers import new_parser
 
 DISTRIBUTION = "keras-attn"
 RUNTIMES = {"onnxruntime": "runtime", "onnxruntime-gpu": "gpu", "onnxruntime-openvino": "openvino"}
-# What each extra is for; "" is what comes without one.
-PURPOSES = {
+# Title of an extra's packages; the key "" stands for packages that are always installed.
+TITLES = {
     "": "layers",
     "convert": "export",
     "tools": "reports and tables",
@@ -34,66 +34,68 @@ def add_parser(commands: Any) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print what is here; nothing is imported but onnxruntime, which says what it can run on."""
-    say(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}, Python {platform.python_version()}, {platform.platform()}")
+    """Print versions of packages. Only onnxruntime is imported, which lists its execution providers."""
+    python = platform.python_version()
+    say(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}, Python {python}, {platform.platform()}")
     areas = [
-        ("layers", [*_packages(""), *_backend()]),
-        ("run and check", [*_runtime()]),
-        *((PURPOSES[extra], [*_packages(extra)]) for extra in PURPOSES if extra),
+        ("layers", [*_describe_packages(""), *_describe_backend()]),
+        ("run and check", [*_describe_runtime()]),
+        *((TITLES[extra], [*_describe_packages(extra)]) for extra in TITLES if extra),
     ]
-    for name, found in areas:
-        say(*wrapped("; ".join(found), f"{name:{INDENT}}", " " * INDENT))
+    for name, facts in areas:
+        say(*wrap_text("; ".join(facts), f"{name:{INDENT}}", " " * INDENT))
 
 
-def _packages(extra: str) -> Iterator[str]:
-    """Say of each package that an extra names which version is here; of what is not, how to install it."""
+def _describe_packages(extra: str) -> Iterator[str]:
+    """Yield the installed version of each package of an extra, then the command that installs missing packages."""
     from packaging.requirements import Requirement  # Keras brings it
 
     missing = []
     for line in metadata.requires(DISTRIBUTION) or ():
-        needed = Requirement(line)
-        asked = re.search(r"extra == ['\"](.*)['\"]", line)
-        if (asked[1] if asked else "") != extra or needed.name == DISTRIBUTION:
+        requirement = Requirement(line)
+        match = re.search(r"extra == ['\"](.*)['\"]", line)
+        if (match[1] if match else "") != extra or requirement.name == DISTRIBUTION:
             continue
-        version = installed(needed.name)
-        if version is None and not is_installed(needed.name.replace("-", "_")):
-            missing.append(needed.name)
-        elif version and version not in needed.specifier:
-            yield f"{needed.name} {version}, which should be {needed.specifier}"
+        version = find_version(requirement.name)
+        if version is None and not is_installed(requirement.name.replace("-", "_")):
+            missing.append(requirement.name)
+        elif version and version not in requirement.specifier:
+            yield f"{requirement.name} {version}, which should be {requirement.specifier}"
         else:
-            yield f"{needed.name} {version or 'of a build of another name'}"
+            yield f"{requirement.name} {version or 'from a distribution of another name'}"
     if missing:
         yield f"missing {', '.join(missing)}: {command(extra) if extra else f'pip install {DISTRIBUTION}'}"
 
 
-def _backend() -> Iterator[str]:
-    """Say which backend Keras will take, as far as the environment tells."""
-    asked = os.environ.get("KERAS_BACKEND")
-    there = [f"{name} {version}" for name in BACKENDS if (version := installed(name))]
-    yield f"installed backends: {', '.join(there) or 'none'}"
-    yield f"KERAS_BACKEND is {asked or 'not set: keras.json decides, or else it is tensorflow'}"
-    if not installed(asked or "tensorflow") and (asked in BACKENDS or not there):
-        yield f"missing {asked or 'a backend'}: {f'pip install {asked}' if asked else command('export')}"
+def _describe_backend() -> Iterator[str]:
+    """Yield installed backends, and the setting that selects one."""
+    backend = os.environ.get("KERAS_BACKEND")
+    installed_backends = [f"{name} {version}" for name in BACKENDS if (version := find_version(name))]
+    yield f"installed backends: {', '.join(installed_backends) or 'none'}"
+    yield f"KERAS_BACKEND is {backend or 'not set: keras.json selects the backend, by default tensorflow'}"
+    if not find_version(backend or "tensorflow") and (backend in BACKENDS or not installed_backends):
+        yield f"missing {backend or 'a backend'}: {f'pip install {backend}' if backend else command('export')}"
 
 
-def _runtime() -> Iterator[str]:
-    """Say which onnxruntime is here, and on what it runs."""
-    there = [name for name in RUNTIMES if installed(name)]
-    for name in there:
-        yield from _packages(RUNTIMES[name])
-    anew = f"pip uninstall --yes {' '.join(there)}, then {INSTALL_RUNTIME}" if there else INSTALL_RUNTIME
-    if len(there) > 1:
-        yield f"these overwrite each other: {anew}"
+def _describe_runtime() -> Iterator[str]:
+    """Yield installed distributions of onnxruntime and its execution providers."""
+    packages = [name for name in RUNTIMES if find_version(name)]
+    for name in packages:
+        yield from _describe_packages(RUNTIMES[name])
+    remedy = f"pip uninstall --yes {' '.join(packages)}, then {INSTALL_RUNTIME}" if packages else INSTALL_RUNTIME
+    if len(packages) > 1:
+        yield f"these overwrite each other: {remedy}"
     try:
         import onnxruntime
 
         yield f"providers {', '.join(onnxruntime.get_available_providers())}"
-    except (ImportError, AttributeError) as error:  # an empty folder is what uninstalling one of two leaves
-        yield f"onnxruntime cannot be used ({error}): {anew}"
+    # pip leaves an empty folder if one of two packages is uninstalled: AttributeError.
+    except (ImportError, AttributeError) as error:
+        yield f"onnxruntime cannot be used ({error}): {remedy}"
 
 
-def installed(distribution: str) -> str | None:
-    """Return the version of a package that is installed."""
+def find_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, or None."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -17,7 +17,7 @@ def add_parser(commands: Any) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print what a bundle says of itself, once its files are known to be whole."""
+    """Check the files of a bundle and print its description."""
     bundle = load_bundle(arguments.bundle)
     if arguments.json:
         print_bundle_json(bundle)

@@ -1,4 +1,4 @@
-"""The `keras-attn` command: runs a subcommand, and reports its errors in one line and by its exit code."""
+"""Command-line entry point of `keras-attn`: subcommands, exit codes, error messages and signals."""
 
 import argparse
 import contextlib
@@ -15,13 +15,14 @@ from typing import NoReturn, TextIO
 
 from .._cli import bench, doctor, export, inspect, predict, report, run, verify
 from .._errors import ExportError
-from .._format.console import in_one_line, say
+from .._format.console import join_lines, say
 from .._format.printing import printable
-from .._format.stop_signals import stopping_at_signals
+from .._format.stop_signals import stop_at_signals
 
 # Modules with `add_parser`, which sets the main of the module as `run`.
 COMMANDS = (export, verify, run, predict, inspect, report, bench, doctor)
-REPLACEMENTS = {  # for removed commands and options
+# Replacements of removed commands and options.
+REPLACEMENTS = {
     "convert": 'Keras\'s own `model.export("model.tflite", format="litert")`',
     "layout": "the example service, or the Triton and TensorFlow Serving folders, of docs/serving.md",
     "sign": "`model_signing sign key` on the folder (docs/security.md)",
@@ -34,23 +35,22 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
     """Run the command line.
 
     Args:
-        argv: The arguments, by default the arguments of the process.
-        is_process: Whether the process runs this command only: onnx is imported early, and temporary files go into one
+        argv: Arguments; by default those of the process.
+        is_process: Whether the process runs only this command: onnx is imported early, and temporary files go into one
             folder.
 
     Returns:
-        The exit code: 0 done and matched, 1 a mismatch or something that could not be done. Wrong usage exits with 2,
-        a signal with 128 and its number, Ctrl-C with 130.
+        Exit code: 0 for success, 1 for a mismatch or an error, 128 + number for a signal. Wrong usage exits with 2.
     """
-    parser = _parser()
-    if "_ARGCOMPLETE" in os.environ:  # set by the shell for completion
+    parser = _build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell sets this to complete a command
         with contextlib.suppress(ImportError):
             import argcomplete
 
             argcomplete.autocomplete(parser)
     argv = sys.argv[1:] if argv is None else argv
-    command, *rest = argv or [""]
-    for name in (command, *(f"{command} {word.partition('=')[0]}" for word in rest)):
+    command, *words = argv or [""]
+    for name in (command, *(f"{command} {word.partition('=')[0]}" for word in words)):
         if replacement := REPLACEMENTS.get(name):
             parser.error(f"`{name}` was removed: use {replacement}")
     arguments = parser.parse_args(argv)
@@ -61,25 +61,24 @@ def main(argv: Sequence[str] | None = None, *, is_process: bool = False) -> int:
             import onnx  # noqa: F401
     code = 1
     with (
-        _plain_warnings(),
-        # a signal may also raise before or after the try block of `_run_command`
+        _print_plain_warnings(),
+        # A signal may also raise before or after the try block of `_run_command`.
         contextlib.suppress(KeyboardInterrupt, SystemExit),
-        stopping_at_signals(is_process=is_process) as signals,
-        _temporary_folder() if is_process else contextlib.nullcontext(),
-        _debug_messages() if arguments.debug else contextlib.nullcontext(),
+        stop_at_signals(is_process=is_process) as signals,
+        _use_temporary_folder() if is_process else contextlib.nullcontext(),
+        _print_debug_messages() if arguments.debug else contextlib.nullcontext(),
     ):
         code = _run_command(arguments, signals)
     return 128 + signals[0] if signals else code
 
 
 @contextlib.contextmanager
-def _temporary_folder() -> Iterator[None]:
-    """Put all temporary files into one folder and remove it at the end.
-
-    Libraries remove their own at exit, which `os._exit` skips.
-    """
+def _use_temporary_folder() -> Iterator[None]:
+    """Put all temporary files into one folder and remove it at the end."""
+    # Libraries remove their temporary files in `atexit` functions, which `os._exit` skips.
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # no folder is writable: only code that needs a temporary file fails
+        # Without a writable folder, only code that needs a temporary file fails.
+        with contextlib.suppress(OSError):
             tempfile.tempdir = str(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         try:
             yield
@@ -88,7 +87,7 @@ def _temporary_folder() -> Iterator[None]:
 
 
 def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
-    """Run a subcommand and return its exit code. After a signal, `main` replaces the code by 128 + number."""
+    """Run a subcommand and return its exit code; after a signal, `main` replaces the exit code."""
     try:
         arguments.run(arguments)
         sys.stdout.flush()
@@ -98,13 +97,13 @@ def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
     except SystemExit as end:
         if signals:
             return 1
-        # For example a layer that calls sys.exit(0): the command would end with the code of success.
+        # Such as a layer that calls `sys.exit(0)`: the command would end with the exit code of success.
         message = f"error: code called by this command ran `sys.exit({end.code!r})`; the command did not finish"
         say(message, file=sys.stderr)
         return 1
-    except Exception as error:  # noqa: BLE001 - whatever the code of a model raises
+    except Exception as error:  # noqa: BLE001 - the code of a model may raise any error
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
-            return 141  # 128 + SIGPIPE: the code of a program whose reader has gone
+            return 141  # 128 + SIGPIPE, as programs whose reader has ended return
         if not signals:
             _print_error(error, debug=arguments.debug)
         return 1
@@ -112,7 +111,7 @@ def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
 
 
 def _has_no_reader(stream: TextIO) -> bool:
-    """Return whether the reader of a pipe has closed it; False if that is unknown."""
+    """Return True if the reader of a pipe has closed it; False if unknown."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # Windows has no `poll`, a StringIO no file
         poll = select.poll()
         poll.register(stream, 0)  # no events: `poll` always reports errors
@@ -123,61 +122,62 @@ def _has_no_reader(stream: TextIO) -> bool:
 def _print_error(error: Exception, *, debug: bool) -> None:
     if debug:
         for part in traceback.format_exception(error):
-            first, *more = part.strip("\n").split("\n")
-            say(first, *(f"  {line}" for line in more), file=sys.stderr)
+            first_text, *lines = part.strip("\n").split("\n")
+            say(first_text, *(f"  {line}" for line in lines), file=sys.stderr)
         return
-    message = in_one_line(error)
+    message = join_lines(error)
     if not isinstance(error, ExportError | OSError):
         message = f"unexpected {type(error).__name__}: {message} (run again with --debug to see where)"
     say(f"error: {message}", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Print each Python warning in one line, with control characters escaped."""
-    format_before = warnings.formatwarning
+def _print_plain_warnings() -> Iterator[None]:
+    """Print Python warnings in one line each, with escaped control characters."""
+    previous_format = warnings.formatwarning
 
     def format_warning(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        return printable(f"{filename}:{lineno}: {category.__name__}: {in_one_line(message)}") + "\n"
+        return printable(f"{filename}:{lineno}: {category.__name__}: {join_lines(message)}") + "\n"
 
     warnings.formatwarning = format_warning
     try:
         yield
     finally:
-        warnings.formatwarning = format_before
+        warnings.formatwarning = previous_format
 
 
-class _StandardError(logging.Handler):
-    """Handler that prints each record in one line on standard error, with control characters escaped."""
+class _StandardErrorHandler(logging.Handler):
+    """Log handler that prints a record in one line on standard error, with escaped control characters."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            say(in_one_line(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
+            say(join_lines(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
         except Exception:  # noqa: BLE001 - as handlers of Python: standard error may be closed
             self.handleError(record)
 
 
 @contextlib.contextmanager
-def _debug_messages() -> Iterator[None]:
-    """Print all records of this package."""
+def _print_debug_messages() -> Iterator[None]:
+    """Print all log records of this package."""
     logger = logging.getLogger("keras_attn_export")
-    before = logger.level, logger.propagate
-    handler = _StandardError()
+    previous = logger.level, logger.propagate
+    handler = _StandardErrorHandler()
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    logger.propagate = False  # libraries add handlers to the root logger, which would print each record again
+    # Libraries add handlers to the root logger, which would print each record again.
+    logger.propagate = False
     try:
         yield
     finally:
-        logger.setLevel(before[0])
-        logger.propagate = before[1]
+        logger.setLevel(previous[0])
+        logger.propagate = previous[1]
         logger.removeHandler(handler)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that escapes control characters in its error messages."""
+    """Argument parser with escaped control characters in error messages."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -185,7 +185,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="keras-attn",
         description="Export Keras models to ONNX bundles, and check them against Keras.",

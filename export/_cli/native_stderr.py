@@ -1,4 +1,4 @@
-"""Keep standard error to what Python code of this project writes there."""
+"""Silencing of native (C++) output on standard error."""
 
 import contextlib
 import functools
@@ -10,31 +10,29 @@ import warnings
 from collections.abc import Iterator
 from typing import TextIO
 
+# TensorFlow's C++ code writes some start-up notices directly to descriptor 2, for every `TF_CPP_MIN_LOG_LEVEL`. While
+# they are silenced, descriptor 2 is a temporary file, and `sys.stderr` writes to a copy of the original descriptor.
 STDERR = 2
 
 
 @contextlib.contextmanager
-def hidden_native_messages() -> Iterator[None]:
-    """Hide what TensorFlow's C++ code says, and Python warnings; `sys.stderr` still reaches the terminal.
-
-    TensorFlow writes some start-up notices straight to file descriptor 2, whatever `TF_CPP_MIN_LOG_LEVEL` says. While
-    the block runs, that descriptor is a temporary file and `sys.stderr` a stream to where it led before.
-    """
+def silence_native_stderr() -> Iterator[None]:
+    """Silence native output, Python warnings and warnings of loggers; `sys.stderr` still reaches the terminal."""
     try:
         saved = os.dup(STDERR)
-    except OSError:  # standard error is closed: there is nowhere to hide anything from
+    except OSError:  # standard error is closed, so nothing needs silencing
         yield
         return
     python_stream, logging_off = sys.stderr, logging.root.manager.disable
     try:
-        with tempfile.TemporaryFile() as hidden, warnings.catch_warnings():
+        with tempfile.TemporaryFile() as sink, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             logging.disable(logging.WARNING)
             if _writes_to_stderr(python_stream):
                 python_stream.flush()
-                sys.stderr = _stream_beside()
+                sys.stderr = _open_stderr_copy()
                 os.dup2(saved, sys.stderr.fileno(), inheritable=False)
-            os.dup2(hidden.fileno(), STDERR)
+            os.dup2(sink.fileno(), STDERR)
             try:
                 yield
             finally:
@@ -46,7 +44,7 @@ def hidden_native_messages() -> Iterator[None]:
 
 
 def _writes_to_stderr(stream: TextIO | None) -> bool:
-    """Tell whether a stream writes to descriptor 2; one that a test or a notebook has put there does not."""
+    """Return True if a stream writes to descriptor 2; a stream of a test or a notebook does not."""
     try:
         return stream is not None and stream.fileno() == STDERR
     except (OSError, ValueError, AttributeError):
@@ -54,9 +52,7 @@ def _writes_to_stderr(stream: TextIO | None) -> bool:
 
 
 @functools.cache
-def _stream_beside() -> TextIO:
-    """Return a text stream on a descriptor of its own.
-
-    It is never closed: log handlers that libraries make while it is `sys.stderr` go on writing to it.
-    """
+def _open_stderr_copy() -> TextIO:
+    """Open a text stream on a copy of descriptor 2."""
+    # The stream is never closed: log handlers that libraries create meanwhile keep it.
     return os.fdopen(os.dup(STDERR), "w", buffering=1, encoding=sys.stderr.encoding, errors="backslashreplace")

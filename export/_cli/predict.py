@@ -25,48 +25,48 @@ def add_parser(commands: Any) -> None:
     add("destination", metavar="DESTINATION", help="the folder to write, one file for each file of the source")
     engine = "this machine (default), or Ray on the cluster of RAY_ADDRESS or this machine; needs keras-attn[ray]"
     add("--engine", choices=ENGINES, default="local", help=engine)
-    add("--batch-size", metavar="N", type=int, help="the largest number of rows in one run of the model (default 64)")
-    add("--workers", metavar="N", type=int, help="the number of concurrent runs (default one per core)")
-    add("--key", metavar="NAME", help="the column that identifies rows in the table of errors")
-    add("--outputs", metavar="A,B", help="the outputs to compute (default all)")
-    limit = "memory of the model's tensors in a process, such as 2G (default half of what is available); on a CPU"
+    add("--batch-size", metavar="N", type=int, help="largest number of rows in one run of the model (default 64)")
+    add("--workers", metavar="N", type=int, help="number of concurrent runs (default one per core)")
+    add("--key", metavar="NAME", help="column that identifies rows in the table of errors")
+    add("--outputs", metavar="A,B", help="outputs to compute (default all)")
+    limit = "memory of the model's tensors in a process, such as 2G (default half of the available memory); on a CPU"
     add("--limit-memory", metavar="M", help=limit)
-    resume = "continue a run that DESTINATION holds (default), or refuse it"
+    resume = "resume a run in DESTINATION (default), or refuse it"
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help=resume)
     add_provider(parser)
     add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Run, and print what was written; failed rows are an error after all others are written."""
+    """Run a bundle on all rows and print their numbers; if rows failed, raise an error after the run."""
     options = {name: getattr(arguments, name) for name in OPTIONS}
     names = None if arguments.outputs is None else arguments.outputs.split(",")
     paths = arguments.bundle, arguments.source, arguments.destination
     try:
-        done = predict(*paths, outputs=names, progress=False if arguments.json else None, **options)
+        result = predict(*paths, outputs=names, progress=False if arguments.json else None, **options)
     except KeyboardInterrupt:
         text = f"interrupted: {arguments.destination} holds the finished files; the same command continues the run"
         raise KeyboardInterrupt(text) from None
     if arguments.json:
-        print_json(dataclasses.asdict(done))
+        print_json(dataclasses.asdict(result))
     else:
-        speed = f", {done.rows / done.seconds:,.0f} rows a second" if done.rows else ""
-        say(f"{done.destination}: {done.rows:,} rows in {done.seconds:.1f} s{speed}")
-        if done.resumed:
-            say(f"{done.resumed:,} of {done.parts:,} files were finished before")
-        if done.one_by_one:
+        speed = f", {result.rows / result.seconds:,.0f} rows a second" if result.rows else ""
+        say(f"{result.destination}: {result.rows:,} rows in {result.seconds:.1f} s{speed}")
+        if result.resumed:
+            say(f"{result.resumed:,} of {result.parts:,} files were finished before")
+        if result.one_by_one:
             say("each row ran alone: other rows in the batch change outputs of the model")
-        elif done.exact_axes:
-            axes = ", ".join(f"`{axis}`" for axis in done.exact_axes)
+        elif result.exact_axes:
+            axes = ", ".join(f"`{axis}`" for axis in result.exact_axes)
             say(f"only rows of equal length share a batch along {axes}: padding changes outputs of the model")
-    if done.errors_file is not None:
-        first = _first_error(done.errors_file)
-        raise ExportError(f"failed rows or files: {done.errors:,}, in {done.errors_file}; the first: {first}.")
+    if result.errors_file is not None:
+        error = _format_first_error(result.errors_file)
+        raise ExportError(f"failed rows or files: {result.errors:,}, in {result.errors_file}; the first: {error}.")
 
 
-def _first_error(file: Path) -> str:
+def _format_first_error(file: Path) -> str:
     from pyarrow.parquet import read_table
 
     error = read_table(file).slice(0, 1).to_pylist()[0]
-    place = "" if error["row"] is None else f", row {error['row']}"
-    return f"{error['file']}{place}: {error['reason']:.200}"
+    row_text = "" if error["row"] is None else f", row {error['row']}"
+    return f"{error['file']}{row_text}: {error['reason']:.200}"

@@ -1,4 +1,4 @@
-"""The command `keras-attn report BUNDLE`."""
+"""`keras-attn report BUNDLE`."""
 
 import argparse
 import json
@@ -15,28 +15,22 @@ def add_parser(commands: Any) -> None:
     """Add the subcommand."""
     text = "write a page that shows a bundle: examples with predictions and attention, and its comparison with Keras"
     parser = new_parser(commands, "report", main, text)
-    parser.add_argument("bundle", metavar="BUNDLE", help="the folder to show")
-    parser.add_argument(
-        "--output", metavar="PAGE.html", help="the file to write (default BUNDLE.html, beside the bundle)"
-    )
-    parser.add_argument("--inputs", metavar="X.npz", help="input arrays by name, whose predictions are shown")
+    add = parser.add_argument
+    add("bundle", metavar="BUNDLE", help="the folder to show")
+    add("--output", metavar="PAGE.html", help="the file to write (default BUNDLE.html, next to the bundle)")
+    add("--inputs", metavar="X.npz", help="input arrays by name, whose predictions are shown")
     add_provider(parser)
-    parser.add_argument(
-        "--labels",
-        metavar="LABELS.json",
-        help="labels of ids and classes: an object with a list of strings, or a string of characters, for an input or "
-        "output",
+    labels = "labels of ids and classes: an object of lists of strings, or strings of characters, by input or output"
+    add("--labels", metavar="LABELS.json", help=labels)
+    live = (
+        "include the model and onnxruntime-web (npm install --ignore-scripts onnxruntime-web, in this folder or "
+        "above): the page replays the golden cases in the reader's browser and runs the model"
     )
-    parser.add_argument(
-        "--live",
-        action="store_true",
-        help="include the model and onnxruntime-web (npm install --ignore-scripts onnxruntime-web, in this folder or "
-        "above): the page replays the golden cases in the reader's browser and runs the model",
-    )
+    add("--live", action="store_true", help=live)
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write the page, and print its path and size."""
+    """Write the report page and print its path and size."""
     bundle = load_bundle(arguments.bundle)
     inputs = None if arguments.inputs is None else read_arrays(arguments.inputs)
     labels = None if arguments.labels is None else _read_labels(Path(arguments.labels))

@@ -11,7 +11,7 @@ import numpy as np
 from .._bundle.atomic_writes import atomic_file
 from .._bundle.bundle import load_bundle
 from .._bundle.output_paths import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
-from .._format.case_writing import without_objects
+from .._format.case_writing import to_unicode_array
 from .._format.console import say
 from .._format.names import dtype_name
 from .command_helpers import add_provider, new_parser, read_arrays
@@ -27,9 +27,9 @@ def add_parser(commands: Any) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Run, write the outputs, and say what they are."""
+    """Run a bundle, write the outputs, and print their dtypes and shapes."""
     target = Path(arguments.outputs)
-    refusal = functools.partial(_unless_arrays, inputs=arguments.inputs)
+    refusal = functools.partial(_find_refusal, inputs=arguments.inputs)
     check_place(target, refusal)
     outputs = load_bundle(arguments.bundle).run(read_arrays(arguments.inputs), provider=arguments.provider)
     write_arrays(target, outputs, refusal)
@@ -37,19 +37,20 @@ def main(arguments: argparse.Namespace) -> None:
     say(f"{target}: {shapes}")
 
 
-def _unless_arrays(there: Path, *, inputs: str) -> str | None:
-    return unless_read(there, inputs) or unless_of_kind(there, "file of arrays, .npz", _is_npz)
+def _find_refusal(path: Path, *, inputs: str) -> str | None:
+    return unless_read(path, inputs) or unless_of_kind(path, "file of arrays, .npz", _is_npz)
 
 
 def _is_npz(content: bytes) -> bool:
-    """Tell whether this is a zip archive whose first file is an array; models of Keras are zip archives too."""
+    """Return True if the first file of a zip archive is an array; `.keras` files are zip archives too."""
     length = int.from_bytes(content[26:28], "little")
     return content.startswith(b"PK\3\4") and content[30 : 30 + length].endswith(b".npy")
 
 
 def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: Refusal = unless_a_file) -> None:
-    """Write an `.npz` file that appears whole or not at all; `np.savez` would not take an array called `file`."""
+    """Write arrays to an `.npz` file atomically."""
+    # `np.savez` takes the arrays as keyword arguments, and its first parameter has the name `file`.
     with atomic_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, without_objects(array), allow_pickle=False)
+                np.lib.format.write_array(file, to_unicode_array(array), allow_pickle=False)

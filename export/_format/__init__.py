@@ -1,1 +1,1 @@
-"""Bundle format: files, manifest, golden cases, and their comparison. Imports nothing else of the package."""
+"""Bundle format: files, manifest, golden cases, and their comparison. Independent of the other folders."""

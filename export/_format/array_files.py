@@ -9,19 +9,15 @@ from .names import Arrays
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Return the arrays of an `.npz` file by name. Pickled arrays are refused, because unpickling can run code.
-
-    Raises:
-        ValueError: If the file is not an `.npz` file of plain arrays.
-        OSError: If the file cannot be opened.
-    """
+    """Return the arrays of an `.npz` file by name; raise `ValueError` if the file has content other than arrays."""
     try:
         if not zipfile.is_zipfile(path):
             path.open("rb").close()  # raises if the file is missing
-            raise ValueError("it is no zip archive")
+            raise ValueError("it is not a zip archive")
         with zipfile.ZipFile(path) as archive:
             return {name.removesuffix(".npy"): _read_array(archive, name) for name in archive.namelist()}
-    except Exception as error:  # zipfile, zlib, lzma and NumPy raise errors of many classes for damaged files
+    # zipfile, zlib, lzma and NumPy raise errors of many classes for damaged files.
+    except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise
         raise ValueError(f"{path} is not an .npz file of plain arrays: {error}") from error
@@ -29,5 +25,6 @@ def read_arrays(path: Path) -> Arrays:
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(name) as file:
+        # Unpickling an array of dtype object could run code from the file.
         array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
         return array

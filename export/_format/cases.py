@@ -6,15 +6,12 @@ import numpy as np
 
 from .names import Arrays, BundleError, Case
 
-ZERO_LIMIT = np.iinfo(np.int16).min  # stands for a limit of 0; other limits are stored as int16: 2 ** (exponent / 2)
+# Code of a limit of 0. The int16 code of any other limit is 2 * log2(limit), rounded up.
+ZERO_LIMIT = np.iinfo(np.int16).min
 
 
 def load_cases(path: Path) -> list[Case]:
-    """Return the golden cases in a file.
-
-    Raises:
-        BundleError: If the file does not contain golden cases.
-    """
+    """Return the golden cases in a file, or raise `BundleError`."""
     try:
         with np.load(path, allow_pickle=False) as file:  # unpickling could run code
             arrays: Arrays = {key: file[f"{key}.npy"] for key in file.files}
@@ -28,11 +25,11 @@ def load_cases(path: Path) -> list[Case]:
     if not names:
         raise BundleError(f"{path} contains no golden case: there is nothing to compare.")
     cases = []
-    for number, case_name in enumerate(names):
-        inputs, outputs, limits = (groups.get((str(number), kind), {}) for kind in ("inputs", "outputs", "rounding"))
-        cases.append(Case(case_name, inputs, outputs, {name: _decoded(array) for name, array in limits.items()}))
+    for row, case_name in enumerate(names):
+        inputs, outputs, codes = (groups.get((str(row), kind), {}) for kind in ("inputs", "outputs", "rounding"))
+        cases.append(Case(case_name, inputs, outputs, {name: _decode_limits(array) for name, array in codes.items()}))
     return cases
 
 
-def _decoded(limits: np.ndarray) -> np.ndarray:
-    return limits if limits.dtype == bool else np.where(limits == ZERO_LIMIT, 0.0, 2.0 ** (limits / 2.0))
+def _decode_limits(codes: np.ndarray) -> np.ndarray:
+    return codes if codes.dtype == bool else np.where(codes == ZERO_LIMIT, 0.0, 2.0 ** (codes / 2.0))

@@ -7,13 +7,13 @@ from .printing import printable
 
 
 def say(*lines: str, file: TextIO | None = None) -> None:
-    """Print lines, by default to standard output, and escape what is unprintable or missing in its encoding."""
+    """Print lines, by default to standard output; escape characters that are unprintable or not in its encoding."""
     stream = sys.stdout if file is None else file
     encoding = getattr(stream, "encoding", None) or "utf-8"
     for line in lines:
         print(printable(line).encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
-def in_one_line(message: object) -> str:
-    """Return a message without line breaks."""
+def join_lines(message: object) -> str:
+    """Return a message in one line, with single spaces."""
     return " ".join(str(message).split())

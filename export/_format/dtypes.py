@@ -7,19 +7,19 @@ import numpy as np
 
 from .names import STRING
 
-_NUMBERS = ("bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32", "float64")
-DTYPES = (*_NUMBERS, STRING)
+_INTEGERS = [f"{prefix}{bits}" for prefix in ("int", "uint") for bits in (8, 16, 32, 64)]
+DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64", STRING)
 # NumPy drops trailing zero characters, and UTF-8 cannot encode unpaired surrogates.
 UNWRITABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype in memory of a manifest's dtype."""
+    """Return the NumPy dtype of arrays in memory for a dtype name of a manifest."""
     return np.dtype(object if name == STRING else name)
 
 
 def decoded(array: np.ndarray | bytes) -> np.ndarray:
-    """Return an array of `str` for an array of UTF-8 bytes, as TensorFlow returns strings; other arrays unchanged."""
+    """Decode strings, which TensorFlow returns as UTF-8 bytes, to `str`; return arrays of other dtypes unchanged."""
     if isinstance(array, bytes):  # a scalar
         return np.array(array.decode(), object)
     if array.dtype != object:

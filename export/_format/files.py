@@ -1,4 +1,4 @@
-"""Files of a bundle: the manifest and the SHA-256 digests in it."""
+"""Files of a bundle: the manifest, and the SHA-256 digests of all files."""
 
 import hashlib
 import importlib
@@ -14,17 +14,17 @@ IGNORED, CACHE_FOLDER = (".DS_Store", "Thumbs.db"), "__pycache__"  # file manage
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest, or raise `BundleError` if a file is missing, altered or unlisted, or onnxruntime too old."""
+    """Return the manifest; raise `BundleError` if a file is missing, altered or unlisted, or onnxruntime is too old."""
     manifest = read_manifest_file(folder)
-    lowest = manifest["lowest_onnxruntime"]
-    if installed := older_onnxruntime(lowest):
-        raise BundleError(f"{folder} needs onnxruntime {lowest} or newer, and {installed} is installed. Upgrade it.")
+    minimum = manifest["lowest_onnxruntime"]
+    if version := older_onnxruntime(minimum):
+        raise BundleError(f"{folder} needs onnxruntime {minimum} or newer, and {version} is installed. Upgrade it.")
     check_files(folder, manifest["sha256"])
     return manifest
 
 
 def read_manifest_file(folder: Path) -> dict[str, Any]:
-    """Return the manifest, or raise `BundleError` if it is missing, altered or of an unknown schema version."""
+    """Return the manifest; raise `BundleError` if it is missing, altered or of an unknown schema version."""
     path = folder / MANIFEST
     try:
         raw = path.read_bytes()
@@ -42,18 +42,18 @@ def read_manifest_file(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def older_onnxruntime(lowest: str) -> str | None:
-    """Return the version of the installed onnxruntime if it is older than `lowest`, else None."""
+def older_onnxruntime(min_version: str) -> str | None:
+    """Return the version of the installed onnxruntime if it is older than `min_version`, otherwise None."""
     try:
         installed = str(importlib.import_module("onnxruntime").__version__)
     except (ImportError, AttributeError):
         return None
     release = [int(number) for number in re.findall("[0-9]+", installed)[:2]]
-    return installed if release and release < [int(number) for number in lowest.split(".")] else None
+    return installed if release and release < [int(number) for number in min_version.split(".")] else None
 
 
 def manifest_bytes(content: Mapping[str, Any]) -> bytes:
-    """Return the bytes of the manifest file; its last entry is the digest of the others."""
+    """Return the bytes of the manifest file. The last entry is the digest of all entries before it."""
     entries = {name: value for name, value in content.items() if name != DIGEST}
     encoded = (json.dumps(entries, indent=2, allow_nan=False) + "\n").encode("ascii")
     digest = hashlib.sha256(encoded).hexdigest()
@@ -61,7 +61,7 @@ def manifest_bytes(content: Mapping[str, Any]) -> bytes:
 
 
 def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Raise `BundleError` unless a folder has the listed files and no others, with the listed SHA-256 digests."""
+    """Raise `BundleError` if the files of a folder and their SHA-256 digests are not exactly the listed ones."""
     files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     paths = (path.relative_to(folder) for path in files if path.name not in IGNORED)
     names = {path.as_posix() for path in paths if CACHE_FOLDER not in path.parent.parts}

@@ -1,4 +1,4 @@
-"""Validate arrays from callers and convert them to the dtypes of the model."""
+"""Validation of arrays from callers, and their conversion to the dtypes of the model."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ class InputError(ExportError):
 
 
 def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
-    """Return an array or nested lists as an array of a manifest's dtype; messages begin with `name`.
+    """Convert an array or nested lists to a dtype of the manifest; messages begin with `name`.
 
-    Numbers of another width are converted, and integers to floats.
+    Numbers are converted to another width of their kind, and integers also to floats.
 
     Raises:
-        InputError: If `value` is no array, is of another kind (such as floats for integers), or a number does not fit.
+        InputError: If `value` is not an array, has another kind (floats for integers), or an element is out of range.
     """
     if dtype == STRING:
         return _as_strings(name, value)
     try:
         array = np.asarray(value)
-    except Exception as error:  # nested lists of unequal lengths, or any error of an object's `__array__`
+    # A ValueError for nested lists of unequal lengths, or any error of an object's `__array__`.
+    except Exception as error:
         raise InputError(f"{name} must be one array: {first_line(error)}") from error
-    is_text = array.dtype.kind in "SUT"  # NumPy lets a StringDType become bool
+    is_text = array.dtype.kind in "SUT"  # NumPy would cast a StringDType to bool
     if is_text or not np.can_cast(array.dtype, dtype, casting="same_kind"):
-        kinds = array.dtype.kind in "biuf" and dtype != "bool"
-        remedy = f' Convert it, as by `.astype("{dtype}")`: numbers of another kind are not taken.' if kinds else ""
+        is_numeric = array.dtype.kind in "biuf" and dtype != "bool"
+        remedy = f' Convert it, as by `.astype("{dtype}")`: this cast can change values.' if is_numeric else ""
         raise InputError(f"{name} must be of dtype {dtype}. Received: {array.dtype}.{remedy}")
     if array.dtype == dtype:
         return array
     with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype)
-        back = converted.astype(array.dtype)
-    # there and back, since comparing an integer with a float rounds both
-    if array.dtype.kind in "iu" and not (np.array_equal(back, array) and np.array_equal(converted, array)):
+        restored = converted.astype(array.dtype)
+    # Both directions are compared: NumPy compares int64 with float64 in float64, where 2**53 + 1 equals 2**53.
+    if array.dtype.kind in "iu" and not (np.array_equal(restored, array) and np.array_equal(converted, array)):
         raise InputError(f"{name} holds integers that do not fit {dtype}.")
     if array.dtype.kind == "f" and np.any(np.isinf(converted) & np.isfinite(array)):
         raise InputError(f"{name} holds numbers that are infinite in {dtype}.")
@@ -49,7 +50,7 @@ def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
 
 
 def _as_strings(name: str, value: Any) -> np.ndarray:
-    """Return arrays of NumPy's string dtypes, or nested lists, as an array of `str`."""
+    """Convert an array of a NumPy string dtype, or nested lists, to an array of `str`."""
     try:
         array = (value if isinstance(value, np.ndarray) else np.asarray(value, object)).astype(object)
     except (ValueError, SystemError) as error:  # lists of unequal lengths, or invalid code points
@@ -59,12 +60,12 @@ def _as_strings(name: str, value: Any) -> np.ndarray:
             remedy = " Decode them first, as by `numpy.char.decode(array, 'utf-8')`." if type(item) is bytes else ""
             raise InputError(f"{name} must hold strings. Received: {type(item).__name__}.{remedy}")
         if UNWRITABLE.search(item):
-            raise InputError(f"{name} holds a string with a zero character or half of a pair, which no file can hold.")
+            raise InputError(f"{name} holds a zero character or half of a surrogate pair, which files cannot store.")
     return array
 
 
 def by_name(subject: str, value: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return arrays by name: a mapping unchanged, or a list in the order of the names; a single array needs no list."""
+    """Return arrays by name: a mapping unchanged, arrays in the order of `names`, or one array for one name."""
     if isinstance(value, Mapping):
         return value
     is_list = isinstance(value, list | tuple) and all(hasattr(array, "shape") for array in value)
@@ -77,11 +78,7 @@ def by_name(subject: str, value: Any, names: Sequence[str]) -> Mapping[str, Any]
 
 
 def checked_inputs(manifest: Manifest, inputs: Any) -> dict[str, np.ndarray]:
-    """Return the inputs as arrays of the manifest's dtypes.
-
-    Raises:
-        InputError: A name is missing or unknown, a dtype cannot be converted, or a shape does not fit.
-    """
+    """Return the inputs by name in the dtypes of the manifest; raise `InputError` if names, dtypes or shapes differ."""
     names = [spec.name for spec in manifest.inputs]
     inputs = by_name("Inputs", inputs, names)
     if missing := [name for name in names if name not in inputs]:
@@ -89,10 +86,10 @@ def checked_inputs(manifest: Manifest, inputs: Any) -> dict[str, np.ndarray]:
     if unknown := [name for name in inputs if name not in names]:
         raise InputError(f"Inputs {unknown} are unknown. The model takes {names}.")
     sizes: dict[str, tuple[int, str]] = {}
-    return {spec.name: _checked_input(spec, inputs[spec.name], sizes, manifest.multiples) for spec in manifest.inputs}
+    return {spec.name: _validate_input(spec, inputs[spec.name], sizes, manifest.multiples) for spec in manifest.inputs}
 
 
-def _checked_input(
+def _validate_input(
     spec: Spec, value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
 ) -> np.ndarray:
     name, shape = spec.name, spec.shape
@@ -101,20 +98,22 @@ def _checked_input(
         lacks_batch = array.ndim == len(shape) - 1
         remedy = " One example needs a batch axis, `array[None]`." if lacks_batch else ""
         raise InputError(f"Input `{name}` must have shape {shape}. Received: {array.shape}.{remedy}")
-    for want, have in zip(shape, array.shape, strict=True):
-        known, whose = sizes.setdefault(want, (have, name)) if isinstance(want, str) else (want, name)
+    for size, actual_size in zip(shape, array.shape, strict=True):
+        # The first input with a dynamic axis determines its size for the inputs after it.
+        expected, source = sizes.setdefault(size, (actual_size, name)) if isinstance(size, str) else (size, name)
         rule = None
-        if known != have:
-            rule = f"`{want}` is {known} in input `{whose}`" if isinstance(want, str) else f"{want} is fixed"
-        elif isinstance(want, str) and have % (step := multiples.get(want, 1)):
-            rule = f"`{want}` is a multiple of {step}"
+        if expected != actual_size:
+            rule = f"`{size}` is {expected} in input `{source}`" if isinstance(size, str) else f"{size} is fixed"
+        elif isinstance(size, str) and actual_size % (multiple := multiples.get(size, 1)):
+            rule = f"`{size}` is a multiple of {multiple}"
         if rule:
             raise InputError(f"Input `{name}` must have shape {shape}, where {rule}. Received: {array.shape}.")
     return array
 
 
 def widened(case: Case, dtypes: Mapping[str, np.dtype[Any]]) -> Case:
-    """Return a case with outputs in wider dtypes of the same kind: JAX computes with 32 bits if 64 are declared."""
+    """Return a case whose outputs are cast to `dtypes`, by output name, if these are wider dtypes of the same kind."""
+    # JAX computes with 32 bits by default, although Keras declares int64 or float64 outputs.
     outputs = dict(case.outputs)
     for name, array in case.outputs.items():
         dtype = dtypes.get(name, array.dtype)

@@ -1,7 +1,4 @@
-"""Wrappers of `session` for the package: signals interrupt runs, and errors name a remedy.
-
-The script in a bundle uses `session` itself.
-"""
+"""Wrappers of `session` for the package: signals interrupt runs, and errors name a remedy."""
 
 import contextlib
 import ctypes
@@ -18,8 +15,10 @@ from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_
 from .providers import PROVIDERS, provider_of, short_name
 from .stop_signals import interruptible
 
-# What to install for a provider, after "then". Others need an onnxruntime that is built with them.
-_PACKAGES = {
+# `verify.py` contains `session` without these wrappers, so that it stays short.
+
+# How to install a provider, as the end of a sentence. Providers without an entry need a custom build of onnxruntime.
+_INSTALL_COMMANDS = {
     "cpu": 'run pip install "keras-attn[runtime]"',
     "cuda": 'run pip install "keras-attn[gpu]"',
     "openvino": 'run pip install "keras-attn[openvino]"',
@@ -31,8 +30,9 @@ _PACKAGES = {
     "qnn": "install onnxruntime-qnn",
 }
 # Errors of onnxruntime without a driver, without a device, or for a device number that does not exist.
-_NO_DEVICE = re.compile(r"(CUDA|CUDNN|CUBLAS)\w* failure|CUDA driver|CUDA-capable|Invalid device ID", re.IGNORECASE)
-_OPENVINO = "[OpenVINO-EP]"  # follows names of C++ functions in messages of OpenVINO's provider
+_DEVICE_ERROR = re.compile(r"(CUDA|CUDNN|CUBLAS)\w* failure|CUDA driver|CUDA-capable|Invalid device ID", re.IGNORECASE)
+# Messages of OpenVINO's provider contain names of C++ functions, then this marker, then the reason.
+_OPENVINO_MARKER = "[OpenVINO-EP]"
 
 
 def check_provider(provider: str) -> Any:
@@ -40,31 +40,31 @@ def check_provider(provider: str) -> Any:
     try:
         return session.check_provider(provider)
     except ProviderError as error:
-        raise ProviderError(f"{error}{_installation(error, provider)}") from error.__cause__
-    except AttributeError as error:  # an empty folder `onnxruntime`, left after one of two packages was uninstalled
+        raise ProviderError(f"{error}{_format_install_hint(error, provider)}") from error.__cause__
+    # pip leaves an empty folder `onnxruntime` if one of two installed packages is uninstalled.
+    except AttributeError as error:
         raise ProviderError(
             "onnxruntime is broken: onnxruntime and onnxruntime-gpu were installed together. Uninstall both, then "
             "install one of them: onnxruntime for CPUs, onnxruntime-gpu for GPUs."
         ) from error
 
 
-def _installation(error: ProviderError, provider: str) -> str:
+def _format_install_hint(error: ProviderError, provider: str) -> str:
     if isinstance(error.__cause__, ImportError):
         return (
             ' Run pip install "keras-attn[runtime]", or install onnxruntime alone; for a GPU "keras-attn[gpu]", or '
             "onnxruntime-gpu."
         )
     try:
-        command = _PACKAGES.get(short_name(provider), f"install an onnxruntime built with {provider_of(provider).name}")
+        entry = provider_of(provider)
     except ProviderError:
         return ""
+    command = _INSTALL_COMMANDS.get(short_name(provider), f"install an onnxruntime built with {entry.name}")
     return f" Packages of onnxruntime overwrite each other: uninstall it, then {command}."
 
 
 def open_session(model: Path, provider: str = "cpu", *, threads: int | None = None, session_options: Any = None) -> Any:
-    """Open an `onnxruntime.InferenceSession` on exactly one provider.
-
-    With `threads`, options are those for timing: threads sleep between runs, so that two sessions can run in turns.
+    """Open an `onnxruntime.InferenceSession` on exactly one provider, with a number of threads for timing.
 
     Raises:
         ProviderError: If the provider is missing, has no device, or onnxruntime used another one.
@@ -76,73 +76,68 @@ def open_session(model: Path, provider: str = "cpu", *, threads: int | None = No
             session_options = ort.SessionOptions()
             session_options.log_severity_level = 4  # fatal errors only: other errors are raised as well
         session_options.intra_op_num_threads = threads
+        # Spinning threads of one session would slow down the other session, if two are timed in turns.
         session_options.add_session_config_entry("session.force_spinning_stop", "1")
-    with _remedies(provider):
+    with _add_remedies(provider):
         return interruptible(lambda _: session.open_session(model, provider, session_options))
 
 
-def run_session(opened: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
-    """Run a session and return its outputs by name, or raise `ExportError`, as for an index outside an embedding."""
+def run_session(ort_session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    """Run a session and return its outputs by name; raise `ExportError` if it fails (an index outside an embedding)."""
     try:
-        outputs: Arrays = interruptible(lambda options: session.run_session(opened, inputs, options))
+        outputs: Arrays = interruptible(lambda options: session.run_session(ort_session, inputs, options))
     except ExportError as error:
-        if PROVIDERS["cuda"].name in opened.get_providers():
-            raise _running_error(error) from error.__cause__
+        if PROVIDERS["cuda"].name in ort_session.get_providers():
+            raise _explain_run_error(error) from error.__cause__
         raise
     return outputs
 
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list[Arrays]:
-    """Return the outputs of all golden cases, computed by exactly one provider.
-
-    Raises:
-        ProviderError: If the provider is missing, has no device, or did not compute all attention layers.
-        BundleError: If onnxruntime cannot load the file.
-        ExportError: If onnxruntime cannot run a case.
-    """
+    """Return the outputs of all golden cases; raise `ProviderError` if a provider did not compute all attention."""
     check_provider(provider)
-    with _remedies(provider):
+    with _add_remedies(provider):
         outputs: list[Arrays] = interruptible(lambda options: session.run_cases(model, cases, provider, options))
     return outputs
 
 
 @contextlib.contextmanager
-def _remedies(provider: str) -> Iterator[None]:
+def _add_remedies(provider: str) -> Iterator[None]:
     """Add the reason and the remedy to errors of opening and running a session."""
     try:
         yield
     except BundleError as error:
-        raise _loading_error(error, provider) from error.__cause__
+        raise _explain_loading_error(error, provider) from error.__cause__
     except ProviderError as error:
-        if "fell back" not in str(error):  # the message of `session.open_session`
+        if "fell back" not in str(error):  # text of the error in `session.open_session`
             raise
-        raise ProviderError(" ".join(filter(None, [str(error), *_cuda_reasons(error, provider)]))) from error
+        raise ProviderError(" ".join(filter(None, [str(error), *_explain_cuda_fallback(error, provider)]))) from error
     except ExportError as error:
         if short_name(provider) == "cuda":
-            raise _running_error(error) from error.__cause__
+            raise _explain_run_error(error) from error.__cause__
         raise
 
 
-def _running_error(error: ExportError) -> ExportError:
-    """Return the error of a run on CUDA, with the remedy if CUDA lacks an operator."""
+def _explain_run_error(error: ExportError) -> ExportError:
+    """Return the error of a run on CUDA; if CUDA lacks an operator, with a remedy."""
     if "NOT_IMPLEMENTED" not in str(error).upper():
         return error
     return ProviderError(f"{error} Export with `provider='cuda'`, which uses only operators that CUDA has.")
 
 
-def _loading_error(error: BundleError, provider: str) -> ExportError:
+def _explain_loading_error(error: BundleError, provider: str) -> ExportError:
     """Return the error for a file that onnxruntime could not load, or for a missing device."""
     cause, short = str(error.__cause__), short_name(provider)
     subject, _, reason = str(error).partition(": ")
     if short == "cpu":
         return error
-    if match := _NO_DEVICE.search(cause):
-        # The message begins with the place in onnxruntime's C++ code, and ends with the name of the host.
+    if match := _DEVICE_ERROR.search(cause):
+        # The message begins with the position in onnxruntime's C++ code, and ends with the name of the host.
         reason = first_line(cause[match.start() :]).partition(" ;")[0]
         release = subject.partition(" cannot load ")[0]
         return ProviderError(f"{release} cannot use {provider_of(provider).name}: {reason}")
-    if _OPENVINO in cause:
-        reason = " ".join(cause.rpartition(_OPENVINO)[2].split())
+    if _OPENVINO_MARKER in cause:
+        reason = " ".join(cause.rpartition(_OPENVINO_MARKER)[2].split())
     if "node not found in graph cache" in cause:
         remedy = (
             "OpenVINO's provider supports no `Loop`, and no `If` that reads values from outside. An export with "
@@ -155,8 +150,8 @@ def _loading_error(error: BundleError, provider: str) -> ExportError:
     return BundleError(f"{subject}: {reason}. {remedy}")
 
 
-def _cuda_reasons(error: ProviderError, provider: str) -> list[str]:
-    """Return sentences that explain a fallback from CUDA: the CUDA release, the missing library, its package."""
+def _explain_cuda_fallback(error: ProviderError, provider: str) -> list[str]:
+    """Return the reasons for a fallback from CUDA: the CUDA release, the missing library, and its package."""
     if short_name(provider) != "cuda":
         return []
     import onnxruntime as ort
@@ -164,13 +159,13 @@ def _cuda_reasons(error: ProviderError, provider: str) -> list[str]:
     release = getattr(ort, "cuda_version", "")
     return [
         f"It is built for CUDA {release}." if release else "",
-        _missing_library(ort) if str(error).endswith("was requested.") else "",
+        _find_missing_library(ort) if str(error).endswith("was requested.") else "",
         'Its libraries come with pip install "onnxruntime-gpu[cuda,cudnn]".',
     ]
 
 
-def _missing_library(ort: Any) -> str:
-    """Return the reason why Linux cannot load onnxruntime's CUDA library; onnxruntime only prints it."""
+def _find_missing_library(ort: Any) -> str:
+    """Return the reason if Linux cannot load the CUDA library of onnxruntime, which only prints the reason."""
     library = Path(getattr(ort, "__file__", None) or "").parent / "capi" / "libonnxruntime_providers_cuda.so"
     if sys.platform == "linux":
         try:

@@ -17,9 +17,9 @@ Arrays = dict[str, np.ndarray]
 
 
 class Case(NamedTuple):
-    """Golden case: inputs, outputs of Keras, and rounding limits of each output, measured by runs with perturbations.
+    """Golden case: inputs, outputs of Keras, and rounding limits of each output, measured in perturbed runs.
 
-    The limit of a float is its largest error; of an integer or boolean, True if a perturbation changed the element.
+    The limit of a float is the allowed difference; of an integer or boolean, True if a perturbed run changed it.
     """
 
     name: str
@@ -33,19 +33,19 @@ class ExportError(Exception):
 
 
 class BundleError(ExportError):
-    """A bundle is missing, incomplete or altered, or has an unknown schema version."""
+    """Error of a bundle that is missing, incomplete or altered, or has an unknown schema version."""
 
 
 class ProviderError(ExportError):
-    """An execution provider is missing, or did not run the model."""
+    """Error of an execution provider that is missing, or did not run the model."""
 
 
 def dtype_name(array: np.ndarray) -> str:
-    """Return the manifest's name of an array's dtype."""
+    """Return the dtype name that manifests use for an array."""
     return STRING if array.dtype == object else str(array.dtype)
 
 
 def first_line(message: object) -> str:
-    """Return the first line of a text or error message; the class name if the message is empty."""
+    """Return the first line of a text or an exception's message; the class name if the exception has no message."""
     line = str(message).strip().partition("\n")[0]
     return line if line or isinstance(message, str) else type(message).__name__

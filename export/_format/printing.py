@@ -1,4 +1,4 @@
-"""Escapes for names from a bundle, and the table of results."""
+"""Escaping of names from a bundle, and the table of comparisons."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,13 +9,13 @@ _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe0
 
 
 def printable(text: str) -> str:
-    """Return text with escapes for control, line-break, bidirectional and invisible characters."""
+    """Escape control, line-break, bidirectional and invisible characters, which could forge output of a terminal."""
     pairs = ((char, char.encode("unicode_escape").decode()) for char in text)
     return "".join(char if char.isprintable() and not _INVISIBLE.match(char) else code for char, code in pairs)
 
 
 def format_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the lines of a table of comparisons."""
+    """Format comparisons as the lines of a table."""
     table = [("case", "output", "shape", "max abs", "max rel", "of limit", "")]
     for row in rows:
         verdict = "ok" if row["passed"] else f"FAILED: {row['problem']}"
@@ -24,4 +24,4 @@ def format_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         numbers = f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", f"{row['of_limit']:.2g}"
         table.append((printable(row["case"]), printable(row["name"]), shape, *numbers, verdict))
     widths = [max(len(line[column]) for line in table) for column in range(6)]  # the verdict is last
-    return ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[6]]) for line in table]
+    return ["  ".join([*map(str.ljust, line[:6], widths), line[6]]) for line in table]

@@ -1,4 +1,4 @@
-"""Command: replay the golden cases, compare, print."""
+"""Command that replays the golden cases and prints the comparisons."""
 
 import argparse
 import signal
@@ -16,23 +16,23 @@ from .session import run_cases
 
 def main(argv: list[str] | None = None) -> int:
     """Check the bundle in the folder of this file and return the exit code."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # which runs after onnxruntime returns
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # runs only after onnxruntime returns
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(description="Replay the golden cases of this bundle in onnxruntime.")
-    choices = [*PROVIDERS, *(known.name for known in PROVIDERS.values())]
+    choices = [*PROVIDERS, *(entry.name for entry in PROVIDERS.values())]
     parser.add_argument("--provider", choices=choices, metavar="P", default="cpu", help=", ".join(PROVIDERS))
     provider = short_name(parser.parse_args(argv).provider)
     folder = Path(__file__).resolve().parent
     try:
-        tolerance, lenience = read_manifest(folder)["parity"]["tolerance"], provider_of(provider).lenience
+        tolerance, factor = read_manifest(folder)["parity"]["tolerance"], provider_of(provider).limit_factor
         cases = load_cases(folder / CASES)
         pairs = zip(cases, run_cases(folder / MODEL, cases, provider), strict=True)
-        rows = [row for case, actual in pairs for row in compare(case, actual, tolerance, lenience)]
+        rows = [row for case, actual in pairs for row in compare(case, actual, tolerance, factor)]
         failed = sum(not row["passed"] for row in rows)
         verdict = f"{failed} of {len(rows)} outputs differ" if failed else f"all {len(rows)} outputs match"
         print(*format_rows(rows), f"{verdict} on {PROVIDERS[provider].name}.", sep="\n", flush=True)
-    except BrokenPipeError:  # the reader of standard output has ended
+    except BrokenPipeError:  # standard output is a pipe whose reader has ended
         return 141  # 128 + SIGPIPE
     except Exception as error:  # noqa: BLE001 - such as a missing entry of the manifest
         kind = "" if isinstance(error, ExportError) else f"{type(error).__name__}: "

@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime on one execution provider, without fallback."""
+"""onnxruntime sessions on one execution provider, without fallback to another."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ _ATTENTION_NODE = re.compile(r"keras_attn/(?P<layer>.+)/\w+_\d+/(?P<node>[A-Za-z
 
 
 def check_provider(provider: str) -> Any:
-    """Return the onnxruntime module, or raise `ProviderError` if it is not installed or lacks the provider."""
+    """Return the onnxruntime module; raise `ProviderError` if it is not installed or lacks the provider."""
     name = provider_of(provider).name
     try:
         import onnxruntime as ort
@@ -31,50 +31,50 @@ def check_provider(provider: str) -> Any:
 
 
 def open_session(model: Path, provider: str = "cpu", session_options: Any = None) -> Any:
-    """Open an `onnxruntime.InferenceSession` on exactly one provider, or raise `ProviderError` or `BundleError`."""
-    ort, known = check_provider(provider), provider_of(provider)
+    """Open an `onnxruntime.InferenceSession` on exactly one provider; raise `ProviderError` or `BundleError`."""
+    ort, entry = check_provider(provider), provider_of(provider)
     options = ort.SessionOptions() if session_options is None else session_options
     if session_options is None:
         options.log_severity_level = 4  # onnxruntime also raises errors as exceptions
-    for name, value in known.session_options.items():
+    for name, value in entry.session_options.items():
         setattr(options, name, value)
     messages = io.StringIO()
-    if known is PROVIDERS["cuda"] and hasattr(ort, "preload_dlls"):
-        with contextlib.redirect_stdout(messages):  # it prints the libraries that it cannot load
+    if entry is PROVIDERS["cuda"] and hasattr(ort, "preload_dlls"):
+        with contextlib.redirect_stdout(messages):  # onnxruntime prints the libraries that it cannot load
             ort.preload_dlls()  # CUDA and cuDNN from wheels, or from PyTorch
-    providers = [(known.name, dict(known.options))]
+    providers = [(entry.name, dict(entry.options))]
     try:
         session = ort.InferenceSession(str(model), options, providers, enable_fallback=0)  # no second try on the CPU
     except Exception as error:
         raise BundleError(f"onnxruntime {ort.__version__} cannot load {model}: {first_line(error)}") from error
-    if (used := session.get_providers()[0]) != known.name:
+    if (actual := session.get_providers()[0]) != entry.name:
         reason = f" {line}." if (line := first_line(messages.getvalue())) else ""
-        raise ProviderError(f"onnxruntime fell back to {used} although {known.name} was requested.{reason}")
+        raise ProviderError(f"onnxruntime fell back to {actual} although {entry.name} was requested.{reason}")
     return session
 
 
 def run_session(session: Any, inputs: Mapping[str, np.ndarray], options: Any = None) -> Arrays:
-    """Run a session, with `onnxruntime.RunOptions` or None, and return its outputs by name, or raise `ExportError`."""
+    """Run a session, with `onnxruntime.RunOptions` or None, and return its outputs by name; raise `ExportError`."""
     names = [output.name for output in session.get_outputs()]
     try:
         outputs = session.run(names, dict(inputs), options)
     except Exception as error:
         shapes = ", ".join(f"`{name}` {array.shape}" for name, array in inputs.items())
         raise ExportError(f"onnxruntime cannot run the model on inputs {shapes}: {first_line(error)}") from error
-    if other := [name for name, value in zip(names, outputs, strict=True) if not isinstance(value, np.ndarray)]:
-        raise ExportError(f"Output `{other[0]}` of the model is not a tensor.")
+    if non_tensors := [name for name, value in zip(names, outputs, strict=True) if not isinstance(value, np.ndarray)]:
+        raise ExportError(f"Output `{non_tensors[0]}` of the model is not a tensor.")
     return dict(zip(names, outputs, strict=True))
 
 
 def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu", options: Any = None) -> list[Arrays]:
-    """Run all golden cases and return their outputs; raise `ProviderError` if the CPU computed attention instead."""
+    """Run all golden cases and return their outputs; raise `ProviderError` if another provider computed attention."""
     if provider_of(provider) is PROVIDERS["cpu"]:
         session = open_session(model)
         return [run_session(session, case.inputs, options) for case in cases]
     session_options = check_provider(provider).SessionOptions()
     session_options.log_severity_level, session_options.enable_profiling = 4, True
-    with tempfile.TemporaryDirectory() as scratch:
-        session_options.profile_file_prefix = str(Path(scratch, "profile"))
+    with tempfile.TemporaryDirectory() as folder:
+        session_options.profile_file_prefix = str(Path(folder, "profile"))
         session = open_session(model, provider, session_options)
         outputs = [run_session(session, case.inputs, options) for case in cases]
         check_placement(Path(session.end_profiling()), provider)
@@ -82,17 +82,17 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu", options
 
 
 def check_placement(profile: Path, provider: str) -> int:
-    """Raise `ProviderError` unless, in a profile, a provider computed all attention nodes; return their number.
+    """Return the number of attention nodes in a profile; raise `ProviderError` if another provider computed any.
 
-    `session.get_providers()` does not show this. Nodes that compute shapes do not count: they run on the CPU.
+    `session.get_providers()` does not show this. Nodes that compute shapes are ignored: they always run on the CPU.
     """
     events = [event for event in json.loads(profile.read_text(encoding="utf-8")) if event.get("cat") == "Node"]
     expected = provider_of(provider).name
-    used = {event.get("args", {}).get("provider") for event in events} - {None}
-    if expected not in used:
-        raise ProviderError(f"No node ran on {expected}: onnxruntime placed them on {sorted(used)}.")
+    used_providers = {event.get("args", {}).get("provider") for event in events} - {None}
+    if expected not in used_providers:
+        raise ProviderError(f"No node ran on {expected}: onnxruntime placed them on {sorted(used_providers)}.")
     nodes: set[str] = set()
-    elsewhere: dict[tuple[str, str], dict[str, None]] = {}
+    misplaced: dict[tuple[str, str], dict[str, None]] = {}
     for event in events:
         arguments, match = event.get("args", {}), _ATTENTION_NODE.search(event["name"])
         inputs = [pair for entry in arguments.get("input_type_shape", ()) for pair in entry.items()]
@@ -100,8 +100,8 @@ def check_placement(profile: Path, provider: str) -> int:
         if match and is_float and arguments.get("op_name") not in ("Shape", "Size"):
             nodes.add(match[0])
             if (actual := arguments.get("provider", "")) != expected:
-                elsewhere.setdefault((match["layer"], actual), {})[match["node"]] = None
-    if elsewhere:
-        parts = [f"of layer `{layer}` {', '.join(nodes)} on {actual}" for (layer, actual), nodes in elsewhere.items()]
+                misplaced.setdefault((match["layer"], actual), {})[match["node"]] = None
+    if misplaced:
+        parts = [f"of layer `{layer}` {', '.join(names)} on {actual}" for (layer, actual), names in misplaced.items()]
         raise ProviderError(f"Attention did not run on {expected} alone: {'; '.join(parts)}.")
     return len(nodes)

@@ -9,29 +9,30 @@ from .input_arrays import InputError
 
 
 def session_options(ort: Any, options: Mapping[str, Any], config: Mapping[str, str]) -> Any:
-    """Return an `onnxruntime.SessionOptions` with attributes and config entries, or raise an `InputError`."""
-    known = [name for name in dir(ort.SessionOptions) if isinstance(getattr(ort.SessionOptions, name), property)]
-    if unknown := [name for name in options if name not in known]:
+    """Build an `onnxruntime.SessionOptions` from attributes and config entries; raise `InputError` if one fails."""
+    valid = [name for name in dir(ort.SessionOptions) if isinstance(getattr(ort.SessionOptions, name), property)]
+    if unknown := [name for name in options if name not in valid]:
         raise InputError(
-            f"Session options {unknown} are unknown. The SessionOptions of onnxruntime {ort.__version__} have {known}."
+            f"Session options {unknown} are unknown. The SessionOptions of onnxruntime {ort.__version__} have {valid}."
         )
     result = ort.SessionOptions()
-    result.log_severity_level = 4  # errors are raised as well; lower levels report constant folding as a fault
+    # Errors are raised as well; lower levels also log a failed attempt to fold constants, which is harmless.
+    result.log_severity_level = 4
     for name, value in options.items():
         try:
             setattr(result, name, value)
         except TypeError as error:
-            raise InputError(f"Session option `{name}` does not take {value!r}.") from error
+            raise InputError(f"Session option `{name}` has a value of the wrong type: {value!r}.") from error
     for key, entry in config.items():
         try:
             result.add_session_config_entry(key, entry)
         except RuntimeError as error:
-            raise InputError(f"`config` has an entry that onnxruntime does not take: {key[:80]!r}.") from error
+            raise InputError(f"`config` has an entry that onnxruntime rejects: {key[:80]!r}.") from error
     return result
 
 
 def checked_config(config: Any) -> dict[str, str]:
-    """Return the config entries of a session, or raise an `InputError` if they are no mapping of strings."""
+    """Return the config entries of a session; raise `InputError` if they are not a mapping of strings."""
     if config is None:
         return {}
     if not isinstance(config, Mapping):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: end a command within seconds, also while onnxruntime computes."""
+"""Handling of Ctrl-C and SIGTERM: a command ends within seconds, also while onnxruntime computes."""
 
 import contextlib
 import os
@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NoReturn
 
-GRACE_SECONDS = 1.5  # from a signal to `os._exit`, if code catches the exception or a C call delays it
-_handles_signals = False  # whether `stopping_at_signals` is active in the main thread
+# A handler raises an exception in the main thread, so that `finally` blocks remove temporary files. Python runs a
+# handler only between instructions of the main thread. So onnxruntime computes in a second thread, and its run options
+# get `terminate` when the exception arrives. A timer ends the process if the cleanup takes longer.
+# Time from a signal to `os._exit`, if code catches the exception or a C call delays it.
+GRACE_SECONDS = 1.5
+_handles_signals = False  # True while `stop_at_signals` is active in the main thread
 
 
 @contextlib.contextmanager
-def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
+def stop_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
     """Raise `KeyboardInterrupt` at Ctrl-C and `SystemExit` at SIGTERM; yield a list that receives the signal.
 
     If `is_process`, the process ends after `GRACE_SECONDS` in any case.
@@ -21,35 +25,36 @@ def stopping_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
     global _handles_signals
     signals: list[int] = []
     timer = threading.Timer(GRACE_SECONDS, lambda: is_process and os._exit(128 + signals[0]))
-    is_main, before = threading.current_thread() is threading.main_thread(), _handles_signals
-    foreign = (signal.SIG_IGN, None)  # handlers to preserve: set by `nohup` and the `&` of a shell, or by a C library
-    caught = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in foreign]
+    is_main, previous = threading.current_thread() is threading.main_thread(), _handles_signals
+    # Handlers set by `nohup` and the `&` of a shell, or by a C library, are preserved.
+    preserved = (signal.SIG_IGN, None)
+    numbers = [sig for sig in (signal.SIGINT, signal.SIGTERM) if is_main and signal.getsignal(sig) not in preserved]
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)
-        for other in caught:  # `timeout` sends a second signal, which would interrupt the cleanup
-            signal.signal(other, signal.SIG_IGN)
+        # `timeout` sends a second signal, which would interrupt the cleanup.
+        for handled in numbers:
+            signal.signal(handled, signal.SIG_IGN)
         timer.start()
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    handlers = {number: signal.signal(number, stop) for number in caught}
+    handlers = {number: signal.signal(number, stop) for number in numbers}
     _handles_signals = is_main
     try:
         yield signals
     finally:
         timer.cancel()
-        _handles_signals = before
+        _handles_signals = previous
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def interruptible(compute: Callable[[Any], Any]) -> Any:
-    """Call a function with `onnxruntime.RunOptions` that a signal terminates; with None outside of a command."""
+    """Call `compute` in a second thread with `RunOptions` that a signal terminates; without handlers, with None."""
     if not _handles_signals or threading.current_thread() is not threading.main_thread():
         return compute(None)
     import onnxruntime as ort
 
-    # Python runs signal handlers in the main thread only, and not while that thread is in onnxruntime.
     options, executor = ort.RunOptions(), ThreadPoolExecutor(1)
     future = executor.submit(compute, options)
     try:

@@ -1,9 +1,9 @@
-"""Join modules of this folder into `verify.py`, the script in a bundle."""
+"""Assembly of `verify.py`, the script in a bundle, from modules of this folder."""
 
 import ast
 from pathlib import Path
 
-# In reading order; each module imports only those before it.
+# In reading order: a module imports only modules before it.
 MODULES = ("names", "providers", "files", "cases", "session", "compare", "printing", "replay")
 _HEADER = '''"""Check this bundle: replay its golden cases in onnxruntime and compare the outputs with those of Keras.
 
@@ -22,7 +22,7 @@ if sys.version_info < (3, 11):
 
 
 def verify_script() -> str:
-    """Return the text of `verify.py`: the imports of all modules, then the body of each module under a caption."""
+    """Return the text of `verify.py`: the imports of all modules, then the body of every module under a caption."""
     modules: set[str] = set()
     names: dict[str, set[str]] = {}
     parts = []

@@ -1,1 +1,1 @@
-"""Report page of a bundle."""
+"""Report of a bundle as one HTML page."""

@@ -1,4 +1,4 @@
-"""Text forms of numbers, tensors and bytes in a report."""
+"""Text forms of numbers, shapes and bytes in a report."""
 
 import base64
 import gzip
@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 
-def shape_text(shape: Iterable[int | str]) -> str:
-    """Return a shape as text."""
+def format_shape(shape: Iterable[int | str]) -> str:
+    """Format a shape; a scalar has no sizes."""
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "a single number"
 
 
-def difference_text(value: float) -> str:
-    """Return a difference with two digits."""
-    return f"{value:.1e}" if math.isfinite(value) else number_text(value)
+def format_difference(value: float) -> str:
+    """Format a difference with two digits."""
+    return f"{value:.1e}" if math.isfinite(value) else format_number(value)
 
 
-def number_text(value: Any, digits: int | None = None) -> str:
-    """Return an element of an array as JavaScript writes it (NaN, Infinity, true), a float with significant digits."""
+def format_number(value: Any, digits: int | None = None) -> str:
+    """Format an element of an array as JavaScript does (NaN, Infinity, true), a float with significant digits."""
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float | np.floating):
@@ -30,6 +30,6 @@ def number_text(value: Any, digits: int | None = None) -> str:
     return str(value)
 
 
-def gzip_base64(content: bytes) -> str:
-    """Return bytes, compressed, as text that a browser can decode by itself."""
+def encode_gzip_base64(content: bytes) -> str:
+    """Compress bytes to text that a browser decodes without a library."""
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode("ascii")

@@ -1,4 +1,4 @@
-"""Examples of a report: the inputs and predictions of single rows of a case, as text."""
+"""Examples of a report: inputs and predictions of single rows of a case, as text."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -10,89 +10,85 @@ import numpy as np
 
 from .._format.manifest import Manifest, Spec
 from .._format.names import Arrays, Case
-from .encoding import number_text, shape_text
-from .labels import Labels, joined
+from .encoding import format_number, format_shape
+from .labels import Labels, join_words
 
-MAX_NUMBERS = 60  # elements of an array that are shown
-MAX_SCORED_POSITIONS = 64  # positions of a sequence whose scores are shown
-MAX_CLASSES = 5  # of one prediction
-MAX_CLASSES_OF_POSITION = 3  # in a sequence
-NUMBER_DIGITS = 6  # significant
+# Displayed elements of an array, positions of a sequence with scores, and classes of a prediction or of a position.
+MAX_NUMBERS = 60
+MAX_SCORED_POSITIONS = 64
+MAX_CLASSES = 5
+MAX_CLASSES_OF_POSITION = 3
+NUMBER_DIGITS = 6  # significant digits, as of scores
 SCORE_DIGITS = 4
 
 
 class LabelledAxis(NamedTuple):
-    """The words of a sequence: `axis`, its name or size, and `words`, one for each position."""
+    """Axis of a sequence, with a word for each position."""
 
-    axis: int | str
+    axis: int | str  # static size, or name of a dynamic axis
     words: list[str]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """An output of one example.
-
-    `rows` are the best classes of scores: a row of label and score for each class; for a sequence a row of the
-    position, its labels and scores.
-    """
+    """Output of one example."""
 
     name: str
     text: str  # strings, labels or numbers
-    is_text: bool  # of strings or labels
+    is_text: bool  # True for strings and labels
     has_probabilities: bool
-    is_sequence: bool  # with a prediction for each position
+    is_sequence: bool  # True if each position has a prediction
+    # The best classes: (label, score) for each class; of a sequence (position, label, score, label, ...).
     rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One row of a case."""
+    """Row of a case."""
 
     inputs: tuple[tuple[str, str], ...]  # names and texts
     predictions: tuple[Prediction, ...]  # outputs except attention weights, texts first
-    labelled_axes: tuple[LabelledAxis, ...]  # of sequences of strings, labelled ids or labelled scores
+    labelled_axes: tuple[LabelledAxis, ...]  # sequences of strings, labelled ids or labelled scores
 
 
-def probability_outputs(manifest: Manifest, labels: Labels, cases: Sequence[Case]) -> list[str]:
-    """Return the labelled outputs that hold probabilities: finite values in [0, 1], not all equal, as in zero outputs.
-
-    The values decide, since a graph may compute a softmax or sigmoid by other operators. Logits of all cases are
-    practically never within these bounds.
-    """
+def find_probability_outputs(manifest: Manifest, labels: Labels, cases: Sequence[Case]) -> list[str]:
+    """Return the names of labelled outputs that are probabilities: finite values in [0, 1] that are not all equal."""
+    # A graph may compute a softmax or sigmoid by other operators, so the values of all cases are tested. Logits of all
+    # cases are practically never within these bounds; constant outputs, such as zeros, are excluded.
     names = [spec.name for spec in manifest.outputs if spec.name in labels and "float" in spec.dtype]
     return [name for name in names if _are_probabilities([case.outputs[name] for case in cases])]
 
 
 def _are_probabilities(arrays: Sequence[np.ndarray]) -> bool:
     values = np.concatenate([array[np.isfinite(array)].astype(np.float64) for array in arrays])
-    rounding = 1e-3  # of a float16 softmax
+    rounding = 1e-3  # rounding error of a float16 softmax
     return values.size > 0 and 0 <= values.min() < values.max() <= 1 + rounding
 
 
-def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> Example:
-    """Return the example in one row of a case; the scores of some outputs are probabilities."""
-    rows = _rows(index, case, manifest)
-    words = {name: _words_of_row(row, labels.get(name)) for name, row in rows.items()}
-    axes: dict[str, Any] = {spec.name: _position_axis(spec, rows[spec.name]) for spec in manifest.specs}
+def build_example(row: int, case: Case, manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> Example:
+    """Build the example in a row of a case; `probabilities` are the names of outputs with probabilities."""
+    rows = _select_rows(row, case, manifest)
+    words = {name: _find_words(row, labels.get(name)) for name, row in rows.items()}
+    axes: dict[str, Any] = {spec.name: _find_position_axis(spec, rows[spec.name]) for spec in manifest.specs}
     lengths = {axis: max(0, int(rows[name])) for axis, name in manifest.lengths.items() if rows[name].ndim == 0}
-    without_padding = {name: slice(lengths.get(axis)) for name, axis in axes.items()}  # positions within a length
+    valid_positions = {name: slice(lengths.get(axis)) for name, axis in axes.items()}  # positions within a length
 
-    def text(name: str, digits: int | None = None) -> str:
+    def format_value(name: str, digits: int | None = None) -> str:
         sequence = words[name]
         if sequence is None:
-            return numbers_text(rows[name], digits)
-        return joined(sequence[without_padding[name]], labels.get(name))
+            return format_numbers(rows[name], digits)
+        return join_words(sequence[valid_positions[name]], labels.get(name))
 
-    def prediction(name: str) -> Prediction:
+    def build_prediction(name: str) -> Prediction:
         row, is_text = rows[name], words[name] is not None
         has_classes = is_text and _is_scores(row)
         is_sequence = has_classes and axes[name] is not None
-        classes = _class_rows(row[without_padding[name]], labels[name]) if has_classes else ()
-        return Prediction(name, text(name, NUMBER_DIGITS), is_text, name in probabilities, is_sequence, classes)
+        classes = _format_classes(row[valid_positions[name]], labels[name]) if has_classes else ()
+        return Prediction(name, format_value(name, NUMBER_DIGITS), is_text, name in probabilities, is_sequence, classes)
 
-    predictions = [prediction(spec.name) for spec in manifest.outputs if spec.name not in manifest.weights_of]
+    predictions = [build_prediction(spec.name) for spec in manifest.outputs if spec.name not in manifest.weights_of]
     return Example(
-        inputs=tuple((spec.name, text(spec.name)) for spec in manifest.inputs),
+        inputs=tuple((spec.name, format_value(spec.name)) for spec in manifest.inputs),
         predictions=tuple(sorted(predictions, key=lambda output: not output.is_text)),
         labelled_axes=tuple(
             LabelledAxis(axis, labelled)
@@ -102,8 +98,8 @@ def example_of(index: int, case: Case, manifest: Manifest, labels: Labels, proba
     )
 
 
-def _rows(index: int, case: Case, manifest: Manifest) -> Arrays:
-    """Return one row of each array with a batch axis, and the others entirely."""
+def _select_rows(index: int, case: Case, manifest: Manifest) -> Arrays:
+    """Return row `index` of all arrays with a batch axis, and complete arrays without one."""
     arrays = {**case.inputs, **case.outputs}
     rows = {spec.name: np.asarray(arrays[spec.name]) for spec in manifest.specs}
     batched = [spec.name for spec in manifest.specs if has_batch(spec, manifest) and index < len(rows[spec.name])]
@@ -111,19 +107,20 @@ def _rows(index: int, case: Case, manifest: Manifest) -> Arrays:
 
 
 def has_batch(spec: Spec, manifest: Manifest) -> bool:
-    """Return whether the first axis of an array is the batch: any dynamic axis, or the most common static one."""
-    return bool(spec.shape) and (isinstance(spec.shape[0], str) or spec.shape[0] == _batch_axis(manifest))
+    """Return True if the first axis of an array is the batch: any dynamic axis, or the most common static size."""
+    return bool(spec.shape) and (isinstance(spec.shape[0], str) or spec.shape[0] == _find_batch_axis(manifest))
 
 
-def batch_size(case: Case, manifest: Manifest) -> int:
+def count_examples(case: Case, manifest: Manifest) -> int:
     """Return the number of examples in a case."""
     arrays = {**case.inputs, **case.outputs}
-    axis = _batch_axis(manifest)
+    axis = _find_batch_axis(manifest)
     return next((len(arrays[spec.name]) for spec in manifest.specs if spec.shape and spec.shape[0] == axis), 1)
 
 
-def _batch_axis(manifest: Manifest) -> int | str | None:
-    specs = *manifest.outputs, *manifest.inputs  # outputs first: of equally common axes, most_common returns the first
+def _find_batch_axis(manifest: Manifest) -> int | str | None:
+    # Outputs are first: of equally common axes, `most_common` returns the first one.
+    specs = *manifest.outputs, *manifest.inputs
     axes = Counter(spec.shape[0] for spec in specs if spec.shape)
     return axes.most_common(1)[0][0] if axes else None
 
@@ -133,17 +130,17 @@ def _is_scores(row: np.ndarray) -> bool:
 
 
 def _position_rank(row: np.ndarray) -> int:
-    """Return the rank of a row with an axis of positions: scores have an axis of classes behind it."""
+    """Return the rank of a row with an axis of positions, which scores have before the axis of classes."""
     return 2 if _is_scores(row) else 1
 
 
-def _position_axis(spec: Spec, row: np.ndarray) -> int | str | None:
-    """Return the axis of positions: the first one after the batch, if the array has one; `None` without positions."""
+def _find_position_axis(spec: Spec, row: np.ndarray) -> int | str | None:
+    """Return the axis of positions, the first one after the batch; None if the array has no positions."""
     return spec.shape[-row.ndim] if row.ndim == _position_rank(row) else None
 
 
-def _words_of_row(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | None:
-    """Return the word at each position: a string, the label of an id or of the best class; `None` if there is none."""
+def _find_words(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | None:
+    """Return a word for each position: a string, the label of an id or of the best class; None without labels."""
     if row.ndim > _position_rank(row):
         return None
     if row.dtype.kind in "OU":
@@ -151,32 +148,32 @@ def _words_of_row(row: np.ndarray, labels: Sequence[str] | None) -> list[str] | 
     if labels is None:
         return None
     if _is_scores(row):
-        return [_best(scores, labels, 1)[0][0] for scores in np.atleast_2d(row)]
-    return [labels[id_] if 0 <= id_ < len(labels) else str(id_) for id_ in np.atleast_1d(row).tolist()]
+        return [_find_best_classes(scores, labels, 1)[0][0] for scores in np.atleast_2d(row)]
+    return [labels[token] if 0 <= token < len(labels) else str(token) for token in np.atleast_1d(row).tolist()]
 
 
-def _best(scores: np.ndarray, labels: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
-    """Return label and score of the classes with the highest scores, best first; only "NaN" if a score is NaN."""
+def _find_best_classes(scores: np.ndarray, labels: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
+    """Return (label, score) of the classes with the highest scores, best first; only ("NaN",) if a score is NaN."""
     if np.isnan(scores).any():
         return (("NaN",),)
-    wide = scores.astype(np.float64)
-    order = np.argsort(-wide, kind="stable")[:count].tolist() if count > 1 else [int(wide.argmax())]
-    return tuple((labels[index], number_text(scores[index], SCORE_DIGITS)) for index in order)
+    scores64 = scores.astype(np.float64)
+    order = np.argsort(-scores64, kind="stable")[:count].tolist() if count > 1 else [int(scores64.argmax())]
+    return tuple((labels[index], format_number(scores[index], SCORE_DIGITS)) for index in order)
 
 
-def _class_rows(scores: np.ndarray, labels: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the `rows` of a prediction; none for a single one that is NaN."""
+def _format_classes(scores: np.ndarray, labels: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the `rows` of a prediction; no rows if its scores contain NaN."""
     if scores.ndim == 1:
-        return () if np.isnan(scores).any() else _best(scores, labels, MAX_CLASSES)
+        return () if np.isnan(scores).any() else _find_best_classes(scores, labels, MAX_CLASSES)
     return tuple(
-        (str(position), *chain.from_iterable(_best(row, labels, MAX_CLASSES_OF_POSITION)))
+        (str(position), *chain.from_iterable(_find_best_classes(row, labels, MAX_CLASSES_OF_POSITION)))
         for position, row in enumerate(scores[:MAX_SCORED_POSITIONS])
     )
 
 
-def numbers_text(row: np.ndarray, digits: int | None = None) -> str:
-    """Return the elements of an array in row order, with its shape if there are several axes; many are cut."""
-    numbers = " ".join(number_text(value, digits) for value in row.ravel()[:MAX_NUMBERS])
-    shape = f"{shape_text(row.shape)}: " if row.ndim > 1 else ""
-    more = f" … ({row.size} numbers)" if row.size > MAX_NUMBERS else ""
-    return f"{shape}{numbers}{more}"
+def format_numbers(row: np.ndarray, digits: int | None = None) -> str:
+    """Format the first elements of an array in row order, with the shape if it has several axes."""
+    numbers = " ".join(format_number(value, digits) for value in row.ravel()[:MAX_NUMBERS])
+    shape = f"{format_shape(row.shape)}: " if row.ndim > 1 else ""
+    omitted_text = f" … ({row.size} numbers)" if row.size > MAX_NUMBERS else ""
+    return f"{shape}{numbers}{omitted_text}"

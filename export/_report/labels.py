@@ -1,4 +1,4 @@
-"""Labels of ids and classes: a string for each id of an input or output, such as a vocabulary."""
+"""Labels of ids and classes, such as the tokens of a vocabulary: a string for each id of an input or output."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,44 +9,39 @@ from .._format.manifest import Manifest
 
 Labels = Mapping[str, Sequence[str]]
 
-_SPECIAL = re.compile(r"[<[].*[>\]]")  # such as <pad> or [MASK]
+_SPECIAL_TOKEN = re.compile(r"[<[].*[>\]]")  # such as <pad> or [MASK]
 
 
-def checked_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Return labels as lists by input or output, or raise `InputError`; a string is the list of its characters."""
+def validate_labels(manifest: Manifest, labels: Mapping[str, Any] | None) -> dict[str, list[str]]:
+    """Return labels as lists by input or output, a string as its characters; raise `InputError` if they do not fit."""
     if labels is None:
         return {}
     specs = {spec.name: spec for spec in manifest.specs}
     if not isinstance(labels, Mapping):
-        raise InputError(
-            f"`labels` must be a mapping from names to lists of strings. Received: {type(labels).__name__}."
-        )
-    checked = {}
+        received = type(labels).__name__
+        raise InputError(f"`labels` must be a mapping from names to lists of strings. Received: {received}.")
+    valid_labels = {}
     for name, strings in labels.items():
         if name not in specs:
             raise InputError(f"`labels` must name inputs or outputs of the model, {[*specs]}. Received: {name!r}.")
         if not isinstance(strings, Sequence) or not strings or not all(isinstance(label, str) for label in strings):
-            raise InputError(
-                f"`labels[{name!r}]` must be strings, one for each id. Received: {type(strings).__name__}."
-            )
+            received = type(strings).__name__
+            raise InputError(f"`labels[{name!r}]` must be strings, one for each id. Received: {received}.")
         shape, dtype = specs[name].shape, specs[name].dtype
         has_scores = "float" in dtype and len(shape) > 1 and shape[-1] == len(strings)
         if not has_scores and ("int" not in dtype or not shape):
             raise InputError(
-                f"`labels[{name!r}]` must be of ids, or of as many scores as there are labels. "
+                f"`labels[{name!r}]` must label ids, or scores with one class per label. "
                 f"Received: {len(strings)} labels for {dtype} of shape {shape}."
             )
-        checked[name] = list(strings)
-    return checked
+        valid_labels[name] = list(strings)
+    return valid_labels
 
 
-def joined(words: Sequence[str], labels: Sequence[str] | None) -> str:
-    """Return the words of a sequence as one text.
-
-    Labels are separated by blanks, unless all of them are characters, apart from <pad> and such. Blanks at the end,
-    which padding has for a label, are left out. Strings without labels are separated by commas.
-    """
+def join_words(words: Sequence[str], labels: Sequence[str] | None) -> str:
+    """Join the words of a sequence: labels by blanks, labels that are characters without blanks, strings by commas."""
     if labels is None:
         return ", ".join(words)
-    has_characters = all(len(label) <= 1 or _SPECIAL.fullmatch(label) for label in labels)
+    # Special tokens such as <pad> are longer than a character. A blank is often the label of padding: `rstrip`.
+    has_characters = all(len(label) <= 1 or _SPECIAL_TOKEN.fullmatch(label) for label in labels)
     return ("" if has_characters else " ").join(words).rstrip()

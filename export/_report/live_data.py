@@ -1,4 +1,4 @@
-"""Data of a live page: the golden cases with the limits of their comparison, and the fields of the form."""
+"""Data of a live page: golden cases with limits for the comparison, and the fields of the input form."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -9,31 +9,31 @@ from .._format.compare import scale_of
 from .._format.manifest import Manifest, Spec
 from .._format.names import STRING, Case, dtype_name
 from .._format.parity_report import finite
-from .encoding import gzip_base64, number_text
+from .encoding import encode_gzip_base64, format_number
 from .examples import has_batch
 from .labels import Labels
 
-MAX_TYPED = 5000  # elements of an array that can be edited in the form
+MAX_FORM_ELEMENTS = 5000  # a larger array cannot be edited in the form
 
 Record = dict[str, Any]
 
 
-def tensor_data(array: np.ndarray) -> Record:
-    """Return an array as dtype, shape and data: bytes in little-endian row order, or a list of strings."""
+def encode_tensor(array: np.ndarray) -> Record:
+    """Return dtype, shape and data of an array: little-endian bytes in row order, or a list of strings."""
     dtype = dtype_name(array)
     ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    data = array.ravel().tolist() if dtype == STRING else gzip_base64(ordered.tobytes())
+    data = array.ravel().tolist() if dtype == STRING else encode_gzip_base64(ordered.tobytes())
     return {"dtype": dtype, "shape": list(array.shape), "data": data}
 
 
-def replay_data(cases: Iterable[Case], tolerance: Mapping[str, float]) -> list[Record]:
-    """Return the golden cases: inputs, outputs, and for each output the limits of its elements."""
+def encode_cases(cases: Iterable[Case], tolerance: Mapping[str, float]) -> list[Record]:
+    """Return the golden cases: inputs, outputs, and limits of the elements of each output."""
     return [
         {
             "name": case.name,
-            "inputs": [{"name": name, **tensor_data(array)} for name, array in case.inputs.items()],
+            "inputs": [{"name": name, **encode_tensor(array)} for name, array in case.inputs.items()],
             "outputs": [
-                {"name": name, **tensor_data(array), "limits": tensor_data(_limits(name, case, tolerance))}
+                {"name": name, **encode_tensor(array), "limits": encode_tensor(_compute_limits(name, case, tolerance))}
                 for name, array in case.outputs.items()
             ],
         }
@@ -41,62 +41,62 @@ def replay_data(cases: Iterable[Case], tolerance: Mapping[str, float]) -> list[R
     ]
 
 
-def _limits(name: str, case: Case, tolerance: Mapping[str, float]) -> np.ndarray:
-    """Return the limits of `compare`: the largest difference of each float; else whether rounding decides."""
+def _compute_limits(name: str, case: Case, tolerance: Mapping[str, float]) -> np.ndarray:
+    """Return the limits of `compare.compare`: allowed differences of floats, or True for possible ties."""
     expected = case.outputs[name]
     if expected.dtype.kind != "f":
         return case.rounding.get(name, np.zeros(expected.shape, bool))
     scale = scale_of(expected.astype(np.float64))
     limits = np.maximum(tolerance["absolute"], tolerance["relative"] * scale)
-    wide = np.maximum(limits, case.rounding.get(name, 0.0))
-    return np.asarray(wide, np.result_type(expected.dtype, np.float32))
+    widened = np.maximum(limits, case.rounding.get(name, 0.0))
+    return np.asarray(widened, np.result_type(expected.dtype, np.float32))
 
 
-def form_data(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str, str]) -> list[Record]:
-    """Return the fields of the form, filled with the first example of a case, whose texts are given by input.
+def build_form_fields(manifest: Manifest, labels: Labels, case: Case, texts: Mapping[str, str]) -> list[Record]:
+    """Build the fields of the form, filled with the first example of a case; `texts` holds labelled sequences by input.
 
-    A field has the entries of `port_data`; `counts`, the axis whose positions the input counts; and one of `text`, the
-    labels of a sequence; `first`, nested lists, or `None` for the length of a text; `fixed`, a tensor that is too large
-    to be edited.
+    A field has the entries of `describe_port`; `counts`, the axis of a valid length; and one of `text`, a labelled
+    sequence; `first`, nested lists, or None for the length of a text; `fixed`, a tensor that is too large to edit.
     """
     text_axes = {spec.shape[1] for spec in manifest.inputs if _is_text(spec, labels, manifest)}
     records = []
     for spec in manifest.inputs:
         counts = manifest.counts.get(spec.name)
         array = np.asarray(case.inputs[spec.name])
-        first = array[:1] if array.ndim and isinstance(spec.shape[0], str) else array
-        record = {**port_data(spec, labels, manifest), "counts": counts}
+        example = array[:1] if array.ndim and isinstance(spec.shape[0], str) else array
+        record = {**describe_port(spec, labels, manifest), "counts": counts}
         if _is_text(spec, labels, manifest):
             record["text"] = texts[spec.name]
-        elif first.size > MAX_TYPED:
-            record["fixed"] = tensor_data(first)
+        elif example.size > MAX_FORM_ELEMENTS:
+            record["fixed"] = encode_tensor(example)
         else:
-            record["first"] = None if counts in text_axes else finite(_shortest(first).tolist(), number_text)
+            values = _shorten_floats(example).tolist()
+            record["first"] = None if counts in text_axes else finite(values, format_number)
         records.append(record)
     return records
 
 
 def _is_text(spec: Spec, labels: Labels, manifest: Manifest) -> bool:
-    """Return whether an input is typed as a text: a labelled sequence of ids, of a single example."""
+    """Return True if an input is typed as text: a labelled sequence of ids, with a batch of one example."""
     is_single = len(spec.shape) == 2 and (isinstance(spec.shape[0], str) or spec.shape[0] == 1)
     return spec.name in labels and "int" in spec.dtype and is_single and has_batch(spec, manifest)
 
 
-def _shortest(array: np.ndarray) -> np.ndarray:
-    """Return float32 and float16 as the float64 with the fewest digits: 0.1, not 0.10000000149011612."""
+def _shorten_floats(array: np.ndarray) -> np.ndarray:
+    """Convert floats to the float64 with the fewest digits, so that a form shows 0.1, not 0.10000000149011612."""
     return array.astype(str).astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def outputs_data(manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> list[Record]:
-    """Return the entries of `port_data`, the attention layer, and whether the output holds probabilities."""
+def describe_outputs(manifest: Manifest, labels: Labels, probabilities: Collection[str]) -> list[Record]:
+    """Return the entries of `describe_port`, the attention layer, and `has_probabilities` of each output."""
     return [
-        port_data(spec, labels, manifest)
+        describe_port(spec, labels, manifest)
         | {"layer": manifest.weights_of.get(spec.name), "has_probabilities": spec.name in probabilities}
         for spec in manifest.outputs
     ]
 
 
-def port_data(spec: Spec, labels: Labels, manifest: Manifest) -> Record:
-    """Return name, dtype, shape and labels of an input or output, and whether its first axis is the batch."""
+def describe_port(spec: Spec, labels: Labels, manifest: Manifest) -> Record:
+    """Return name, dtype, shape, labels and `has_batch` of an input or output."""
     record = {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "labels": labels.get(spec.name)}
     return {**record, "has_batch": has_batch(spec, manifest)}

@@ -1,44 +1,45 @@
-"""Facts of a report: the signature and files of a bundle, and its comparison with Keras, as rows of tables."""
+"""Facts of a report as table rows: signature and files of a bundle, and comparison with Keras."""
 
 from pathlib import Path
 
 from .._format.manifest import Manifest
 from .._format.names import MODEL
 from .._format.parity_report import ParityReport, ParityRow
-from .._format.report_text import calibration_lines
+from .._format.report_text import describe_calibration_error
 from .._formatting import bytes_text
-from .encoding import difference_text, shape_text
+from .encoding import format_difference, format_shape
 
-MAX_SHARE = 1e9  # in place of an infinite share of a limit, for sorting and drawing
+# Replaces an infinite share of a limit in sorting and drawing.
+MAX_SHARE = 1e9
 
 
-def ports(manifest: Manifest) -> list[tuple[str, ...]]:
-    """Return name, kind, dtype, shape and a remark of each input and output."""
+def list_ports(manifest: Manifest) -> list[tuple[str, ...]]:
+    """Return (name, "input" or "output", dtype, shape, remark) of all inputs and outputs."""
     counts = {name: f"number of positions of {axis}" for name, axis in manifest.counts.items()}
     layers = {name: f"weights of layer {layer}" for name, layer in manifest.weights_of.items()}
     return [
-        (spec.name, kind, spec.dtype, shape_text(spec.shape), remarks.get(spec.name, ""))
+        (spec.name, kind, spec.dtype, format_shape(spec.shape), remarks.get(spec.name, ""))
         for kind, specs, remarks in (("input", manifest.inputs, counts), ("output", manifest.outputs, layers))
         for spec in specs
     ]
 
 
-def attention_layers(manifest: Manifest) -> list[tuple[str, ...]]:
-    """Return name, class, lowering, form and precision of each attention layer; empty if an old bundle lacks them."""
+def list_attention_layers(manifest: Manifest) -> list[tuple[str, ...]]:
+    """Return (name, class, lowering, form, precision) of all attention layers; "" for keys that old bundles lack."""
     keys = "name", "class", "lowering", "form", "precision"
     return [tuple(layer.get(key, "") for key in keys) for layer in manifest.layers]
 
 
-def facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[tuple[str, str]]:
-    """Return titles and texts: files, versions, axes and precision."""
+def list_facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[tuple[str, str]]:
+    """Return (title, text) pairs: files, versions, axes and precision."""
 
-    def size(pattern: str) -> str:
+    def format_size(pattern: str) -> str:
         return bytes_text(sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file()))
 
     rows = [
-        ("ONNX", f"{size(MODEL + '*')}, opset {manifest.opset}"),
+        ("ONNX", f"{format_size(MODEL + '*')}, opset {manifest.opset}"),
         ("runs on", f"onnxruntime {manifest.lowest_onnxruntime} or newer"),
-        *([("SavedModel", size("saved_model/**/*"))] if report.saved_model_rows else []),
+        *([("SavedModel", format_size("saved_model/**/*"))] if report.saved_model_rows else []),
         ("precision", manifest.precision),
         ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
         ("Keras's backend", manifest.backend),
@@ -48,29 +49,27 @@ def facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[tuple[
     if costs := report.precision:
         size_ratio, time_ratio = costs["size_ratio"], costs["time_ratio"]
         rows.append((costs["name"], f"{size_ratio:.2f} of float32's size, {time_ratio:.2f} of its time"))
-        rows += [("int8", line) for line in calibration_lines(costs.get("calibration"))]
+        rows += [("int8", line) for line in describe_calibration_error(costs.get("calibration"))]
     if clone := report.float32_clone:
-        policies, difference = ", ".join(clone["policies"]), difference_text(clone["max_abs"])
+        policies, difference = ", ".join(clone["policies"]), format_difference(clone["max_abs"])
         rows.append(("Keras's policy", f"{policies}; exported in float32, which differs by {difference}"))
     return rows
 
 
-def proof(manifest: Manifest, report: ParityReport) -> str:
-    """Return the sentences about the runtimes and limits of the comparison."""
+def describe_comparison(manifest: Manifest, report: ParityReport) -> str:
+    """Return sentences about the runtimes and limits of the comparison."""
     limits = manifest.parity["tolerance"]
-    more = f", or {limits['relative']:g} relative, {limits['absolute']:g} absolute" if any(limits.values()) else ""
+    tolerance = f", or {limits['relative']:g} relative, {limits['absolute']:g} absolute" if any(limits.values()) else ""
     onnx = f"The ONNX model in onnxruntime ({report.provider})"
-    compared = (
-        f"{onnx} and the SavedModel in a process without Keras were" if report.saved_model_rows else f"{onnx} was"
-    )
+    both = " and the SavedModel in a process without Keras were" if report.saved_model_rows else " was"
     return (
-        f"{compared} compared with these outputs. The limit is what rounding does to this model, as measured{more}. "
+        f"{onnx}{both} compared with these outputs. The limits are measured rounding errors of the model{tolerance}. "
         "Other inputs were not compared."
     )
 
 
-def comparisons(report: ParityReport) -> list[tuple[ParityRow, str, str, float]]:
-    """Return the rows of the comparison, the largest difference first: with shape, runtime and share of the limit."""
+def list_comparisons(report: ParityReport) -> list[tuple[ParityRow, str, str, float]]:
+    """Return (row, shape, runtime, share of the limit) of all comparisons: failed rows first, then by share."""
     rows = [(row, "onnxruntime") for row in report.rows] + [(row, "SavedModel") for row in report.saved_model_rows]
-    records = [(row, shape_text(row.shape), runtime, min(row.of_limit, MAX_SHARE)) for row, runtime in rows]
+    records = [(row, format_shape(row.shape), runtime, min(row.of_limit, MAX_SHARE)) for row, runtime in rows]
     return sorted(records, key=lambda record: (record[0].passed, -record[3]))

@@ -1,4 +1,4 @@
-"""Content of a report: the values that the template shows, and the data that its scripts read."""
+"""Content of a report page: variables of the template, and data of the scripts."""
 
 import shlex
 from collections.abc import Mapping
@@ -11,27 +11,25 @@ from .._format.manifest import Manifest
 from .._format.names import Case
 from .._format.parity_report import ParityReport
 from .._report import model_facts
-from .attention_maps import attention_maps
-from .examples import batch_size, example_of, probability_outputs
-from .labels import checked_labels
-from .live_data import form_data, outputs_data, replay_data
+from .attention_maps import build_attention_maps
+from .examples import build_example, count_examples, find_probability_outputs
+from .labels import validate_labels
+from .live_data import build_form_fields, describe_outputs, encode_cases
 
-SAMPLES = "samples"
+SAMPLES_CASE = "samples"
 MAX_EXAMPLES = 16
 
 
 @dataclass(frozen=True)
 class PageContent:
-    """The content of a page.
-
-    Values in `context` are records and lists, no mappings: in Jinja, the lookup of a missing key in a mapping returns
-    the mapping's method of that name, as for an input named `keys`.
-    """
+    """Content of a report page."""
 
     folder: Path
     manifest: Manifest
-    context: dict[str, Any]  # names that the template reads
-    data: dict[str, Any]  # data that the scripts read, as JSON
+    # Variables of the template: records and lists, not mappings. Jinja returns a method of a mapping if a key such as
+    # `keys` is missing.
+    context: dict[str, Any]
+    data: dict[str, Any]  # data of the scripts, written as JSON
 
 
 def page_content(
@@ -43,43 +41,43 @@ def page_content(
     labels: Mapping[str, Any] | None,
     live: bool,
 ) -> PageContent:
-    """Collect the content of a page about a bundle whose files were checked.
+    """Collect the content of a report page; the files of the bundle must have been checked.
 
-    The examples are a user's inputs with the outputs of the ONNX model, or else samples of the export or generated
-    inputs. A live page replays the golden cases and runs the model.
+    The examples are the rows of `user_case`, inputs of the user with outputs of the ONNX model; without such a case,
+    samples of the export, or the first golden case. A live page replays the golden cases and runs the model.
     """
-    checked = checked_labels(manifest, labels)
+    valid_labels = validate_labels(manifest, labels)
     cases = golden_cases(folder, manifest)
-    shown = user_case or next((case for case in cases if case.name == SAMPLES), cases[0])
-    probabilities = probability_outputs(manifest, checked, [*cases, shown])
-    example_count = batch_size(shown, manifest)
+    displayed_case = user_case or next((case for case in cases if case.name == SAMPLES_CASE), cases[0])
+    probabilities = find_probability_outputs(manifest, valid_labels, [*cases, displayed_case])
+    example_count = count_examples(displayed_case, manifest)
     indices = range(min(example_count, MAX_EXAMPLES))
-    examples = [example_of(index, shown, manifest, checked, probabilities) for index in indices]
-    maps = attention_maps(shown, manifest, examples)
+    examples = [build_example(index, displayed_case, manifest, valid_labels, probabilities) for index in indices]
+    maps = build_attention_maps(displayed_case, manifest, examples)
     data: dict[str, Any] = {"maps": maps}
     if live:
-        typed = shown if examples else cases[0]  # a case of no rows fills no field
-        texts = dict(example_of(0, typed, manifest, checked, probabilities).inputs)
-        data["inputs"] = form_data(manifest, checked, typed, texts)
-        data["outputs"] = outputs_data(manifest, checked, probabilities)
-        data["cases"] = replay_data(cases, manifest.parity["tolerance"])
+        form_case = displayed_case if examples else cases[0]  # a case without rows cannot fill the form
+        texts = dict(build_example(0, form_case, manifest, valid_labels, probabilities).inputs)
+        data["inputs"] = build_form_fields(manifest, valid_labels, form_case, texts)
+        data["outputs"] = describe_outputs(manifest, valid_labels, probabilities)
+        data["cases"] = encode_cases(cases, manifest.parity["tolerance"])
     context = {
         "model": manifest.model,
         "folder": shlex.quote(folder.resolve().name),
         "version": manifest.versions.get("keras-attn", ""),
         "report": report,
         "summary": report.summary(),
-        "case_name": shown.name,
+        "case_name": displayed_case.name,
         "is_user_case": user_case is not None,
         "examples": examples,
         "example_count": example_count,
         "map_count": len(maps),
-        "ports": model_facts.ports(manifest),
-        "facts": model_facts.facts(folder, manifest, report),
-        "layers": model_facts.attention_layers(manifest),
+        "ports": model_facts.list_ports(manifest),
+        "facts": model_facts.list_facts(folder, manifest, report),
+        "layers": model_facts.list_attention_layers(manifest),
         "case_count": len(cases),
-        "proof": model_facts.proof(manifest, report),
-        "comparisons": model_facts.comparisons(report),
+        "proof": model_facts.describe_comparison(manifest, report),
+        "comparisons": model_facts.list_comparisons(report),
         "refused_cases": list(report.refused.items()),
         "hashes": [*manifest.sha256.items(), ("manifest.json, without its last entry", manifest.manifest_sha256)],
     }

@@ -1,4 +1,4 @@
-"""Rendering of a report: template, style, scripts and data in one HTML file that loads nothing."""
+"""Rendering of a report: template, style, scripts and data in one self-contained HTML file."""
 
 import base64
 import functools
@@ -10,24 +10,24 @@ from typing import Any
 
 from .._dependencies import needing
 from .._format.names import MODEL
-from .encoding import difference_text, gzip_base64
+from .encoding import encode_gzip_base64, format_difference
 from .page_content import PageContent
 from .web_runtime import WebRuntime
 
 ASSETS = Path(__file__).parent / "assets"
 GENERATOR = "keras-attn report"
-MAX_OPEN_ROWS = 40  # comparisons that are not folded away
+MAX_OPEN_ROWS = 40  # a longer table of comparisons is folded
 
 
 def render_page(content: PageContent, web: WebRuntime | None) -> str:
-    """Return the page as HTML; with onnxruntime-web it is live."""
-    style, script = _asset("style.css"), _script(live=web is not None)
-    data = content.data if web is None else content.data | {"live": _live_files(content.folder, web)}
-    template = _environment().get_template("page.html")
+    """Render the page as HTML; with onnxruntime-web, the page is live."""
+    style, script = _read_asset("style.css"), _join_scripts(live=web is not None)
+    data = content.data if web is None else content.data | {"live": _encode_live_files(content.folder, web)}
+    template = _create_environment().get_template("page.html")
     page: str = template.render(
         **content.context,
         web_version=None if web is None else web.version,
-        policy=_policy(style, script, live=web is not None),
+        policy=_build_policy(style, script, live=web is not None),
         generator=GENERATOR,
         style=style,
         script=script,
@@ -37,36 +37,34 @@ def render_page(content: PageContent, web: WebRuntime | None) -> str:
     return page
 
 
-def _policy(style: str, script: str, *, live: bool) -> str:
-    """Return the content security policy: scripts and styles of the page by their hashes, and no requests.
-
-    The module of onnxruntime-web is imported from a blob that the page creates, and compiles WebAssembly.
-    """
-    scripts = f"{_hash(script)} blob: 'wasm-unsafe-eval'" if live else _hash(script)
-    return f"default-src 'none'; style-src {_hash(style)}; script-src {scripts}; base-uri 'none'; form-action 'none'"
+def _build_policy(style: str, script: str, *, live: bool) -> str:
+    """Return the content security policy: scripts and styles of the page by their hashes, and no requests."""
+    # onnxruntime-web is imported from a blob that the page creates, and compiles WebAssembly.
+    scripts = f"{_digest(script)} blob: 'wasm-unsafe-eval'" if live else _digest(script)
+    return f"default-src 'none'; style-src {_digest(style)}; script-src {scripts}; base-uri 'none'; form-action 'none'"
 
 
-def _hash(text: str) -> str:
+def _digest(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
     return f"'sha256-{digest}'"
 
 
-def _script(*, live: bool) -> str:
-    """Return the scripts as one module, without imports and exports."""
+def _join_scripts(*, live: bool) -> str:
+    """Join the scripts to one module, without imports and exports."""
     names = ["heatmaps.mjs", "examples.mjs", *(["live_model.mjs"] if live else [])]
-    script = re.sub(r"^import .*\n|^export ", "", "\n".join(map(_asset, names)), flags=re.MULTILINE)
-    # a comment that opens in a script element would change how a browser finds its end
+    script = re.sub(r"^import .*\n|^export ", "", "\n".join(map(_read_asset, names)), flags=re.MULTILINE)
+    # In a script element, an HTML comment or an end tag changes where a browser ends the script.
     assert "<!--" not in script
     assert "</script" not in script.lower()
     return script
 
 
 @functools.cache
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def _environment() -> Any:
+def _create_environment() -> Any:
     with needing("runtime", "A report"):
         import jinja2
     environment = jinja2.Environment(
@@ -76,17 +74,17 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"difference": difference_text, "with_code": _with_code}
+    environment.filters |= {"difference": format_difference, "with_code": _mark_code}
     return environment
 
 
-def _with_code(text: str) -> Any:
-    """Return a message as HTML, with names between backticks as code."""
+def _mark_code(text: str) -> Any:
+    """Convert a message to HTML, with names between backticks as code elements."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
-def _live_files(folder: Path, web: WebRuntime) -> dict[str, str]:
+def _encode_live_files(folder: Path, web: WebRuntime) -> dict[str, str]:
     files = {"module": web.module, "binary": web.binary, "model": (folder / MODEL).read_bytes()}
-    return {"version": web.version} | {name: gzip_base64(content) for name, content in files.items()}
+    return {"version": web.version} | {name: encode_gzip_base64(content) for name, content in files.items()}

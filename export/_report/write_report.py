@@ -1,4 +1,4 @@
-"""Writing of a report: one HTML file, complete or not at all, that replaces an earlier report and no other file."""
+"""Atomic write of a report page, which replaces an earlier report but no other file."""
 
 from pathlib import Path
 
@@ -8,41 +8,37 @@ from .._errors import ExportError
 from .._format.names import CASES, MODEL
 from .page_content import PageContent
 from .render_page import GENERATOR, render_page
-from .web_runtime import WebRuntime, web_runtime
+from .web_runtime import WebRuntime, find_web_runtime
 
 MAX_LIVE_BYTES = 64 * 2**20  # of the model and its cases in a live page
-_HEAD_BYTES = 4096  # which contain the generator of a page
+_HEAD_BYTES = 4096  # the first bytes of a page, which contain its generator
 
 
 def default_report_path(bundle: Path) -> Path:
-    """Return the path of a bundle's report: beside the bundle, with its name."""
+    """Return the default path of a report: next to the bundle, with its name."""
     folder = bundle.resolve()
     return folder.with_name(f"{folder.name}.html")
 
 
 def check_report_path(page: Path, *, in_a_folder: bool = True) -> None:
-    """Raise an `ExportError` if a path is a file other than a report, or in a bundle, or in no folder."""
-    check_place(page, _refusal, in_a_folder=in_a_folder)
+    """Raise an `ExportError` if a path is in a bundle, in a missing folder, or a file that is not a report."""
+    check_place(page, _find_refusal, in_a_folder=in_a_folder)
 
 
-def _refusal(path: Path) -> str | None:
+def _find_refusal(path: Path) -> str | None:
     meta = f'<meta name="generator" content="{GENERATOR}">'.encode()
     return unless_of_kind(path, "report", lambda content: meta in content[:_HEAD_BYTES])
 
 
 def write_page(page: Path, content: PageContent, *, live: bool) -> Path:
-    """Write a page, and return its path.
-
-    Raises:
-        ExportError: If the file cannot be written, onnxruntime-web is missing, or the model too large for a live page.
-    """
-    text = render_page(content, _runtime(content) if live else None)
-    with atomic_file(page, _refusal) as partial:
+    """Write a page and return its path; raise `ExportError` if it cannot be written, or the bundle cannot be live."""
+    text = render_page(content, _find_runtime(content) if live else None)
+    with atomic_file(page, _find_refusal) as partial:
         partial.write_bytes(text.encode("utf-8", "replace"))  # lone surrogates in a name become question marks
     return page
 
 
-def _runtime(content: PageContent) -> WebRuntime:
+def _find_runtime(content: PageContent) -> WebRuntime:
     files = [name for name in content.manifest.sha256 if name.startswith(MODEL)]
     size = sum((content.folder / name).stat().st_size for name in (*files, CASES))
     if files != [MODEL] or size > MAX_LIVE_BYTES:
@@ -51,4 +47,4 @@ def _runtime(content: PageContent) -> WebRuntime:
             f"{MAX_LIVE_BYTES >> 20} MiB in all. Received: {size / 2**20:.0f} MiB, the model in {len(files)} "
             f"file{'s' if len(files) > 1 else ''}. Leave `live` out."
         )
-    return web_runtime(content.manifest.lowest_onnxruntime)
+    return find_web_runtime(content.manifest.lowest_onnxruntime)

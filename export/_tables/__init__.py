@@ -1,1 +1,1 @@
-"""Batches of rows from Parquet and NumPy files."""
+"""Rows of Parquet files as batches of model inputs."""

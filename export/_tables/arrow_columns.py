@@ -1,4 +1,4 @@
-"""Arrow columns of nested lists as NumPy arrays, and back, without a Python object per number."""
+"""Conversion of Arrow columns of nested lists to NumPy arrays, and back."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,35 +10,42 @@ from .._format.input_arrays import as_dtype
 from .._format.manifest import Spec
 from .._format.names import STRING
 
-STRINGS = ("string", "large_string")
-# NumPy dtypes of Arrow types: `DataType.to_pandas_dtype` requires pandas before pyarrow 21
-NUMBERS = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": "float64"} | {
+# Arrow stores the elements of all lists in one flat array, with offsets. Both are converted as arrays, without a Python
+# object for each element.
+
+STRING_TYPES = ("string", "large_string")
+# By the text of an Arrow type, since `DataType.to_pandas_dtype` requires pandas before pyarrow 21.
+NUMPY_DTYPES = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": "float64"} | {
     f"{kind}{width}": f"{kind}{width}" for kind in ("int", "uint") for width in (8, 16, 32, 64)
 }
 
 
-def type_error(kind: Any, spec: Spec) -> str | None:
-    """Return the reason if an Arrow type cannot be an input; an input of one value per row needs no lists."""
-    depth, inner = 0, kind
-    while is_list(inner):
-        depth, inner = depth + 1, inner.value_type
-    axes, dtype = len(spec.shape) - 1, NUMBERS.get(str(inner))
-    fits = str(inner) in STRINGS if spec.dtype == STRING else dtype and np.can_cast(dtype, spec.dtype, "same_kind")
+def find_type_error(arrow_type: Any, spec: Spec) -> str | None:
+    """Return the reason if a column of an Arrow type cannot be an input, otherwise None."""
+    depth, value_type = 0, arrow_type
+    while is_list(value_type):
+        depth, value_type = depth + 1, value_type.value_type
+    axes, dtype = len(spec.shape) - 1, NUMPY_DTYPES.get(str(value_type))
+    if spec.dtype == STRING:
+        fits = str(value_type) in STRING_TYPES
+    else:
+        fits = dtype is not None and np.can_cast(dtype, spec.dtype, "same_kind")
+    # An input with one value in each row, of shape (B, 1), may be a column without lists.
     if fits and (depth == axes or (depth == 0 and {*spec.shape[1:]} == {1})):
         return None
-    needed = f"lists of {spec.dtype}, nested {axes} deep" if axes else spec.dtype
-    return f"column `{spec.name}` must hold {needed}, for an input of shape {spec.shape}; it is {kind}"
+    expected = f"lists of {spec.dtype}, nested {axes} deep" if axes else spec.dtype
+    return f"column `{spec.name}` must hold {expected}, for an input of shape {spec.shape}; it is {arrow_type}"
 
 
-def is_list(kind: Any) -> bool:
-    """Return whether an Arrow type is a list."""
+def is_list(arrow_type: Any) -> bool:
+    """Return True if an Arrow type is a list."""
     from pyarrow import types
 
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type))
 
 
-def list_lengths(column: Any) -> np.ndarray:
-    """Return the length of each list, 0 for a null."""
+def get_list_lengths(column: Any) -> np.ndarray:
+    """Return the length of each list of a column, 0 for a null: an int array of shape (rows,)."""
     import pyarrow.compute as pc
 
     lengths = pc.list_value_length(column)
@@ -46,25 +53,28 @@ def list_lengths(column: Any) -> np.ndarray:
 
 
 def pad_column(column: Any, spec: Spec, lengths: Mapping[str, np.ndarray], padded: Mapping[Any, int]) -> np.ndarray:
-    """Return the rows of a `pyarrow.Array` as one array, padded with zeros or empty strings.
+    """Convert a column to one array of shape (rows, ...), padded with zeros or empty strings.
 
     Args:
-        column: Nested lists, or one value per row.
+        column: `pyarrow.Array` of nested lists, or of one value per row.
         spec: The input.
-        lengths: The length of each row by dynamic axis; lists of another length raise an `InputError`.
-        padded: The size of each dynamic axis in the array.
+        lengths: Lengths of the rows by dynamic axis, of shape (rows,); a list of another length raises an `InputError`.
+        padded: Size of each dynamic axis in the array.
     """
-    array = zeros_or_empty([len(column), *(padded.get(size, size) for size in spec.shape[1:])], spec.dtype)
-    coordinates = [np.arange(len(column))]  # of the elements, while lists are opened up to the last dynamic axis
+    array = make_padding([len(column), *(padded.get(size, size) for size in spec.shape[1:])], spec.dtype)
+    # Each level of lists is flattened in turn. `coordinates` are the indices of the lists in `array`, one array for
+    # each axis so far: the coordinates of a list are repeated for its items, and the position in the list is appended.
+    # Axes after the last dynamic one are copied as a block.
+    coordinates = [np.arange(len(column))]
     for axis, size in enumerate(spec.shape[1:] if is_list(column.type) else (), 1):
         _check_nulls(column, spec)
-        inner, expected = list_lengths(column), lengths[size][coordinates[0]] if isinstance(size, str) else size
-        if (inner != expected).any():
-            length, needed = np.stack(np.broadcast_arrays(inner, expected), axis=1)[inner != expected][0]
-            raise InputError(f"`{spec.name}` must have shape {spec.shape}; a list has {length} values, not {needed}")
-        if any(isinstance(other, str) for other in spec.shape[axis:]):
-            positions = np.arange(inner.sum()) - np.repeat(np.cumsum(inner) - inner, inner)
-            coordinates = [*(np.repeat(before, inner) for before in coordinates), positions]
+        counts, expected = get_list_lengths(column), lengths[size][coordinates[0]] if isinstance(size, str) else size
+        if (counts != expected).any():
+            count, length = np.stack(np.broadcast_arrays(counts, expected), axis=1)[counts != expected][0]
+            raise InputError(f"`{spec.name}` must have shape {spec.shape}; a list has {count} values, not {length}")
+        if any(isinstance(later_size, str) for later_size in spec.shape[axis:]):
+            positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            coordinates = [*(np.repeat(index, counts) for index in coordinates), positions]
         column = column.flatten()
     _check_nulls(column, spec)
     values = as_dtype(f"`{spec.name}`", column.to_numpy(zero_copy_only=False), spec.dtype)
@@ -74,19 +84,19 @@ def pad_column(column: Any, spec: Spec, lengths: Mapping[str, np.ndarray], padde
 
 def _check_nulls(column: Any, spec: Spec) -> None:
     if column.null_count:
-        raise InputError(f"`{spec.name}` is null, or holds one")
+        raise InputError(f"`{spec.name}` is null or contains a null")
 
 
-def zeros_or_empty(shape: int | Sequence[Any], dtype: str) -> np.ndarray:
-    """Return zeros, or empty strings, in a dtype of the manifest."""
+def make_padding(shape: int | Sequence[Any], dtype: str) -> np.ndarray:
+    """Return an array of zeros, or of empty strings, for a dtype of the manifest."""
     return np.full(shape, "", object) if dtype == STRING else np.zeros(shape, dtype)
 
 
 def to_lists(arrays: Sequence[np.ndarray], spec: Spec) -> Any:
-    """Return a `pyarrow.Array` of nested lists, one per array."""
+    """Convert arrays, one for each row, to a `pyarrow.Array` of nested lists."""
     import pyarrow as pa
 
-    values = np.concatenate([zeros_or_empty(0, spec.dtype), *(array.ravel() for array in arrays)])
+    values = np.concatenate([make_padding(0, spec.dtype), *(array.ravel() for array in arrays)])
     sizes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), len(spec.shape) - 1)
     nested = pa.array(values, pa.string() if spec.dtype == STRING else None)
     for axis in reversed(range(sizes.shape[1])):

@@ -5,7 +5,7 @@ import signal
 import pytest
 from handwritten_bundles import onnx_bundle
 
-from keras_attn_export._batch.ray_engine import check_ray
+from keras_attn_export._batch.ray_engine import import_ray
 
 
 def pytest_itemcollected(item):
@@ -16,7 +16,7 @@ def pytest_itemcollected(item):
 @pytest.fixture(scope="session")
 def ray_address():
     """Start Ray in this process; return the address for `RAY_ADDRESS` of other processes."""
-    ray = check_ray()  # refuses clients without the token
+    ray = import_ray()  # refuses clients without the token
     handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield ray.get_runtime_context().gcs_address

@@ -54,7 +54,7 @@ def test_engine_lists_failed_rows_and_files(exported, engine, tmp_path, monkeypa
     done = predict(exported, source, tmp_path / "out", engine=engine, key="name", progress=False)
     assert (done.rows, done.errors, done.parts) == (42, 2, 3)
     row, file = read_errors(tmp_path / "out")
-    assert row == {"file": "a.parquet", "row": 17, "key": "row 17", "reason": "`keys` is null, or holds one"}
+    assert row == {"file": "a.parquet", "row": 17, "key": "row 17", "reason": "`keys` is null or contains a null"}
     assert (file["file"], file["row"], file["key"]) == ("c.parquet", None, None)
     assert file["reason"].startswith("cannot be read: ")
     assert_rows_equal(tmp_path / "out", oracle, without=[17])

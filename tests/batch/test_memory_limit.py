@@ -13,7 +13,7 @@ from handwritten_bundles import manifest_of, onnx_bundle
 
 from keras_attn_export import _machine
 from keras_attn_export._batch import row_runner
-from keras_attn_export._batch.memory_limit import memory_limit
+from keras_attn_export._batch.memory_limit import parse_memory_limit
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._tables import parquet_files
 
@@ -89,14 +89,14 @@ def test_chunks_have_bounded_bytes(monkeypatch):
     monkeypatch.setattr(row_runner, "CHUNK_BYTES", 1000)
     x = Spec("x", "float32", ("batch", "time"))
     table = pa.table({"x": floats([[1.0] * n for n in [3] * 50 + [100] * 3])})
-    chunks = list(row_runner.split_batch(table.to_batches()[0], manifest_of([x], [x]), [x]))
-    assert [len(chunk.sizes) for chunk in chunks] == [41, 9, 2, 1]
-    assert max(chunk.sizes.sum() for chunk in chunks) <= 1000 + 800  # one row more
+    chunks = list(row_runner.split_into_chunks(table.to_batches()[0], manifest_of([x], [x]), [x]))
+    assert [len(chunk.row_bytes) for chunk in chunks] == [41, 9, 2, 1]
+    assert max(chunk.row_bytes.sum() for chunk in chunks) <= 1000 + 800  # one row more
 
 
 @pytest.mark.parametrize(("text", "limit"), [("2G", 2**31), ("512MiB", 2**29), ("1.5 gb", 3 * 2**29), (2**20, 2**20)])
 def test_memory_limit_accepts_units(text, limit):
-    assert memory_limit(text) == limit
+    assert parse_memory_limit(text) == limit
 
 
 def test_default_limit_is_half_of_the_memory_of_the_control_group(monkeypatch, tmp_path):
@@ -104,7 +104,7 @@ def test_default_limit_is_half_of_the_memory_of_the_control_group(monkeypatch, t
     (tmp_path / "memory.current").write_text("2900000000\n")
     monkeypatch.setattr(_machine, "CONTROL_GROUP", tmp_path)
     _machine.available_memory.cache_clear()
-    assert memory_limit(None) == 50_000_000
+    assert parse_memory_limit(None) == 50_000_000
     _machine.available_memory.cache_clear()
 
 

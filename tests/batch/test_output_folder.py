@@ -58,8 +58,8 @@ REFUSALS = {  # change, options, message
     "removed file": (lambda source, target: (source / "0.parquet").unlink(), {}, "`0.parquet` is no longer in"),
     "other outputs": (lambda *_: None, {"outputs": ["context"]}, "holds a run with another outputs"),
     "another key": (lambda *_: None, {"key": "id"}, "holds a run with another key"),
-    "no resume": (lambda *_: None, {"resume": False}, "holds a run, which is not to be resumed"),
-    "other files": (write_other_files, {}, "holds other files"),
+    "no resume": (lambda *_: None, {"resume": False}, "holds a run, and `resume` is off"),
+    "other files": (write_other_files, {}, "contains other files"),
     "damaged manifest": (write_manifest("{"), {}, r"manifest\.json is damaged"),
     "another version": (write_manifest('{"schema_version": 1}'), {}, "holds a run with another schema_version: 1"),
 }

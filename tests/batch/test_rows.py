@@ -100,8 +100,8 @@ TWO = """
         ([[1, 1, 1]] * 2, [1, 1], "`x` must have shape ('batch', 'time', 2); a list has 3 values, not 2"),
         ([[1, 1]] * 2, [1] * 4, "`x` must have shape ('batch', 'time', 2); a list has 2 values, not 4"),
         ([[1, 1]] * 3, [1] * 3, "`time` must be a multiple of 2; it is 3"),
-        (None, [1, 1], "`x` is null, or holds one"),
-        ([[1, None], [1, 1]], [1, 1], "`x` is null, or holds one"),
+        (None, [1, 1], "`x` is null or contains a null"),
+        ([[1, None], [1, 1]], [1, 1], "`x` is null or contains a null"),
         ([[1e300, 1], [1, 1]], [1, 1], "`x` holds numbers that are infinite in float32"),
     ],
 )

@@ -47,7 +47,7 @@ def test_doctor_reports_a_missing_onnxruntime(capsys, monkeypatch):
 
 
 def test_doctor_warns_of_two_onnxruntimes(capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "installed", lambda name: "1.0")
+    monkeypatch.setattr(doctor, "find_version", lambda name: "1.0")
     assert "overwrite each other" in told(capsys)
 
 

@@ -138,7 +138,7 @@ def test_export_names_the_class_of_a_module_that_is_not_imported(own_model, fail
         ([], "does not know the class `Doubled` of module `own_layers`"),
         (["no_such_module"], "error: Cannot import `no_such_module` (ModuleNotFoundError: "),
         (["own_layers"], "does not know the class `Plain` of module `more_layers`"),
-        (["own_layers", "more_layers", "same_name"], "`more_layers` and `same_name` both hold a layer that a file"),
+        (["own_layers", "more_layers", "same_name"], "`more_layers` and `same_name` both define a layer"),
     ):
         fails("export", own_model, "bundle", *imports(modules), said=said)
         assert not Path("bundle").exists()
@@ -192,7 +192,7 @@ def test_export_needs_unsafe_for_code_and_strict_refuses_warnings(tmp_path, fail
     keras.Model([x, unused], keras.layers.Lambda(lambda y: y + 1)(x)).save(model)
     target = tmp_path / "new" / "bundle"
     assert "Lambda" in fails("export", model, target, said=f"error: Keras cannot load {model}: ")
-    said = "error: All outputs match, but `strict` asks for more: Input `unused` moves no output."
+    said = "error: All outputs match, but `strict` asks for more: Input `unused` changes no output."
     fails("export", model, target, "--unsafe", "--strict", "--json", said=said)
     assert names(tmp_path) == ["model.keras"]
 

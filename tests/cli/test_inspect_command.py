@@ -16,7 +16,7 @@ def test_inspect_describes_a_bundle(exported, succeeds):
         rf"opset +18, needs onnxruntime {manifest['lowest_onnxruntime']} or newer",
         rf"made with +keras-attn {manifest['versions']['keras-attn']}, tensorflow .*",
         r"parity +all \d+ outputs match over \d+ cases",
-        r"verify\.py +the one of the installed keras-attn",
+        r"verify\.py +the script of the installed keras-attn",
     ):
         assert re.search(f"^{line}$", out, flags=re.MULTILINE), f"{line} is not in {out}"
     content = json.loads(succeeds("inspect", exported, "--json"))
@@ -36,7 +36,7 @@ def test_commands_never_run_the_script_of_a_bundle(bundle, samples, tmp_path, su
     reseal(bundle, "verify.py")
     for command in (["verify"], ["run", "--inputs", samples, "--outputs", tmp_path / "out.npz"], ["inspect"]):
         out = succeeds(*command, bundle)
-    assert re.search(r"^verify\.py +not the one of the installed keras-attn", out, flags=re.MULTILINE)
+    assert re.search(r"^verify\.py +not the script of the installed keras-attn", out, flags=re.MULTILINE)
     assert names(tmp_path) == ["bundle", "out.npz", "samples.npz"]
 
 

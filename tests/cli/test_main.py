@@ -14,7 +14,7 @@ from sigint import heeding_interrupts
 from small_bundle import assert_one_line, finished, flip_byte, names, python
 
 from keras_attn_export._cli import inspect
-from keras_attn_export._cli.command_helpers import quiet_backend
+from keras_attn_export._cli.command_helpers import silence_backend
 from keras_attn_export._cli.main import main
 
 COMMANDS = ("export", "verify", "run", "predict", "inspect", "report", "bench", "doctor")
@@ -81,7 +81,7 @@ def test_commands_but_export_import_neither_tensorflow_nor_keras(exported, sampl
     code = f"""
 import sys
 from keras_attn_export._cli.main import main
-from keras_attn_export._cli.command_helpers import quiet_backend
+from keras_attn_export._cli.command_helpers import silence_backend
 commands = "verify B --trace|run B --inputs X --outputs Y|inspect B|bench B --seconds 0.01 --threads 1|--help"
 for command in map(str.split, commands.split("|")):
     paths = {{"B": {str(exported)!r}, "X": {str(samples)!r}, "Y": {str(tmp_path / "outputs.npz")!r}}}
@@ -186,7 +186,7 @@ def test_tensorflow_does_not_reserve_all_memory_of_a_gpu(given, monkeypatch):
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     if given is not None:
         monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", given)
-    with quiet_backend(SimpleNamespace(debug=True, json=False)):
+    with silence_backend(SimpleNamespace(debug=True, json=False)):
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == (given or "true")
 
 
@@ -213,7 +213,7 @@ def work(arguments):
     {how}()
     time.sleep(30)
 
-main._parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=work, debug=False))
+main._build_parser = lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=work, debug=False))
 sys.exit(main.main([], is_process=True))
 """
 

@@ -8,15 +8,15 @@ import warnings
 import pytest
 from small_bundle import python
 
-from keras_attn_export._cli.native_stderr import hidden_native_messages
+from keras_attn_export._cli.native_stderr import silence_native_stderr
 
 SCRIPT = """
 import logging, os, sys, warnings
-from keras_attn_export._cli.native_stderr import hidden_native_messages
+from keras_attn_export._cli.native_stderr import silence_native_stderr
 real = sys.stderr
 for round in (1, 2):
     print("before", file=sys.stderr)
-    with hidden_native_messages():
+    with silence_native_stderr():
         os.write(2, b"native\\n")
         os.system("echo child >&2")
         warnings.warn("a warning")
@@ -47,7 +47,7 @@ def test_python_messages_arrive_and_no_descriptor_leaks(tmp_path):
 
 def test_standard_error_and_filters_are_restored_after_an_error(capfd):
     before, filters = sys.stderr, list(warnings.filters)
-    with pytest.raises(KeyError), hidden_native_messages():  # noqa: PT012
+    with pytest.raises(KeyError), silence_native_stderr():  # noqa: PT012
         os.write(2, b"native\n")
         raise KeyError
     os.write(2, b"after\n")
@@ -58,7 +58,7 @@ def test_standard_error_and_filters_are_restored_after_an_error(capfd):
 
 def test_stream_that_is_not_descriptor_2_is_not_replaced(capsys):
     stream = sys.stderr
-    with hidden_native_messages():
+    with silence_native_stderr():
         assert sys.stderr is stream
         print("inside", file=sys.stderr)
     assert capsys.readouterr().err == "inside\n"
@@ -66,7 +66,7 @@ def test_stream_that_is_not_descriptor_2_is_not_replaced(capsys):
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals, which Windows lacks; CI runs Linux")
 def test_terminal_stays_a_terminal(tmp_path):
-    imports = "import sys; from keras_attn_export._cli.native_stderr import hidden_native_messages as hidden"
+    imports = "import sys; from keras_attn_export._cli.native_stderr import silence_native_stderr as hidden"
     script = f"{imports}\nwith hidden(): print(sys.stderr.isatty(), file=sys.stderr)"
     ours, theirs = os.openpty()
     subprocess.run([sys.executable, "-c", script], stderr=theirs, cwd=tmp_path, timeout=60, check=True)

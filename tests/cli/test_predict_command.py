@@ -12,7 +12,7 @@ from small_bundle import assert_one_line, names
 
 from keras_attn_export._batch import row_runner
 
-open_session = row_runner.Runner.__init__
+open_session = row_runner.RowRunner.__init__
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_predict_writes_rows_and_resumes(bundle, source, tmp_path, succeeds, fai
     (out / "b.parquet").unlink()
     assert succeeds("predict", bundle, source, out).splitlines()[1] == "1 of 2 files were finished before"
     assert pq.read_table(out / "b.parquet").column("total").to_pylist() == [90]
-    message = f"error: {out} holds a run, which is not to be resumed. Choose another destination."
+    message = f"error: {out} holds a run, and `resume` is off. Choose another destination."
     fails("predict", bundle, source, out, "--no-resume", said=message)
 
 
@@ -73,7 +73,7 @@ def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_p
 def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeeds, monkeypatch):
     jobs = []
     monkeypatch.setattr(
-        row_runner.Runner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest)
+        row_runner.RowRunner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest)
     )
     more = ["--batch-size", 7, "--workers", 3, "--key", "id", "--limit-memory", "64M", "--outputs", "total,y", "--json"]
     printed = json.loads(succeeds("predict", bundle, source, tmp_path / "out", *more))

@@ -161,9 +161,9 @@ def test_signal_ends_the_script_in_a_bundle_inside_one_operator(number, tmp_path
 
 STUCK = """
 import sys, time
-from keras_attn_export._format.stop_signals import stopping_at_signals
+from keras_attn_export._format.stop_signals import stop_at_signals
 
-with stopping_at_signals():
+with stop_at_signals():
     try:
         time.sleep(60)
     except KeyboardInterrupt:
@@ -184,7 +184,7 @@ def test_process_ends_although_a_library_catches_the_interrupt(tmp_path):
 IMPORTED = """
 import os, sys
 from keras_attn_export._cli import main
-main.stopping_at_signals = lambda **_: os._exit(0 if "onnx" in sys.modules else 1)
+main.stop_at_signals = lambda **_: os._exit(0 if "onnx" in sys.modules else 1)
 main.main(["doctor"], is_process=True)
 """
 

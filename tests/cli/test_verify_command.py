@@ -27,10 +27,10 @@ def test_verify_and_inspect_show_warnings(bundle, succeeds):
         json.dumps(report | {"coverage": report["coverage"] | {"axes": {"queries_length": [6]}, "inputs": {}}})
     )
     reseal(bundle, "parity/report.json")
-    said = "Axis `queries_length` is called dynamic, but only size 6 was compared."
+    said = "Axis `queries_length` is dynamic, but only size 6 was compared."
     assert succeeds("verify", bundle).endswith(f"\nwarning: {said}\n")
     assert json.loads(succeeds("verify", bundle, "--json"))["warnings"] == [said]
-    assert re.search(r"^warning +Axis `queries_length` is called", succeeds("inspect", bundle), flags=re.MULTILINE)
+    assert re.search(r"^warning +Axis `queries_length` is dynamic", succeeds("inspect", bundle), flags=re.MULTILINE)
 
 
 def test_verify_shows_a_mismatch(bundle, call):
@@ -38,7 +38,7 @@ def test_verify_shows_a_mismatch(bundle, call):
     code, out, err = call("verify", bundle, "--json")
     assert code == 1
     (case,) = (row["case"] for row in json.loads(out)["rows"] if not row["passed"])
-    said = f"`context` in case `{case}` is outside the tolerance. Add --trace to see where it begins."
+    said = f"`context` in case `{case}` is outside the tolerance. Add --trace to find where it begins."
     assert re.fullmatch(rf"error: 1 of \d+ outputs differ from Keras's: {re.escape(said)}\n", err)
     code, out, again = call("verify", bundle)
     assert (code, again) == (1, err)

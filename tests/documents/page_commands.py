@@ -47,7 +47,7 @@ def check(words: list[str]) -> None:
         with contextlib.redirect_stderr(io.StringIO()) as complaint, contextlib.redirect_stdout(io.StringIO()):
             code = 0
             try:
-                command_line._parser().parse_args(arguments)
+                command_line._build_parser().parse_args(arguments)
             except SystemExit as end:  # of `--help`, too
                 code = end.code
         assert not code, complaint.getvalue()

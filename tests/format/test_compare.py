@@ -145,9 +145,9 @@ def test_rounding_widens_the_limit_and_cuda_does_by_four():
         assert row["passed"] is passed
     assert row["of_limit"] == pytest.approx(2, rel=1e-3)
     case = Case("base", {}, {"out": expected}, rounding)
-    (row,) = compare(case, {"out": floats(actual)}, none, PROVIDERS["cuda"].lenience)
+    (row,) = compare(case, {"out": floats(actual)}, none, PROVIDERS["cuda"].limit_factor)
     assert row["of_limit"] == pytest.approx(0.5, rel=1e-3)
-    assert PROVIDERS["cpu"].lenience == 1
+    assert PROVIDERS["cpu"].limit_factor == 1
 
 
 def test_integers_may_differ_where_rounding_decides():

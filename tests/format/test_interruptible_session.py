@@ -17,7 +17,7 @@ from keras_attn_export._format.interruptible_session import check_provider, open
 from keras_attn_export._format.names import MODEL
 from keras_attn_export._format.providers import PROVIDERS, provider_of, short_name
 from keras_attn_export._format.session import check_placement
-from keras_attn_export._format.stop_signals import stopping_at_signals
+from keras_attn_export._format.stop_signals import stop_at_signals
 
 HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 needs_no_cuda = pytest.mark.skipif(
@@ -225,7 +225,7 @@ def test_error_of_onnxruntime_names_the_inputs(tmp_path, capfd):
 
 def test_signal_handlers_stay_outside_the_main_thread():
     def heeded():
-        with stopping_at_signals() as signals:
+        with stop_at_signals() as signals:
             return signals
 
     with ThreadPoolExecutor() as pool:

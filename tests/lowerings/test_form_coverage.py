@@ -19,7 +19,7 @@ from keras_attn_export._lowerings.form_coverage import _with_sizes, small_only
 from keras_attn_export._options import Options
 from keras_attn_export._thresholds import LARGE, From
 
-UNSEEN = "No case is long enough for the form that layer `attend` takes for large sizes."
+UNSEEN = "No case is long enough for the large form of layer `attend`."
 
 
 def shortened(by, attend):

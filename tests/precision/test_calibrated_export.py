@@ -11,7 +11,7 @@ from small_bundle import read_manifest
 from keras_attn import AdditiveAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
 from keras_attn_export._cli.bundle_text import describe
-from keras_attn_export._format.report_text import precision_warnings
+from keras_attn_export._format.report_text import describe_precision
 from keras_attn_export._precision import convert_precision
 from keras_attn_export._precision.qdq_quantizer import CalibratedModel
 
@@ -157,15 +157,15 @@ def about(**changed):
     [
         ({"name": "int8"}, []),
         (about(), []),
-        (about(rows=3), ["int8 was calibrated on 3 rows: numbers beyond theirs are clipped."]),
+        (about(rows=3), ["int8 was calibrated on 3 rows: values outside their range are clipped."]),
         (about(int8_layers=[]), ["Nothing in the model became int8"]),
-        (about(outputs=FAR), ["On the calibration arrays int8 moved output `y` by up to 0.12"]),
+        (about(outputs=FAR), ["On the calibration arrays int8 changed output `y` by up to 0.12"]),
         (about(outputs=FAR, limit=0.2), []),
     ],
     ids=["dynamic", "near", "few rows", "nothing", "far", "as far as was asked"],
 )
 def test_calibration_warns_of_few_rows_and_large_differences(precision, said):
-    found = list(precision_warnings(precision))
+    found = list(describe_precision(precision))
     assert len(found) == len(said)
     assert all(each.startswith(begins) for each, begins in zip(found, said, strict=True))
 

@@ -21,7 +21,7 @@ def maps_of(weights, *labelled, shape=None, count=1):
     case = Case("base", {}, {"weights": weights, "other": np.zeros((len(weights), 2), "float32")})
     manifest = manifest_of((), outputs, weights_of={"weights": "attend"})
     axes = tuple(LabelledAxis(*axis) for axis in labelled)
-    return attention_maps.attention_maps(case, manifest, count * [Example((), (), axes)])
+    return attention_maps.build_attention_maps(case, manifest, count * [Example((), (), axes)])
 
 
 def weights_in(drawn):

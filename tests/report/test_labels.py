@@ -5,7 +5,7 @@ from handwritten_bundles import manifest_of
 
 from keras_attn_export import InputError
 from keras_attn_export._format.manifest import Spec
-from keras_attn_export._report.labels import checked_labels, joined
+from keras_attn_export._report.labels import join_words, validate_labels
 
 MANIFEST = manifest_of(
     [Spec("tokens", "int32", ("batch", "tokens_length")), Spec("single", "int32", ())],
@@ -15,8 +15,8 @@ MANIFEST = manifest_of(
 
 def test_labels_are_lists_and_strings_are_their_characters():
     labels = {"tokens": ("", "the"), "answer": "-+"}
-    assert checked_labels(MANIFEST, labels) == {"tokens": ["", "the"], "answer": ["-", "+"]}
-    assert checked_labels(MANIFEST, None) == {}
+    assert validate_labels(MANIFEST, labels) == {"tokens": ["", "the"], "answer": ["-", "+"]}
+    assert validate_labels(MANIFEST, None) == {}
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ def test_labels_are_lists_and_strings_are_their_characters():
         ({"toks": ["a"]}, r"must name inputs or outputs of the model, \['tokens', .*Received: 'toks'"),
         ({"tokens": 3}, "must be strings, one for each id. Received: int"),
         ({"tokens": ["a", 3]}, "must be strings"),
-        ({"answer": ["a", "b", "c"]}, "as many scores as there are labels. Received: 3 labels for float32"),
+        ({"answer": ["a", "b", "c"]}, "scores with one class per label. Received: 3 labels for float32"),
         ({"single": "ab"}, r"Received: 2 labels for int32 of shape \(\)"),
     ],
 )
 def test_wrong_labels_are_refused(labels, message):
     with pytest.raises(InputError, match=message):
-        checked_labels(MANIFEST, labels)
+        validate_labels(MANIFEST, labels)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_wrong_labels_are_refused(labels, message):
     ],
 )
 def test_characters_are_joined_without_blanks(words, labels, text):
-    assert joined(words, labels) == text
+    assert join_words(words, labels) == text

@@ -17,8 +17,8 @@ from keras_attn_export._format.compare import compare
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.names import CASES, Case
 from keras_attn_export._report import live_data, write_report
-from keras_attn_export._report.live_data import form_data, replay_data
-from keras_attn_export._report.web_runtime import web_runtime
+from keras_attn_export._report.live_data import build_form_fields, encode_cases
+from keras_attn_export._report.web_runtime import find_web_runtime
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_limit_of_each_element_is_that_of_verify(tolerance, has_rounding):
     expected = np.array([[1e6, 0.5, 0.001], [-1e9, -1e9, 1e-3]])
     rounding = {"y": np.array([[100, 1e-9, 1e-9], [0, 4, 0]])} if has_rounding else {}
     case = Case("base", {}, {"y": expected}, rounding)
-    ((output,),) = [data["outputs"] for data in replay_data([case], tolerance)]
+    ((output,),) = [data["outputs"] for data in encode_cases([case], tolerance)]
     for index, limit in np.ndenumerate(array_of(output["limits"])):
         actual = expected.copy()
         actual[index] += 0.9 * limit or 1e-6
@@ -60,7 +60,7 @@ def test_limit_of_each_element_is_that_of_verify(tolerance, has_rounding):
 
 def test_rounding_decides_integers():
     outputs = {"y": np.array([1, 2, 3]), "z": np.array([1, 2])}
-    (data,) = replay_data([Case("base", {}, outputs, {"y": np.array([False, True, True])})], {})
+    (data,) = encode_cases([Case("base", {}, outputs, {"y": np.array([False, True, True])})], {})
     y, z = data["outputs"]
     assert array_of(y["limits"]).tolist() == [False, True, True]
     assert array_of(z["limits"]).tolist() == [False, False]
@@ -82,7 +82,7 @@ def fields(labels):
         "table": np.ones((2, 2), "float32"),
     }
     manifest = manifest_of(SPECS, [], counts={"lens": "time"})
-    records = form_data(manifest, labels, Case("base", inputs, {}), {"tokens": "the cat"})
+    records = build_form_fields(manifest, labels, Case("base", inputs, {}), {"tokens": "the cat"})
     return {record["name"]: record for record in records}
 
 
@@ -98,7 +98,7 @@ def test_fields_begin_with_the_first_example():
 
 
 def test_large_arrays_are_fixed(monkeypatch):
-    monkeypatch.setattr(live_data, "MAX_TYPED", 2)
+    monkeypatch.setattr(live_data, "MAX_FORM_ELEMENTS", 2)
     records = fields({})
     assert [name for name, record in records.items() if "fixed" in record] == ["tokens", "table"]
     np.testing.assert_array_equal(array_of(records["tokens"]["fixed"]), [[1, 2, 0]])
@@ -132,16 +132,16 @@ def test_missing_runtime_is_refused(exported, no_web, tmp_path):
 def test_incomplete_or_old_runtime_is_refused(web, package, message):
     (web / "package.json").write_text(package)
     with pytest.raises(ExportError, match=message):
-        web_runtime("1.19")
+        find_web_runtime("1.19")
 
 
 def test_runtime_in_parent_folders_and_node_path_is_used(web, tmp_path, monkeypatch):
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a" / "b")
-    assert web_runtime("1.19").version == "1.99.0"
+    assert find_web_runtime("1.19").version == "1.99.0"
     monkeypatch.chdir("/")
     monkeypatch.setenv("NODE_PATH", os.pathsep.join(["/nowhere", str(tmp_path / "node_modules")]))
-    assert web_runtime("1.19").version == "1.99.0"
+    assert find_web_runtime("1.19").version == "1.99.0"
 
 
 def test_live_page_refuses_a_large_model(exported, web, tmp_path, monkeypatch):

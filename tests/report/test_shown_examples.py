@@ -6,8 +6,8 @@ from handwritten_bundles import manifest_of
 
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.names import Case
-from keras_attn_export._report.encoding import number_text
-from keras_attn_export._report.examples import MAX_NUMBERS, example_of, numbers_text, probability_outputs
+from keras_attn_export._report.encoding import format_number
+from keras_attn_export._report.examples import MAX_NUMBERS, build_example, find_probability_outputs, format_numbers
 
 VOCABULARY = ["", "the", "cat", "sat"]
 SPECIES = ["setosa", "versicolor", "virginica"]
@@ -22,7 +22,7 @@ def example(inputs, outputs, labels, *, index=0, probabilities=("scores",), **en
         return [Spec(name, str(arrays[name].dtype), shape) for name, shape in zip(arrays, shapes, strict=True)]
 
     manifest = manifest_of(specs(inputs), specs(outputs), **entries)
-    return example_of(index, Case("base", inputs, outputs), manifest, labels, probabilities)
+    return build_example(index, Case("base", inputs, outputs), manifest, labels, probabilities)
 
 
 def prediction(scores, labels=SPECIES, **options):
@@ -96,7 +96,7 @@ def test_outputs_of_ids_strings_and_numbers_are_predictions():
 def test_array_without_batch_axis_is_shown_entirely():
     manifest = manifest_of([Spec("table", "float32", (2, 2))], [Spec("y", "float32", ("batch", 1))])
     case = Case("base", {"table": np.eye(2, dtype="float32")}, {"y": np.zeros((3, 1), "float32")})
-    assert example_of(1, case, manifest, {}, ()).inputs == (("table", "2 \N{MULTIPLICATION SIGN} 2: 1 0 0 1"),)
+    assert build_example(1, case, manifest, {}, ()).inputs == (("table", "2 \N{MULTIPLICATION SIGN} 2: 1 0 0 1"),)
 
 
 def test_positions_are_the_first_axis_of_arrays_without_batch():
@@ -105,7 +105,7 @@ def test_positions_are_the_first_axis_of_arrays_without_batch():
     arrays = {"ids": np.array([1, 2, 3]), "x": np.zeros((2, 2), "float32"), "few": np.array([2])}
     results = {"y": np.zeros((2, 2), "float32"), "scores": np.eye(4, dtype="float32")[1:3]}
     case, labels = Case("base", arrays, results), dict.fromkeys(("ids", "few", "scores"), VOCABULARY)
-    second = example_of(1, case, manifest_of(inputs, outputs), labels, ())
+    second = build_example(1, case, manifest_of(inputs, outputs), labels, ())
     assert second.inputs == (("ids", "the cat sat"), ("x", "0 0"), ("few", "cat"))
     assert second.labelled_axes == ((3, ["the", "cat", "sat"]), ("few", ["cat"]), (2, ["the", "cat"]))
     assert [output.is_sequence for output in second.predictions if output.rows] == [True]
@@ -125,11 +125,11 @@ def test_positions_are_the_first_axis_of_arrays_without_batch():
 def test_values_of_all_cases_decide_on_probabilities(values, are_probabilities):
     manifest = manifest_of([], [Spec("y", "float32", ("batch", 2)), Spec("unlabelled", "float32", ("batch", 2))])
     cases = [Case("", {}, {"y": np.array(array, "float32")}) for array in values]
-    assert probability_outputs(manifest, {"y": ["no", "yes"]}, cases) == ["y"] * are_probabilities
+    assert find_probability_outputs(manifest, {"y": ["no", "yes"]}, cases) == ["y"] * are_probabilities
 
 
 def test_many_numbers_are_cut():
-    text = numbers_text(np.arange(100))
+    text = format_numbers(np.arange(100))
     assert text.startswith("0 1 2 ")
     assert text.endswith(f" {MAX_NUMBERS - 1} … (100 numbers)")
 
@@ -138,4 +138,4 @@ def test_many_numbers_are_cut():
     ("value", "text"), [(np.float32(0.1), "0.1"), (np.float64(2.0), "2"), (-np.inf, "-Infinity"), (np.int64(-7), "-7")]
 )
 def test_numbers_are_written_as_in_javascript(value, text):
-    assert number_text(value) == text
+    assert format_number(value) == text

@@ -6,14 +6,14 @@
 import argparse
 from pathlib import Path
 
-from keras_attn_export._cli.main import _parser
+from keras_attn_export._cli.main import _build_parser
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
 OF_ALL = ("--help", "--debug")
 
 
 def subcommands():
-    (action,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    (action,) = (action for action in _build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     return dict(action.choices)
 
 

@@ -4,7 +4,7 @@ import _rules
 import _stats
 import _tables
 import pytest
-from _harness import QUESTIONS, RESULTS, table
+from _harness import QUESTIONS, RESULTS, render_table
 from _plans import ALL_VALID
 
 from keras_attn_export._thresholds import LARGE, NEVER, From
@@ -13,9 +13,9 @@ PACKAGED = dict(LARGE)  # other tests make it small
 
 
 def test_spread_and_ratio_are_medians_with_percentiles():
-    assert _stats.spread(range(101)) == {"median": 50, "p10": 10, "p90": 90}
+    assert _stats.summarize(range(101)) == {"median": 50, "p10": 10, "p90": 90}
     ours, peer = [[1.0, 1.0], [10.0]], [[2.0], [20.0, 20.0]]  # a slow second round, for both
-    assert _stats.ratio(ours, peer) == {"median": 2, "p10": 2, "p90": 2}
+    assert _stats.summarize_ratio(ours, peer) == {"median": 2, "p10": 2, "p90": 2}
 
 
 def points(*times, **other):
@@ -26,22 +26,22 @@ def points(*times, **other):
 
 def test_best_rule_has_the_least_worst_loss():
     from_600_keys = [(1, 3)] * 5 + [(3, 2)] * 5
-    rule = _rules.best_rule(points(*from_600_keys))
+    rule = _rules.find_best_rule(points(*from_600_keys))
     assert 5000 < rule["pairs"] <= 6000
     assert (rule["worst"], rule["mean"]) == (1, 1)
-    assert 8 * 5000 < _rules.best_rule(points(*from_600_keys, kind="additive"))["pairs"] <= 8 * 6000
-    crossing = _rules.best_rule(points((1, 1.2), (1.5, 1), (1, 1.1)))
+    assert 8 * 5000 < _rules.find_best_rule(points(*from_600_keys, kind="additive"))["pairs"] <= 8 * 6000
+    crossing = _rules.find_best_rule(points((1, 1.2), (1.5, 1), (1, 1.1)))
     assert crossing["worst"] == pytest.approx(1.1)
     assert "Tk300" in crossing["where"]
-    assert _rules.best_rule(points((1, 3), (2, 3)))["pairs"] == NEVER
+    assert _rules.find_best_rule(points((1, 3), (2, 3)))["pairs"] == NEVER
     few = [point | {"Tk": 10 * point["Tk"]} for point in points((1, 2), (1, 2), Tq=1)]
-    of_queries = _rules.best_rule([*few, *points((2, 1), (2, 1))])  # keys alone do not tell
+    of_queries = _rules.find_best_rule([*few, *points((2, 1), (2, 1))])  # keys alone do not tell
     assert 0 < of_queries["queries"] < 10
     assert of_queries["worst"] == 1
 
 
 def test_package_has_the_measured_rules():
-    rules = _rules.rules_of(_tables.read_csv(RESULTS / "thresholds.csv")[0])
+    rules = _rules.find_rules(_tables.read_csv(RESULTS / "thresholds.csv")[0])
     measured = {kind: From(rule["queries"], rule["pairs"]) for kind, rule in rules.items()}
     assert measured | {"distance": PACKAGED["distance"]} == PACKAGED, (
         "paste what `scripts/bench thresholds` prints into export/_thresholds.py"
@@ -51,6 +51,6 @@ def test_package_has_the_measured_rules():
 def test_document_has_one_table_for_each_question():
     text = _tables.DOCUMENT.read_text(encoding="utf-8")
     assert sorted(block["name"] for block in _tables.BLOCK.finditer(text)) == sorted(QUESTIONS)
-    assert _tables.render(text, {question: table(question, RESULTS) for question in QUESTIONS}) == text, (
-        "run scripts/bench --report"
-    )
+    assert (
+        _tables.replace_tables(text, {question: render_table(question, RESULTS) for question in QUESTIONS}) == text
+    ), "run scripts/bench --report"

@@ -31,19 +31,19 @@ def released(tmp_path):
     ("file", "old", "new", "said"),
     [
         ("keras_attn/__init__.py", "1.2.0", "1.3.0", r"must be v1\.3\.0.* Received: v1\.2\.0"),
-        ("README.md", "https://somewhere", "docs/index.md", r"whole addresses.* Received: docs/index\.md"),
-        ("docs/limits.md", "A", "There is no\npublished release.", "docs/limits.md still says"),
+        ("README.md", "https://somewhere", "docs/index.md", r"absolute links.* Received: docs/index\.md"),
+        ("docs/limits.md", "A", "There is no\npublished release.", "docs/limits.md still contains"),
         ("CHANGELOG.md", "2027-03-01", "not released", "Received: .* - not released"),
         ("CITATION.cff", "date-released: 2027-03-01", "", r"CITATION.* Received: \{'version': '1\.2\.0'\}"),
         ("pyproject.toml", "[project.urls]", "[project]", r"must have \[project\.urls\]"),
     ],
 )
 def test_release_check_refuses_files_that_disagree_with_the_tag(released, file, old, new, said):
-    problems = runpy.run_path(str(ROOT / ".ci" / "check_release.py"))["problems"]
-    assert [*problems(released, "v1.2.0")] == []
+    find_errors = runpy.run_path(str(ROOT / ".ci" / "check_release.py"))["find_errors"]
+    assert [*find_errors(released, "v1.2.0")] == []
     path = released / file
     path.write_text(path.read_text().replace(old, new))
-    assert re.search(said, "\n".join(problems(released, "v1.2.0")))
+    assert re.search(said, "\n".join(find_errors(released, "v1.2.0")))
 
 
 def test_nightly_workflow_has_a_job_for_every_step():

@@ -69,7 +69,7 @@ FAULTS = {
     "abort": (lambda bundle: says(bundle, "import os; os.abort()"), "was terminated abruptly"),
     "larger": (
         lambda bundle: (weights_changed(bundle), says(bundle, EQUAL)),
-        "differs from that of the plain form by ",
+        "differs from the plain form by ",
     ),
 }
 

@@ -14,8 +14,8 @@ from unittest.mock import patch
 import decoding
 import keras
 import numpy as np
-from _files import THEIRS, of_keras
-from _models import KerasMultiHead, ours, rest_of_block, theirs
+from _files import THEIRS, write_keras_file
+from _models import KerasMultiHead, add_feed_forward, build_ours, build_theirs
 from _plans import Plan
 from fast_exports import WorkerRun
 from layer_contract import CASES, VARIANTS
@@ -58,10 +58,10 @@ def model_of(name):
     """One layer with padding, causal, and with a mask of pairs and its weights too; or a model to be timed."""
     keras.utils.set_random_seed(0)
     if name == "timed_answer":
-        encoder, step, state = decoding._translator()
+        encoder, step, state = decoding._build_translator()
         return greedy(encoder, step, state, start=decoding.START, end=None, max_length=decoding.LONG_STEPS)
     if name in TIMED:
-        return coarse(transformer(TIMED[name]) if name == "timed_transformer" else ours(TIMED[name]))
+        return coarse(transformer(TIMED[name]) if name == "timed_transformer" else build_ours(TIMED[name]))
     make, *sizes = LAYERS[name]
     layer, sequences = make(), [keras.Input((None, size)) for size in (*sizes, sizes[1])]
     lengths, mask = keras.Input((), dtype="int32"), keras.Input((None, None), dtype="bool")
@@ -76,7 +76,7 @@ def transformer(plan, layer_of=lambda plan: MultiHeadAttention(DotProductAttenti
     x = start = keras.Input((None, plan.D), name="inputs")
     lengths = keras.Input((), dtype="int32", name="valid_lens")
     for _ in range(DEPTH):
-        x = rest_of_block(x, layer_of(plan)(x, x, x, lengths))
+        x = add_feed_forward(x, layer_of(plan)(x, x, x, lengths))
     return keras.Model([start, lengths], x)
 
 
@@ -92,7 +92,7 @@ def of_keras_alone(name):
     """The model of Keras's own layers, with the same weights."""
     plan = TIMED[name]
     if name != "timed_transformer":
-        return coarse(theirs(plan))
+        return coarse(build_theirs(plan))
     model = transformer(plan, lambda plan: KerasMultiHead(plan.H))
     mine = [array for array in transformer(plan).get_weights() if array.shape != ()]
     for variable, array in zip(model.weights, mine, strict=True):
@@ -104,7 +104,7 @@ def write(folder, name):
     layer, _, form = name.rpartition("-")
     if form == KERAS:
         (folder / name).mkdir(parents=True)
-        of_keras(THEIRS, of_keras_alone(layer), folder / name / "model.onnx")
+        write_keras_file(THEIRS, of_keras_alone(layer), folder / name / "model.onnx")
         return "written"
     lowering, precision, provider = FORMS["adaptive" if form == LARGE else form]
     options = {"lowering": lowering, "precision": precision, "progress": False}

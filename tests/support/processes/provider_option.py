@@ -51,7 +51,7 @@ def choose(provider):
         opened(onnx.parser.parse_model(EMPTY))
     except ExportError as error:
         raise pytest.UsageError(f"--provider {provider}: {' '.join(str(error).split())}") from error
-    lenience = PROVIDERS[provider].lenience
+    lenience = PROVIDERS[provider].limit_factor
     for dtype, (relative, absolute) in tolerances.TOLERANCES.items():
         tolerances.TOLERANCES[dtype] = (lenience * relative, lenience * absolute)
 

@@ -36,7 +36,7 @@ def test_a_provider_that_is_absent_ends_the_run(monkeypatch):
 @pytest.mark.usefixtures("on_cuda")
 def test_bodies_are_those_of_the_provider_and_limits_are_wider():
     relative, _ = TOLERANCES["float32"]
-    assert relative == PROVIDERS["cuda"].lenience * 1e-5
+    assert relative == PROVIDERS["cuda"].limit_factor * 1e-5
     run = lowered_calls.session(PLAN, "adaptive", 18).run  # which is in blocks of queries there
     inputs = PLAN.inputs(3, 5)
     np.testing.assert_allclose(run(None, inputs)[0], lowered_calls.expected(PLAN, inputs)[0], atol=1e-5)
