@@ -86,7 +86,7 @@ def sum_unit_groups(quotients: Value, groups: int, *leading: int) -> Value:
 
 
 def is_accurate_without_tanh(inputs: BodyInputs, queries: Value, keys: Value) -> Value:
-    """Return the guard, a boolean scalar, for projected queries (..., H U) and keys (..., G U)."""
+    """Return the guard, a boolean scalar, for projected queries (..., H U) and keys (..., Hkv U)."""
     largest_query, largest_key = (_max_abs_ignoring_nan(projected) for projected in (queries, keys))
     weight_sum = op.ReduceSum(op.Abs(inputs.w_v), keepdims=0)
     return (largest_query + largest_key <= MAX_ABS_SUM) & (weight_sum <= MAX_ABS_WEIGHT_SUM)

@@ -15,13 +15,9 @@ from .body_inputs import BodyInputs, make_body_inputs, restore_batch_axes
 def function(
     call: Call, body: Callable[[BodyInputs], Outputs], opset: int, *, for_device: bool = False
 ) -> onnx.FunctionProto:
-    """Return the ONNX function of a call.
+    """Return the ONNX function of a call, with the arguments and outputs of the call.
 
-    Args:
-        call: The attention call, whose arguments and outputs become those of the function.
-        body: Maps the inputs of a body to the output (B, Tq, H Dv) and, if the call returns them, the weights.
-        opset: ONNX opset of the model.
-        for_device: Whether the function runs on a device such as a GPU.
+    `body` maps its inputs to the output (B, Tq, H Dv) and, if the call returns them, the weights.
     """
     arguments = {name: Value() for name in call.shapes}
     inputs = make_body_inputs(call, arguments, opset, for_device=for_device)

@@ -1,8 +1,8 @@
 """Loop over query blocks of the whole batch.
 
 Each iteration is a call of the body with fewer queries. The number of blocks follows from sizes alone, so that nothing
-is copied back from a device to decide it. The last block is padded with copies of the last query. Letters in shapes are
-those of `body_inputs.py`; n is the block size.
+is copied back from a device to decide it. The last block is padded with copies of the last query. In shapes, n is the
+block size.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,7 @@ def attend_in_blocks(
 ) -> Outputs:
     """Return the output (B, Tq, H Dv) of a call, and its weights, by a loop over blocks of queries.
 
-    Args:
-        inputs: The inputs of the body.
-        body: Maps the inputs for a block, with Tq = n, to the outputs for its queries.
-        elements_per_query: Most elements that a query adds to its block, int64 (1,).
-        max_elements: Most elements in a block.
+    `body` maps the inputs of a block, with Tq = n, to its outputs; `elements_per_query` is a size.
     """
     call = inputs.call
     # Axis of the queries, and rank, of each input that is split

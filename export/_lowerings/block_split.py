@@ -1,9 +1,8 @@
 """Split queries into blocks of bounded memory.
 
-Scores of all queries at once take memory in proportion to Tq Tk. A block of n queries holds n e elements, with e
-elements per query (such as H Tk scores), so the largest n within a bound is n = min(max_queries, max(min_queries,
-max_elements / e)). The number of blocks is ceil(Tq / n), and the size of all blocks is then lowered to
-ceil(Tq / blocks): blocks of one size run in a `Scan`, and fewer than `blocks` queries of padding are computed in vain.
+With e elements per query, such as H Tk scores, a block of n queries holds n e elements. The largest n within the bounds
+is n = min(max_queries, max(min_queries, max_elements / e)), which gives ceil(Tq / n) blocks. A `Scan` needs blocks of
+one size, ceil(Tq / blocks), so that less than one query per block is padding.
 """
 
 from typing import NamedTuple
@@ -41,15 +40,7 @@ class BlockSplit(NamedTuple):
 def split_queries(
     inputs: BodyInputs, elements_per_query: Value, max_elements: int, max_queries: int, min_queries: int = 1
 ) -> BlockSplit:
-    """Return the split of the Tq queries into blocks.
-
-    Args:
-        inputs: The inputs of the body.
-        elements_per_query: Elements that a query adds to its block, int64 (1,).
-        max_elements: Most elements in a block.
-        max_queries: Most queries in a block.
-        min_queries: Fewest queries in a block (if there are as many), even if they exceed `max_elements`.
-    """
+    """Return the split of the Tq queries by bounds of a block; `elements_per_query` is a size, int64 (1,)."""
     fitting = op.Max(op.Div([max_elements], op.Max(elements_per_query, [1])), [min_queries])
     largest_size = op.Min(fitting, [max_queries])
     num_blocks = op.Max((inputs.Tq + largest_size - 1) // largest_size, [1])

@@ -1,9 +1,4 @@
-"""Inputs of an attention body: tensors with one batch axis, normalized masks, sizes.
-
-Letters in shapes: B examples (all batch axes merged into one), H heads of queries, G heads of keys and values, Tq
-queries, Tk keys, D elements of a head's query and key (U for additive scores), Dv elements of a head's value. `H D` is
-one packed axis of length H * D. A size is an int64 tensor of shape (1,), as ONNX needs it to join a shape.
-"""
+"""Inputs of an attention body: tensors with one batch axis, normalized masks, sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,14 +19,12 @@ class BodyInputs:
     """Inputs of an attention body. Nodes are written only for the inputs that the body reads.
 
     Attributes:
-        call: The attention call.
-        opset: ONNX opset of the body.
         bool_reduce_type: Element type to which booleans are cast before a reduction: uint8 on CPUs, where uint8 is
             fastest; int32 on CUDA, which has no uint8 reductions at opset 18.
         batch_shape: Batch axes of the arguments before they were merged, int64 (rank - 2,).
         queries: Floats (B, Tq, H D). In a block of queries, Tq is the size of the block in all inputs.
-        keys: Floats (B, Tk, G D).
-        values: Floats (B, Tk, G Dv).
+        keys: Floats (B, Tk, Hkv D).
+        values: Floats (B, Tk, Hkv Dv).
         w_v: Weights of additive scores, floats (U, 1).
         bandwidth: Bandwidth of a Gaussian kernel, float scalar.
         lengths: Valid keys of each example, int64 (B,) from 0 to Tk.
@@ -39,9 +32,7 @@ class BodyInputs:
         keys_mask: Key mask, booleans (B, Tk); `lengths` are part of the mask if the call has both.
         mask: Attention mask, booleans (B or 1, H or 1, Tq or 1, Tk).
         bias: Addend of the scores, floats (B or 1, H or 1, Tq or 1, Tk).
-        B: Number of examples, a size.
-        Tq: Number of queries, a size.
-        Tk: Number of keys, a size.
+        B, Tq, Tk: Numbers of examples, queries and keys, int64 (1,).
         Tk_scalar: Number of keys, int64 scalar.
         key_positions: 0 to Tk - 1, int64 (Tk,).
         query_positions: 0 to Tq - 1, int64 (Tq,).
@@ -89,14 +80,7 @@ class BodyInputs:
 
 
 def make_body_inputs(call: Call, arguments: Mapping[str, Value], opset: int, *, for_device: bool) -> BodyInputs:
-    """Return the inputs of the body of a call.
-
-    Args:
-        call: The attention call.
-        arguments: Arguments by name, with any number of batch axes: `queries` (..., Tq, H D), `keys` (..., Tk, G D).
-        opset: ONNX opset of the body.
-        for_device: Whether the body runs on a device such as a GPU.
-    """
+    """Return the inputs of the body of a call; arguments have any number of batch axes: `queries` (..., Tq, H D)."""
     queries, keys, values = (_merge_batch_axes(call, arguments[name]) for name in ("queries", "keys", "values"))
     Tq, Tk = op.Shape(queries, start=1, end=2), op.Shape(values, start=1, end=2)
     Tk_scalar = op.Squeeze(Tk)
@@ -133,10 +117,7 @@ def _merge_batch_axes(call: Call, argument: Value) -> Value:
 
 
 def _normalize_masks(inputs: BodyInputs, arguments: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the masks and the bias of a call by field name of `BodyInputs`, in the shapes documented there.
-
-    Masks that are equal for all queries and heads are merged into `keys_mask` (B, Tk).
-    """
+    """Return the masks and the bias by their field of `BodyInputs`; those of keys are merged into `keys_mask`."""
     call = inputs.call
     fields: dict[str, Any] = {}
     key_masks: list[Value] = []

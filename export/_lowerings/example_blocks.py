@@ -1,8 +1,8 @@
 """Loop (`Scan`) over the query blocks of one example.
 
-A block attends to the range of keys in `key_ranges.py`. Masks select among the scores of the range, and values that are
-masked for all queries of the block become zeros, as a weight of zero times NaN or infinity is NaN. Letters in shapes
-are those of `body_inputs.py`, without B; n is the block size and K the number of keys in a range.
+A block attends to its range of keys (`key_ranges.py`). Masks select among the scores of the range, and values that are
+masked for all queries of the block become zeros, as a weight of zero times NaN or infinity is NaN. In shapes, n is the
+block size and K the number of keys in a range.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,7 @@ def scan_blocks(
 ) -> Outputs:
     """Return the output (blocks, n, H Dv) of an example, and its weights (blocks, H, n, Tk) or (blocks, n, Tk).
 
-    Args:
-        example: The example.
-        score_block: Maps the element of `queries` for a block to the score function of the block.
-        queries: Queries, or features of queries, (blocks, n, ...).
-        zero_masked_values: Whether values that are masked for all queries may hold NaN or infinity, and become zeros.
+    `score_block` maps a block of `queries` (blocks, n, ...), or of features of queries, to its score function.
     """
     inputs, call = example.inputs, example.inputs.call
     names = [*(["query_lengths"] if call.has_query_lengths else []), *list_pairwise_inputs(call)]
@@ -46,7 +42,7 @@ def scan_blocks(
 
 
 def unfold_scores(example: Example, scores: Value) -> Value:
-    """Reshape scores (G, H / G n, K) of folded query groups to (H, n, K)."""
+    """Reshape scores (Hkv, H / Hkv n, K) of folded query groups to (H, n, K)."""
     return unfold_query_groups(example.inputs.call, scores, example.split.block_size, op.Shape(scores, start=-1))
 
 

@@ -1,8 +1,7 @@
 """Find layers whose large-size form no golden case runs.
 
-`adaptive` chooses the form in the file, by the sizes (Tq, Tk) of each call. A layer in a loop has other sizes in each
-iteration, so sizes are not computed from the inputs: a copy of the file returns (Tq, Tk) for each run of each call, and
-a layer is covered if a row meets the layer's threshold.
+`adaptive` chooses the form by the sizes (Tq, Tk) of a call, which may differ in each iteration of a loop. So a copy of
+the file returns (Tq, Tk) for each run of each call; a call is covered if one of these rows meets its threshold.
 """
 
 import shutil
@@ -29,11 +28,7 @@ MAX_RUNS = 3  # golden cases that are run, those with the longest axes
 def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: Path) -> list[str]:
     """Return the names of the layers whose large-size form no golden case runs.
 
-    Args:
-        finished: The finished model.
-        calls: Attention calls of the model in the lowering `adaptive`.
-        golden: The golden cases.
-        scratch: Path of a temporary folder, which is created and removed.
+    `calls` are those in the lowering `adaptive`; the folder `scratch` is created and removed.
     """
     thresholds = {call: threshold for call in calls if (threshold := adaptive.get_runtime_threshold(call)) is not None}
     # If Keras cannot run inputs as long as the case `LONG`, no request can have them

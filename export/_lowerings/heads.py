@@ -1,7 +1,7 @@
 """Split, merge, repeat and group attention heads.
 
-Packed heads are one axis of length heads * size, side by side; unpacked heads have two axes (heads, size). Letters in
-shapes are those of `body_inputs.py`. H / G query heads share a head of keys: they are a query group.
+Packed heads are one axis of length heads * size; unpacked heads have two axes (heads, size). The H / Hkv query heads
+that share a head of keys are a query group.
 """
 
 from collections.abc import Sequence
@@ -36,12 +36,12 @@ def merge_heads(heads: Value, packed_size: int, order: Sequence[int] = BATCHED_O
 
 
 def get_query_group_size(call: Call) -> int:
-    """Return H / G, the number of query heads that share a head of keys."""
+    """Return H / Hkv, the number of query heads that share a head of keys."""
     return call.num_heads // call.num_kv_heads
 
 
 def repeat_kv_heads(call: Call, heads: Value, batch: Value) -> Value:
-    """Repeat heads (B, G, ...) for the query heads of their groups: (B, H, ...); `batch` is the size B."""
+    """Repeat heads (B, Hkv, ...) for the query heads of their groups: (B, H, ...); `batch` is the size B."""
     if get_query_group_size(call) == 1:
         return heads
     copies = op.Expand(op.Unsqueeze(heads, [2]), [1, 1, get_query_group_size(call), 1, 1])
@@ -49,7 +49,7 @@ def repeat_kv_heads(call: Call, heads: Value, batch: Value) -> Value:
 
 
 def repeat_packed_kv_heads(call: Call, packed: Value, size: int, *, axes: int = 2) -> Value:
-    """Repeat packed heads (..., G size) for the query heads of their groups: (..., H size), after `axes` axes."""
+    """Repeat packed heads (..., Hkv size) for the query heads of their groups: (..., H size), after `axes` axes."""
     if get_query_group_size(call) == 1:
         return packed
     unpacked = reshape(packed, *[0] * axes, call.num_kv_heads, 1, size)
@@ -58,7 +58,7 @@ def repeat_packed_kv_heads(call: Call, packed: Value, size: int, *, axes: int = 
 
 
 def split_query_groups(call: Call, packed: Value, size: int) -> Value:
-    """Transpose packed queries (rows, H size) to (G, H / G rows, size): the heads of a group become rows."""
+    """Transpose packed queries (rows, H size) to (Hkv, H / Hkv rows, size): the heads of a group become rows."""
     groups, group_size = call.num_kv_heads, get_query_group_size(call)
     if group_size == 1:
         return split_heads(packed, groups, size, UNBATCHED_ORDER)
@@ -66,7 +66,7 @@ def split_query_groups(call: Call, packed: Value, size: int) -> Value:
 
 
 def fold_packed_query_groups(call: Call, packed: Value, size: int, leading: Sequence[Value], rows: Value) -> Value:
-    """Transpose (..., rows, H size) to (..., H / G rows, G size), with two `leading` sizes and the size `rows`."""
+    """Transpose (..., rows, H size) to (..., H / Hkv rows, Hkv size), with two `leading` sizes and the size `rows`."""
     groups, group_size = call.num_kv_heads, get_query_group_size(call)
     if group_size == 1:
         return packed
@@ -75,14 +75,14 @@ def fold_packed_query_groups(call: Call, packed: Value, size: int, leading: Sequ
 
 
 def fold_query_groups(call: Call, heads: Value) -> Value:
-    """Reshape (H, rows, columns) to (G, H / G rows, columns)."""
+    """Reshape (H, rows, columns) to (Hkv, H / Hkv rows, columns)."""
     if get_query_group_size(call) == 1:
         return heads
     return reshape(heads, call.num_kv_heads, -1, op.Shape(heads, start=-1))
 
 
 def unfold_query_groups(call: Call, groups: Value, *sizes: Value | int) -> Value:
-    """Reshape (G, H / G rows, columns) to (H, rows, columns); `sizes` are rows and columns."""
+    """Reshape (Hkv, H / Hkv rows, columns) to (H, rows, columns); `sizes` are rows and columns."""
     return groups if get_query_group_size(call) == 1 else reshape(groups, call.num_heads, *sizes)
 
 

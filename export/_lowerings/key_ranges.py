@@ -1,16 +1,13 @@
 """Range of keys that a query block reads, and the mask within it.
 
-Let a block hold the queries p .. p + n - 1, each with the window (left, right) around its position, and let the example
-have unmasked keys from `first_key` up to `end_key` only. No key outside
+A block of the queries p .. p + n - 1, with the window (left, right) around each position, reads the keys
 
     [ max(first_key, p - left),  min(end_key, min(p + n, Tq) + right, largest query length in the block) )
 
-is unmasked for any query of the block, so the block computes no scores with other keys. An empty range becomes one key,
-so that no operator reduces an empty axis; the rows of such a block are fully masked and become zeros.
-
-Under a causal mask (left = None) the first query p attends to the keys up to p + right, and later queries to more: the
-keys before `unmasked_end` = p + right + 1 are unmasked for all queries of the block, and only later keys need a mask.
-Letters in shapes are those of `body_inputs.py`, without B; n is the block size and K the number of keys in a range.
+since all others are masked for all its queries; the example has unmasked keys from `first_key` up to `end_key` only.
+An empty range becomes one key, so that no operator reduces an empty axis; its fully masked rows become zeros. Under a
+causal mask (left = None), query p attends to all keys before `unmasked_end` = p + right + 1, and so do later queries:
+only later keys need a mask. In shapes, n is the block size and K the number of keys in a range.
 """
 
 from collections.abc import Callable
@@ -44,7 +41,6 @@ class QueryBlock:
     """Block of queries of one example.
 
     Attributes:
-        example: The example.
         inputs: Inputs of the body for the block; query lengths, masks and biases have no axis of blocks.
         first_query: Position of the first query, int64 scalar.
     """
@@ -79,7 +75,7 @@ class BlockScores(NamedTuple):
     Attributes:
         scores: Floats (H, n, K) or (n, K), `LOWEST` at masked pairs.
         mask: Booleans that broadcast to the scores; None if the normalizer needs none.
-        values: Floats (G, K, Dv), without heads (K, Dv).
+        values: Floats (Hkv, K, Dv), without heads (K, Dv).
         row_has_key: False for fully masked rows, booleans (H or 1, n or 1, 1) or (n or 1, 1).
     """
 
@@ -125,14 +121,9 @@ def has_unmasked_prefix(call: Call) -> bool:
 def mask_block_scores(
     block: QueryBlock, scores: ScoreFunction, values: Value, axis: int, *, zero_masked_values: bool
 ) -> BlockScores:
-    """Return the masked scores and the values of the range of keys of a block.
+    """Return the masked scores of a block, with its part of the values (Hkv, Tk, Dv), without heads (Tk, Dv).
 
-    Args:
-        block: The block.
-        scores: Computes the scores of the block for a range of keys.
-        values: Values of the example, (G, Tk, Dv) or (Tk, Dv).
-        axis: Axis of the keys in `values`.
-        zero_masked_values: Whether values that are masked for all queries may hold NaN or infinity, and become zeros.
+    `axis` is the axis of the keys; `zero_masked_values` sets values that are masked for all queries to zero.
     """
     block_values = op.Slice(values, block.key_range.start, block.key_range.end, [axis])
     # An example without unmasked keys reads key 0 instead, which may lie in the window
@@ -144,7 +135,7 @@ def mask_block_scores(
 
 
 def _mask_after_prefix(block: QueryBlock, scores: ScoreFunction, values: Value, has_keys: Value) -> BlockScores:
-    """Return the scores (H, n, K) of a block under a causal mask; `values` (G, K, Dv), `has_keys` booleans (1,)."""
+    """Return the scores (H, n, K) of a block under a causal mask; `values` (Hkv, K, Dv), `has_keys` booleans (1,)."""
     call, keys = block.inputs.call, block.key_range
     band_mask = build_band_mask(call, block.query_positions, block.slice_key_positions(keys.unmasked_end, keys.end))
     masked_end = op.Where(band_mask, scores(keys.unmasked_end, keys.end), LOWEST)
@@ -158,7 +149,7 @@ def _mask_after_prefix(block: QueryBlock, scores: ScoreFunction, values: Value, 
 def _mask_all_scores(
     block: QueryBlock, scores: Value, values: Value, has_keys: Value, *, zero_masked_values: bool
 ) -> BlockScores:
-    """Return scores (H, n, K) of a block under all masks; `values` (G, K, Dv), `has_keys` booleans (1,)."""
+    """Return scores (H, n, K) of a block under all masks; `values` (Hkv, K, Dv), `has_keys` booleans (1,)."""
     inputs, call = block.inputs, block.inputs.call
     if call.has_bias:
         scores = scores + _slice_keys(inputs.bias, block.key_range, call)

@@ -24,15 +24,10 @@ FUSED = "fused"
 
 
 def lowered_models(model: TracedAttention, options: Options, inputs: Mapping[str, Axes]) -> Iterator[Lowered]:
-    """Yield the lowered models of a traced model, best first.
+    """Yield the lowered models of a traced model, best first; `inputs` are symbolic shapes by name.
 
     If the graph has attention patterns, the first model has the operator `Attention` in their place. The second model
     keeps the patterns, for a caller who finds that outputs of the first one differ.
-
-    Args:
-        model: The traced model.
-        options: The options of the export.
-        inputs: Symbolic shapes of the inputs, by name.
     """
     lowered = _lower_calls(model, options)
     rotates = may_use_rotary_operator(options.lowering, options.written_for, options.precision)

@@ -30,10 +30,8 @@ class Lowered:
         traced: The model, at opset 18.
         lowerings: Lowering of each call.
         attention_target: Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`.
-        layers: Records of the attention layers of the model.
         written: Calls that replace attention patterns.
         only_large: Whether forms that are chosen by size, except in `adaptive`, are the large ones at all sizes.
-        precision: Precision of the file.
         unsupported_reasons: Reason by call if the requested lowering does not support the call.
     """
 
@@ -53,10 +51,7 @@ class Lowered:
     def finished(self, golden: Cases, opset: int | None, max_opset: int | None = None) -> tuple[Traced, int]:
         """Return the finished model and its opset: the requested one, or the best one to which the model converts.
 
-        Args:
-            golden: The golden cases.
-            opset: The requested opset, if any.
-            max_opset: Highest opset that the target allows, if higher than `opset`.
+        `max_opset` is the highest opset that the target allows, if higher than `opset`.
 
         Raises:
             UnsupportedModelError: If onnx cannot convert an operator to the opset, if string operators of the model
@@ -78,8 +73,8 @@ class Lowered:
     def _list_opsets(self, opset: int | None, max_opset: int | None) -> list[int]:
         """Return the opsets to try, best first.
 
-        A requested opset is the only one. If none is requested, the first one is that of the best form of each call,
-        and the last one is the lowest that has every operator of the file.
+        If no opset is requested, the first one is that of the best form of each call, and the last one the lowest that
+        has every operator of the file.
         """
         string_opset = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
         if opset is None:

@@ -22,14 +22,7 @@ FORM_TEXTS = {
 
 
 def choose_lowering(call: Call, lowering: str, attention_target: str = FOR_CPU, precision: str = FLOAT32) -> str:
-    """Return the requested lowering or its variant for a target; `"portable"` if the call is unsupported.
-
-    Args:
-        call: The attention call.
-        lowering: The requested lowering.
-        attention_target: Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`.
-        precision: Precision of the file. Only in float32 has `portable` query blocks.
-    """
+    """Return the requested lowering or its variant for a target; `"portable"` if the call is unsupported."""
     if find_unsupported_reason(call, lowering, attention_target):
         return PORTABLE
     if lowering == ADAPTIVE:
@@ -71,15 +64,9 @@ def build_lowered_function(
     force_large_form: bool = False,
     precision: str = FLOAT32,
 ) -> onnx.FunctionProto:
-    """Return the ONNX function of a call in a lowering that supports the call.
+    """Return the ONNX function of a call in the lowering that `choose_lowering` returned.
 
-    Args:
-        call: The attention call.
-        lowering: The lowering, as `choose_lowering` returns it.
-        opset: ONNX opset of the function.
-        attention_target: Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`.
-        force_large_form: Whether a form that is chosen by size, except in `adaptive`, is the large one at all sizes.
-        precision: Precision of the file.
+    `force_large_form` uses the large form at all sizes if a lowering, except `adaptive`, chooses by size.
     """
     for_device = attention_target != FOR_CPU
     body = fused.body_with_zeroed_inputs if lowering == "fused" and for_device else BODIES[lowering].body

@@ -1,7 +1,7 @@
 """Combine the masks of a call; zero masked keys, values and outputs.
 
 A query and a key that any mask excludes are a masked pair. A query without unmasked key is a fully masked row: its
-output and weights are zeros. Letters in shapes are those of `body_inputs.py`.
+output and weights are zeros.
 """
 
 from functools import cached_property
@@ -18,10 +18,8 @@ def is_masked(call: Call) -> bool:
 
 
 def may_have_fully_masked_rows(call: Call) -> bool:
-    """Return True if a query may have no unmasked key.
-
-    A causal mask alone leaves key 0 to each query; a window with a left limit leaves no key to queries behind the keys.
-    """
+    """Return True if a query may have no unmasked key."""
+    # A causal mask leaves key 0 to each query; a window with a left limit leaves none to queries behind the keys
     masks = call.has_lengths or call.has_keys_mask or call.has_query_lengths or call.has_pair_mask
     return masks or call.band[0] is not None
 
@@ -44,11 +42,7 @@ def build_band_mask(call: Call, query_positions: Value, key_positions: Value) ->
 
 
 class Masks:
-    """Combined masks of a call.
-
-    Attributes:
-        inputs: The inputs of the body.
-    """
+    """Combined masks of a call."""
 
     def __init__(self, inputs: BodyInputs) -> None:
         self.inputs, self._call = inputs, inputs.call
@@ -91,9 +85,8 @@ class Masks:
         """False for queries that are fully masked in all heads, booleans (B or 1, Tq or 1, 1)."""
         if has_only_lengths(self._call):
             return op.Unsqueeze(self._has_positive_length, [1, 2])
-        if mask_differs_by_head(self._call):
-            return self.inputs.reduce_any(self.row_has_key, [1])
-        return op.Squeeze(self.row_has_key, [1])
+        is_per_head = mask_differs_by_head(self._call)
+        return self.inputs.reduce_any(self.row_has_key, [1]) if is_per_head else op.Squeeze(self.row_has_key, [1])
 
     @cached_property
     def every_row_has_key(self) -> Value:

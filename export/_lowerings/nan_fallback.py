@@ -15,10 +15,7 @@ from .masks import Masks
 def attend_with_nan_fallback(masks: Masks, attention: Callable[[Value, Value], Outputs]) -> Outputs:
     """Return the output (B, Tq, H Dv) of a masked call, and its weights (B, H, Tq, Tk) or (B, Tq, Tk).
 
-    Args:
-        masks: The masks of the call.
-        attention: Maps keys (B, Tk, G D) and values (B, Tk, G Dv) to the outputs. A masked pair must have a weight of
-            zero, unless its score is not finite.
+    `attention` maps keys (B, Tk, Hkv D) and values (B, Tk, Hkv Dv) to outputs with zero weights at masked pairs.
     """
     inputs = masks.inputs
     attempt = attention(inputs.keys, inputs.values)
@@ -30,10 +27,7 @@ def attend_with_nan_fallback(masks: Masks, attention: Callable[[Value, Value], O
 
 
 def select_attempt(attempt: Outputs, every_row_has_key: Value, zeroed_attempt: Outputs, retry: Outputs) -> Outputs:
-    """Return the attempt if it is finite, with zeroed rows unless `every_row_has_key` (boolean scalar); else the retry.
-
-    The three have the shapes of the outputs of a call: (B, Tq, H Dv), and weights if returned.
-    """
+    """Return the attempt if it is finite, with zeroed rows unless `every_row_has_key` (a scalar), else the retry."""
     is_finite = _is_finite(attempt)
     return branch(is_finite & every_row_has_key, attempt, branch(is_finite, zeroed_attempt, retry))
 

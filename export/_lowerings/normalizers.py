@@ -9,12 +9,9 @@ from .._tracing.attention_calls import Call
 
 
 def normalize_scores(call: Call, scores: Value, mask: Value | None) -> Value:
-    """Return the attention weights (..., Tk) of scores (..., Tk), normalized over the keys.
+    """Return the weights (..., Tk) of scores (..., Tk), which are at most `LOWEST` at masked pairs.
 
-    Args:
-        call: The attention call.
-        scores: Floats, at most `LOWEST` at masked pairs. Weights are zero there, except in fully masked rows.
-        mask: Booleans that broadcast to the scores, False at masked pairs; None without a mask.
+    Weights are zero at masked pairs, except in fully masked rows; the mask is booleans that broadcast to the scores.
     """
     if call.normalizer == SOFTMAX:
         return op.Softmax(scores, axis=-1)

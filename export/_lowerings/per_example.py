@@ -1,7 +1,7 @@
 """Loop (`Scan`) over the examples of a batch.
 
 `Scan` hands each iteration a view of its inputs, and writes the results where they belong, so that neither is copied.
-Letters in shapes are those of `body_inputs.py`; n is the block size.
+In shapes, n is the block size.
 """
 
 from collections.abc import Callable
@@ -36,12 +36,8 @@ def scan_examples(
 ) -> Outputs:
     """Return the output (B, Tq, H Dv) of a call, and its weights, by a `Scan` over the examples.
 
-    Args:
-        inputs: The inputs of the body.
-        split: Split of the queries into blocks.
-        attend_example: Maps an example, and the element of each of `queries` for the example, to its output
-            (blocks, n, H Dv) and, if returned, its weights (blocks, H, n, Tk), without heads (blocks, n, Tk).
-        *queries: Queries, or features of queries, (B, blocks, n, ...).
+    `attend_example` maps an example and its blocks (blocks, n, ...) of each of `queries` (B, blocks, n, ...) to its
+    output (blocks, n, H Dv) and, if returned, its weights (blocks, H, n, Tk), without heads (blocks, n, Tk).
     """
     call = inputs.call
     scanned = {"keys": inputs.keys, "values": inputs.values}

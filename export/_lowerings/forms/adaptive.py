@@ -9,7 +9,7 @@ but costs more for each call and key. With the kind of call's threshold (`LARGE`
 For additive scores, whose work is in proportion to H U, `pairs` is divided by H U. For a sliding window it is divided
 by (WINDOW_KEYS / K)^2, with K keys read by a query block: thresholds were measured at K = WINDOW_KEYS, and the number
 of positions from which the window pays grows with K. If the model fixes the sizes, the form is chosen at conversion.
-Letters in shapes are those of `body_inputs.py`; all outputs are (B, Tq, H Dv) and, if returned, the weights.
+Outputs are (B, Tq, H Dv) and, if returned, weights (B, H, Tq, Tk), without heads (B, Tq, Tk).
 """
 
 import math
@@ -118,16 +118,13 @@ def _choose_statically(call: Call) -> bool | None:
     # If the model fixes one axis only, the small form is taken at all sizes if the large form would need a longer other
     # axis than golden cases have: no case would check the large form
     queries, keys = call.shapes["queries"][-2], call.shapes["keys"][-2]
-    threshold, longest = _get_large_threshold(call), _get_longest_golden_axis(call)
+    threshold = _get_large_threshold(call)
+    longest = threshold.positions() if call.name == ADDITIVE else _get_longest_golden_length()
     if threshold.pairs == NEVER or not threshold.is_met(queries or longest, keys or longest):
         return False
     return None if queries is None or keys is None else True
 
 
-def _get_longest_golden_axis(call: Call) -> int:
-    """Return the number of positions in the longest golden case for a call; see `edge_cases.py`."""
-    return _get_large_threshold(call).positions() if call.name == ADDITIVE else _get_longest_golden_length()
-
-
 def _get_longest_golden_length() -> int:
+    """Return the number of positions in the longest golden case, except of additive scores; see `edge_cases.py`."""
     return max(threshold.positions() for kind, threshold in LARGE.items() if kind != ADDITIVE)

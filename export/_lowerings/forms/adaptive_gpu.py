@@ -9,10 +9,9 @@ timings in docs/gpu.md.
   block of threads for 64 queries, so few rows leave most of a device idle.
 - Many scores without key masks: onnxruntime's operator `MultiHeadAttention`, which stores no scores.
 - Other softmaxes of dot products: the operator `Attention`, if the opset has it.
-- Other calls: plain operators while scores (B H Tq Tk) are few, since starting an operator takes longer than its
-  computation; else plain operators in blocks of queries.
+- Other calls: plain operators, in blocks of queries if scores (B H Tq Tk) are many.
 
-Letters in shapes are those of `body_inputs.py`; all outputs are (B, Tq, H Dv) and, if returned, the weights.
+Outputs are (B, Tq, H Dv) and, if returned, weights (B, H, Tq, Tk), without heads (B, Tq, Tk).
 """
 
 import math
@@ -36,14 +35,12 @@ UNBLOCKED_LIMITS = UnblockedLimits()
 ALWAYS_BLOCKED = UnblockedLimits(*[-1] * len(UNBLOCKED_LIMITS))
 # The attention operators compute in float16, plain operators in float32: few rows are no reason for the latter
 FLOAT16_UNBLOCKED_LIMITS = UNBLOCKED_LIMITS._replace(rows=-1)
-# With head sizes that are no multiples of 8, `MultiHeadAttention` stores all scores
-HEAD_SIZE_MULTIPLE = 8
+HEAD_SIZE_MULTIPLE = 8  # with other head sizes, `MultiHeadAttention` stores all scores
 # A key has 2^4 terms for 4 units; with fewer than 16 queries, the terms are more elements than the key's quotients
 MAX_FEW_QUERIES = 15
 # The kernels loop over the keys of a row in sequence, which takes long from this number of keys on if rows are few
 MIN_KEYS_FOR_FEW_ROWS = 256
-# Largest head sizes Dv with a kernel of their own, whose keys must not be larger: see `_has_float32_kernel`
-KERNEL_HEAD_SIZES = (64, 128)
+KERNEL_HEAD_SIZES = (64, 128)  # largest D and Dv of two kernels; a third one takes any D
 
 
 def choose_limits(precision: str = FLOAT32, *, force_large_form: bool = False) -> UnblockedLimits:

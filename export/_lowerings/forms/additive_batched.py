@@ -3,8 +3,7 @@
 All features (B, H, Tq, Tk, U) at once are the largest tensor of additive attention. A block of n queries has
 n B H Tk U features with tanh, or n B H Tk (U / 4) quotients without (`additive_without_tanh.py`); n is the largest
 number of queries that fits the bound below. Terms of the keys do not depend on the block and are computed once. The
-overflow guard is checked once for each call, over all queries and keys that an unmasked pair may read. Letters in
-shapes are those of `body_inputs.py`; all outputs are (B, Tq, H Dv) and, if returned, the weights.
+overflow guard is checked once for each call, over all queries and keys that an unmasked pair may read.
 """
 
 from ..._onnx.lazy_values import Outputs, Value, branch, op, reshape
@@ -22,12 +21,9 @@ MAX_BLOCK_ELEMENTS_ON_CPU = 2**21
 
 
 def body(inputs: BodyInputs, max_unblocked_quotients: int = -1) -> Outputs:
-    """Return the outputs of an additive call.
+    """Return the output (B, Tq, H Dv) of an additive call and, if returned, its weights.
 
-    Args:
-        inputs: The inputs of the body.
-        max_unblocked_quotients: Most quotients for which a single block runs without a loop; if negative, there is
-            always a loop.
+    Up to `max_unblocked_quotients`, a single block runs without a loop; if negative, there is always a loop.
     """
     masks = Masks(inputs)
     keys, values = masks.zero_masked(inputs.keys), masks.zero_masked(inputs.values)
@@ -37,7 +33,7 @@ def body(inputs: BodyInputs, max_unblocked_quotients: int = -1) -> Outputs:
 
 
 def _attend_with_tanh(inputs: BodyInputs, keys: Value, values: Value) -> Outputs:
-    """Return the outputs for keys (B, Tk, G U) and values (B, Tk, G Dv), zero if masked for all queries."""
+    """Return the outputs for keys (B, Tk, Hkv U) and values (B, Tk, Hkv Dv), zero if masked for all queries."""
 
     def attend_block(block: BodyInputs) -> Outputs:
         return attend_from_scores(Masks(block), compute_scores(block, keys), values)
@@ -47,7 +43,7 @@ def _attend_with_tanh(inputs: BodyInputs, keys: Value, values: Value) -> Outputs
 
 
 def _attend_without_tanh(inputs: BodyInputs, keys: Value, values: Value, max_unblocked_quotients: int) -> Outputs:
-    """Return the outputs for keys (B, Tk, G U) and values (B, Tk, G Dv), zero if masked for all queries."""
+    """Return the outputs for keys (B, Tk, Hkv U) and values (B, Tk, Hkv Dv), zero if masked for all queries."""
     call, heads, groups = inputs.call, inputs.call.num_heads, without_tanh.count_unit_groups(inputs.call)
 
     def compute_terms(packed: Value) -> Value:

@@ -2,8 +2,8 @@
 
 A block of n queries holds n H Tk U features (`MAX_BLOCK_FEATURES` at most, so that each product stays in the cache), or
 a quarter of them as quotients without tanh (`additive_without_tanh.py`). The overflow guard is checked for each
-example, over its unmasked keys, so that one example with large scores does not slow down the others. Letters in shapes
-are those of `body_inputs.py`, without B; U is padded to full groups of units, and n is the block size.
+example, over its unmasked keys, so that one example with large scores does not slow down the others. In shapes, U is
+padded to full groups of units, and n is the block size.
 """
 
 from dataclasses import replace
@@ -27,8 +27,9 @@ MIN_BLOCK_QUERIES = 8  # with fewer, preparing the keys for each block takes lon
 def body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of an additive call and, if returned, its weights."""
     call, queries, keys, values = inputs.call, inputs.queries, inputs.keys, inputs.values
-    if not _has_only_range_masks(call):
-        # Masked inputs may be anything, and must not decide by the guard how the others are computed
+    # Key ranges exclude keys behind a length or a causal mask. Inputs under other masks may be anything, and must not
+    # decide by the guard how the rest is computed
+    if call.has_keys_mask or call.has_pair_mask or call.has_query_lengths or call.band[0] is not None:
         masks = Masks(inputs)
         queries, keys, values = masks.zero_fully_masked_queries(), masks.zero_masked(keys), masks.zero_masked(values)
     padded_units = without_tanh.count_padded_units(call)
@@ -42,19 +43,14 @@ def body(inputs: BodyInputs) -> Outputs:
 
 
 def _compute_terms(call: Call, projected: Value) -> Value:
-    """Return the terms (..., groups of all heads, subsets) of projected queries or keys (..., G U)."""
+    """Return the terms (..., groups of all heads, subsets) of projected queries or keys (..., Hkv U)."""
     groups = call.num_kv_heads * without_tanh.count_unit_groups(call)
     units = reshape(projected, op.Shape(projected, end=-1), groups, without_tanh.UNIT_GROUP_SIZE)
     return without_tanh.compute_terms(units)
 
 
-def _has_only_range_masks(call: Call) -> bool:
-    """Return True if the key ranges of examples and blocks exclude all keys that are masked for all queries."""
-    return not (call.has_keys_mask or call.has_pair_mask or call.has_query_lengths or call.band[0] is not None)
-
-
 def _attend_example(example: Example, queries: Value, query_terms: Value) -> Outputs:
-    """Return the output and weights of an example: `queries` (blocks, H / G n, G U), `query_terms` their terms."""
+    """Return the output and weights of an example: `queries` (blocks, H / Hkv n, Hkv U), `query_terms` their terms."""
     keys = op.Slice(example.inputs.keys, [0], op.Max(example.end_key, [1]), [0])
     guard = without_tanh.is_accurate_without_tanh(example.inputs, queries, keys)
     w_v = without_tanh.pad_unit_weights(example.inputs)
@@ -63,7 +59,7 @@ def _attend_example(example: Example, queries: Value, query_terms: Value) -> Out
 
 
 def _attend_without_tanh(example: Example, query_terms: Value, keys: Value, w_v: Value) -> Outputs:
-    """Return the outputs for terms (blocks, H / G n, groups of all heads, subsets), keys (Tk, G U) and w_v (U, 1)."""
+    """Return the outputs for terms (blocks, H / Hkv n, groups of all heads, subsets), keys (Tk, Hkv U), w_v (U, 1)."""
     # The groups are the batch axis of the products, though they come after the queries in `query_terms`. The terms of
     # keys are (groups, subsets, Tk): as (Tk, groups, subsets), the terms of one group lie on as many pages of memory as
     # there are keys, and the products took twice as long at 4,096 keys.
@@ -91,7 +87,7 @@ def _attend_without_tanh(example: Example, query_terms: Value, keys: Value, w_v:
 
 
 def _sum_quotients(example: Example, quotients: Value) -> Value:
-    """Return the scores (H, n, keys), without heads (n, keys), of quotients (groups of all heads, H / G n, keys)."""
+    """Return the scores (H, n, keys), without heads (n, keys), of quotients (groups of all heads, H / Hkv n, keys)."""
     call = example.inputs.call
     heads = [] if call.heads is None else [call.num_kv_heads]
     sums = without_tanh.sum_unit_groups(quotients, without_tanh.count_unit_groups(call), *heads)
@@ -99,7 +95,7 @@ def _sum_quotients(example: Example, quotients: Value) -> Value:
 
 
 def _attend_with_tanh(example: Example, queries: Value, keys: Value, w_v: Value) -> Outputs:
-    """Return the outputs for queries (blocks, H / G n, G U), keys (Tk, G U) and weights (U, 1)."""
+    """Return the outputs for queries (blocks, H / Hkv n, Hkv U), keys (Tk, Hkv U) and weights (U, 1)."""
     call = example.inputs.call
     heads, padded_units = call.num_kv_heads, without_tanh.count_padded_units(call)
     axis = 0 if call.heads is None else 1

@@ -1,8 +1,7 @@
 """Gaussian-kernel attention: scores from squared distances, in query blocks.
 
 The score of a query and a key is -|(q - k) / bandwidth|^2 / 2. The differences of a block of n queries, (D, n, keys),
-are its largest tensor, so n is bounded by D times the keys of the block. Letters in shapes are those of
-`body_inputs.py`.
+are its largest tensor, so the bound of a block is one of n D keys.
 """
 
 from ..._onnx.lazy_values import Outputs, Value, op

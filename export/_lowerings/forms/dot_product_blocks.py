@@ -6,7 +6,7 @@ leaves to it. Smaller blocks compute fewer masked scores in slower products.
 
 With a causal mask, a key mask becomes one more component of queries and keys: 1 in each query; in a key 0, or LOWEST if
 the key is masked, whose other components are then 0. So q k + 1 * LOWEST = LOWEST: the product adds the mask to the
-scores, and no pass over the scores is needed. Letters in shapes are those of `body_inputs.py`, without B.
+scores, and no pass over the scores is needed.
 """
 
 from dataclasses import replace

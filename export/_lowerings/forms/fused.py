@@ -7,7 +7,7 @@ of onnxruntime (microsoft/onnxruntime#28958).
 
 The operator multiplies masked values by weights of zero, and adds the mask to the scores: NaN leaks. On a CPU, keys and
 values that are masked for all queries are set to zero only if something leaked (`nan_fallback.py`). On a device they
-are always set to zero, since the check would wait for the device. Letters in shapes are those of `body_inputs.py`.
+are always set to zero, since the check would wait for the device.
 """
 
 from functools import partial
@@ -66,7 +66,7 @@ def _list_mask_inputs(masks: Masks) -> list[Value | None]:
 
 
 def _call_operator(inputs: BodyInputs, mask_inputs: list[Value | None], keys: Value, values: Value) -> Outputs:
-    """Return the outputs of the operator for keys (B, Tk, G D) and values (B, Tk, G Dv), and `_list_mask_inputs`."""
+    """Return the operator's outputs for keys (B, Tk, Hkv D), values (B, Tk, Hkv Dv) and `_list_mask_inputs`."""
     call = inputs.call
     attributes = {"q_num_heads": call.num_heads, "kv_num_heads": call.num_kv_heads, "scale": call.options["scale"]}
     is_used = [True]

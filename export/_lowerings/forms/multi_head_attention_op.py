@@ -2,7 +2,7 @@
 
 The operator stores no scores, but only without a mask. So if a key mask or lengths mask any key, a `Scan` goes over the
 examples, and the operator gets the unmasked keys of one example only. If an example has no unmasked key, key 0 takes
-their place and the output is set to zero. Letters in shapes are those of `body_inputs.py`.
+their place and the output is set to zero.
 """
 
 from ..._onnx.lazy_values import Outputs, Value, branch, contrib, op, reshape, scan
@@ -13,12 +13,7 @@ from ..masks import is_masked
 
 
 def body(inputs: BodyInputs, unmasked: Outputs | None = None) -> Outputs:
-    """Return the output (B, Tq, H Dv) of a call without weights, whose masks are equal for all queries.
-
-    Args:
-        inputs: The inputs of the body.
-        unmasked: Outputs if all keys are unmasked; by default, those of the operator.
-    """
+    """Return the output (B, Tq, H Dv) of a call under key masks; `unmasked` is the output if all keys are unmasked."""
     if not is_masked(inputs.call):
         return attend_all_keys(inputs)
     if inputs.call.has_keys_mask:

@@ -5,7 +5,7 @@ weight exp(LOWEST - max) is exactly 0. The bias is selected over the mask, which
 for all queries or heads; a selection over all scores took as long as the softmax. A bias does not remove NaN, so keys
 and values that are masked for all queries are set to zero first. If scores may be as large as the bias, or have an
 added bias of the caller's, which may be anything at masked pairs, they are replaced by LOWEST instead.
-Letters in shapes are those of `body_inputs.py`; without heads, scores and weights are (B, Tq, Tk).
+In shapes, scores and weights are (B, H, Tq, Tk), without heads (B, Tq, Tk).
 """
 
 from dataclasses import replace
@@ -32,12 +32,12 @@ def body(inputs: BodyInputs) -> Outputs:
 
 
 def compute_scores(inputs: BodyInputs, keys: Value) -> Value:
-    """Return the scores (B, H, Tq, Tk) of the queries and keys (B, Tk, G D), all pairs at once."""
+    """Return the scores (B, H, Tq, Tk) of the queries and keys (B, Tk, Hkv D), all pairs at once."""
     return _SCORE_FUNCTIONS[inputs.call.name](inputs, keys)
 
 
 def attend_from_scores(masks: Masks, scores: Value, values: Value) -> Outputs:
-    """Return the outputs for scores (B, H, Tq, Tk) and values (B, Tk, G Dv), zero if masked for all queries."""
+    """Return the outputs for scores (B, H, Tq, Tk) and values (B, Tk, Hkv Dv), zero if masked for all queries."""
     return masks.zero_fully_masked_rows(_attend(masks, scores, values))
 
 
@@ -59,14 +59,7 @@ def body_with_nan_fallback(inputs: BodyInputs) -> Outputs:
 
 
 def _attend(masks: Masks, scores: Value, values: Value, *, replaces_masked_scores: bool = False) -> Outputs:
-    """Return the outputs of a call without zeros in fully masked rows.
-
-    Args:
-        masks: The masks of the call.
-        scores: Scores of all pairs, (B, H, Tq, Tk).
-        values: Values (B, Tk, G Dv).
-        replaces_masked_scores: Whether masked scores may be as large as the bias, so that they must be replaced.
-    """
+    """Return the outputs for scores (B, H, Tq, Tk) and values (B, Tk, Hkv Dv), without zeros in fully masked rows."""
     inputs, call = masks.inputs, masks.inputs.call
     if call.has_bias:
         scores = scores + (op.Squeeze(inputs.bias, [1]) if call.heads is None else inputs.bias)
@@ -92,7 +85,7 @@ def _compute_weights(masks: Masks, scores: Value, replaces_masked_scores: bool) 
 
 
 def _pool_values(inputs: BodyInputs, weights: Value, values: Value) -> Value:
-    """Return the output (B, Tq, H Dv) of weights (B, H, Tq, Tk) and values (B, Tk, G Dv)."""
+    """Return the output (B, Tq, H Dv) of weights (B, H, Tq, Tk) and values (B, Tk, Hkv Dv)."""
     call = inputs.call
     if call.heads is None:
         return op.MatMul(weights, values)
@@ -101,7 +94,7 @@ def _pool_values(inputs: BodyInputs, weights: Value, values: Value) -> Value:
 
 
 def _score_dot_product(inputs: BodyInputs, keys: Value) -> Value:
-    """Return `scale q k`, (B, H, Tq, Tk), for keys (B, Tk, G D)."""
+    """Return `scale q k`, (B, H, Tq, Tk), for keys (B, Tk, Hkv D)."""
     call, scaled = inputs.call, inputs.queries * inputs.call.options["scale"]
     if call.heads is None:
         return op.MatMul(scaled, op.Transpose(keys, perm=[0, 2, 1]))
@@ -111,7 +104,7 @@ def _score_dot_product(inputs: BodyInputs, keys: Value) -> Value:
 
 
 def _score_additive(inputs: BodyInputs, keys: Value) -> Value:
-    """Return `tanh(q + k) w_v`, (B, H, Tq, Tk), for keys (B, Tk, G U)."""
+    """Return `tanh(q + k) w_v`, (B, H, Tq, Tk), for keys (B, Tk, Hkv U)."""
     call, queries = inputs.call, inputs.queries
     if call.heads is not None:
         queries = split_heads(queries, call.num_heads, call.key_size)

@@ -3,8 +3,8 @@
 With a window (left, right), the n = `QUERIES` queries p .. p + n - 1 of a block attend to keys from p - left to
 p + n - 1 + right only: K = n + left + right keys. Column c of these is key p - left + c, and the query at offset r has
 it in the window if r <= c <= r + left + right. This does not depend on p, so the window is one mask (n, K) for all
-blocks, and scores cost n K per block instead of n Tk. The share of scores outside of the window is
-(n - 1) / K: small blocks compute less in vain, large ones have faster products.
+blocks. The share (n - 1) / K of the scores lies outside: small blocks compute less in vain, large ones have faster
+products.
 
 Masks are biases. Outside of the window the bias is 2 LOWEST = -inf, since each row has columns in the window. Masked
 keys and columns outside of the sequence get the finite LOWEST: with -inf, a fully masked row would be NaN. If NaN leaks
@@ -12,7 +12,7 @@ all the same, or a score overflows, attention is computed again with zeroed keys
 (`nan_fallback.py`).
 
 Blocks of all examples and heads are one axis; a `Scan` reads chunks of at most `MAX_CHUNK_SCORES / (n K)` blocks.
-Letters in shapes are those of `body_inputs.py`; c is the number of blocks in a chunk.
+In shapes, c is the number of blocks in a chunk.
 """
 
 from typing import NamedTuple
@@ -55,32 +55,23 @@ def count_block_keys(call: Call) -> int:
 def _get_window(call: Call) -> tuple[int, int]:
     """Return the numbers of keys before and after its own position that a query attends to."""
     left, right = call.band
-    assert left is not None
-    assert right is not None
-    return left, right
-
-
-def _has_key_masks(call: Call) -> bool:
-    return call.has_lengths or call.has_keys_mask
+    return left or 0, right or 0  # `fits` excludes None
 
 
 def body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a supported call."""
-    key_mask = Masks(inputs).key_mask if _has_key_masks(inputs.call) else None
+    call = inputs.call
+    key_mask = Masks(inputs).key_mask if call.has_lengths or call.has_keys_mask else None
     blocks, row_has_key = _split_into_blocks(inputs), _compute_row_has_key(inputs, key_mask)
-    is_attended = op.Unsqueeze(_compute_is_attended(inputs, key_mask), [-1])
+    is_attended = inputs.key_positions < inputs.Tq + _get_window(call)[1]
+    is_attended = op.Unsqueeze(is_attended if key_mask is None else key_mask & is_attended, [-1])
     zeroed_keys, zeroed_values = (op.Where(is_attended, tensor, 0.0) for tensor in (inputs.keys, inputs.values))
-    replaces = _may_scores_exceed_bias(inputs.call)
+    # If |scale| <= 1/2, a score is at most -LOWEST / 2, and with LOWEST added no larger than any unmasked score
+    replaces = key_mask is not None and abs(call.options["scale"]) > 0.5
     attempt = _attend(inputs, blocks, key_mask, inputs.keys, inputs.values, replaces_masked=replaces)
     retry = _attend(inputs, blocks, key_mask, zeroed_keys, zeroed_values, replaces_masked=True)
     zeroed_attempt, zeroed_retry = ((op.Where(row_has_key, output, 0.0),) for output in (attempt, retry))
     return select_attempt((attempt,), inputs.reduce_all(row_has_key), zeroed_attempt, zeroed_retry)
-
-
-def _may_scores_exceed_bias(call: Call) -> bool:
-    """Return True if finite scores of masked keys may be as large as the finite bias of key masks."""
-    # If |scale| <= 1/2, a score is at most -LOWEST / 2, and with LOWEST added no larger than any unmasked score
-    return _has_key_masks(call) and abs(call.options["scale"]) > 0.5
 
 
 def _compute_row_has_key(inputs: BodyInputs, key_mask: Value | None) -> Value:
@@ -97,13 +88,6 @@ def _compute_row_has_key(inputs: BodyInputs, key_mask: Value | None) -> Value:
     counts_before = op.Pad(counts, np.array([0, 1, 0, 0]))
     has_key = op.Gather(counts_before, start, axis=1) < op.Gather(counts_before, end, axis=1)
     return op.Unsqueeze(has_key, [-1])
-
-
-def _compute_is_attended(inputs: BodyInputs, key_mask: Value | None) -> Value:
-    """Return True for unmasked keys in the window of any query, booleans (B, Tk) or (Tk,); `key_mask` (B, Tk)."""
-    _, right = _get_window(inputs.call)
-    is_in_window = inputs.key_positions < inputs.Tq + right
-    return is_in_window if key_mask is None else key_mask & is_in_window
 
 
 class _Blocks(NamedTuple):
@@ -158,7 +142,7 @@ def _split_into_blocks(inputs: BodyInputs) -> _Blocks:
 def _attend(
     inputs: BodyInputs, blocks: _Blocks, key_mask: Value | None, keys: Value, values: Value, *, replaces_masked: bool
 ) -> Value:
-    """Return the output (B, Tq, H Dv) for a mask (B, Tk), keys (B, Tk, G D) and values (B, Tk, G Dv)."""
+    """Return the output (B, Tq, H Dv) for a mask (B, Tk), keys (B, Tk, Hkv D) and values (B, Tk, Hkv Dv)."""
     call = inputs.call
     if call.heads is not None:
         keys = split_heads(keys, call.num_kv_heads, call.key_size)
@@ -184,11 +168,9 @@ def _attend(
 
 
 def _locate_keys(inputs: BodyInputs, blocks: _Blocks, indices: Value, flat_mask: Value | None) -> tuple[Value, Value]:
-    """Return the keys that blocks (c,) read, and which are unmasked.
+    """Return the keys of the blocks `indices` (c,): indices into the flat keys (c, K), and a mask (c, 1, K).
 
-    Returns:
-        Indices into the flat axis of all examples, heads and keys, int64 (c, K), and booleans (c, 1, K): True for keys
-        inside the sequence that `flat_mask`, (B Tk,), does not mask.
+    The mask is True inside the sequence if `flat_mask`, booleans (B Tk,), is.
     """
     call = inputs.call
     heads = indices // blocks.blocks_per_head
@@ -197,7 +179,7 @@ def _locate_keys(inputs: BodyInputs, blocks: _Blocks, indices: Value, flat_mask:
     clipped = op.Clip(positions, 0, inputs.Tk_scalar - 1)
 
     def flatten(sharing_heads: int) -> Value:
-        # Of sequences that this number of query heads shares: H for masks of examples, H / G for keys and values
+        # Of sequences that this number of query heads shares: H for masks of examples, H / Hkv for keys and values
         return clipped + op.Unsqueeze(heads // sharing_heads * inputs.Tk, [1])
 
     is_unmasked = op.Equal(positions, clipped)
