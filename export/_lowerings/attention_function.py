@@ -6,7 +6,7 @@ import onnx
 
 from .._onnx.function_builder import build_function
 from .._onnx.lazy_values import Outputs, Value
-from .._onnx.traced_model import OF_ATTENTION
+from .._onnx.traced_model import ATTENTION_NODE_PREFIX
 from .._onnx.traversal import all_nodes
 from .._tracing.attention_calls import Call
 from .body_inputs import BodyInputs, make_body_inputs, restore_batch_axes
@@ -25,5 +25,5 @@ def function(
     results = dict(zip(call.outputs, outputs, strict=True))
     function_proto = build_function(call.op, arguments, results, opset, for_device=for_device)
     for index, node in enumerate(all_nodes(function_proto)):  # `check_placement` reads these names in profiles
-        node.name = f"{OF_ATTENTION}/{call.layer}/{call.op}/{node.op_type}_{index}"
+        node.name = f"{ATTENTION_NODE_PREFIX}/{call.layer}/{call.op}/{node.op_type}_{index}"
     return function_proto

@@ -12,23 +12,14 @@ from .body_inputs import BodyInputs
 
 
 class BlockSplit(NamedTuple):
-    """Split of the queries into blocks of one size; int64 tensors of shape (1,) unless noted.
+    """Split of the queries into blocks of one size; int64 (1,) unless a shape is given."""
 
-    Attributes:
-        num_blocks: Number of blocks, at least 1.
-        block_size: Queries in a block.
-        padded_queries: num_blocks * block_size.
-        padding_queries: padded_queries - Tq, queries that the last block lacks.
-        block_starts: Position of the first query of each block, (num_blocks,).
-        query_offsets: 0 to block_size - 1, (block_size,).
-    """
-
-    num_blocks: Value
-    block_size: Value
-    padded_queries: Value
-    padding_queries: Value
-    block_starts: Value
-    query_offsets: Value
+    num_blocks: Value  # at least 1
+    block_size: Value  # queries in a block
+    padded_queries: Value  # num_blocks * block_size
+    padding_queries: Value  # padded_queries - Tq
+    block_starts: Value  # position of the first query, (num_blocks,)
+    query_offsets: Value  # 0 to block_size - 1, (block_size,)
 
     def split(self, inputs: BodyInputs, tensor: Value, axes: int = 3) -> Value:
         """Pad a tensor (B, Tq, ...) of `axes` axes with zeros, and reshape it to (B, num_blocks, block_size, ...)."""

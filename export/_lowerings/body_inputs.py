@@ -16,48 +16,31 @@ _WIDE_INT_DTYPES = ("int64", "uint32", "uint64")  # have values of 2**31 or more
 
 @dataclass(frozen=True, eq=False)
 class BodyInputs:
-    """Inputs of an attention body. Nodes are written only for the inputs that the body reads.
-
-    Attributes:
-        bool_reduce_type: Element type to which booleans are cast before a reduction: uint8 on CPUs, where uint8 is
-            fastest; int32 on CUDA, which has no uint8 reductions at opset 18.
-        batch_shape: Batch axes of the arguments before they were merged, int64 (rank - 2,).
-        queries: Floats (B, Tq, H D). In a block of queries, Tq is the size of the block in all inputs.
-        keys: Floats (B, Tk, Hkv D).
-        values: Floats (B, Tk, Hkv Dv).
-        w_v: Weights of additive scores, floats (U, 1).
-        bandwidth: Bandwidth of a Gaussian kernel, float scalar.
-        lengths: Valid keys of each example, int64 (B,) from 0 to Tk.
-        query_lengths: Valid keys of each query, int64 (B, Tq) from 0 to Tk.
-        keys_mask: Key mask, booleans (B, Tk); `lengths` are part of the mask if the call has both.
-        mask: Attention mask, booleans (B or 1, H or 1, Tq or 1, Tk).
-        bias: Addend of the scores, floats (B or 1, H or 1, Tq or 1, Tk).
-        B, Tq, Tk: Numbers of examples, queries and keys, int64 (1,).
-        Tk_scalar: Number of keys, int64 scalar.
-        key_positions: 0 to Tk - 1, int64 (Tk,).
-        query_positions: 0 to Tq - 1, int64 (Tq,).
-    """
+    """Inputs of an attention body. Nodes are written only for the inputs that the body reads."""
 
     call: Call
     opset: int
+    # Element type to which booleans are cast before a reduction: uint8 on CPUs, where it is fastest; int32 on CUDA,
+    # which has no uint8 reductions at opset 18
     bool_reduce_type: int
-    batch_shape: Value
-    queries: Value
-    keys: Value
-    values: Value
-    B: Value
-    Tq: Value
-    Tk: Value
+    batch_shape: Value  # axes before they were merged, int64 (rank - 2,)
+    queries: Value  # floats (B, Tq, H D); in a query block, Tq is its size
+    keys: Value  # floats (B, Tk, Hkv D)
+    values: Value  # floats (B, Tk, Hkv Dv)
+    B: Value  # number of examples, int64 (1,)
+    Tq: Value  # number of queries, int64 (1,)
+    Tk: Value  # number of keys, int64 (1,)
     Tk_scalar: Value
-    key_positions: Value
-    query_positions: Value
-    w_v: Value = MISSING_INPUT
-    bandwidth: Value = MISSING_INPUT
-    lengths: Value = MISSING_INPUT
-    query_lengths: Value = MISSING_INPUT
+    key_positions: Value  # 0 to Tk - 1, int64 (Tk,)
+    query_positions: Value  # 0 to Tq - 1, int64 (Tq,)
+    w_v: Value = MISSING_INPUT  # floats (U, 1)
+    bandwidth: Value = MISSING_INPUT  # of a Gaussian kernel, float scalar
+    lengths: Value = MISSING_INPUT  # int64 (B,) from 0 to Tk
+    query_lengths: Value = MISSING_INPUT  # int64 (B, Tq) from 0 to Tk
+    # Key mask, booleans (B, Tk); the lengths are part of the mask if the call has both
     keys_mask: Value = MISSING_INPUT
-    mask: Value = MISSING_INPUT
-    bias: Value = MISSING_INPUT
+    mask: Value = MISSING_INPUT  # booleans (B or 1, H or 1, Tq or 1, Tk)
+    bias: Value = MISSING_INPUT  # floats (B or 1, H or 1, Tq or 1, Tk)
 
     @property
     def for_device(self) -> bool:

@@ -70,18 +70,12 @@ class QueryBlock:
 
 
 class BlockScores(NamedTuple):
-    """Masked scores of a block, and the values that their weights multiply.
+    """Masked scores of a block, and the values that their weights multiply."""
 
-    Attributes:
-        scores: Floats (H, n, K) or (n, K), `LOWEST` at masked pairs.
-        mask: Booleans that broadcast to the scores; None if the normalizer needs none.
-        values: Floats (Hkv, K, Dv), without heads (K, Dv).
-        row_has_key: False for fully masked rows, booleans (H or 1, n or 1, 1) or (n or 1, 1).
-    """
-
-    scores: Value
-    mask: Value | None
-    values: Value
+    scores: Value  # (H, n, K) or (n, K), `LOWEST` at masked pairs
+    mask: Value | None  # broadcasts to the scores, if needed
+    values: Value  # (Hkv, K, Dv), without heads (K, Dv)
+    # False for fully masked rows, booleans (H or 1, n or 1, 1), without heads (n or 1, 1)
     row_has_key: Value
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from .._lowering_names import ADAPTIVE, FOR_CPU, IN_BLOCKS, PORTABLE
-from .._onnx.layer_scopes import layer_path
+from .._onnx.layer_scopes import join_scopes
 from .._onnx.symbolic_shapes import Axes, Spread
 from .._onnxruntime_releases import FUSED_OPSET, runs_here
 from .._options import Options
@@ -64,7 +64,7 @@ def _lower_calls(model: TracedAttention, options: Options) -> Lowered:
 
 def _find_owner(call: Call, layers: Sequence[AttentionLayerInfo]) -> int:
     """Return the identity of the innermost layer around an attention pattern, or of the call if there is none."""
-    path = layer_path(*call.layer.split("/"))
+    path = join_scopes(*call.layer.split("/"))
     outer_layers = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]
     return max(outer_layers, key=lambda layer: len(layer.path)).owner if outer_layers else id(call)
 

@@ -15,20 +15,13 @@ from .body_inputs import BodyInputs
 
 
 class Example(NamedTuple):
-    """One example of a batch.
+    """One example of a batch, of which no tensor has the axis B."""
 
-    Attributes:
-        inputs: Inputs of the body for the example, without the axis B. Query lengths are split into blocks (blocks, n),
-            masks and biases into (blocks, H or 1, n, Tk).
-        split: Split of the queries into blocks.
-        first_key: Position of the first unmasked key, int64 (1,).
-        end_key: Position behind the last unmasked key, int64 (1,).
-    """
-
+    # Query lengths are split into blocks (blocks, n), masks and biases into (blocks, H or 1, n, Tk)
     inputs: BodyInputs
     split: BlockSplit
-    first_key: Value
-    end_key: Value
+    first_key: Value  # position of the first unmasked key, int64 (1,)
+    end_key: Value  # behind the last unmasked key, int64 (1,)
 
 
 def scan_examples(

@@ -91,25 +91,16 @@ def _compute_row_has_key(inputs: BodyInputs, key_mask: Value | None) -> Value:
 
 
 class _Blocks(NamedTuple):
-    """Query blocks of all examples and heads, in chunks.
+    """Query blocks of all examples and heads, in chunks; sizes are int64 (1,)."""
 
-    Attributes:
-        queries: Floats (chunks, c, n, D), zeros in the padding.
-        indices: Index of each block, int64 (chunks, c); the padding of the last chunk repeats the last block.
-        num_blocks: Number of blocks without padding, a size.
-        blocks_per_head: Blocks of one head of one example, a size.
-        queries_per_head: Queries of these blocks, with padding, a size.
-        columns: 0 to K - 1, int64 (K,).
-        window_mask: Booleans (n, K).
-    """
-
-    queries: Value
+    queries: Value  # floats (chunks, c, n, D), padded with zeros
+    # Index of each block, int64 (chunks, c); the padding of the last chunk repeats the last block
     indices: Value
-    num_blocks: Value
-    blocks_per_head: Value
-    queries_per_head: Value
-    columns: Value
-    window_mask: Value
+    num_blocks: Value  # without the padding, a size
+    blocks_per_head: Value  # of one example, a size
+    queries_per_head: Value  # in these blocks, with padding, a size
+    columns: Value  # 0 to K - 1, int64 (K,)
+    window_mask: Value  # booleans (n, K)
 
 
 def _split_into_blocks(inputs: BodyInputs) -> _Blocks:
