@@ -96,6 +96,6 @@ def _max_abs_ignoring_nan(tensor: Value) -> Value:
     """Return the largest absolute element of a tensor of any shape as a scalar, without NaN; 0 for no elements."""
     absolute = op.Abs(tensor)
     # `ReduceMax` of onnxruntime 1.32 forgets elements before a NaN
-    numbers = op.Where(absolute > 0.0, absolute, 0.0)
+    without_nan = op.Where(absolute > 0.0, absolute, 0.0)
     # A zero is appended since CUDA has no maximum of an empty tensor
-    return op.ReduceMax(op.Concat(reshape(numbers, -1), np.zeros(1, np.float32), axis=0), keepdims=0)
+    return op.ReduceMax(op.Concat(reshape(without_nan, -1), np.zeros(1, np.float32), axis=0), keepdims=0)

@@ -12,7 +12,7 @@ from .body_inputs import BodyInputs
 
 
 class BlockSplit(NamedTuple):
-    """Split of the queries into blocks of one size; int64 (1,) unless a shape is given."""
+    """Split of the queries into blocks of one size; int64 (1,), except if noted."""
 
     num_blocks: Value  # at least 1
     block_size: Value  # queries in a block

@@ -100,7 +100,7 @@ def _merge_batch_axes(call: Call, argument: Value) -> Value:
 
 
 def _normalize_masks(inputs: BodyInputs, arguments: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the masks and the bias by their field of `BodyInputs`; those of keys are merged into `keys_mask`."""
+    """Return masks and bias by field name of `BodyInputs`; all key masks are merged into `keys_mask`."""
     call = inputs.call
     fields: dict[str, Any] = {}
     key_masks: list[Value] = []

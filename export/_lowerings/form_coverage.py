@@ -22,13 +22,13 @@ from .._onnx.traced_model import DOMAIN, Traced
 from .._tracing.attention_calls import Call
 from .forms import adaptive
 
-MAX_RUNS = 3  # golden cases that are run, those with the longest axes
+MAX_RUNS = 3  # golden cases that run, by the length of their longest axis
 
 
 def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: Path) -> list[str]:
     """Return the names of the layers whose large-size form no golden case runs.
 
-    `calls` are those in the lowering `adaptive`; the folder `scratch` is created and removed.
+    All `calls` are in the lowering `adaptive`; the folder `scratch` is created and removed.
     """
     thresholds = {call: threshold for call in calls if (threshold := adaptive.get_runtime_threshold(call)) is not None}
     # If Keras cannot run inputs as long as the case `LONG`, no request can have them

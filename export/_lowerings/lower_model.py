@@ -36,8 +36,8 @@ def lowered_models(model: TracedAttention, options: Options, inputs: Mapping[str
         if pattern_calls:
             pattern_calls = [replace(call, owner=_find_owner(call, model.layers)) for call in pattern_calls]
             lowerings = {**lowered.lowerings, **dict.fromkeys(pattern_calls, FUSED)}
-            with_operator = replace(lowered, traced=traced, lowerings=lowerings, written=tuple(pattern_calls))
-            yield _fold_model_shapes(with_operator, inputs, rotates=rotates)
+            operator_model = replace(lowered, traced=traced, lowerings=lowerings, written=tuple(pattern_calls))
+            yield _fold_model_shapes(operator_model, inputs, rotates=rotates)
     yield _fold_model_shapes(lowered, inputs, rotates=rotates)
 
 

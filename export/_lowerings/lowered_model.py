@@ -31,7 +31,7 @@ class Lowered:
         lowerings: Lowering of each call.
         attention_target: Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`.
         written: Calls that replace attention patterns.
-        only_large: Whether forms that are chosen by size, except in `adaptive`, are the large ones at all sizes.
+        only_large: Whether the large form is used at all sizes if a lowering, except `adaptive`, chooses by size.
         unsupported_reasons: Reason by call if the requested lowering does not support the call.
     """
 
@@ -95,7 +95,7 @@ class Lowered:
         return finish(self.traced, golden.axes, self.outputs(golden), opset, self.functions(opset), inlined=inlined)
 
     def functions(self, opset: int) -> list[onnx.FunctionProto]:
-        """Return the ONNX functions of the file: one for each attention call, and those of string operators."""
+        """Return the ONNX functions of the file: one for each attention call, and for string operators."""
         target = self.attention_target
         call_functions = [
             build_lowered_function(

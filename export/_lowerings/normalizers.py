@@ -25,7 +25,7 @@ def normalize_scores(call: Call, scores: Value, mask: Value | None) -> Value:
 def _sparsemax(scores: Value) -> Value:
     """Return `max(score - t, 0)` for scores (..., Tk), with the `t` of each row for which the weights sum to 1."""
     # With scores s_1 >= s_2 >= ... the support is the largest k with 1 + k s_k > s_1 + ... + s_k, and
-    # t = (s_1 + ... + s_k - 1) / k (Martins and Astudillo, 2016). Scores are counted from the row's largest, and those
+    # t = (s_1 + ... + s_k - 1) / k (Martins and Astudillo, 2016). Scores are counted from the row's largest, and scores
     # more than 1 below it, which have weight 0, are clipped at -2: sums of large scores would lose digits.
     count = op.Shape(scores, start=-1)
     descending, _ = outputs_of("TopK", [True, True], scores, count)

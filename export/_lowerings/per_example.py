@@ -88,7 +88,7 @@ def _find_unmasked_range(inputs: BodyInputs) -> tuple[Value, Value]:
 
 
 def _drop_padding_queries(inputs: BodyInputs, split: BlockSplit, outputs: Outputs) -> Outputs:
-    """Merge the blocks of each output and drop the padding: (B, blocks, n, H Dv) to (B, Tq, H Dv), weights likewise."""
+    """Merge blocks (B, blocks, n, H Dv) to (B, Tq, H Dv), and weights (B, blocks, H, n, Tk) to (B, H, Tq, Tk)."""
     output, *weights = outputs
     merged = reshape(output, inputs.B, split.padded_queries, op.Shape(output, start=-1))
     results = [op.Slice(merged, [0], inputs.Tq, [1])]

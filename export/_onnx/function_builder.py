@@ -29,9 +29,9 @@ def build_function(
 class _GraphWriter:
     """Writer of the nodes of a graph and its subgraphs; it names their values."""
 
-    def __init__(self, names: Mapping[Value, str], numbers: Iterator[int], *, for_device: bool) -> None:
+    def __init__(self, names: Mapping[Value, str], indices: Iterator[int], *, for_device: bool) -> None:
         self._names = dict(names)
-        self._numbers = numbers
+        self._indices = indices
         self._for_device = for_device
 
     def write_nodes(self, results: Iterable[Value], outer_values: Collection[Value]) -> list[onnx.NodeProto]:
@@ -43,11 +43,11 @@ class _GraphWriter:
     def _write_node(self, node: Node, available: Collection[Value]) -> onnx.NodeProto:
         writer = self
         # For a device, a branch computes shape values itself, even if the outer graph has them: onnxruntime keeps shape
-        # values of one graph on the host, but copies those that a branch captures to the device, and waits for the copy
+        # values of one graph on the host, but copies values that a branch captures to the device, and waits
         if self._for_device and node.op_type == "If":
             available = {value for value in available if not value.is_shape_value}
             names = {value: name for value, name in self._names.items() if not value.is_shape_value}
-            writer = _GraphWriter(names, self._numbers, for_device=True)
+            writer = _GraphWriter(names, self._indices, for_device=True)
         graphs = {name: writer._write_graph(name, graph, available) for name, graph in node.graphs.items()}
         inputs, outputs = ([self._get_name(value) for value in values] for values in (node.inputs, node.outputs))
         return helper.make_node(node.op_type, inputs, outputs, domain=node.domain, **node.attributes, **graphs)
@@ -80,7 +80,7 @@ class _GraphWriter:
             return ""
         if value not in self._names:
             prefix = "step" if value.node is None else value.node.op_type
-            self._names[value] = f"{prefix}_{next(self._numbers)}"
+            self._names[value] = f"{prefix}_{next(self._indices)}"
         return self._names[value]
 
 
@@ -122,7 +122,7 @@ _THIS_GRAPH = Node("this graph")
 
 
 def _select_nodes(results: Iterable[Value], outer_values: Collection[Value]) -> list[Node]:
-    """Return the nodes of a graph itself, without those of its subgraphs, in topological order."""
+    """Return the nodes that belong to a graph and not to its subgraphs, in topological order."""
     # Nodes are visited in reverse topological order, so that all readers of a node are visited before the node. A node
     # belongs to this graph if the graph itself or more than one `If` reads the node, and if the node depends on no
     # variable of an inner loop. Else its only reader is an `If`, whose branches compute the node and read its inputs.
@@ -133,11 +133,11 @@ def _select_nodes(results: Iterable[Value], outer_values: Collection[Value]) -> 
     nodes = []
     for node in sorted(_find_reachable(results, outer_values), key=lambda node: node.creation_index, reverse=True):
         reader = readers[node].pop() if len(readers[node]) == 1 else _THIS_GRAPH
-        is_of_graph = reader is _THIS_GRAPH and node.loop_variables <= {*outer_values}
-        if is_of_graph:
+        is_local = reader is _THIS_GRAPH and node.loop_variables <= {*outer_values}
+        if is_local:
             nodes.append(node)
         _add_reader(readers, _list_producers(node.inputs, outer_values), reader)
-        inner_reader = node if is_of_graph and node.op_type == "If" else reader
+        inner_reader = node if is_local and node.op_type == "If" else reader
         for graph in node.graphs.values():
             _add_reader(readers, _list_producers(graph.results, outer_values), inner_reader)
     return nodes[::-1]

@@ -11,7 +11,7 @@ from .traversal import all_graphs, all_nodes, names_read
 
 def refill(field: Any, items: Iterable[Any]) -> None:
     """Replace the content of a repeated field, such as the nodes of a graph."""
-    # The new items may be some of the old ones, which are invalid after `del`
+    # Copies, since `items` may contain items of the field, which are invalid after `del`
     copies = [deepcopy(item) for item in items]
     del field[:]
     field.extend(copies)
@@ -37,10 +37,10 @@ def drop_unread(graph: onnx.GraphProto) -> bool:
     """Remove dead nodes and initializers of a graph and its subgraphs, and return True if there were any."""
     # A list, since `any` of a generator would stop at the first graph with dead nodes; inner graphs first, since dead
     # nodes in them may be the last readers of outer values
-    return any([_remove_dead_nodes_of_one(inner) for inner in reversed([*all_graphs(graph)])])
+    return any([_remove_dead_local_nodes(subgraph) for subgraph in reversed([*all_graphs(graph)])])
 
 
-def _remove_dead_nodes_of_one(graph: onnx.GraphProto) -> bool:
+def _remove_dead_local_nodes(graph: onnx.GraphProto) -> bool:
     size = len(graph.node) + len(graph.initializer)
     live_names = {value.name for value in graph.output}
     live_nodes = []

@@ -110,13 +110,13 @@ def views(
     typed_graph = graph if with_shapes is None else with_shapes
     nodes = Nodes(graph, outer, (*typed_graph.value_info, *typed_graph.input))
     yield nodes
-    for node, same_node in zip(graph.node, typed_graph.node, strict=True):
-        for inner, same_inner in zip(graphs_in(node), graphs_in(same_node), strict=True):
-            yield from views(inner, same_inner, nodes)
+    for node, typed_node in zip(graph.node, typed_graph.node, strict=True):
+        for subgraph, typed_subgraph in zip(graphs_in(node), graphs_in(typed_node), strict=True):
+            yield from views(subgraph, typed_subgraph, nodes)
 
 
 def inferred(model: onnx.ModelProto, weights: Weights | None = None) -> onnx.GraphProto:
-    """Return the graph of a model with inferred shapes and types, or with those of the model if inference fails."""
+    """Return the graph of a model with inferred shapes and types, or with its own if inference fails."""
     # Only shapes and axes (integers) are copied with their data: other initializers, and weights outside the graph,
     # are declared as inputs of their shape
     graph = onnx.GraphProto(name="inferred", node=model.graph.node, input=model.graph.input, output=model.graph.output)

@@ -24,10 +24,10 @@ def with_rows(model: onnx.ModelProto, empty: np.ndarray, add: Add) -> onnx.Model
 
     `add` adds nodes that compute rows to a graph, without its subgraphs; its second argument returns new names.
     """
-    numbers = itertools.count()
+    indices = itertools.count()
 
     def new_name() -> str:
-        return f"rows/{next(numbers)}"
+        return f"rows/{next(indices)}"
 
     def make_value_info(name: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(empty.dtype), [None, empty.shape[1]])
@@ -46,16 +46,16 @@ def with_rows(model: onnx.ModelProto, empty: np.ndarray, add: Add) -> onnx.Model
         (body,) = graphs_in(node)
         rows = {}
         for output, name in collect_from_graph(body).items():
-            before, after, rows[output] = new_name(), new_name(), new_name()
-            body.node.append(helper.make_node("Concat", [before, name], [after], axis=0))
+            previous_rows, all_rows, rows[output] = new_name(), new_name(), new_name()
+            body.node.append(helper.make_node("Concat", [previous_rows, name], [all_rows], axis=0))
             # State outputs precede scan outputs; unused outputs may be missing at the end. The first two inputs of a
             # `Loop` are the trip count and the condition, the first output of its body is the condition
             state_size = len(node.input) - 2
             node.input.append(_NO_ROWS)
             node.output.extend([""] * (state_size - len(node.output)))
             node.output.insert(state_size, rows[output])
-            body.input.append(make_value_info(before))
-            body.output.insert(state_size + 1, make_value_info(after))
+            body.input.append(make_value_info(previous_rows))
+            body.output.insert(state_size + 1, make_value_info(all_rows))
         return rows
 
     def collect_from_branches(node: onnx.NodeProto) -> Rows:

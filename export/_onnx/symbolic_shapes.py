@@ -92,9 +92,10 @@ def infer_facts(
 def _infer_call(node: onnx.NodeProto, facts: TensorFacts, spread: Spread) -> tuple[int, Axes | None]:
     """Return the type and the shape of the output of an attention call."""
     queries, values = node.input[spread.queries], node.input[spread.values]
-    first, (*_, last) = facts.axes.get(queries), facts.axes.get(values) or (None,)
-    size = last * spread.times if isinstance(last, int) else last if spread.times == 1 else None
-    return facts.kinds.get(queries, 0), None if first is None else (*first[:-1], size)
+    query_shape, (*_, value_size) = facts.axes.get(queries), facts.axes.get(values) or (None,)
+    # A named dim is kept only if it is not multiplied: a product has no name
+    size = value_size if spread.times == 1 else value_size * spread.times if isinstance(value_size, int) else None
+    return facts.kinds.get(queries, 0), None if query_shape is None else (*query_shape[:-1], size)
 
 
 def _infer_node(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
@@ -126,7 +127,7 @@ def _read_shape(tensor_type: Any, *, named: bool) -> Axes | None:
 
 
 def _merge_shapes(inferred: Axes | None, declared: Axes | None) -> Axes | None:
-    """Return the shape with the dims of two shapes, integers before names."""
+    """Return the shape with the dims of two shapes, integers input_shape names."""
     if inferred is None or declared is None or len(inferred) != len(declared):
         return declared if inferred is None else inferred
     pairs = zip(inferred, declared, strict=True)
@@ -137,13 +138,15 @@ def _merge_shapes(inferred: Axes | None, declared: Axes | None) -> Axes | None:
 
 
 def _reshape_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0]) or ()
+    target, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0]) or ()
     if target is None or node.attribute:
         return None
-    sizes = tuple(before[axis] if size == 0 and axis < len(before) else size for axis, size in enumerate(target))
+    sizes = tuple(
+        input_shape[axis] if size == 0 and axis < len(input_shape) else size for axis, size in enumerate(target)
+    )
     if -1 not in sizes:
         return sizes
-    inferred_size = _divide_dims(before, [size for size in sizes if size != -1])
+    inferred_size = _divide_dims(input_shape, [size for size in sizes if size != -1])
     return tuple(inferred_size if size == -1 else size for size in sizes)
 
 
@@ -171,15 +174,20 @@ def has_step_one(node: onnx.NodeProto, facts: TensorFacts) -> bool:
 
 def _slice_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     """Return the shape of a slice: the dims of its input on axes that it does not slice, or slices in full."""
-    before, after = (facts.axes.get(name) for name in (node.input[0], node.output[0]))
+    input_shape, output_shape = (facts.axes.get(name) for name in (node.input[0], node.output[0]))
     starts, ends, axes = (facts.numbers.get(name, ()) for name in (*node.input[1:4], "")[:3])
-    if before is None or after is None or not has_step_one(node, facts) or not len(starts) == len(ends) == len(axes):
+    if (
+        input_shape is None
+        or output_shape is None
+        or not has_step_one(node, facts)
+        or not len(starts) == len(ends) == len(axes)
+    ):
         return None
-    sizes = [size if axis in axes else before[axis] for axis, size in enumerate(after)]
+    sizes = [size if axis in axes else input_shape[axis] for axis, size in enumerate(output_shape)]
     for start, end, axis in zip(starts, ends, axes, strict=True):
         if not isinstance(axis, int):
             return None
-        size = before[axis]
+        size = input_shape[axis]
         # A slice from 0 to the named size, or to tf2onnx's end, reads the full axis
         if start == 0 and size is not None and ((isinstance(end, int) and end >= SLICE_END) or end == size):
             sizes[axis] = size
@@ -187,11 +195,11 @@ def _slice_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
 
 
 def _expand_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
-    if target is None or before is None:
+    target, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
+    if target is None or input_shape is None:
         return None
-    rank = max(len(target), len(before))
-    pairs = zip((*[1] * (rank - len(target)), *target), (*[1] * (rank - len(before)), *before), strict=True)
+    rank = max(len(target), len(input_shape))
+    pairs = zip((*[1] * (rank - len(target)), *target), (*[1] * (rank - len(input_shape)), *input_shape), strict=True)
     return tuple(
         size if input_size == 1 else input_size if size in (1, input_size) or isinstance(input_size, int) else None
         for size, input_size in pairs
@@ -209,12 +217,12 @@ def _range_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
 
 
 def _tile_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    all_repeats, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
-    if all_repeats is None or before is None:
+    all_repeats, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
+    if all_repeats is None or input_shape is None:
         return None
     return tuple(
         size if repeats == 1 else repeats * size if isinstance(repeats, int) and isinstance(size, int) else None
-        for repeats, size in zip(all_repeats, before, strict=True)
+        for repeats, size in zip(all_repeats, input_shape, strict=True)
     )
 
 
@@ -235,30 +243,30 @@ def _cast_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
 
 
 def _reshape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    numbers, axes = facts.numbers.get(node.input[0]), facts.axes.get(node.output[0])
-    return numbers if numbers and axes is not None and len(axes) < 2 else None
+    values, shape = facts.numbers.get(node.input[0]), facts.axes.get(node.output[0])
+    return values if values and shape is not None and len(shape) < 2 else None
 
 
 def _concat_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     parts = [facts.numbers.get(name) or facts.unknown_numbers(name) for name in node.input]
-    return None if None in parts else tuple(number for part in parts for number in part or ())
+    return None if None in parts else tuple(element for part in parts for element in part or ())
 
 
 def _slice_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    numbers = facts.numbers.get(node.input[0])
+    values = facts.numbers.get(node.input[0])
     limits = [facts.constants.get(name) for name in node.input[1:]]
-    if numbers is None or None in limits or facts.axes.get(node.input[0]) == ():
+    if values is None or None in limits or facts.axes.get(node.input[0]) == ():
         return None
     # The inputs are start, end, and, if present, axes (0 for a vector) and steps
     start, end, *axes_and_step = (numpy_helper.to_array(limit).item() for limit in limits)
-    return numbers[slice(start, end, *axes_and_step[1:])]
+    return values[slice(start, end, *axes_and_step[1:])]
 
 
 def _gather_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    numbers, indices = facts.numbers.get(node.input[0]), facts.constants.get(node.input[1])
-    if numbers is None or indices is None:
+    values, indices = facts.numbers.get(node.input[0]), facts.constants.get(node.input[1])
+    if values is None or indices is None:
         return None
-    return tuple(numbers[index] for index in numpy_helper.to_array(indices).reshape(-1).tolist())
+    return tuple(values[index] for index in numpy_helper.to_array(indices).reshape(-1).tolist())
 
 
 _VALUE_RULES = {

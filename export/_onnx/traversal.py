@@ -21,28 +21,28 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and its subgraphs, outer graphs first."""
     yield graph
     for node in graph.node:
-        for inner in graphs_in(node):
-            yield from all_graphs(inner)
+        for subgraph in graphs_in(node):
+            yield from all_graphs(subgraph)
 
 
 def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a graph or a function, each followed by the nodes of its subgraphs."""
     for node in graph.node:
         yield node
-        for inner in graphs_in(node):
-            yield from all_nodes(inner)
+        for subgraph in graphs_in(node):
+            yield from all_nodes(subgraph)
 
 
 def loops_in(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the nodes `Loop` of a graph, without those of its subgraphs."""
+    """Return the nodes `Loop` of a graph, excluding its subgraphs."""
     return [node for node in graph.node if node.op_type == "Loop" and node.domain in ("", "ai.onnx")]
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the names of the inputs of a node, and the names that its subgraphs read and return."""
     yield from filter(None, node.input)
-    for inner in graphs_in(node):
-        yield from names_used(inner)
+    for subgraph in graphs_in(node):
+        yield from names_used(subgraph)
 
 
 def names_read_by_value(graph: onnx.GraphProto) -> set[str]:
@@ -51,8 +51,8 @@ def names_read_by_value(graph: onnx.GraphProto) -> set[str]:
     for node in reversed(graph.node):
         if node.op_type != "Shape" and not names.isdisjoint(node.output):
             names.update(node.input)
-            for inner in graphs_in(node):
-                names |= names_read_by_value(inner)
+            for subgraph in graphs_in(node):
+                names |= names_read_by_value(subgraph)
     return names
 
 

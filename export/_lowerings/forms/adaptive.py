@@ -70,7 +70,7 @@ def describe_form(call: Call, opset: int) -> str:
 
 
 def can_use_attention_op(call: Call) -> bool:
-    """Return True if the small form of a call may use the operator `Attention`, given the opset."""
+    """Return True if the small form of a call may use the operator `Attention`, if the opset has it."""
     return not (fused.find_unsupported_reason(call) or _choose_statically(call))
 
 
@@ -127,4 +127,4 @@ def _choose_statically(call: Call) -> bool | None:
 
 def _get_longest_golden_length() -> int:
     """Return the number of positions in the longest golden case, except of additive scores; see `edge_cases.py`."""
-    return max(threshold.positions() for kind, threshold in LARGE.items() if kind != ADDITIVE)
+    return max(threshold.positions() for name, threshold in LARGE.items() if name != ADDITIVE)

@@ -44,7 +44,7 @@ KERNEL_HEAD_SIZES = (64, 128)  # largest D and Dv of two kernels; a third one ta
 
 
 def choose_limits(precision: str = FLOAT32, *, force_large_form: bool = False) -> UnblockedLimits:
-    """Return the limits for a precision, or those that force the large forms at all sizes."""
+    """Return the limits for a precision, or limits that force the large forms at all sizes."""
     if force_large_form:
         return ALWAYS_BLOCKED
     return FLOAT16_UNBLOCKED_LIMITS if precision == "float16" else UNBLOCKED_LIMITS
