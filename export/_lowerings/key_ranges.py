@@ -18,7 +18,7 @@ from typing import NamedTuple
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from .._onnx.lazy_values import LOWEST, Value, op
+from .._onnx.lazy_values import FLOAT32_MIN, Value, op
 from .._tracing.attention_calls import Call
 from .body_inputs import MISSING_INPUT, BodyInputs, logical_and
 from .masks import build_band_mask, may_have_fully_masked_rows
@@ -72,7 +72,7 @@ class QueryBlock:
 class BlockScores(NamedTuple):
     """Masked scores of a block, and the values that their weights multiply."""
 
-    scores: Value  # (H, n, K) or (n, K), `LOWEST` at masked pairs
+    scores: Value  # (H, n, K) or (n, K), `FLOAT32_MIN` at masked pairs
     mask: Value | None  # broadcasts to the scores, if needed
     values: Value  # (Hkv, K, Dv), without heads (K, Dv)
     # False for fully masked rows, booleans (H or 1, n or 1, 1), without heads (n or 1, 1)
@@ -132,7 +132,7 @@ def _mask_after_prefix(block: QueryBlock, scores: ScoreFunction, values: Value, 
     """Return the scores (H, n, K) of a block under a causal mask; `values` (Hkv, K, Dv), `has_keys` booleans (1,)."""
     call, keys = block.inputs.call, block.key_range
     band_mask = build_band_mask(call, block.query_positions, block.slice_key_positions(keys.unmasked_end, keys.end))
-    masked_end = op.Where(band_mask, scores(keys.unmasked_end, keys.end), LOWEST)
+    masked_end = op.Where(band_mask, scores(keys.unmasked_end, keys.end), FLOAT32_MIN)
     masked_scores = op.Concat(scores(keys.start, keys.unmasked_end), masked_end, axis=-1)
     if not call.has_keys_mask:
         return BlockScores(masked_scores, None, values, op.Unsqueeze(has_keys, [1]))
@@ -151,7 +151,7 @@ def _mask_all_scores(
     if not masks:
         return BlockScores(scores, None, values, op.Unsqueeze(has_keys, [1]))
     mask = logical_and(masks)
-    masked_scores = op.Where(mask, scores, LOWEST)
+    masked_scores = op.Where(mask, scores, FLOAT32_MIN)
     may_have_masked_rows = may_have_fully_masked_rows(call)
     row_has_key = inputs.reduce_any(mask, [-1], keepdims=True) & has_keys if may_have_masked_rows else MISSING_INPUT
     # With a window or query lengths only, some query of the block attends to each key of the range

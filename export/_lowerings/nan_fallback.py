@@ -8,7 +8,7 @@ retry is computed in a branch that is rarely taken. Fully masked rows are select
 
 from collections.abc import Callable
 
-from .._onnx.lazy_values import LOWEST, Outputs, Value, branch, op
+from .._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, branch, op
 from .masks import Masks
 
 
@@ -34,4 +34,4 @@ def select_attempt(attempt: Outputs, every_row_has_key: Value, zeroed_attempt: O
 
 def _is_finite(outputs: Outputs) -> Value:
     """Return a boolean scalar: whether the output (B, Tq, H Dv) has neither NaN nor infinity, nor an infinite sum."""
-    return op.ReduceL1(outputs[0], keepdims=0) <= -LOWEST
+    return op.ReduceL1(outputs[0], keepdims=0) <= -FLOAT32_MIN

@@ -9,7 +9,7 @@ from .._tracing.attention_calls import Call
 
 
 def normalize_scores(call: Call, scores: Value, mask: Value | None) -> Value:
-    """Return the weights (..., Tk) of scores (..., Tk), which are at most `LOWEST` at masked pairs.
+    """Return the weights (..., Tk) of scores (..., Tk), which are at most `FLOAT32_MIN` at masked pairs.
 
     Weights are zero at masked pairs, except in fully masked rows; the mask is booleans that broadcast to the scores.
     """

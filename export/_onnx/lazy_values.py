@@ -18,7 +18,7 @@ from onnx import TensorProto, numpy_helper
 
 from .traced_model import CONTRIB
 
-LOWEST = -3.4028234e38  # the lowest finite float32
+FLOAT32_MIN = -3.4028234e38  # the lowest finite float32
 
 # Operators whose results are shape values if all inputs are: onnxruntime computes them on the host
 _SHAPE_VALUE_OPS = {"Add", "Cast", "Concat", "Div", "Max", "Min", "Mul", "Squeeze", "Sub", "Unsqueeze"}

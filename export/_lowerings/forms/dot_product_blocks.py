@@ -4,14 +4,14 @@ A block has at most `MAX_BLOCK_SCORES` scores and `MAX_BLOCK_QUERIES` queries. E
 with all keys of the block's range (`key_ranges.py`): with n queries, up to n - 1 more than a causal mask or a window
 leaves to it. Smaller blocks compute fewer masked scores in slower products.
 
-With a causal mask, a key mask becomes one more component of queries and keys: 1 in each query; in a key 0, or LOWEST if
-the key is masked, whose other components are then 0. So q k + 1 * LOWEST = LOWEST: the product adds the mask to the
-scores, and no pass over the scores is needed.
+With a causal mask, a key mask becomes one more component of queries and keys: 1 in each query; in a key 0, or
+FLOAT32_MIN if the key is masked, whose other components are then 0. So q k + 1 * bias = bias: the product adds the mask
+to the scores, and no pass over the scores is needed.
 """
 
 from dataclasses import replace
 
-from ..._onnx.lazy_values import LOWEST, Outputs, Value, op, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, op, vector
 from ..block_split import split_queries
 from ..body_inputs import BodyInputs
 from ..example_blocks import scan_blocks, unfold_scores
@@ -52,7 +52,7 @@ def _attend_example(example: Example, queries: Value) -> Outputs:
         keys, axis = split_heads(inputs.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
     if is_mask_in_keys:
         shape = [*[call.num_kv_heads] * (axis - 1), 1, inputs.Tk]  # of keys, with one component
-        bias = op.Expand(op.Where(inputs.keys_mask, 0.0, LOWEST), vector(*shape))
+        bias = op.Expand(op.Where(inputs.keys_mask, 0.0, FLOAT32_MIN), vector(*shape))
         keys = op.Concat(keys, bias, axis=axis - 1)
 
     def score_block(block_queries: Value) -> ScoreFunction:

@@ -1,9 +1,9 @@
 """Lowering `fused`: scaled dot-product attention as ONNX's `Attention` (opset 24).
 
 If lengths are the only mask, they are the input `nonpad_kv_seqlen`. Otherwise all masks together are `attn_mask`, whose
-query axis must have its full length; with a bias, `attn_mask` is the bias, and LOWEST at masked pairs. The weights are
-the operator's output in mode 3. Outputs of fully masked rows are set to zero here, since they differ between releases
-of onnxruntime (microsoft/onnxruntime#28958).
+query axis must have its full length; with a bias, `attn_mask` is the bias, and FLOAT32_MIN at masked pairs. The weights
+are the operator's output in mode 3. Outputs of fully masked rows are set to zero here, since they differ between
+releases of onnxruntime (microsoft/onnxruntime#28958).
 
 The operator multiplies masked values by weights of zero, and adds the mask to the scores: NaN leaks. On a CPU, keys and
 values that are masked for all queries are set to zero only if something leaked (`nan_fallback.py`). On a device they
@@ -17,7 +17,7 @@ import numpy as np
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from ..._onnx.lazy_values import LOWEST, Outputs, Value, op, outputs_of, reshape, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, op, outputs_of, reshape, vector
 from ..._onnxruntime_releases import FUSED_OPSET
 from ..._tracing.attention_calls import Call
 from ..body_inputs import BodyInputs
@@ -61,7 +61,7 @@ def _list_mask_inputs(masks: Masks) -> list[Value | None]:
         return []
     mask = masks.attention_mask if is_masked(call) else inputs.bias
     if is_masked(call) and call.has_bias:
-        mask = op.Where(mask, inputs.bias, LOWEST)
+        mask = op.Where(mask, inputs.bias, FLOAT32_MIN)
     return [mask if call.whole else op.Expand(mask, vector(op.Shape(mask, end=2), inputs.Tq, inputs.Tk))]
 
 

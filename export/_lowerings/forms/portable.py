@@ -1,11 +1,11 @@
 """Lowering `portable`: attention in standard operators of opset 18.
 
-A masked pair gets a bias of LOWEST (the lowest float32) or less: score + LOWEST = LOWEST for all usual scores, whose
-weight exp(LOWEST - max) is exactly 0. The bias is selected over the mask, which has axes of length 1 if it is the same
-for all queries or heads; a selection over all scores took as long as the softmax. A bias does not remove NaN, so keys
-and values that are masked for all queries are set to zero first. If scores may be as large as the bias, or have an
-added bias of the caller's, which may be anything at masked pairs, they are replaced by LOWEST instead.
-In shapes, scores and weights are (B, H, Tq, Tk), without heads (B, Tq, Tk).
+A masked pair gets a bias of FLOAT32_MIN or less, so that its weight exp(score + bias - largest score) is exactly 0. The
+bias is selected over the mask, which has axes of length 1 if it is the same for all queries or heads; a selection over
+all scores took as long as the softmax. A bias does not remove NaN, so keys and values that are masked for all queries
+are set to zero first. If scores may be as large as the bias, or have an added bias of the caller's, which may be
+anything at masked pairs, they are replaced by FLOAT32_MIN instead. In shapes, scores and weights are (B, H, Tq, Tk),
+without heads (B, Tq, Tk).
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from dataclasses import replace
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import ADDITIVE, DISTANCE, DOT_PRODUCT
 
-from ..._onnx.lazy_values import LOWEST, Outputs, Value, constant, op
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, constant, op
 from ..body_inputs import BodyInputs
 from ..forms import distances
 from ..heads import merge_heads, repeat_kv_heads, split_heads
@@ -76,10 +76,10 @@ def _compute_weights(masks: Masks, scores: Value, replaces_masked_scores: bool) 
     is_mask_as_large_as_scores = call.differs_by_query and call.heads is None
     needs_exact_zeros = call.differs_by_query and call.normalizer != SOFTMAX
     if replaces_masked_scores or is_mask_as_large_as_scores or needs_exact_zeros:
-        masked_scores = op.Where(mask, scores, LOWEST)
+        masked_scores = op.Where(mask, scores, FLOAT32_MIN)
     else:
-        # Keys that are masked for some queries only are not zeros: their scores may be as large as -LOWEST
-        lowest = constant(LOWEST)
+        # Keys that are masked for some queries only are not zeros: their scores may be as large as -FLOAT32_MIN
+        lowest = constant(FLOAT32_MIN)
         masked_scores = scores + op.Where(mask, 0.0, lowest + lowest if call.differs_by_query else lowest)
     return normalize_scores(call, masked_scores, mask)
 

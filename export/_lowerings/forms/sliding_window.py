@@ -6,9 +6,9 @@ it in the window if r <= c <= r + left + right. This does not depend on p, so th
 blocks. The share (n - 1) / K of the scores lies outside: small blocks compute less in vain, large ones have faster
 products.
 
-Masks are biases. Outside of the window the bias is 2 LOWEST = -inf, since each row has columns in the window. Masked
-keys and columns outside of the sequence get the finite LOWEST: with -inf, a fully masked row would be NaN. If NaN leaks
-all the same, or a score overflows, attention is computed again with zeroed keys and replaced scores
+Masks are biases. Outside of the window the bias is 2 FLOAT32_MIN = -inf, since each row has columns in the window.
+Masked keys and columns outside of the sequence get the finite FLOAT32_MIN: with -inf, a fully masked row would be NaN.
+If NaN leaks all the same, or a score overflows, attention is computed again with zeroed keys and replaced scores
 (`nan_fallback.py`).
 
 Blocks of all examples and heads are one axis; a `Scan` reads chunks of at most `MAX_CHUNK_SCORES / (n K)` blocks.
@@ -23,7 +23,7 @@ from onnx import TensorProto
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from ..._onnx.lazy_values import LOWEST, Outputs, Value, constant, contrib, op, reshape, scan, up_to, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, constant, contrib, op, reshape, scan, up_to, vector
 from ..._tracing.attention_calls import Call
 from ..body_inputs import BodyInputs
 from ..heads import get_query_group_size, merge_heads, split_heads
@@ -66,7 +66,7 @@ def body(inputs: BodyInputs) -> Outputs:
     is_attended = inputs.key_positions < inputs.Tq + _get_window(call)[1]
     is_attended = op.Unsqueeze(is_attended if key_mask is None else key_mask & is_attended, [-1])
     zeroed_keys, zeroed_values = (op.Where(is_attended, tensor, 0.0) for tensor in (inputs.keys, inputs.values))
-    # If |scale| <= 1/2, a score is at most -LOWEST / 2, and with LOWEST added no larger than any unmasked score
+    # If |scale| <= 1/2, a score is at most -FLOAT32_MIN / 2, and with the bias no larger than any unmasked score
     replaces = key_mask is not None and abs(call.options["scale"]) > 0.5
     attempt = _attend(inputs, blocks, key_mask, inputs.keys, inputs.values, replaces_masked=replaces)
     retry = _attend(inputs, blocks, key_mask, zeroed_keys, zeroed_values, replaces_masked=True)
@@ -147,9 +147,9 @@ def _attend(
         chunk_keys, chunk_values = (op.Gather(tensor, flat_indices, axis=0) for tensor in (flat_keys, flat_values))
         scores = contrib.FusedMatMul(queries, chunk_keys, transB=1, alpha=call.options["scale"])
         if replaces_masked:
-            masked_scores = op.Where(blocks.window_mask & is_unmasked, scores, LOWEST)
+            masked_scores = op.Where(blocks.window_mask & is_unmasked, scores, FLOAT32_MIN)
         else:
-            lowest = constant(LOWEST)
+            lowest = constant(FLOAT32_MIN)
             key_bias = op.Where(is_unmasked, 0.0, lowest)
             masked_scores = scores + key_bias + op.Where(blocks.window_mask, 0.0, lowest + lowest)
         return (op.MatMul(op.Softmax(masked_scores, axis=-1), chunk_values),)
