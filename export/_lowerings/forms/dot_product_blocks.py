@@ -51,8 +51,8 @@ def _attend_example(example: Example, queries: Value) -> Outputs:
     else:
         keys, axis = split_heads(inputs.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
     if is_mask_in_keys:
-        shape = [*[call.num_kv_heads] * (axis - 1), 1, inputs.Tk]  # of keys, with one component
-        bias = op.Expand(op.Where(inputs.keys_mask, 0.0, FLOAT32_MIN), vector(*shape))
+        bias = op.Where(inputs.keys_mask, 0.0, FLOAT32_MIN)
+        bias = op.Expand(bias, vector(*[call.num_kv_heads] * (axis - 1), 1, inputs.Tk))
         keys = op.Concat(keys, bias, axis=axis - 1)
 
     def score_block(block_queries: Value) -> ScoreFunction:
