@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .._onnx.lazy_values import Outputs, Value, loop, op, reshape, scan, up_to, vector
+from .._onnx.lazy_values import Outputs, Value, arange, for_each, op, reshape, scan, vector
 from .block_split import split_queries
 from .body_inputs import BodyInputs
 from .per_example import list_pairwise_inputs
@@ -31,7 +31,7 @@ def attend_in_blocks(
     layouts = {"queries": (1, 3)} | ({"query_lengths": (1, 2)} if call.has_query_lengths else {})
     layouts |= {name: (2, 4) for name in list_pairwise_inputs(call) if call.shapes[name][-2] != 1}
     split = split_queries(inputs, elements_per_query, max_elements, MAX_BLOCK_QUERIES, MIN_BLOCK_QUERIES)
-    positions = op.Min(up_to(split.padded_queries), inputs.Tq - 1)
+    positions = op.Min(arange(split.padded_queries), inputs.Tq - 1)
     positions = reshape(positions, split.num_blocks, split.block_size, allowzero=1)
     scanned = {name: _gather_blocks(getattr(inputs, name), positions, *layout) for name, layout in layouts.items()}
 
@@ -39,7 +39,8 @@ def attend_in_blocks(
         fields: dict[str, Any] = dict(zip(scanned, tensors, strict=True))
         return body(replace(inputs, Tq=split.block_size, query_positions=query_positions, **fields))
 
-    output, *weights = (scan if inputs.for_device else loop)(inputs.output_ranks, step, positions, *scanned.values())
+    loop = scan if inputs.for_device else for_each
+    output, *weights = loop(inputs.output_ranks, step, positions, *scanned.values())
     merged = _merge_blocks(inputs, output, split.padded_queries, has_heads=False)
     has_heads = call.heads is not None
     return merged, *(_merge_blocks(inputs, blocks, split.padded_queries, has_heads=has_heads) for blocks in weights)

@@ -7,7 +7,7 @@ one size, ceil(Tq / blocks), so that less than one query per block is padding.
 
 from typing import NamedTuple
 
-from .._onnx.lazy_values import Value, op, reshape, up_to, vector
+from .._onnx.lazy_values import Value, arange, op, reshape, vector
 from .body_inputs import BodyInputs
 
 
@@ -38,5 +38,5 @@ def split_queries(
     block_size = (inputs.Tq + num_blocks - 1) // num_blocks
     padded = num_blocks * block_size
     return BlockSplit(
-        num_blocks, block_size, padded, padded - inputs.Tq, up_to(num_blocks) * block_size, up_to(block_size)
+        num_blocks, block_size, padded, padded - inputs.Tq, arange(num_blocks) * block_size, arange(block_size)
     )

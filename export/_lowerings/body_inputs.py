@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from .._onnx.lazy_values import Value, op, reshape, up_to, vector
+from .._onnx.lazy_values import Value, arange, op, reshape, vector
 from .._tracing.attention_calls import Call
 
 MISSING_INPUT = Value()  # an input that the call lacks; a body that reads this value cannot be built
@@ -80,7 +80,7 @@ def make_body_inputs(call: Call, arguments: Mapping[str, Value], opset: int, *, 
         Tk=Tk,
         Tk_scalar=Tk_scalar,
         key_positions=op.Range(0, Tk_scalar, 1),
-        query_positions=up_to(Tq),
+        query_positions=arange(Tq),
         w_v=arguments.get("w_v", MISSING_INPUT),
         bandwidth=arguments.get("bandwidth", MISSING_INPUT),
     )

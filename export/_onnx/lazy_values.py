@@ -195,14 +195,14 @@ def reshape(tensor: Value, *dims: Value | int, **attributes: int) -> Value:
     return op.Reshape(tensor, vector(*dims), **attributes)
 
 
-def up_to(count: Value) -> Value:
+def arange(count: Value) -> Value:
     """Return 0 to count - 1, int64 (count,), for a count of shape (1,)."""
     return op.Range(0, op.Squeeze(count), 1)
 
 
-def branch(condition: Value, then: Outputs, otherwise: Outputs, kind: int = TensorProto.FLOAT) -> Outputs:
+def branch(condition: Value, then: Outputs, otherwise: Outputs, elem_type: int = TensorProto.FLOAT) -> Outputs:
     """Return `then` if a boolean scalar is True, else `otherwise`; all have one element type."""
-    graphs = {"then_branch": Graph(then, elem_type=kind), "else_branch": Graph(otherwise, elem_type=kind)}
+    graphs = {"then_branch": Graph(then, elem_type=elem_type), "else_branch": Graph(otherwise, elem_type=elem_type)}
     return Node("If", [condition], graphs=graphs, outputs=[True] * len(then)).results
 
 
@@ -217,7 +217,7 @@ def scan(ranks: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> 
     return Node("Scan", inputs, attributes, graphs={"body": body}, outputs=[True] * len(ranks)).results
 
 
-def loop(ranks: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> Outputs:
+def for_each(ranks: Sequence[int], step: Callable[..., Outputs], *inputs: Value) -> Outputs:
     """Apply `step` to the elements of inputs (n, ...) by a `Loop`, and stack its results, as `scan` does."""
     # OpenVINO 2026.4 loads no `Scan` that reads values of the outer graph
     index, condition = _LoopVariable(TensorProto.INT64), _LoopVariable(TensorProto.BOOL)

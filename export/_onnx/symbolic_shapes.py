@@ -21,18 +21,18 @@ Axis = int | str | None  # a size, a name (equal names are equal sizes), or unkn
 Axes = tuple[Axis, ...]
 INTEGERS = (TensorProto.INT64, TensorProto.INT32)
 # Types that represent sizes exactly: float16 has no integers above 2,048
-EXACT = (*INTEGERS, TensorProto.FLOAT, TensorProto.DOUBLE)
+SHAPE_VALUE_TYPES = (*INTEGERS, TensorProto.FLOAT, TensorProto.DOUBLE)
 SLICE_END = 10**9  # tf2onnx's end of a slice up to the end of the axis
 _INFER_ERRORS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, KeyError)
-MAX_NUMBERS = 16  # elements; longer constants are no shapes
+MAX_SHAPE_VALUES = 16  # elements; longer constants are no shapes
 
 
 class Spread(NamedTuple):
-    """Shape rule of an attention call's output: (*queries.shape[:-1], times * values.shape[-1]), by input indices."""
+    """Shape rule of an attention call: (*queries.shape[:-1], value_repeats * values.shape[-1]), by input indices."""
 
     queries: int
     values: int
-    times: int = 1
+    value_repeats: int = 1
 
 
 @dataclass
@@ -44,7 +44,7 @@ class TensorFacts:
     numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)  # contents, dims by name
     constants: dict[str, TensorProto] = field(default_factory=dict)  # of integers
 
-    def unknown_numbers(self, name: str) -> Axes | None:
+    def get_unknown_values(self, name: str) -> Axes | None:
         """Return n unknown elements for a vector of static length n, else None."""
         axes = self.axes.get(name)
         return (None,) * axes[0] if axes is not None and len(axes) == 1 and isinstance(axes[0], int) else None
@@ -53,7 +53,7 @@ class TensorFacts:
         """Record the shape of an initializer, and its contents if they may be a shape."""
         self.kinds[tensor.name] = tensor.data_type
         self.axes[tensor.name] = tuple(tensor.dims)
-        is_short = len(tensor.dims) < 2 and max(tensor.dims, default=1) <= MAX_NUMBERS
+        is_short = len(tensor.dims) < 2 and max(tensor.dims, default=1) <= MAX_SHAPE_VALUES
         if is_short and tensor.data_type in (*INTEGERS, TensorProto.FLOAT):
             self.numbers[tensor.name] = tuple(numpy_helper.to_array(tensor).reshape(-1).tolist())
             if tensor.data_type in INTEGERS:
@@ -92,9 +92,9 @@ def infer_facts(
 def _infer_call(node: onnx.NodeProto, facts: TensorFacts, spread: Spread) -> tuple[int, Axes | None]:
     """Return the type and the shape of the output of an attention call."""
     queries, values = node.input[spread.queries], node.input[spread.values]
-    query_shape, (*_, value_size) = facts.axes.get(queries), facts.axes.get(values) or (None,)
-    # A named dim is kept only if it is not multiplied: a product has no name
-    size = value_size if spread.times == 1 else value_size * spread.times if isinstance(value_size, int) else None
+    query_shape, (*_, size) = facts.axes.get(queries), facts.axes.get(values) or (None,)
+    if spread.value_repeats != 1:  # a multiple of a named dim has no name
+        size = size * spread.value_repeats if isinstance(size, int) else None
     return facts.kinds.get(queries, 0), None if query_shape is None else (*query_shape[:-1], size)
 
 
@@ -239,7 +239,7 @@ def _shape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
 
 
 def _cast_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    return facts.numbers.get(node.input[0]) if facts.kinds.get(node.output[0]) in EXACT else None
+    return facts.numbers.get(node.input[0]) if facts.kinds.get(node.output[0]) in SHAPE_VALUE_TYPES else None
 
 
 def _reshape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
@@ -248,7 +248,7 @@ def _reshape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
 
 
 def _concat_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    parts = [facts.numbers.get(name) or facts.unknown_numbers(name) for name in node.input]
+    parts = [facts.numbers.get(name) or facts.get_unknown_values(name) for name in node.input]
     return None if None in parts else tuple(element for part in parts for element in part or ())
 
 

@@ -23,7 +23,7 @@ from onnx import TensorProto
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, constant, contrib, op, reshape, scan, up_to, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, arange, constant, contrib, op, reshape, scan, vector
 from ..._tracing.attention_calls import Call
 from ..body_inputs import BodyInputs
 from ..heads import get_query_group_size, merge_heads, split_heads
@@ -121,7 +121,7 @@ def _split_into_blocks(inputs: BodyInputs) -> _Blocks:
     columns, offsets = op.Range(0, count_block_keys(call), 1), op.Unsqueeze(op.Range(0, QUERIES, 1), [1])
     return _Blocks(
         queries=reshape(blocks, chunks, chunk_size, QUERIES, key_size, allowzero=1),
-        indices=reshape(op.Min(up_to(padded_blocks), num_blocks - 1), chunks, chunk_size, allowzero=1),
+        indices=reshape(op.Min(arange(padded_blocks), num_blocks - 1), chunks, chunk_size, allowzero=1),
         num_blocks=num_blocks,
         blocks_per_head=blocks_per_head,
         queries_per_head=queries_per_head,
