@@ -4,8 +4,8 @@ A block of the queries p .. p + n - 1, with the window (left, right) around each
 
     [ max(first_key, p - left),  min(end_key, min(p + n, Tq) + right, largest query length in the block) )
 
-since all others are masked for all its queries; the example has unmasked keys from `first_key` up to `end_key` only.
-An empty range becomes one key, so that no operator reduces an empty axis; its fully masked rows become zeros. Under a
+All other keys are masked for all queries of the block: the example has unmasked keys from `first_key` up to `end_key`.
+An empty range becomes one key, so that no operator reduces an empty axis; the fully masked rows become zeros. Under a
 causal mask (left = None), query p attends to all keys before `unmasked_end` = p + right + 1, and so do later queries:
 only later keys need a mask. In shapes, n is the block size and K the number of keys in a range.
 """
@@ -85,6 +85,7 @@ def key_ranges_differ(call: Call) -> bool:
 
 
 def _compute_key_range(block: QueryBlock) -> KeyRange:
+    """Return the range of keys that a block reads, by the formula of the module."""
     example, inputs = block.example, block.inputs
     (left, right), start, end, unmasked_end = inputs.call.band, example.first_key, example.end_key, MISSING_INPUT
     first_query = op.Unsqueeze(block.first_query, [0])

@@ -71,6 +71,7 @@ class Masks:
 
     @cached_property
     def _has_positive_length(self) -> Value:
+        """Booleans (B,): True for examples with an unmasked key, if lengths are the only mask."""
         return self.inputs.lengths > 0
 
     @cached_property

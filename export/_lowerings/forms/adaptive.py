@@ -92,6 +92,7 @@ def kind_of(call: Call) -> str:
 
 
 def _get_large_threshold(call: Call) -> From:
+    """Return the threshold of the large form of a call, scaled for additive scores and windows."""
     threshold = LARGE[kind_of(call)]
     if sliding_window.fits(call) and threshold.pairs != NEVER:
         scaled = threshold.each((WINDOW_KEYS / sliding_window.count_block_keys(call)) ** 2)

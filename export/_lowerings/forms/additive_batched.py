@@ -80,4 +80,5 @@ def _count_pairs_per_query(inputs: BodyInputs) -> Value:
 
 
 def _get_max_block_elements(inputs: BodyInputs) -> int:
+    """Return the bound of a block on the device of the body."""
     return MAX_BLOCK_ELEMENTS_ON_GPU if inputs.for_device else MAX_BLOCK_ELEMENTS_ON_CPU

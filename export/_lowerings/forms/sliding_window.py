@@ -104,6 +104,7 @@ class _Blocks(NamedTuple):
 
 
 def _split_into_blocks(inputs: BodyInputs) -> _Blocks:
+    """Split the queries (B, Tq, H D) into blocks of one head and example each, and the blocks into chunks."""
     call, queries, rank = inputs.call, inputs.queries, 3
     if call.heads is not None:
         queries, rank = split_heads(queries, call.num_heads, call.key_size), 4
