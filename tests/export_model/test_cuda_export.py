@@ -87,5 +87,5 @@ def test_attention_on_another_provider_fails_verification(tmp_path, monkeypatch)
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_cuda_export_refuses_texts(tmp_path):
-    with pytest.raises(UnsupportedModelError, match="does not load with CUDA"):
+    with pytest.raises(UnsupportedModelError, match="cannot load with CUDA"):
         export_model(of_texts(), tmp_path / "bundle", provider="cuda")
