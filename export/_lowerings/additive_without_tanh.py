@@ -1,21 +1,21 @@
 """Additive scores without tanh: two matrix products and one division for four units.
 
-With `y_u = exp(q_u) exp(k_u)`, `tanh(q_u + k_u) = (y_u - 1 / y_u) / (y_u + 1 / y_u)`. A group of units is brought over
-one denominator; for two units u and v:
+With `y_u = exp(q_u) exp(k_u)`, `tanh(q_u + k_u) = (y_u - 1 / y_u) / (y_u + 1 / y_u)`. The fractions of a group of units
+are brought to a common denominator; for two units u and v:
 
     w_u (y_u - 1 / y_u) / (y_u + 1 / y_u) + w_v (y_v - 1 / y_v) / (y_v + 1 / y_v) = N / D
     N = (w_u + w_v) y_u y_v + (w_u - w_v) y_u / y_v + (w_v - w_u) y_v / y_u - (w_u + w_v) / (y_u y_v)
     D = y_u y_v + y_u / y_v + y_v / y_u + 1 / (y_u y_v)
 
-N and D are sums over the subsets S of the group. The term of S is the product of the y_u in S over that of the others:
-exp of the sum of the q_u in S less that of the others, a number of the query, times the same of the key; in N it has
-the factor `sum of w_u in S - sum of w_u not in S`. So for all pairs of query and key they are two matrix products, and
-the features are passed over once for each group, to divide.
+N and D are sums over the subsets S of the group. With s_u = 1 for u in S, else -1, the term of S in D is
+exp(sum s_u q_u) exp(sum s_u k_u), a factor of the query times a factor of the key; in N the term also has the factor
+sum s_u w_u. So N and D of all pairs of query and key are two matrix products over the 2^n subsets of n units, and the
+features are read and written once for each group, by the division.
 
-All terms of D are positive, and none of N is larger than the sum of the group's |w_u| times the same term of D: so
-rounding moves a score by about 1e-7 of the sum of all |w_u|, and by up to 2e-6 of it where four q_u near 10 meet such
-k_u of the other sign: exp passes on the rounding of 40. This holds while nothing overflows. A guard checks that, and
-that the weights are not so large that the rounding shows; otherwise tanh is taken.
+All terms of D are positive, and a term of N is at most sum |w_u| times the same term of D. So rounding changes a score
+by about 1e-7 of the sum of all |w_u|, and by up to 2e-6 of the sum if four q_u near 10 meet four k_u near -10: exp
+multiplies the rounding error of its argument 40. This holds while nothing overflows. A guard checks for overflow, and
+for weights so large that the rounding shows; if the guard fails, scores are computed with tanh.
 """
 
 from itertools import product
@@ -24,78 +24,78 @@ import numpy as np
 
 from .._onnx.lazy_values import Value, op, reshape
 from .._tracing.attention_calls import Call
-from .body_inputs import Given
-from .heads import heads_apart, pad, side_by_side
+from .body_inputs import BodyInputs
+from .heads import pack_heads, pad_last_axis, unpack_heads
 
-GROUP = 4  # units; with fewer there is more to divide, with more the products take longer and overflow sooner
-SIGNS = np.array(list(product((-1, 1), repeat=GROUP)), np.float32).T
-"""(units of a group, subsets): 1 where the unit is in the subset, -1 elsewhere."""
-REACH = 80 / GROUP  # largest |q| + |k|: a term is then from exp(-80), 2e-35, to exp(80), 5e34
-HEAVIEST = 100.0  # largest sum of all |w|: rounding then moves a score by 1e-5 as a rule, by 2e-4 at most
-
-
-def units(call: Call) -> int:
-    """Return the units of a head."""
-    size = call.shapes["w_v"][0]
-    assert size is not None  # that of a kernel
-    return size
+# Units that share a denominator: fewer units take more divisions, more units longer products that overflow earlier
+UNIT_GROUP_SIZE = 4
+# (units of a group, subsets), float32: 1 if the unit is in the subset, else -1
+SUBSET_SIGNS = np.array(list(product((-1, 1), repeat=UNIT_GROUP_SIZE)), np.float32).T
+# Largest |q| + |k|: a term is then from exp(-80) = 2e-35 to exp(80) = 5e34, in the range of float32
+MAX_ABS_SUM = 80 / UNIT_GROUP_SIZE
+# Largest sum of all |w|: rounding then changes a score by about 1e-5, and by at most 2e-4
+MAX_ABS_WEIGHT_SUM = 100.0
 
 
-def groups(call: Call) -> int:
-    """Return the groups of units of a head."""
-    return -(-units(call) // GROUP)
+def count_units(call: Call) -> int:
+    """Return U, the number of units of a head."""
+    num_units = call.shapes["w_v"][0]
+    assert num_units is not None  # the static shape of a kernel
+    return num_units
 
 
-def full_units(call: Call) -> int:
-    """Return the units of a head, in full groups."""
-    return groups(call) * GROUP
+def count_unit_groups(call: Call) -> int:
+    """Return the number of groups of units of a head, the last one filled up with zeros."""
+    return -(-count_units(call) // UNIT_GROUP_SIZE)
 
 
-def filled(call: Call, projected: Value, heads: int) -> Value:
-    """Return queries or keys (N, T, heads U) with zeros for the units that each head lacks for full groups."""
-    missing = full_units(call) - units(call)
+def count_padded_units(call: Call) -> int:
+    """Return the number of units of a head in full groups."""
+    return count_unit_groups(call) * UNIT_GROUP_SIZE
+
+
+def pad_units(call: Call, projected: Value, heads: int) -> Value:
+    """Pad queries or keys (B, T, heads U) with zeros to full groups: (B, T, heads * padded units)."""
+    missing = count_padded_units(call) - count_units(call)
     if not missing:
         return projected
-    of_heads = pad(heads_apart(projected, heads, units(call)), 4, last=missing)
-    return side_by_side(of_heads, heads * full_units(call))
+    padded = pad_last_axis(unpack_heads(projected, heads, count_units(call)), 4, count=missing)
+    return pack_heads(padded, heads * count_padded_units(call))
 
 
-def filled_weights(given: Given) -> Value:
-    """Return the weights with zeros for these units."""
-    missing = full_units(given.call) - units(given.call)
-    return op.Pad(given.w_v, np.array([0, 0, missing, 0])) if missing else given.w_v
+def pad_unit_weights(inputs: BodyInputs) -> Value:
+    """Pad the weights (U, 1) with zeros to full groups: (padded units, 1)."""
+    missing = count_padded_units(inputs.call) - count_units(inputs.call)
+    return op.Pad(inputs.w_v, np.array([0, 0, missing, 0])) if missing else inputs.w_v
 
 
-def terms(units: Value) -> Value:
-    """Return the terms (..., subsets) of the units (..., GROUP) of projected queries or keys."""
-    return op.Exp(op.MatMul(units, SIGNS))
+def compute_terms(units: Value) -> Value:
+    """Return exp(sum s_u q_u) of all subsets, (..., subsets), for projected queries or keys (..., UNIT_GROUP_SIZE)."""
+    return op.Exp(op.MatMul(units, SUBSET_SIGNS))
 
 
-def factors(full_weights: Value) -> Value:
-    """Return the factors (groups, subsets) of the terms in the numerators of a head."""
-    return op.MatMul(reshape(full_weights, -1, GROUP), SIGNS)
+def compute_factors(padded_weights: Value) -> Value:
+    """Return the factors sum s_u w_u of the numerators, (groups, subsets), for weights (padded units, 1)."""
+    return op.MatMul(reshape(padded_weights, -1, UNIT_GROUP_SIZE), SUBSET_SIGNS)
 
 
-def sums_of_groups(quotients: Value, groups: int, *before: int) -> Value:
-    """Return the sums over groups (..., 1, numbers) of quotients (..., groups, rows, keys), with axes of sizes before.
-
-    A product with ones: onnxruntime 1.32 takes ten times as long for `ReduceSum` of few groups on two cores as on one.
-    """
-    return op.MatMul(np.ones((1, groups), np.float32), reshape(quotients, *before, groups, -1))
+def sum_unit_groups(quotients: Value, groups: int, *leading: int) -> Value:
+    """Sum quotients (*leading, groups, rows, keys) over the groups: (*leading, 1, rows keys)."""
+    # A product with ones: `ReduceSum` of few groups takes ten times as long on two cores as on one (onnxruntime 1.32)
+    return op.MatMul(np.ones((1, groups), np.float32), reshape(quotients, *leading, groups, -1))
 
 
-def in_range(given: Given, queries: Value, keys: Value) -> Value:
-    """Return whether nothing overflows for projected queries and keys, and their weights."""
-    farthest_query, farthest_key = (_farthest(each) for each in (queries, keys))
-    weight_of_all = op.ReduceSum(op.Abs(given.w_v), keepdims=0)
-    return (farthest_query + farthest_key <= REACH) & (weight_of_all <= HEAVIEST)
+def is_accurate_without_tanh(inputs: BodyInputs, queries: Value, keys: Value) -> Value:
+    """Return the guard, a boolean scalar, for projected queries (..., H U) and keys (..., Hkv U)."""
+    largest_query, largest_key = (_max_abs_ignoring_nan(projected) for projected in (queries, keys))
+    weight_sum = op.ReduceSum(op.Abs(inputs.w_v), keepdims=0)
+    return (largest_query + largest_key <= MAX_ABS_SUM) & (weight_sum <= MAX_ABS_WEIGHT_SUM)
 
 
-def _farthest(tensor: Value) -> Value:
-    """Return the largest absolute number that is none of NaN, 0 of none: CUDA has no largest of none.
-
-    A number beside NaN may be lost to `ReduceMax`: onnxruntime 1.32 forgets what is before it.
-    """
-    distances = op.Abs(tensor)
-    numbers = op.Where(distances > 0.0, distances, 0.0)
-    return op.ReduceMax(op.Concat(reshape(numbers, -1), np.zeros(1, np.float32), axis=0), keepdims=0)
+def _max_abs_ignoring_nan(tensor: Value) -> Value:
+    """Return the largest absolute element of a tensor of any shape as a scalar, without NaN; 0 for no elements."""
+    absolute = op.Abs(tensor)
+    # `ReduceMax` of onnxruntime 1.32 forgets elements before a NaN
+    without_nan = op.Where(absolute > 0.0, absolute, 0.0)
+    # A zero is appended since CUDA has no maximum of an empty tensor
+    return op.ReduceMax(op.Concat(reshape(without_nan, -1), np.zeros(1, np.float32), axis=0), keepdims=0)

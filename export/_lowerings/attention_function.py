@@ -6,28 +6,24 @@ import onnx
 
 from .._onnx.function_builder import build_function
 from .._onnx.lazy_values import Outputs, Value
-from .._onnx.traced_model import OF_ATTENTION
+from .._onnx.traced_model import ATTENTION_NODE_PREFIX
 from .._onnx.traversal import all_nodes
 from .._tracing.attention_calls import Call
-from .body_inputs import Given, given_of, with_batch_axes
+from .body_inputs import BodyInputs, make_body_inputs, restore_batch_axes
 
 
 def function(
-    call: Call, body: Callable[[Given], Outputs], opset: int, *, for_device: bool = False
+    call: Call, body: Callable[[BodyInputs], Outputs], opset: int, *, for_device: bool = False
 ) -> onnx.FunctionProto:
-    """Return the ONNX function of a call.
+    """Return the ONNX function of a call, with the arguments and outputs of the call.
 
-    Args:
-        call: The attention call, whose arguments and outputs become those of the function.
-        body: Maps the inputs of a body to the output and, if the call returns them, the weights; with one batch axis.
-        opset: ONNX opset of the model.
-        for_device: Whether the function runs on a device such as a GPU.
+    `body` maps its inputs to the output (B, Tq, H Dv) and, if the call returns them, the weights.
     """
     arguments = {name: Value() for name in call.shapes}
-    inputs = given_of(call, arguments, opset, for_device=for_device)
-    outputs = [with_batch_axes(inputs, output) for output in body(inputs)]
+    inputs = make_body_inputs(call, arguments, opset, for_device=for_device)
+    outputs = [restore_batch_axes(inputs, output) for output in body(inputs)]
     results = dict(zip(call.outputs, outputs, strict=True))
-    built = build_function(call.op, arguments, results, opset, for_device=for_device)
-    for number, node in enumerate(all_nodes(built)):  # `check_placement` reads these names in profiles
-        node.name = f"{OF_ATTENTION}/{call.layer}/{call.op}/{node.op_type}_{number}"
-    return built
+    function_proto = build_function(call.op, arguments, results, opset, for_device=for_device)
+    for index, node in enumerate(all_nodes(function_proto)):  # `check_placement` reads these names in profiles
+        node.name = f"{ATTENTION_NODE_PREFIX}/{call.layer}/{call.op}/{node.op_type}_{index}"
+    return function_proto

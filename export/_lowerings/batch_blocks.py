@@ -1,59 +1,60 @@
 """Loop over query blocks of the whole batch.
 
-Each block is a call with fewer queries. How many follows from sizes alone, so that nothing is read back from a device
-to decide it. Places after the last query are filled with that query.
+Each iteration is a call of the body with fewer queries. The number of blocks follows from sizes alone, so that nothing
+is copied back from a device to decide it. The last block is padded with copies of the last query. In shapes, n is the
+block size.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .._onnx.lazy_values import Outputs, Value, loop, op, reshape, scan, up_to, vector
-from .block_split import cut
-from .body_inputs import Given
-from .per_example import pairwise_arguments
+from .._onnx.lazy_values import Outputs, Value, arange, for_each, op, reshape, scan, vector
+from .block_split import split_queries
+from .body_inputs import BodyInputs
+from .per_example import list_pairwise_inputs
 
-LEAST_ROWS = 8  # queries in a block, where there are as many
-MOST_ROWS = 2**20
+# Even if they exceed the bound of elements: smaller blocks save memory, but each iteration reads all keys and values
+MIN_BLOCK_QUERIES = 8
+MAX_BLOCK_QUERIES = 2**20  # more than any request has: the bound of elements alone decides
 
 
-def by_blocks(given: Given, body: Callable[[Given], Outputs], numbers_of_row: Value, largest: int) -> Outputs:
-    """Return the outputs of a call by a loop over blocks of its queries.
+def attend_in_blocks(
+    inputs: BodyInputs, body: Callable[[BodyInputs], Outputs], elements_per_query: Value, max_elements: int
+) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a call, and its weights, by a loop over blocks of queries.
 
-    Args:
-        given: What the call is given.
-        body: Maps what a block is given to the outputs for its queries.
-        numbers_of_row: How many numbers a query has in its block at most, a vector of one number.
-        largest: How many numbers a block may have.
+    `body` maps the inputs of a block, with Tq = n, to its outputs; `elements_per_query` is a size.
     """
-    call = given.call
-    axes = {"queries": (1, 3)} | ({"query_lengths": (1, 2)} if call.has_query_lengths else {})
-    axes |= {name: (2, 4) for name in pairwise_arguments(call) if call.shapes[name][-2] != 1}
-    blocks = cut(given, numbers_of_row, largest, MOST_ROWS, LEAST_ROWS)
-    numbers = op.Min(up_to(blocks.all_rows), given.Tq - 1)
-    numbers = reshape(numbers, blocks.blocks, blocks.rows, allowzero=1)
-    parts = {name: _in_blocks(getattr(given, name), numbers, *of_part) for name, of_part in axes.items()}
+    call = inputs.call
+    # Axis of the queries, and rank, of each input that is split
+    layouts = {"queries": (1, 3)} | ({"query_lengths": (1, 2)} if call.has_query_lengths else {})
+    layouts |= {name: (2, 4) for name in list_pairwise_inputs(call) if call.shapes[name][-2] != 1}
+    split = split_queries(inputs, elements_per_query, max_elements, MAX_BLOCK_QUERIES, MIN_BLOCK_QUERIES)
+    positions = op.Min(arange(split.padded_queries), inputs.Tq - 1)
+    positions = reshape(positions, split.num_blocks, split.block_size, allowzero=1)
+    scanned = {name: _gather_blocks(getattr(inputs, name), positions, *layout) for name, layout in layouts.items()}
 
-    def step(query_numbers: Value, *of_block: Value) -> Outputs:
-        own: dict[str, Any] = dict(zip(parts, of_block, strict=True))
-        return body(replace(given, Tq=blocks.rows, query_numbers=query_numbers, **own))
+    def step(query_positions: Value, *tensors: Value) -> Outputs:
+        fields: dict[str, Any] = dict(zip(scanned, tensors, strict=True))
+        return body(replace(inputs, Tq=split.block_size, query_positions=query_positions, **fields))
 
-    outputs = (scan if given.for_device else loop)(given.axes, step, numbers, *parts.values())
-    return tuple(
-        _together(given, each, blocks.all_rows, of_heads=bool(number) and call.heads is not None)
-        for number, each in enumerate(outputs)
-    )
-
-
-def _in_blocks(tensor: Value, numbers: Value, axis: int, axes: int) -> Value:
-    """Return a tensor of so many axes, of which one is that of queries, by blocks of its rows."""
-    others = [other for other in range(axes + 1) if other != axis]
-    return op.Transpose(op.Gather(tensor, numbers, axis=axis), perm=[axis, *others])
+    loop = scan if inputs.for_device else for_each
+    output, *weights = loop(inputs.output_ranks, step, positions, *scanned.values())
+    merged = _merge_blocks(inputs, output, split.padded_queries, has_heads=False)
+    has_heads = call.heads is not None
+    return merged, *(_merge_blocks(inputs, blocks, split.padded_queries, has_heads=has_heads) for blocks in weights)
 
 
-def _together(given: Given, blocks: Value, all_rows: Value, *, of_heads: bool) -> Value:
-    """Return an output of its blocks, without the rows that filled up the last."""
-    axis = 2 if of_heads else 1
+def _gather_blocks(tensor: Value, positions: Value, axis: int, rank: int) -> Value:
+    """Return (blocks, ..., n, ...) of a tensor of a rank with the queries on an axis; `positions` (blocks, n)."""
+    other_axes = [other for other in range(rank + 1) if other != axis]
+    return op.Transpose(op.Gather(tensor, positions, axis=axis), perm=[axis, *other_axes])
+
+
+def _merge_blocks(inputs: BodyInputs, blocks: Value, padded_queries: Value, *, has_heads: bool) -> Value:
+    """Return (B, Tq, columns) of (blocks, B, n, columns), with heads (B, H, Tq, columns), without the padding."""
+    axis = 2 if has_heads else 1
     rows = op.Transpose(blocks, perm=[*range(1, axis + 1), 0, axis + 1, axis + 2])
-    shape = vector(op.Shape(rows, end=axis), all_rows, op.Shape(blocks, start=-1))
-    return op.Slice(op.Reshape(rows, shape, allowzero=1), [0], given.Tq, [axis])
+    shape = vector(op.Shape(rows, end=axis), padded_queries, op.Shape(blocks, start=-1))
+    return op.Slice(op.Reshape(rows, shape, allowzero=1), [0], inputs.Tq, [axis])

@@ -1,50 +1,42 @@
-"""Split queries into blocks of bounded memory."""
+"""Split queries into blocks of bounded memory.
+
+With e elements per query, such as H Tk scores, a block of n queries holds n e elements. The largest n within the bounds
+is n = min(max_queries, max(min_queries, max_elements / e)), which gives ceil(Tq / n) blocks. A `Scan` needs blocks of
+one size, ceil(Tq / blocks), so that less than one query per block is padding.
+"""
 
 from typing import NamedTuple
 
-from .._onnx.lazy_values import Value, op, reshape, up_to, vector
-from .body_inputs import Given
+from .._onnx.lazy_values import Value, arange, op, reshape, vector
+from .body_inputs import BodyInputs
 
 
-class Cut(NamedTuple):
-    """How queries are cut into blocks, in vectors of one number.
+class BlockSplit(NamedTuple):
+    """Split of the queries into blocks of one size; int64 (1,), except if noted."""
 
-    Attributes:
-        blocks: How many blocks there are.
-        rows: How many queries each has.
-        all_rows: The places of all blocks.
-        extra_rows: How many places of the last have no query.
-        first_rows: The number of the first query of each, (blocks,).
-        row_numbers: 0 to rows - 1.
-    """
+    num_blocks: Value  # at least 1
+    block_size: Value  # queries in a block
+    padded_queries: Value  # num_blocks * block_size
+    padding_queries: Value  # padded_queries - Tq
+    block_starts: Value  # position of the first query, (num_blocks,)
+    query_offsets: Value  # 0 to block_size - 1, (block_size,)
 
-    blocks: Value
-    rows: Value
-    all_rows: Value
-    extra_rows: Value
-    first_rows: Value
-    row_numbers: Value
-
-    def of(self, given: Given, tensor: Value, axes: int = 3) -> Value:
-        """Return blocks (N, blocks, rows, ...) of a tensor (N, Tq, ...) of so many axes; zeros fill up the last."""
-        pads = vector(*[0] * (axes + 1), self.extra_rows, *[0] * (axes - 2))
+    def split(self, inputs: BodyInputs, tensor: Value, axes: int = 3) -> Value:
+        """Pad a tensor (B, Tq, ...) of `axes` axes with zeros, and reshape it to (B, num_blocks, block_size, ...)."""
+        pads = vector(*[0] * (axes + 1), self.padding_queries, *[0] * (axes - 2))
         tail = [op.Shape(tensor, start=2)] if axes > 2 else []
-        return reshape(op.Pad(tensor, pads), given.N, self.blocks, self.rows, *tail)
+        return reshape(op.Pad(tensor, pads), inputs.B, self.num_blocks, self.block_size, *tail)
 
 
-def cut(given: Given, size_of_row: Value, largest: int, most: int, least: int = 1) -> Cut:
-    """Return so many blocks of so many queries.
-
-    Args:
-        given: What the call is given.
-        size_of_row: How many numbers a query has in its block, a vector of one number.
-        largest: How many numbers a block may have.
-        most: How many queries a block may have.
-        least: How many it has all the same, where there are as many.
-    """
-    fitting = op.Max(op.Div([largest], op.Max(size_of_row, [1])), [least])
-    most_rows = op.Min(fitting, [most])
-    blocks = op.Max((given.Tq + most_rows - 1) // most_rows, [1])
-    rows = (given.Tq + blocks - 1) // blocks
-    all_rows = blocks * rows
-    return Cut(blocks, rows, all_rows, all_rows - given.Tq, up_to(blocks) * rows, up_to(rows))
+def split_queries(
+    inputs: BodyInputs, elements_per_query: Value, max_elements: int, max_queries: int, min_queries: int = 1
+) -> BlockSplit:
+    """Return the split of the Tq queries by bounds of a block; `elements_per_query` is a size, int64 (1,)."""
+    fitting = op.Max(op.Div([max_elements], op.Max(elements_per_query, [1])), [min_queries])
+    largest_size = op.Min(fitting, [max_queries])
+    num_blocks = op.Max((inputs.Tq + largest_size - 1) // largest_size, [1])
+    block_size = (inputs.Tq + num_blocks - 1) // num_blocks
+    padded = num_blocks * block_size
+    return BlockSplit(
+        num_blocks, block_size, padded, padded - inputs.Tq, arange(num_blocks) * block_size, arange(block_size)
+    )

@@ -1,4 +1,8 @@
-"""Find layers whose large-size form no golden case runs."""
+"""Find layers whose large-size form no golden case runs.
+
+`adaptive` chooses the form by the sizes (Tq, Tk) of a call, which may differ in each iteration of a loop. So a copy of
+the file returns (Tq, Tk) for each run of each call; a call is covered if one of these rows meets its threshold.
+"""
 
 import shutil
 from collections.abc import Callable, Iterable
@@ -18,55 +22,52 @@ from .._onnx.traced_model import DOMAIN, Traced
 from .._tracing.attention_calls import Call
 from .forms import adaptive
 
-MAX_RUNS = 3  # of the cases with the longest axes
+MAX_RUNS = 3  # golden cases that run, by the length of their longest axis
 
 
 def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: Path) -> list[str]:
-    """Return the names of the layers whose form for large sizes no golden case reaches.
+    """Return the names of the layers whose large-size form no golden case runs.
 
-    Args:
-        finished: The model as it is written.
-        calls: Its calls in the `adaptive` lowering.
-        golden: The golden cases.
-        scratch: A folder for a file that is not kept; it is removed.
+    All `calls` are in the lowering `adaptive`; the folder `scratch` is created and removed.
     """
-    unmet = {call: least for call in calls if (least := adaptive.threshold(call)) is not None}
-    refused = golden.refused.get(LONG, NOT_RUN)  # a request as long as the case that Keras cannot run is impossible
-    if not unmet or not refused.startswith(NOT_RUN):
+    thresholds = {call: threshold for call in calls if (threshold := adaptive.get_runtime_threshold(call)) is not None}
+    # If Keras cannot run inputs as long as the case `LONG`, no request can have them
+    refusal = golden.refused.get(LONG, NOT_RUN)
+    if not thresholds or not refusal.startswith(NOT_RUN):
         return []
     scratch.mkdir(exist_ok=True)
     file = scratch / "sizes.onnx"
-    write(replace(finished, model=_with_sizes(finished.model, unmet)), file, check=False)
+    write(replace(finished, model=_add_size_outputs(finished.model, thresholds)), file, check=False)
     session = open_session(file, "cpu")
-    shutil.rmtree(scratch)  # the weights, once more
-    for number in sorted(range(len(golden.cases)), key=lambda number: _longest(golden, number))[-MAX_RUNS:]:
-        sizes = run_session(session, golden.cases[number].inputs)
-        unmet = {
-            call: least
-            for call, least in unmet.items()
-            if not any(least.is_met(*row) for row in sizes.get(f"{call.op}/sizes", ()))
+    shutil.rmtree(scratch)  # the file has a copy of all weights, and the session is open
+    for index in sorted(range(len(golden.cases)), key=lambda index: _longest_axis(golden, index))[-MAX_RUNS:]:
+        sizes = run_session(session, golden.cases[index].inputs)
+        thresholds = {
+            call: rule
+            for call, rule in thresholds.items()
+            if not any(rule.is_met(*row) for row in sizes.get(f"{call.op}/sizes", ()))
         }
-    return sorted({call.layer for call in unmet})
+    return sorted({call.layer for call in thresholds})
 
 
-def _longest(golden: Cases, number: int) -> int:
-    return max((size for axis, size in golden.sizes[number].items() if axis != BATCH), default=0)
+def _longest_axis(golden: Cases, index: int) -> int:
+    return max((size for axis, size in golden.sizes[index].items() if axis != BATCH), default=0)
 
 
-def _with_sizes(model: onnx.ModelProto, calls: Iterable[Call]) -> onnx.ModelProto:
-    """Return a model whose outputs are the numbers of queries and values of each call, with a row for each run."""
-    sources = {call.op: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
+def _add_size_outputs(model: onnx.ModelProto, calls: Iterable[Call]) -> onnx.ModelProto:
+    """Return a model with an output (runs, 2) for each call: its numbers of queries and keys, int64, in each run."""
+    positions = {call.op: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
 
-    def add(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
+    def add_rows(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
         rows = {}
-        for node in [each for each in graph.node if each.domain == DOMAIN and each.op_type in sources]:
-            shape, pair, joined, row = new_name(), [new_name(), new_name()], new_name(), new_name()
-            for name, number in zip(pair, sources[node.op_type], strict=True):
-                graph.node.append(helper.make_node("Shape", [node.input[number]], [name], start=-2, end=-1))
-            graph.node.append(helper.make_node("Concat", pair, [joined], axis=0))
+        for node in [node for node in graph.node if node.domain == DOMAIN and node.op_type in positions]:
+            shape, sizes, concatenated, row = new_name(), [new_name(), new_name()], new_name(), new_name()
+            for name, position in zip(sizes, positions[node.op_type], strict=True):
+                graph.node.append(helper.make_node("Shape", [node.input[position]], [name], start=-2, end=-1))
+            graph.node.append(helper.make_node("Concat", sizes, [concatenated], axis=0))
             graph.node.append(helper.make_node("Constant", [], [shape], value_ints=[1, 2]))
-            graph.node.append(helper.make_node("Reshape", [joined, shape], [row]))
+            graph.node.append(helper.make_node("Reshape", [concatenated, shape], [row]))
             rows[f"{node.op_type}/sizes"] = row
         return rows
 
-    return with_rows(model, np.empty((0, 2), np.int64), add)
+    return with_rows(model, np.empty((0, 2), np.int64), add_rows)

@@ -1,4 +1,14 @@
-"""Range of keys that a query block reads, and the mask within it."""
+"""Range of keys that a query block reads, and the mask within it.
+
+A block of the queries p .. p + n - 1, with the window (left, right) around each position, reads the keys
+
+    [ max(first_key, p - left),  min(end_key, min(p + n, Tq) + right, largest query length in the block) )
+
+All other keys are masked for all queries of the block: the example has unmasked keys from `first_key` up to `end_key`.
+An empty range becomes one key, so that no operator reduces an empty axis; the fully masked rows become zeros. Under a
+causal mask (left = None), query p attends to all keys before `unmasked_end` = p + right + 1, and so do later queries:
+only later keys need a mask. In shapes, n is the block size and K the number of keys in a range.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,170 +18,167 @@ from typing import NamedTuple
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from .._onnx.lazy_values import LOWEST, Value, op
+from .._onnx.lazy_values import FLOAT32_MIN, Value, op
 from .._tracing.attention_calls import Call
-from .body_inputs import ABSENT, Given, conjunction
-from .masks import in_band, may_lack_keys
+from .body_inputs import MISSING_INPUT, BodyInputs, logical_and
+from .masks import build_band_mask, may_have_fully_masked_rows
 from .per_example import Example
 
-Scores = Callable[[Value, Value], Value]  # of a range of keys: (H, rows, keys), without heads (rows, keys)
+# Maps the first and the end key of a range, int64 (1,), to the scores of a block: (H, n, K), without heads (n, K)
+ScoreFunction = Callable[[Value, Value], Value]
 
 
-class Range(NamedTuple):
-    """The keys of a block, one at least, from `start` up to `end`; up to `edge` all of its queries see them."""
+class KeyRange(NamedTuple):
+    """Keys from `start` up to `end`, at least one; keys before `unmasked_end` need no mask. All int64 (1,)."""
 
     start: Value
     end: Value
-    edge: Value = ABSENT
+    unmasked_end: Value = MISSING_INPUT
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """A block of queries.
+class QueryBlock:
+    """Block of queries of one example.
 
     Attributes:
-        example: Its example.
-        given: Its part of what that is given, without the axis of blocks.
-        row: The number of its first query, a scalar.
+        inputs: Inputs of the body for the block; query lengths, masks and biases have no axis of blocks.
+        first_query: Position of the first query, int64 scalar.
     """
 
     example: Example
-    given: Given
-    row: Value
+    inputs: BodyInputs
+    first_query: Value
 
     @cached_property
-    def keys(self) -> Range:
-        """The range of the keys that it reads."""
-        return _range_of(self)
+    def key_range(self) -> KeyRange:
+        """Range of keys that the block reads."""
+        return _compute_key_range(self)
 
     @cached_property
-    def positions(self) -> Value:
-        """The positions of these keys."""
-        return self.positions_of(self.keys.start, self.keys.end)
+    def key_positions(self) -> Value:
+        """Positions of the keys in the range, int64 (K,)."""
+        return self.slice_key_positions(self.key_range.start, self.key_range.end)
 
-    def positions_of(self, start: Value, end: Value) -> Value:
-        """Return the positions of a range of keys."""
-        return op.Slice(self.given.positions, start, end, [0])
+    def slice_key_positions(self, start: Value, end: Value) -> Value:
+        """Return the positions of the keys from `start` up to `end`, int64 (end - start,)."""
+        return op.Slice(self.inputs.key_positions, start, end, [0])
 
     @cached_property
-    def query_numbers(self) -> Value:
-        """The numbers of its queries, (rows, 1)."""
-        return op.Unsqueeze(self.example.cut.row_numbers + self.row, [1])
+    def query_positions(self) -> Value:
+        """Positions of the queries, int64 (n, 1)."""
+        return op.Unsqueeze(self.example.split.query_offsets + self.first_query, [1])
 
 
-class Part(NamedTuple):
-    """What a block makes weights of.
+class BlockScores(NamedTuple):
+    """Masked scores of a block, and the values that their weights multiply."""
 
-    Attributes:
-        scores: Those of its range of keys, the lowest float32 where a pair takes no part.
-        pairs: Which pairs take part; `None` where all do, or where it does not matter beside the scores.
-        values: Of the range.
-        row_sees: Whether a query sees a key, (H or 1, rows or 1, 1) or the last two of these axes.
-    """
-
-    scores: Value
-    pairs: Value | None
-    values: Value
-    row_sees: Value
+    scores: Value  # (H, n, K) or (n, K), `FLOAT32_MIN` at masked pairs
+    mask: Value | None  # broadcasts to the scores, if needed
+    values: Value  # (Hkv, K, Dv), without heads (K, Dv)
+    # False for fully masked rows, booleans (H or 1, n or 1, 1), without heads (n or 1, 1)
+    row_has_key: Value
 
 
-def ranges_differ(call: Call) -> bool:
-    """Tell whether the blocks of an example may read keys of different ranges."""
+def key_ranges_differ(call: Call) -> bool:
+    """Return True if the blocks of an example may read different ranges of keys."""
     return call.has_query_lengths or call.band != (None, None)
 
 
-def _range_of(block: Block) -> Range:
-    example, given = block.example, block.given
-    (left, right), start, end, edge = given.call.band, example.start, example.end, ABSENT
-    row = op.Unsqueeze(block.row, [0])
+def _compute_key_range(block: QueryBlock) -> KeyRange:
+    """Return the range of keys that a block reads, by the formula of the module."""
+    example, inputs = block.example, block.inputs
+    (left, right), start, end, unmasked_end = inputs.call.band, example.first_key, example.end_key, MISSING_INPUT
+    first_query = op.Unsqueeze(block.first_query, [0])
     if right is not None:
-        end = op.Min(op.Min(row + example.cut.rows, given.Tq) + right, end)
-    if given.call.has_query_lengths:
-        end = op.Min(end, op.ReduceMax(given.query_lengths, keepdims=1))
+        end = op.Min(op.Min(first_query + example.split.block_size, inputs.Tq) + right, end)
+    if inputs.call.has_query_lengths:
+        end = op.Min(end, op.ReduceMax(inputs.query_lengths, keepdims=1))
     if left is not None:
-        start = op.Max(row - left, start)
+        start = op.Max(first_query - left, start)
     end = op.Max(end, [1])
     start = op.Min(start, end - 1)
-    if has_edge(given.call) and right is not None:
-        edge = op.Min(row + (right + 1), end)
-        edge = op.Max(edge, start) if given.call.has_keys_mask else edge
-    return Range(start, end, edge)
+    if has_unmasked_prefix(inputs.call) and right is not None:
+        unmasked_end = op.Min(first_query + (right + 1), end)
+        unmasked_end = op.Max(unmasked_end, start) if inputs.call.has_keys_mask else unmasked_end
+    return KeyRange(start, end, unmasked_end)
 
 
-def has_edge(call: Call) -> bool:
-    """Tell whether all queries of a block see its keys up to an edge, so that masks select among the others alone.
-
-    They do under a causal mask, with lengths beside it or a mask of keys, which is then in the keys; see
-    `dot_product_blocks.py`. To select among all scores takes half as long as the two products, on one thread.
-    """
+def has_unmasked_prefix(call: Call) -> bool:
+    """Return True if all queries of a block attend to all keys before `unmasked_end`."""
+    # True of a causal mask, also with lengths, or with a key mask, which the scores then contain: see
+    # `dot_product_blocks.py`. A selection over all scores takes half as long as the two products on one thread.
     left, right = call.band
-    other = call.has_query_lengths or call.has_pair_mask or call.has_bias
-    return left is None and right is not None and not other and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
+    has_other_masks = call.has_query_lengths or call.has_pair_mask or call.has_bias
+    is_softmax = (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
+    return left is None and right is not None and not has_other_masks and is_softmax
 
 
-def part_of(block: Block, scores: Scores, values: Value, axis: int, *, hides: bool) -> Part:
-    """Return the masked scores and the values of a block.
+def mask_block_scores(
+    block: QueryBlock, scores: ScoreFunction, values: Value, axis: int, *, zero_masked_values: bool
+) -> BlockScores:
+    """Return the masked scores of a block, with its part of the values (Hkv, Tk, Dv), without heads (Tk, Dv).
 
-    Args:
-        block: The block.
-        scores: Computes the scores of its queries and a range of keys.
-        values: The values of the example.
-        axis: The axis of the keys in the values.
-        hides: Whether a value that no query of the block sees may be anything but finite.
+    `axis` is the axis of the keys; `zero_masked_values` sets values that are masked for all queries to zero.
     """
-    some_values = op.Slice(values, block.keys.start, block.keys.end, [axis])
-    has_keys = block.example.end > 0  # a key that stands in where no key takes part may lie in the band
-    if has_edge(block.given.call):
-        return _with_masked_edge(block, scores, some_values, has_keys)
-    return _with_mask(block, scores(block.keys.start, block.keys.end), some_values, has_keys, hides=hides)
+    block_values = op.Slice(values, block.key_range.start, block.key_range.end, [axis])
+    # An example without unmasked keys reads key 0 instead, which may lie in the window
+    has_keys = block.example.end_key > 0
+    if has_unmasked_prefix(block.inputs.call):
+        return _mask_after_prefix(block, scores, block_values, has_keys)
+    block_scores = scores(block.key_range.start, block.key_range.end)
+    return _mask_all_scores(block, block_scores, block_values, has_keys, zero_masked_values=zero_masked_values)
 
 
-def _with_masked_edge(block: Block, scores: Scores, values: Value, has_keys: Value) -> Part:
-    """Return the part of a block under a causal mask: a selection among the keys from the edge on alone."""
-    call, keys = block.given.call, block.keys
-    at_edge = in_band(call, block.query_numbers, block.positions_of(keys.edge, keys.end))
-    masked_edge = op.Where(at_edge, scores(keys.edge, keys.end), LOWEST)
-    masked = op.Concat(scores(keys.start, keys.edge), masked_edge, axis=-1)
+def _mask_after_prefix(block: QueryBlock, scores: ScoreFunction, values: Value, has_keys: Value) -> BlockScores:
+    """Return the scores (H, n, K) of a block under a causal mask; `values` (Hkv, K, Dv), `has_keys` booleans (1,)."""
+    call, keys = block.inputs.call, block.key_range
+    band_mask = build_band_mask(call, block.query_positions, block.slice_key_positions(keys.unmasked_end, keys.end))
+    masked_end = op.Where(band_mask, scores(keys.unmasked_end, keys.end), FLOAT32_MIN)
+    masked_scores = op.Concat(scores(keys.start, keys.unmasked_end), masked_end, axis=-1)
     if not call.has_keys_mask:
-        return Part(masked, None, values, op.Unsqueeze(has_keys, [1]))
-    reaches_first = block.query_numbers + (call.band[1] or 0) >= block.example.start
-    return Part(masked, None, values, has_keys & reaches_first)
+        return BlockScores(masked_scores, None, values, op.Unsqueeze(has_keys, [1]))
+    reaches_first_key = block.query_positions + (call.band[1] or 0) >= block.example.first_key
+    return BlockScores(masked_scores, None, values, has_keys & reaches_first_key)
 
 
-def _with_mask(block: Block, scores: Value, values: Value, has_keys: Value, *, hides: bool) -> Part:
-    """Return the part of a block under all its masks."""
-    given, call = block.given, block.given.call
+def _mask_all_scores(
+    block: QueryBlock, scores: Value, values: Value, has_keys: Value, *, zero_masked_values: bool
+) -> BlockScores:
+    """Return scores (H, n, K) of a block under all masks; `values` (Hkv, K, Dv), `has_keys` booleans (1,)."""
+    inputs, call = block.inputs, block.inputs.call
     if call.has_bias:
-        scores = scores + _of_range(given.bias, block.keys, call)
-    masks = _pairs(block)
+        scores = scores + _slice_keys(inputs.bias, block.key_range, call)
+    masks = _compute_masks(block)
     if not masks:
-        return Part(scores, None, values, op.Unsqueeze(has_keys, [1]))
-    pairs = conjunction(masks)
-    masked = op.Where(pairs, scores, LOWEST)
-    row_sees = given.any_of(pairs, [-1], keepdims=True) & has_keys if may_lack_keys(call) else ABSENT
-    # by the order or lengths of queries alone, some query of the block sees each key of its range
-    only_order = len(masks) == 1 and not (call.has_keys_mask or call.has_pair_mask)
-    if hides and not only_order:
-        axes_but_keys = [0, 1] if call.heads is not None and call.has_pair_mask else [0]
-        is_seen = given.any_of(pairs, axes_but_keys)
-        values = op.Where(op.Unsqueeze(is_seen, [1]), values, 0.0)
-    return Part(masked, pairs, values, row_sees)
+        return BlockScores(scores, None, values, op.Unsqueeze(has_keys, [1]))
+    mask = logical_and(masks)
+    masked_scores = op.Where(mask, scores, FLOAT32_MIN)
+    may_have_masked_rows = may_have_fully_masked_rows(call)
+    row_has_key = inputs.reduce_any(mask, [-1], keepdims=True) & has_keys if may_have_masked_rows else MISSING_INPUT
+    # With a window or query lengths only, some query of the block attends to each key of the range
+    is_range_enough = len(masks) == 1 and not (call.has_keys_mask or call.has_pair_mask)
+    if zero_masked_values and not is_range_enough:
+        axes_before_keys = [0, 1] if call.heads is not None and call.has_pair_mask else [0]
+        is_attended = inputs.reduce_any(mask, axes_before_keys)
+        values = op.Where(op.Unsqueeze(is_attended, [1]), values, 0.0)
+    return BlockScores(masked_scores, mask, values, row_has_key)
 
 
-def _pairs(block: Block) -> list[Value]:
-    """Return booleans, (H or 1, rows or 1, keys) or the last two of these axes, by each mask."""
-    given, call, keys, parts = block.given, block.given.call, block.keys, []
+def _compute_masks(block: QueryBlock) -> list[Value]:
+    """Return the masks of a block, each booleans (H or 1, n or 1, K) or (n or 1, K)."""
+    inputs, call, keys, masks = block.inputs, block.inputs.call, block.key_range, []
     if call.band != (None, None):
-        parts.append(in_band(call, block.query_numbers, block.positions))
+        masks.append(build_band_mask(call, block.query_positions, block.key_positions))
     if call.has_query_lengths:
-        parts.append(block.positions < op.Unsqueeze(given.query_lengths, [1]))
+        masks.append(block.key_positions < op.Unsqueeze(inputs.query_lengths, [1]))
     if call.has_keys_mask:
-        parts.append(op.Unsqueeze(op.Slice(given.keys_mask, keys.start, keys.end, [0]), [0]))
+        masks.append(op.Unsqueeze(op.Slice(inputs.keys_mask, keys.start, keys.end, [0]), [0]))
     if call.has_pair_mask:
-        parts.append(_of_range(given.mask, keys, call))
-    return parts
+        masks.append(_slice_keys(inputs.mask, keys, call))
+    return masks
 
 
-def _of_range(pairwise: Value, keys: Range, call: Call) -> Value:
-    some = op.Slice(pairwise, keys.start, keys.end, [2])
-    return op.Squeeze(some, [0]) if call.heads is None else some
+def _slice_keys(pairwise: Value, keys: KeyRange, call: Call) -> Value:
+    """Return the range of keys of a mask or bias (H or 1, n, Tk): (H or 1, n, K), without heads (n, K)."""
+    block_keys = op.Slice(pairwise, keys.start, keys.end, [2])
+    return op.Squeeze(block_keys, [0]) if call.heads is None else block_keys

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from .._lowering_names import ADAPTIVE, FOR_CPU, IN_BLOCKS, PORTABLE
-from .._onnx.layer_scopes import layer_path
+from .._onnx.layer_scopes import join_scopes
 from .._onnx.symbolic_shapes import Axes, Spread
 from .._onnxruntime_releases import FUSED_OPSET, runs_here
 from .._options import Options
@@ -16,83 +16,81 @@ from .._passes.shape_folding import fold_shapes
 from .._tracing.attention_calls import Call
 from .._tracing.attention_pattern import with_written_attention
 from .._tracing.trace_attention import AttentionLayerInfo, TracedAttention
-from .heads import heads_per_key
+from .heads import get_query_group_size
 from .lowered_model import Lowered
-from .lowering_choice import lowering_of, refusal
+from .lowering_choice import choose_lowering, find_unsupported_reason
 
 FUSED = "fused"
 
 
 def lowered_models(model: TracedAttention, options: Options, inputs: Mapping[str, Axes]) -> Iterator[Lowered]:
-    """Yield a traced model with its attention in the lowering of the export.
+    """Yield the lowered models of a traced model, best first; `inputs` are symbolic shapes by name.
 
-    If a package wrote attention by hand, the first model has the operator `Attention` in its place; the second one,
-    which has not, is for a caller who finds that outputs of the first one differ.
-
-    Args:
-        model: The traced model.
-        options: The options of the export.
-        inputs: The axes of the inputs, by name.
+    If the graph has attention patterns, the first model has the operator `Attention` in their place. The second model
+    keeps the patterns, for a caller who finds that outputs of the first one differ.
     """
-    lowered = _lowered(model, options)
-    rotates = takes_rotations(options.lowering, options.written_for, options.precision)
-    if _takes_operator(options):
-        changed, calls = with_written_attention(model.traced, len(model.calls), inputs)
-        if calls:
-            written = [replace(call, owner=_owner(call, model.layers)) for call in calls]
-            lowerings = {**lowered.lowerings, **dict.fromkeys(written, FUSED)}
-            with_operator = replace(lowered, traced=changed, lowerings=lowerings, written=tuple(written))
-            yield _sized(with_operator, inputs, rotates=rotates)
-    yield _sized(lowered, inputs, rotates=rotates)
+    lowered = _lower_calls(model, options)
+    rotates = may_use_rotary_operator(options.lowering, options.written_for, options.precision)
+    if _may_use_attention_op(options):
+        traced, pattern_calls = with_written_attention(model.traced, len(model.calls), inputs)
+        if pattern_calls:
+            pattern_calls = [replace(call, owner=_find_owner(call, model.layers)) for call in pattern_calls]
+            lowerings = {**lowered.lowerings, **dict.fromkeys(pattern_calls, FUSED)}
+            operator_model = replace(lowered, traced=traced, lowerings=lowerings, written=tuple(pattern_calls))
+            yield _fold_model_shapes(operator_model, inputs, rotates=rotates)
+    yield _fold_model_shapes(lowered, inputs, rotates=rotates)
 
 
-def _lowered(model: TracedAttention, options: Options) -> Lowered:
+def _lower_calls(model: TracedAttention, options: Options) -> Lowered:
+    """Return a traced model with a lowering for each attention call."""
     calls = model.calls
-    lowerings = {call: lowering_of(call, options.lowering, options.written_for, options.precision) for call in calls}
-    outermost = {node.op_type for node in model.traced.model.graph.node}
+    requested = (options.lowering, options.written_for, options.precision)
+    lowerings = {call: choose_lowering(call, *requested) for call in calls}
+    outermost_ops = {node.op_type for node in model.traced.model.graph.node}
     for call, lowering in lowerings.items():
-        if lowering == IN_BLOCKS and call.op not in outermost:  # OpenVINO 2026.4 loads no loop of ours in a loop
+        # OpenVINO 2026.4 does not load the loop over blocks inside another loop
+        if lowering == IN_BLOCKS and call.op not in outermost_ops:
             lowerings[call] = PORTABLE
-    reasons = {call: refusal(call, options.lowering, options.written_for) for call in calls}
-    refusals = {call: reason for call, reason in reasons.items() if reason}
+    reasons = {call: find_unsupported_reason(call, options.lowering, options.written_for) for call in calls}
     return Lowered(
         model.traced,
         lowerings,
         options.written_for,
         layers=model.layers,
         precision=options.precision,
-        refusals=refusals,
+        unsupported_reasons={call: reason for call, reason in reasons.items() if reason},
     )
 
 
-def _owner(call: Call, layers: Sequence[AttentionLayerInfo]) -> int:
-    """Return the identity of the innermost layer around hand-written attention, or of the call if there is none."""
-    path = layer_path(*call.layer.split("/"))
-    around = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]
-    return max(around, key=lambda layer: len(layer.path)).owner if around else id(call)
+def _find_owner(call: Call, layers: Sequence[AttentionLayerInfo]) -> int:
+    """Return the identity of the innermost layer around an attention pattern, or of the call if there is none."""
+    path = join_scopes(*call.layer.split("/"))
+    outer_layers = [layer for layer in layers if f"/{layer.path}/" in f"/{path}/"]
+    return max(outer_layers, key=lambda layer: len(layer.path)).owner if outer_layers else id(call)
 
 
-def takes_rotations(lowering: str, written_for: str, precision: str) -> bool:
-    """Tell whether a file with attention may hold onnxruntime's own operator for rotations."""
-    return (lowering, written_for) == (ADAPTIVE, FOR_CPU) and precision != "float16"
+def may_use_rotary_operator(lowering: str, attention_target: str, precision: str) -> bool:
+    """Return True if a file with attention may have onnxruntime's operator `RotaryEmbedding`."""
+    return (lowering, attention_target) == (ADAPTIVE, FOR_CPU) and precision != "float16"
 
 
-def _sized(lowered: Lowered, inputs: Mapping[str, Axes], *, rotates: bool) -> Lowered:
-    """Return a model in which sizes that are known are not computed, and rotations are one operator if they may."""
+def _fold_model_shapes(lowered: Lowered, inputs: Mapping[str, Axes], *, rotates: bool) -> Lowered:
+    """Return a model with folded shape computations, and with rotary embeddings as one operator if `rotates`."""
     spread = {}
     for call in lowered.lowerings:
         order = [*call.shapes]
-        spread[call.op] = Spread(order.index("queries"), order.index("values"), heads_per_key(call))
+        spread[call.op] = Spread(order.index("queries"), order.index("values"), get_query_group_size(call))
     passes: list[Pass] = [partial(fold_shapes, inputs=inputs, spread=spread)]
-    if rotates and not {*lowered.lowerings.values()}.isdisjoint((ADAPTIVE, FUSED)):  # which need as new a runtime
+    # The operator needs a recent onnxruntime: only in files whose attention needs one too
+    if rotates and not {*lowered.lowerings.values()}.isdisjoint((ADAPTIVE, FUSED)):
         passes.append(partial(apply_rules, rules=ONNXRUNTIME_RULES))
     traced = replace(lowered.traced, model=deepcopy(lowered.traced.model))
     run_passes(traced, passes)
     return replace(lowered, traced=traced)
 
 
-def _takes_operator(options: Options) -> bool:
-    """Tell whether the file may hold the operator `Attention`, in the form for CPUs."""
+def _may_use_attention_op(options: Options) -> bool:
+    """Return True if the file may have the operator `Attention` in place of attention patterns."""
     is_for_cpu = options.written_for == FOR_CPU
-    is_new = options.opset is None or options.opset >= FUSED_OPSET
-    return is_new and options.lowering != PORTABLE and is_for_cpu and runs_here(FUSED_OPSET, [FUSED])
+    has_opset = options.opset is None or options.opset >= FUSED_OPSET
+    return has_opset and options.lowering != PORTABLE and is_for_cpu and runs_here(FUSED_OPSET, [FUSED])

@@ -1,4 +1,4 @@
-"""A traced model with the lowering of each attention call."""
+"""Traced model with the lowering of each attention call."""
 
 import logging
 from collections.abc import Mapping
@@ -17,100 +17,98 @@ from .._options import FLOAT32, TRACED_OPSET
 from .._passes.finalize import finish
 from .._tracing.attention_calls import Call
 from .._tracing.trace_attention import AttentionLayerInfo
-from .lowering_choice import form_of, function_of, lowest_opset, opset_of
+from .lowering_choice import build_lowered_function, describe_form, get_min_opset, opset_of
 
 LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A traced model, each attention layer in a lowering.
+    """Traced model with the lowering of each attention call.
 
     Attributes:
         traced: The model, at opset 18.
-        lowerings: The lowering of each call, plain primitives among them.
-        written_for: What the file is to run on, as `Provider` has it.
-        layers: The attention layers of the model.
-        written: Those of the calls that no layer made: attention that a package wrote by hand.
-        only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
-        precision: That of the file.
-        refusals: By call, the reason if the requested lowering has no form for the call.
+        lowerings: Lowering of each call.
+        attention_target: Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`.
+        written: Calls that replace attention patterns.
+        only_large: Whether the large form is used at all sizes if a lowering, except `adaptive`, chooses by size.
+        unsupported_reasons: Reason by call if the requested lowering does not support the call.
     """
 
     traced: Traced
     lowerings: Mapping[Call, str]
-    written_for: str = FOR_CPU
+    attention_target: str = FOR_CPU
     layers: tuple[AttentionLayerInfo, ...] = ()
     written: tuple[Call, ...] = ()
     only_large: bool = False
     precision: str = FLOAT32
-    refusals: Mapping[Call, str] = field(default_factory=dict)
+    unsupported_reasons: Mapping[Call, str] = field(default_factory=dict)
 
     def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
-        """Return the shape of every output, dynamic axes by name."""
+        """Return the symbolic shape of each output: dynamic axes by name."""
         return {name: golden.output_axes(name, shape) for name, shape in self.traced.outputs.items()}
 
-    def finished(self, golden: Cases, asked: int | None, most: int | None = None) -> tuple[Traced, int]:
+    def finished(self, golden: Cases, opset: int | None, max_opset: int | None = None) -> tuple[Traced, int]:
         """Return the finished model and its opset: the requested one, or the best one to which the model converts.
 
-        Args:
-            golden: The golden cases.
-            asked: The requested opset, if any.
-            most: The highest opset that the target allows, if higher than `asked`.
+        `max_opset` is the highest opset that the target allows, if higher than `opset`.
 
         Raises:
-            UnsupportedModelError: onnx does not convert an operator of the model to the opset, or the opset is too low
-                for the texts of the model, or the file is for CUDA and joins texts.
+            UnsupportedModelError: If onnx cannot convert an operator to the opset, if string operators of the model
+                need a higher opset, or if the file is for CUDA and joins strings.
         """
-        if self.written_for == FOR_CUDA and has_loops_of_strings(self.traced.model):
+        if self.attention_target == FOR_CUDA and has_loops_of_strings(self.traced.model):
             raise UnsupportedModelError(
-                "Texts are put together by loops of strings, which onnxruntime 1.31 does not load with CUDA. Export "
-                'with `provider="cpu"`, or export what takes the texts and what follows it as two models.'
+                "This model joins strings in a loop, which onnxruntime 1.31 cannot load with CUDA. Export with "
+                '`provider="cpu"`, or export the text processing and the rest as two models.'
             )
-        *better, last = self._opsets(asked, most)
-        for opset in better:
+        *better_opsets, lowest_opset = self._list_opsets(opset, max_opset)
+        for better_opset in better_opsets:
             try:
-                return self._finished(golden, opset), opset
+                return self._finish(golden, better_opset), better_opset
             except UnsupportedModelError as error:
-                LOGGER.debug("opset %d is not possible, trying a lower one: %s", opset, error)
-        return self._finished(golden, last), last
+                LOGGER.debug("opset %d is not possible, trying a lower one: %s", better_opset, error)
+        return self._finish(golden, lowest_opset), lowest_opset
 
-    def _opsets(self, asked: int | None, most: int | None) -> list[int]:
+    def _list_opsets(self, opset: int | None, max_opset: int | None) -> list[int]:
         """Return the opsets to try, best first.
 
-        A requested opset is the only one. If none is requested, the first one is that of the best form of each call,
-        and the last one is the lowest that has every operator of the file.
+        If no opset is requested, the first one is that of the best form of each call, and the last one the lowest that
+        has every operator of the file.
         """
-        of_texts = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
-        if asked is None:
-            lowest = max([TRACED_OPSET, of_texts, *(lowest_opset(lowering) for lowering in self.lowerings.values())])
+        string_opset = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
+        if opset is None:
+            lowest = max([TRACED_OPSET, string_opset, *(get_min_opset(name) for name in self.lowerings.values())])
             best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
             return sorted({best, lowest}, reverse=True)
-        if (most or asked) < of_texts:
+        if (max_opset or opset) < string_opset:
             raise UnsupportedModelError(
-                f"Texts are put together by operators of opset {of_texts}, which onnxruntime has from "
-                f"{LOWEST_ONNXRUNTIME[of_texts]} on. Received: opset={asked}. Leave `opset` out, or name a later "
-                "`target`."
+                f"String operators of this model need opset {string_opset} (onnxruntime "
+                f"{LOWEST_ONNXRUNTIME[string_opset]} or newer). Received: opset={opset}. Leave out `opset`, or pass a "
+                "newer `target`."
             )
-        return [max(asked, of_texts)]
+        return [max(opset, string_opset)]
 
-    def _finished(self, golden: Cases, opset: int) -> Traced:
-        all_plain = self.written_for == FOR_ANY
-        plain = [call.op for call, lowering in self.lowerings.items() if all_plain or asked_by(lowering) == PORTABLE]
-        return finish(self.traced, golden.axes, self.outputs(golden), opset, self.functions(opset), inlined=plain)
+    def _finish(self, golden: Cases, opset: int) -> Traced:
+        is_plain = self.attention_target == FOR_ANY
+        inlined = [call.op for call, name in self.lowerings.items() if is_plain or asked_by(name) == PORTABLE]
+        return finish(self.traced, golden.axes, self.outputs(golden), opset, self.functions(opset), inlined=inlined)
 
     def functions(self, opset: int) -> list[onnx.FunctionProto]:
-        """Return how each call is written."""
-        of_calls = [
-            function_of(call, lowering, opset, self.written_for, only_large=self.only_large, precision=self.precision)
-            for call, lowering in self.lowerings.items()
+        """Return the ONNX functions of the file: one for each attention call, and for string operators."""
+        target = self.attention_target
+        call_functions = [
+            build_lowered_function(
+                call, name, opset, target, force_large_form=self.only_large, precision=self.precision
+            )
+            for call, name in self.lowerings.items()
         ]
-        return [*of_calls, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
+        return [*call_functions, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
 
     def manifest_entries(self, opset: int) -> list[dict[str, str]]:
-        """Return how each attention layer is written; hand-written attention outside of layers is last."""
-        by_owner = self._entries_by_owner(opset)
-        listed = [
+        """Return the manifest entry of each attention layer; attention patterns outside of layers are last."""
+        by_owner = self._describe_owners(opset)
+        layer_entries = [
             {
                 "name": layer.path,
                 "class": layer.class_name,
@@ -122,22 +120,23 @@ class Lowered:
             for layer in self.layers
         ]
         owners = {layer.owner for layer in self.layers}
-        unowned = [
+        pattern_entries = [
             {"name": call.layer, "class": "operations", **by_owner[call.owner], "precision": self.precision}
             for call in self.written
             if call.owner not in owners
         ]
-        return [*listed, *unowned]
+        return [*layer_entries, *pattern_entries]
 
-    def _entries_by_owner(self, opset: int) -> dict[int, dict[str, str]]:
+    def _describe_owners(self, opset: int) -> dict[int, dict[str, str]]:
+        """Return the lowering and the form by the identity of a layer; a layer may have several calls."""
         entries: dict[int, dict[str, str]] = {}
         for call, lowering in self.lowerings.items():
             name = asked_by(lowering)
-            form = form_of(call, lowering, opset)
-            if call in self.refusals:
-                form += f", because {self.refusals[call]}"
+            form = describe_form(call, lowering, opset)
+            if call in self.unsupported_reasons:
+                form += f", because {self.unsupported_reasons[call]}"
             entry = entries.setdefault(call.owner, {"lowering": name, "form": form})
-            if name not in entry["lowering"].split(" and "):  # a layer that is called twice
+            if name not in entry["lowering"].split(" and "):
                 entry["lowering"] += f" and {name}"
             if form not in entry["form"].split("; "):
                 entry["form"] += f"; {form}"

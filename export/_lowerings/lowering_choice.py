@@ -13,83 +13,71 @@ from .forms import adaptive, adaptive_gpu, additive_batched, fused, portable, po
 
 BODIES = {ADAPTIVE: adaptive, PORTABLE: portable, "fused": fused, BATCHED: adaptive_gpu, IN_BLOCKS: portable_additive}
 
-FORMS = {
+FORM_TEXTS = {
     PORTABLE: PLAIN,
     "fused": "the operator `Attention`",
-    BATCHED: "all examples at once, as sizes ask for it",
-    IN_BLOCKS: f"{PLAIN}, of many pairs in blocks of queries",
+    BATCHED: "the whole batch, in a form chosen by sizes",
+    IN_BLOCKS: f"{PLAIN}, in query blocks if there are many scores",
 }
 
 
-def lowering_of(call: Call, lowering: str, written_for: str = FOR_CPU, precision: str = FLOAT32) -> str:
-    """Return the lowering of a call if one is requested: `"portable"` if the requested one has no body for the call.
-
-    For a GPU, `adaptive` is `batched`: loops over examples would wait for the device at each iteration. For runtimes
-    with the standard operators only, no sizes decide.
-
-    Args:
-        call: The call.
-        lowering: The requested lowering.
-        written_for: The kind of device, as in `Provider`.
-        precision: The precision of the file; in others than float32, `portable` computes all pairs at once.
-    """
-    if refusal(call, lowering, written_for):
+def choose_lowering(call: Call, lowering: str, attention_target: str = FOR_CPU, precision: str = FLOAT32) -> str:
+    """Return the requested lowering or its variant for a target; `"portable"` if the call is unsupported."""
+    if find_unsupported_reason(call, lowering, attention_target):
         return PORTABLE
     if lowering == ADAPTIVE:
-        return {FOR_CUDA: BATCHED, FOR_ANY: PORTABLE}.get(written_for, ADAPTIVE)
-    if (lowering, written_for, precision) == (PORTABLE, FOR_CPU, FLOAT32) and portable_additive.fits(call):
+        # On a GPU a loop over examples waits for the device in each iteration, so the whole batch is computed.
+        # Files for any runtime have no `If` on sizes.
+        return {FOR_CUDA: BATCHED, FOR_ANY: PORTABLE}.get(attention_target, ADAPTIVE)
+    if (lowering, attention_target, precision) == (PORTABLE, FOR_CPU, FLOAT32) and portable_additive.fits(call):
         return IN_BLOCKS
     return lowering
 
 
-def refusal(call: Call, lowering: str, written_for: str = FOR_CPU) -> str:
-    """Return the reason if a requested lowering has no body for a call, or an empty text."""
+def find_unsupported_reason(call: Call, lowering: str, attention_target: str = FOR_CPU) -> str:
+    """Return the reason if a requested lowering does not support a call, or an empty text."""
     if lowering == "fused":
-        return adaptive_gpu.fused_refusal(call) if written_for == FOR_CUDA else fused.refusal(call)
-    return ragged.refusal(call) if (lowering, written_for) == (ADAPTIVE, FOR_CPU) else ""
+        is_for_cuda = attention_target == FOR_CUDA
+        return adaptive_gpu.find_unsupported_reason(call) if is_for_cuda else fused.find_unsupported_reason(call)
+    return ragged.find_unsupported_reason(call) if (lowering, attention_target) == (ADAPTIVE, FOR_CPU) else ""
 
 
-def lowest_opset(lowering: str) -> int:
-    """Return the lowest opset at which a lowering can be written."""
+def get_min_opset(lowering: str) -> int:
+    """Return the lowest opset that has all operators of a lowering."""
     return int(BODIES[lowering].LOWEST_OPSET)
 
 
 def opset_of(call: Call, lowering: str) -> int:
-    """Return the opset at which a call is best written in a lowering, with the onnxruntime that is installed."""
-    uses_fused = {ADAPTIVE: adaptive.has_use_of_fused, BATCHED: adaptive_gpu.uses_fused}.get(lowering)
-    if uses_fused is not None and uses_fused(call) and runs_here(FUSED_OPSET, [lowering]):
+    """Return the opset of the fastest form of a call in a lowering that the installed onnxruntime runs."""
+    can_use = {ADAPTIVE: adaptive.can_use_attention_op, BATCHED: adaptive_gpu.fits_attention_op}.get(lowering)
+    if can_use is not None and can_use(call) and runs_here(FUSED_OPSET, [lowering]):
         return FUSED_OPSET
-    return lowest_opset(lowering)
+    return get_min_opset(lowering)
 
 
-def function_of(
+def build_lowered_function(
     call: Call,
     lowering: str,
     opset: int,
-    written_for: str = FOR_CPU,
+    attention_target: str = FOR_CPU,
     *,
-    only_large: bool = False,
+    force_large_form: bool = False,
     precision: str = FLOAT32,
 ) -> onnx.FunctionProto:
-    """Return the ONNX function of a call in a lowering that has a body for it.
+    """Return the ONNX function of a call in the lowering that `choose_lowering` returned.
 
-    Args:
-        call: The call.
-        lowering: The lowering.
-        opset: That of the function.
-        written_for: What it is to run on, as `Provider` has it.
-        only_large: Whether what decides by sizes, but `adaptive`, takes its form for large ones at all sizes.
-        precision: That of the file.
+    `force_large_form` uses the large form at all sizes if a lowering, except `adaptive`, chooses by size.
     """
-    for_device = written_for != FOR_CPU
-    body = fused.hiding_body if lowering == "fused" and for_device else BODIES[lowering].body
+    for_device = attention_target != FOR_CPU
+    body = fused.body_with_zeroed_inputs if lowering == "fused" and for_device else BODIES[lowering].body
     if lowering == BATCHED:
-        body = partial(adaptive_gpu.body, limits=adaptive_gpu.limits_of(precision, only_large=only_large))
-    if lowering == IN_BLOCKS and only_large:
+        limits = adaptive_gpu.choose_limits(precision, force_large_form=force_large_form)
+        body = partial(adaptive_gpu.body, limits=limits)
+    if lowering == IN_BLOCKS and force_large_form:
         body = additive_batched.body
     return function(call, body, opset, for_device=for_device)
 
 
-def form_of(call: Call, lowering: str, opset: int) -> str:
-    """Return in words how a call is written in a lowering."""
-    return adaptive.form(call, opset) if lowering == ADAPTIVE else FORMS[lowering]
+def describe_form(call: Call, lowering: str, opset: int) -> str:
+    """Return the text of the manifest that describes the form of a call in a lowering."""
+    return adaptive.describe_form(call, opset) if lowering == ADAPTIVE else FORM_TEXTS[lowering]

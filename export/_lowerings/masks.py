@@ -1,125 +1,130 @@
-"""Combine the masks of a call; zero masked keys, values and outputs."""
+"""Combine the masks of a call; zero masked keys, values and outputs.
+
+A query and a key that any mask excludes are a masked pair. A query without unmasked key is a fully masked row: its
+output and weights are zeros.
+"""
 
 from functools import cached_property
 
 from .._onnx.lazy_values import Outputs, Value, op
 from .._tracing.attention_calls import Call
-from .body_inputs import Given, conjunction
-from .heads import heads_apart, side_by_side
+from .body_inputs import BodyInputs, logical_and
+from .heads import pack_heads, unpack_heads
 
 
 def is_masked(call: Call) -> bool:
-    """Tell whether anything may keep keys out."""
+    """Return True if a call has any mask."""
     return call.has_lengths or call.has_keys_mask or call.differs_by_query
 
 
-def may_lack_keys(call: Call) -> bool:
-    """Tell whether a query may be without a key. By its order alone it is not, while it may look back to the first."""
+def may_have_fully_masked_rows(call: Call) -> bool:
+    """Return True if a query may have no unmasked key."""
+    # A causal mask leaves key 0 to each query; a window with a left limit leaves none to queries behind the keys
     masks = call.has_lengths or call.has_keys_mask or call.has_query_lengths or call.has_pair_mask
     return masks or call.band[0] is not None
 
 
-def differs_by_head(call: Call) -> bool:
-    """Tell whether heads of one query may see other keys."""
+def mask_differs_by_head(call: Call) -> bool:
+    """Return True if the heads of a query may have different masks."""
     return call.heads is not None and call.has_pair_mask and call.shapes["mask"][-3] != 1
 
 
-def by_lengths_alone(call: Call) -> bool:
-    """Tell whether a call has lengths of examples and no other mask."""
+def has_only_lengths(call: Call) -> bool:
+    """Return True if the only mask of a call is one length for each example."""
     return call.has_lengths and not call.has_keys_mask and not call.differs_by_query
 
 
-def in_band(call: Call, queries: Value, keys: Value) -> Value:
-    """Return booleans (rows, keys) from numbers of queries (rows, 1) and of keys (keys,)."""
+def build_band_mask(call: Call, query_positions: Value, key_positions: Value) -> Value:
+    """Return the mask of a window: booleans (queries, keys) of positions, int64 (queries, 1) and (keys,)."""
     left, right = call.band
-    parts = [] if left is None else [keys >= queries + -left]
-    return conjunction(parts if right is None else [*parts, keys <= queries + right])
+    limits = [] if left is None else [key_positions >= query_positions + -left]
+    return logical_and(limits if right is None else [*limits, key_positions <= query_positions + right])
 
 
 class Masks:
-    """The masks of a call together.
+    """Combined masks of a call."""
 
-    Attributes:
-        given: What the call is given.
-    """
-
-    def __init__(self, given: Given) -> None:
-        self.given, self._call = given, given.call
+    def __init__(self, inputs: BodyInputs) -> None:
+        self.inputs, self._call = inputs, inputs.call
 
     @cached_property
-    def keys(self) -> Value:
-        """Booleans (N, Tk): the keys that the masks of keys leave."""
+    def key_mask(self) -> Value:
+        """Mask equal for all queries and heads, booleans (B, Tk), of a call with lengths or a key mask."""
         if self._call.has_keys_mask:
-            return self.given.keys_mask
-        return self.given.positions < op.Unsqueeze(self.given.lengths, [1])
+            return self.inputs.keys_mask
+        return self.inputs.key_positions < op.Unsqueeze(self.inputs.lengths, [1])
 
     @cached_property
-    def pairs(self) -> Value:
-        """Booleans (N or 1, H or 1, Tq or 1, Tk) of a call that is masked."""
-        call, given, parts = self._call, self.given, []
+    def attention_mask(self) -> Value:
+        """All masks of a masked call combined, booleans (B or 1, H or 1, Tq or 1, Tk)."""
+        call, inputs, masks = self._call, self.inputs, []
         if call.band != (None, None):
-            in_order = in_band(call, op.Unsqueeze(given.query_numbers, [1]), given.positions)
-            parts.append(op.Unsqueeze(in_order, [0, 1]))
+            band_mask = build_band_mask(call, op.Unsqueeze(inputs.query_positions, [1]), inputs.key_positions)
+            masks.append(op.Unsqueeze(band_mask, [0, 1]))
         if call.has_query_lengths:
-            parts.append(op.Unsqueeze(given.positions < op.Unsqueeze(given.query_lengths, [-1]), [1]))
+            masks.append(op.Unsqueeze(inputs.key_positions < op.Unsqueeze(inputs.query_lengths, [-1]), [1]))
         if call.has_pair_mask:
-            parts.append(given.mask)
+            masks.append(inputs.mask)
         if call.has_keys_mask or call.has_lengths:
-            parts.append(op.Unsqueeze(self.keys, [1, 2]))
-        return conjunction(parts)
+            masks.append(op.Unsqueeze(self.key_mask, [1, 2]))
+        return logical_and(masks)
 
     @cached_property
-    def _has_length(self) -> Value:
-        return self.given.lengths > 0
+    def _has_positive_length(self) -> Value:
+        """Booleans (B,): True for examples with an unmasked key, if lengths are the only mask."""
+        return self.inputs.lengths > 0
 
     @cached_property
-    def row_sees(self) -> Value:
-        """Booleans (N or 1, H or 1, Tq or 1, 1): whether a query sees a key."""
-        if by_lengths_alone(self._call):
-            return op.Unsqueeze(self._has_length, [1, 2, 3])
-        return self.given.any_of(self.pairs, [-1], keepdims=True)
+    def row_has_key(self) -> Value:
+        """False for fully masked rows, booleans (B or 1, H or 1, Tq or 1, 1)."""
+        if has_only_lengths(self._call):
+            return op.Unsqueeze(self._has_positive_length, [1, 2, 3])
+        return self.inputs.reduce_any(self.attention_mask, [-1], keepdims=True)
 
     @cached_property
-    def row_sees_in_any_head(self) -> Value:
-        """The same without the axis of heads."""
-        if by_lengths_alone(self._call):
-            return op.Unsqueeze(self._has_length, [1, 2])
-        return self.given.any_of(self.row_sees, [1]) if differs_by_head(self._call) else op.Squeeze(self.row_sees, [1])
+    def row_has_key_in_any_head(self) -> Value:
+        """False for queries that are fully masked in all heads, booleans (B or 1, Tq or 1, 1)."""
+        if has_only_lengths(self._call):
+            return op.Unsqueeze(self._has_positive_length, [1, 2])
+        is_per_head = mask_differs_by_head(self._call)
+        return self.inputs.reduce_any(self.row_has_key, [1]) if is_per_head else op.Squeeze(self.row_has_key, [1])
 
     @cached_property
-    def all_see(self) -> Value:
-        """Whether no query lacks keys, a scalar, where masks are of keys."""
-        if by_lengths_alone(self._call):
-            return op.ReduceMin(self.given.lengths, keepdims=0) > 0
-        return self.given.all_of(self.row_sees)
+    def every_row_has_key(self) -> Value:
+        """Boolean scalar: True if no row is fully masked. Only for calls whose masks are equal for all queries."""
+        if has_only_lengths(self._call):
+            return op.ReduceMin(self.inputs.lengths, keepdims=0) > 0
+        return self.inputs.reduce_all(self.row_has_key)
 
     @cached_property
-    def _key_is_seen(self) -> Value:
-        """Booleans (N or 1, Tk, 1): whether any query sees a key."""
-        seen = self.given.any_of(self.pairs, [1, 2]) if self._call.differs_by_query else self.keys
-        return op.Unsqueeze(seen, [-1])
+    def _is_attended(self) -> Value:
+        """Booleans (B or 1, Tk, 1): True for keys that are unmasked for any query."""
+        differs = self._call.differs_by_query
+        return op.Unsqueeze(self.inputs.reduce_any(self.attention_mask, [1, 2]) if differs else self.key_mask, [-1])
 
-    def hidden(self, tensor: Value) -> Value:
-        """Return keys or values with zeros where no query sees them."""
-        return op.Where(self._key_is_seen, tensor, 0.0) if is_masked(self._call) else tensor
+    def zero_masked(self, tensor: Value) -> Value:
+        """Return keys or values (B, Tk, features) with zeros at keys that are masked for all queries."""
+        return op.Where(self._is_attended, tensor, 0.0) if is_masked(self._call) else tensor
 
-    def hidden_queries(self) -> Value:
-        """Return queries with zeros where they see no key."""
-        queries = self.given.queries
-        return op.Where(self.row_sees_in_any_head, queries, 0.0) if may_lack_keys(self._call) else queries
+    def zero_fully_masked_queries(self) -> Value:
+        """Return the queries (B, Tq, H D) with zeros in fully masked rows."""
+        if not may_have_fully_masked_rows(self._call):
+            return self.inputs.queries
+        return op.Where(self.row_has_key_in_any_head, self.inputs.queries, 0.0)
 
-    def zeroed(self, outputs: Outputs) -> Outputs:
-        """Return the outputs of a call with zeros where a query sees no key."""
-        if not may_lack_keys(self._call):
+    def zero_fully_masked_rows(self, outputs: Outputs) -> Outputs:
+        """Return the output (B, Tq, H Dv) and the weights (B, H, Tq, Tk) with zeros in fully masked rows."""
+        if not may_have_fully_masked_rows(self._call):
             return outputs
         output, *weights = outputs
-        of_weights = self.row_sees_in_any_head if self._call.heads is None else self.row_sees
-        return self._zeroed_output(output), *(op.Where(of_weights, each, 0.0) for each in weights)
+        row_has_key = self.row_has_key_in_any_head if self._call.heads is None else self.row_has_key
+        return self._zero_output_rows(output), *(op.Where(row_has_key, weight, 0.0) for weight in weights)
 
-    def _zeroed_output(self, output: Value) -> Value:
+    def _zero_output_rows(self, output: Value) -> Value:
+        """Return an output (B, Tq, H Dv) with zeros for each head in which a query is fully masked."""
         call = self._call
-        if not differs_by_head(call):
-            return op.Where(self.row_sees_in_any_head, output, 0.0)
-        by_heads = heads_apart(output, call.num_heads, call.value_size)
-        zeroed = op.Where(op.Transpose(self.row_sees, perm=[0, 2, 1, 3]), by_heads, 0.0)
-        return side_by_side(zeroed, call.num_heads * call.value_size)
+        if not mask_differs_by_head(call):
+            return op.Where(self.row_has_key_in_any_head, output, 0.0)
+        heads = unpack_heads(output, call.num_heads, call.value_size)
+        zeroed = op.Where(op.Transpose(self.row_has_key, perm=[0, 2, 1, 3]), heads, 0.0)
+        return pack_heads(zeroed, call.num_heads * call.value_size)

@@ -1,38 +1,37 @@
 """Attend with masked inputs as they are; if the output is not finite, zero them and retry.
 
-To hide them takes as long as attention itself where queries are few, and nearly always nothing leaks: a weight of zero
-lets through what is finite. Where it is not, neither is the sum of the output, since zero times infinity is NaN and so
-is NaN plus anything. Zeros for the queries without keys are put in only where there are such, if masks are of keys.
+A masked pair has a weight of exactly 0, and 0 v = 0 for each finite value v. Only NaN or infinity leaks through a mask:
+0 * inf = NaN, and NaN plus any number is NaN, so a leak is visible in sum(|output|). One reduction over the output thus
+replaces a selection over all keys and values, which takes as long as attention itself if there are few queries. The
+retry is computed in a branch that is rarely taken. Fully masked rows are selected only if there are such rows.
 """
 
 from collections.abc import Callable
 
-from .._onnx.lazy_values import LOWEST, Outputs, Value, branch, op
+from .._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, branch, op
 from .masks import Masks
 
 
-def tried(masks: Masks, attention: Callable[[Value, Value], Outputs]) -> Outputs:
-    """Return the outputs of a call that is masked.
+def attend_with_nan_fallback(masks: Masks, attention: Callable[[Value, Value], Outputs]) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a masked call, and its weights (B, H, Tq, Tk) or (B, Tq, Tk).
 
-    Args:
-        masks: Its masks.
-        attention: Maps keys and values to the outputs. A pair that takes no part has a weight of zero, unless its score
-            is not finite.
+    `attention` maps keys (B, Tk, Hkv D) and values (B, Tk, Hkv Dv) to outputs with zero weights at masked pairs.
     """
-    given = masks.given
-    first = attention(given.keys, given.values)
-    again = masks.zeroed(attention(masks.hidden(given.keys), masks.hidden(given.values)))
-    zeroed = masks.zeroed(first)
-    if given.call.differs_by_query:
-        return branch(_is_finite(zeroed), zeroed, again)
-    return first_or_again(first, masks.all_see, zeroed, again)
+    inputs = masks.inputs
+    attempt = attention(inputs.keys, inputs.values)
+    retry = masks.zero_fully_masked_rows(attention(masks.zero_masked(inputs.keys), masks.zero_masked(inputs.values)))
+    zeroed_attempt = masks.zero_fully_masked_rows(attempt)
+    if inputs.call.differs_by_query:
+        return branch(_is_finite(zeroed_attempt), zeroed_attempt, retry)
+    return select_attempt(attempt, masks.every_row_has_key, zeroed_attempt, retry)
 
 
-def first_or_again(first: Outputs, all_see: Value, zeroed: Outputs, again: Outputs) -> Outputs:
-    """Return `first` where it is finite and no query lacks keys, `zeroed` where it is finite, and `again` elsewhere."""
-    is_finite = _is_finite(first)
-    return branch(is_finite & all_see, first, branch(is_finite, zeroed, again))
+def select_attempt(attempt: Outputs, every_row_has_key: Value, zeroed_attempt: Outputs, retry: Outputs) -> Outputs:
+    """Return the attempt if it is finite, with zeroed rows unless `every_row_has_key` (a scalar), else the retry."""
+    is_finite = _is_finite(attempt)
+    return branch(is_finite & every_row_has_key, attempt, branch(is_finite, zeroed_attempt, retry))
 
 
 def _is_finite(outputs: Outputs) -> Value:
-    return op.ReduceL1(outputs[0], keepdims=0) <= -LOWEST
+    """Return a boolean scalar: whether the output (B, Tq, H Dv) has neither NaN nor infinity, nor an infinite sum."""
+    return op.ReduceL1(outputs[0], keepdims=0) <= -FLOAT32_MIN

@@ -1,6 +1,7 @@
 """Loop (`Scan`) over the examples of a batch.
 
-`Scan` hands each step a view of its inputs, and writes the results where they belong.
+`Scan` hands each iteration a view of its inputs, and writes the results where they belong, so that neither is copied.
+In shapes, n is the block size.
 """
 
 from collections.abc import Callable
@@ -9,101 +10,94 @@ from typing import Any, NamedTuple
 
 from .._onnx.lazy_values import Outputs, Value, constant, op, reshape, scan, vector
 from .._tracing.attention_calls import Call
-from .block_split import Cut
-from .body_inputs import Given
+from .block_split import BlockSplit
+from .body_inputs import BodyInputs
 
 
 class Example(NamedTuple):
-    """One example.
+    """One example of a batch, of which no tensor has the axis B."""
 
-    Attributes:
-        given: Its part of what the batch is given, without the axis of the batch; lengths of queries, masks and biases
-            of pairs are in blocks (blocks, ..., rows, ...).
-        cut: How the queries are cut.
-        start: The first key that may take part, a vector of one number.
-        end: Where those keys end: no key from there on takes part.
+    # Query lengths are split into blocks (blocks, n), masks and biases into (blocks, H or 1, n, Tk)
+    inputs: BodyInputs
+    split: BlockSplit
+    first_key: Value  # position of the first unmasked key, int64 (1,)
+    end_key: Value  # behind the last unmasked key, int64 (1,)
+
+
+def scan_examples(
+    inputs: BodyInputs, split: BlockSplit, attend_example: Callable[..., Outputs], *queries: Value
+) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a call, and its weights, by a `Scan` over the examples.
+
+    `attend_example` maps an example and its blocks (blocks, n, ...) of each of `queries` (B, blocks, n, ...) to its
+    output (blocks, n, H Dv) and, if returned, its weights (blocks, H, n, Tk), without heads (blocks, n, Tk).
     """
-
-    given: Given
-    cut: Cut
-    start: Value
-    end: Value
-
-
-def over_examples(given: Given, cut: Cut, attend: Callable[..., Outputs], *queries: Value) -> Outputs:
-    """Return the outputs of a call by a `Scan` over its examples.
-
-    Args:
-        given: What the call is given.
-        cut: How the queries are cut.
-        attend: Maps an example, and its part of each of `queries`, to its output (blocks, rows, H Dv) and its weights
-            (blocks, H, rows, Tk), the latter without the axis of heads where there are none.
-        *queries: Tensors (N, blocks, rows, ...).
-    """
-    call = given.call
-    parts = {"keys": given.keys, "values": given.values}
+    call = inputs.call
+    scanned = {"keys": inputs.keys, "values": inputs.values}
     if call.has_keys_mask:
-        parts["keys_mask"] = given.keys_mask
+        scanned["keys_mask"] = inputs.keys_mask
     elif call.has_lengths:
-        parts["lengths"] = given.lengths
+        scanned["lengths"] = inputs.lengths
     if call.has_query_lengths:
-        parts["query_lengths"] = cut.of(given, given.query_lengths, axes=2)
-    pairwise = {name: _blocks_of_pairs(given, cut, name) for name in pairwise_arguments(call)}
+        scanned["query_lengths"] = split.split(inputs, inputs.query_lengths, axes=2)
+    pairwise = {name: _split_pairwise(inputs, split, name) for name in list_pairwise_inputs(call)}
     shared: dict[str, Any] = {
-        name: op.Squeeze(blocks, [0]) for name, blocks in pairwise.items() if _is_shared(call, name)
+        name: op.Squeeze(blocks, [0]) for name, blocks in pairwise.items() if _is_shared_by_examples(call, name)
     }
-    parts |= {name: blocks for name, blocks in pairwise.items() if name not in shared}
+    scanned |= {name: blocks for name, blocks in pairwise.items() if name not in shared}
 
-    def step(*of_example: Value) -> Outputs:
-        own: dict[str, Any] = dict(zip(parts, of_example[len(queries) :], strict=True))
-        part = replace(given, **own, **shared)
-        return attend(Example(part, cut, *_limits(part)), *of_example[: len(queries)])
+    def step(*elements: Value) -> Outputs:
+        fields: dict[str, Any] = dict(zip(scanned, elements[len(queries) :], strict=True))
+        example_inputs = replace(inputs, **fields, **shared)
+        example = Example(example_inputs, split, *_find_unmasked_range(example_inputs))
+        return attend_example(example, *elements[: len(queries)])
 
-    return _without_extra_rows(given, cut, scan(given.axes, step, *queries, *parts.values()))
-
-
-def pairwise_arguments(call: Call) -> list[str]:
-    """Return the names of what a call has for each pair."""
-    return [name for name, has in (("mask", call.has_pair_mask), ("bias", call.has_bias)) if has]
+    return _drop_padding_queries(inputs, split, scan(inputs.output_ranks, step, *queries, *scanned.values()))
 
 
-def _is_shared(call: Call, name: str) -> bool:
-    """Tell whether a mask of pairs, or a bias, is the same for all examples."""
+def list_pairwise_inputs(call: Call) -> list[str]:
+    """Return the names of the inputs with axes of queries and keys: `mask`, `bias`."""
+    return [name for name, is_present in (("mask", call.has_pair_mask), ("bias", call.has_bias)) if is_present]
+
+
+def _is_shared_by_examples(call: Call, name: str) -> bool:
+    """Return True if `mask` or `bias` is the same for all examples."""
     return all(size == 1 for size in call.shapes[name][: -2 if call.heads is None else -3])
 
 
-def _blocks_of_pairs(given: Given, cut: Cut, name: str) -> Value:
-    """Return `mask` or `bias` (N or 1, H or 1, Tq or 1, Tk) in blocks (N or 1, blocks, H or 1, rows, Tk)."""
-    pairs: Value = getattr(given, name)
-    before = op.Shape(pairs, end=2)
-    every_row = op.Expand(pairs, vector(before, given.Tq, given.Tk))
-    padded = op.Pad(every_row, vector(0, 0, 0, 0, 0, 0, cut.extra_rows, 0))
-    return op.Transpose(reshape(padded, before, cut.blocks, cut.rows, given.Tk), perm=[0, 2, 1, 3, 4])
+def _split_pairwise(inputs: BodyInputs, split: BlockSplit, name: str) -> Value:
+    """Split `mask` or `bias` (B or 1, H or 1, Tq or 1, Tk) into blocks (B or 1, blocks, H or 1, n, Tk)."""
+    pairwise: Value = getattr(inputs, name)
+    batch_and_heads = op.Shape(pairwise, end=2)
+    expanded = op.Expand(pairwise, vector(batch_and_heads, inputs.Tq, inputs.Tk))
+    padded = op.Pad(expanded, vector(0, 0, 0, 0, 0, 0, split.padding_queries, 0))
+    blocks = reshape(padded, batch_and_heads, split.num_blocks, split.block_size, inputs.Tk)
+    return op.Transpose(blocks, perm=[0, 2, 1, 3, 4])
 
 
-def _limits(given: Given) -> tuple[Value, Value]:
-    """Return the first key of an example that may take part, and where they end."""
-    start, end = constant([0]), given.Tk
-    if given.call.has_keys_mask:
-        seen = given.keys_mask
-        start = op.ReduceMin(op.Where(seen, given.positions, given.Tk), keepdims=1)
-        end = op.ReduceMax(op.Where(seen, given.positions + 1, 0), keepdims=1)
-    elif given.call.has_lengths:
-        end = op.Unsqueeze(given.lengths, [0])
-    right = given.call.band[1]
-    return start, end if right is None else op.Min(end, given.Tq + right)
+def _find_unmasked_range(inputs: BodyInputs) -> tuple[Value, Value]:
+    """Return the first unmasked key of an example, and the key behind its last one, both int64 (1,)."""
+    start, end = constant([0]), inputs.Tk
+    if inputs.call.has_keys_mask:
+        start = op.ReduceMin(op.Where(inputs.keys_mask, inputs.key_positions, inputs.Tk), keepdims=1)
+        end = op.ReduceMax(op.Where(inputs.keys_mask, inputs.key_positions + 1, 0), keepdims=1)
+    elif inputs.call.has_lengths:
+        end = op.Unsqueeze(inputs.lengths, [0])
+    right = inputs.call.band[1]
+    return start, end if right is None else op.Min(end, inputs.Tq + right)
 
 
-def _without_extra_rows(given: Given, cut: Cut, blocks: Outputs) -> Outputs:
-    """Return the blocks of each output together, without the rows that filled up the last."""
-    output, *weights = blocks
-    rows = reshape(output, given.N, cut.all_rows, op.Shape(output, start=-1))
-    outputs = [op.Slice(rows, [0], given.Tq, [1])]
-    for each in weights:
-        if given.call.heads is None:
-            rows, axis = reshape(each, given.N, cut.all_rows, given.Tk), 1
+def _drop_padding_queries(inputs: BodyInputs, split: BlockSplit, outputs: Outputs) -> Outputs:
+    """Merge blocks (B, blocks, n, H Dv) to (B, Tq, H Dv), and weights (B, blocks, H, n, Tk) to (B, H, Tq, Tk)."""
+    output, *weights = outputs
+    merged = reshape(output, inputs.B, split.padded_queries, op.Shape(output, start=-1))
+    results = [op.Slice(merged, [0], inputs.Tq, [1])]
+    for blocks in weights:
+        if inputs.call.heads is None:
+            merged, axis = reshape(blocks, inputs.B, split.padded_queries, inputs.Tk), 1
         else:
-            by_heads = op.Transpose(each, perm=[0, 2, 1, 3, 4])
-            rows, axis = reshape(by_heads, given.N, given.call.num_heads, cut.all_rows, given.Tk), 2
-        outputs.append(op.Slice(rows, [0], given.Tq, [axis]))
-    return tuple(outputs)
+            heads_first = op.Transpose(blocks, perm=[0, 2, 1, 3, 4])
+            merged = reshape(heads_first, inputs.B, inputs.call.num_heads, split.padded_queries, inputs.Tk)
+            axis = 2
+        results.append(op.Slice(merged, [0], inputs.Tq, [axis]))
+    return tuple(results)

@@ -9,33 +9,35 @@ import onnx
 
 from .traced_model import Weights
 
-LIMIT = 2**31 - 2**27  # bytes of weights that still fit one protobuf together with the graph
+# Bytes of weights: protobuf allows 2 GiB in a message, of which 128 MiB are left to the graph
+LIMIT = 2**31 - 2**27
 DATA = "model.onnx.data"
-_PAGE = 4096  # onnxruntime maps weights from the file when they start at a page
+# onnxruntime maps weights from the file, instead of reading a copy, if they start at a page
+PAGE_BYTES = 4096
 
 
 def fit_in_one_file(size: int) -> bool:
-    """Return whether weights of a number of bytes are stored in the file of the graph."""
+    """Return True if weights of a number of bytes are stored in the file of the graph."""
     return size <= LIMIT
 
 
-def with_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Return a model with weights as initializers, the content of which is in a second file if it exceeds 2 GiB."""
+def add_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Return a model with weights as initializers, whose data are in a second file if they exceed `LIMIT` bytes."""
     complete = deepcopy(model)
-    if fit_in_one_file(_all_bytes(weights)):
+    if fit_in_one_file(_count_bytes(weights)):
         complete.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
         return complete
-    for name, array, offset in _layout(weights):
-        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensor = onnx.TensorProto(name=name, data_type=kind, dims=array.shape, data_location=onnx.TensorProto.EXTERNAL)
+    for name, array, offset in _iter_layout(weights):
+        elem_type, location = onnx.helper.np_dtype_to_tensor_dtype(array.dtype), onnx.TensorProto.EXTERNAL
+        tensor = onnx.TensorProto(name=name, data_type=elem_type, dims=array.shape, data_location=location)
         for key, value in (("location", DATA), ("offset", offset), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
         complete.graph.initializer.append(tensor)
     return complete
 
 
-def take_out(graph: onnx.GraphProto, folder: Path) -> Weights:
-    """Remove the initializers with external data, and return the data as arrays that are mapped from the file."""
+def extract_external_weights(graph: onnx.GraphProto, folder: Path) -> Weights:
+    """Remove the initializers with external data, and return their data as arrays that are mapped from the file."""
     weights: dict[str, np.ndarray] = {}
     for index in reversed(range(len(graph.initializer))):
         tensor = graph.initializer[index]
@@ -48,22 +50,23 @@ def take_out(graph: onnx.GraphProto, folder: Path) -> Weights:
     return weights
 
 
-def write_data(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
-    """Write the second file that `with_weights` refers to, if it refers to one."""
-    if fit_in_one_file(_all_bytes(weights)):
+def write_external_data(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
+    """Write the second file that the model of `add_weights` refers to, if any."""
+    if fit_in_one_file(_count_bytes(weights)):
         return
     with (folder / DATA).open("wb") as file:
-        for _, array, offset in _layout(weights):
+        for _, array, offset in _iter_layout(weights):
             file.seek(offset)
             np.ascontiguousarray(array).tofile(file)
 
 
-def _all_bytes(weights: Mapping[str, np.ndarray]) -> int:
+def _count_bytes(weights: Mapping[str, np.ndarray]) -> int:
     return sum(array.nbytes for array in weights.values())
 
 
-def _layout(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray, int]]:
+def _iter_layout(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray, int]]:
+    """Yield each name and array with its offset in the second file, in bytes."""
     offset = 0
     for name, array in weights.items():
         yield name, array, offset
-        offset += -(-array.nbytes // _PAGE) * _PAGE
+        offset += -(-array.nbytes // PAGE_BYTES) * PAGE_BYTES

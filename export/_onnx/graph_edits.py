@@ -9,18 +9,20 @@ import onnx
 from .traversal import all_graphs, all_nodes, names_read
 
 
-def refill(held: Any, items: Iterable[Any]) -> None:
-    """Replace the content of a list of a graph, such as its nodes; the new items may be some of the old ones."""
+def refill(field: Any, items: Iterable[Any]) -> None:
+    """Replace the content of a repeated field, such as the nodes of a graph."""
+    # Copies, since `items` may contain items of the field, which are invalid after `del`
     copies = [deepcopy(item) for item in items]
-    del held[:]
-    held.extend(copies)
+    del field[:]
+    field.extend(copies)
 
 
-def keep(held: Any, is_kept: Callable[[Any], bool]) -> None:
-    """Remove the items of a list of a graph that fail a test, without copies of the others, which may be large."""
-    for index in reversed(range(len(held))):
-        if not is_kept(held[index]):
-            del held[index]
+def keep(field: Any, predicate: Callable[[Any], bool]) -> None:
+    """Remove the items of a repeated field for which a predicate is False."""
+    # In place: copies of the remaining items, such as weights, may be large
+    for index in reversed(range(len(field))):
+        if not predicate(field[index]):
+            del field[index]
 
 
 def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
@@ -32,18 +34,20 @@ def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 def drop_unread(graph: onnx.GraphProto) -> bool:
-    """Drop nodes and initializers that nothing reads, in bodies too, and return whether there were any."""
-    return any([_drop_unread_of_one(inner) for inner in reversed([*all_graphs(graph)])])
+    """Remove dead nodes and initializers of a graph and its subgraphs, and return True if there were any."""
+    # A list, since `any` of a generator would stop at the first graph with dead nodes; inner graphs first, since dead
+    # nodes in them may be the last readers of outer values
+    return any([_remove_dead_local_nodes(subgraph) for subgraph in reversed([*all_graphs(graph)])])
 
 
-def _drop_unread_of_one(graph: onnx.GraphProto) -> bool:
+def _remove_dead_local_nodes(graph: onnx.GraphProto) -> bool:
     size = len(graph.node) + len(graph.initializer)
-    read = {value.name for value in graph.output}
-    remaining = []
+    live_names = {value.name for value in graph.output}
+    live_nodes = []
     for node in reversed(graph.node):
-        if not read.isdisjoint(node.output):
-            read.update(names_read(node))
-            remaining.append(node)
-    refill(graph.node, reversed(remaining))
-    keep(graph.initializer, lambda constant: constant.name in read)
+        if not live_names.isdisjoint(node.output):
+            live_names.update(names_read(node))
+            live_nodes.append(node)
+    refill(graph.node, reversed(live_nodes))
+    keep(graph.initializer, lambda constant: constant.name in live_names)
     return len(graph.node) + len(graph.initializer) < size

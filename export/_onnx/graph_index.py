@@ -16,62 +16,62 @@ Sizes = tuple[int | None, ...]
 
 
 class Nodes:
-    """An index of the graph of a model, or of a body or branch, which sees the graphs around it."""
+    """Index of the graph of a model, or of a subgraph, with lookup in its outer scopes."""
 
     def __init__(self, graph: onnx.GraphProto, outer: Nodes | None, values: Sequence[onnx.ValueInfoProto] = ()) -> None:
-        """Index a graph within another one, with the known types and shapes of its tensors."""
+        """Index a graph inside an outer one, with types and shapes of its values."""
         self.graph, self._outer = graph, outer
         self.added: dict[str, np.ndarray] = {}  # constants that rewrites add to the graph
-        self._makers = {name: node for node in graph.node for name in node.output}
+        self._producers = {name: node for node in graph.node for name in node.output}
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
-        self._kinds: dict[str, int] = {value.name: value.type.tensor_type.elem_type for value in values}
-        self._sizes = {value.name: _sizes(value) for value in values}
-        self._sizes |= {name: tuple(tensor.dims) for name, tensor in self._constants.items()}
-        self._own = {*self._makers, *self._constants, *(value.name for value in graph.input)}
+        self._elem_types: dict[str, int] = {value.name: value.type.tensor_type.elem_type for value in values}
+        self._shapes = {value.name: _read_shape(value) for value in values}
+        self._shapes |= {name: tuple(tensor.dims) for name, tensor in self._constants.items()}
+        self._local_names = {*self._producers, *self._constants, *(value.name for value in graph.input)}
 
-    def _owner(self, name: str) -> Nodes:
-        """Return the index of the graph that computes or holds a tensor: this graph, or one around it."""
-        return self if self._outer is None or name in self._own else self._outer._owner(name)
+    def _find_owner(self, name: str) -> Nodes:
+        """Return the index of the innermost graph with a tensor: this graph, or an outer one."""
+        return self if self._outer is None or name in self._local_names else self._outer._find_owner(name)
 
     def maker(self, name: str, *ops: str) -> onnx.NodeProto | None:
-        """Return the node that computes a tensor, if its type is one of these."""
-        node = self._owner(name)._makers.get(name)
+        """Return the node that computes a tensor, if its operator is one of `ops`."""
+        node = self._find_owner(name)._producers.get(name)
         return node if node is not None and node.op_type in ops else None
 
     def source_of(self, name: str, *ops: str) -> str:
-        """Return the first input of the chain of such operators that ends in a tensor, without a chain the tensor."""
+        """Return the tensor before a chain of `ops`, such as `Cast`, which follow the first inputs of the nodes."""
         while (node := self.maker(name, *ops)) is not None:
             name = node.input[0]
         return name
 
     def constant(self, name: str) -> np.ndarray | None:
-        """Return the content of an initializer, which weights outside the graph are not."""
-        tensor = self._owner(name)._constants.get(name)
+        """Return the data of an initializer, or None for other tensors, such as weights outside the graph."""
+        tensor = self._find_owner(name)._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def number(self, name: str) -> float | None:
-        """Return the number in an initializer with one element, or None for any other tensor."""
+        """Return the element of an initializer with one element, or None for other tensors."""
         array = self.constant(name)
         return float(array.item()) if array is not None and array.size == 1 else None
 
     def as_vector(self, name: str) -> str:
-        """Return the name of a constant as a vector."""
+        """Return the name of a constant, reshaped to a 1-D tensor."""
         array = self.constant(name)
         if array is None or array.ndim == 1:
             return name
-        self._owner(name).added[f"{name}/vector"] = array.reshape(-1)
+        self._find_owner(name).added[f"{name}/vector"] = array.reshape(-1)
         return f"{name}/vector"
 
     def sizes(self, name: str) -> Sizes | None:
-        """Return the shape of a tensor, None for unknown axes, or None if the rank is unknown."""
-        return self._owner(name)._sizes.get(name)
+        """Return the shape of a tensor, with None for dynamic axes, or None if the rank is unknown."""
+        return self._find_owner(name)._shapes.get(name)
 
     def kind(self, name: str) -> int:
         """Return the element type of a tensor that is not a constant, 0 if it is unknown."""
-        return self._owner(name)._kinds.get(name, 0)
+        return self._find_owner(name)._elem_types.get(name, 0)
 
     def both_orders(self, node: onnx.NodeProto | None) -> Iterator[tuple[str, str]]:
-        """Yield the two inputs of a node in either order; nothing without a node."""
+        """Yield the two inputs of a commutative node in either order; nothing without a node."""
         if node is not None:
             yield node.input[0], node.input[1]
             yield node.input[1], node.input[0]
@@ -82,20 +82,20 @@ class Nodes:
         return None if node is None else str(node.input[0])
 
     def is_mean_over_last_axis(self, name: str) -> bool:
-        """Return whether a tensor is a mean over the last axis, which stays as an axis of length 1."""
+        """Return True if a tensor is a mean over the last axis, with `keepdims`."""
         node = self.maker(name, "ReduceMean")
         axis = None if node is None or len(node.input) < 2 else self.number(node.input[1])
         if node is None or axis is None or not attribute(node, "keepdims", 1):
             return False
-        sizes = self.sizes(node.input[0])
-        return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
+        shape = self.sizes(node.input[0])
+        return axis == -1 or (shape is not None and axis == len(shape) - 1)
 
     def is_along_last_axis(self, name: str, source: str) -> bool:
-        """Return whether a tensor is a float32 constant of shape (1, ..., 1, D), with D the last axis of the source."""
-        array, sizes = self.constant(name), self.sizes(source)
-        if array is None or array.dtype != np.float32 or not sizes or array.ndim > len(sizes):
+        """Return True if a tensor is a float32 constant (1, ..., 1, D), where D is the last axis of the source."""
+        array, shape = self.constant(name), self.sizes(source)
+        if array is None or array.dtype != np.float32 or not shape or array.ndim > len(shape):
             return False
-        return array.ndim > 0 and array.size == array.shape[-1] == sizes[-1]
+        return array.ndim > 0 and array.size == array.shape[-1] == shape[-1]
 
 
 def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
@@ -106,41 +106,40 @@ def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
 def views(
     graph: onnx.GraphProto, with_shapes: onnx.GraphProto | None = None, outer: Nodes | None = None
 ) -> Iterator[Nodes]:
-    """Yield the index of a graph, and then those of its subgraphs; `with_shapes` is the graph with inferred shapes."""
+    """Yield the index of a graph, then of its subgraphs; `with_shapes` is the graph with inferred shapes."""
     typed_graph = graph if with_shapes is None else with_shapes
     nodes = Nodes(graph, outer, (*typed_graph.value_info, *typed_graph.input))
     yield nodes
-    for node, same_node in zip(graph.node, typed_graph.node, strict=True):
-        for inner, same_inner in zip(graphs_in(node), graphs_in(same_node), strict=True):
-            yield from views(inner, same_inner, nodes)
+    for node, typed_node in zip(graph.node, typed_graph.node, strict=True):
+        for subgraph, typed_subgraph in zip(graphs_in(node), graphs_in(typed_node), strict=True):
+            yield from views(subgraph, typed_subgraph, nodes)
 
 
 def inferred(model: onnx.ModelProto, weights: Weights | None = None) -> onnx.GraphProto:
-    """Return the graph of a model with the shapes and types that onnx infers, or with those of the model.
-
-    Large initializers, and weights that are kept outside the graph, take part without their content.
-    """
+    """Return the graph of a model with inferred shapes and types, or with its own if inference fails."""
+    # Only shapes and axes (integers) are copied with their data: other initializers, and weights outside the graph,
+    # are declared as inputs of their shape
     graph = onnx.GraphProto(name="inferred", node=model.graph.node, input=model.graph.input, output=model.graph.output)
     graph.value_info.extend(model.graph.value_info)
     inputs = {value.name for value in graph.input}
     for name, array in (weights or {}).items():
         if name not in inputs:
-            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-            graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
+            elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+            graph.input.append(helper.make_tensor_value_info(name, elem_type, array.shape))
     for tensor in model.graph.initializer:
-        if tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32):  # shapes and axes
+        if tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32):
             graph.initializer.append(tensor)
         else:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tuple(tensor.dims)))
-    light = helper.make_model(
+    light_model = helper.make_model(
         graph, opset_imports=model.opset_import, functions=model.functions, ir_version=model.ir_version
     )
     with contextlib.suppress(onnx.shape_inference.InferenceError):
-        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    return light.graph
+        light_model = onnx.shape_inference.infer_shapes(light_model, data_prop=True)
+    return light_model.graph
 
 
-def _sizes(value: onnx.ValueInfoProto) -> Sizes | None:
-    kind = value.type.tensor_type
-    sizes = tuple(axis.dim_value if axis.HasField("dim_value") else None for axis in kind.shape.dim)
-    return sizes if kind.HasField("shape") else None
+def _read_shape(value: onnx.ValueInfoProto) -> Sizes | None:
+    tensor_type = value.type.tensor_type
+    shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor_type.shape.dim)
+    return shape if tensor_type.HasField("shape") else None

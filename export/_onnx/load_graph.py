@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_graph(file: Path) -> onnx.ModelProto:
-    """Read a file without its external data.
+    """Load the graph of a file without its external data.
 
     Raises:
         BundleError: If onnx cannot read the file.
@@ -27,21 +27,22 @@ def load_graph(file: Path) -> onnx.ModelProto:
     try:
         return onnx.load(str(file), load_external_data=False)
     except Exception as error:
-        # a missing file, or protobuf's own exception, whose class depends on the installed implementation
+        # A missing file, or protobuf's own exception, whose class depends on the installed implementation
         raise BundleError(f"onnx cannot read {file}: {error}") from error
 
 
 def write_beside_weights(model: onnx.ModelProto, folder: Path, scratch: Path) -> Path:
-    """Write a model from one folder into another, with its external data, and return the file.
+    """Write a model of `folder` into the folder `scratch`, with links to its external data, and return the file.
 
-    The scratch folder must outlive the sessions of the file.
+    The folder `scratch` must exist as long as sessions of the file.
     """
     file = scratch / MODEL
     file.write_bytes(model.SerializeToString())
     entries = (entry for weight in model.graph.initializer for entry in weight.external_data)
     for name in {entry.value for entry in entries if entry.key == "location"}:
         try:
-            os.link(folder / name, scratch / name)  # onnxruntime follows no symbolic link out of the folder
+            # A hard link: onnxruntime follows no symbolic link out of the folder
+            os.link(folder / name, scratch / name)
         except OSError:  # another filesystem
             shutil.copyfile(folder / name, scratch / name)
     return file

@@ -21,28 +21,27 @@ def write_producer(model: onnx.ModelProto, name: str, precision: str, version: s
     model.domain = DOMAIN
     model.doc_string = ""
     model.graph.name = name
-    used = {"", *(node.domain for holder in (model.graph, *model.functions) for node in all_nodes(holder))}
-    keep(model.opset_import, lambda opset: opset.domain in used)  # a runtime may refuse one that it does not know
-    about = {"model": name, "precision": precision, "bundle_schema": str(SCHEMA_VERSION)}
-    onnx.helper.set_model_props(model, about)
+    used_domains = {"", *(node.domain for graph in (model.graph, *model.functions) for node in all_nodes(graph))}
+    # A runtime may reject a file that imports an opset of an unknown domain, even if no node uses the domain
+    keep(model.opset_import, lambda opset: opset.domain in used_domains)
+    metadata = {"model": name, "precision": precision, "bundle_schema": str(SCHEMA_VERSION)}
+    onnx.helper.set_model_props(model, metadata)
 
 
 def write_bundle_metadata(folder: Path, manifest: Manifest) -> None:
-    """Write the meanings of inputs and outputs, and the hashes of cases and weights, into the ONNX file of a bundle.
-
-    Viewers and servers read the file without the manifest. The hash of the file itself is in the manifest only.
-    """
+    """Write the meanings of inputs and outputs, and the hashes of cases and weights, into the ONNX file of a bundle."""
+    # Viewers and servers read the file without the manifest. The hash of the file itself is in the manifest only
     path = folder / MODEL
     model = onnx.load(str(path), load_external_data=False)
     for value in (*model.graph.input, *model.graph.output):
         value.doc_string = _meaning(value.name, manifest)
-    about = {entry.key: entry.value for entry in model.metadata_props}
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
     meanings = {value.name: value.doc_string for value in (*model.graph.input, *model.graph.output) if value.doc_string}
     entries = {"meanings": meanings, "axis_multiples": dict(manifest.multiples)}
-    about |= {key: json.dumps(entry, sort_keys=True) for key, entry in entries.items() if entry}
+    metadata |= {key: json.dumps(entry, sort_keys=True) for key, entry in entries.items() if entry}
     hashed = [file for file in (CASES, DATA) if (folder / file).exists()]
-    about |= {f"sha256:{file}": sha256(folder / file) for file in hashed}
-    onnx.helper.set_model_props(model, about)
+    metadata |= {f"sha256:{file}": sha256(folder / file) for file in hashed}
+    onnx.helper.set_model_props(model, metadata)
     path.write_bytes(model.SerializeToString())
 
 

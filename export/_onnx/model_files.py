@@ -1,28 +1,28 @@
-"""Load and save ONNX models; weights beyond 2 GiB are in a second file."""
+"""Load and save ONNX models, with weights beyond 2 GiB in a second file."""
 
 from pathlib import Path
 
 import onnx
 
 from .._errors import ExportError
-from .external_data import take_out, with_weights, write_data
+from .external_data import add_weights, extract_external_weights, write_external_data
 from .traced_model import Traced
 
 
 def read(path: Path) -> Traced:
-    """Return the model in a file, with the weights of the second file as arrays that are read when they are used."""
+    """Load a model, with the weights of the second file as arrays that are mapped from the file."""
     model = onnx.load(str(path), load_external_data=False)
-    return Traced(model, weights=take_out(model.graph, path.parent))
+    return Traced(model, weights=extract_external_weights(model.graph, path.parent))
 
 
 def write(traced: Traced, path: Path, *, check: bool = True) -> None:
-    """Write a model and its weights, weights beyond 2 GiB to a second file, and check both files in full.
+    """Save a model and its weights, weights beyond 2 GiB to a second file, and check both files.
 
     Raises:
-        ExportError: If onnx's checker finds the file invalid.
+        ExportError: If onnx.checker rejects the file.
     """
-    path.write_bytes(with_weights(traced.model, traced.weights).SerializeToString())
-    write_data(path.parent, traced.weights)
+    path.write_bytes(add_weights(traced.model, traced.weights).SerializeToString())
+    write_external_data(path.parent, traced.weights)
     if not check:
         return
     try:

@@ -1,8 +1,8 @@
-"""Infer symbolic shapes: propagate named axes of the inputs through a graph.
+"""Infer symbolic shapes: propagate named dims of the inputs through a graph.
 
-onnx infers the axes of outputs from those of inputs, names included, but not the content of small vectors of integers:
-sizes that are read from shapes, sliced, joined and cast, and the shapes of tensors that depend on such vectors. The
-tables at the end of this file have one rule for each operator that onnx lacks.
+onnx infers named dims for each operator, but not the contents of shape vectors: dims that `Shape` returns and `Slice`,
+`Concat` and `Cast` process before a `Reshape` uses them. The tables in this file have one rule for each operator that
+onnx lacks: `_SHAPE_RULES` for the shape of a result, `_VALUE_RULES` for the contents of a shape vector.
 """
 
 import contextlib
@@ -17,42 +17,43 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .traversal import graphs_in
 
-Axis = int | str | None  # a size, the name of a size, or unknown
+Axis = int | str | None  # a size, a name (equal names are equal sizes), or unknown
 Axes = tuple[Axis, ...]
 INTEGERS = (TensorProto.INT64, TensorProto.INT32)
-EXACT = (*INTEGERS, TensorProto.FLOAT, TensorProto.DOUBLE)  # types that represent sizes exactly
-OPEN_END = 10**9  # tf2onnx's end of a slice up to the end of the axis
-_ERRORS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, KeyError)
-MAX_NUMBERS = 16  # longer constants are not shapes
+# Types that represent sizes exactly: float16 has no integers above 2,048
+SHAPE_VALUE_TYPES = (*INTEGERS, TensorProto.FLOAT, TensorProto.DOUBLE)
+SLICE_END = 10**9  # tf2onnx's end of a slice up to the end of the axis
+_INFER_ERRORS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, KeyError)
+MAX_SHAPE_VALUES = 16  # elements; longer constants are no shapes
 
 
 class Spread(NamedTuple):
-    """The shape of an attention call's output: (*axes[:-1] of the input `queries`, `times` * last axis of `values`)."""
+    """Shape rule of an attention call: (*queries.shape[:-1], value_repeats * values.shape[-1]), by input indices."""
 
     queries: int
     values: int
-    times: int = 1
+    value_repeats: int = 1
 
 
 @dataclass
 class TensorFacts:
-    """Known facts about tensors, by name: types, shapes, and the content of scalars and short vectors."""
+    """Inferred types and shapes of tensors, and contents of scalars and short vectors, by name of the tensor."""
 
     kinds: dict[str, int] = field(default_factory=dict)
     axes: dict[str, Axes] = field(default_factory=dict)
-    numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)  # with the names of sizes among the numbers
-    constants: dict[str, TensorProto] = field(default_factory=dict)  # integers
+    numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)  # contents, dims by name
+    constants: dict[str, TensorProto] = field(default_factory=dict)  # of integers
 
-    def unknown_numbers(self, name: str) -> Axes | None:
-        """Return one unknown number for each number of a vector, or None unless the length is known."""
+    def get_unknown_values(self, name: str) -> Axes | None:
+        """Return n unknown elements for a vector of static length n, else None."""
         axes = self.axes.get(name)
         return (None,) * axes[0] if axes is not None and len(axes) == 1 and isinstance(axes[0], int) else None
 
     def read_initializer(self, tensor: TensorProto) -> None:
-        """Record the shape of an initializer, and its content if this may be a shape."""
+        """Record the shape of an initializer, and its contents if they may be a shape."""
         self.kinds[tensor.name] = tensor.data_type
         self.axes[tensor.name] = tuple(tensor.dims)
-        is_short = len(tensor.dims) < 2 and max(tensor.dims, default=1) <= MAX_NUMBERS
+        is_short = len(tensor.dims) < 2 and max(tensor.dims, default=1) <= MAX_SHAPE_VALUES
         if is_short and tensor.data_type in (*INTEGERS, TensorProto.FLOAT):
             self.numbers[tensor.name] = tuple(numpy_helper.to_array(tensor).reshape(-1).tolist())
             if tensor.data_type in INTEGERS:
@@ -62,42 +63,43 @@ class TensorFacts:
 def infer_facts(
     model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread] | None = None
 ) -> TensorFacts:
-    """Return the known facts about the tensors of the outermost graph.
+    """Return the inferred types and shapes of the tensors of the outermost graph.
 
-    Axes of the inputs with the same name have the same size; `spread` has the shapes of attention calls by operator.
+    Dims of the inputs with the same name have the same size; `spread` has the shape rules of attention calls.
     """
     facts = TensorFacts()
     types = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.input)}
     for value in model.graph.input:
         facts.kinds[value.name] = types[value.name].elem_type
-        if (axes := inputs.get(value.name) or _axes(types[value.name], named=False)) is not None:
+        if (axes := inputs.get(value.name) or _read_shape(types[value.name], named=False)) is not None:
             facts.axes[value.name] = axes
     for tensor in model.graph.initializer:
         facts.read_initializer(tensor)
     for node in model.graph.node:
         call = (spread or {}).get(node.op_type)
-        outputs = [_call_output(node, facts, call)] if call else [*_infer(node, facts, model.opset_import)]
-        for name, (kind, axes) in zip(node.output, outputs, strict=False):
-            facts.kinds[name] = kind or (types[name].elem_type if name in types else 0)
-            merged = _merged(axes, _axes(types[name], named=False) if name in types else None)
+        outputs = [_infer_call(node, facts, call)] if call else [*_infer_node(node, facts, model.opset_import)]
+        for name, (elem_type, shape) in zip(node.output, outputs, strict=False):
+            facts.kinds[name] = elem_type or (types[name].elem_type if name in types else 0)
+            merged = _merge_shapes(shape, _read_shape(types[name], named=False) if name in types else None)
             if merged is not None:
                 facts.axes[name] = merged
-        for rules, results in ((_AXES_RULES, facts.axes), (_NUMBERS_RULES, facts.numbers)):
+        for rules, results in ((_SHAPE_RULES, facts.axes), (_VALUE_RULES, facts.numbers)):
             if node.op_type in rules and (values := rules[node.op_type](node, facts)):
                 results[node.output[0]] = values
     return facts
 
 
-def _call_output(node: onnx.NodeProto, facts: TensorFacts, spread: Spread) -> tuple[int, Axes | None]:
-    """Return the type and the axes of the output of an attention call."""
+def _infer_call(node: onnx.NodeProto, facts: TensorFacts, spread: Spread) -> tuple[int, Axes | None]:
+    """Return the type and the shape of the output of an attention call."""
     queries, values = node.input[spread.queries], node.input[spread.values]
-    first, (*_, last) = facts.axes.get(queries), facts.axes.get(values) or (None,)
-    size = last * spread.times if isinstance(last, int) else last if spread.times == 1 else None
-    return facts.kinds.get(queries, 0), None if first is None else (*first[:-1], size)
+    query_shape, (*_, size) = facts.axes.get(queries), facts.axes.get(values) or (None,)
+    if spread.value_repeats != 1:  # a multiple of a named dim has no name
+        size = size * spread.value_repeats if isinstance(size, int) else None
+    return facts.kinds.get(queries, 0), None if query_shape is None else (*query_shape[:-1], size)
 
 
-def _infer(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
-    """Yield the type and the axes of each output, as onnx infers them from the inputs."""
+def _infer_node(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
+    """Yield the type and the shape of each output, as onnx infers them from the inputs."""
     version = next((opset.version for opset in opsets if opset.domain == node.domain), None)
     outputs: Mapping[str, onnx.TypeProto] = {}
     is_inferable = version is not None and onnx.defs.has(node.op_type, version, node.domain) and not [*graphs_in(node)]
@@ -106,157 +108,169 @@ def _infer(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tu
         names = [name for name in node.input if name]
         types = {name: helper.make_tensor_type_proto(facts.kinds[name], facts.axes.get(name)) for name in names}
         data = {name: facts.constants[name] for name in names if name in facts.constants}
-        with contextlib.suppress(*_ERRORS):
+        with contextlib.suppress(*_INFER_ERRORS):
             outputs = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, list(opsets))
     for name in node.output:
-        kind = outputs[name].tensor_type if name in outputs else None
-        yield (0, None) if kind is None else (kind.elem_type, _axes(kind, named=True))
+        tensor_type = outputs[name].tensor_type if name in outputs else None
+        yield (0, None) if tensor_type is None else (tensor_type.elem_type, _read_shape(tensor_type, named=True))
 
 
-def _axes(kind: Any, *, named: bool) -> Axes | None:
-    """Return the axes of a type, with names only if they are those of inputs; tf2onnx invents its own."""
-    if not kind.HasField("shape"):
+def _read_shape(tensor_type: Any, *, named: bool) -> Axes | None:
+    """Return the shape of a tensor type, with dim names if `named`."""
+    # The names in a traced graph are invented by tf2onnx: equal names are not equal sizes
+    if not tensor_type.HasField("shape"):
         return None
     return tuple(
-        axis.dim_value if axis.HasField("dim_value") else (axis.dim_param if named else "") or None
-        for axis in kind.shape.dim
+        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param if named else "") or None
+        for dim in tensor_type.shape.dim
     )
 
 
-def _merged(one: Axes | None, other: Axes | None) -> Axes | None:
-    """Return the axes that either shape has, numbers before names."""
-    if one is None or other is None or len(one) != len(other):
-        return other if one is None else one
-    return tuple(b if isinstance(b, int) or a is None else a for a, b in zip(one, other, strict=True))
+def _merge_shapes(inferred: Axes | None, declared: Axes | None) -> Axes | None:
+    """Return the shape with the dims of two shapes, integers input_shape names."""
+    if inferred is None or declared is None or len(inferred) != len(declared):
+        return declared if inferred is None else inferred
+    pairs = zip(inferred, declared, strict=True)
+    return tuple(static if isinstance(static, int) or dim is None else dim for dim, static in pairs)
 
 
 # --------------------------------------------------------------------------- rules that onnx lacks
 
 
-def _reshape_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0]) or ()
+def _reshape_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    target, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0]) or ()
     if target is None or node.attribute:
         return None
-    sizes = tuple(before[axis] if size == 0 and axis < len(before) else size for axis, size in enumerate(target))
+    sizes = tuple(
+        input_shape[axis] if size == 0 and axis < len(input_shape) else size for axis, size in enumerate(target)
+    )
     if -1 not in sizes:
         return sizes
-    rest = _quotient(before, [size for size in sizes if size != -1])
-    return tuple(rest if size == -1 else size for size in sizes)
+    inferred_size = _divide_dims(input_shape, [size for size in sizes if size != -1])
+    return tuple(inferred_size if size == -1 else size for size in sizes)
 
 
-def _quotient(sizes: Axes, others: Sequence[Axis]) -> Axis:
-    """Return the product of sizes divided by the product of others, or None unless the quotient is one size."""
-    left, number = Counter(sizes), 1.0
-    left.subtract(others)
-    for size, times in [*left.items()]:
-        if isinstance(size, int):
-            number *= float(size) ** times if size else math.inf
-            del left[size]
-    names = [size for size, times in left.items() if times]
-    if None in sizes or None in others or any(left[size] != 1 for size in names):
+def _divide_dims(dims: Axes, divisors: Sequence[Axis]) -> Axis:
+    """Return the product of dims divided by the product of divisors, or None unless the quotient is one dim."""
+    # Dims are cancelled by name: of the exponents that remain, only a single 1 is a dim
+    exponents, factor = Counter(dims), 1.0
+    exponents.subtract(divisors)
+    for dim, exponent in [*exponents.items()]:
+        if isinstance(dim, int):
+            factor *= float(dim) ** exponent if dim else math.inf
+            del exponents[dim]
+    names = [dim for dim, exponent in exponents.items() if exponent]
+    if None in dims or None in divisors or any(exponents[name] != 1 for name in names):
         return None
     if not names:
-        return int(number) if number.is_integer() and number > 0 else None
-    return names[0] if len(names) == 1 and number == 1 else None
+        return int(factor) if factor.is_integer() and factor > 0 else None
+    return names[0] if len(names) == 1 and factor == 1 else None
 
 
 def has_step_one(node: onnx.NodeProto, facts: TensorFacts) -> bool:
-    """Return whether a slice takes consecutive elements in their order."""
+    """Return True if a slice has the step 1 on all axes."""
     return len(node.input) < 5 or {*facts.numbers.get(node.input[4], ())} == {1}
 
 
-def _slice_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    """Return the axes of a slice: those of its input where it starts at 0 and ends at or behind the size."""
-    before, after = (facts.axes.get(name) for name in (node.input[0], node.output[0]))
+def _slice_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    """Return the shape of a slice: the dims of its input on axes that it does not slice, or slices in full."""
+    input_shape, output_shape = (facts.axes.get(name) for name in (node.input[0], node.output[0]))
     starts, ends, axes = (facts.numbers.get(name, ()) for name in (*node.input[1:4], "")[:3])
-    if before is None or after is None or not has_step_one(node, facts) or not len(starts) == len(ends) == len(axes):
+    if (
+        input_shape is None
+        or output_shape is None
+        or not has_step_one(node, facts)
+        or not len(starts) == len(ends) == len(axes)
+    ):
         return None
-    sizes = [size if axis in axes else before[axis] for axis, size in enumerate(after)]
+    sizes = [size if axis in axes else input_shape[axis] for axis, size in enumerate(output_shape)]
     for start, end, axis in zip(starts, ends, axes, strict=True):
         if not isinstance(axis, int):
             return None
-        size = before[axis]
-        if start == 0 and size is not None and ((isinstance(end, int) and end >= OPEN_END) or end == size):
+        size = input_shape[axis]
+        # A slice from 0 to the named size, or to tf2onnx's end, reads the full axis
+        if start == 0 and size is not None and ((isinstance(end, int) and end >= SLICE_END) or end == size):
             sizes[axis] = size
     return tuple(sizes)
 
 
-def _expand_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    target, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
-    if target is None or before is None:
+def _expand_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    target, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
+    if target is None or input_shape is None:
         return None
-    rank = max(len(target), len(before))
-    pairs = zip((*[1] * (rank - len(target)), *target), (*[1] * (rank - len(before)), *before), strict=True)
+    rank = max(len(target), len(input_shape))
+    pairs = zip((*[1] * (rank - len(target)), *target), (*[1] * (rank - len(input_shape)), *input_shape), strict=True)
     return tuple(
-        size if of_input == 1 else of_input if size in (1, of_input) or isinstance(of_input, int) else None
-        for size, of_input in pairs
+        size if input_size == 1 else input_size if size in (1, input_size) or isinstance(input_size, int) else None
+        for size, input_size in pairs
     )
 
 
-def _filled_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+def _constant_of_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     return facts.numbers.get(node.input[0])
 
 
-def _range_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+def _range_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     start, limit, step = (facts.numbers.get(name) for name in node.input)
     is_length = limit is not None and (isinstance(limit[0], str) or (isinstance(limit[0], int) and limit[0] >= 0))
     return limit if is_length and (start, step) == ((0,), (1,)) else None
 
 
-def _tile_axes(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    times, before = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
-    if times is None or before is None:
+def _tile_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    all_repeats, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
+    if all_repeats is None or input_shape is None:
         return None
     return tuple(
-        size if number == 1 else number * size if isinstance(number, int) and isinstance(size, int) else None
-        for number, size in zip(times, before, strict=True)
+        size if repeats == 1 else repeats * size if isinstance(repeats, int) and isinstance(size, int) else None
+        for repeats, size in zip(all_repeats, input_shape, strict=True)
     )
 
 
-_AXES_RULES = {
-    "Reshape": _reshape_axes, "Expand": _expand_axes, "ConstantOfShape": _filled_axes, "Range": _range_axes,
-    "Slice": _slice_axes, "Tile": _tile_axes,
+_SHAPE_RULES = {
+    "Reshape": _reshape_shape, "Expand": _expand_shape, "ConstantOfShape": _constant_of_shape, "Range": _range_shape,
+    "Slice": _slice_shape, "Tile": _tile_shape,
 }  # fmt: skip
 
 
-def _shape_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+def _shape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     axes = facts.axes.get(node.input[0])
     ends = {attribute.name: attribute.i for attribute in node.attribute}
     return None if axes is None else axes[ends.get("start") : ends.get("end")]
 
 
-def _same_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    return facts.numbers.get(node.input[0]) if facts.kinds.get(node.output[0]) in EXACT else None
+def _cast_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    return facts.numbers.get(node.input[0]) if facts.kinds.get(node.output[0]) in SHAPE_VALUE_TYPES else None
 
 
-def _one_number(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    numbers, axes = facts.numbers.get(node.input[0]), facts.axes.get(node.output[0])
-    return numbers if numbers and axes is not None and len(axes) < 2 else None
+def _reshape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    values, shape = facts.numbers.get(node.input[0]), facts.axes.get(node.output[0])
+    return values if values and shape is not None and len(shape) < 2 else None
 
 
-def _concat_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    parts = [facts.numbers.get(name) or facts.unknown_numbers(name) for name in node.input]
-    return None if None in parts else tuple(number for part in parts for number in part or ())
+def _concat_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    parts = [facts.numbers.get(name) or facts.get_unknown_values(name) for name in node.input]
+    return None if None in parts else tuple(element for part in parts for element in part or ())
 
 
-def _slice_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    numbers = facts.numbers.get(node.input[0])
-    ends = [facts.constants.get(name) for name in node.input[1:]]
-    if numbers is None or None in ends or facts.axes.get(node.input[0]) == ():
+def _slice_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    values = facts.numbers.get(node.input[0])
+    limits = [facts.constants.get(name) for name in node.input[1:]]
+    if values is None or None in limits or facts.axes.get(node.input[0]) == ():
         return None
-    start, end, *rest = (numpy_helper.to_array(end).item() for end in ends)
-    return numbers[slice(start, end, *rest[1:])]
+    # The inputs are start, end, and, if present, axes (0 for a vector) and steps
+    start, end, *axes_and_step = (numpy_helper.to_array(limit).item() for limit in limits)
+    return values[slice(start, end, *axes_and_step[1:])]
 
 
-def _gather_numbers(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    numbers, indices = facts.numbers.get(node.input[0]), facts.constants.get(node.input[1])
-    if numbers is None or indices is None:
+def _gather_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+    values, indices = facts.numbers.get(node.input[0]), facts.constants.get(node.input[1])
+    if values is None or indices is None:
         return None
-    return tuple(numbers[index] for index in numpy_helper.to_array(indices).reshape(-1).tolist())
+    return tuple(values[index] for index in numpy_helper.to_array(indices).reshape(-1).tolist())
 
 
-_NUMBERS_RULES = {
-    "Shape": _shape_numbers, "Cast": _same_numbers, "Identity": _same_numbers, "Squeeze": _one_number,
-    "Unsqueeze": _one_number, "Reshape": _one_number, "Concat": _concat_numbers, "Slice": _slice_numbers,
-    "Gather": _gather_numbers,
+_VALUE_RULES = {
+    "Shape": _shape_values, "Cast": _cast_values, "Identity": _cast_values, "Squeeze": _reshape_values,
+    "Unsqueeze": _reshape_values, "Reshape": _reshape_values, "Concat": _concat_values, "Slice": _slice_values,
+    "Gather": _gather_values,
 }  # fmt: skip

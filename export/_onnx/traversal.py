@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs among the attributes of a node: bodies and branches."""
+    """Yield the subgraphs of a node: bodies and branches."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -21,43 +21,43 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and its subgraphs, outer graphs first."""
     yield graph
     for node in graph.node:
-        for inner in graphs_in(node):
-            yield from all_graphs(inner)
+        for subgraph in graphs_in(node):
+            yield from all_graphs(subgraph)
 
 
 def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a graph or a function, each followed by the nodes of its subgraphs."""
     for node in graph.node:
         yield node
-        for inner in graphs_in(node):
-            yield from all_nodes(inner)
+        for subgraph in graphs_in(node):
+            yield from all_nodes(subgraph)
 
 
 def loops_in(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the loops of a graph, without those within its bodies and branches."""
+    """Return the nodes `Loop` of a graph, excluding its subgraphs."""
     return [node for node in graph.node if node.op_type == "Loop" and node.domain in ("", "ai.onnx")]
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node and its subgraphs read, and the outputs of the subgraphs."""
+    """Yield the names of the inputs of a node, and the names that its subgraphs read and return."""
     yield from filter(None, node.input)
-    for inner in graphs_in(node):
-        yield from names_used(inner)
+    for subgraph in graphs_in(node):
+        yield from names_used(subgraph)
 
 
 def names_read_by_value(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of tensors of which the outputs of a graph depend on more than the shape."""
-    read = {value.name for value in graph.output}
+    """Return the names of tensors whose elements, not only their shapes, affect the outputs of a graph."""
+    names = {value.name for value in graph.output}
     for node in reversed(graph.node):
-        if node.op_type != "Shape" and not read.isdisjoint(node.output):
-            read.update(node.input)
-            for inner in graphs_in(node):
-                read |= names_read_by_value(inner)
-    return read
+        if node.op_type != "Shape" and not names.isdisjoint(node.output):
+            names.update(node.input)
+            for subgraph in graphs_in(node):
+                names |= names_read_by_value(subgraph)
+    return names
 
 
 def names_used(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names that the nodes of a graph and of its subgraphs read, and the outputs of these graphs."""
+    """Yield the names that the nodes of a graph and its subgraphs read, and that these graphs return."""
     yield from (value.name for value in graph.output)
     for node in graph.node:
         yield from names_read(node)

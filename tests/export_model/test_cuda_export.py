@@ -16,7 +16,7 @@ from keras_attn_export._format.providers import PROVIDERS
 from keras_attn_export._lowerings.forms import multi_head_attention_op
 from keras_attn_export._onnx.traversal import all_nodes
 
-AT_ONCE = "all examples at once, as sizes ask for it"
+WHOLE_BATCH = "the whole batch, in a form chosen by sizes"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_cuda_export_writes_the_forms_of_the_lowering(lowering, precision, forms
     assert bundle.report.passed
     assert bundle.report.provider == "cuda"
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == forms
-    assert {layer["form"] == AT_ONCE for layer in bundle.manifest["layers"]} == {lowering == "adaptive"}
+    assert {layer["form"] == WHOLE_BATCH for layer in bundle.manifest["layers"]} == {lowering == "adaptive"}
     assert verify_bundle(bundle.path, provider="cuda").passed
     file = onnx.load(bundle.path / "model.onnx")
     nodes = [node for holder in (file.graph, *file.functions) for node in all_nodes(holder)]
@@ -54,8 +54,8 @@ def test_cuda_export_writes_the_forms_of_the_lowering(lowering, precision, forms
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
-    over_all = multi_head_attention_op.over_all  # no query comes before a key
-    monkeypatch.setattr(multi_head_attention_op, "over_all", lambda given, **_: over_all(given))
+    over_all = multi_head_attention_op.attend_all_keys  # no query comes before a key
+    monkeypatch.setattr(multi_head_attention_op, "attend_all_keys", lambda given, **_: over_all(given))
     x = keras.Input((None, 8))
     causal = keras.Model(x, keras_attn.DotProductAttention()(x, x, x, use_causal_mask=True))
     with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
@@ -87,5 +87,5 @@ def test_attention_on_another_provider_fails_verification(tmp_path, monkeypatch)
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_cuda_export_refuses_texts(tmp_path):
-    with pytest.raises(UnsupportedModelError, match="does not load with CUDA"):
+    with pytest.raises(UnsupportedModelError, match="cannot load with CUDA"):
         export_model(of_texts(), tmp_path / "bundle", provider="cuda")

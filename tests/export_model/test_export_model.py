@@ -52,8 +52,8 @@ def test_mismatch_raises_with_every_row_and_keeps_the_old_bundle(tmp_path, monke
     model = dict_inputs_and_outputs()
     old = export_model(model, tmp_path / "bundle")
     before = {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()}
-    right = body_inputs._clipped
-    monkeypatch.setattr(body_inputs, "_clipped", lambda of, lengths: op.Min(right(of, lengths) + 1, of.Tk_scalar))
+    right = body_inputs._clip_lengths
+    monkeypatch.setattr(body_inputs, "_clip_lengths", lambda of, lengths: op.Min(right(of, lengths) + 1, of.Tk_scalar))
     with pytest.raises(ParityError, match=r"ONNX output `(weights|context)` .* in case `.*max abs") as caught:
         export_model(model, old.path, overwrite=True)
     report = caught.value.report

@@ -57,7 +57,7 @@ def test_decoder_keeps_its_layer_in_its_loop(greedy):
     assert [function.name for function in proto.functions] == ["additive_0", "additive_0_before_loop"]
     (layer,) = bundle.manifest["layers"]
     assert (layer["name"], layer["lowering"]) == ("loop/attention", "adaptive")
-    assert layer["form"] == "plain operators, by the sizes that the model fixes"
+    assert layer["form"] == "plain operators, since the model fixes the sizes"
     assert verify_bundle(bundle.path).passed
 
 

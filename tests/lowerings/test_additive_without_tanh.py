@@ -7,9 +7,9 @@ import pytest
 from lowered_calls import Plan, assert_right, session
 from tolerances import assert_close, assert_identical
 
-from keras_attn_export._lowerings.additive_without_tanh import HEAVIEST, REACH
+from keras_attn_export._lowerings.additive_without_tanh import MAX_ABS_SUM, MAX_ABS_WEIGHT_SUM
 
-NEAR = 0.999 * REACH
+NEAR = 0.999 * MAX_ABS_SUM
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
@@ -18,7 +18,7 @@ def test_units_that_do_not_fill_a_group_equal_the_reference(size):
     assert_right(plan, plan.inputs(4, 5))
 
 
-@pytest.mark.parametrize("largest", [0.1, 3.0, REACH / 2, REACH, 30.0, 1e4, 1e30])
+@pytest.mark.parametrize("largest", [0.1, 3.0, MAX_ABS_SUM / 2, MAX_ABS_SUM, 30.0, 1e4, 1e30])
 @pytest.mark.parametrize("form", ["large", "batched"])
 def test_scores_on_both_sides_of_the_guard_equal_the_reference(form, largest):
     plan = Plan("additive", leading=(2,), weights=True, size=5)
@@ -70,7 +70,7 @@ def test_large_terms_equal_the_reference(queries, keys, others):
 @pytest.mark.parametrize(
     ("total", "each"),
     [
-        *((total, reach * REACH / 2) for total in (0.99, 1.01, 1e38) for reach in (0.99, 1.01, 1.1)),
+        *((total, reach * MAX_ABS_SUM / 2) for total in (0.99, 1.01, 1e38) for reach in (0.99, 1.01, 1.1)),
         (None, 20.0),  # four units of the sums make exp(160)
     ],
 )
@@ -80,7 +80,7 @@ def test_largest_additive_scores_do_not_overflow(total, each):
     inputs["queries"][:] = inputs["keys"][:] = np.float32(each)
     if total is not None:
         inputs["keys"][0, 1] = 1 - each
-        inputs["w_v"] = np.full((4, 1), min(total * HEAVIEST, 1e38) / 4, "float32")
+        inputs["w_v"] = np.full((4, 1), min(total * MAX_ABS_WEIGHT_SUM, 1e38) / 4, "float32")
     assert_right(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
 
 

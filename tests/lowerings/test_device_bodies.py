@@ -22,12 +22,12 @@ EVERY = [
     pytest.param(plan, form, opset, id=f"{form}-{plan}")
     for number, plan in enumerate(PLANS)
     for turn, (form, opset) in enumerate(ON_DEVICE)
-    if (number + turn) % 7 == 0 and form in (BATCHED, lowering_choice.lowering_of(plan.call(), form, "cuda"))
+    if (number + turn) % 7 == 0 and form in (BATCHED, lowering_choice.choose_lowering(plan.call(), form, "cuda"))
 ]
 
 
 def for_a_device(plan, form=BATCHED, opset=18):
-    return lowering_choice.function_of(plan.call(), form, opset, "cuda", only_large=True)
+    return lowering_choice.build_lowered_function(plan.call(), form, opset, "cuda", force_large_form=True)
 
 
 @pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
@@ -94,7 +94,7 @@ SIZES_DECIDE = [
 @pytest.mark.parametrize(("plan", "opset", "few", "many"), SIZES_DECIDE, ids=str)
 def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     """As sizes alone decide, on both sides of a limit."""
-    monkeypatch.setattr(adaptive_gpu, "LONG", 5)
+    monkeypatch.setattr(adaptive_gpu, "MIN_KEYS_FOR_FEW_ROWS", 5)
     units = plan.size if plan.name == "additive" else 1
     limits = UnblockedLimits(*[3 * 5 * 5 * units] * len(UnblockedLimits._fields))
     function = lowered.function(plan.call(), partial(adaptive_gpu.body, limits=limits), opset, for_device=True)
@@ -115,7 +115,7 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
 def test_sizes_that_cuda_operators_refuse_have_other_forms(plan):
     """One keeps all scores of sizes that are no multiple of 8; of keys larger than values both make other products."""
     assert "MultiHeadAttention" not in {node.op_type for node in all_nodes(for_a_device(plan))}
-    assert (lowering_choice.lowering_of(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
+    assert (lowering_choice.choose_lowering(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
 
 
 @pytest.mark.parametrize(("B", "Tq", "Tk"), [(0, 5, 7), (2, 0, 7), (2, 5, 0)])

@@ -15,7 +15,7 @@ from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.golden_cases import LONG
-from keras_attn_export._lowerings.form_coverage import _with_sizes, small_only
+from keras_attn_export._lowerings.form_coverage import _add_size_outputs, small_only
 from keras_attn_export._options import Options
 from keras_attn_export._thresholds import LARGE, From
 
@@ -77,7 +77,7 @@ def test_static_query_sizes_leave_no_form_unreached(tmp_path):
     q, k = keras.Input((1, 4), name="q"), keras.Input((None, 4), name="k")
     model = keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k))
     assert unseen(model, tmp_path)[0] == []
-    assert Unproven(model).written(tmp_path).layers[0]["form"].endswith("by the sizes that the model fixes")
+    assert Unproven(model).written(tmp_path).layers[0]["form"].endswith("since the model fixes the sizes")
 
 
 class Placed(layers.Layer):
@@ -156,7 +156,7 @@ def test_sizes_are_collected_in_loops_and_branches(count, chosen, within):
     """A loop of three steps, a branch that its first takes alone, and a loop in it of none, one and two steps."""
     names = ("queries", "keys", "values")
     calls = [SimpleNamespace(op=op, shapes=dict.fromkeys(names)) for op in ("first", "chosen", "within")]
-    model = _with_sizes(onnx.parser.parse_model(IN_LOOPS), calls)
+    model = _add_size_outputs(onnx.parser.parse_model(IN_LOOPS), calls)
     onnx.checker.check_model(model, full_check=True)
     x, y = np.ones((2, 3, 2), "float32"), np.ones((2, 5, 2), "float32")
     found = run(model, x=x, y=y, count=np.array(count, "int64"))

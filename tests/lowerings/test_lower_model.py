@@ -344,8 +344,8 @@ def test_node_that_lost_an_input_is_an_error(monkeypatch):
     ("layer", "module", "part"),
     [
         (AdditiveAttention(7), ragged, "body"),
-        (DotProductAttention(), multi_head_attention_op, "_over_examples"),
-        (DotProductAttention(), multi_head_attention_op, "over_all"),
+        (DotProductAttention(), multi_head_attention_op, "_attend_examples"),
+        (DotProductAttention(), multi_head_attention_op, "attend_all_keys"),
     ],
     ids=["additive", "padded", "every key"],
 )

@@ -34,7 +34,7 @@ FORMS = {
 def lowerings_of(call, form, _=18, provider=None):
     """The lowering of a call if that of a form is requested, and the one that is requested for it."""
     lowering = "portable" if form == IN_BLOCKS else form
-    found = lowering_choice.lowering_of(call, lowering, *filter(None, [provider]))
+    found = lowering_choice.choose_lowering(call, lowering, *filter(None, [provider]))
     return found, asked_by(found)
 
 
@@ -53,7 +53,7 @@ BLOCKS = [
 ]
 BLOCKS += [
     pytest.param(plan, "batched", *sizes, id=f"batched-{plan}-{sizes}", marks=SLOW if (number + turn) % 8 else ())
-    for number, plan in enumerate(plan for plan in PLANS if not adaptive_gpu.is_one_operator(plan.call()))
+    for number, plan in enumerate(plan for plan in PLANS if not adaptive_gpu.fits_multi_head_attention_op(plan.call()))
     for turn, sizes in enumerate(SIZES)
 ]
 BLOCKS += [
@@ -61,16 +61,16 @@ BLOCKS += [
     for number, plan in enumerate(plan for plan in PLANS if portable_additive.fits(plan.call()))
 ]
 SMALL_BLOCKS = {
-    "forms.additive_per_example.FEATURES": 100,
-    "forms.additive_per_example.LEAST_ROWS": 1,
-    "forms.dot_product_blocks.SCORES": 12,
-    "forms.dot_product_blocks.ROWS": 3,
-    "forms.sliding_window.SCORES": 60,  # three blocks of three queries at once, of the window here
+    "forms.additive_per_example.MAX_BLOCK_FEATURES": 100,
+    "forms.additive_per_example.MIN_BLOCK_QUERIES": 1,
+    "forms.dot_product_blocks.MAX_BLOCK_SCORES": 12,
+    "forms.dot_product_blocks.MAX_BLOCK_QUERIES": 3,
+    "forms.sliding_window.MAX_CHUNK_SCORES": 60,  # three blocks of three queries at once, of the window here
     "forms.sliding_window.QUERIES": 3,
-    "forms.additive_batched.NUMBERS": 50,
-    "forms.additive_batched.ON_CPU": 50,
-    "forms.adaptive_gpu.SCORES": 30,
-    "batch_blocks.LEAST_ROWS": 3,
+    "forms.additive_batched.MAX_BLOCK_ELEMENTS_ON_GPU": 50,
+    "forms.additive_batched.MAX_BLOCK_ELEMENTS_ON_CPU": 50,
+    "forms.adaptive_gpu.MAX_BLOCK_SCORES": 30,
+    "batch_blocks.MIN_BLOCK_QUERIES": 3,
 }
 
 
@@ -83,7 +83,7 @@ def small_blocks(monkeypatch):
 @pytest.fixture
 def large_from_6_pairs(monkeypatch):
     rule = From(0, 6)
-    monkeypatch.setattr(adaptive, "_least", lambda _: rule)
+    monkeypatch.setattr(adaptive, "_get_large_threshold", lambda _: rule)
     monkeypatch.setitem(LARGE, "flash", rule)
 
 
@@ -207,7 +207,7 @@ def test_form_depends_on_the_sizes_at_run_time(plan, kind, rule, told, large, sm
     monkeypatch.setitem(LARGE, kind, rule)
     monkeypatch.setattr(ragged, "body", lambda given: (given.queries * 0.0,))
     run = session(plan, "adaptive", 18, "cpu").run
-    assert lowering_choice.form_of(plan.call(), "adaptive", 18) == f"plain operators while {told}, else ragged"
+    assert lowering_choice.describe_form(plan.call(), "adaptive", 18) == f"plain operators while {told}, else ragged"
     for sizes in (*large, *small):
         (output,) = run(None, plan.inputs(*sizes))
         assert np.any(output) == (sizes in small)
@@ -226,12 +226,12 @@ def test_static_sizes_choose_the_form_at_export(pairs, large, monkeypatch):
     call = Plan().call()
     sizes = {"queries": 3, "keys": 4, "values": 4}
     call = replace(call, shapes={name: (None, size, call.shapes[name][-1]) for name, size in sizes.items()})
-    used = {node.op_type for node in lowering_choice.function_of(call, "adaptive", FUSED_OPSET).node}
+    used = {node.op_type for node in lowering_choice.build_lowered_function(call, "adaptive", FUSED_OPSET).node}
     assert used & {"If", "Attention", "MultiHeadAttention"} == {"MultiHeadAttention" if large else "Attention"}
     has_use_of_it = not large and runs_here(FUSED_OPSET, ["fused"])
     assert lowering_choice.opset_of(call, "adaptive") == (FUSED_OPSET if has_use_of_it else 18)
     form = "ragged" if large else "the operator `Attention`"
-    assert lowering_choice.form_of(call, "adaptive", FUSED_OPSET) == f"{form}, by the sizes that the model fixes"
+    assert lowering_choice.describe_form(call, "adaptive", FUSED_OPSET) == f"{form}, since the model fixes the sizes"
 
 
 @pytest.mark.parametrize("heads", [(1, 1), (2, 2), (4, 2), (3, 1)])
@@ -283,8 +283,8 @@ def test_sparsemax_sums_to_one_for_scores_of_any_size(form, magnitude):
 @pytest.mark.parametrize("scale", [0.0, 1e-50, -1e-50, -1.0, 2.0])
 def test_scales_that_operators_refuse_have_the_portable_form(scale):
     call = replace(Plan("dot_product").call(), options={"scale": scale})
-    assert (lowering_choice.lowering_of(call, "fused") == "fused") == (scale == 2.0)
-    assert (lowering_choice.lowering_of(call, "adaptive") == "adaptive") == (abs(scale) >= 1)
+    assert (lowering_choice.choose_lowering(call, "fused") == "fused") == (scale == 2.0)
+    assert (lowering_choice.choose_lowering(call, "adaptive") == "adaptive") == (abs(scale) >= 1)
 
 
 @pytest.mark.parametrize(
@@ -306,15 +306,15 @@ def test_scales_that_operators_refuse_have_the_portable_form(scale):
     ids=str,
 )
 def test_form_depends_on_lowering_and_provider(plan, lowering, provider, form):
-    assert lowering_choice.lowering_of(plan.call(), lowering, provider) == form
+    assert lowering_choice.choose_lowering(plan.call(), lowering, provider) == form
 
 
 def test_layer_with_two_lowerings_names_both():
     calls = [Plan(weights=weights).call() for weights in (False, True)]
-    lowerings = {call: lowering_choice.lowering_of(call, "fused", "cuda") for call in calls}
+    lowerings = {call: lowering_choice.choose_lowering(call, "fused", "cuda") for call in calls}
     layer = AttentionLayerInfo(calls[0].owner, "attention", "DotProductAttention", "")
     refusals = {calls[1]: "it returns weights"}
-    (entry,) = Lowered(None, lowerings, "cuda", layers=(layer,), refusals=refusals).manifest_entries(24)
+    (entry,) = Lowered(None, lowerings, "cuda", layers=(layer,), unsupported_reasons=refusals).manifest_entries(24)
     assert entry["lowering"] == "fused and portable"
     assert entry["form"] == "the operator `Attention`; plain operators, because it returns weights"
 
@@ -324,7 +324,8 @@ def test_size_of_a_window_decides_its_form(monkeypatch):
         monkeypatch.setitem(LARGE, kind, From(0, 2**16))
     monkeypatch.setitem(LARGE, "weights", From(0, 2**18))
     forms = {
-        reach: lowering_choice.form_of(Plan(band=(reach, reach)).call(), "adaptive", 18) for reach in (32, 96, 256, 257)
+        reach: lowering_choice.describe_form(Plan(band=(reach, reach)).call(), "adaptive", 18)
+        for reach in (32, 96, 256, 257)
     }
     pairs = {32: 2**14, 96: 2**16, 256: 2**18, 257: 2**16}  # 256 have 331,776, which golden cases do not; 257 no blocks
     for reach, form in forms.items():
@@ -336,5 +337,5 @@ def test_size_of_a_window_decides_its_form(monkeypatch):
 def test_number_of_units_decides_the_form_of_additive_scores(monkeypatch):
     monkeypatch.setitem(LARGE, "additive", From(2, 100))
     for size, heads, pairs in [(4, None, 25), (3, None, 34), (4, (2, 1), 13), (200, None, 1)]:
-        told = lowering_choice.form_of(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
+        told = lowering_choice.describe_form(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
         assert told == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"

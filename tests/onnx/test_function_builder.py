@@ -67,10 +67,12 @@ def test_invariant_values_are_computed_before_the_loop():
 
 def test_function_is_deterministic():
     call = Plan("additive", lengths="examples", heads=(2, 2)).call()
-    assert len({lowering_choice.function_of(call, "adaptive", 18).SerializeToString() for _ in range(2)}) == 1
+    assert (
+        len({lowering_choice.build_lowered_function(call, "adaptive", 18).SerializeToString() for _ in range(2)}) == 1
+    )
 
 
-@pytest.mark.parametrize("body", [ragged.body, adaptive_gpu.in_blocks])
+@pytest.mark.parametrize("body", [ragged.body, adaptive_gpu.block_body])
 @pytest.mark.parametrize(
     "masks",
     [{"lengths": "examples"}, {"band": (1, 1)}, {"causal": True, "weights": True, "heads": (2, 2)}, {"mask": "pairs"}],

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import activations, layers, ops
 from traced_models import onnx_outputs, optimized, run, traced
 
-from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.external_data import add_weights
 
 ROOT = np.float32(np.sqrt(0.5))
 ENDS = [0, -0.0, 1e-20, 1e-40, 1, 3, 5.3, 5.5, 6, 8, 13, 1e20, 3e38, np.inf, np.nan]
@@ -21,7 +21,7 @@ def model_of(outputs, folder, shape=()):
     model = keras.Model(x, {"out": outputs(x)})
     model.set_weights([np.random.default_rng(0).normal(size=each.shape) for each in model.get_weights()])
     found = traced(model, folder)
-    return model, with_weights(found.model, found.weights)
+    return model, add_weights(found.model, found.weights)
 
 
 def operators(written):

@@ -5,7 +5,7 @@ import pytest
 from onnx import parser
 from traced_models import changed, run
 
-from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.external_data import add_weights
 from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._onnx.traversal import all_nodes
 from keras_attn_export._passes.constant_folding import fold_subgraphs, fold_weights
@@ -31,7 +31,7 @@ def folded(given):
 
 
 def outputs(given, weights=None):
-    return run(with_weights(given, weights or {"w": WEIGHT}), x=X)
+    return run(add_weights(given, weights or {"w": WEIGHT}), x=X)
 
 
 GRAPHS = {

@@ -15,7 +15,7 @@ from onnx_text import small_graph
 from traced_models import optimized, run
 
 from keras_attn_export import export_model
-from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.external_data import add_weights
 from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._passes.passes import run_passes
 from keras_attn_export._passes.rewrite_rules import apply_rules
@@ -33,7 +33,7 @@ def traced(outputs, folder, *, shape=(None, 6)):
     model = keras.Model(x, {"out": outputs(x)})
     model.set_weights([RNG.uniform(0.5, 1.5, weight.shape) for weight in model.get_weights()])
     found = traced_models.traced(model, folder)
-    return model, with_weights(found.model, found.weights)
+    return model, add_weights(found.model, found.weights)
 
 
 def operators(written):
@@ -334,7 +334,7 @@ def test_hard_swish_is_fused_into_the_convolution_before(tmp_path):
     hidden = layers.Conv2D(16, 1)(x)
     model = keras.Model(x, {"out": layers.Conv2D(16, 1)(hidden * keras.ops.hard_sigmoid(hidden))})
     found = traced_models.traced(model, tmp_path)
-    written = with_weights(found.model, found.weights)
+    written = add_weights(found.model, found.weights)
     assert "HardSigmoid" in Counter(node.op_type for node in written.graph.node)
     assert "HardSigmoid" not in optimized(written, tmp_path)
     array = np.random.default_rng(0).standard_normal((2, 8, 8, 16)).astype("float32") * 4

@@ -215,7 +215,7 @@ def test_wrong_converted_file_is_not_written(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_wrong_float32_file_is_not_converted(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        body_inputs, "_clipped", lambda *of_call, right=body_inputs._clipped: op.Min(right(*of_call), 1)
+        body_inputs, "_clip_lengths", lambda *of_call, right=body_inputs._clip_lengths: op.Min(right(*of_call), 1)
     )
     steps = []
     model = small_model()

@@ -55,7 +55,7 @@ def test_products_and_what_follows_run_in_float16():
 def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
     """Also where a branch holds it; onnxruntime has no such kernels for a CPU."""
     call = Plan(size=8, value_size=8, causal=True).call()
-    given = model_of(call, lowering_choice.function_of(call, BATCHED, opset, "cuda"), opset)
+    given = model_of(call, lowering_choice.build_lowered_function(call, BATCHED, opset, "cuda"), opset)
     for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
         nodes = [*all_nodes(float16.convert_to_float16(Traced(given), provider).traced.model.functions[0])]
         made = {name: node for node in nodes for name in node.output}
@@ -72,7 +72,7 @@ def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
 def test_attention_with_a_bias_stays_in_float32(bias):
     """Of a key that is masked it holds the lowest float32."""
     call = Plan(lengths="examples", bias=bias).call()
-    given = model_of(call, lowering_choice.function_of(call, BATCHED, FUSED_OPSET, "cuda"), FUSED_OPSET)
+    given = model_of(call, lowering_choice.build_lowered_function(call, BATCHED, FUSED_OPSET, "cuda"), FUSED_OPSET)
     nodes = [*all_nodes(float16.convert_to_float16(Traced(given), "cuda").traced.model.functions[0])]
     assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 

@@ -74,7 +74,7 @@ def test_only_usual_finite_values_are_reported_near_the_limit(cases, near_limit,
 
 def test_attention_of_wide_queries_stays_float32_on_a_gpu():
     call = Plan(size=8, value_size=8).call()
-    traced = Traced(model_of(call, lowering_choice.function_of(call, BATCHED, 18, "cuda"), 18))
+    traced = Traced(model_of(call, lowering_choice.build_lowered_function(call, BATCHED, 18, "cuda"), 18))
     assert convert_to_float16(traced, "cuda").tensors == {"queries", "keys", "values"}
     assert not convert_to_float16(traced, "cuda", {"queries"}).tensors
 

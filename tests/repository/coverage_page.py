@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import keras_attn
 from keras_attn_export._lowering_names import LOWERINGS, asked_by
-from keras_attn_export._lowerings.lowering_choice import lowering_of
+from keras_attn_export._lowerings.lowering_choice import choose_lowering
 from keras_attn_export._tracing.attention_calls import CallTracer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ def forms(kind: type, options: dict[str, object]) -> list[str]:
 
     given = [tf.TensorSpec((None, None, size), tf.float32) for size in (4, 4, 6)]
     tf.function(traced, autograph=False).get_concrete_function(*given)
-    return [each for each in LOWERINGS if tracer.calls and asked_by(lowering_of(tracer.calls[0], each)) == each]
+    return [each for each in LOWERINGS if tracer.calls and asked_by(choose_lowering(tracer.calls[0], each)) == each]
 
 
 def of_ours() -> str:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from traced_models import run
 
-from keras_attn_export._lowerings.lowering_choice import function_of
+from keras_attn_export._lowerings.lowering_choice import build_lowered_function
 from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._onnxruntime_releases import FUSED_OPSET
 from keras_attn_export._passes.finalize import finish
@@ -163,7 +163,7 @@ def axes_of(values):
 def test_written_attention_is_lowered_with_equal_outputs(given, nodes):
     model, arrays = model_of(given, nodes)
     found, (call,) = with_written_attention(Traced(model), 3, {})
-    functions = [function_of(call, "fused", FUSED_OPSET)]
+    functions = [build_lowered_function(call, "fused", FUSED_OPSET)]
     axes = axes_of(model.graph.input), axes_of(model.graph.output)
     finished = finish(found, *axes, FUSED_OPSET, functions).model
     assert (call.op, call.layer) == ("dot_product_3", "model/block_1")

@@ -23,7 +23,7 @@ from keras.src.export.tf2onnx_lib import patch_tf2onnx
 from tf2onnx.optimizer import optimize_graph
 
 from keras_attn_export import ExportError
-from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.external_data import add_weights
 from keras_attn_export._onnx.traversal import all_nodes, names_read
 from keras_attn_export._private_api.keras_internals import discarded_updates
 from keras_attn_export._tracing.to_onnx import convert_to_onnx
@@ -129,7 +129,7 @@ def ours(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
     named = tf.function(stateless, input_signature=[specs], autograph=False)
     outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
     found = convert_to_onnx(_concrete(outer), ())
-    model: onnx.ModelProto = with_weights(found.model, found.weights)
+    model: onnx.ModelProto = add_weights(found.model, found.weights)
     return model
 
 

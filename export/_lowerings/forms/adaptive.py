@@ -1,7 +1,15 @@
 """Lowering `adaptive`: an `If` on the request's sizes picks the small or the large form.
 
-For small sizes all pairs are computed at once: by the op `Attention` where the opset has it, else by plain ONNX. For
-large ones nothing of the size of all scores is kept, and keys that do not take part are skipped: see `ragged.py`.
+The small form computes all pairs of query and key at once: by the operator `Attention` if the opset has it, else by
+plain operators. The large form keeps no tensor of the size of all scores and reads unmasked keys only (`ragged.py`),
+but costs more for each call and key. With the kind of call's threshold (`LARGE` in `_thresholds.py`), it is taken if
+
+    (Tq - queries) Tk >= pairs   and   Tk >= keys
+
+For additive scores, whose work is in proportion to H U, `pairs` is divided by H U. For a sliding window it is divided
+by (WINDOW_KEYS / K)^2, with K keys read by a query block: thresholds were measured at K = WINDOW_KEYS, and the number
+of positions from which the window pays grows with K. If the model fixes the sizes, the form is chosen at conversion.
+Outputs are (B, Tq, H Dv) and, if returned, weights (B, H, Tq, Tk), without heads (B, Tq, Tk).
 """
 
 import math
@@ -13,59 +21,61 @@ from ..._onnx.lazy_values import Outputs, branch
 from ..._onnxruntime_releases import FUSED_OPSET
 from ..._thresholds import LARGE, NEVER, WINDOW_KEYS, From
 from ..._tracing.attention_calls import Call
-from ..additive_without_tanh import units
-from ..body_inputs import Given
+from ..additive_without_tanh import count_units
+from ..body_inputs import BodyInputs
 from ..forms import fused, multi_head_attention_op, portable, ragged, sliding_window
 
 LOWEST_OPSET = 18
 
 
-def body(given: Given) -> Outputs:
-    """Return the outputs of a call that fits."""
-    call, known = given.call, _is_large(given.call)
-    if known is not None:
-        return ragged.body(given) if known else small(given)
+def body(inputs: BodyInputs) -> Outputs:
+    """Return the outputs of a supported call."""
+    call, is_large = inputs.call, _choose_statically(inputs.call)
+    if is_large is not None:
+        return ragged.body(inputs) if is_large else small(inputs)
     if kind_of(call) != "examples":
-        return _by_size(given, _least(call), small(given), ragged.body(given))
-    full = _by_size(
-        given, LARGE["flash"], small(given), multi_head_attention_op.over_all(given)
-    )  # where no key is left out it has to pay
-    return _by_size(given, _least(call), small(given), multi_head_attention_op.body(given, full))
+        return _branch_by_size(inputs, _get_large_threshold(call), small(inputs), ragged.body(inputs))
+    # If all keys are unmasked, the large form skips none: it must pay by itself, as for a call without masks
+    attend_all_keys, threshold = multi_head_attention_op.attend_all_keys, _get_large_threshold(call)
+    unmasked = _branch_by_size(inputs, LARGE["flash"], small(inputs), attend_all_keys(inputs))
+    return _branch_by_size(inputs, threshold, small(inputs), multi_head_attention_op.body(inputs, unmasked))
 
 
-def _by_size(given: Given, least: From, small: Outputs, large: Outputs) -> Outputs:
-    """Return the outputs of one of two bodies."""
-    is_small = (given.Tq - least.queries if least.queries else given.Tq) * given.Tk < [least.pairs]
-    if least.keys:
-        is_small = is_small | (given.Tk < [least.keys])
+def _branch_by_size(inputs: BodyInputs, threshold: From, small: Outputs, large: Outputs) -> Outputs:
+    """Return the outputs of the small or the large form, by a threshold on Tq and Tk."""
+    counted_queries = inputs.Tq - threshold.queries if threshold.queries else inputs.Tq
+    is_small = counted_queries * inputs.Tk < [threshold.pairs]
+    if threshold.keys:
+        is_small = is_small | (inputs.Tk < [threshold.keys])
     return branch(is_small, small, large)
 
 
-def threshold(call: Call) -> From | None:
-    """Return from where on a file takes the form for large sizes, or None where it does not decide when it runs."""
-    return _least(call) if _least(call).pairs != NEVER and _is_large(call) is None else None
+def get_runtime_threshold(call: Call) -> From | None:
+    """Return the threshold of the large form, or None if the form does not depend on the sizes of a request."""
+    threshold = _get_large_threshold(call)
+    return threshold if threshold.pairs != NEVER and _choose_statically(call) is None else None
 
 
-def form(call: Call, opset: int) -> str:
-    """Return in words which form is taken when."""
-    small = "the operator `Attention`" if _uses_operator(call, opset) else "plain operators"
-    least, known = _least(call), _is_large(call)
-    if least.pairs == NEVER:
-        return f"{small}, at all sizes"
-    if known is not None:
-        return f"{'ragged' if known else small}, by the sizes that the model fixes"
-    queries = f"(queries - {least.queries})" if least.queries else "queries"
-    or_keys = f" or keys < {least.keys:,}" if least.keys else ""
-    return f"{small} while {queries} * keys < {least.pairs:,}{or_keys}, else ragged"
+def describe_form(call: Call, opset: int) -> str:
+    """Return the text of the manifest that describes the form of a call."""
+    small_form = "the operator `Attention`" if _uses_attention_op(call, opset) else "plain operators"
+    threshold, is_large = _get_large_threshold(call), _choose_statically(call)
+    if threshold.pairs == NEVER:
+        return f"{small_form}, at all sizes"
+    if is_large is not None:
+        return f"{'ragged' if is_large else small_form}, since the model fixes the sizes"
+    queries = f"(queries - {threshold.queries})" if threshold.queries else "queries"
+    or_keys = f" or keys < {threshold.keys:,}" if threshold.keys else ""
+    return f"{small_form} while {queries} * keys < {threshold.pairs:,}{or_keys}, else ragged"
 
 
-def has_use_of_fused(call: Call) -> bool:
-    """Tell whether a call may be written by the operator of `fused`, where the opset has it."""
-    return not (fused.refusal(call) or _is_large(call))
+def can_use_attention_op(call: Call) -> bool:
+    """Return True if the small form of a call may use the operator `Attention`, if the opset has it."""
+    return not (fused.find_unsupported_reason(call) or _choose_statically(call))
 
 
 def kind_of(call: Call) -> str:
-    """Return the kind of a call, by which it is decided: a key of `LARGE`."""
+    """Return the kind of a call, the key of its threshold in `LARGE`."""
     if call.name == ADDITIVE:
         return "additive"
     if call.name == DISTANCE:
@@ -81,43 +91,41 @@ def kind_of(call: Call) -> str:
     return "examples" if call.has_lengths or call.has_keys_mask else "flash"
 
 
-def _least(call: Call) -> From:
-    least = LARGE[kind_of(call)]
-    if sliding_window.fits(call) and least.pairs != NEVER:
-        wider, longest = least.each((WINDOW_KEYS / sliding_window.keys_of_block(call)) ** 2), _longest_of_all()
-        pairs = min(wider.pairs, (longest - least.queries) * longest)
-        keys = math.isqrt(pairs)  # blocks of queries cost the same, however many keys there are beside theirs
-        return wider._replace(pairs=min(pairs, sliding_window.QUERIES * keys), keys=keys)
-    return least if call.name != ADDITIVE else least.each(call.num_heads * units(call))
+def _get_large_threshold(call: Call) -> From:
+    """Return the threshold of the large form of a call, scaled for additive scores and windows."""
+    threshold = LARGE[kind_of(call)]
+    if sliding_window.fits(call) and threshold.pairs != NEVER:
+        scaled = threshold.each((WINDOW_KEYS / sliding_window.count_block_keys(call)) ** 2)
+        longest = _get_longest_golden_length()
+        pairs = min(scaled.pairs, (longest - scaled.queries) * longest)
+        # The cost of a block of queries does not depend on Tk, so Tk alone decides, from one block of queries on
+        keys = math.isqrt(pairs)
+        return scaled._replace(pairs=min(pairs, sliding_window.QUERIES * keys), keys=keys)
+    return threshold if call.name != ADDITIVE else threshold.each(call.num_heads * count_units(call))
 
 
-def _uses_operator(call: Call, opset: int) -> bool:
-    return opset >= FUSED_OPSET and not fused.refusal(call)
+def _uses_attention_op(call: Call, opset: int) -> bool:
+    return opset >= FUSED_OPSET and not fused.find_unsupported_reason(call)
 
 
-def small(given: Given) -> Outputs:
-    """Return the outputs in the form for small sizes."""
-    return fused.body(given) if _uses_operator(given.call, given.opset) else portable.quick_body(given)
+def small(inputs: BodyInputs) -> Outputs:
+    """Return the outputs in the small form."""
+    is_fused = _uses_attention_op(inputs.call, inputs.opset)
+    return fused.body(inputs) if is_fused else portable.body_with_nan_fallback(inputs)
 
 
-def _is_large(call: Call) -> bool | None:
-    """Tell whether the form for large sizes is taken; None where only a request knows.
-
-    It is not where one axis that the model fixes asks for more of the other than golden cases have.
-    """
+def _choose_statically(call: Call) -> bool | None:
+    """Return True for the large form, False for the small form, or None if the sizes of a request decide."""
+    # If the model fixes one axis only, the small form is taken at all sizes if the large form would need a longer other
+    # axis than golden cases have: no case would check the large form
     queries, keys = call.shapes["queries"][-2], call.shapes["keys"][-2]
-    least, longest = _least(call), _longest(call)
-    if least.pairs == NEVER or not least.is_met(queries or longest, keys or longest):
+    threshold = _get_large_threshold(call)
+    longest = threshold.positions() if call.name == ADDITIVE else _get_longest_golden_length()
+    if threshold.pairs == NEVER or not threshold.is_met(queries or longest, keys or longest):
         return False
     return None if queries is None or keys is None else True
 
 
-def _longest(call: Call) -> int:
-    """Return the number of positions in the longest golden cases for a call; see `edge_cases.py`."""
-    if call.name == ADDITIVE:
-        return _least(call).positions()
-    return _longest_of_all()
-
-
-def _longest_of_all() -> int:
-    return max(least.positions() for kind, least in LARGE.items() if kind != ADDITIVE)
+def _get_longest_golden_length() -> int:
+    """Return the number of positions in the longest golden case, except of additive scores; see `edge_cases.py`."""
+    return max(threshold.positions() for name, threshold in LARGE.items() if name != ADDITIVE)

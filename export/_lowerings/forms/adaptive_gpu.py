@@ -1,14 +1,17 @@
 """Lowering `adaptive` for GPUs: whole batch, no loop over examples; control flow by sizes only.
 
-A branch that depends on a tensor would wait for the device, so that sizes decide, but for one guard of additive scores
-in each call. The first form whose conditions are met computes a call; `UnblockedLimits` has the sizes.
+A branch that reads a tensor waits for the device, so sizes decide, except for the overflow guard of additive scores,
+once in each call. The first form whose condition holds computes a call; `UnblockedLimits` has the sizes, chosen by the
+timings in docs/gpu.md.
 
-- Additive scores: plain operators while features are few, else blocks of queries (`additive_batched.py`).
-- A few rows of one head over many keys: plain operators in float32. The operators leave most of a device idle there.
-- Many pairs without masks of keys: onnxruntime's own operator `MultiHeadAttention`.
+- Additive scores: plain operators while features (B H Tq Tk U) are few, else blocks of queries (`additive_batched.py`).
+- Few rows B Tq of one head over many keys: plain operators in float32. Kernels of the attention operators have one
+  block of threads for 64 queries, so few rows leave most of a device idle.
+- Many scores without key masks: onnxruntime's operator `MultiHeadAttention`, which stores no scores.
 - Other softmaxes of dot products: the operator `Attention`, if the opset has it.
-- Other calls: plain operators while pairs are few, since each operator takes longer to start than a device computes;
-  else blocks of queries in plain operators.
+- Other calls: plain operators, in blocks of queries if scores (B H Tq Tk) are many.
+
+Outputs are (B, Tq, H Dv) and, if returned, weights (B, H, Tq, Tk), without heads (B, Tq, Tk).
 """
 
 import math
@@ -20,110 +23,110 @@ from ..._onnxruntime_releases import FUSED_OPSET
 from ..._options import FLOAT32
 from ..._thresholds import UnblockedLimits
 from ..._tracing.attention_calls import Call
-from ..additive_without_tanh import units
-from ..batch_blocks import by_blocks
-from ..body_inputs import Given
+from ..additive_without_tanh import count_units
+from ..batch_blocks import attend_in_blocks
+from ..body_inputs import BodyInputs
 from ..forms import additive_batched, fused, multi_head_attention_op, portable
-from ..masks import may_lack_keys
+from ..masks import may_have_fully_masked_rows
 
 LOWEST_OPSET = 18
-SCORES = 2**24  # numbers in the scores of a block, of all examples and heads: 64 MB
-AT_ONCE = UnblockedLimits()
-NOTHING = UnblockedLimits(*[-1] * len(AT_ONCE))
-IN_FLOAT16 = AT_ONCE._replace(rows=-1)  # in which the operators compute, and plain operators do not
-MULTIPLE = 8  # of which sizes are where the kernels of onnxruntime's own operator keep no scores
-FEW_QUERIES = 15  # with fewer than 16, the terms of an additive key are more numbers than its quotients
-LONG = 256  # keys that a kernel of the operators goes over one after another, and the few of some rows work on alone
-HELD = (64, 128)  # sizes up to which there is a kernel of its own, for keys of the same sizes
+MAX_BLOCK_SCORES = 2**24  # in a block, of all examples and heads: 64 MB in float32
+UNBLOCKED_LIMITS = UnblockedLimits()
+ALWAYS_BLOCKED = UnblockedLimits(*[-1] * len(UNBLOCKED_LIMITS))
+# The attention operators compute in float16, plain operators in float32: few rows are no reason for the latter
+FLOAT16_UNBLOCKED_LIMITS = UNBLOCKED_LIMITS._replace(rows=-1)
+HEAD_SIZE_MULTIPLE = 8  # with other head sizes, `MultiHeadAttention` stores all scores
+# A key has 2^4 terms for 4 units; with fewer than 16 queries, the terms are more elements than the key's quotients
+MAX_FEW_QUERIES = 15
+# The kernels loop over the keys of a row in sequence, which takes long from this number of keys on if rows are few
+MIN_KEYS_FOR_FEW_ROWS = 256
+KERNEL_HEAD_SIZES = (64, 128)  # largest D and Dv of two kernels; a third one takes any D
 
 
-def limits_of(precision: str = FLOAT32, *, only_large: bool = False) -> UnblockedLimits:
-    """Return the limits for a file of a precision, or those of the forms for large sizes at all sizes."""
-    if only_large:
-        return NOTHING
-    return IN_FLOAT16 if precision == "float16" else AT_ONCE
+def choose_limits(precision: str = FLOAT32, *, force_large_form: bool = False) -> UnblockedLimits:
+    """Return the limits for a precision, or limits that force the large forms at all sizes."""
+    if force_large_form:
+        return ALWAYS_BLOCKED
+    return FLOAT16_UNBLOCKED_LIMITS if precision == "float16" else UNBLOCKED_LIMITS
 
 
-def body(given: Given, limits: UnblockedLimits) -> Outputs:
+def body(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
     """Return the outputs of a call."""
-    call = given.call
+    call = inputs.call
     if call.name == ADDITIVE:
-        are_few = _are_few(given, limits.additive)
-        of_few_queries = _are_few(given, limits.additive_few_queries) & op.Squeeze(given.Tq <= [FEW_QUERIES])
-        in_blocks = additive_batched.body(given, limits.additive_quotients)
-        return branch(are_few | of_few_queries, portable.body(given), in_blocks)
-    if limits.rows < 0 or call.num_heads > 1 or not uses_fused(call):
-        return _with_operators(given, limits)
-    rows, pairs = given.N * given.Tq, given.N * given.Tq * given.Tk
-    few_rows = (rows <= [limits.rows]) & (given.Tk >= [LONG]) & (pairs <= [limits.blocks])
-    return branch(op.Squeeze(few_rows), portable.body(given), _with_operators(given, limits))
+        has_few_features = _fits_unblocked(inputs, limits.additive)
+        fits_few_queries = _fits_unblocked(inputs, limits.additive_few_queries)
+        has_few_queries = fits_few_queries & op.Squeeze(inputs.Tq <= [MAX_FEW_QUERIES])
+        blocked = additive_batched.body(inputs, limits.additive_quotients)
+        return branch(has_few_features | has_few_queries, portable.body(inputs), blocked)
+    if limits.rows < 0 or call.num_heads > 1 or not fits_attention_op(call):
+        return _choose_operator(inputs, limits)
+    rows, pairs = inputs.B * inputs.Tq, inputs.B * inputs.Tq * inputs.Tk
+    has_few_rows = (rows <= [limits.rows]) & (inputs.Tk >= [MIN_KEYS_FOR_FEW_ROWS]) & (pairs <= [limits.blocks])
+    return branch(op.Squeeze(has_few_rows), portable.body(inputs), _choose_operator(inputs, limits))
 
 
-def fused_refusal(call: Call) -> str:
+def find_unsupported_reason(call: Call) -> str:
     """Return the reason if the operator `Attention` does not compute a call on CUDA, or an empty text."""
-    if reason := fused.refusal(call):
+    if reason := fused.find_unsupported_reason(call):
         return reason
     if call.returns_weights:  # microsoft/onnxruntime#28351
         return "the operator `Attention` returns no weights on CUDA"
-    return "" if _holds_keys(call) else "the operator `Attention` has no kernel on CUDA for the sizes of its heads"
+    return "" if _has_float32_kernel(call) else "the operator `Attention` has no kernel on CUDA for its head sizes"
 
 
-def uses_fused(call: Call) -> bool:
-    """Return whether the operator `Attention` computes a call on CUDA."""
-    return not fused_refusal(call)
+def fits_attention_op(call: Call) -> bool:
+    """Return True if the operator `Attention` computes a call on CUDA."""
+    return not find_unsupported_reason(call)
 
 
-def is_one_operator(call: Call) -> bool:
-    """Tell whether onnxruntime's own operator computes a call with as many queries as keys, and keeps no scores."""
-    if call.band not in ((None, None), (None, 0)) or not _is_of_operators_alone(call):
+def fits_multi_head_attention_op(call: Call) -> bool:
+    """Return True if `MultiHeadAttention` computes a call with Tq = Tk without storing scores."""
+    if call.band not in ((None, None), (None, 0)) or may_have_fully_masked_rows(call) or call.has_bias:
         return False
-    return not (call.key_size % MULTIPLE or call.value_size % MULTIPLE)
+    return fits_attention_op(call) and not (call.key_size % HEAD_SIZE_MULTIPLE or call.value_size % HEAD_SIZE_MULTIPLE)
 
 
-def _is_of_operators_alone(call: Call) -> bool:
-    """Tell whether the operators compute a call, and nothing of it is masked or added but by the order of positions."""
-    return uses_fused(call) and not (may_lack_keys(call) or call.has_bias)
-
-
-def _holds_keys(call: Call) -> bool:
-    """Tell whether a kernel of CUDA for float32 holds the keys of a call; otherwise it computes other products.
-
-    It is chosen by the size of values alone: `DispatchBlockSize` in onnxruntime's fmha_launch_template.h. Seen with
-    1.31.1, in both operators, from 256 queries on.
-    """
-    if not (call.key_size and call.value_size):  # which a request decides
+def _has_float32_kernel(call: Call) -> bool:
+    """Return True if a float32 kernel on CUDA computes a call correctly with its head sizes D and Dv."""
+    # `DispatchBlockSize` in onnxruntime's fmha_launch_template.h chooses a kernel by Dv alone. If D is larger than the
+    # kernel allows, outputs are wrong from 256 queries on, in both operators (onnxruntime 1.31.1; see docs/gpu.md)
+    if not (call.key_size and call.value_size):  # dynamic sizes
         return False
-    return call.key_size <= next((held for held in HELD if call.value_size <= held), math.inf)
+    return call.key_size <= next((size for size in KERNEL_HEAD_SIZES if call.value_size <= size), math.inf)
 
 
-def _with_operators(given: Given, limits: UnblockedLimits) -> Outputs:
-    call = given.call
-    if not is_one_operator(call):
-        return _with_masks(given, limits)
-    are_many = op.Not(_are_few(given, limits.one_operator))
+def _choose_operator(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
+    """Return the outputs by `MultiHeadAttention` if it fits and scores are many, else by another form."""
+    call = inputs.call
+    if not fits_multi_head_attention_op(call):
+        return _choose_masked_form(inputs, limits)
+    has_many_scores = op.Not(_fits_unblocked(inputs, limits.one_operator))
     if call.band[1] == 0:
-        # where there are not, onnxruntime's providers take different keys for the last that a query sees (29020)
-        are_many = op.And(are_many, op.Squeeze(op.Equal(given.Tq, given.Tk)))
-    whole = multi_head_attention_op.over_all(given, unidirectional=int(call.band[1] == 0))
-    return branch(are_many, whole, _with_masks(given, limits))
+        # If Tq != Tk, providers of onnxruntime align causal masks differently (microsoft/onnxruntime#29020)
+        has_many_scores = op.And(has_many_scores, op.Squeeze(op.Equal(inputs.Tq, inputs.Tk)))
+    attended = multi_head_attention_op.attend_all_keys(inputs, unidirectional=int(call.band[1] == 0))
+    return branch(has_many_scores, attended, _choose_masked_form(inputs, limits))
 
 
-def _with_masks(given: Given, limits: UnblockedLimits) -> Outputs:
-    call = given.call
-    if uses_fused(call) and given.opset >= FUSED_OPSET:
-        return fused.hiding_body(given)
-    if call.returns_weights:  # which are as large as the scores
-        return portable.body(given)
-    return branch(_are_few(given, limits.blocks), portable.body(given), in_blocks(given))
+def _choose_masked_form(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
+    """Return the outputs by `Attention`, plain operators, or blocks of plain operators."""
+    call = inputs.call
+    if fits_attention_op(call) and inputs.opset >= FUSED_OPSET:
+        return fused.body_with_zeroed_inputs(inputs)
+    if call.returns_weights:  # the weights are as large as the scores, so blocks save no memory
+        return portable.body(inputs)
+    return branch(_fits_unblocked(inputs, limits.blocks), portable.body(inputs), block_body(inputs))
 
 
-def in_blocks(given: Given) -> Outputs:
-    """Return the outputs by blocks of queries, in plain ONNX."""
-    return by_blocks(given, portable.body, given.N * given.Tk * given.call.num_heads, SCORES)
+def block_body(inputs: BodyInputs) -> Outputs:
+    """Return the outputs by plain operators in blocks of queries."""
+    scores_per_query = inputs.B * inputs.Tk * inputs.call.num_heads
+    return attend_in_blocks(inputs, portable.body, scores_per_query, MAX_BLOCK_SCORES)
 
 
-def _are_few(given: Given, most: int) -> Value:
-    """Return whether a call has so few scores, or features of additive scores, a scalar."""
-    call = given.call
-    of_pair = call.num_heads * (units(call) if call.name == ADDITIVE else 1)
-    return op.Squeeze(given.N * given.Tq * given.Tk * of_pair <= [most])
+def _fits_unblocked(inputs: BodyInputs, limit: int) -> Value:
+    """Return a boolean scalar: whether a call has at most `limit` scores, or features of additive scores."""
+    call = inputs.call
+    elements_per_pair = call.num_heads * (count_units(call) if call.name == ADDITIVE else 1)
+    return op.Squeeze(inputs.B * inputs.Tq * inputs.Tk * elements_per_pair <= [limit])

@@ -1,31 +1,37 @@
-"""Gaussian-kernel attention: scores from squared distances, in query blocks."""
+"""Gaussian-kernel attention: scores from squared distances, in query blocks.
+
+The score of a query and a key is -|(q - k) / bandwidth|^2 / 2. The differences of a block of n queries, (D, n, keys),
+are its largest tensor, so the bound of a block is one of n D keys.
+"""
 
 from ..._onnx.lazy_values import Outputs, Value, op
-from ..block_split import cut
-from ..body_inputs import Given
-from ..example_blocks import over_blocks
-from ..key_ranges import Scores
-from ..per_example import Example, over_examples
-from .dot_product_blocks import ROWS, SCORES, keys_of_block
+from ..block_split import split_queries
+from ..body_inputs import BodyInputs
+from ..example_blocks import scan_blocks
+from ..key_ranges import ScoreFunction
+from ..per_example import Example, scan_examples
+from .dot_product_blocks import MAX_BLOCK_QUERIES, MAX_BLOCK_SCORES, count_keys_per_block
 
 
-def body(given: Given) -> Outputs:
-    """Return the outputs of a call, in blocks of queries."""
-    blocks = cut(given, keys_of_block(given) * op.Shape(given.queries, start=-1), SCORES, ROWS)
-    return over_examples(given, blocks, _example, blocks.of(given, given.queries))
+def body(inputs: BodyInputs) -> Outputs:
+    """Return the output (B, Tq, Dv) of a call and, if returned, its weights (B, Tq, Tk)."""
+    elements_per_query = count_keys_per_block(inputs) * op.Shape(inputs.queries, start=-1)
+    split = split_queries(inputs, elements_per_query, MAX_BLOCK_SCORES, MAX_BLOCK_QUERIES)
+    return scan_examples(inputs, split, _attend_example, split.split(inputs, inputs.queries))
 
 
-def _example(example: Example, queries: Value) -> Outputs:
-    keys = op.Transpose(example.given.keys, perm=[1, 0])
+def _attend_example(example: Example, queries: Value) -> Outputs:
+    """Return the output and the weights of an example, for queries (blocks, n, D)."""
+    keys = op.Transpose(example.inputs.keys, perm=[1, 0])
 
-    def scores_of(some_queries: Value) -> Scores:
-        coordinates = op.Transpose(some_queries, perm=[1, 0])
-        return lambda start, end: scores(example.given, coordinates, op.Slice(keys, start, end, [1]))
+    def score_block(block_queries: Value) -> ScoreFunction:
+        coordinates = op.Transpose(block_queries, perm=[1, 0])
+        return lambda start, end: compute_scores(example.inputs, coordinates, op.Slice(keys, start, end, [1]))
 
-    return over_blocks(example, scores_of, queries)
+    return scan_blocks(example, score_block, queries)
 
 
-def scores(given: Given, queries: Value, keys: Value) -> Value:
-    """Return scores (..., rows, keys) of coordinates (..., D, rows) and (..., D, keys)."""
-    gaps = (op.Unsqueeze(queries, [-1]) - op.Unsqueeze(keys, [-2])) / given.bandwidth
-    return op.ReduceSum(gaps * gaps, [-3], keepdims=0) * -0.5
+def compute_scores(inputs: BodyInputs, queries: Value, keys: Value) -> Value:
+    """Return the scores (..., Tq, Tk) of queries (..., D, Tq) and keys (..., D, Tk)."""
+    differences = (op.Unsqueeze(queries, [-1]) - op.Unsqueeze(keys, [-2])) / inputs.bandwidth
+    return op.ReduceSum(differences * differences, [-3], keepdims=0) * -0.5

@@ -1,14 +1,13 @@
 """Lowering `fused`: scaled dot-product attention as ONNX's `Attention` (opset 24).
 
-Lengths alone go in as `nonpad_kv_seqlen`. All masks together, where there are others, are the `attn_mask`, which must
-have its query axis spelled out; with a bias it is of floats, the lowest float32 where a pair takes no part. The weights
-are what the op returns in mode 3. Both outputs are reshaped, since onnx 1.23 infers a last axis of 0 where it does not
-know it. Queries that see no key are zero by a selection of our own, since releases of onnxruntime differ there
-(microsoft/onnxruntime#28958).
+If lengths are the only mask, they are the input `nonpad_kv_seqlen`. Otherwise all masks together are `attn_mask`, whose
+query axis must have its full length; with a bias, `attn_mask` is the bias, and FLOAT32_MIN at masked pairs. The weights
+are the operator's output in mode 3. Outputs of fully masked rows are set to zero here, since they differ between
+releases of onnxruntime (microsoft/onnxruntime#28958).
 
-Keys and values that no query sees are hidden only where they leaked: the op multiplies them by weights of zero, and
-adds the mask to their scores. See `nan_fallback.py`. On a device they are hidden at once, since it would have to be
-waited for to know whether something leaked.
+The operator multiplies masked values by weights of zero, and adds the mask to the scores: NaN leaks. On a CPU, keys and
+values that are masked for all queries are set to zero only if something leaked (`nan_fallback.py`). On a device they
+are always set to zero, since the check would wait for the device.
 """
 
 from functools import partial
@@ -18,64 +17,68 @@ import numpy as np
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from ..._onnx.lazy_values import LOWEST, Outputs, Value, op, outputs_of, reshape, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, op, outputs_of, reshape, vector
 from ..._onnxruntime_releases import FUSED_OPSET
 from ..._tracing.attention_calls import Call
-from ..body_inputs import Given
-from ..heads import heads_per_key
-from ..masks import Masks, by_lengths_alone, is_masked
-from ..nan_fallback import tried
+from ..body_inputs import BodyInputs
+from ..heads import get_query_group_size
+from ..masks import Masks, has_only_lengths, is_masked
+from ..nan_fallback import attend_with_nan_fallback
 
 LOWEST_OPSET = FUSED_OPSET
 
 
-def refusal(call: Call) -> str:
+def find_unsupported_reason(call: Call) -> str:
     """Return the reason if the operator does not compute a call, or an empty text."""
     if call.name != DOT_PRODUCT or call.normalizer != SOFTMAX:
         return "the operator `Attention` computes a softmax of dot products only"
     return "" if np.float32(call.options["scale"]) > 0 else "the operator `Attention` takes a scale above 0 only"
 
 
-def body(given: Given) -> Outputs:
-    """Return the outputs of a call that fits."""
-    masks = Masks(given)
-    attention = partial(_attention, given, _masks(masks))
-    if is_masked(given.call) and not given.call.leaks:
-        return tried(masks, attention)
-    return masks.zeroed(attention(given.keys, given.values))
+def body(inputs: BodyInputs) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
+    masks = Masks(inputs)
+    attention = partial(_call_operator, inputs, _list_mask_inputs(masks))
+    if is_masked(inputs.call) and not inputs.call.leaks:
+        return attend_with_nan_fallback(masks, attention)
+    return masks.zero_fully_masked_rows(attention(inputs.keys, inputs.values))
 
 
-def hiding_body(given: Given) -> Outputs:
-    """Return the same, with what no query sees hidden before the operator, so that nothing is asked in between."""
-    masks = Masks(given)
-    return masks.zeroed(_attention(given, _masks(masks), masks.hidden(given.keys), masks.hidden(given.values)))
+def body_with_zeroed_inputs(inputs: BodyInputs) -> Outputs:
+    """Return the outputs of `body`, with masked keys and values always set to zero, so that no branch waits."""
+    masks = Masks(inputs)
+    mask_inputs = _list_mask_inputs(masks)
+    keys, values = masks.zero_masked(inputs.keys), masks.zero_masked(inputs.values)
+    return masks.zero_fully_masked_rows(_call_operator(inputs, mask_inputs, keys, values))
 
 
-def _masks(masks: Masks) -> list[Value | None]:
-    """Return what the operator reads after the values: a mask (N or 1, H or 1, Tq, Tk), or lengths."""
-    given, call = masks.given, masks.given.call
-    if by_lengths_alone(call) and not call.has_bias:
-        return [None, None, None, given.lengths]
+def _list_mask_inputs(masks: Masks) -> list[Value | None]:
+    """Return the operator's inputs after the values: a mask (B or 1, H or 1, Tq, Tk), or lengths (B,) as the last."""
+    inputs, call = masks.inputs, masks.inputs.call
+    if has_only_lengths(call) and not call.has_bias:
+        return [None, None, None, inputs.lengths]
     if not (is_masked(call) or call.has_bias):
         return []
-    mask = masks.pairs if is_masked(call) else given.bias
+    mask = masks.attention_mask if is_masked(call) else inputs.bias
     if is_masked(call) and call.has_bias:
-        mask = op.Where(mask, given.bias, LOWEST)
-    return [mask if call.whole else op.Expand(mask, vector(op.Shape(mask, end=2), given.Tq, given.Tk))]
+        mask = op.Where(mask, inputs.bias, FLOAT32_MIN)
+    return [mask if call.whole else op.Expand(mask, vector(op.Shape(mask, end=2), inputs.Tq, inputs.Tk))]
 
 
-def _attention(given: Given, masks: list[Value | None], keys: Value, values: Value) -> Outputs:
-    call = given.call
+def _call_operator(inputs: BodyInputs, mask_inputs: list[Value | None], keys: Value, values: Value) -> Outputs:
+    """Return the operator's outputs for keys (B, Tk, Hkv D), values (B, Tk, Hkv Dv) and `_list_mask_inputs`."""
+    call = inputs.call
     attributes = {"q_num_heads": call.num_heads, "kv_num_heads": call.num_kv_heads, "scale": call.options["scale"]}
-    wanted = [True]
+    is_used = [True]
     if call.returns_weights:
         attributes["qk_matmul_output_mode"] = 3
-        wanted = [True, False, False, True]
-    output, *weights = outputs_of("Attention", wanted, given.queries, keys, values, *masks, **attributes)
+        is_used = [True, False, False, True]
+    output, *weights = outputs_of("Attention", is_used, inputs.queries, keys, values, *mask_inputs, **attributes)
+    # Both outputs are reshaped, since onnx 1.23 infers a last axis of 0 if its length is unknown
     if call.value_size:
         output = reshape(output, 0, 0, call.num_heads * call.value_size)
     else:
-        size = op.Shape(given.values, start=-1) * heads_per_key(call)
-        output = reshape(output, given.N, given.Tq, size)
+        output_size = op.Shape(inputs.values, start=-1) * get_query_group_size(call)
+        output = reshape(output, inputs.B, inputs.Tq, output_size)
     heads = [] if call.heads is None else [call.num_heads]
-    return output, *(reshape(each, given.N, *heads, given.Tq, given.Tk) for each in weights)
+    return output, *(reshape(weight, inputs.B, *heads, inputs.Tq, inputs.Tk) for weight in weights)

@@ -1,29 +1,33 @@
 """Lowering `portable` for additive scores on CPUs: query blocks if there are many scores.
 
-All pairs at once have a feature for each pair and unit: half a gigabyte for two rows of 512 positions and 256 units.
+All pairs at once have a feature for each pair and unit, B H Tq Tk U of them: half a gigabyte for B = 2, 512 positions
+and 256 units. Blocks bound the memory, but compute terms for each key, whose cost only many queries share. So blocks
+are used if B H (Tq - MIN_SHARING_QUERIES) Tk U > MAX_UNBLOCKED_FEATURES.
 """
 
 from keras_attn._pooling.scoring import ADDITIVE
 
 from ..._onnx.lazy_values import Outputs, branch, op
 from ..._tracing.attention_calls import Call
-from ..additive_without_tanh import units
-from ..body_inputs import Given
+from ..additive_without_tanh import count_units
+from ..body_inputs import BodyInputs
 from ..forms import additive_batched, portable
 
 LOWEST_OPSET = portable.LOWEST_OPSET
-FEW_QUERIES = 48  # so many have to share what is made ready of each key: 9 queries took three times as long as at once
-AT_ONCE = 2**23  # features of the queries beyond these, of all examples and heads: 32 MB
+# Queries that must share the terms of a key: in blocks, 9 queries took three times as long as all pairs at once
+MIN_SHARING_QUERIES = 48
+MAX_UNBLOCKED_FEATURES = 2**23  # of the queries beyond these, over all examples and heads: 32 MB in float32
 
 
 def fits(call: Call) -> bool:
-    """Tell whether there is a body for a call: not for one with so few queries that the model fixes."""
+    """Return True for additive calls, unless the model fixes a number of queries that is too small for blocks."""
     queries = call.shapes["queries"][-2]
-    return call.name == ADDITIVE and (queries is None or queries > FEW_QUERIES)
+    return call.name == ADDITIVE and (queries is None or queries > MIN_SHARING_QUERIES)
 
 
-def body(given: Given) -> Outputs:
-    """Return the outputs of a call that fits."""
-    pairs = given.N * (given.Tq - FEW_QUERIES) * given.Tk
-    are_few = op.Squeeze(pairs * (given.call.num_heads * units(given.call)) <= [AT_ONCE])
-    return branch(are_few, portable.body(given), additive_batched.body(given))
+def body(inputs: BodyInputs) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
+    pairs = inputs.B * (inputs.Tq - MIN_SHARING_QUERIES) * inputs.Tk
+    features = pairs * (inputs.call.num_heads * count_units(inputs.call))
+    fits_unblocked = op.Squeeze(features <= [MAX_UNBLOCKED_FEATURES])
+    return branch(fits_unblocked, portable.body(inputs), additive_batched.body(inputs))

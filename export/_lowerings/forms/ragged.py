@@ -1,9 +1,10 @@
 """Large-size form of `adaptive`: one example at a time, over its unmasked keys only.
 
-A softmax of scaled dot products whose masks are of keys is onnxruntime's own operator; see
-`multi_head_attention_op.py`. Where queries differ in what they see, there is a bias, or the weights are returned, they
-go over blocks of queries; see `dot_product_blocks.py`, and `additive_per_example.py` and `distances.py` for other
-scores.
+The work is in proportion to the sum over examples of Tq times the unmasked keys, not to B Tq Tk, and memory to one
+example. Softmax of scaled dot products under key masks is onnxruntime's operator (`multi_head_attention_op.py`), a
+window to both sides has its own form (`sliding_window.py`). If the mask depends on the query, or with a bias, returned
+weights or another normalizer, query blocks compute the scores (`dot_product_blocks.py`); other scores always have query
+blocks (`additive_per_example.py`, `distances.py`).
 """
 
 import numpy as np
@@ -13,26 +14,24 @@ from keras_attn._pooling.scoring import ADDITIVE, DISTANCE, DOT_PRODUCT
 
 from ..._onnx.lazy_values import Outputs
 from ..._tracing.attention_calls import Call
-from ..body_inputs import Given
+from ..body_inputs import BodyInputs
 from ..forms import additive_per_example, distances, dot_product_blocks, multi_head_attention_op, sliding_window
 
 
-def refusal(call: Call) -> str:
-    """Return the reason if there is no body for a call, or an empty text.
-
-    onnxruntime's operator takes a scale of 0 for its default, 1 / sqrt(size of a key).
-    """
+def find_unsupported_reason(call: Call) -> str:
+    """Return the reason if the form does not support a call, or an empty text."""
+    # onnxruntime's operator replaces a scale of 0 by its default, 1 / sqrt(D)
     return "its scale is 0" if call.name == DOT_PRODUCT and np.float32(call.options["scale"]) == 0 else ""
 
 
-def body(given: Given) -> Outputs:
-    """Return the outputs of a call that fits."""
-    call = given.call
+def body(inputs: BodyInputs) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
+    call = inputs.call
     if call.name == ADDITIVE:
-        return additive_per_example.body(given)
+        return additive_per_example.body(inputs)
     if call.name == DISTANCE:
-        return distances.body(given)
+        return distances.body(inputs)
     if sliding_window.fits(call):
-        return sliding_window.body(given)
-    in_blocks = call.differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
-    return dot_product_blocks.body(given) if in_blocks else multi_head_attention_op.body(given)
+        return sliding_window.body(inputs)
+    needs_blocks = call.differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
+    return dot_product_blocks.body(inputs) if needs_blocks else multi_head_attention_op.body(inputs)

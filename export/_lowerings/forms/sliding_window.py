@@ -1,9 +1,18 @@
 """Sliding-window attention: many query blocks in a step, each with its neighbouring keys.
 
-Every block has as many queries, and reads as many keys, so that what lies in the window is the same for all blocks: a
-bias that is added. Places before the first key and after the last, and what masks of keys keep out, get another bias.
-Where something leaked all the same, or overflowed, keys that no query sees are hidden and scores replaced; see
-`nan_fallback.py`.
+With a window (left, right), the n = `QUERIES` queries p .. p + n - 1 of a block attend to keys from p - left to
+p + n - 1 + right only: K = n + left + right keys. Column c of these is key p - left + c, and the query at offset r has
+it in the window if r <= c <= r + left + right. This does not depend on p, so the window is one mask (n, K) for all
+blocks. The share (n - 1) / K of the scores lies outside: small blocks compute less in vain, large ones have faster
+products.
+
+Masks are biases. Outside of the window the bias is 2 FLOAT32_MIN = -inf, since each row has columns in the window.
+Masked keys and columns outside of the sequence get the finite FLOAT32_MIN: with -inf, a fully masked row would be NaN.
+If NaN leaks all the same, or a score overflows, attention is computed again with zeroed keys and replaced scores
+(`nan_fallback.py`).
+
+Blocks of all examples and heads are one axis; a `Scan` reads chunks of at most `MAX_CHUNK_SCORES / (n K)` blocks.
+In shapes, c is the number of blocks in a chunk.
 """
 
 from typing import NamedTuple
@@ -14,188 +23,168 @@ from onnx import TensorProto
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from ..._onnx.lazy_values import LOWEST, Outputs, Value, constant, contrib, op, reshape, scan, up_to, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, arange, constant, contrib, op, reshape, scan, vector
 from ..._tracing.attention_calls import Call
-from ..body_inputs import Given
-from ..heads import heads_per_key, join_heads, split_heads
+from ..body_inputs import BodyInputs
+from ..heads import get_query_group_size, merge_heads, split_heads
 from ..masks import Masks
-from ..nan_fallback import first_or_again
+from ..nan_fallback import select_attempt
 
-QUERIES = 64  # in a block: with fewer the products are slow, with more they have keys that few of the queries see
-SCORES = 2**19  # numbers in the scores that are computed at once: 2 MB
-WIDEST = 512  # keys to both sides: with more, sequences must be longer than golden cases are for it to pay
+QUERIES = 64  # in a block: with fewer, products are slow; with more, more scores lie outside of the window
+MAX_CHUNK_SCORES = 2**19  # computed at once: 2 MB in float32
+MAX_WINDOW = 512  # left + right: wider windows pay only for sequences that are longer than golden cases
 
 
 def fits(call: Call) -> bool:
-    """Tell whether there is a body for a call: a window to both sides, and masks of keys beside it or none."""
+    """Return True for a softmax of dot products under a window with both limits, with or without key masks."""
     left, right = call.band
     return (
         left is not None
         and right is not None
-        and left + right <= WIDEST
+        and left + right <= MAX_WINDOW
         and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
         and not (call.returns_weights or call.has_pair_mask or call.has_query_lengths or call.has_bias)
     )
 
 
-def keys_of_block(call: Call) -> int:
-    """Return how many keys each block of queries reads."""
-    return QUERIES + sum(_reach(call))
+def count_block_keys(call: Call) -> int:
+    """Return K, the number of keys that a block of queries reads."""
+    return QUERIES + sum(_get_window(call))
 
 
-def _reach(call: Call) -> tuple[int, int]:
-    """Return how many keys before and after its own position a query sees."""
+def _get_window(call: Call) -> tuple[int, int]:
+    """Return the numbers of keys before and after its own position that a query attends to."""
     left, right = call.band
-    assert left is not None
-    assert right is not None
-    return left, right
+    return left or 0, right or 0  # `fits` excludes None
 
 
-def _has_masks(call: Call) -> bool:
-    return call.has_lengths or call.has_keys_mask
+def body(inputs: BodyInputs) -> Outputs:
+    """Return the output (B, Tq, H Dv) of a supported call."""
+    call = inputs.call
+    key_mask = Masks(inputs).key_mask if call.has_lengths or call.has_keys_mask else None
+    blocks, row_has_key = _split_into_blocks(inputs), _compute_row_has_key(inputs, key_mask)
+    is_attended = inputs.key_positions < inputs.Tq + _get_window(call)[1]
+    is_attended = op.Unsqueeze(is_attended if key_mask is None else key_mask & is_attended, [-1])
+    zeroed_keys, zeroed_values = (op.Where(is_attended, tensor, 0.0) for tensor in (inputs.keys, inputs.values))
+    # If |scale| <= 1/2, a score is at most -FLOAT32_MIN / 2, and with the bias no larger than any unmasked score
+    replaces = key_mask is not None and abs(call.options["scale"]) > 0.5
+    attempt = _attend(inputs, blocks, key_mask, inputs.keys, inputs.values, replaces_masked=replaces)
+    retry = _attend(inputs, blocks, key_mask, zeroed_keys, zeroed_values, replaces_masked=True)
+    zeroed_attempt, zeroed_retry = ((op.Where(row_has_key, output, 0.0),) for output in (attempt, retry))
+    return select_attempt((attempt,), inputs.reduce_all(row_has_key), zeroed_attempt, zeroed_retry)
 
 
-def body(given: Given) -> Outputs:
-    """Return the output of a call that fits."""
-    seen = Masks(given).keys if _has_masks(given.call) else None
-    blocks, row_sees = _blocks(given), _row_sees(given, seen)
-    key_is_seen = op.Unsqueeze(_key_is_seen(given, seen), [-1])
-    hidden_keys, hidden_values = (op.Where(key_is_seen, each, 0.0) for each in (given.keys, given.values))
-    first = _attention(given, blocks, seen, given.keys, given.values, selects=_may_be_as_large(given.call))
-    again = _attention(given, blocks, seen, hidden_keys, hidden_values, selects=True)
-    first_zeroed, again_zeroed = ((op.Where(row_sees, each, 0.0),) for each in (first, again))
-    return first_or_again((first,), given.all_of(row_sees), first_zeroed, again_zeroed)
-
-
-def _may_be_as_large(call: Call) -> bool:
-    """Tell whether scores may be as large as a finite bias, as they are unless the scale halves them.
-
-    The bias of a window may be infinite: it is the same for all queries, and none lacks keys by it. That of masks is
-    finite, so that none of what is finite but the scores of others is left.
-    """
-    return _has_masks(call) and abs(call.options["scale"]) > 0.5
-
-
-def _row_sees(given: Given, seen: Value | None) -> Value:
-    """Return whether a query sees a key, (N, Tq, 1) or (Tq, 1)."""
-    left, right = _reach(given.call)
-    first = given.query_numbers - left
-    if seen is None:
-        return op.Unsqueeze(first < given.Tk, [1])
-    start, end = (op.Clip(each, 0, given.Tk_scalar) for each in (first, given.query_numbers + (right + 1)))
-    counted = op.CumSum(op.Cast(seen, to=TensorProto.INT64), 1)
-    # Pads as an array: given as `value_ints`, onnx 1.19 takes them for pads of another rank
-    seen_before = op.Pad(counted, np.array([0, 1, 0, 0]))
-    sees = op.Gather(seen_before, start, axis=1) < op.Gather(seen_before, end, axis=1)
-    return op.Unsqueeze(sees, [-1])
-
-
-def _key_is_seen(given: Given, seen: Value | None) -> Value:
-    """Return the keys that lie in a window and in the masks, (N, Tk) or (Tk,)."""
-    _, right = _reach(given.call)
-    in_a_window = given.positions < given.Tq + right
-    return in_a_window if seen is None else seen & in_a_window
+def _compute_row_has_key(inputs: BodyInputs, key_mask: Value | None) -> Value:
+    """Return False for fully masked rows, booleans (B, Tq, 1), without key masks (Tq, 1); `key_mask` (B, Tk)."""
+    left, right = _get_window(inputs.call)
+    first_key = inputs.query_positions - left
+    if key_mask is None:
+        return op.Unsqueeze(first_key < inputs.Tk, [1])
+    end_key = inputs.query_positions + (right + 1)
+    start, end = (op.Clip(limit, 0, inputs.Tk_scalar) for limit in (first_key, end_key))
+    # A window has an unmasked key if the number of unmasked keys before its end exceeds the number before its start
+    counts = op.CumSum(op.Cast(key_mask, to=TensorProto.INT64), 1)
+    # The pads are an array: onnx 1.19 applies pads in the attribute `value_ints` to another rank
+    counts_before = op.Pad(counts, np.array([0, 1, 0, 0]))
+    has_key = op.Gather(counts_before, start, axis=1) < op.Gather(counts_before, end, axis=1)
+    return op.Unsqueeze(has_key, [-1])
 
 
 class _Blocks(NamedTuple):
-    """The blocks of queries of all heads, several of them in each group.
+    """Query blocks of all examples and heads, in chunks; sizes are int64 (1,)."""
 
-    Attributes:
-        queries: (groups, blocks, queries, D).
-        numbers: The number of each block, (groups, blocks).
-        total: How many there are, without those that fill up the last group.
-        of_head: How many there are of one head.
-        rows_of_head: The places for queries of one head.
-        columns: The numbers of the keys of a block.
-        in_window: Booleans (queries, keys) of each block.
-    """
-
-    queries: Value
-    numbers: Value
-    total: Value
-    of_head: Value
-    rows_of_head: Value
-    columns: Value
-    in_window: Value
+    queries: Value  # floats (chunks, c, n, D), padded with zeros
+    # Index of each block, int64 (chunks, c); the padding of the last chunk repeats the last block
+    indices: Value
+    num_blocks: Value  # without the padding, a size
+    blocks_per_head: Value  # of one example, a size
+    queries_per_head: Value  # in these blocks, with padding, a size
+    columns: Value  # 0 to K - 1, int64 (K,)
+    window_mask: Value  # booleans (n, K)
 
 
-def _blocks(given: Given) -> _Blocks:
-    call, queries, axes = given.call, given.queries, 3
+def _split_into_blocks(inputs: BodyInputs) -> _Blocks:
+    """Split the queries (B, Tq, H D) into blocks of one head and example each, and the blocks into chunks."""
+    call, queries, rank = inputs.call, inputs.queries, 3
     if call.heads is not None:
-        queries, axes = split_heads(queries, call.num_heads, call.key_size), 4
-    of_head = (given.Tq + (QUERIES - 1)) // QUERIES
-    rows_of_head = of_head * QUERIES
-    rows = op.Pad(queries, vector(*[0] * (2 * axes - 2), rows_of_head - given.Tq, 0))
-    size = op.Shape(queries, start=-1)
-    blocks = reshape(rows, -1, QUERIES, size)
-    total = op.Shape(blocks, end=1)
-    most = max(1, SCORES // (QUERIES * keys_of_block(call)))
-    groups = op.Max((total + (most - 1)) // most, [1])
-    of_group = (total + groups - 1) // groups
-    of_all = groups * of_group
-    filled = op.Pad(blocks, vector(0, 0, 0, of_all - total, 0, 0))
-    columns, first = op.Range(0, keys_of_block(call), 1), op.Unsqueeze(op.Range(0, QUERIES, 1), [1])
+        queries, rank = split_heads(queries, call.num_heads, call.key_size), 4
+    blocks_per_head = (inputs.Tq + (QUERIES - 1)) // QUERIES
+    queries_per_head = blocks_per_head * QUERIES
+    padded = op.Pad(queries, vector(*[0] * (2 * rank - 2), queries_per_head - inputs.Tq, 0))
+    key_size = op.Shape(queries, start=-1)
+    blocks = reshape(padded, -1, QUERIES, key_size)
+    num_blocks = op.Shape(blocks, end=1)
+    max_chunk = max(1, MAX_CHUNK_SCORES // (QUERIES * count_block_keys(call)))
+    chunks = op.Max((num_blocks + (max_chunk - 1)) // max_chunk, [1])
+    chunk_size = (num_blocks + chunks - 1) // chunks
+    padded_blocks = chunks * chunk_size
+    blocks = op.Pad(blocks, vector(0, 0, 0, padded_blocks - num_blocks, 0, 0))
+    columns, offsets = op.Range(0, count_block_keys(call), 1), op.Unsqueeze(op.Range(0, QUERIES, 1), [1])
     return _Blocks(
-        queries=reshape(filled, groups, of_group, QUERIES, size, allowzero=1),
-        numbers=reshape(op.Min(up_to(of_all), total - 1), groups, of_group, allowzero=1),
-        total=total,
-        of_head=of_head,
-        rows_of_head=rows_of_head,
+        queries=reshape(blocks, chunks, chunk_size, QUERIES, key_size, allowzero=1),
+        indices=reshape(op.Min(arange(padded_blocks), num_blocks - 1), chunks, chunk_size, allowzero=1),
+        num_blocks=num_blocks,
+        blocks_per_head=blocks_per_head,
+        queries_per_head=queries_per_head,
         columns=columns,
-        in_window=(columns >= first) & (columns <= first + sum(_reach(call))),
+        window_mask=(columns >= offsets) & (columns <= offsets + sum(_get_window(call))),
     )
 
 
-def _attention(
-    given: Given, blocks: _Blocks, seen: Value | None, keys: Value, values: Value, *, selects: bool
+def _attend(
+    inputs: BodyInputs, blocks: _Blocks, key_mask: Value | None, keys: Value, values: Value, *, replaces_masked: bool
 ) -> Value:
-    """Return the output; `selects` tells whether scores of what masks keep out are replaced, not biased."""
-    call = given.call
+    """Return the output (B, Tq, H Dv) for a mask (B, Tk), keys (B, Tk, Hkv D) and values (B, Tk, Hkv Dv)."""
+    call = inputs.call
     if call.heads is not None:
         keys = split_heads(keys, call.num_kv_heads, call.key_size)
         values = split_heads(values, call.num_kv_heads, call.value_size)
-    size = op.Shape(values, start=-1)
-    every_key, every_value = reshape(keys, -1, op.Shape(keys, start=-1)), reshape(values, -1, size)
-    seen_in_a_row = None if seen is None else reshape(seen, -1)
+    value_size = op.Shape(values, start=-1)
+    flat_keys, flat_values = reshape(keys, -1, op.Shape(keys, start=-1)), reshape(values, -1, value_size)
+    flat_mask = None if key_mask is None else reshape(key_mask, -1)
 
-    def step(queries: Value, numbers: Value) -> Outputs:
-        rows, taking_part = _keys_of_group(given, blocks, numbers, seen_in_a_row)
-        some_keys, some_values = (op.Gather(each, rows, axis=0) for each in (every_key, every_value))
-        scores = contrib.FusedMatMul(queries, some_keys, transB=1, alpha=call.options["scale"])
-        if selects:
-            masked = op.Where(blocks.in_window & taking_part, scores, LOWEST)
+    def step(queries: Value, indices: Value) -> Outputs:
+        flat_indices, is_unmasked = _locate_keys(inputs, blocks, indices, flat_mask)
+        chunk_keys, chunk_values = (op.Gather(tensor, flat_indices, axis=0) for tensor in (flat_keys, flat_values))
+        scores = contrib.FusedMatMul(queries, chunk_keys, transB=1, alpha=call.options["scale"])
+        if replaces_masked:
+            masked_scores = op.Where(blocks.window_mask & is_unmasked, scores, FLOAT32_MIN)
         else:
-            lowest = constant(LOWEST)
-            masked = scores + op.Where(taking_part, 0.0, lowest) + op.Where(blocks.in_window, 0.0, lowest + lowest)
-        return (op.MatMul(op.Softmax(masked, axis=-1), some_values),)
+            lowest = constant(FLOAT32_MIN)
+            key_bias = op.Where(is_unmasked, 0.0, lowest)
+            masked_scores = scores + key_bias + op.Where(blocks.window_mask, 0.0, lowest + lowest)
+        return (op.MatMul(op.Softmax(masked_scores, axis=-1), chunk_values),)
 
-    (pooled,) = scan([3], step, blocks.queries, blocks.numbers)
-    return _together(given, blocks, reshape(pooled, -1, size), size)
-
-
-def _keys_of_group(given: Given, blocks: _Blocks, numbers: Value, seen: Value | None) -> tuple[Value, Value]:
-    """Return the rows of the keys that blocks read (blocks, keys), and booleans (blocks, 1, keys): whether they may."""
-    call = given.call
-    heads = numbers // blocks.of_head
-    first_keys = op.Mod(numbers, blocks.of_head) * QUERIES - _reach(call)[0]
-    places = op.Unsqueeze(first_keys, [1]) + blocks.columns
-    in_range = op.Clip(places, 0, given.Tk_scalar - 1)
-
-    def rows_of(heads_for_each: int) -> Value:
-        """Rows among those of all sequences, each of which so many heads of queries share."""
-        return in_range + op.Unsqueeze(heads // heads_for_each * given.Tk, [1])
-
-    taking_part = op.Equal(places, in_range)
-    if seen is not None:
-        taking_part = op.Gather(seen, rows_of(call.num_heads), axis=0) & taking_part
-    return rows_of(heads_per_key(call)), op.Unsqueeze(taking_part, [1])
+    (pooled,) = scan([3], step, blocks.queries, blocks.indices)
+    return _merge_blocks(inputs, blocks, reshape(pooled, -1, value_size), value_size)
 
 
-def _together(given: Given, blocks: _Blocks, rows: Value, size: Value) -> Value:
-    """Return the output (N, Tq, H Dv) of the rows of all blocks."""
-    call = given.call
-    rows = op.Slice(rows, [0], blocks.total * QUERIES, [0])
+def _locate_keys(inputs: BodyInputs, blocks: _Blocks, indices: Value, flat_mask: Value | None) -> tuple[Value, Value]:
+    """Return the keys of the blocks `indices` (c,): indices into the flat keys (c, K), and a mask (c, 1, K).
+
+    The mask is True inside the sequence if `flat_mask`, booleans (B Tk,), is.
+    """
+    call = inputs.call
+    heads = indices // blocks.blocks_per_head
+    first_keys = op.Mod(indices, blocks.blocks_per_head) * QUERIES - _get_window(call)[0]
+    positions = op.Unsqueeze(first_keys, [1]) + blocks.columns
+    clipped = op.Clip(positions, 0, inputs.Tk_scalar - 1)
+
+    def flatten(sharing_heads: int) -> Value:
+        # Of sequences that this number of query heads shares: H for masks of examples, H / Hkv for keys and values
+        return clipped + op.Unsqueeze(heads // sharing_heads * inputs.Tk, [1])
+
+    is_unmasked = op.Equal(positions, clipped)
+    if flat_mask is not None:
+        is_unmasked = op.Gather(flat_mask, flatten(call.num_heads), axis=0) & is_unmasked
+    return flatten(get_query_group_size(call)), op.Unsqueeze(is_unmasked, [1])
+
+
+def _merge_blocks(inputs: BodyInputs, blocks: _Blocks, rows: Value, value_size: Value) -> Value:
+    """Return the output (B, Tq, H Dv) of the rows (padded blocks * n, Dv) of all blocks."""
+    call = inputs.call
+    rows = op.Slice(rows, [0], blocks.num_blocks * QUERIES, [0])
     if call.heads is None:
-        return op.Slice(reshape(rows, given.N, blocks.rows_of_head, size), [0], given.Tq, [1])
-    heads = reshape(rows, given.N, call.num_heads, blocks.rows_of_head, size)
-    return join_heads(op.Slice(heads, [0], given.Tq, [2]), call.num_heads * call.value_size)
+        return op.Slice(reshape(rows, inputs.B, blocks.queries_per_head, value_size), [0], inputs.Tq, [1])
+    heads = reshape(rows, inputs.B, call.num_heads, blocks.queries_per_head, value_size)
+    return merge_heads(op.Slice(heads, [0], inputs.Tq, [2]), call.num_heads * call.value_size)

@@ -113,7 +113,7 @@ def write(folder, name):
     with contextlib.ExitStack() as patches:
         patches.enter_context(patch.object(Options, "written_for", Options(provider=provider).written_for))
         if form == LARGE:
-            patches.enter_context(patch.object(adaptive_gpu, "AT_ONCE", adaptive_gpu.NOTHING))
+            patches.enter_context(patch.object(adaptive_gpu, "UNBLOCKED_LIMITS", adaptive_gpu.ALWAYS_BLOCKED))
         bundle = export_model(model_of(layer), folder / name, **options)
     if any(lowering in each["lowering"] for each in bundle.manifest["layers"]):
         return "written"

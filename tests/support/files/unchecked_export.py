@@ -12,7 +12,7 @@ import keras
 
 from keras_attn_export._format.interruptible_session import open_session, run_session
 from keras_attn_export._lowering_names import ADAPTIVE
-from keras_attn_export._lowerings.lower_model import _lowered, _sized, takes_rotations
+from keras_attn_export._lowerings.lower_model import _fold_model_shapes, _lower_calls, may_use_rotary_operator
 from keras_attn_export._onnx.model_files import write
 from keras_attn_export._onnx.traced_model import Traced
 from keras_attn_export._options import Options
@@ -63,8 +63,10 @@ class Unproven:
         """
         with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
             inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
-            rotates = takes_rotations(lowering, "cpu", "float32")
-            lowered = _sized(_lowered(self._traced, Options(lowering=lowering)), inputs, rotates=rotates)
+            rotates = may_use_rotary_operator(lowering, "cpu", "float32")
+            lowered = _fold_model_shapes(
+                _lower_calls(self._traced, Options(lowering=lowering)), inputs, rotates=rotates
+            )
             finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
             layers = lowered.manifest_entries(opset)
         write(finished, path := folder / f"{lowering}.onnx")

@@ -10,7 +10,7 @@ import tensorflow as tf
 from traced_models import with_texts
 
 from keras_attn_export._format.dtypes import decoded
-from keras_attn_export._onnx.external_data import with_weights
+from keras_attn_export._onnx.external_data import add_weights
 from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
 
@@ -26,7 +26,7 @@ class Converted:
         outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
         self._function, self._inputs = outer.get_concrete_function(), inputs
         found = convert_to_onnx(self._function, ())
-        self.model: onnx.ModelProto = with_texts(with_weights(found.model, found.weights))
+        self.model: onnx.ModelProto = with_texts(add_weights(found.model, found.weights))
         onnx.checker.check_model(self.model, full_check=True)
         self._session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
 

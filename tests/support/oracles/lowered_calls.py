@@ -318,12 +318,12 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
     """
     call, provider = plan.call(), provider or Options(provider=provider_option.chosen()).written_for
     if provider != "cpu":
-        form = lowering_choice.lowering_of(call, "adaptive" if form in ("large", BATCHED) else form, provider)
+        form = lowering_choice.choose_lowering(call, "adaptive" if form in ("large", BATCHED) else form, provider)
     if form == "large":
         written = function(call, ragged.body, opset)
     else:
-        written = lowering_choice.function_of(
-            call, form, opset, "cuda" if form == BATCHED else provider, only_large=True
+        written = lowering_choice.build_lowered_function(
+            call, form, opset, "cuda" if form == BATCHED else provider, force_large_form=True
         )
     return provider_option.opened(model_of(call, written, opset, precision))
 
