@@ -9,14 +9,14 @@ from _plans import ALL_VALID, spread_lengths
 from _rules import BAND_KEYS, SMALL
 from onnx import helper
 
-from keras_attn._types import Heads, Pairs
+from keras_attn._types import BandMask, Heads
 from keras_attn_export._lowering_names import ADAPTIVE
 from keras_attn_export._lowerings import lowering_choice
-from keras_attn_export._lowerings.attention_function import function
+from keras_attn_export._lowerings.attention_function import build_call_function
 from keras_attn_export._lowerings.forms import adaptive, ragged
-from keras_attn_export._onnx.traced_model import DOMAIN
-from keras_attn_export._passes.finalize import with_functions
-from keras_attn_export._tracing.attention_calls import Call
+from keras_attn_export._onnx.traced_model import FUNCTION_DOMAIN
+from keras_attn_export._passes.finalize import add_functions
+from keras_attn_export._tracing.attention_calls import TracedCall
 
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
 LENGTHS, KEYS, CAUSAL, WINDOW, QUERY_LENGTHS, PAIRS = "lengths", "keys", "causal", "window", "query lengths", "pairs"
@@ -48,7 +48,7 @@ class SingleCall:
     weights: bool = False
     fill: str = ALL_VALID
 
-    def make_call(self) -> Call:
+    def make_call(self) -> TracedCall:
         """Return the call as the tracer records it."""
         width = self.H * self.D
         shapes: dict[str, tuple[int | None, ...]] = {"queries": (None, None, width), "keys": (None, None, width)}
@@ -56,12 +56,12 @@ class SingleCall:
             shapes["w_v"] = (self.D, 1)
         shapes["values"] = (None, None, width)
         shapes |= {name: (None,) * array.ndim for name, array in self._make_masks().items()}
-        return Call(
-            op="call_0", layer="attention", owner=0, name=self.name, shapes=shapes,
+        return TracedCall(
+            op_type="call_0", layer="attention", layer_id=0, score=self.name, shapes=shapes,
             dtypes={name: DTYPES.get(name, "float32") for name in shapes},
             constants={}, options={"scale": self.D**-0.5} if self.name == "dot_product" else {},
             heads=None if self.H == 1 else Heads(self.H, self.H),
-            pairs=Pairs(self.mask == CAUSAL, (BAND_KEYS, BAND_KEYS) if self.mask == WINDOW else None),
+            band=BandMask(self.mask == CAUSAL, (BAND_KEYS, BAND_KEYS) if self.mask == WINDOW else None),
             normalizer="softmax", returns_weights=self.weights,
         )  # fmt: skip
 
@@ -97,21 +97,21 @@ def write_file(single: SingleCall, form: str, folder: Path) -> Path:
     file = folder / f"{single.name} {single.mask} {single.H} {single.D} {single.weights} {form}.onnx"
     if not file.exists():
         call = single.make_call()
-        opset = lowering_choice.opset_of(call, ADAPTIVE)
-        body = function(call, adaptive.small if form == SMALL else ragged.body, opset)
+        opset = lowering_choice.get_preferred_opset(call, ADAPTIVE)
+        body = build_call_function(call, adaptive.small_body if form == SMALL else ragged.body, opset)
         onnx.save(_build_model(call, body, opset), str(file))
     return file
 
 
-def _build_model(call: Call, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
+def _build_model(call: TracedCall, body: onnx.FunctionProto, opset: int) -> onnx.ModelProto:
     ranks = {"output": call.rank, "weights": call.rank + (call.heads is not None)}
     inputs = [_make_value_info(name, call.dtypes[name], shape) for name, shape in call.shapes.items()]
     outputs = [_make_value_info(name, "float32", (None,) * ranks[name]) for name in call.outputs]
-    node = helper.make_node(call.op, list(call.shapes), list(call.outputs), domain=DOMAIN)
+    node = helper.make_node(call.op_type, list(call.shapes), list(call.outputs), domain=FUNCTION_DOMAIN)
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = helper.find_min_ir_version_for(model.opset_import)
-    return with_functions(model, [body])
+    return add_functions(model, [body])
 
 
 def _make_value_info(name: str, dtype: str, shape: tuple[int | None, ...]) -> onnx.ValueInfoProto:

@@ -14,7 +14,7 @@ from onnx import helper
 
 from keras_attn_export import BundleError, ExportError, ParityError, export_model
 from keras_attn_export._format.interruptible_session import check_provider, open_session
-from keras_attn_export._signature.keras_messages import first_line
+from keras_attn_export._signature.keras_messages import shorten_message
 
 SESSION = "_files.build_session"
 THEIRS = "Keras's layer, Keras's exporter"
@@ -49,7 +49,7 @@ def write_keras_file(label: str, model: Any, file: Path, *, optional: bool = Fal
     except Exception as error:
         if not optional:
             raise
-        return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {first_line(error)}")
+        return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {shorten_message(error)}")
     return Contestant(label, SESSION, {"model": str(file)}, optional=optional)
 
 
@@ -120,5 +120,5 @@ def _derive_file(label: str, file: Contestant, write: Callable[[Path], None], su
     try:
         write(path)
     except Exception as error:  # noqa: BLE001 - the tables list the error of an optimizer
-        return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {first_line(error)}")
+        return Contestant(label, SESSION, unavailable=f"{type(error).__name__}: {shorten_message(error)}")
     return Contestant(label, SESSION, {"model": str(path)}, optional=True)

@@ -14,7 +14,7 @@ from _calibration import MAX_ATTEMPTS, has_speed_changed
 from _race import Case, race
 from _tables import COLUMNS, Row, flatten_case, format_markdown, pivot_contestants, read_csv, write_csv
 
-from keras_attn_export._machine import processor, usable_cpus
+from keras_attn_export._machine import count_usable_cpus, read_processor_name
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -110,7 +110,7 @@ def describe_environment(threads: int) -> str:
     installed = {name: text for name in PACKAGES if (text := _find_version(name))}
     names = {"python": platform.python_version(), **installed}
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else "unknown"
-    machine = f"{processor()}, {usable_cpus()} cores ({platform.system()} {platform.machine()})"
+    machine = f"{read_processor_name()}, {count_usable_cpus()} cores ({platform.system()} {platform.machine()})"
     versions = ", ".join(f"{name} {number}" for name, number in names.items())
     day = datetime.now(UTC).date().isoformat()
     return f"Measured {day}: {machine}, {threads} threads, system load {load} before; {versions}."

@@ -15,7 +15,7 @@ import numpy as np
 from _plans import ALL_VALID
 
 from keras_attn_export._lowerings.forms import sliding_window
-from keras_attn_export._thresholds import NEVER, WINDOW_KEYS
+from keras_attn_export._thresholds import MEASURED_WINDOW_KEYS, NEVER
 
 SMALL, LARGE = "small", "large"
 FORMS = (SMALL, LARGE)
@@ -77,13 +77,13 @@ def _count_pairs(point: dict[str, Any], queries: int) -> float:
     return float((point["Tq"] - queries) * point["Tk"] * factors)
 
 
-_WINDOW_FACTOR = (WINDOW_KEYS / (sliding_window.QUERIES + 2 * BAND_KEYS)) ** 2
+_WINDOW_FACTOR = (MEASURED_WINDOW_KEYS / (sliding_window.BLOCK_QUERIES + 2 * BAND_KEYS)) ** 2
 
 
 def format_python_table(rules: dict[str, dict[str, Any]]) -> str:
     """Return the table of export/_thresholds.py with these rules."""
     lines = [
-        f'    "{kind}": From({rule["queries"]}, {"NEVER" if rule["pairs"] == NEVER else rule["pairs"]}),'
+        f'    "{kind}": SizeThreshold({rule["queries"]}, {"NEVER" if rule["pairs"] == NEVER else rule["pairs"]}),'
         for kind, rule in rules.items()
     ]
-    return "\n".join(["LARGE = {", *lines, "}"])
+    return "\n".join(["LARGE_THRESHOLDS = {", *lines, "}"])

@@ -18,7 +18,7 @@ from _plans import ALL_VALID, HALF_FILLED
 from _race import Case
 from _rules import FORMS, find_rules, format_python_table
 
-from keras_attn_export._lowerings.forms.adaptive import kind_of
+from keras_attn_export._lowerings.forms.adaptive import get_threshold_key
 
 EQUAL_LENGTHS = (16, 64, 128, 256, 512, 1024, 2048, 4096)  # of queries and of keys
 UNEQUAL_LENGTHS = ((1, 64), (1, 1024), (1, 8192), (8, 4096), (64, 4096), (1024, 16))  # queries and keys
@@ -74,5 +74,5 @@ def _time_forms(single: SingleCall, options: Options) -> dict[str, Any]:
     result = options.race(Case(single.make_inputs(), contestants, single.mask), ROUNDS, TURN)
     # Other processes only make runs longer, so the fastest tenth is the most reliable figure.
     ms = {row["contestant"]: row["ms"]["p10"] for row in result["rows"]}
-    point = {"kind": kind_of(single.make_call()), **asdict(single), **ms}
+    point = {"kind": get_threshold_key(single.make_call()), **asdict(single), **ms}
     return {"point": point, "calibration": result["calibration"]}

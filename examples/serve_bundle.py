@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime as ort
 from fastapi import FastAPI, HTTPException, Request, Response
 from starlette.requests import ClientDisconnect
-from verify import ExportError, open_session, printable, read_manifest, run_session
+from verify import ExportError, escape_unprintable, open_session, read_manifest, run_session
 
 MAX_BODY_BYTES = 8 * 2**20
 MAX_NUMBERS = 2**20  # of a request, and of an answer
@@ -34,7 +34,7 @@ try:
     settings.intra_op_num_threads = 1  # a request runs on one core; all requests share the session
     session = open_session(bundle / "model.onnx", session_options=settings)
 except (ExportError, OSError) as error:
-    raise SystemExit(f"error: {printable(str(error))}") from None
+    raise SystemExit(f"error: {escape_unprintable(str(error))}") from None
 if "errors" in [spec["name"] for spec in manifest["outputs"]]:
     raise SystemExit("error: an output is called `errors`, as the reasons in an answer are. Rename the output.")
 specs = [*manifest["inputs"], *manifest["outputs"]]

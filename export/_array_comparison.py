@@ -5,7 +5,9 @@ import numpy as np
 from ._format.names import Arrays
 
 
-def alike(actual: np.ndarray, expected: np.ndarray, *, rtol: float = 0.0, atol: float | np.ndarray = 0.0) -> bool:
+def arrays_match(
+    actual: np.ndarray, expected: np.ndarray, *, rtol: float = 0.0, atol: float | np.ndarray = 0.0
+) -> bool:
     """Return True if two arrays have the same shape and each |actual - expected| <= atol + rtol * |expected|.
 
     Arrays that are not floats must be equal. NaN equals NaN.
@@ -21,8 +23,8 @@ def alike(actual: np.ndarray, expected: np.ndarray, *, rtol: float = 0.0, atol: 
     # NumPy reports bfloat16, a type of ml_dtypes, as kind "V".
     if expected.dtype.kind not in "fcV":
         return np.array_equal(actual, expected)
-    pair = (array.astype(np.promote_types(array.dtype, np.float64)) for array in (actual, expected))
-    return bool(np.isclose(*pair, rtol=rtol, atol=atol, equal_nan=True).all())
+    left, right = (array.astype(np.promote_types(array.dtype, np.float64)) for array in (actual, expected))
+    return bool(np.isclose(left, right, rtol=rtol, atol=atol, equal_nan=True).all())
 
 
 def outputs_match(actual: Arrays, expected: Arrays) -> bool:
@@ -35,4 +37,4 @@ def _match_up_to_sums(actual: np.ndarray, expected: np.ndarray) -> bool:
         return False
     finite = np.nan_to_num(expected.astype(np.float64), posinf=0, neginf=0) if expected.dtype.kind == "f" else 0
     # A small element may be the difference of large ones, so the absolute tolerance is relative to the largest element.
-    return alike(actual, expected, rtol=1e-5, atol=1e-6 * np.max(np.abs(finite), initial=0.0))
+    return arrays_match(actual, expected, rtol=1e-5, atol=1e-6 * np.max(np.abs(finite), initial=0.0))

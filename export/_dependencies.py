@@ -14,7 +14,7 @@ _EXTRAS_WITH_RUNTIME = {reduced: full for full, reduced in _EXTRAS_WITHOUT_RUNTI
 
 
 @contextlib.contextmanager
-def needing(extra: str, purpose: str) -> Iterator[None]:
+def require_extra(extra: str, purpose: str) -> Iterator[None]:
     """Turn an `ImportError` in the block into an `ExportError` with the command that installs `extra`."""
     try:
         yield
@@ -29,10 +29,10 @@ def check_export_packages() -> None:
     # Importing these packages, to find out, would take seconds.
     missing = [name for name in ("tensorflow", "tf2onnx", "onnx", "onnxruntime") if not is_installed(name)]
     if missing:
-        raise ExportError(f"An export needs {', '.join(missing)}. Install what is missing: {command('export')}")
+        raise ExportError(f"An export needs {', '.join(missing)}. Install what is missing: {install_command('export')}")
 
 
-def command(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the command that installs an extra."""
     replacements = _EXTRAS_WITHOUT_RUNTIME if is_installed("onnxruntime") else _EXTRAS_WITH_RUNTIME
     return f'pip install "keras-attn[{replacements.get(extra, extra)}]"'
@@ -42,7 +42,7 @@ def _fix_command(error: ImportError, extra: str) -> str:
     """Return the remedy for a failed import. No extra installs JAX or torch, the other backends of Keras."""
     if error.name in ("jax", "torch"):
         return f"pip install {error.name}, or unset KERAS_BACKEND"
-    return command(extra)
+    return install_command(extra)
 
 
 def is_installed(module: str) -> bool:

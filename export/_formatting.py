@@ -1,7 +1,7 @@
 """Format numbers for commands, notebooks and reports."""
 
 
-def bytes_text(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return a number of bytes with a unit, such as "1.2 MB"; units are decimal."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:

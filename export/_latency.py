@@ -6,7 +6,7 @@ from typing import Any
 
 from ._format.interruptible_session import run_session
 from ._format.names import Arrays
-from ._format.stop_signals import interruptible
+from ._format.stop_signals import run_interruptibly
 
 
 def measure_interleaved(
@@ -37,5 +37,5 @@ def measure_interleaved(
             # Each session is first in half of the rounds: the second one may profit from caches that the first filled.
             pairs.reverse()
 
-    interruptible(run_rounds)
+    run_interruptibly(run_rounds)
     return outputs, latencies

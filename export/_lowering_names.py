@@ -6,20 +6,20 @@ PORTABLE = "portable"
 ADAPTIVE = "adaptive"
 LOWERINGS = (ADAPTIVE, PORTABLE, "fused")
 REMOVED_LOWERINGS = ("ragged", "batched", "auto")  # replaced by `adaptive`
-BATCHED = "batched"  # the variant of `adaptive` for GPUs
-IN_BLOCKS = "portable in blocks"  # the variant of `portable` for additive scores on a CPU
+ADAPTIVE_GPU = "batched"  # the variant of `adaptive` for GPUs
+PORTABLE_IN_BLOCKS = "portable in blocks"  # the variant of `portable` for additive scores on a CPU
 # Target devices of attention: a CPU, a GPU with CUDA, or any device with the standard operators.
 FOR_CPU, FOR_CUDA, FOR_ANY = "cpu", "cuda", "any"
 # The sizes of golden cases select the small form of these lowerings, so that the large form is checked separately.
-LOWERINGS_WITH_UNTESTED_LARGE_FORM = (BATCHED, IN_BLOCKS)
-PLAIN = "plain operators"
+LOWERINGS_WITH_UNTESTED_LARGE_FORM = (ADAPTIVE_GPU, PORTABLE_IN_BLOCKS)
+PLAIN_OPERATORS = "plain operators"
 # In a manifest, the prefix of `form` for a layer without an attention call; the reason follows.
-UNRECOGNISED = f"{PLAIN}: "
+UNRECOGNISED = f"{PLAIN_OPERATORS}: "
 
 
-def asked_by(form: str) -> str:
+def requested_lowering(form: str) -> str:
     """Return the value of the argument `lowering` for a variant."""
-    return {BATCHED: ADAPTIVE, IN_BLOCKS: PORTABLE}.get(form, form)
+    return {ADAPTIVE_GPU: ADAPTIVE, PORTABLE_IN_BLOCKS: PORTABLE}.get(form, form)
 
 
 def describe_lowering(layer: Mapping[str, str]) -> str:
@@ -27,7 +27,7 @@ def describe_lowering(layer: Mapping[str, str]) -> str:
     name = layer["name"] or layer["class"]  # an attention pattern outside of all layers has no name
     form = layer["form"]
     if form.startswith(UNRECOGNISED):
-        return f"{name}: {PLAIN}, because {form.removeprefix(UNRECOGNISED)}"
+        return f"{name}: {PLAIN_OPERATORS}, because {form.removeprefix(UNRECOGNISED)}"
     return f"{name}: {layer['lowering']} ({form})"
 
 
@@ -38,6 +38,6 @@ def count_recognised(layers: Iterable[Mapping[str, str]]) -> str:
     return f"{count} of {len(forms)} attention layers recognised"
 
 
-def instead(lowering: object) -> str:
+def removed_lowering_hint(lowering: object) -> str:
     """Return the hint for a removed lowering, and an empty string for any other value."""
     return " Use 'adaptive', which chooses by sizes and provider." if lowering in REMOVED_LOWERINGS else ""

@@ -11,14 +11,14 @@ import numpy as np
 CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
-def usable_cpus() -> int:
+def count_usable_cpus() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Cached, because the memory of a first run would lower the limit of the second.
 @functools.cache
-def available_memory() -> int:
+def measure_available_memory() -> int:
     """Return the bytes that this process may allocate according to Linux and its control group, else 4 GiB."""
     try:
         available = int(Path("/proc/meminfo").read_text(encoding="ascii").split("MemAvailable:")[1].split()[0]) * 1024
@@ -37,8 +37,8 @@ def describe_environment() -> dict[str, str]:
     import onnxruntime
 
     return {
-        "processor": processor(),
-        "cpus": str(usable_cpus()),
+        "processor": read_processor_name(),
+        "cpus": str(count_usable_cpus()),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "keras-attn": version("keras-attn"),
@@ -47,7 +47,7 @@ def describe_environment() -> dict[str, str]:
     }
 
 
-def processor() -> str:
+def read_processor_name() -> str:
     """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -8,17 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from ._errors import ExportError, InputError
-from ._format.parity_report import NO_MORE
+from ._format.parity_report import ZERO_TOLERANCE
 from ._format.providers import short_name
-from ._lowering_names import ADAPTIVE, BATCHED, FOR_ANY, FOR_CPU, FOR_CUDA, LOWERINGS, PORTABLE, instead
-from ._onnxruntime_releases import FUSED_OPSET, LOWEST_ONNXRUNTIME, RELEASE_PATTERN, find_lowest_onnxruntime, release_of
+from ._lowering_names import (
+    ADAPTIVE,
+    ADAPTIVE_GPU,
+    FOR_ANY,
+    FOR_CPU,
+    FOR_CUDA,
+    LOWERINGS,
+    PORTABLE,
+    removed_lowering_hint,
+)
+from ._onnxruntime_releases import (
+    FUSED_OPSET,
+    LOWEST_ONNXRUNTIME,
+    RELEASE_PATTERN,
+    find_lowest_onnxruntime,
+    parse_release,
+)
 
 FLOAT32 = "float32"
 FLOAT16 = "float16"
 INT8 = "int8"
 PRECISIONS = (FLOAT32, FLOAT16, INT8)
-TRACED_OPSET = 18  # the highest opset that tf2onnx 1.17 writes
-OPSETS = range(TRACED_OPSET, 25)
+TF2ONNX_OPSET = 18  # the highest opset that tf2onnx 1.17 writes
+OPSETS = range(TF2ONNX_OPSET, 25)
 # The target of files for any runtime: standard operators only, no functions, and no `If` that selects a form.
 STANDARD = "standard"
 
@@ -34,7 +49,7 @@ class Options:
     lowering: str = ADAPTIVE
     precision: str = FLOAT32
     provider: str = "cpu"
-    tolerance: Mapping[str, float] = field(default_factory=lambda: dict(NO_MORE))
+    tolerance: Mapping[str, float] = field(default_factory=lambda: dict(ZERO_TOLERANCE))
     safe_mode: bool = True
     strict: bool = False
     saved_model: bool = True
@@ -42,13 +57,13 @@ class Options:
     calibration: Any = None
     limit: float | None = None
     # Axes that are static because TensorFlow cannot trace them, with its message, by axis name.
-    untraceable: Mapping[str, str] = field(default_factory=dict)
+    untraceable_axes: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
     # The highest opset that the target allows, if the user passes no opset.
     max_opset: int | None = None
 
     @property
-    def written_for(self) -> str:
+    def target_device(self) -> str:
         """The target device of attention: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`."""
         devices = {"cpu": FOR_CPU, "cuda": FOR_CUDA}
         return FOR_ANY if self.target == STANDARD else devices.get(self.provider, FOR_ANY)
@@ -63,11 +78,11 @@ def validate_options(*, tolerance: Any, static_axes: Any, **options_by_name: Any
         InputError: If `static_axes` does not map names to sizes of 1 or more.
     """
     options_by_name["provider"] = short_name(options_by_name.get("provider", Options.provider))
-    checked = {"tolerance": _parse_tolerance(tolerance), "static_axes": _parse_static_axes(static_axes)}
-    options = Options(**options_by_name, **checked)
+    relative_and_absolute, sizes = _parse_tolerance(tolerance), _parse_static_axes(static_axes)
+    options = Options(**options_by_name, tolerance=relative_and_absolute, static_axes=sizes)
     for name, allowed in (("lowering", LOWERINGS), ("precision", PRECISIONS)):
         if (value := getattr(options, name)) not in allowed:
-            raise ExportError(f"`{name}` must be one of {allowed}. Received: {value!r}.{instead(value)}")
+            raise ExportError(f"`{name}` must be one of {allowed}. Received: {value!r}.{removed_lowering_hint(value)}")
     _check_opset(options)
     _check_calibration(options)
     return _apply_target(options)
@@ -91,24 +106,28 @@ def _apply_target(options: Options) -> Options:
     target = options.target
     if target is None or target == STANDARD:
         return options
-    oldest = LOWEST_ONNXRUNTIME[TRACED_OPSET]
-    if not isinstance(target, str) or not RELEASE_PATTERN.fullmatch(target) or release_of(target) < release_of(oldest):
+    oldest = LOWEST_ONNXRUNTIME[TF2ONNX_OPSET]
+    if (
+        not isinstance(target, str)
+        or not RELEASE_PATTERN.fullmatch(target)
+        or parse_release(target) < parse_release(oldest)
+    ):
         raise ExportError(
             f"`target` must be {STANDARD!r} or the oldest onnxruntime release that the file must run on, such as "
             f"'1.19', and not below {oldest}. Received: {target!r}."
         )
 
     def lowest_release(opset: int | None, lowering: str) -> str:
-        form = BATCHED if (lowering, options.written_for) == (ADAPTIVE, FOR_CUDA) else lowering
+        form = ADAPTIVE_GPU if (lowering, options.target_device) == (ADAPTIVE, FOR_CUDA) else lowering
         return find_lowest_onnxruntime(opset or FUSED_OPSET, [form])
 
     def is_supported(opset: int | None, lowering: str) -> bool:
-        return release_of(lowest_release(opset, lowering)) <= release_of(target)
+        return parse_release(lowest_release(opset, lowering)) <= parse_release(target)
 
     # A lower opset comes first: it costs only the operator `Attention`, and `portable` the large forms of `adaptive`.
     opset, lowering = options.opset, options.lowering
     if opset is None and lowering != "fused" and not is_supported(None, lowering):
-        opset = TRACED_OPSET
+        opset = TF2ONNX_OPSET
     if lowering == ADAPTIVE and not is_supported(opset, lowering):
         lowering = PORTABLE
     if not is_supported(opset, lowering):
@@ -117,7 +136,7 @@ def _apply_target(options: Options) -> Options:
             f"`{option}` needs onnxruntime {lowest_release(opset, lowering)} or newer. Received: target={target!r}. "
             "Leave out one of them."
         )
-    supported = (opset for opset in OPSETS if release_of(LOWEST_ONNXRUNTIME[opset]) <= release_of(target))
+    supported = (opset for opset in OPSETS if parse_release(LOWEST_ONNXRUNTIME[opset]) <= parse_release(target))
     max_opset = None if options.opset is not None else max(supported)
     return replace(options, opset=opset, lowering=lowering, max_opset=max_opset)
 
@@ -156,7 +175,7 @@ def _parse_static_axes(value: Any) -> dict[str, int]:
 def _parse_tolerance(value: Any) -> dict[str, float]:
     """Return {"relative": r, "absolute": a} for a pair (r, a), or for a number r, with a = r / 10."""
     if value is None:
-        return dict(NO_MORE)
+        return dict(ZERO_TOLERANCE)
     pair = value if isinstance(value, tuple | list) else (value, _divide_by_ten(value))
     if len(pair) != 2 or not all(map(_is_tolerance, pair)):
         raise ExportError(

@@ -6,29 +6,31 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ._format.console import say
-from ._format.printing import printable
+from ._format.console import print_escaped
+from ._format.printing import escape_unprintable
 
-Progress = Callable[[str], None]
-RowProgress = Callable[[int, int], None]  # rows done, all rows
+ProgressCallback = Callable[[str], None]
+RowProgressCallback = Callable[[int, int], None]  # rows done, all rows
 
 
-def shown_progress(
-    progress: bool | Progress | None, *, done: str | None = None
-) -> contextlib.AbstractContextManager[Progress]:
+def progress_display(
+    progress: bool | ProgressCallback | None, *, verb: str | None = None
+) -> contextlib.AbstractContextManager[ProgressCallback]:
     """Yield a callback that receives the name of each step.
 
     Args:
         progress: A callback of the caller; `None` or `True` to show the current step and its time if standard error is
             a terminal; `False` to show nothing.
-        done: A verb for a summary at the end with the duration of each step, such as "Exported"; `None` for no
+        verb: A verb for a summary at the end with the duration of each step, such as "Exported"; `None` for no
             summary. Notebooks show the summary too.
     """
-    return _select_display(progress, lambda: _track_steps(done), in_notebooks=done is not None)
+    return _select_display(progress, lambda: _track_steps(verb), in_notebooks=verb is not None)
 
 
-def shown_rows(progress: bool | RowProgress | None) -> contextlib.AbstractContextManager[RowProgress]:
-    """Yield a callback that receives the numbers of finished and of all rows; a bar, else as `shown_progress`."""
+def row_progress_display(
+    progress: bool | RowProgressCallback | None,
+) -> contextlib.AbstractContextManager[RowProgressCallback]:
+    """Yield a callback that receives the numbers of finished and of all rows; a bar, else as `progress_display`."""
     return _select_display(progress, _show_bar)
 
 
@@ -48,7 +50,7 @@ def _is_notebook() -> bool:
 
 
 @contextlib.contextmanager
-def _track_steps(verb: str | None) -> Iterator[Progress]:
+def _track_steps(verb: str | None) -> Iterator[ProgressCallback]:
     """Show the current step on a terminal, and write the duration of each step at the end if there is a verb."""
     starts: list[tuple[str, float]] = []
     has_succeeded = False
@@ -69,7 +71,7 @@ def _track_steps(verb: str | None) -> Iterator[Progress]:
             title = f"Stopped after {elapsed:.1f} s, at the last of these steps"
         # An export that is refused at once shows only the error.
         if verb and (has_succeeded or elapsed >= 1):
-            say(f"{title}:", *_format_durations(starts, end), file=sys.stderr)
+            print_escaped(f"{title}:", *_format_durations(starts, end), file=sys.stderr)
 
 
 def _format_durations(starts: Sequence[tuple[str, float]], end: float) -> list[str]:
@@ -79,7 +81,7 @@ def _format_durations(starts: Sequence[tuple[str, float]], end: float) -> list[s
 
 
 @contextlib.contextmanager
-def _show_spinner() -> Iterator[Progress]:
+def _show_spinner() -> Iterator[ProgressCallback]:
     """Show the current step with its elapsed time, and clear the line at the end."""
     from rich.console import Console
     from rich.progress import Progress as Display
@@ -90,11 +92,11 @@ def _show_spinner() -> Iterator[Progress]:
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task("", total=None)
         # A single line, because output of other libraries breaks a display of several lines.
-        yield lambda name: display.reset(task, description=printable(name))
+        yield lambda name: display.reset(task, description=escape_unprintable(name))
 
 
 @contextlib.contextmanager
-def _show_bar() -> Iterator[RowProgress]:
+def _show_bar() -> Iterator[RowProgressCallback]:
     """Show a bar with the speed and the remaining time."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn

@@ -18,53 +18,55 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-# Keys that a block of queries read in the timed windows. If a block reads k keys, a pair counts (WINDOW_KEYS / k) ** 2
-# times, so that the smallest length for the large form is proportional to k.
-WINDOW_KEYS = 256
+# Keys that a block of queries read in the timed windows. If a block reads k keys, a pair counts (MEASURED_WINDOW_KEYS
+# / k) ** 2 times, so that the smallest length for the large form is proportional to k.
+MEASURED_WINDOW_KEYS = 256
 NEVER = 2**62  # pairs, more than any request has
 
 
-class From(NamedTuple):
-    """Rule that selects the large form: `(Tq - queries) * Tk >= pairs` and `Tk >= keys`.
+class SizeThreshold(NamedTuple):
+    """Rule that selects the large form: `(Tq - ignored_queries) * Tk >= min_pairs` and `Tk >= min_keys`.
 
     A pair of query and key counts once for each hidden unit in additive scores.
 
     Attributes:
-        queries: Number of queries subtracted from Tq before the product.
-        pairs: Lowest product.
-        keys: Lowest number of keys; blocks of queries with a window read this many even if the axis is shorter.
+        ignored_queries: Number of queries subtracted from Tq before the product.
+        min_pairs: Lowest product.
+        min_keys: Lowest number of keys; blocks of queries with a window read this many even if the axis is shorter.
     """
 
-    queries: int
-    pairs: int
-    keys: int = 0
+    ignored_queries: int
+    min_pairs: int
+    min_keys: int = 0
 
-    def each(self, times: float) -> From:
+    def scale_pairs(self, times: float) -> SizeThreshold:
         """Return the rule for calls in which each pair counts `times` times."""
-        return self if self.pairs == NEVER else self._replace(pairs=math.ceil(self.pairs / times))
+        return self if self.min_pairs == NEVER else self._replace(min_pairs=math.ceil(self.min_pairs / times))
 
-    def is_met(self, queries: int, keys: int) -> bool:
+    def applies_to(self, queries: int, keys: int) -> bool:
         """Return True if the rule selects the large form for a number of queries and keys."""
-        return (queries - self.queries) * keys >= self.pairs and keys >= self.keys
+        return (queries - self.ignored_queries) * keys >= self.min_pairs and keys >= self.min_keys
 
-    def positions(self) -> int:
+    def find_min_length(self) -> int:
         """Return the smallest length with Tq = Tk that selects the large form; 0 if none does."""
-        if self.pairs == NEVER:
+        if self.min_pairs == NEVER:
             return 0
-        min_size = math.isqrt(self.pairs)
-        return next(size for size in range(min_size, min_size + self.queries + 2) if self.is_met(size, size))
+        min_size = math.isqrt(self.min_pairs)
+        return next(
+            size for size in range(min_size, min_size + self.ignored_queries + 2) if self.applies_to(size, size)
+        )
 
 
-LARGE = {
-    "flash": From(64, 16384),
-    "examples": From(0, 23170),
-    "causal": From(0, 92682),
-    "window": From(0, 92682),
-    "query lengths": From(64, 16384),
-    "pairs": From(0, NEVER),
-    "weights": From(32, 185364),
-    "additive": From(8, 262144),
-    "distance": From(0, 185364),
+LARGE_THRESHOLDS = {
+    "flash": SizeThreshold(64, 16384),
+    "examples": SizeThreshold(0, 23170),
+    "causal": SizeThreshold(0, 92682),
+    "window": SizeThreshold(0, 92682),
+    "query lengths": SizeThreshold(64, 16384),
+    "pairs": SizeThreshold(0, NEVER),
+    "weights": SizeThreshold(32, 185364),
+    "additive": SizeThreshold(8, 262144),
+    "distance": SizeThreshold(0, 185364),
 }
 
 
@@ -88,4 +90,4 @@ class UnblockedLimits(NamedTuple):
     additive_quotients: int = 2**26
     one_operator: int = 2**22
     blocks: int = 2**24
-    rows: int = 2**12
+    queries: int = 2**12

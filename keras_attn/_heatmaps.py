@@ -41,7 +41,7 @@ def show_heatmaps(
     Example:
         >>> show_heatmaps(weights[None], titles=["first example", "second example"], figsize=(5, 2.5))
     """
-    figure_class = matplotlib_figure("show_heatmaps")
+    figure_class = import_figure_class("show_heatmaps")
     from matplotlib.ticker import MaxNLocator
 
     grid = ops.convert_to_numpy(matrices)
@@ -74,7 +74,7 @@ def show_heatmaps(
     return figure
 
 
-def matplotlib_figure(caller: str) -> type[Figure]:
+def import_figure_class(caller: str) -> type[Figure]:
     """Import matplotlib's `Figure`, which is independent of pyplot; raise ImportError that names the caller."""
     try:
         from matplotlib.figure import Figure

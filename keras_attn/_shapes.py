@@ -48,14 +48,14 @@ def merge_shapes(*shapes: Shape) -> Shape:
     return tuple(next((size for size in sizes if size is not None), None) for sizes in zip(*shapes, strict=True))
 
 
-def exact_dtype(dtype: str) -> str:
+def accumulation_dtype(dtype: str) -> str:
     """Return "float64" for "float64", else "float32", the dtype for sums: half precision loses digits in long sums."""
     return "float64" if dtype == "float64" else "float32"
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Cast a tensor to float32, unless it is float64."""
-    return ops.cast(tensor, exact_dtype(dtype_of(tensor)))
+    return ops.cast(tensor, accumulation_dtype(dtype_of(tensor)))
 
 
 def is_known_true(condition: Any) -> bool:

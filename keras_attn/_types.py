@@ -11,14 +11,14 @@ Shape: TypeAlias = tuple[int | None, ...]
 Window: TypeAlias = tuple[int | None, int | None]
 
 
-class Pairs(NamedTuple):
+class BandMask(NamedTuple):
     """Band mask: a causal mask, a window, or both; masks pairs by their relative position."""
 
     causal: bool = False
     window: Window | None = None
 
     @property
-    def band(self) -> Window:
+    def window_limits(self) -> Window:
         """Numbers of unmasked keys before and after a query's own position; None for no bound."""
         left, right = self.window or (None, None)
         return left, 0 if self.causal else right  # a window has at least 0 keys after the position
@@ -37,5 +37,5 @@ class Masks(NamedTuple):
 class Heads(NamedTuple):
     """Numbers of heads on the last axis of queries (H) and of keys and values (G); G divides H."""
 
-    of_queries: int = 1
-    of_keys: int = 1
+    num_query_heads: int = 1
+    num_kv_heads: int = 1

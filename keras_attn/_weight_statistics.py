@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from ._checks.call_arguments import check_attention_mask, check_scores
-from ._keras.build_placeholders import as_mask
+from ._keras.build_placeholders import convert_mask
 from ._shapes import as_tensor, at_least_float32, shape_of
 from ._types import Tensor
 
@@ -60,6 +60,6 @@ def _zero_masked_weights(weights: Tensor, mask: Any) -> Tensor:
     weights = at_least_float32(weights)
     if mask is None:
         return weights
-    mask = as_mask(mask)
+    mask = convert_mask(mask)
     check_attention_mask("mask", mask, shape_of(weights))
     return ops.where(mask, weights, 0.0)

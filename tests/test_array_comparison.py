@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from keras_attn_export._array_comparison import alike
+from keras_attn_export._array_comparison import arrays_match
 
 NAN, INF = np.nan, np.inf
 COLUMNS = np.array([0.0, 0.1])  # limits of two channels
@@ -28,4 +28,4 @@ COLUMNS = np.array([0.0, 0.1])  # limits of two channels
 )
 def test_arrays_are_alike_within_the_limits(one, other, dtype, limits, same):
     """In float16 a difference of 120,000 would be infinite."""
-    assert alike(np.array(one, dtype), np.array(other, dtype), **limits) is same
+    assert arrays_match(np.array(one, dtype), np.array(other, dtype), **limits) is same

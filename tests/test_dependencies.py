@@ -11,7 +11,7 @@ from keras_attn_export import ExportError, _dependencies
 
 def test_missing_package_is_named_with_the_command_that_installs_it():
     said = r"^A picture needs more packages \(No module .*no_such.*keras-attn\[plot\]"
-    with pytest.raises(ExportError, match=said), _dependencies.needing("plot", "A picture"):
+    with pytest.raises(ExportError, match=said), _dependencies.require_extra("plot", "A picture"):
         import no_such  # noqa: F401
 
 

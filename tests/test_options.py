@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from keras_attn_export import ExportError, InputError, export_model
-from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._lowering_names import ADAPTIVE_GPU
 from keras_attn_export._onnxruntime_releases import (
     LOWEST_FOR_LOWERING,
     LOWEST_ONNXRUNTIME,
@@ -44,8 +44,8 @@ def test_fused_lowering_needs_opset_24():
 
 def test_lowest_onnxruntime_depends_on_opset_and_lowerings():
     assert find_lowest_onnxruntime(18, ["portable"]) == LOWEST_ONNXRUNTIME[18]
-    assert find_lowest_onnxruntime(24, [BATCHED, "portable"]) == "1.31"
-    assert find_lowest_onnxruntime(18, [BATCHED, "portable"]) == LOWEST_FOR_LOWERING[BATCHED]
+    assert find_lowest_onnxruntime(24, [ADAPTIVE_GPU, "portable"]) == "1.31"
+    assert find_lowest_onnxruntime(18, [ADAPTIVE_GPU, "portable"]) == LOWEST_FOR_LOWERING[ADAPTIVE_GPU]
     assert find_lowest_onnxruntime(24, ["adaptive"]) == LOWEST_FOR_LOWERING["fused"]
     assert find_lowest_onnxruntime(18, ["adaptive"]) == LOWEST_FOR_LOWERING["adaptive"]
 
@@ -78,8 +78,8 @@ def test_removed_lowerings_name_their_replacement():
     ("installed", "opset", "lowerings", "refusal"),
     [
         ("1.24.4", 24, ["fused", "portable"], r"opset 24 and `lowering='fused'` needs onnxruntime 1.25.* 1\.24\.4\."),
-        ("1.31.0", 24, [BATCHED], None),
-        ("1.30.0", 24, [BATCHED], r"opset 24 and `lowering='adaptive'` needs onnxruntime 1.31"),
+        ("1.31.0", 24, [ADAPTIVE_GPU], None),
+        ("1.30.0", 24, [ADAPTIVE_GPU], r"opset 24 and `lowering='adaptive'` needs onnxruntime 1.31"),
         ("1.19.0", 22, ["portable"], r"opset 22 needs onnxruntime 1.21 or newer\. Received: onnxruntime 1\.19"),
         ("1.100.0", 24, ["fused"], None),
     ],
@@ -151,7 +151,7 @@ def test_targets_are_refused_that_cannot_run_the_file(given, said):
 
 
 def test_attention_is_written_for_the_device_of_provider_and_target():
-    assert asked().written_for == "cpu"
-    assert asked(provider="CUDAExecutionProvider").written_for == "cuda"
-    assert asked(provider="openvino").written_for == "any"
-    assert asked(provider="cuda", target="standard").written_for == "any"
+    assert asked().target_device == "cpu"
+    assert asked(provider="CUDAExecutionProvider").target_device == "cuda"
+    assert asked(provider="openvino").target_device == "any"
+    assert asked(provider="cuda", target="standard").target_device == "any"

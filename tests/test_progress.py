@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from keras_attn_export import _progress
-from keras_attn_export._progress import shown_progress
+from keras_attn_export._progress import progress_display
 
 STOPPED = "Stopped after 1.5 s, at the last of these steps:\n    0.2 s  one\n    1.2 s  two\n"
 
@@ -22,7 +22,7 @@ class Notebook(io.StringIO):
 
 def test_progress_calls_a_function(capfd):
     steps = []
-    with shown_progress(steps.append, done="Exported") as step:
+    with progress_display(steps.append, verb="Exported") as step:
         step("one")
         step("two")
     assert steps == ["one", "two"]
@@ -31,14 +31,14 @@ def test_progress_calls_a_function(capfd):
 
 @pytest.mark.parametrize("progress", [None, True, False])
 def test_no_progress_is_shown_without_a_terminal(progress, capfd):
-    with shown_progress(progress, done="Exported") as step:
+    with progress_display(progress, verb="Exported") as step:
         step("one")
     assert capfd.readouterr() == ("", "")
 
 
 def test_no_progress_is_shown_in_a_notebook_if_it_is_false(monkeypatch):
     monkeypatch.setattr(sys, "stderr", notebook := Notebook())
-    with shown_progress(False, done="Exported") as step:
+    with progress_display(False, verb="Exported") as step:
         step("one")
     assert notebook.getvalue() == ""
 
@@ -47,7 +47,7 @@ def test_notebook_shows_the_seconds_of_each_step(monkeypatch):
     seconds = iter([0.0, 1.0, 1.5, 14.0])
     monkeypatch.setattr(_progress.time, "perf_counter", lambda: next(seconds))
     monkeypatch.setattr(sys, "stderr", notebook := Notebook())
-    with shown_progress(None, done="Exported") as step:
+    with progress_display(None, verb="Exported") as step:
         for name in ("one", "two", "three\n"):
             step(name)
     assert notebook.getvalue().splitlines() == [
@@ -65,7 +65,7 @@ def test_notebook_shows_where_a_slow_export_stopped(took, said, monkeypatch):
     monkeypatch.setattr(sys, "stderr", notebook := Notebook())
 
     def stopped():
-        with shown_progress(None, done="Exported") as step:
+        with progress_display(None, verb="Exported") as step:
             step("one")
             step("two")
             raise KeyboardInterrupt
@@ -79,8 +79,8 @@ def test_notebook_shows_where_a_slow_export_stopped(took, said, monkeypatch):
 @pytest.mark.parametrize("ends", ["pass", "raise ValueError('wrong')"])
 def test_terminal_shows_the_step_and_then_the_seconds(ends, tmp_path):
     script = (
-        "import time; from keras_attn_export._progress import shown_progress\n"
-        "with shown_progress(None, done='Made') as step:\n"
+        "import time; from keras_attn_export._progress import progress_display\n"
+        "with progress_display(None, verb='Made') as step:\n"
         f"    step('one'); time.sleep(0.3); step('two'); time.sleep(0.8); {ends}\n"
     )
     ours, theirs = os.openpty()

@@ -8,8 +8,8 @@ from typing import Any
 from .._bundle.atomic_writes import atomic_file
 from .._format.manifest import Manifest, Spec
 from .._tables.arrow_columns import to_lists
-from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
-from .._tables.rows import schema_error
+from .._tables.parquet_files import UnreadableFileError, iterate_batches, open_parquet
+from .._tables.rows import find_column_error
 from .output_folder import OutputFolder, build_error_table
 from .row_runner import Chunk, Job, RowRunner, split_into_chunks
 
@@ -53,7 +53,7 @@ def find_table_error(schema: Any, manifest: Manifest, job: Job) -> str | None:
         return f"has no column `{job.key}`, the key; it has {names}"
     if clash := [name for name in list_copied_columns(schema, manifest, job) if name in job.outputs]:
         return f"has a column `{clash[0]}`, which is also the name of an output: rename the column"
-    return schema_error(schema, manifest)
+    return find_column_error(schema, manifest)
 
 
 def list_copied_columns(schema: Any, manifest: Manifest, job: Job) -> list[str]:
@@ -71,7 +71,7 @@ def _write_chunks(partial: Path, parquet_file: Any, runner: RowRunner) -> Iterat
     fields = [parquet_file.schema_arrow.field(name) for name in copied_names]
     fields += [pa.field(spec.name, to_lists([], spec).type) for spec in runner.outputs]
     schema, string_columns = pa.schema(fields), [field.name for field in fields if "string" in str(field.type)]
-    batches = (split_into_chunks(batch, runner.manifest, runner.outputs) for batch in record_batches(parquet_file))
+    batches = (split_into_chunks(batch, runner.manifest, runner.outputs) for batch in iterate_batches(parquet_file))
     previous = None
     # Dictionary encoding of numbers, which rarely repeat, would double the time of writing.
     with parquet.ParquetWriter(partial, schema, use_dictionary=string_columns, write_page_checksum=True) as writer:

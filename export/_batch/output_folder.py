@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._bundle.atomic_writes import atomic_file
-from .._bundle.output_paths import check_place, unless_a_folder
+from .._bundle.output_paths import check_output_path, must_be_folder
 from .._errors import ExportError, InputError
 
 try:
@@ -37,7 +37,7 @@ class OutputFolder:
     @contextlib.contextmanager
     def lock(self, *, resume: bool) -> Iterator[None]:
         """Create the folder and lock it; refuse a folder with other files, a locked one, or a run without `resume`."""
-        check_place(self.folder, lambda _: self._find_refusal(resume), error=InputError, in_a_folder=False)
+        check_output_path(self.folder, lambda _: self._find_refusal(resume), error=InputError, needs_parent=False)
         try:
             self.private.mkdir(parents=True, exist_ok=True)
             lock_file = (self.private / "lock").open("a")
@@ -61,7 +61,7 @@ class OutputFolder:
             return f"{self.folder} contains other files and no run. Choose another destination."
         if names and not resume:
             return f"{self.folder} holds a run, and `resume` is off. Choose another destination."
-        return unless_a_folder(self.folder, "Outputs are written to a folder")
+        return must_be_folder(self.folder, "Outputs are written to a folder")
 
     def read_manifest(self, identity: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
         """Return the manifest of an earlier run, or an empty one; refuse another run, and changed finished sources."""

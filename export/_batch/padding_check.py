@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .._array_comparison import alike
+from .._array_comparison import arrays_match
 from .._errors import InputError
 from .._format.manifest import Spec
 from .._format.names import Arrays
-from .._tables.parquet_files import UnreadableFileError, open_parquet, record_batches
-from .._tables.rows import pad_rows, padded_lengths, row_lengths
+from .._tables.parquet_files import UnreadableFileError, iterate_batches, open_parquet
+from .._tables.rows import measure_rows, pad_lengths, pad_rows
 from .row_runner import RowRunner, strip_padding
 
 # A manifest records neither, so both are measured on sample rows. Each row runs alone, then padded to more than twice
@@ -42,8 +42,8 @@ def find_batching_rules(runner: RowRunner, files: Sequence[Path], axes: Sequence
 def _sample_rows(runner: RowRunner, file: Path) -> Iterator[Any]:
     """Yield record batches of one row from a file's first chunk, from the shortest to the longest row."""
     with contextlib.suppress(UnreadableFileError, StopIteration), open_parquet(file) as parquet_file:
-        batch = next(record_batches(parquet_file))
-        lengths = np.array([np.ones(batch.num_rows), *row_lengths(batch, runner.manifest).values()])
+        batch = next(iterate_batches(parquet_file))
+        lengths = np.array([np.ones(batch.num_rows), *measure_rows(batch, runner.manifest).values()])
         rows = np.argsort(lengths.sum(axis=0), kind="stable")
         rows = rows[lengths.min(axis=0)[rows] > 0]
         for index in np.unique(np.linspace(0, len(rows) - 1, MAX_FILE_ROWS).astype(int)) if len(rows) else ():
@@ -54,9 +54,9 @@ def _sample_rows(runner: RowRunner, file: Path) -> Iterator[Any]:
 
 def _make_single_row(runner: RowRunner, row: Any, longer: str | None = None) -> Arrays:
     """Build the inputs of one row, padded to more than twice its length along the axis `longer`."""
-    lengths = row_lengths(row, runner.manifest)
+    lengths = measure_rows(row, runner.manifest)
     sizes = {axis: 2 * length + 1 if axis == longer else length for axis, length in lengths.items()}
-    padded = padded_lengths(sizes, runner.manifest, frozenset(runner.manifest.multiples))
+    padded = pad_lengths(sizes, runner.manifest, frozenset(runner.manifest.multiples))
     return pad_rows(row, runner.manifest, lengths, padded)
 
 
@@ -79,7 +79,7 @@ def _is_unchanged(runner: RowRunner, samples: Sequence[Any], variant: Callable[[
             # A row that fails in the model proves nothing here; the run lists it as an error.
             with contextlib.suppress(Exception):
                 runs = [runner.run(_scale_floats(arrays, factor)) for arrays in inputs]
-                lengths = {axis: int(length[0]) for axis, length in row_lengths(row, runner.manifest).items()}
+                lengths = {axis: int(length[0]) for axis, length in measure_rows(row, runner.manifest).items()}
                 for spec, outputs, *arrays in zip(runner.outputs, pairs, *runs, strict=True):
                     # The row is alone at index 0, or in the middle of three.
                     outputs.append(tuple(strip_padding(array[len(array) // 2, ...], spec, lengths) for array in arrays))
@@ -99,7 +99,7 @@ def _are_close(spec: Spec, pairs: Sequence[tuple[np.ndarray, ...]], share: float
     channels = spec.shape[-1] if len(spec.shape) > 1 and isinstance(spec.shape[-1], int) else 1
     values = [np.abs(expected.reshape(-1, max(1, channels))) for expected, _ in pairs if expected.dtype.kind == "f"]
     largest = np.nan_to_num(np.concatenate(values), posinf=0).max(axis=0, initial=0) if values else np.zeros(1)
-    return all(alike(actual, expected, atol=share * largest.astype(float)) for expected, actual in pairs)
+    return all(arrays_match(actual, expected, atol=share * largest.astype(float)) for expected, actual in pairs)
 
 
 def _scale_floats(inputs: Arrays, factor: float) -> Arrays:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .._bundle.bundle import Bundle, load_bundle
-from .._bundle.output_paths import is_within
+from .._bundle.output_paths import is_inside
 from .._errors import BundleError, InputError
 from .._format.interruptible_session import check_provider
 from .._format.manifest import Manifest
 from .._format.providers import short_name
-from .._machine import usable_cpus
-from .._progress import RowProgress, shown_rows
+from .._machine import count_usable_cpus
+from .._progress import RowProgressCallback, row_progress_display
 from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet
 from .file_run import find_table_error, run_file
 from .memory_limit import parse_memory_limit
@@ -106,9 +106,9 @@ def predict(
     names = _validate_outputs(loaded.entries, outputs)
     provider_key = short_name(provider)
     # On a GPU, a second run prepares its inputs while the first one computes.
-    threads = workers or (usable_cpus() if provider_key == "cpu" else 2)
+    threads = workers or (count_usable_cpus() if provider_key == "cpu" else 2)
     # Tasks of Ray on this machine share its memory.
-    processes = min(threads, usable_cpus()) if engine == "ray" and limit_memory is None else 1
+    processes = min(threads, count_usable_cpus()) if engine == "ray" and limit_memory is None else 1
     job = Job(
         bundle=os.path.abspath(loaded.path),
         digest=loaded.entries.manifest_sha256,
@@ -125,7 +125,7 @@ def predict(
     with folder.lock(resume=resume), RowRunner(job, loaded) as runner:
         exact_axes, one_by_one = _choose_batching(runner, folder, files, row_counts)
         remaining = {name: file for name, file in files.items() if not folder.is_finished(name)}
-        with shown_rows(progress) as show:
+        with row_progress_display(progress) as show:
             count = _Progress(show, row_counts, files.keys() - remaining)
             if engine == "ray":
                 results = run_on_ray(remaining, runner.job, folder, workers)
@@ -152,7 +152,7 @@ def predict(
 class _Progress:
     """Progress display: number of finished rows of the source."""
 
-    def __init__(self, show: RowProgress, row_counts: Mapping[str, int], finished: Iterable[str]) -> None:
+    def __init__(self, show: RowProgressCallback, row_counts: Mapping[str, int], finished: Iterable[str]) -> None:
         self._show, self._row_counts = show, row_counts
         self._total = sum(row_counts.values())
         self._done = sum(row_counts[name] for name in finished)
@@ -180,7 +180,7 @@ def _find_source(source: str | Path, destination: str | Path) -> dict[str, Path]
     """Return the files of a source by name; refuse a destination that contains the source or is inside it."""
     files = find_files(source)
     folder = Path(destination)
-    if is_within(folder, Path(source)) or any(is_within(file, folder) for file in files.values()):
+    if is_inside(folder, Path(source)) or any(is_inside(file, folder) for file in files.values()):
         raise InputError(f"{destination} and the source {source} overlap. Choose another destination.")
     if not str(destination):
         raise InputError("`destination` must be a path. Received: ''.")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._dependencies import needing
+from .._dependencies import require_extra
 from .._errors import ExportError
 from .._format.names import first_line
 from .file_run import run_file
@@ -55,7 +55,7 @@ def import_ray() -> Any:
     if "ray" not in sys.modules and not {"RAY_ADDRESS", "RAY_AUTH_MODE"} & {*os.environ}:
         # A local Ray listens on all network addresses, so clients need a token. Ray reads it when it is imported.
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    with needing("ray", "Ray"):
+    with require_extra("ray", "Ray"):
         import ray
     return ray
 

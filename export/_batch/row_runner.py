@@ -18,7 +18,7 @@ from .._format.dtypes import numpy_dtype
 from .._format.manifest import Manifest, Spec
 from .._format.names import Arrays, first_line
 from .._tables.parquet_files import CHUNK_BYTES
-from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths
+from .._tables.rows import measure_rows, pad_lengths, pad_rows, plan_batches
 from .memory_limit import is_out_of_memory
 
 # A batch that fails is split in two, and the halves are run again, down to the single rows that fail: k failing rows
@@ -61,7 +61,7 @@ class Chunk:
 
 def split_into_chunks(batch: Any, manifest: Manifest, outputs: Sequence[Spec]) -> Iterator[Chunk]:
     """Yield the rows of a record batch in chunks of about `CHUNK_BYTES` of inputs and outputs."""
-    lengths, row_bytes = row_lengths(batch, manifest), np.zeros(batch.num_rows)
+    lengths, row_bytes = measure_rows(batch, manifest), np.zeros(batch.num_rows)
     longest = np.max([row_bytes + 1, *lengths.values()], axis=0)  # estimate of an axis that only outputs have
     for spec in (*manifest.inputs, *outputs):
         shape = [size if isinstance(size, int) else lengths.get(size, longest) for size in spec.shape[1:]]
@@ -133,7 +133,7 @@ class RowRunner:
                 raise MemoryError
             names = [spec.name for spec in self.manifest.inputs if spec.name in chunk.batch.schema.names]
             lengths = {axis: values[rows] for axis, values in chunk.lengths.items()}
-            padded = padded_lengths(lengths, self.manifest, self.job.paddable)
+            padded = pad_lengths(lengths, self.manifest, self.job.paddable)
             outputs = self.run(pad_rows(chunk.batch.select(names).take(rows), self.manifest, lengths, padded))
             for index, row in enumerate(rows.tolist()):
                 sizes = {axis: int(values[index]) for axis, values in lengths.items()}

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .._errors import BundleError, ExportError
-from .output_paths import Refusal, check_place, unless_a_file
+from .output_paths import OverwriteCheck, check_output_path, must_be_file
 
 _MARKER_FILE = "replacing"  # in a temporary folder; identifies the folder that its process renames to NAME.old
 _RENAME_SECONDS = 0.5  # upper bound of the time between the two renames of a running process
 
 
 @contextlib.contextmanager
-def atomic_file(target: Path, overwrite_check: Refusal = unless_a_file) -> Iterator[Path]:
+def atomic_file(target: Path, overwrite_check: OverwriteCheck = must_be_file) -> Iterator[Path]:
     """Yield a temporary path in the folder of `target`, and rename it to `target` if the block succeeds.
 
     Raises `ExportError` if the file cannot be written, or `overwrite_check` returns a reason not to replace `target`.
@@ -32,7 +32,7 @@ def atomic_file(target: Path, overwrite_check: Refusal = unless_a_file) -> Itera
     temporary = target.parent / f".{uuid.uuid4().hex}.partial"
     try:
         yield temporary
-        check_place(target, overwrite_check)
+        check_output_path(target, overwrite_check)
         _sync(temporary)
         temporary.replace(target)
     except OSError as error:
@@ -43,7 +43,7 @@ def atomic_file(target: Path, overwrite_check: Refusal = unless_a_file) -> Itera
 
 
 @contextlib.contextmanager
-def atomic_folder(target: Path, overwrite_check: Refusal) -> Iterator[Path]:
+def atomic_folder(target: Path, overwrite_check: OverwriteCheck) -> Iterator[Path]:
     """Yield an empty folder in the parent of `target`, and rename it to `target` if the block succeeds.
 
     Raises `BundleError` if the folder cannot be written, or `overwrite_check` returns a reason not to replace `target`.
@@ -95,8 +95,8 @@ def describe_os_error(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
 
 
-def _check_folder(target: Path, overwrite_check: Refusal) -> None:
-    check_place(target, overwrite_check, error=BundleError, in_a_folder=False)
+def _check_folder(target: Path, overwrite_check: OverwriteCheck) -> None:
+    check_output_path(target, overwrite_check, error=BundleError, needs_parent=False)
     old = old_path(target)
     if os.path.lexists(target) and os.path.lexists(old):
         raise BundleError(f"{old} is in the way: {target} moves there while it is replaced. Rename or remove it.")

@@ -20,20 +20,20 @@ import numpy as np
 from .._errors import ExportError, InputError
 from .._format.array_checks import fits_shape
 from .._format.case_writing import save_cases
-from .._format.input_arrays import checked_inputs
+from .._format.input_arrays import validate_inputs
 from .._format.interruptible_session import check_provider, open_session
 from .._format.manifest import Spec
 from .._format.names import MODEL, Arrays, Case, dtype_name
-from .._format.parity_report import differences, finite
+from .._format.parity_report import encode_nonfinite, measure_differences
 from .._format.providers import short_name
 from .._latency import measure_interleaved
-from .._machine import describe_environment, usable_cpus
+from .._machine import count_usable_cpus, describe_environment
 from .._processes import peak_memory
-from .._progress import Progress
+from .._progress import ProgressCallback
 from .bundle import Bundle, load_bundle
-from .untrusted_input import golden_cases
+from .untrusted_input import read_golden_cases
 
-SECONDS = 3.0  # of measured runs, all models together
+MEASURED_SECONDS = 3.0  # of measured runs, all models together
 WARM_UP_ROUNDS = 2  # the first run of a session allocates memory, and the second one uses it
 MIN_ROUNDS, MAX_ROUNDS = 5, 100_000  # at least 5 for percentiles; the limit bounds the memory for latencies
 _NUMPY_DTYPE_NAMES = {"float": "float32", "double": "float64"}  # by onnxruntime's name, if it differs
@@ -72,7 +72,7 @@ class Bench:
 
     def to_json(self) -> str:
         """Return the result as JSON."""
-        return json.dumps(finite(asdict(self)), indent=2)
+        return json.dumps(encode_nonfinite(asdict(self)), indent=2)
 
 
 def bench_bundle(
@@ -82,8 +82,8 @@ def bench_bundle(
     inputs: Mapping[str, Any] | None = None,
     provider: str = "cpu",
     threads: int | None = None,
-    seconds: float = SECONDS,
-    step: Progress = lambda _: None,
+    seconds: float = MEASURED_SECONDS,
+    on_step: ProgressCallback = lambda _: None,
 ) -> Bench:
     """Measure latency and memory of a bundle's ONNX model and, in alternating runs, of another model.
 
@@ -94,7 +94,7 @@ def bench_bundle(
         provider: Execution provider, as in `export_model`.
         threads: Threads of a run; `None` for the number of cores that this process may use.
         seconds: Time for the runs of all models together; at least 5 runs of each model are measured.
-        step: Progress callback that receives the name of each step.
+        on_step: Progress callback that receives the name of each step.
 
     Raises:
         BundleError: As for `load_bundle`; or if the other file cannot be loaded.
@@ -102,10 +102,10 @@ def bench_bundle(
         ProviderError: If the provider is missing, or onnxruntime used another one.
         ExportError: If an argument is out of range, or a model fails on the inputs.
     """
-    threads = usable_cpus() if threads is None else threads
+    threads = count_usable_cpus() if threads is None else threads
     if threads < 1 or not 0 < seconds < float("inf"):
         raise ExportError(f"`threads` and `seconds` must be above 0. Received: {threads} and {seconds}.")
-    step("Checking the bundle")
+    on_step("Checking the bundle")
     provider = short_name(provider)
     check_provider(provider)  # imports onnxruntime before the time to load is measured
     bundle = load_bundle(path)
@@ -118,19 +118,19 @@ def bench_bundle(
 
     sessions, loads = [], []
     for model in models:
-        step(f"Loading {model}")
+        on_step(f"Loading {model}")
         start = time.perf_counter()
         sessions.append(open_session(model, provider, threads=threads))
         loads.append(time.perf_counter() - start)
     if against is not None:
         _check_same_inputs(arrays, sessions[1], models[1])
-    step(f"Timing for {seconds:g} seconds")
+    on_step(f"Timing for {seconds:g} seconds")
     outputs, latencies = measure_interleaved(
         sessions, arrays, seconds, warm_up_rounds=WARM_UP_ROUNDS, min_rounds=MIN_ROUNDS, max_rounds=MAX_ROUNDS
     )
     peaks = []
     for model in models:
-        step(f"Measuring the peak memory of {model}")
+        on_step(f"Measuring the peak memory of {model}")
         peaks.append(_measure_peak_memory(model, arrays, provider, threads))
 
     rows = _count_rows(bundle.entries.inputs, arrays)
@@ -155,8 +155,8 @@ def bench_bundle(
 def _choose_inputs(bundle: Bundle, inputs: Mapping[str, Any] | None) -> tuple[str, Arrays]:
     """Return the source of the inputs and the inputs: the caller's, or the largest golden case."""
     if inputs is not None:
-        return "given", checked_inputs(bundle.entries, inputs)
-    cases = golden_cases(bundle.path, bundle.entries)
+        return "given", validate_inputs(bundle.entries, inputs)
+    cases = read_golden_cases(bundle.path, bundle.entries)
     # Cases with NaN in padding, or with zeros only, are excluded: arithmetic on such values differs in speed.
     typical = [case for case in cases if all(map(_has_typical_values, case.inputs.values()))]
     largest_case = max(typical or cases, key=lambda case: sum(array.nbytes for array in case.inputs.values()))
@@ -226,4 +226,6 @@ def _count_rows(specs: Iterable[Spec], inputs: Arrays) -> int:
 
 def _compare_outputs(outputs: Arrays, other_outputs: Arrays) -> dict[str, float]:
     shared = outputs.keys() & other_outputs.keys()
-    return {name: difference for name, difference in differences(outputs, other_outputs).items() if name in shared}
+    return {
+        name: difference for name, difference in measure_differences(outputs, other_outputs).items() if name in shared
+    }

@@ -11,13 +11,13 @@ import numpy as np
 
 from .._errors import BundleError
 from .._format.array_checks import check_arrays
-from .._format.input_arrays import checked_inputs
+from .._format.input_arrays import validate_inputs
 from .._format.interruptible_session import check_provider, open_session, run_session
 from .._format.manifest import Manifest
 from .._format.names import MODEL, Case
 from .._format.parity_report import ParityReport
 from .._format.providers import short_name
-from .._format.session_options import checked_config, session_options
+from .._format.session_options import build_session_options, validate_config
 from .bundle_files import restore_bundle, validate_manifest
 from .notebook_view import render_notebook_view
 from .untrusted_input import REPORT_FILE, read_json
@@ -66,14 +66,14 @@ class Bundle:
     @cached_property
     def entries(self) -> Manifest:
         """The parsed manifest, for this package; users read `manifest`."""
-        return Manifest.of(self.manifest)
+        return Manifest.from_dict(self.manifest)
 
     @cached_property
     def report(self) -> ParityReport:
         """The parity report of the export."""
         file = self.path / REPORT_FILE
         try:
-            return ParityReport.of(read_json(file))
+            return ParityReport.from_dict(read_json(file))
         except OSError as error:
             raise BundleError(f"Cannot read {file}: {error.strerror}.") from error
         except ValueError as error:
@@ -107,11 +107,11 @@ class Bundle:
         provider = short_name(provider)
         if threads is not None:
             options["intra_op_num_threads"] = threads
-        entries = checked_config(config)
+        entries = validate_config(config)
         key = provider, repr(sorted(options.items())), repr(sorted(entries.items()))
         with self._session_lock:
             if key not in self._sessions:
-                settings = session_options(check_provider(provider), options, entries)
+                settings = build_session_options(check_provider(provider), options, entries)
                 self._sessions[key] = open_session(self.path / MODEL, provider, session_options=settings)
             return self._sessions[key]
 
@@ -137,14 +137,14 @@ class Bundle:
     def _validate_inputs(self, inputs: Any) -> Mapping[str, np.ndarray]:
         """Validate inputs and convert their dtypes."""
         if type(inputs) is not dict:
-            return checked_inputs(self.entries, inputs)
+            return validate_inputs(self.entries, inputs)
         # The check takes longer than a small model. A dict with names, dtypes and shapes of an earlier run skips it.
         signature = tuple(
             (name, array.dtype, array.shape) if type(array) is np.ndarray else None for name, array in inputs.items()
         )
         if signature in self._accepted_signatures:
             return inputs
-        validated = checked_inputs(self.entries, inputs)
+        validated = validate_inputs(self.entries, inputs)
         is_converted = any(validated[name] is not array for name, array in inputs.items())
         if not is_converted and len(self._accepted_signatures) < MAX_ACCEPTED_SIGNATURES:
             self._accepted_signatures.add(signature)
@@ -183,18 +183,18 @@ class Bundle:
             ExportError: The file cannot be written, would replace a file of another kind, or is a live page and
                 onnxruntime-web is not installed.
         """
-        from .._report.page_content import page_content
+        from .._report.page_content import collect_page_content
         from .._report.write_report import check_report_path, default_report_path, write_page
 
         page = default_report_path(self.path) if path is None else Path(path)
         check_report_path(page)
         case = None if inputs is None else self._run_user_case(inputs, provider)
-        content = page_content(self.path, self.entries, self.report, case, labels=labels, live=live)
+        content = collect_page_content(self.path, self.entries, self.report, case, labels=labels, live=live)
         return write_page(page, content, live=live)
 
     def _run_user_case(self, inputs: Mapping[str, Any], provider: str) -> Case:
         """Return a case of a user's inputs and the outputs of the ONNX model."""
-        validated = checked_inputs(self.entries, inputs)
+        validated = validate_inputs(self.entries, inputs)
         outputs = self.run(validated, provider=provider)
         check_arrays(f"{self.path / MODEL} answers", "output", outputs, self.entries.outputs)
         return Case(USER_CASE_NAME, {name: np.asarray(array) for name, array in validated.items()}, outputs)

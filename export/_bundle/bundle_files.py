@@ -13,17 +13,17 @@ from .._format.manifest import Manifest, read_manifest
 from .._format.names import CASES, MANIFEST, MODEL
 from .._format.verify_script import verify_script
 from .atomic_writes import old_path, restore_folder
-from .output_paths import unless_a_folder
+from .output_paths import must_be_folder
 from .untrusted_input import check_external_data, check_files, read_json
 
-SAVED_MODEL = "saved_model"
-VERIFY = "verify.py"
+SAVED_MODEL_FOLDER = "saved_model"
+VERIFY_SCRIPT = "verify.py"
 _REQUIRED_FILES = (MODEL, CASES)  # in bundles of every schema version
 
 
 def finalize_bundle(folder: Path, manifest: Manifest) -> None:
     """Write `verify.py`, the hash of every file and the manifest, as the last step of writing a bundle."""
-    (folder / VERIFY).write_text(verify_script(), encoding="utf-8", newline="\n")
+    (folder / VERIFY_SCRIPT).write_text(verify_script(), encoding="utf-8", newline="\n")
     files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     hashes = {name: sha256(folder / name) for name in files}
     content = asdict(replace(manifest, sha256=hashes))
@@ -57,7 +57,7 @@ def _is_step_decoder(folder: Path) -> bool:
 
 def must_be_replaceable(path: Path, *, overwrite: bool) -> str | None:
     """Return a message if `path` must not be replaced by a bundle, else `None`."""
-    if objection := unless_a_folder(path, "A bundle is a folder"):
+    if objection := must_be_folder(path, "A bundle is a folder"):
         return objection
     if not overwrite:
         return f"{path} already exists. Pass overwrite=True (--overwrite) to replace it."

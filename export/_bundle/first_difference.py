@@ -28,19 +28,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._array_comparison import alike
-from .._dependencies import needing
+from .._array_comparison import arrays_match
+from .._dependencies import require_extra
 from .._errors import BundleError
 from .._format.compare import compare
 from .._format.interruptible_session import run_session
 from .._format.names import MODEL, Case
-from .._format.parity_report import ROUGH, finite
-from .._format.printing import printable
-from .._progress import Progress
+from .._format.parity_report import ROUGH_TOLERANCE, encode_nonfinite
+from .._format.printing import escape_unprintable
+from .._progress import ProgressCallback
 from .bundle import Bundle
-from .bundle_files import SAVED_MODEL
+from .bundle_files import SAVED_MODEL_FOLDER
 from .onnx_tensors import OnnxGraph
-from .untrusted_input import golden_cases
+from .untrusted_input import read_golden_cases
 
 if TYPE_CHECKING:
     from .saved_model_tensors import SavedGraph
@@ -97,17 +97,17 @@ class DivergenceReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content in the types of JSON, with strings for infinite differences and NaN."""
-        content: dict[str, Any] = finite(asdict(self))
+        content: dict[str, Any] = encode_nonfinite(asdict(self))
         return content
 
 
-def first_difference(
+def find_first_difference(
     bundle: Bundle,
     cases: Iterable[str],
     tolerance: Mapping[str, float],
     *,
     provider: str = "cpu",
-    step: Progress = lambda _: None,
+    on_step: ProgressCallback = lambda _: None,
     stored_cases: Sequence[Case] | None = None,
 ) -> DivergenceReport:
     """Run both graphs on golden cases, compare tensors of the same name, and report the first difference.
@@ -117,7 +117,7 @@ def first_difference(
         cases: Names of the cases to run.
         tolerance: {"relative", "absolute"} as in `compare`, for every tensor.
         provider: The provider that runs the ONNX graph.
-        step: Progress callback that receives the name of each step.
+        on_step: Progress callback that receives the name of each step.
         stored_cases: The cases to select from; `None` for the golden cases of the bundle.
 
     Raises:
@@ -125,9 +125,9 @@ def first_difference(
         BundleError: If the SavedModel is missing or cannot be loaded.
     """
     names = set(cases)
-    stored_cases = golden_cases(bundle.path, bundle.entries) if stored_cases is None else stored_cases
+    stored_cases = read_golden_cases(bundle.path, bundle.entries) if stored_cases is None else stored_cases
     selected_cases = [case for case in stored_cases if case.name in names]
-    step("Loading TensorFlow and the SavedModel")
+    on_step("Loading TensorFlow and the SavedModel")
     saved = _load_saved_graph(bundle)
     graph = OnnxGraph(bundle.path / MODEL)
     versions = {name: graph.find_versions(name) for name in graph.tensors if name in saved.tensors}
@@ -135,7 +135,7 @@ def first_difference(
     worst_rows: dict[str, ComparisonRow] = {}  # by tensor
     output_rows: list[ComparisonRow] = []  # SavedModel against golden outputs
     with tempfile.TemporaryDirectory() as scratch:
-        step(f"Comparing {len(versions)} tensors in {len(selected_cases)} cases")
+        on_step(f"Comparing {len(versions)} tensors in {len(selected_cases)} cases")
         session = graph.session(itertools.chain.from_iterable(versions.values()), provider, Path(scratch))
         for case in selected_cases:
             reference = saved.run(case.inputs, {*versions, *case.outputs})
@@ -169,17 +169,21 @@ def format_layers(layers: Iterable[LayerSummary], origin: TensorDifference | Non
         verdict = f"{row.differing} of them differ" if row.differing else "ok"
         if origin is not None and row.layer == origin.layer:
             verdict += ", the first is here"
-        table.append((printable(row.layer), str(row.tensors), f"{row.max_abs:.1e}", f"{row.max_rel:.1e}", verdict))
+        table.append(
+            (escape_unprintable(row.layer), str(row.tensors), f"{row.max_abs:.1e}", f"{row.max_rel:.1e}", verdict)
+        )
     widths = [max(len(line[column]) for line in table) for column in range(4)]
     lines = [[*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]] for row in table]
     return ["  ".join(line).rstrip() for line in lines]
 
 
 def _load_saved_graph(bundle: Bundle) -> SavedGraph:
-    if not (folder := bundle.path / SAVED_MODEL).is_dir():
-        raise BundleError(f"{bundle.path} has no {SAVED_MODEL}, whose tensors are compared. Export the model with it.")
+    if not (folder := bundle.path / SAVED_MODEL_FOLDER).is_dir():
+        raise BundleError(
+            f"{bundle.path} has no {SAVED_MODEL_FOLDER}, whose tensors are compared. Export the model with it."
+        )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with needing("export", "Finding the first difference"):
+    with require_extra("export", "Finding the first difference"):
         from .saved_model_tensors import SavedGraph
     layers = [part for layer in bundle.entries.layers for part in layer["name"].split("/")]
     return SavedGraph(folder, bundle.entries.model, layers)
@@ -192,7 +196,7 @@ def _compare_case(
     tolerance: Mapping[str, float],
 ) -> Iterator[ComparisonRow]:
     """Yield the comparison of each tensor of the SavedModel with its best match among the tensors of the ONNX graph."""
-    tolerance = {name: max(value, ROUGH[name]) for name, value in tolerance.items()}
+    tolerance = {name: max(value, ROUGH_TOLERANCE[name]) for name, value in tolerance.items()}
     padding = _find_padding(reference, candidates, tolerance)
     for name, arrays in candidates.items():
         expected = reference[name]
@@ -220,7 +224,7 @@ def _find_padding(
             if expected is None or rows is None or not is_comparable:
                 continue
             zeroed = ~expected.any(-1) & rows.any(-1)
-            if zeroed.any() and alike(rows[~zeroed], expected[~zeroed], **limits):
+            if zeroed.any() and arrays_match(rows[~zeroed], expected[~zeroed], **limits):
                 padding[len(rows)] = padding.get(len(rows), np.zeros(len(rows), bool)) | zeroed
     return padding
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from .._format.manifest import Manifest, Spec
 from .._format.names import MODEL
 from .._format.parity_report import ParityReport
-from .._format.printing import printable
-from .._formatting import bytes_text
+from .._format.printing import escape_unprintable
+from .._formatting import format_bytes
 
 MAX_CELL_LINES = 12  # a model can have hundreds of inputs
 MAX_TEXT_LENGTH = 500
@@ -46,7 +46,7 @@ def _build_rows(folder: Path, manifest: Manifest, report: ParityReport) -> Itera
         yield "warnings", _truncate_lines(map(_escape_text, report.warnings))
     details = f"{manifest.precision}, opset {manifest.opset}, onnxruntime {manifest.lowest_onnxruntime} or newer"
     size = sum(file.stat().st_size for file in folder.glob(f"{MODEL}*"))
-    yield "file", [_escape_text(f"{bytes_text(size)}: {details}")]
+    yield "file", [_escape_text(f"{format_bytes(size)}: {details}")]
 
 
 def _format_layer(layer: dict[str, str]) -> str:
@@ -79,4 +79,4 @@ def _format_cell(tag: str, content: str) -> str:
 
 def _escape_text(text: str) -> str:
     """Escape markup in a text, and replace characters that change the direction of text."""
-    return escape(printable(text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]} ..."))
+    return escape(escape_unprintable(text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]} ..."))

@@ -8,8 +8,8 @@ from typing import Any
 
 from .._format.interruptible_session import open_session
 from .._format.names import Arrays
-from .._onnx.load_graph import load_graph, write_beside_weights
-from .._onnx.traversal import names_read
+from .._onnx.load_graph import load_graph, write_with_linked_weights
+from .._onnx.traversal import iter_input_names
 
 
 class OnnxGraph:
@@ -26,7 +26,7 @@ class OnnxGraph:
         self._model = load_graph(file)
         self._folder = file.parent
         outputs = [(name, node) for node in self._model.graph.node for name in filter(None, node.output)]
-        self.sources = {name: set(names_read(node)) for name, node in outputs}
+        self.sources = {name: set(iter_input_names(node)) for name, node in outputs}
         self.ops = {name: node.op_type for name, node in outputs}
         self.tensors = list(self._iterate_tensors())
         self._later_names = self._find_later_names()
@@ -63,7 +63,7 @@ class OnnxGraph:
         extended = deepcopy(self._model)
         available = {value.name for value in (*extended.graph.output, *extended.graph.initializer)}
         extended.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in available)
-        return open_session(write_beside_weights(extended, self._folder, scratch), provider)
+        return open_session(write_with_linked_weights(extended, self._folder, scratch), provider)
 
     def read_weights(self, names: Iterable[str]) -> Arrays:
         """Return the arrays of the named weights without external data, by name."""

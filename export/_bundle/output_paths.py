@@ -8,19 +8,19 @@ from .._errors import ExportError
 from .._format.names import CASES, MANIFEST, MODEL
 
 # Returns the reason not to replace an existing file, folder or link, or `None`.
-Refusal = Callable[[Path], str | None]
+OverwriteCheck = Callable[[Path], str | None]
 
 _REQUIRED_FILES = (MANIFEST, MODEL, CASES)
 _MAX_RECOGNITION_BYTES = 16 * 2**20  # read from a file to recognize its kind; bounds the memory
 
 
-def check_place(
-    target: Path, overwrite_check: Refusal, *, error: type[ExportError] = ExportError, in_a_folder: bool = True
+def check_output_path(
+    target: Path, overwrite_check: OverwriteCheck, *, error: type[ExportError] = ExportError, needs_parent: bool = True
 ) -> None:
     """Raise an error if a path is in a bundle, below a file or refused, or, if `in_a_folder`, has no parent."""
     if _is_in_bundle(target):
         raise error(f"{target} is in a bundle, which holds only the files in its manifest. Choose another path.")
-    if in_a_folder and not target.parent.is_dir():
+    if needs_parent and not target.parent.is_dir():
         raise error(f"There is no folder {target.parent} to write {target.name} to.")
     if blocking_file := next((parent for parent in target.parents if parent.is_file()), None):
         raise error(f"{blocking_file} is a file, so {target} cannot be created. Choose another path.")
@@ -28,16 +28,16 @@ def check_place(
         raise error(objection)
 
 
-def unless_a_file(path: Path) -> str | None:
+def must_be_file(path: Path) -> str | None:
     """Return a message if `path` is not a regular file, else `None`."""
     if path.is_file() and not path.is_symlink():
         return None
     return f"{path} exists and is not a file; it will not be replaced. Choose another path."
 
 
-def unless_of_kind(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
+def must_be_recognized(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> str | None:
     """Return a message if `path` is no file, or `is_one` does not recognize its content, else `None`."""
-    if objection := unless_a_file(path):
+    if objection := must_be_file(path):
         return objection
     try:
         with path.open("rb") as file:
@@ -49,9 +49,9 @@ def unless_of_kind(path: Path, kind: str, is_one: Callable[[bytes], bool]) -> st
     return f"{path} exists and is no {kind}; it will not be replaced. Choose another path."
 
 
-def unless_read(path: Path, source: str | Path) -> str | None:
+def must_not_be_input(path: Path, source: str | Path) -> str | None:
     """Return a message if `path` is the input file `source`, or is no file, else `None`."""
-    if objection := unless_a_file(path):
+    if objection := must_be_file(path):
         return objection
     try:
         if not os.path.samefile(path, source):
@@ -62,7 +62,7 @@ def unless_read(path: Path, source: str | Path) -> str | None:
     return f"{path} is an input of this command{other_name}; it will not be replaced. Choose another path."
 
 
-def unless_a_folder(path: Path, reason: str) -> str | None:
+def must_be_folder(path: Path, reason: str) -> str | None:
     """Return a message with `reason` if `path` is a file or a link without target, else `None`."""
     if path.is_symlink() and not path.exists():
         return f"{path} is a symbolic link without target. Choose another path."
@@ -75,6 +75,6 @@ def _is_in_bundle(target: Path) -> bool:
     return any(all(os.path.isfile(folder / name) for name in _REQUIRED_FILES) for folder in parents)
 
 
-def is_within(path: Path, folder: Path) -> bool:
+def is_inside(path: Path, folder: Path) -> bool:
     """Return True if a path, with links resolved, is a folder or in it."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from .._errors import BundleError, ExportError
 from .._format.manifest import SERVING_SIGNATURE
 from .._format.names import Arrays, first_line
-from .._private_api.tensorflow_internals import with_constants
+from .._private_api.tensorflow_internals import freeze_and_inline
 
 
 class SavedGraph:
@@ -28,7 +28,7 @@ class SavedGraph:
             function = self._loaded.signatures[SERVING_SIGNATURE]
         except Exception as error:  # no SavedModel, or operators that the installed TensorFlow lacks
             raise BundleError(f"TensorFlow cannot load {folder}: {first_line(error)}") from error
-        frozen = with_constants(function)
+        frozen = freeze_and_inline(function)
         self._model = model
         variable_paths = [_split_name(variable.name) for variable in function.variables]
         self._layer_names = {*layers, *(part for path in variable_paths for part in path[:-1])}

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._dependencies import needing
+from .._dependencies import require_extra
 from .._errors import BundleError
 from .._format.array_checks import check_arrays
 from .._format.cases import load_cases
@@ -65,7 +65,7 @@ def read_json(path: Path) -> Any:
         raise ValueError("its values are nested too deeply") from error
 
 
-def golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
+def read_golden_cases(folder: Path, manifest: Manifest) -> list[Case]:
     """Return the golden cases of a bundle, or raise `BundleError` if they do not match the manifest."""
     check_cases(folder / CASES, manifest)
     return load_cases(folder / CASES)
@@ -122,7 +122,7 @@ def _read_header(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 def check_external_data(model: Path, files: Container[str]) -> None:
     """Raise `BundleError` if an ONNX file has external data outside the files of the bundle."""
-    with needing("runtime", "Opening a bundle"):
+    with require_extra("runtime", "Opening a bundle"):
         import onnx
     try:
         locations = list(_find_locations(onnx.load(str(model), load_external_data=False)))

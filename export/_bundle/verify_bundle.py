@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import InputError
 from .._format.dtypes import numpy_dtype
-from .._format.input_arrays import widened
+from .._format.input_arrays import widen_outputs
 from .._format.interruptible_session import run_cases
 from .._format.names import MODEL
-from .._format.parity_report import ParityReport, ParityRow, compared
+from .._format.parity_report import ParityReport, ParityRow, compare_cases
 from .._format.providers import short_name
 from .._options import Options
-from .._signature.load_model import check_model, loaded_model
+from .._signature.load_model import check_model, load_model
 from .bundle import Bundle, load_bundle
-from .untrusted_input import golden_cases
+from .untrusted_input import read_golden_cases
 
 if TYPE_CHECKING:
     import keras
 
 # Case names of user samples; the second one if the bundle has a golden case `samples`.
-SAMPLES, SAMPLES_AGAIN = "samples", "samples of this run"
+SAMPLES_CASE, SECOND_SAMPLES_CASE = "samples", "samples of this run"
 
 
 def verify_bundle(
@@ -81,26 +81,29 @@ def replay_bundle(path: str | Path, provider: str = "cpu") -> tuple[Bundle, Pari
     """Return a bundle and the report of its golden cases in onnxruntime, also if outputs differ."""
     bundle = load_bundle(path)
     export_report = bundle.report
-    cases = golden_cases(bundle.path, bundle.entries)
+    cases = read_golden_cases(bundle.path, bundle.entries)
     outputs = run_cases(bundle.path / MODEL, cases, provider)
-    rows = compared(cases, outputs, bundle.entries.parity["tolerance"], provider)
+    rows = compare_cases(cases, outputs, bundle.entries.parity["tolerance"], provider)
     return bundle, ParityReport(provider, rows, refused=export_report.refused, coverage=export_report.coverage)
 
 
 def _compare_samples(
     bundle: Bundle, report: ParityReport, model: keras.Model | str | Path, options: Options
 ) -> tuple[ParityRow, ...]:
-    names = {row.case for row in report.rows}  # among them `SAMPLES`, if the export had samples
+    names = {row.case for row in report.rows}  # among them `SAMPLES_CASE`, if the export had samples
     try:
-        keras_model = loaded_model(model, options)
+        keras_model = load_model(model, options)
 
-        from .._rounding.reference import case_of
-        from .._signature.unchanged_variables import unchanged_variables
+        from .._rounding.reference import build_user_case
+        from .._signature.unchanged_variables import restore_variables
 
         dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in bundle.entries.outputs}
-        with unchanged_variables(keras_model):
-            case = widened(case_of(SAMPLES_AGAIN if SAMPLES in names else SAMPLES, keras_model, options), dtypes)
+        with restore_variables(keras_model):
+            case = widen_outputs(
+                build_user_case(SECOND_SAMPLES_CASE if SAMPLES_CASE in names else SAMPLES_CASE, keras_model, options),
+                dtypes,
+            )
     except InputError as error:  # names the argument of `export_model`
         raise InputError(str(error).replace("`sample_inputs", "`samples")) from error
     actual = bundle.run(case.inputs, provider=options.provider)
-    return compared([case], [actual], bundle.entries.parity["tolerance"], options.provider)
+    return compare_cases([case], [actual], bundle.entries.parity["tolerance"], options.provider)

@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from .._bundle.bench_bundle import SECONDS, Bench, Timing, bench_bundle
-from .._format.console import say
-from .._formatting import bytes_text
-from .._progress import shown_progress
+from .._bundle.bench_bundle import MEASURED_SECONDS, Bench, Timing, bench_bundle
+from .._format.console import print_escaped
+from .._formatting import format_bytes
+from .._progress import progress_display
 from .command_helpers import add_json, add_provider, new_parser, read_arrays
 
 
@@ -19,7 +19,13 @@ def add_parser(commands: Any) -> None:
     add("--against", metavar="OTHER.onnx", help="an ONNX file that is timed in turns with the bundle")
     add("--inputs", metavar="X.npz", help="input arrays by name (default: the largest golden case)")
     add("--threads", type=int, metavar="N", help="threads of a run (default: all CPUs)")
-    add("--seconds", type=float, metavar="S", default=SECONDS, help=f"duration of the timing (default {SECONDS:g})")
+    add(
+        "--seconds",
+        type=float,
+        metavar="S",
+        default=MEASURED_SECONDS,
+        help=f"duration of the timing (default {MEASURED_SECONDS:g})",
+    )
     add_provider(parser)
     add_json(parser)
 
@@ -27,7 +33,7 @@ def add_parser(commands: Any) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Time a bundle and print a table."""
     inputs = read_arrays(arguments.inputs) if arguments.inputs else None
-    with shown_progress(False if arguments.json else None) as step:
+    with progress_display(False if arguments.json else None) as step:
         bench = bench_bundle(
             arguments.bundle,
             against=arguments.against,
@@ -35,9 +41,9 @@ def main(arguments: argparse.Namespace) -> None:
             provider=arguments.provider,
             threads=arguments.threads,
             seconds=arguments.seconds,
-            step=step,
+            on_step=step,
         )
-    say(*(bench.to_json().splitlines() if arguments.json else format_bench(bench, arguments.inputs)))
+    print_escaped(*(bench.to_json().splitlines() if arguments.json else format_bench(bench, arguments.inputs)))
 
 
 TABLE_ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
@@ -47,9 +53,9 @@ TABLE_ROWS: tuple[tuple[str, Callable[[Timing], str]], ...] = (
     ("throughput", lambda timing: f"{timing.rows_per_second:,.0f} rows/s"),
     ("runs", lambda timing: f"{timing.runs:,}"),
     ("time to load", lambda timing: f"{timing.load:.0f} ms"),
-    ("file", lambda timing: bytes_text(timing.file_size)),
-    ("peak memory", lambda timing: bytes_text(timing.peak_memory)),
-    ("  of it the model", lambda timing: bytes_text(timing.model_memory)),
+    ("file", lambda timing: format_bytes(timing.file_size)),
+    ("peak memory", lambda timing: format_bytes(timing.peak_memory)),
+    ("  of it the model", lambda timing: format_bytes(timing.model_memory)),
 )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from .._bundle.bundle import Bundle
-from .._bundle.bundle_files import SAVED_MODEL, VERIFY
+from .._bundle.bundle_files import SAVED_MODEL_FOLDER, VERIFY_SCRIPT
 from .._format.manifest import Manifest
 from .._format.names import MODEL
-from .._format.printing import printable
+from .._format.printing import escape_unprintable
 from .._format.report_text import describe_calibration_error
 from .._format.verify_script import verify_script
-from .._formatting import bytes_text
+from .._formatting import format_bytes
 
 WIDTH, INDENT = 80, 14  # the indent fits the widest title and a space
 Line = tuple[str, str]
@@ -31,7 +31,7 @@ def wrap_text(text: str, title: str = "", indent: str = "  ") -> list[str]:
     """Wrap text after a title to the terminal width, without breaking words; indent lines after the first."""
     # The indent keeps a part of a name with spaces from looking like a separate entry.
     lines = textwrap.TextWrapper(WIDTH, title, indent, break_long_words=False, break_on_hyphens=False)
-    return lines.wrap(printable(text)) or [title]
+    return lines.wrap(escape_unprintable(text)) or [title]
 
 
 def _describe_parts(bundle: Bundle) -> Iterator[Line]:
@@ -49,7 +49,7 @@ def _describe_parts(bundle: Bundle) -> Iterator[Line]:
     yield "opset", f"{manifest.opset}, needs onnxruntime {manifest.lowest_onnxruntime} or newer"
     yield from _describe_parity(bundle)
     yield "made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
-    yield VERIFY, _describe_verify_script(manifest.sha256)
+    yield VERIFY_SCRIPT, _describe_verify_script(manifest.sha256)
 
 
 def _describe_signature(manifest: Manifest) -> Iterator[Line]:
@@ -67,9 +67,9 @@ def _describe_signature(manifest: Manifest) -> Iterator[Line]:
 
 def _describe_verify_script(hashes: Mapping[str, str]) -> str:
     """Return text on the origin of `verify.py`: code of the bundle's sender, unless it equals the installed script."""
-    if VERIFY not in hashes:
+    if VERIFY_SCRIPT not in hashes:
         return "none"
-    if hashes[VERIFY] == hashlib.sha256(verify_script().encode()).hexdigest():
+    if hashes[VERIFY_SCRIPT] == hashlib.sha256(verify_script().encode()).hexdigest():
         return "the script of the installed keras-attn"
     return (
         "not the script of the installed keras-attn: it is of another version, or altered. Read it before you run it. "
@@ -79,10 +79,10 @@ def _describe_verify_script(hashes: Mapping[str, str]) -> str:
 
 def _describe_sizes(folder: Path) -> str:
     def format_size(paths: Iterable[Path]) -> str:
-        return bytes_text(sum(path.stat().st_size for path in paths if path.is_file()))
+        return format_bytes(sum(path.stat().st_size for path in paths if path.is_file()))
 
-    onnx = format_size(folder.glob(f"{MODEL}*"))
-    return f"{format_size(folder.rglob('*'))}: ONNX {onnx}, SavedModel {format_size((folder / SAVED_MODEL).rglob('*'))}"
+    onnx, saved_model = format_size(folder.glob(f"{MODEL}*")), format_size((folder / SAVED_MODEL_FOLDER).rglob("*"))
+    return f"{format_size(folder.rglob('*'))}: ONNX {onnx}, SavedModel {saved_model}"
 
 
 def _describe_parity(bundle: Bundle) -> Iterator[Line]:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from .._bundle.bundle import Bundle
-from .._dependencies import needing
+from .._dependencies import require_extra
 from .._errors import ExportError, InputError
 from .._format import array_files
-from .._format.console import say
+from .._format.console import print_escaped
 from .._format.names import ProviderError
 from .._format.parity_report import ParityReport
 from .._format.providers import PROVIDERS, short_name
@@ -65,7 +65,7 @@ def import_modules(names: Sequence[str]) -> None:
     """Import modules of the user, and register their layers and models with Keras, or raise `ExportError`."""
     if not names:
         return
-    with needing("export", "Importing layers"):
+    with require_extra("export", "Importing layers"):
         import keras
 
     if "" not in sys.path and os.getcwd() not in sys.path:
@@ -133,14 +133,14 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 def print_verdict(report: ParityReport, provider_text: str) -> None:
     """Print the verdict, the largest differences and the warnings of a report."""
     verdict, _, largest = report.summary().partition("; ")
-    say(f"{verdict} {provider_text}", largest)
+    print_escaped(f"{verdict} {provider_text}", largest)
     for warning in report.warnings:
-        say(*wrap_text(f"warning: {warning}"))
+        print_escaped(*wrap_text(f"warning: {warning}"))
 
 
 def print_json(content: Any) -> None:
     """Print a value as JSON, in ASCII."""
-    say(*json.dumps(content, indent=2, default=str).splitlines())
+    print_escaped(*json.dumps(content, indent=2, default=str).splitlines())
 
 
 def print_bundle_json(bundle: Bundle) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
-from .._dependencies import command, is_installed
-from .._format.console import say
+from .._dependencies import install_command, is_installed
+from .._format.console import print_escaped
 from .bundle_text import wrap_text
 from .command_helpers import new_parser
 
@@ -36,14 +36,14 @@ def add_parser(commands: Any) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print versions of packages. Only onnxruntime is imported, which lists its execution providers."""
     python = platform.python_version()
-    say(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}, Python {python}, {platform.platform()}")
+    print_escaped(f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}, Python {python}, {platform.platform()}")
     areas = [
         ("layers", [*_describe_packages(""), *_describe_backend()]),
         ("run and check", [*_describe_runtime()]),
         *((TITLES[extra], [*_describe_packages(extra)]) for extra in TITLES if extra),
     ]
     for name, facts in areas:
-        say(*wrap_text("; ".join(facts), f"{name:{INDENT}}", " " * INDENT))
+        print_escaped(*wrap_text("; ".join(facts), f"{name:{INDENT}}", " " * INDENT))
 
 
 def _describe_packages(extra: str) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _describe_packages(extra: str) -> Iterator[str]:
         else:
             yield f"{requirement.name} {version or 'from a distribution of another name'}"
     if missing:
-        yield f"missing {', '.join(missing)}: {command(extra) if extra else f'pip install {DISTRIBUTION}'}"
+        yield f"missing {', '.join(missing)}: {install_command(extra) if extra else f'pip install {DISTRIBUTION}'}"
 
 
 def _describe_backend() -> Iterator[str]:
@@ -74,7 +74,7 @@ def _describe_backend() -> Iterator[str]:
     yield f"installed backends: {', '.join(installed_backends) or 'none'}"
     yield f"KERAS_BACKEND is {backend or 'not set: keras.json selects the backend, by default tensorflow'}"
     if not find_version(backend or "tensorflow") and (backend in BACKENDS or not installed_backends):
-        yield f"missing {backend or 'a backend'}: {f'pip install {backend}' if backend else command('export')}"
+        yield f"missing {backend or 'a backend'}: {f'pip install {backend}' if backend else install_command('export')}"
 
 
 def _describe_runtime() -> Iterator[str]:

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from .._export.export_model import IN_STEPS_REFUSED, StaticAxisWarning, export_model
-from .._format.console import join_lines, say
-from .._lowering_names import LOWERINGS, count_recognised, instead
+from .._export.export_model import IN_STEPS_MESSAGE, StaticAxisWarning, export_model
+from .._format.console import join_lines, print_escaped
+from .._lowering_names import LOWERINGS, count_recognised, removed_lowering_hint
 from .._options import OPSETS, PRECISIONS, Options
 from .._report.write_report import default_report_path
 from .bundle_text import describe
@@ -63,7 +63,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _parse_lowering(text: str) -> str:
-    if hint := instead(text):
+    if hint := removed_lowering_hint(text):
         raise argparse.ArgumentTypeError(f"must be one of {LOWERINGS}. Received: {text!r}.{hint}")
     return text
 
@@ -79,7 +79,7 @@ class _RemovedOption(argparse.Action):
     """Action of a removed option: fail with its replacement."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        parser.error(IN_STEPS_REFUSED)
+        parser.error(IN_STEPS_MESSAGE)
 
 
 class _AddSize(argparse.Action):
@@ -124,12 +124,12 @@ def main(arguments: argparse.Namespace) -> None:
             **{name: getattr(arguments, name) for name in (*FLAGS, *VALUES)},
         )
     for line in messages:
-        say(f"warning: {join_lines(line)}", file=sys.stderr)
+        print_escaped(f"warning: {join_lines(line)}", file=sys.stderr)
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        say(*describe(bundle))
+        print_escaped(*describe(bundle))
         if arguments.report:
-            say("", f"Report: {default_report_path(bundle.path)}")
+            print_escaped("", f"Report: {default_report_path(bundle.path)}")
         recognised = f" {count_recognised(layers)}." if (layers := bundle.entries.layers) else ""
-        say("", f"Exported to {bundle.path}: it matches Keras.{recognised}")
+        print_escaped("", f"Exported to {bundle.path}: it matches Keras.{recognised}")

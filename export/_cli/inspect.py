@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from .._bundle.bundle import load_bundle
-from .._format.console import say
+from .._format.console import print_escaped
 from .bundle_text import describe
 from .command_helpers import add_json, new_parser, print_bundle_json
 
@@ -22,4 +22,4 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_bundle_json(bundle)
     else:
-        say(*describe(bundle))
+        print_escaped(*describe(bundle))

@@ -15,8 +15,8 @@ from typing import NoReturn, TextIO
 
 from .._cli import bench, doctor, export, inspect, predict, report, run, verify
 from .._errors import ExportError
-from .._format.console import join_lines, say
-from .._format.printing import printable
+from .._format.console import join_lines, print_escaped
+from .._format.printing import escape_unprintable
 from .._format.stop_signals import stop_at_signals
 
 # Modules with `add_parser`, which sets the main of the module as `run`.
@@ -92,14 +92,14 @@ def _run_command(arguments: argparse.Namespace, signals: Sequence[int]) -> int:
         arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        say(str(stop) or "interrupted: nothing was written", file=sys.stderr)
+        print_escaped(str(stop) or "interrupted: nothing was written", file=sys.stderr)
         return 128 + signal.SIGINT
     except SystemExit as end:
         if signals:
             return 1
         # Such as a layer that calls `sys.exit(0)`: the command would end with the exit code of success.
         message = f"error: code called by this command ran `sys.exit({end.code!r})`; the command did not finish"
-        say(message, file=sys.stderr)
+        print_escaped(message, file=sys.stderr)
         return 1
     except Exception as error:  # noqa: BLE001 - the code of a model may raise any error
         if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
@@ -123,12 +123,12 @@ def _print_error(error: Exception, *, debug: bool) -> None:
     if debug:
         for part in traceback.format_exception(error):
             first_text, *lines = part.strip("\n").split("\n")
-            say(first_text, *(f"  {line}" for line in lines), file=sys.stderr)
+            print_escaped(first_text, *(f"  {line}" for line in lines), file=sys.stderr)
         return
     message = join_lines(error)
     if not isinstance(error, ExportError | OSError):
         message = f"unexpected {type(error).__name__}: {message} (run again with --debug to see where)"
-    say(f"error: {message}", file=sys.stderr)
+    print_escaped(f"error: {message}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ def _print_plain_warnings() -> Iterator[None]:
     def format_warning(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        return printable(f"{filename}:{lineno}: {category.__name__}: {join_lines(message)}") + "\n"
+        return escape_unprintable(f"{filename}:{lineno}: {category.__name__}: {join_lines(message)}") + "\n"
 
     warnings.formatwarning = format_warning
     try:
@@ -153,7 +153,7 @@ class _StandardErrorHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            say(join_lines(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
+            print_escaped(join_lines(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
         except Exception:  # noqa: BLE001 - as handlers of Python: standard error may be closed
             self.handleError(record)
 
@@ -181,7 +181,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        say(f"{self.prog}: error: {message}", file=sys.stderr)
+        print_escaped(f"{self.prog}: error: {message}", file=sys.stderr)
         self.exit(2)
 
 

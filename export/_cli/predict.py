@@ -7,7 +7,7 @@ from typing import Any
 
 from .._batch.predict import ENGINES, predict
 from .._errors import ExportError
-from .._format.console import say
+from .._format.console import print_escaped
 from .command_helpers import add_json, add_provider, new_parser, print_json
 
 OPTIONS = ("engine", "batch_size", "workers", "key", "provider", "limit_memory", "resume")
@@ -51,14 +51,14 @@ def main(arguments: argparse.Namespace) -> None:
         print_json(dataclasses.asdict(result))
     else:
         speed = f", {result.rows / result.seconds:,.0f} rows a second" if result.rows else ""
-        say(f"{result.destination}: {result.rows:,} rows in {result.seconds:.1f} s{speed}")
+        print_escaped(f"{result.destination}: {result.rows:,} rows in {result.seconds:.1f} s{speed}")
         if result.resumed:
-            say(f"{result.resumed:,} of {result.parts:,} files were finished before")
+            print_escaped(f"{result.resumed:,} of {result.parts:,} files were finished before")
         if result.one_by_one:
-            say("each row ran alone: other rows in the batch change outputs of the model")
+            print_escaped("each row ran alone: other rows in the batch change outputs of the model")
         elif result.exact_axes:
             axes = ", ".join(f"`{axis}`" for axis in result.exact_axes)
-            say(f"only rows of equal length share a batch along {axes}: padding changes outputs of the model")
+            print_escaped(f"only rows of equal length share a batch along {axes}: padding changes outputs of the model")
     if result.errors_file is not None:
         error = _format_first_error(result.errors_file)
         raise ExportError(f"failed rows or files: {result.errors:,}, in {result.errors_file}; the first: {error}.")

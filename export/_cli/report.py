@@ -7,7 +7,7 @@ from typing import Any
 
 from .._bundle.bundle import load_bundle
 from .._errors import InputError
-from .._format.console import say
+from .._format.console import print_escaped
 from .command_helpers import add_provider, new_parser, read_arrays
 
 
@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> None:
     page = bundle.write_report(
         arguments.output, inputs=inputs, labels=labels, live=arguments.live, provider=arguments.provider
     )
-    say(f"{page}: {page.stat().st_size / 1e3:,.0f} kB")
+    print_escaped(f"{page}: {page.stat().st_size / 1e3:,.0f} kB")
 
 
 def _read_labels(path: Path) -> Any:

@@ -10,9 +10,15 @@ import numpy as np
 
 from .._bundle.atomic_writes import atomic_file
 from .._bundle.bundle import load_bundle
-from .._bundle.output_paths import Refusal, check_place, unless_a_file, unless_of_kind, unless_read
+from .._bundle.output_paths import (
+    OverwriteCheck,
+    check_output_path,
+    must_be_file,
+    must_be_recognized,
+    must_not_be_input,
+)
 from .._format.case_writing import to_unicode_array
-from .._format.console import say
+from .._format.console import print_escaped
 from .._format.names import dtype_name
 from .command_helpers import add_provider, new_parser, read_arrays
 
@@ -30,15 +36,15 @@ def main(arguments: argparse.Namespace) -> None:
     """Run a bundle, write the outputs, and print their dtypes and shapes."""
     target = Path(arguments.outputs)
     refusal = functools.partial(_find_refusal, inputs=arguments.inputs)
-    check_place(target, refusal)
+    check_output_path(target, refusal)
     outputs = load_bundle(arguments.bundle).run(read_arrays(arguments.inputs), provider=arguments.provider)
     write_arrays(target, outputs, refusal)
     shapes = ", ".join(f"{name} {dtype_name(array)}{list(array.shape)}" for name, array in outputs.items())
-    say(f"{target}: {shapes}")
+    print_escaped(f"{target}: {shapes}")
 
 
 def _find_refusal(path: Path, *, inputs: str) -> str | None:
-    return unless_read(path, inputs) or unless_of_kind(path, "file of arrays, .npz", _is_npz)
+    return must_not_be_input(path, inputs) or must_be_recognized(path, "file of arrays, .npz", _is_npz)
 
 
 def _is_npz(content: bytes) -> bool:
@@ -47,7 +53,7 @@ def _is_npz(content: bytes) -> bool:
     return content.startswith(b"PK\3\4") and content[30 : 30 + length].endswith(b".npy")
 
 
-def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: Refusal = unless_a_file) -> None:
+def write_arrays(target: Path, arrays: dict[str, np.ndarray], refusal: OverwriteCheck = must_be_file) -> None:
     """Write arrays to an `.npz` file atomically."""
     # `np.savez` takes the arrays as keyword arguments, and its first parameter has the name `file`.
     with atomic_file(target, refusal) as partial, zipfile.ZipFile(partial, "w") as archive:

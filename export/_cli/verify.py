@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 from .._bundle.bundle import load_bundle
-from .._bundle.first_difference import DivergenceReport, first_difference, format_layers
-from .._bundle.verify_bundle import SAMPLES, SAMPLES_AGAIN, verify_bundle
+from .._bundle.first_difference import DivergenceReport, find_first_difference, format_layers
+from .._bundle.verify_bundle import SAMPLES_CASE, SECOND_SAMPLES_CASE, verify_bundle
 from .._errors import ExportError, InputError
-from .._format.console import say
+from .._format.console import print_escaped
 from .._format.parity_report import ParityError, ParityReport
 from .._format.printing import format_rows
 from .._format.providers import provider_of
-from .._progress import shown_progress
+from .._progress import progress_display
 from .bundle_text import wrap_text
 from .command_helpers import (
     add_import,
@@ -51,7 +51,9 @@ def main(arguments: argparse.Namespace) -> None:
         if not error.report.rows:
             raise
         failed = {row.case for row in error.report.rows if not row.passed}
-        golden = failed - ({SAMPLES, SAMPLES_AGAIN} if arguments.samples else set())  # only golden cases can be traced
+        golden = failed - (
+            {SAMPLES_CASE, SECOND_SAMPLES_CASE} if arguments.samples else set()
+        )  # only golden cases can be traced
         comparison, problem = None, ""
         try:
             comparison = _trace(arguments, error.report, golden) if arguments.trace and golden else None
@@ -62,7 +64,7 @@ def main(arguments: argparse.Namespace) -> None:
         raise ParityError(_summarize_failures(error.report, arguments, golden, problem), error.report) from error
     _print_report(report, None, as_json=arguments.json)
     if arguments.trace and not arguments.json:
-        say("Nothing differs, so there is nothing to trace.")
+        print_escaped("Nothing differs, so there is nothing to trace.")
 
 
 def _verify(arguments: argparse.Namespace) -> ParityReport:
@@ -92,13 +94,13 @@ def _print_report(report: ParityReport, divergence: DivergenceReport | None, *, 
         extra_entries = {"first_difference": divergence.to_dict()} if divergence else {}
         print_json(json.loads(report.to_json()) | extra_entries)
         return
-    say(*format_rows(vars(row) for row in report.rows))
+    print_escaped(*format_rows(vars(row) for row in report.rows))
     print_verdict(report, f"on {provider_of(report.provider).name}")
     if divergence is not None:
         tensors = sum(row.tensors for row in divergence.layers)
         count = len(divergence.cases)
-        say("", f"{tensors} tensors of model.onnx and the SavedModel, over {count} failing cases:")
-        say(*format_layers(divergence.layers, divergence.first), *wrap_text(divergence.finding))
+        print_escaped("", f"{tensors} tensors of model.onnx and the SavedModel, over {count} failing cases:")
+        print_escaped(*format_layers(divergence.layers, divergence.first), *wrap_text(divergence.finding))
 
 
 def _summarize_failures(report: ParityReport, arguments: argparse.Namespace, golden: set[str], problem: str) -> str:
@@ -115,7 +117,7 @@ def _summarize_failures(report: ParityReport, arguments: argparse.Namespace, gol
 
 def _trace(arguments: argparse.Namespace, report: ParityReport, golden: set[str]) -> DivergenceReport:
     tolerance = report.rows[0].tolerance  # all rows have the tolerance of the bundle
-    with silence_backend(arguments), shown_progress(False if arguments.json else None) as step:
-        return first_difference(
-            load_bundle(arguments.bundle), golden, tolerance, provider=arguments.provider, step=step
+    with silence_backend(arguments), progress_display(False if arguments.json else None) as step:
+        return find_first_difference(
+            load_bundle(arguments.bundle), golden, tolerance, provider=arguments.provider, on_step=step
         )

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from .._errors import UnsupportedModelError
-from .._private_api.keras_internals import layers_of
+from .._private_api.keras_internals import find_layers
 
 ImportPaths = dict[str, tuple[str, str]]  # (module, qualified name) by the name in a saved configuration
 
@@ -16,7 +16,7 @@ ImportPaths = dict[str, tuple[str, str]]  # (module, qualified name) by the name
 def find_import_paths(model: keras.Model) -> ImportPaths:
     """Return the import paths of custom objects in a model's configuration, or raise `UnsupportedModelError`."""
     # Only classes of layers may be unregistered.
-    classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in layers_of(model)}
+    classes = {keras.saving.get_registered_name(type(layer)): type(layer) for layer in find_layers(model)}
     import_paths: ImportPaths = {}
     for name in _iterate_saved_names(keras.saving.serialize_keras_object(model)):
         custom = keras.saving.get_registered_object(name) or classes.get(name)

@@ -20,8 +20,8 @@ from .._format.interruptible_session import check_provider
 from .._format.names import MODEL
 from .._lowering_names import ADAPTIVE
 from .._options import Options, validate_options
-from .._progress import Progress, shown_progress
-from .._signature.load_model import check_model, loaded_model
+from .._progress import ProgressCallback, progress_display
+from .._signature.load_model import check_model, load_model
 from .._tracing.saved_model_worker import SavedModelRun
 from .export_run import ExportRun
 from .storage_errors import translate_storage_errors
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # at the same time would restore each other's changes. The lock is reentrant for a model that exports another one.
 _EXPORT_LOCK = threading.RLock()
 
-IN_STEPS_REFUSED = (
+IN_STEPS_MESSAGE = (
     "`in_steps` (--in-steps) was removed. Export the encoder and the step separately, and write the loop over them as "
     "in docs/whole-answers.md, under `As two files`."
 )
@@ -54,7 +54,7 @@ def export_model(
     provider: str = "cpu",
     tolerance: float | tuple[float, float] | None = None,
     overwrite: bool = False,
-    progress: bool | Progress | None = None,
+    progress: bool | ProgressCallback | None = None,
     safe_mode: bool = True,
     strict: bool = False,
     static_axes: Mapping[str, int] | None = None,
@@ -151,7 +151,7 @@ def export_model(
     )
     check_model(model)
     check_export_packages()
-    with _EXPORT_LOCK, shown_progress(progress, done="Exported") as on_step:
+    with _EXPORT_LOCK, progress_display(progress, verb="Exported") as on_step:
         on_step("Checking installed packages and the output path")
         _check_output_path(Path(path), options, report=report)
         _write_bundle(Path(path), model, options, on_step, overwrite=overwrite)
@@ -163,7 +163,7 @@ def export_model(
 
 def _reject_arguments(arguments: Mapping[str, Any]) -> None:
     if "in_steps" in arguments:
-        raise ExportError(IN_STEPS_REFUSED)
+        raise ExportError(IN_STEPS_MESSAGE)
     if arguments:
         raise TypeError(f"export_model() got an unexpected keyword argument {next(iter(arguments))!r}")
 
@@ -182,7 +182,7 @@ def _check_output_path(path: Path, options: Options, *, report: bool) -> None:
         check_report_path(default_report_path(path), in_a_folder=False)  # the export creates the parent folders
 
 
-def _write_report(bundle: Bundle, on_step: Progress) -> None:
+def _write_report(bundle: Bundle, on_step: ProgressCallback) -> None:
     on_step("Writing the report")
     try:
         bundle.write_report()
@@ -191,7 +191,7 @@ def _write_report(bundle: Bundle, on_step: Progress) -> None:
 
 
 def _write_bundle(
-    path: Path, model: keras.Model | str | Path, options: Options, on_step: Progress, *, overwrite: bool
+    path: Path, model: keras.Model | str | Path, options: Options, on_step: ProgressCallback, *, overwrite: bool
 ) -> None:
     """Write all files to a temporary folder, check that they can be read, and rename the folder."""
     overwrite_check = functools.partial(must_be_replaceable, overwrite=overwrite)
@@ -199,7 +199,7 @@ def _write_bundle(
         # The worker imports TensorFlow while this process does.
         with translate_storage_errors(path, folder), SavedModelRun() as worker:
             on_step("Loading Keras and its backend")
-            _export(ExportRun(folder, options, on_step, worker), loaded_model(model, options))
+            _export(ExportRun(folder, options, on_step, worker), load_model(model, options))
         _check_readable(folder)
         on_step("Renaming the temporary folder to the bundle")
 
@@ -215,10 +215,10 @@ def _check_readable(folder: Path) -> None:
 
 def _export(run: ExportRun, model: keras.Model) -> None:
     """Fill the empty folder, and warn about static axes that the user did not request."""
-    from .._signature.keras_messages import silence_on_dots
-    from .._signature.unchanged_variables import unchanged_variables
+    from .._signature.keras_messages import silence_dot_warnings
+    from .._signature.unchanged_variables import restore_variables
 
-    with silence_on_dots(), unchanged_variables(model):
+    with silence_dot_warnings(), restore_variables(model):
         static_axes = _fill_or_retry(run, model)
     for name, reason in static_axes.items():
         warnings.warn(f"Axis `{name}` is static in the bundle. {reason}", StaticAxisWarning, stacklevel=4)
@@ -232,7 +232,7 @@ def _fill_or_retry(run: ExportRun, model: keras.Model) -> dict[str, str]:
         run.on_step("Repeating with static axes, because TensorFlow cannot trace these axes as unknown")
         shutil.rmtree(run.folder)
         run.folder.mkdir()
-        options = replace(run.options, untraceable=error.reasons)
+        options = replace(run.options, untraceable_axes=error.reasons)
         with SavedModelRun() as worker:
             return _fill(replace(run, options=options, worker=worker), model)
 
@@ -247,22 +247,22 @@ def _fill(run: ExportRun, model: keras.Model) -> dict[str, str]:
 
 
 def _fill_on_tensorflow(run: ExportRun, model: keras.Model) -> dict[str, str]:
-    from .._rounding.reference import reference_of
-    from .._tracing.untraceable_axes import check_traceable
+    from .._rounding.reference import build_reference
+    from .._tracing.untraceable_axes import trace_or_raise
     from .write_contents import write_contents
 
-    signature, reference = reference_of(model, run.options, run.on_step, check_traceable)
+    signature, reference = build_reference(model, run.options, run.on_step, trace_or_raise)
     write_contents(run, signature, reference)
     return reference.unrequested_static
 
 
 def _fill_in_worker(run: ExportRun, model: keras.Model) -> dict[str, str]:
     """Compute the reference on JAX or torch, and fill the folder in a worker process with TensorFlow."""
-    from .._rounding.reference import reference_of
+    from .._rounding.reference import build_reference
     from .jax_and_torch import validate_custom_objects, write_contents_on_tensorflow
 
     run.worker.end()  # the worker process with TensorFlow starts another one
     import_paths = validate_custom_objects(model)
-    signature, reference = reference_of(model, run.options, run.on_step)
+    signature, reference = build_reference(model, run.options, run.on_step)
     write_contents_on_tensorflow(run, signature, reference, import_paths)
     return reference.unrequested_static

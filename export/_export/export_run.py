@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._options import Options
-from .._progress import Progress
+from .._progress import ProgressCallback
 from .._tracing.saved_model_worker import SavedModelRun
 
 
@@ -14,7 +14,7 @@ class ExportRun:
 
     folder: Path  # empty; becomes the bundle
     options: Options
-    on_step: Progress  # receives the name of each step
+    on_step: ProgressCallback  # receives the name of each step
     worker: SavedModelRun  # a process that waits for a SavedModel
 
     def temporary_path(self, name: str) -> Path:

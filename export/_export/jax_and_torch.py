@@ -19,18 +19,18 @@ import numpy as np
 from .._errors import ExportError, UnsupportedModelError
 from .._format.names import Case
 from .._format.parity_report import ParityError
-from .._progress import Progress
+from .._progress import ProgressCallback
 from .._rounding.keras_implementations import (
-    LAYER_OUTPUTS,
+    LAYER_OUTPUTS_FILE,
     PredictError,
-    begins_in,
-    layer_differing_from,
-    layer_differing_in_predict,
+    find_layer_differing_from_saved,
+    find_layer_differing_in_predict,
+    name_differing_layer,
 )
 from .._rounding.reference import Reference
-from .._signature.keras_messages import first_line
+from .._signature.keras_messages import shorten_message
 from .._signature.signature import Signature
-from .._tracing.saved_model_worker import end
+from .._tracing.saved_model_worker import kill_process
 from .custom_objects import ImportPaths, find_import_paths
 from .export_run import ExportRun
 from .tensorflow_worker import ExportTask
@@ -88,9 +88,9 @@ def _save_task(run: ExportRun, signature: Signature, reference: Reference, impor
 def _describe_layer(run: ExportRun, signature: Signature, cases: Sequence[Case], error: ParityError) -> str:
     """Return the sentence about the first layer that differs, between `predict` and an eager call or the backends."""
     if isinstance(error, PredictError):
-        return begins_in(layer_differing_in_predict(signature, cases[0]))
-    layer = layer_differing_from(run.temporary_path(LAYER_OUTPUTS), signature, cases)
-    return begins_in(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
+        return name_differing_layer(find_layer_differing_in_predict(signature, cases[0]))
+    layer = find_layer_differing_from_saved(run.temporary_path(LAYER_OUTPUTS_FILE), signature, cases)
+    return name_differing_layer(layer, f", which differs between {keras.backend.backend()} and TensorFlow")
 
 
 def validate_custom_objects(model: keras.Model) -> ImportPaths:
@@ -110,7 +110,7 @@ def _saving_errors(model: keras.Model) -> Iterator[None]:
             raise  # an error of the file system
         raise UnsupportedModelError(
             f"`{model.name}` cannot be saved, which a model on {keras.backend.backend()} needs for TensorFlow to trace "
-            f"it: {first_line(error)}"
+            f"it: {shorten_message(error)}"
         ) from error
 
 
@@ -143,9 +143,9 @@ class TensorFlowWorker:
             # macOS raises PermissionError for a process that has ended.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        end(self._process)
+        kill_process(self._process)
 
-    def run_task(self, task: ExportTask, on_step: Progress) -> None:
+    def run_task(self, task: ExportTask, on_step: ProgressCallback) -> None:
         """Send a task and wait for the reply; raise the error of the worker, or `ExportError` if it crashes."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None

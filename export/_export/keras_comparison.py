@@ -7,11 +7,11 @@ from typing import NamedTuple
 import keras
 
 from .._format.names import Arrays, Case
-from .._format.parity_report import ParityReport, ParityRow, compared
-from .._golden_cases.coverage import coverage_of
+from .._format.parity_report import ParityReport, ParityRow, compare_cases
+from .._golden_cases.coverage import summarize_coverage
 from .._options import Options
-from .._rounding.keras_implementations import check_predict, layer_differing_in_predict
-from .._rounding.reassociation_error import NEAR, with_reordering
+from .._rounding.keras_implementations import check_predict, find_layer_differing_in_predict
+from .._rounding.reassociation_error import REMEASURED_LIMIT_SHARE, widen_for_reassociation
 from .._rounding.reference import Reference
 from .._signature.signature import Signature
 from .export_run import ExportRun
@@ -37,9 +37,9 @@ class KerasComparison:
 
     @property
     def near_limit(self) -> set[str]:
-        """Names of the cases in which an output reaches the share `NEAR` of its limit."""
+        """Names of the cases in which an output reaches the share `REMEASURED_LIMIT_SHARE` of its limit."""
         rows = (*self.rows, *self.saved_model_rows, *self.predict_rows)
-        return {row.case for row in rows if row.of_limit > NEAR}
+        return {row.case for row in rows if row.of_limit > REMEASURED_LIMIT_SHARE}
 
     @property
     def failed_case(self) -> Case | None:
@@ -63,13 +63,13 @@ def compare_with_keras(
 ) -> KerasComparison:
     """Compare all outputs; raise `PredictError` if the outputs of `predict` differ from an eager call."""
     run.on_step("Waiting for the SavedModel in a fresh process")
-    outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predicted)
+    outputs = Outputs(onnx_outputs, run.worker.outputs(), reference.predict_outputs)
     comparison = _compare_and_widen(run, signature, reference, outputs)
     first_case = reference.golden.cases[0]
     check_predict(
         signature.model,
         comparison.predict_rows,
-        lambda: layer_differing_in_predict(signature, first_case) if comparison.is_same_backend else None,
+        lambda: find_layer_differing_in_predict(signature, first_case) if comparison.is_same_backend else None,
     )
     return comparison
 
@@ -78,7 +78,7 @@ def _compare_and_widen(run: ExportRun, signature: Signature, reference: Referenc
     comparison = _compare_outputs(reference, outputs, run.options)
     # Limits come from perturbed runs, which cannot show the error of another order of operations (reassociation):
     # onnxruntime fuses, and TensorFlow folds. Measuring this error takes further runs, so it is measured only for cases
-    # in which an output reaches the share NEAR of its limit. The limits of these cases are then widened.
+    # in which an output reaches the share `REMEASURED_LIMIT_SHARE` of its limit; their limits are then widened.
     if not comparison.near_limit:
         return comparison
     run.on_step("Measuring the rounding error of other orders of summation")
@@ -89,13 +89,13 @@ def _compare_outputs(reference: Reference, outputs: Outputs, options: Options) -
     cases, tolerance = reference.golden.cases, select_float32_tolerance(options)
     return KerasComparison(
         reference,
-        compared(cases, outputs.onnx, tolerance, options.provider),
-        compared(cases, outputs.saved_model, tolerance),
-        () if outputs.predict is None else compared(cases[:1], [outputs.predict], tolerance),
+        compare_cases(cases, outputs.onnx, tolerance, options.provider),
+        compare_cases(cases, outputs.saved_model, tolerance),
+        () if outputs.predict is None else compare_cases(cases[:1], [outputs.predict], tolerance),
     )
 
 
 def _widen_limits(signature: Signature, reference: Reference, names: set[str]) -> Reference:
-    golden = replace(reference.golden, cases=with_reordering(signature, reference.golden.cases, names))
-    coverage = coverage_of(golden, reference.converted_cases)
+    golden = replace(reference.golden, cases=widen_for_reassociation(signature, reference.golden.cases, names))
+    coverage = summarize_coverage(golden, reference.converted_cases)
     return replace(reference, golden=replace(golden, coverage=coverage))

@@ -20,7 +20,7 @@ def build_manifest(reference: Reference, file: Float32File, options: Options) ->
     """Return the manifest of a bundle without hashes, calibration and input values, which later stages compute."""
     lowered, opset = file.lowered, file.opset
     golden, outputs = reference.golden, reference.golden.cases[0].outputs
-    layers = lowered.manifest_entries(opset)
+    layers = lowered.make_manifest_entries(opset)
     for entry in layers:
         LOGGER.debug("%s", describe_lowering(entry))
     text_packages = [name for name in TEXT_PACKAGES if name.replace("-", "_") in sys.modules]
@@ -28,8 +28,10 @@ def build_manifest(reference: Reference, file: Float32File, options: Options) ->
     return Manifest(
         model=reference.model,
         inputs=reference.inputs,
-        outputs=tuple(Spec(name, dtype_name(outputs[name]), shape) for name, shape in lowered.outputs(golden).items()),
-        counts=golden.lengths,
+        outputs=tuple(
+            Spec(name, dtype_name(outputs[name]), shape) for name, shape in lowered.name_output_axes(golden).items()
+        ),
+        counts=golden.counted_axes,
         weights_of=reference.weights_of,
         multiples=golden.multiples,
         static=golden.static,

@@ -7,16 +7,16 @@ not, TensorFlow's graph differs from the eager call: the layer is named, or the 
 from dataclasses import asdict
 
 from .._bundle.bundle import Bundle
-from .._bundle.first_difference import first_difference
+from .._bundle.first_difference import find_first_difference
 from .._errors import ExportError
 from .._format.manifest import Manifest
 from .._format.names import Case
-from .._format.parity_report import ROUGH
-from .._private_api.keras_internals import mistaken_biases
+from .._format.parity_report import ROUGH_TOLERANCE
+from .._private_api.keras_internals import detect_wrong_biases
 from .._rounding.keras_implementations import (
-    LAYER_OUTPUTS,
-    begins_in,
-    layer_differing_in_predict,
+    LAYER_OUTPUTS_FILE,
+    find_layer_differing_in_predict,
+    name_differing_layer,
     save_layer_outputs,
 )
 from .._signature.signature import Signature
@@ -37,7 +37,7 @@ def describe_mismatch(run: ExportRun, signature: Signature, comparison: KerasCom
         return ""
     if all(row.passed for row in comparison.saved_model_rows):
         return _describe_operator(run, manifest, case)
-    with mistaken_biases() as mistakes:
+    with detect_wrong_biases() as mistakes:
         signature.run(case.inputs)
     return BIAS_HINT if any(mistakes) else _describe_layer(run, signature, comparison, case)
 
@@ -45,7 +45,9 @@ def describe_mismatch(run: ExportRun, signature: Signature, comparison: KerasCom
 def _describe_operator(run: ExportRun, manifest: Manifest, case: Case) -> str:
     """Return the sentence about the first operator of the ONNX file that differs from the SavedModel."""
     try:
-        comparison = first_difference(Bundle(run.folder, asdict(manifest)), [case.name], ROUGH, stored_cases=[case])
+        comparison = find_first_difference(
+            Bundle(run.folder, asdict(manifest)), [case.name], ROUGH_TOLERANCE, stored_cases=[case]
+        )
     except (ExportError, OSError, ValueError):
         return ""
     if comparison.first is None:
@@ -59,7 +61,9 @@ def _describe_layer(run: ExportRun, signature: Signature, comparison: KerasCompa
     statement = f" TensorFlow's graph differs from an eager call of Keras on {comparison.reference.backend}."
     # The process with the other backend compares the outputs of its layers with this file.
     if not comparison.is_same_backend:
-        save_layer_outputs(signature, case, run.temporary_path(LAYER_OUTPUTS))
-    layer = begins_in(layer_differing_in_predict(signature, case) if comparison.is_same_backend else None)
+        save_layer_outputs(signature, case, run.temporary_path(LAYER_OUTPUTS_FILE))
+    layer = name_differing_layer(
+        find_layer_differing_in_predict(signature, case) if comparison.is_same_backend else None
+    )
     has_other_shape = any("has shape" in (row.problem or "") for row in comparison.saved_model_rows)
     return f"{statement}{layer}{STATIC_SHAPE_HINT if has_other_shape else ''}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .._options import Options
-    from .._progress import Progress
+    from .._progress import ProgressCallback
     from .._rounding.reference import Reference
     from .._signature.signature import InputSpec, Signature
     from .custom_objects import ImportPaths
@@ -101,7 +101,7 @@ def _wrap_crash(error: Exception) -> ExportError:
     return wrapped
 
 
-def _run_task(task: ExportTask, on_step: Progress) -> None:
+def _run_task(task: ExportTask, on_step: ProgressCallback) -> None:
     from .._tracing.saved_model_worker import SavedModelRun
 
     with SavedModelRun() as worker:  # imports TensorFlow in parallel
@@ -118,7 +118,7 @@ def _load_model(task: ExportTask) -> keras.Model:
 
     import keras_attn  # noqa: F401 - registers the layers
 
-    from .._signature.keras_messages import first_line
+    from .._signature.keras_messages import shorten_message
     from .custom_objects import import_custom_objects
 
     keras.config.set_floatx(task.floatx)
@@ -134,23 +134,23 @@ def _load_model(task: ExportTask) -> keras.Model:
     except Exception as error:  # of any class, from the user's `from_config`, `build` and `call`
         raise UnsupportedModelError(
             f"The model runs on {task.reference.backend}, but cannot be loaded on TensorFlow, where it is traced: "
-            f"{first_line(error)}"
+            f"{shorten_message(error)}"
         ) from error
 
 
 def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, Reference]:
     """Return the signature of the model on TensorFlow, and the task's reference cast to its output dtypes."""
-    from .._signature.keras_messages import first_line
-    from .._signature.signature import model_signature
+    from .._signature.keras_messages import shorten_message
+    from .._signature.signature import build_signature
 
     reference = task.reference
     try:
-        signature = model_signature(model, task.options.samples, task.options.file)
+        signature = build_signature(model, task.options.samples, task.options.file)
         outputs = signature.run(reference.golden.cases[0].inputs)
     except Exception as error:  # of any class, from the user's layers
         raise UnsupportedModelError(
             f"`{model.name}` runs on {reference.backend}, but not on TensorFlow, where it is traced: "
-            f"{first_line(error)}"
+            f"{shorten_message(error)}"
         ) from error
     names = [spec.name for spec in signature.inputs], signature.outputs
     expected_names = [spec.name for spec in task.inputs], task.outputs
@@ -165,13 +165,13 @@ def rebuild_signature(task: ExportTask, model: keras.Model) -> tuple[Signature, 
 
 def _cast_reference(reference: Reference, dtypes: Mapping[str, np.dtype]) -> Reference:
     """Return the reference with its outputs cast to wider dtypes, by output name."""
-    from .._format.input_arrays import widened
+    from .._format.input_arrays import widen_outputs
     from .._format.names import Case
 
-    predicted = reference.predicted
+    outputs = reference.predict_outputs
     return replace(
         reference,
-        golden=replace(reference.golden, cases=[widened(case, dtypes) for case in reference.golden.cases]),
-        converted_cases=[widened(case, dtypes) for case in reference.converted_cases],
-        predicted=None if predicted is None else widened(Case("", {}, predicted), dtypes).outputs,
+        golden=replace(reference.golden, cases=[widen_outputs(case, dtypes) for case in reference.golden.cases]),
+        converted_cases=[widen_outputs(case, dtypes) for case in reference.converted_cases],
+        predict_outputs=None if outputs is None else widen_outputs(Case("", {}, outputs), dtypes).outputs,
     )

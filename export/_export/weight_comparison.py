@@ -17,10 +17,10 @@ import numpy as np
 from onnx import numpy_helper
 
 from .._errors import ExportError
-from .._onnx.model_files import read
+from .._onnx.model_files import load_model
 from .._onnx.traced_model import Weights
-from .._onnx.traversal import all_graphs
-from .._tracing.weight_inputs import LARGE, array_of
+from .._onnx.traversal import iter_graphs
+from .._tracing.weight_inputs import MIN_INPUT_BYTES, to_array
 
 # Share of the values that a damaged copy has in common with its variable, at the same positions. Unrelated float16
 # weights have 0.03 % in common by chance.
@@ -37,14 +37,14 @@ def compare_weights(path: Path, unfolded: Weights, variables: Iterable[Any]) -> 
 
     Raises `ExportError` if the file has a damaged copy of a variable in `unfolded`, unchanged by constant folding.
     """
-    traced = read(path)
-    tensors = (tensor for graph in all_graphs(traced.model.graph) for tensor in graph.initializer)
+    traced = load_model(path)
+    tensors = (tensor for graph in iter_graphs(traced.model.graph) for tensor in graph.initializer)
     arrays = (*traced.weights.values(), *map(numpy_helper.to_array, tensors))
     constants = [(_compute_fingerprint(array, array.dtype), array) for array in arrays if array.dtype.kind == "f"]
     in_file = {fingerprint for fingerprint, _ in constants}
-    values = (array_of(variable.value) for variable in variables if variable.dtype in ("float16", "float32", "float64"))
+    values = (to_array(variable.value) for variable in variables if variable.dtype in ("float16", "float32", "float64"))
     variable_fingerprints = [_find_fingerprint(array, in_file) for array in values]
-    large_constants = (constant for constant in constants if constant[1].nbytes >= LARGE)
+    large_constants = (constant for constant in constants if constant[1].nbytes >= MIN_INPUT_BYTES)
     unmatched = [array for fingerprint, array in large_constants if fingerprint not in variable_fingerprints]
     for constant, (name, array) in product(unmatched, unfolded.items()):
         if (missing := _count_missing_values(array, constant)) and _find_fingerprint(array, in_file) is None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._bundle.bundle_files import SAVED_MODEL, finalize_bundle
+from .._bundle.bundle_files import SAVED_MODEL_FOLDER, finalize_bundle
 from .._bundle.untrusted_input import REPORT_FILE
 from .._errors import ExportError, ProviderError, UntraceableError
 from .._format.case_writing import save_cases
@@ -13,7 +13,7 @@ from .._format.manifest import Manifest
 from .._format.names import CASES, MODEL, Arrays, Case
 from .._format.parity_report import ParityError, ParityReport
 from .._lowering_names import ADAPTIVE, LOWERINGS_WITH_UNTESTED_LARGE_FORM
-from .._lowerings.form_coverage import small_only
+from .._lowerings.form_coverage import find_layers_without_large_case
 from .._onnx.metadata import write_bundle_metadata
 from .._options import FLOAT32, INT8, STANDARD, Options
 from .._passes.finalize import check_standard
@@ -23,7 +23,7 @@ from .._rounding.reference import Reference
 from .._signature.signature import Signature
 from .._tracing.saved_model import write_saved_model
 from .._tracing.trace_attention import TracedAttention, trace_attention
-from .._tracing.untraceable_axes import untraceable_axes
+from .._tracing.untraceable_axes import find_untraceable_axes
 from .export_run import ExportRun
 from .float32_file import Float32File, write_float32_file
 from .keras_comparison import KerasComparison, compare_with_keras
@@ -49,7 +49,7 @@ def write_contents(run: ExportRun, signature: Signature, reference: Reference) -
     except ExportError as error:
         # A mismatch can have this cause too: code of a layer may take a slice of wrong size if an axis is unknown.
         run.on_step("Looking for axes that cannot be traced")
-        if not (reasons := untraceable_axes(signature, reference.golden)):
+        if not (reasons := find_untraceable_axes(signature, reference.golden)):
             raise
         raise UntraceableError(reasons) from error
 
@@ -72,7 +72,9 @@ def _read_calibration(reference: Reference, options: Options) -> list[Arrays]:
     if options.calibration is None:
         return []
     golden = reference.golden
-    return read_calibration(options.calibration, reference.inputs, counts=golden.lengths, multiples=golden.multiples)
+    return read_calibration(
+        options.calibration, reference.inputs, counts=golden.counted_axes, multiples=golden.multiples
+    )
 
 
 def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Case]) -> Any:
@@ -80,15 +82,15 @@ def _write_saved_model(run: ExportRun, signature: Signature, cases: Sequence[Cas
     (run.folder / CASES).parent.mkdir()
     save_cases(run.folder / CASES, cases)
     run.on_step("Writing the SavedModel")
-    function = write_saved_model(signature, run.folder / SAVED_MODEL)
-    run.worker.begin(run.folder / SAVED_MODEL, run.folder / CASES, run.temporary_path("results.npz"))
+    function = write_saved_model(signature, run.folder / SAVED_MODEL_FOLDER)
+    run.worker.begin(run.folder / SAVED_MODEL_FOLDER, run.folder / CASES, run.temporary_path("results.npz"))
     return function
 
 
 def _trace_to_onnx(run: ExportRun, signature: Signature, function: Any) -> TracedAttention:
     run.on_step("Tracing to ONNX")
     # In int8, values in padding would share a quantization scale with unmasked values.
-    return trace_attention(signature, function, hides_masked=run.options.precision == INT8)
+    return trace_attention(signature, function, needs_zeroed_padding=run.options.precision == INT8)
 
 
 def _check_float32(
@@ -103,9 +105,9 @@ def _check_float32(
         report.raise_if_failed()
     except ParityError as error:
         raise ParityError(f"{error}{describe_mismatch(run, signature, comparison, manifest)}", report) from None
-    weights = compare_weights(run.folder / MODEL, file.model.unfolded, signature.model.variables)
+    weights = compare_weights(run.folder / MODEL, file.model.unfolded_variables, signature.model.variables)
     adaptive = [call for call, lowering in file.lowered.lowerings.items() if lowering == ADAPTIVE]
-    untested_layers = small_only(file.model, adaptive, golden, run.temporary_path("sizes"))
+    untested_layers = find_layers_without_large_case(file.model, adaptive, golden, run.temporary_path("sizes"))
     full_report = replace(report, coverage=golden.coverage | {"small_only": untested_layers, "weights": weights})
     if run.options.strict:
         full_report.raise_if_warned()
@@ -125,10 +127,10 @@ def _convert(
         return report
     golden = reference.golden
     cases = reference.converted_cases
-    result = convert_precision(run.folder, report, cases, run.options, run.on_step, batches, golden.drawn)
-    compare_weights(run.folder / MODEL, file.model.unfolded, variables)
+    result = convert_precision(run.folder, report, cases, run.options, run.on_step, batches, golden.drawn_floats)
+    compare_weights(run.folder / MODEL, file.model.unfolded_variables, variables)
     # Cases of special values are not compared after a conversion: 2**24 + 1 and ties differ in float16 and int8.
-    rows = tuple(row for row in result.saved_model_rows if row.case not in golden.trials)
+    rows = tuple(row for row in result.saved_model_rows if row.case not in golden.injected_values)
     return replace(result, saved_model_rows=rows)
 
 
@@ -145,7 +147,7 @@ def _finalize(run: ExportRun, reference: Reference, report: ParityReport, manife
     if run.options.target == STANDARD:
         check_standard(run.folder / MODEL)
     if not run.options.saved_model:
-        shutil.rmtree(run.folder / SAVED_MODEL)
+        shutil.rmtree(run.folder / SAVED_MODEL_FOLDER)
     inputs = reference.golden.coverage["inputs"]
     cases = reference.golden.cases if run.options.precision == FLOAT32 else reference.converted_cases
     full_manifest = replace(

@@ -83,7 +83,7 @@ def scale_of(expected: np.ndarray) -> np.ndarray:
     magnitudes: np.ndarray = np.where(np.isfinite(expected), np.abs(expected), 0.0)
     if magnitudes.size == 0:
         return magnitudes
-    without_fill_values = without_fills(magnitudes)
+    without_fill_values = zero_fill_values(magnitudes)
     flat = without_fill_values.reshape(-1, without_fill_values.shape[-1] if without_fill_values.ndim > 1 else 1)
     channels = flat.max(0, keepdims=True)
     rows = flat.max(1, keepdims=True) if flat.shape[1] > 1 else channels  # of one element, the maximum is |x| itself
@@ -92,7 +92,7 @@ def scale_of(expected: np.ndarray) -> np.ndarray:
     return scale
 
 
-def without_fills(magnitudes: np.ndarray) -> np.ndarray:
+def zero_fill_values(magnitudes: np.ndarray) -> np.ndarray:
     """Set fill values to 0: magnitudes of at least 1e4 that are repeated or exceed the next one 1000 times."""
     remaining = magnitudes
     for _ in range(MAX_FILL_VALUES):

@@ -17,7 +17,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest; raise `BundleError` if a file is missing, altered or unlisted, or onnxruntime is too old."""
     manifest = read_manifest_file(folder)
     minimum = manifest["lowest_onnxruntime"]
-    if version := older_onnxruntime(minimum):
+    if version := find_older_onnxruntime(minimum):
         raise BundleError(f"{folder} needs onnxruntime {minimum} or newer, and {version} is installed. Upgrade it.")
     check_files(folder, manifest["sha256"])
     return manifest
@@ -42,7 +42,7 @@ def read_manifest_file(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def older_onnxruntime(min_version: str) -> str | None:
+def find_older_onnxruntime(min_version: str) -> str | None:
     """Return the version of the installed onnxruntime if it is older than `min_version`, otherwise None."""
     try:
         installed = str(importlib.import_module("onnxruntime").__version__)

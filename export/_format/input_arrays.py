@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import UNWRITABLE
+from .dtypes import UNWRITABLE_CHARACTER
 from .manifest import Manifest, Spec
 from .names import STRING, Case, ExportError, first_line
 
@@ -16,7 +16,7 @@ class InputError(ExportError):
     """Input names, dtypes or shapes do not fit the model."""
 
 
-def as_dtype(name: str, value: Any, dtype: str) -> np.ndarray:
+def convert_array(name: str, value: Any, dtype: str) -> np.ndarray:
     """Convert an array or nested lists to a dtype of the manifest; messages begin with `name`.
 
     Numbers are converted to another width of their kind, and integers also to floats.
@@ -59,12 +59,12 @@ def _as_strings(name: str, value: Any) -> np.ndarray:
         if not isinstance(item, str):
             remedy = " Decode them first, as by `numpy.char.decode(array, 'utf-8')`." if type(item) is bytes else ""
             raise InputError(f"{name} must hold strings. Received: {type(item).__name__}.{remedy}")
-        if UNWRITABLE.search(item):
+        if UNWRITABLE_CHARACTER.search(item):
             raise InputError(f"{name} holds a zero character or half of a surrogate pair, which files cannot store.")
     return array
 
 
-def by_name(subject: str, value: Any, names: Sequence[str]) -> Mapping[str, Any]:
+def map_to_names(subject: str, value: Any, names: Sequence[str]) -> Mapping[str, Any]:
     """Return arrays by name: a mapping unchanged, arrays in the order of `names`, or one array for one name."""
     if isinstance(value, Mapping):
         return value
@@ -77,10 +77,10 @@ def by_name(subject: str, value: Any, names: Sequence[str]) -> Mapping[str, Any]
     return dict(zip(names, arrays, strict=True))
 
 
-def checked_inputs(manifest: Manifest, inputs: Any) -> dict[str, np.ndarray]:
+def validate_inputs(manifest: Manifest, inputs: Any) -> dict[str, np.ndarray]:
     """Return the inputs by name in the dtypes of the manifest; raise `InputError` if names, dtypes or shapes differ."""
     names = [spec.name for spec in manifest.inputs]
-    inputs = by_name("Inputs", inputs, names)
+    inputs = map_to_names("Inputs", inputs, names)
     if missing := [name for name in names if name not in inputs]:
         raise InputError(f"Inputs {missing} are missing. The model takes {names}. Received: {list(inputs)}.")
     if unknown := [name for name in inputs if name not in names]:
@@ -93,7 +93,7 @@ def _validate_input(
     spec: Spec, value: Any, sizes: dict[str, tuple[int, str]], multiples: Mapping[str, int]
 ) -> np.ndarray:
     name, shape = spec.name, spec.shape
-    array = as_dtype(f"Input `{name}`", value, spec.dtype)
+    array = convert_array(f"Input `{name}`", value, spec.dtype)
     if array.ndim != len(shape):
         lacks_batch = array.ndim == len(shape) - 1
         remedy = " One example needs a batch axis, `array[None]`." if lacks_batch else ""
@@ -111,7 +111,7 @@ def _validate_input(
     return array
 
 
-def widened(case: Case, dtypes: Mapping[str, np.dtype[Any]]) -> Case:
+def widen_outputs(case: Case, dtypes: Mapping[str, np.dtype[Any]]) -> Case:
     """Return a case whose outputs are cast to `dtypes`, by output name, if these are wider dtypes of the same kind."""
     # JAX computes with 32 bits by default, although Keras declares int64 or float64 outputs.
     outputs = dict(case.outputs)

@@ -13,7 +13,7 @@ import numpy as np
 from . import session
 from .names import Arrays, BundleError, Case, ExportError, ProviderError, first_line
 from .providers import PROVIDERS, provider_of, short_name
-from .stop_signals import interruptible
+from .stop_signals import run_interruptibly
 
 # `verify.py` contains `session` without these wrappers, so that it stays short.
 
@@ -79,13 +79,13 @@ def open_session(model: Path, provider: str = "cpu", *, threads: int | None = No
         # Spinning threads of one session would slow down the other session, if two are timed in turns.
         session_options.add_session_config_entry("session.force_spinning_stop", "1")
     with _add_remedies(provider):
-        return interruptible(lambda _: session.open_session(model, provider, session_options))
+        return run_interruptibly(lambda _: session.open_session(model, provider, session_options))
 
 
 def run_session(ort_session: Any, inputs: Mapping[str, np.ndarray]) -> Arrays:
     """Run a session and return its outputs by name; raise `ExportError` if it fails (an index outside an embedding)."""
     try:
-        outputs: Arrays = interruptible(lambda options: session.run_session(ort_session, inputs, options))
+        outputs: Arrays = run_interruptibly(lambda options: session.run_session(ort_session, inputs, options))
     except ExportError as error:
         if PROVIDERS["cuda"].name in ort_session.get_providers():
             raise _explain_run_error(error) from error.__cause__
@@ -97,7 +97,7 @@ def run_cases(model: Path, cases: Iterable[Case], provider: str = "cpu") -> list
     """Return the outputs of all golden cases; raise `ProviderError` if a provider did not compute all attention."""
     check_provider(provider)
     with _add_remedies(provider):
-        outputs: list[Arrays] = interruptible(lambda options: session.run_cases(model, cases, provider, options))
+        outputs: list[Arrays] = run_interruptibly(lambda options: session.run_cases(model, cases, provider, options))
     return outputs
 
 

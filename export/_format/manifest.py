@@ -56,7 +56,7 @@ class Manifest:
     manifest_sha256: str = ""
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> "Manifest":
+    def from_dict(cls, content: Mapping[str, Any]) -> "Manifest":
         """Build a manifest from JSON that `validate_manifest` has accepted."""
         values = {entry.name: content[entry.name] for entry in fields(cls) if entry.name in content}
         signature = {kind: tuple(map(Spec.from_dict, content[kind])) for kind in ("inputs", "outputs")}

@@ -14,10 +14,10 @@ from .names import Arrays, Case, ExportError
 from .providers import provider_of
 from .report_text import describe_coverage, describe_precision, describe_slowdown
 
-NO_MORE = {"relative": 0.0, "absolute": 0.0}  # no tolerance in addition to the rounding limits
+ZERO_TOLERANCE = {"relative": 0.0, "absolute": 0.0}  # no tolerance in addition to the rounding limits
 _DIFFERENCES = ("max_abs", "max_rel")
 _SHARES = ("rounding", "rounding_in_precision", "seen_in_precision", "ties")
-# `finite` writes infinities and NaN, which JSON lacks, as strings.
+# `encode_nonfinite` writes infinities and NaN, which JSON lacks, as strings.
 _MEASURE = JsonType("a number, inf or nan", lambda value: NUMBER.accepts(value) or value in ("inf", "-inf", "nan"))
 _ROW = {
     "name": TEXT,
@@ -78,7 +78,7 @@ _REPORT = {
 }
 
 # For tensors inside the graph, which have no measured rounding limits: 84 times the float32 epsilon.
-ROUGH = {"relative": 1e-5, "absolute": 1e-6}
+ROUGH_TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 
 
 @dataclass(frozen=True)
@@ -152,22 +152,22 @@ class ParityReport:
     def to_json(self) -> str:
         """Return the report as JSON, with infinite differences and NaN as strings."""
         content = {"passed": self.passed, "warnings": self.warnings, **asdict(self)}
-        return json.dumps(finite(content), indent=2)
+        return json.dumps(encode_nonfinite(content), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> ParityReport:
         """Parse the text of `to_json`; raise `ValueError` if it does not fit the schema."""
-        return cls.of(json.loads(text))
+        return cls.from_dict(json.loads(text))
 
     @classmethod
-    def of(cls, content: Any) -> ParityReport:
+    def from_dict(cls, content: Any) -> ParityReport:
         """Build a report from parsed JSON; raise `ValueError` if it does not fit the schema."""
         if problem := find_schema_error(content, _REPORT):
             raise ValueError(problem)
         entries = {entry.name: content[entry.name] for entry in fields(cls) if entry.name in content}
         for part in ("rows", "saved_model_rows"):
             rows = ({key: row[key] for key in row if key in ParityRow.__annotations__} for row in content[part])
-            entries[part] = rows_of(_decode_nonfinite(row, (*_DIFFERENCES, "of_limit")) for row in rows)
+            entries[part] = to_parity_rows(_decode_nonfinite(row, (*_DIFFERENCES, "of_limit")) for row in rows)
         if (clone := content.get("float32_clone")) is not None:
             entries["float32_clone"] = _decode_nonfinite(clone, _DIFFERENCES)
         if (coverage := content.get("coverage")) is not None:
@@ -231,36 +231,36 @@ class ParityError(ExportError):
         return type(self), (str(self), self.report)
 
 
-def compared(
+def compare_cases(
     cases: Iterable[Case], actual: Iterable[Arrays], tolerance: Mapping[str, float], provider: str = "cpu"
 ) -> tuple[ParityRow, ...]:
     """Compare the outputs of each golden case with `actual`, computed by a provider, and return all rows in order."""
     factor = provider_of(provider).limit_factor
     pairs = zip(cases, actual, strict=True)
-    return rows_of(row for case, outputs in pairs for row in compare(case, outputs, tolerance, factor))
+    return to_parity_rows(row for case, outputs in pairs for row in compare(case, outputs, tolerance, factor))
 
 
-def differences(expected: Arrays, actual: Arrays) -> dict[str, float]:
+def measure_differences(expected: Arrays, actual: Arrays) -> dict[str, float]:
     """Return the largest difference of each output; infinite if shapes, dtypes or NaN differ."""
-    return {row["name"]: row["max_abs"] for row in compare(Case("", {}, expected), actual, NO_MORE)}
+    return {row["name"]: row["max_abs"] for row in compare(Case("", {}, expected), actual, ZERO_TOLERANCE)}
 
 
-def rows_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
+def to_parity_rows(rows: Iterable[Mapping[str, Any]]) -> tuple[ParityRow, ...]:
     """Convert the rows of `compare` to `ParityRow`s."""
     return tuple(ParityRow(**{**row, "shape": tuple(row["shape"])}) for row in rows)
 
 
-def finite(content: Any, text: Callable[[float], str] = str) -> Any:
+def encode_nonfinite(content: Any, text: Callable[[float], str] = str) -> Any:
     """Return nested content in which strings replace infinities and NaN, which JSON lacks."""
     if isinstance(content, float) and not math.isfinite(content):
         return text(content)
     if isinstance(content, dict):
-        return {key: finite(value, text) for key, value in content.items()}
+        return {key: encode_nonfinite(value, text) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [finite(value, text) for value in content]
+        return [encode_nonfinite(value, text) for value in content]
     return content
 
 
 def _decode_nonfinite(content: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Convert the strings that `finite` wrote back to floats, for some keys of a JSON object."""
+    """Convert the strings that `encode_nonfinite` wrote back to floats, for some keys of a JSON object."""
     return {**content, **{key: float(content[key]) for key in keys if content.get(key) is not None}}

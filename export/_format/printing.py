@@ -8,7 +8,7 @@ from typing import Any
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escape control, line-break, bidirectional and invisible characters, which could forge output of a terminal."""
     pairs = ((char, char.encode("unicode_escape").decode()) for char in text)
     return "".join(char if char.isprintable() and not _INVISIBLE.match(char) else code for char, code in pairs)
@@ -22,6 +22,6 @@ def format_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         verdict += f" ({row['ties']} decided by rounding)" if row["ties"] else ""
         shape = "x".join(map(str, row["shape"])) or "scalar"
         numbers = f"{row['max_abs']:.1e}", f"{row['max_rel']:.1e}", f"{row['of_limit']:.2g}"
-        table.append((printable(row["case"]), printable(row["name"]), shape, *numbers, verdict))
+        table.append((escape_unprintable(row["case"]), escape_unprintable(row["name"]), shape, *numbers, verdict))
     widths = [max(len(line[column]) for line in table) for column in range(6)]  # the verdict is last
     return ["  ".join([*map(str.ljust, line[:6], widths), line[6]]) for line in table]

@@ -9,7 +9,7 @@ from .cases import load_cases
 from .compare import compare
 from .files import read_manifest
 from .names import CASES, MODEL, ExportError
-from .printing import format_rows, printable
+from .printing import escape_unprintable, format_rows
 from .providers import PROVIDERS, provider_of, short_name
 from .session import run_cases
 
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         return 141  # 128 + SIGPIPE
     except Exception as error:  # noqa: BLE001 - such as a missing entry of the manifest
         kind = "" if isinstance(error, ExportError) else f"{type(error).__name__}: "
-        print(printable(f"error: {kind}{' '.join(str(error).split())}"), file=sys.stderr)
+        print(escape_unprintable(f"error: {kind}{' '.join(str(error).split())}"), file=sys.stderr)
         return 1
     return 1 if failed else 0
 

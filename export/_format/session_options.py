@@ -8,7 +8,7 @@ from typing import Any
 from .input_arrays import InputError
 
 
-def session_options(ort: Any, options: Mapping[str, Any], config: Mapping[str, str]) -> Any:
+def build_session_options(ort: Any, options: Mapping[str, Any], config: Mapping[str, str]) -> Any:
     """Build an `onnxruntime.SessionOptions` from attributes and config entries; raise `InputError` if one fails."""
     valid = [name for name in dir(ort.SessionOptions) if isinstance(getattr(ort.SessionOptions, name), property)]
     if unknown := [name for name in options if name not in valid]:
@@ -31,7 +31,7 @@ def session_options(ort: Any, options: Mapping[str, Any], config: Mapping[str, s
     return result
 
 
-def checked_config(config: Any) -> dict[str, str]:
+def validate_config(config: Any) -> dict[str, str]:
     """Return the config entries of a session; raise `InputError` if they are not a mapping of strings."""
     if config is None:
         return {}

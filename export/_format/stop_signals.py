@@ -49,7 +49,7 @@ def stop_at_signals(*, is_process: bool = True) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def interruptible(compute: Callable[[Any], Any]) -> Any:
+def run_interruptibly(compute: Callable[[Any], Any]) -> Any:
     """Call `compute` in a second thread with `RunOptions` that a signal terminates; without handlers, with None."""
     if not _handles_signals or threading.current_thread() is not threading.main_thread():
         return compute(None)

@@ -10,14 +10,14 @@ import numpy as np
 from .._errors import InputError, UnsupportedModelError
 from .._format.names import Arrays, Case
 from .._options import Options
-from .._private_api.keras_internals import mistaken_biases
-from .._signature.keras_messages import first_line
+from .._private_api.keras_internals import detect_wrong_biases
+from .._signature.keras_messages import shorten_message
 from .._signature.signature import Signature
 from .axis_groups import Axis
 from .coverage import find_counted_axes, measure_input_coverage
 from .dynamic_axes import BATCH, name_axes
 from .edge_cases import CaseInputs, CaseSpec, list_large_form_positions, yield_edge_cases
-from .golden_cases import POISONED, Cases, Run
+from .golden_cases import POISONED, GoldenCases, Run
 from .input_generators import LENGTH_PATTERNS, choose_generators
 from .random_inputs import resize
 from .sample_inputs import flatten_samples
@@ -29,14 +29,14 @@ from .trial_runs import InputSampler, TrialRuns, find_nan_rows, refuse_nondeterm
 MAX_DOUBLED_SIZE, MAX_DOUBLED_PRODUCT = 64, 2**18
 MISTAKEN_BIAS = "Keras adds a summand along the wrong axis at these sizes (bug: keras PR 20386)"
 
-CheckTrace = Callable[[Signature, Cases], Run | None]
+CheckTrace = Callable[[Signature, GoldenCases], Run | None]
 
 
-def skip_check(signature: Signature, golden: Cases) -> None:
+def skip_check(signature: Signature, golden: GoldenCases) -> None:
     """Check nothing, and return no function that runs a graph."""
 
 
-def generate_golden_cases(signature: Signature, options: Options, check: CheckTrace = skip_check) -> Cases:
+def generate_golden_cases(signature: Signature, options: Options, check: CheckTrace = skip_check) -> GoldenCases:
     """Draw inputs of several batch sizes and lengths, and run Keras on them.
 
     Samples are cropped or repeated along static axes of a different size. `check` is called with the first case: it
@@ -63,10 +63,10 @@ def generate_golden_cases(signature: Signature, options: Options, check: CheckTr
         builder.add(spec)
     for case, injected_values in yield_special_cases(inputs, builder.golden, signature.run, graph):
         builder.golden.append(case)
-        builder.golden.trials[case.name] = injected_values
+        builder.golden.injected_values[case.name] = injected_values
     golden = builder.finish()
     golden.inputs = measure_input_coverage(golden, generators, inputs.draw, signature.run)
-    golden.lengths = find_counted_axes(golden, generators)
+    golden.counted_axes = find_counted_axes(golden, generators)
     return golden
 
 
@@ -75,7 +75,7 @@ class CaseBuilder:
 
     def __init__(self, run: Run, inputs: CaseInputs, runs: TrialRuns) -> None:
         axes, floats = inputs.axes, inputs.sampler.drawn_floats
-        self.golden = Cases(axes.shapes, multiples=axes.multiples, static=axes.static, drawn=floats)
+        self.golden = GoldenCases(axes.shapes, multiples=axes.multiples, static=axes.static, drawn_floats=floats)
         self._run = run
         self._inputs = inputs
         self._runs = runs
@@ -94,12 +94,12 @@ class CaseBuilder:
             if not allow_degenerate and (reason := self._runs.find_static_failure(inputs)):
                 self.golden.refused[name] = reason
                 return
-            with mistaken_biases() as biases:
+            with detect_wrong_biases() as biases:
                 case = Case(name, inputs, self._run(inputs))
                 if self._inputs.sampler.has_texts and not allow_degenerate:
                     case = self._replace_nan_rows(case)
         except Exception as error:  # noqa: BLE001 - the model of the user may raise anything; the report has the message
-            self.golden.refused[name] = first_line(error)
+            self.golden.refused[name] = shorten_message(error)
             return
         if not allow_degenerate and self._runs.is_degenerate(case.outputs):
             self.golden.refused[name] = "Keras returns NaN, or an empty output"
@@ -129,7 +129,7 @@ class CaseBuilder:
         if "samples" in self.golden.refused:
             raise InputError(f"Keras itself cannot run the model on `sample_inputs`: {self.golden.refused['samples']}")
 
-    def add_sizes(self, check: Callable[[Cases], Run | None]) -> Run | None:
+    def add_sizes(self, check: Callable[[GoldenCases], Run | None]) -> Run | None:
         """Add a case for each size of an axis and pattern of lengths, and return the result of `check`."""
         graph, is_checked, golden = None, False, self.golden
         for spec in _yield_sized_cases(self._inputs):
@@ -139,7 +139,7 @@ class CaseBuilder:
                 is_checked = True
         return graph
 
-    def finish(self) -> Cases:
+    def finish(self) -> GoldenCases:
         """Return the golden cases without those with the bug of `MISTAKEN_BIAS`, unless all have it.
 
         In this case the sizes are static in the model, and the traced graph has the bug too.
@@ -149,7 +149,7 @@ class CaseBuilder:
         golden.refused.pop(POISONED, None)
         names = {case.name for case in golden.cases}
         golden.refused = {name: reason for name, reason in golden.refused.items() if name not in names}
-        if names - set(golden.trials) - self._mistaken:
+        if names - set(golden.injected_values) - self._mistaken:
             golden.refused |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
             remaining_cases = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from .._array_comparison import alike
+from .._array_comparison import arrays_match
 from .._format.compare import scale_of
 from .._format.names import Arrays, Case
-from .._format.parity_report import differences
+from .._format.parity_report import measure_differences
 from .dynamic_axes import BATCH
-from .golden_cases import Cases
+from .golden_cases import GoldenCases
 from .input_generators import LENGTH_PATTERNS, InputGenerator
 from .special_values import run_or_none
 
@@ -29,7 +29,7 @@ FULL_LENGTHS = "lengths full"  # name of the golden case with full lengths
 MAX_NAN_TEXTS = 3  # listed in the report for each input
 
 
-def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]:
+def summarize_coverage(golden: GoldenCases, converted: Sequence[Case] = ()) -> dict[str, Any]:
     """Return the coverage section of the parity report; `converted` has the limits in float16 or int8, if any.
 
     Returns:
@@ -50,18 +50,20 @@ def coverage_of(golden: Cases, converted: Sequence[Case] = ()) -> dict[str, Any]
 
 
 def measure_input_coverage(
-    golden: Cases,
+    golden: GoldenCases,
     generators: Mapping[str, InputGenerator],
     draw: Callable[[Mapping[str, int], str], Arrays],
     run: Callable[[Arrays], Arrays],
 ) -> dict[str, dict[str, Any]]:
     """Return the coverage of each input: dependent outputs (`moves`), valid and used `ids`, and its `values`."""
-    usual_cases = [case for case in golden.cases if case.name not in golden.trials]
+    usual_cases = [case for case in golden.cases if case.name not in golden.injected_values]
     index = _choose_changed_case(usual_cases, generators)
     case = usual_cases[index]
     draw_inputs = partial(draw, golden.sizes[index])
-    noise = differences(case.outputs, run(case.inputs))
-    small_injections = [injection for group in golden.trials.values() for injection in group if injection.is_small]
+    noise = measure_differences(case.outputs, run(case.inputs))
+    small_injections = [
+        injection for group in golden.injected_values.values() for injection in group if injection.is_small
+    ]
     coverage: dict[str, dict[str, Any]] = {}
     for name, generator in generators.items():
         special_integers = [int(injection.value) for injection in small_injections if injection.input == name]
@@ -77,7 +79,7 @@ def measure_input_coverage(
     return coverage
 
 
-def find_counted_axes(golden: Cases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
+def find_counted_axes(golden: GoldenCases, generators: Mapping[str, InputGenerator]) -> dict[str, str]:
     """Return the axis that each input of lengths counts: its size is the largest length in the case of full lengths."""
     cases = zip(golden.cases, golden.sizes, strict=True)
     case, sizes = next(((case, sizes) for case, sizes in cases if case.name == FULL_LENGTHS), (None, {}))
@@ -109,11 +111,11 @@ def _find_changed_outputs(
     changed_outputs: set[str] = set()
     is_changed = False
     for array in alternatives:
-        outputs = None if alike(array, case.inputs[name]) else run_or_none(run, case.inputs | {name: array})
+        outputs = None if arrays_match(array, case.inputs[name]) else run_or_none(run, case.inputs | {name: array})
         if outputs is None:
             continue
         is_changed = True
-        changes = differences(case.outputs, outputs)
+        changes = measure_differences(case.outputs, outputs)
         changed_outputs |= {output for output, change in changes.items() if change > 2 * noise[output]}
         if len(changed_outputs) == len(case.outputs):
             break
@@ -158,7 +160,7 @@ def _describe_values(generator: InputGenerator, arrays: Sequence[np.ndarray], sp
     return f"integers {int(numbers.min())} to {int(numbers.max())}"
 
 
-def _is_varied(output: str, golden: Cases) -> bool:
+def _is_varied(output: str, golden: GoldenCases) -> bool:
     """Return True if an output varies, or, if all rows of every input are equal, depends on an input."""
     if is_varied_by_cases(output, golden.cases):
         return True
@@ -169,12 +171,12 @@ def _is_varied(output: str, golden: Cases) -> bool:
 
 def _summarize_rounding(output: str, cases: Sequence[Case], converted: Sequence[Case]) -> dict[str, float | None]:
     if cases[0].outputs[output].dtype.kind != "f":
-        return {"ties": left_to_rounding(output, converted or cases)}
-    share = {"rounding": left_to_rounding(output, cases)}
-    return share | ({"rounding_in_precision": left_to_rounding(output, converted)} if converted else {})
+        return {"ties": compute_rounding_share(output, converted or cases)}
+    share = {"rounding": compute_rounding_share(output, cases)}
+    return share | ({"rounding_in_precision": compute_rounding_share(output, converted)} if converted else {})
 
 
-def left_to_rounding(output: str, cases: Sequence[Case]) -> float | None:
+def compute_rounding_share(output: str, cases: Sequence[Case]) -> float | None:
     """Return the share of rounding in an output, or `None` if no case has limits for it."""
     limited_cases = [case for case in cases if output in case.rounding]
     shares = [_compute_case_share(case.outputs[output], case.rounding[output]) for case in limited_cases]

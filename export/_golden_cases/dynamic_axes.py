@@ -213,7 +213,7 @@ def _fix_axes(axes: Axes, options: Options, samples: Arrays, runs: TrialRuns) ->
     """Return axes of which the requested and the untraceable ones are static, at the requested or sampled size."""
     if unknown := sorted(set(options.static_axes) - set(axes.base)):
         raise InputError(f"`static_axes` names {unknown}. The dynamic axes of this model are {list(axes.base)}.")
-    reasons = {**dict.fromkeys(options.static_axes, REQUESTED_REASON), **options.untraceable}
+    reasons = {**dict.fromkeys(options.static_axes, REQUESTED_REASON), **options.untraceable_axes}
     if not reasons:
         return axes
     fixed_sizes: dict[Axis, int] = {}

@@ -11,12 +11,12 @@ import numpy as np
 
 from keras_attn import AdditiveAttention, AttentionPooling
 
-from .._array_comparison import alike
+from .._array_comparison import arrays_match
 from .._format.names import Arrays, Case
-from .._private_api.builtin_attention import WITH_HEADS, WITHOUT_HEADS
-from .._thresholds import LARGE as LARGE_FORMS
+from .._private_api.builtin_attention import MULTI_HEAD_LAYERS, SINGLE_HEAD_LAYERS
+from .._thresholds import LARGE_THRESHOLDS as LARGE_FORMS
 from .dynamic_axes import BATCH, Axes, iterate_named_axes
-from .golden_cases import LARGE, LONG, NOT_RUN, POISONED, Cases, Run
+from .golden_cases import LARGE_VALUES, LONG, NOT_RUN, POISONED, GoldenCases, Run
 from .input_generators import InputGenerator
 from .random_inputs import IdRange, move_padding
 from .trial_runs import InputSampler
@@ -32,7 +32,7 @@ MAX_CHOICES, MAX_ELEMENTS, MAX_ACTIVATION_ELEMENTS = 4096, 2**21, 2**24
 # p of RELATIVE_PERTURBATIONS and normal z. A small p finds the closest choices, a large p some in every model.
 SEARCH_FACTOR, RELATIVE_PERTURBATIONS = 4, (0.05, 0.3)
 DEFAULT_UNITS = 8  # without weights; fewer units need longer sequences
-ATTENTION = (AttentionPooling, *WITH_HEADS, *WITHOUT_HEADS)
+ATTENTION = (AttentionPooling, *MULTI_HEAD_LAYERS, *SINGLE_HEAD_LAYERS)
 ADDITIVE = (AdditiveAttention, keras.layers.AdditiveAttention)
 
 Generators = Mapping[str, InputGenerator]
@@ -67,7 +67,7 @@ class CaseInputs:
 
 
 def yield_edge_cases(
-    inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None, widest: int, long_lengths: Sequence[int]
+    inputs: CaseInputs, golden: GoldenCases, run: Run, graph: Run | None, widest: int, long_lengths: Sequence[int]
 ) -> Iterator[CaseSpec]:
     """Yield edge cases; the consumer must add a case to `golden` before it requests the next one.
 
@@ -76,7 +76,7 @@ def yield_edge_cases(
     """
     generators, axes, draw_rows = inputs.generators, inputs.axes, inputs.draw_rows
     draw = partial(inputs.draw, axes.distinct)
-    yield CaseSpec(LARGE, lambda: magnify_floats(inputs.sampler.drawn_floats, draw()))
+    yield CaseSpec(LARGE_VALUES, lambda: magnify_floats(inputs.sampler.drawn_floats, draw()))
     yield CaseSpec(POISONED, lambda: poison_padding(generators, draw()))
     yield CaseSpec("padding elsewhere", lambda: move_input_padding(generators, draw()))
     is_sampled = golden.cases[0].name == "samples"
@@ -101,7 +101,7 @@ def _check_graph_runs(graph: Run | None, inputs: Arrays | None) -> Arrays | None
     return inputs
 
 
-def _yield_long_cases(inputs: CaseInputs, golden: Cases, lengths: Sequence[int]) -> Iterator[CaseSpec]:
+def _yield_long_cases(inputs: CaseInputs, golden: GoldenCases, lengths: Sequence[int]) -> Iterator[CaseSpec]:
     """Yield cases of the largest length that the model accepts, with padding and without."""
     options = [(length, sizes) for length in lengths if (sizes := _choose_long_sizes(length, inputs.axes)) is not None]
     for length, sizes in options:
@@ -270,7 +270,7 @@ def _is_growing(cases: Sequence[Case], name: str, output: str, axis: int) -> boo
     if any(a.ndim != b.ndim or a.dtype != b.dtype or a.shape[axis] >= b.shape[axis] for a, b in pairs):
         return False
     # A multiple in every case is a concatenation of inputs of equal lengths, and no cache.
-    is_prefix = all(alike(np.take(cache, np.arange(past.shape[axis]), axis), past) for past, cache in pairs)
+    is_prefix = all(arrays_match(np.take(cache, np.arange(past.shape[axis]), axis), past) for past, cache in pairs)
     return is_prefix and any(cache.shape[axis] % past.shape[axis] for past, cache in pairs)
 
 
@@ -279,9 +279,9 @@ def list_large_form_positions(layers: Iterable[Any]) -> list[int]:
     positions: set[int] = set()
     for layer in layers:
         if isinstance(layer, ADDITIVE):
-            positions.add(LARGE_FORMS["additive"].each(_get_units(layer)).positions())
+            positions.add(LARGE_FORMS["additive"].scale_pairs(_get_units(layer)).find_min_length())
         elif isinstance(layer, ATTENTION):
-            positions |= {threshold.positions() for name, threshold in LARGE_FORMS.items() if name != "additive"}
+            positions |= {threshold.find_min_length() for name, threshold in LARGE_FORMS.items() if name != "additive"}
     return sorted(positions - {0}, reverse=True)
 
 

@@ -9,7 +9,7 @@ from .._format.names import Arrays, Case
 from .._signature.signature import InputSpec
 from .dynamic_axes import Shapes, iterate_named_axes
 
-LARGE = "large values"  # scores reach 1e4
+LARGE_VALUES = "large values"  # scores reach 1e4
 POISONED = "poisoned padding"
 LONG = "long"  # sequences that reach the large form of attention
 NOT_RUN = "not run"
@@ -35,7 +35,7 @@ class InjectedValue:
 
 
 @dataclass
-class Cases:
+class GoldenCases:
     """Golden cases, with the dynamic axes and the coverage of the model."""
 
     axes: Shapes  # of every input; a string names a dynamic axis, and tied axes have the same name
@@ -46,9 +46,9 @@ class Cases:
     coverage: dict[str, Any] = field(default_factory=dict)  # coverage section of the parity report
     multiples: dict[str, int] = field(default_factory=dict)  # divisors above 1 of all sizes of an axis, by its name
     static: dict[str, str] = field(default_factory=dict)  # reasons by name of static axes that are dynamic in Keras
-    lengths: dict[str, str] = field(default_factory=dict)  # name of the axis that an input of lengths counts
-    trials: dict[str, list[InjectedValue]] = field(default_factory=dict)  # by name of the case
-    drawn: tuple[str, ...] = ()  # float inputs without samples, whose range is unknown, except masks
+    counted_axes: dict[str, str] = field(default_factory=dict)  # name of the axis that an input of lengths counts
+    injected_values: dict[str, list[InjectedValue]] = field(default_factory=dict)  # by name of the case
+    drawn_floats: tuple[str, ...] = ()  # float inputs without samples, whose range is unknown, except masks
     nan_texts: dict[str, list[str]] = field(default_factory=dict)  # texts for which Keras returns NaN, by input
 
     def append(self, case: Case) -> None:
@@ -68,11 +68,11 @@ class Cases:
         for shape in self.axes.values():
             shapes.append([sizes[size] if isinstance(size, str) else size for size in shape])
         for name, array in self.cases[0].outputs.items():
-            axes = self.output_axes(name, [None] * array.ndim)
+            axes = self.name_output_axes(name, [None] * array.ndim)
             shapes.append([sizes.get(str(axis), size) for axis, size in zip(axes, array.shape, strict=True)])
         return max(math.prod(shape) for shape in shapes)
 
-    def output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
+    def name_output_axes(self, name: str, static: Iterable[int | None]) -> tuple[str | int, ...]:
         """Return the shape of an output: static sizes, names of input axes, or `<output>_axis_<n>`.
 
         An unknown axis gets the name of the input axis that has the same size in every case, if the sizes vary and only

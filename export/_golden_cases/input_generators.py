@@ -14,10 +14,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn._states.cache import PROJECTED
+from keras_attn._states.cache import KEYS_ENTRY
 
 from .._errors import InputError
-from .._format.dtypes import UNWRITABLE
+from .._format.dtypes import UNWRITABLE_CHARACTER
 from .._format.names import STRING, Arrays
 from .._signature.signature import InputSpec, Signature
 from .input_probes import CLASSES, HASHES, LOOKUPS, find_embedding_inputs, find_preprocessing, is_closed, is_word_piece
@@ -189,7 +189,7 @@ def _generate_state_lengths(facts: _InputFacts) -> InputGenerator | None:
     use, state = states[0]
     appending_uses = [use for use, _ in states if use.argument not in ("keys", "values")]
     sizes = tuple(1 if use.is_nested else use.arguments.get("keys", 1) for use in appending_uses)
-    count = None if use.is_nested else partial(facts.sizes.get_free_capacity, state=state[PROJECTED], tensors=sizes)
+    count = None if use.is_nested else partial(facts.sizes.get_free_capacity, state=state[KEYS_ENTRY], tensors=sizes)
     limit = None if facts.sample is None else int(facts.sample.max()) + 1
     return InputGenerator(_draw_ones, Lengths(count, limit=limit, is_of_state=bool(sizes)))
 
@@ -292,7 +292,7 @@ def build_text_generator(readers: Iterable[Any]) -> TextGenerator:
     for layer in readers:
         if is_word_piece(layer):
             pieces = (str(piece).removeprefix(layer.suffix_indicator) for piece in layer.get_vocabulary())
-            vocabulary |= dict.fromkeys(piece for piece in pieces if piece and not UNWRITABLE.search(piece))
+            vocabulary |= dict.fromkeys(piece for piece in pieces if piece and not UNWRITABLE_CHARACTER.search(piece))
         elif not isinstance(layer, HASHES):
             vocabulary |= dict.fromkeys(map(str, layer.get_vocabulary(include_special_tokens=False)))
     lookups = [layer for layer in readers if isinstance(layer, LOOKUPS)]

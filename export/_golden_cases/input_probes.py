@@ -22,7 +22,7 @@ import numpy as np
 
 from .._format.dtypes import numpy_dtype
 from .._format.names import STRING, Arrays
-from .._private_api.keras_internals import numbers_of, through_calls
+from .._private_api.keras_internals import to_numpy_or_none, wrap_layer_calls
 from .._signature.keras_messages import silence_keras
 from .._signature.signature import InputSpec, Signature
 from .random_inputs import IdRange, resize
@@ -67,7 +67,7 @@ def _run_probe(
     """
     inputs = {spec.name: _fill_input(spec, values.get(spec.name), samples, length) for spec in signature.inputs}
     try:
-        with through_calls(layers, partial(_observe_call, observe)), silence_keras():
+        with wrap_layer_calls(layers, partial(_observe_call, observe)), silence_keras():
             signature.call(inputs)
     except Exception:  # noqa: BLE001 - the type of the error depends on the model; other sizes follow
         return False
@@ -131,7 +131,7 @@ def _record_lookups(
 
 def _record_lookup(lookups: list[_TableLookup], table: Any, inputs: Any) -> Any:
     """Record a lookup, and return indices clipped to the table, so that no lookup fails."""
-    array = numbers_of(inputs)
+    array = to_numpy_or_none(inputs)
     if array is None:
         return inputs
     values = array.astype(np.float64)
@@ -215,7 +215,7 @@ def _choose_mark(spec: InputSpec, index: int) -> Value | None:
 
 def _record_marks(readers: dict[str, list[Any]], marks: Mapping[str, Value], layer: Any, inputs: Any) -> Any:
     """Record a layer for each mark in its inputs, and return inputs on which the layer does not raise."""
-    arrays = [array for tensor in keras.tree.flatten(inputs) if (array := numbers_of(tensor)) is not None]
+    arrays = [array for tensor in keras.tree.flatten(inputs) if (array := to_numpy_or_none(tensor)) is not None]
     for array in arrays:
         for name, mark in marks.items():
             if _has_mark(array, mark) and not any(reader is layer for reader in readers.get(name, ())):

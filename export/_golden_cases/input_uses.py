@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 
-from keras_attn._states.cache import LENGTH, PROJECTED
+from keras_attn._states.cache import KEYS_ENTRY, LENGTH_ENTRY
 from keras_attn.decoding._decoding_layer import Decoding
-from keras_attn.decoding._step_wiring import inputs_of, outputs_of
+from keras_attn.decoding._step_wiring import inputs_by_name, outputs_by_name
 
 from .._format.names import Arrays
-from .._private_api.keras_internals import discarded_updates, functional_of, inputs_structure, nodes_of
+from .._private_api.keras_internals import discard_updates, get_functional, get_inputs_structure, iter_functional_nodes
 from .._signature.signature import Signature
 
 
@@ -36,18 +36,18 @@ def find_state(argument: Any) -> Mapping[str, Any] | None:
     """Return the cache of a fixed capacity, made by `precompute`, that an argument is or contains; else `None`."""
     if not isinstance(argument, Mapping):
         return None
-    if LENGTH in argument and PROJECTED in argument:
+    if LENGTH_ENTRY in argument and KEYS_ENTRY in argument:
         return argument
     return next((state for value in argument.values() if (state := find_state(value)) is not None), None)
 
 
 def _find_uses(model: Any, tensor: Any, is_nested: bool = False) -> Iterator[InputUse]:
     """Yield every use of `tensor` in a functional model and its nested models."""
-    for node in nodes_of(model):
+    for node in iter_functional_nodes(model):
         if node.is_input or not any(argument is tensor for argument in node.arguments.keras_tensors):
             continue
         operation, arguments = node.operation, node.arguments
-        if (nested_model := functional_of(operation)) is not None:
+        if (nested_model := get_functional(operation)) is not None:
             flat = keras.tree.flatten(arguments.args[0] if arguments.args else arguments.kwargs.get("inputs"))
             for outer_tensor, nested_tensor in zip(flat, nested_model.inputs, strict=False):
                 if outer_tensor is tensor:
@@ -78,10 +78,10 @@ def _find_uses_in_node(model: Any, node: Any, tensor: Any, is_nested: bool) -> I
 def _find_models_in_decoding(layer: Any, inputs: Mapping[str, Any], tensor: Any) -> Iterator[tuple[Any, Any]]:
     """Yield pairs of a model of a decoder that receives a tensor unchanged, and the input of the model."""
     for name in (name for name, value in inputs.items() if value is tensor):
-        yield layer.encoder, inputs_of(layer.encoder)[name]
-        computed_names = {layer._names.token, *outputs_of(layer.encoder)}
-        if name in inputs_of(layer.step) and name not in computed_names:
-            yield layer.step, inputs_of(layer.step)[name]
+        yield layer.encoder, inputs_by_name(layer.encoder)[name]
+        computed_names = {layer._names.token, *outputs_by_name(layer.encoder)}
+        if name in inputs_by_name(layer.step) and name not in computed_names:
+            yield layer.step, inputs_by_name(layer.step)[name]
 
 
 class TensorSizes:
@@ -97,8 +97,8 @@ class TensorSizes:
             return tensor
         if tensor.shape[axis] is None:
             if id(tensor) not in self._models:
-                self._models[id(tensor)] = keras.Model(inputs_structure(self._signature.functional), tensor)
-            with discarded_updates():
+                self._models[id(tensor)] = keras.Model(get_inputs_structure(self._signature.functional), tensor)
+            with discard_updates():
                 tensor = self._models[id(tensor)](self._signature.pack_inputs(inputs), training=False)
         return int(tensor.shape[axis])
 

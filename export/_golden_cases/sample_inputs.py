@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from .._errors import InputError
-from .._format.input_arrays import as_dtype
+from .._format.input_arrays import convert_array
 from .._signature.signature import InputSpec, Signature
 
 
@@ -51,7 +51,7 @@ def _is_runnable(signature: Signature, arrays: dict[str, np.ndarray]) -> bool:
 
 
 def _validate_sample(value: Any, spec: InputSpec) -> np.ndarray:
-    array = as_dtype(f"Sample `{spec.name}`", value, spec.dtype)
+    array = convert_array(f"Sample `{spec.name}`", value, spec.dtype)
     fits = array.ndim == len(spec.shape) and all(
         expected in (None, size) for expected, size in zip(spec.shape, array.shape, strict=True)
     )

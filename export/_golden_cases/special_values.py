@@ -16,7 +16,7 @@ import numpy as np
 from .._format.names import Arrays, Case
 from .dynamic_axes import BATCH
 from .edge_cases import CaseInputs
-from .golden_cases import MIN_LARGE_INTEGER, Cases, InjectedValue, Run
+from .golden_cases import MIN_LARGE_INTEGER, GoldenCases, InjectedValue, Run
 from .input_generators import InputGenerator
 
 SPECIAL = "special values"
@@ -31,7 +31,7 @@ Value = int | str
 SpecialCase = tuple[Case, list[InjectedValue]]
 
 
-def yield_special_cases(inputs: CaseInputs, golden: Cases, run: Run, graph: Run | None) -> Iterator[SpecialCase]:
+def yield_special_cases(inputs: CaseInputs, golden: GoldenCases, run: Run, graph: Run | None) -> Iterator[SpecialCase]:
     """Yield a case with one special value in each row and its values, or a case for each value if the batch is static.
 
     Values on which Keras or its graph fails are omitted.
@@ -135,14 +135,14 @@ def find_finite_values(injections: Sequence[InjectedValue], inputs: Arrays, run:
     results = find_runnable_values(small_injections, inputs, run, _are_finite)
     if not integers or keras.backend.backend() != "tensorflow":  # operations are counted on TensorFlow only
         return results
-    from .._private_api.tensorflow_internals import work_of
+    from .._private_api.tensorflow_internals import count_work
 
-    usual_work = work_of(lambda: run_or_none(run, inputs))
+    usual_work = count_work(lambda: run_or_none(run, inputs))
     for name in dict.fromkeys(injection.input for injection in integers):
         group = [injection for injection in integers if injection.input == name]
         probe = inject_values(inputs, [replace(group[0], value=MIN_LARGE_INTEGER)])
         outputs: list[Arrays | None] = []
-        work = work_of(lambda probe=probe, outputs=outputs: outputs.append(run_or_none(run, probe)))  # type: ignore[misc]
+        work = count_work(lambda probe=probe, outputs=outputs: outputs.append(run_or_none(run, probe)))  # type: ignore[misc]
         # A model that raises, as for an index out of range, has done less work, so its work cannot be compared.
         if work == usual_work or outputs == [None]:
             larger = [injection for injection in group if injection.value != MIN_LARGE_INTEGER]

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from .._array_comparison import alike
+from .._array_comparison import arrays_match
 from .._errors import UnsupportedModelError
 from .._format.dtypes import numpy_dtype
 from .._format.names import Arrays
 from .._private_api.keras_internals import (
-    KeptUpdates,
-    functional_of,
-    layers_of,
-    numbers_of,
-    through_nodes,
-    traced_spec,
+    SharedUpdates,
+    evaluate_nodes,
+    find_layers,
+    get_functional,
+    to_numpy_or_none,
+    trace_spec,
 )
-from .._signature.keras_messages import first_line, silence_keras
+from .._signature.keras_messages import shorten_message, silence_keras
 from .._signature.signature import InputSpec, Signature
 from .axis_groups import Axis
 from .input_generators import LENGTH_PATTERNS, OVERFLOW_PATTERNS, InputGenerator, Lengths
@@ -120,7 +120,7 @@ class TrialRuns:
         except UnsupportedModelError:
             raise
         except Exception as error:  # noqa: BLE001 - the type of the error depends on the model
-            message, shapes = first_line(error), _format_shapes(inputs)
+            message, shapes = shorten_message(error), _format_shapes(inputs)
             return RunFailure(message, f"Keras itself cannot run the model on inputs{shapes}: {message}")
         rows = find_nan_rows(inputs, outputs) if self._sampler.has_texts else np.zeros(0, bool)
         finite_outputs = {name: array[~rows] for name, array in outputs.items()} if rows.any() else outputs
@@ -138,7 +138,7 @@ class TrialRuns:
             if not any(_is_within(smaller, shapes) for smaller in self._positions):
                 self._infer_cached(shapes)
         except Exception as error:  # noqa: BLE001 - the type of the error depends on the model
-            return first_line(error)
+            return shorten_message(error)
         return None
 
     def infer_positions(self, sizes: Sizes) -> list[float] | None:
@@ -199,13 +199,13 @@ def _infer_positions(signature: Signature, shapes: Shapes) -> list[float]:
     if signature.is_functional:
         _infer_functional(signature.functional, list(tensors.values()), positions)
     elif _has_valid_padding(signature.model):  # a trace takes as long as a run, and only this padding needs it
-        traced_spec(signature.call, tensors)
+        trace_spec(signature.call, tensors)
     return positions
 
 
 def _has_valid_padding(operation: Any) -> bool:
     """Return True if a layer contains a layer with 'valid' padding, False for functions of `keras.ops`."""
-    layers = layers_of(operation, include_self=False) if isinstance(operation, keras.Layer) else []
+    layers = find_layers(operation, include_self=False) if isinstance(operation, keras.Layer) else []
     return any(getattr(layer, "padding", None) == "valid" for layer in layers)
 
 
@@ -214,12 +214,12 @@ def _infer_functional(functional: Any, inputs: Sequence[Any], positions: list[fl
 
     def infer(node: Any, *args: Any, **kwargs: Any) -> Any:
         operation, tensors = node.operation, keras.tree.flatten(args)
-        nested = functional_of(operation)
+        nested = get_functional(operation)
         if nested is not None and len(tensors) == len(nested.inputs):
             outputs = _infer_functional(nested, tensors, positions)
         elif _has_valid_padding(operation):
             # `compute_output_shape` of a layer with nested convolutions is often an approximate formula.
-            outputs = traced_spec(operation.call, *args, **kwargs)
+            outputs = trace_spec(operation.call, *args, **kwargs)
         else:
             outputs = operation.compute_output_spec(*args, **kwargs)
         for tensor, output in zip(node.outputs, keras.tree.flatten(outputs), strict=False):
@@ -230,7 +230,7 @@ def _infer_functional(functional: Any, inputs: Sequence[Any], positions: list[fl
             positions.extend(math.inf if size is None else size for size in sizes)
         return outputs
 
-    return through_nodes(functional, inputs, infer)
+    return evaluate_nodes(functional, inputs, infer)
 
 
 def refuse_nondeterministic(signature: Signature, inputs: Arrays) -> None:
@@ -240,7 +240,7 @@ def refuse_nondeterministic(signature: Signature, inputs: Arrays) -> None:
         UnsupportedModelError: If a layer, without `training`, changes a weight, draws random numbers that change an
             output, or has state in Python.
     """
-    with KeptUpdates() as scope:
+    with SharedUpdates() as scope:
         first_outputs = signature.run(inputs)
         assigned_variables = [v for v in signature.model.variables if scope.get_current_value(v) is not None]
         weights = {id(weight) for weight in signature.model.weights}
@@ -262,7 +262,7 @@ def refuse_nondeterministic(signature: Signature, inputs: Arrays) -> None:
 def _find_layer_of(signature: Signature, variable: Any) -> str:
     """Return the name of the innermost layer that contains a variable."""
     holders = [layer for layer in signature.layers if any(v is variable for v in layer.variables)]
-    return str(min(holders, key=lambda layer: len(layers_of(layer))).name)
+    return str(min(holders, key=lambda layer: len(find_layers(layer))).name)
 
 
 def _explain_nondeterminism(signature: Signature, inputs: Arrays, random: list[Any]) -> str:
@@ -281,7 +281,7 @@ def _explain_nondeterminism(signature: Signature, inputs: Arrays, random: list[A
 def _find_nondeterministic_layer(signature: Signature, inputs: Arrays) -> str:
     if not signature.is_functional:
         return "The model"
-    with KeptUpdates():
+    with SharedUpdates():
         first_outputs = signature.run_layers(inputs)
         for _ in range(RANDOM_MODEL_RUNS):
             for (name, expected), (_, actual) in zip(first_outputs, signature.run_layers(inputs), strict=True):
@@ -292,7 +292,9 @@ def _find_nondeterministic_layer(signature: Signature, inputs: Arrays) -> str:
 
 def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
     """Return True if a run within a scope assigned a different value to a variable."""
-    assigned_value = numbers_of(scope.get_current_value(variable))  # `None` for a symbolic value, as in a `tf.function`
+    assigned_value = to_numpy_or_none(
+        scope.get_current_value(variable)
+    )  # `None` for a symbolic value, as in a `tf.function`
     with keras.StatelessScope():
         current = keras.ops.convert_to_numpy(variable.value)
     return assigned_value is None or not np.array_equal(current, assigned_value)
@@ -300,4 +302,4 @@ def _is_changed(variable: Any, scope: keras.StatelessScope) -> bool:
 
 def _is_reproduced(first: np.ndarray, second: np.ndarray) -> bool:
     """Return True if two outputs are equal up to the order of summation in different threads."""
-    return alike(first, second, rtol=1e-3, atol=1e-5)
+    return arrays_match(first, second, rtol=1e-3, atol=1e-5)

@@ -23,7 +23,7 @@ from itertools import product
 import numpy as np
 
 from .._onnx.lazy_values import Value, op, reshape
-from .._tracing.attention_calls import Call
+from .._tracing.attention_calls import TracedCall
 from .body_inputs import BodyInputs
 from .heads import pack_heads, pad_last_axis, unpack_heads
 
@@ -37,24 +37,24 @@ MAX_ABS_SUM = 80 / UNIT_GROUP_SIZE
 MAX_ABS_WEIGHT_SUM = 100.0
 
 
-def count_units(call: Call) -> int:
+def count_units(call: TracedCall) -> int:
     """Return U, the number of units of a head."""
     num_units = call.shapes["w_v"][0]
     assert num_units is not None  # the static shape of a kernel
     return num_units
 
 
-def count_unit_groups(call: Call) -> int:
+def count_unit_groups(call: TracedCall) -> int:
     """Return the number of groups of units of a head, the last one filled up with zeros."""
     return -(-count_units(call) // UNIT_GROUP_SIZE)
 
 
-def count_padded_units(call: Call) -> int:
+def count_padded_units(call: TracedCall) -> int:
     """Return the number of units of a head in full groups."""
     return count_unit_groups(call) * UNIT_GROUP_SIZE
 
 
-def pad_units(call: Call, projected: Value, heads: int) -> Value:
+def pad_units(call: TracedCall, projected: Value, heads: int) -> Value:
     """Pad queries or keys (B, T, heads U) with zeros to full groups: (B, T, heads * padded units)."""
     missing = count_padded_units(call) - count_units(call)
     if not missing:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .._onnx.lazy_values import Outputs, Value, arange, for_each, op, reshape, scan, vector
+from .._onnx.lazy_values import Outputs, Value, arange, concat_shape, for_each, op, reshape, scan
 from .block_split import split_queries
 from .body_inputs import BodyInputs
 from .per_example import list_pairwise_inputs
@@ -56,5 +56,5 @@ def _merge_blocks(inputs: BodyInputs, blocks: Value, padded_queries: Value, *, h
     """Return (B, Tq, columns) of (blocks, B, n, columns), with heads (B, H, Tq, columns), without the padding."""
     axis = 2 if has_heads else 1
     rows = op.Transpose(blocks, perm=[*range(1, axis + 1), 0, axis + 1, axis + 2])
-    shape = vector(op.Shape(rows, end=axis), padded_queries, op.Shape(blocks, start=-1))
+    shape = concat_shape(op.Shape(rows, end=axis), padded_queries, op.Shape(blocks, start=-1))
     return op.Slice(op.Reshape(rows, shape, allowzero=1), [0], inputs.Tq, [axis])

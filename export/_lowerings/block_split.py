@@ -7,7 +7,7 @@ one size, ceil(Tq / blocks), so that less than one query per block is padding.
 
 from typing import NamedTuple
 
-from .._onnx.lazy_values import Value, arange, op, reshape, vector
+from .._onnx.lazy_values import Value, arange, concat_shape, op, reshape
 from .body_inputs import BodyInputs
 
 
@@ -23,7 +23,7 @@ class BlockSplit(NamedTuple):
 
     def split(self, inputs: BodyInputs, tensor: Value, axes: int = 3) -> Value:
         """Pad a tensor (B, Tq, ...) of `axes` axes with zeros, and reshape it to (B, num_blocks, block_size, ...)."""
-        pads = vector(*[0] * (axes + 1), self.padding_queries, *[0] * (axes - 2))
+        pads = concat_shape(*[0] * (axes + 1), self.padding_queries, *[0] * (axes - 2))
         tail = [op.Shape(tensor, start=2)] if axes > 2 else []
         return reshape(op.Pad(tensor, pads), inputs.B, self.num_blocks, self.block_size, *tail)
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from .._onnx.lazy_values import Value, arange, op, reshape, vector
-from .._tracing.attention_calls import Call
+from .._onnx.lazy_values import Value, arange, concat_shape, op, reshape
+from .._tracing.attention_calls import TracedCall
 
 MISSING_INPUT = Value()  # an input that the call lacks; a body that reads this value cannot be built
 _WIDE_INT_DTYPES = ("int64", "uint32", "uint64")  # have values of 2**31 or more
@@ -18,7 +18,7 @@ _WIDE_INT_DTYPES = ("int64", "uint32", "uint64")  # have values of 2**31 or more
 class BodyInputs:
     """Inputs of an attention body. Nodes are written only for the inputs that the body reads."""
 
-    call: Call
+    call: TracedCall
     opset: int
     # Element type to which booleans are cast before a reduction: uint8 on CPUs, where it is fastest; int32 on CUDA,
     # which has no uint8 reductions at opset 18
@@ -62,7 +62,7 @@ class BodyInputs:
         return op.Cast(op.ReduceMin(op.Cast(booleans, to=self.bool_reduce_type), keepdims=0), to=TensorProto.BOOL)
 
 
-def make_body_inputs(call: Call, arguments: Mapping[str, Value], opset: int, *, for_device: bool) -> BodyInputs:
+def make_body_inputs(call: TracedCall, arguments: Mapping[str, Value], opset: int, *, for_device: bool) -> BodyInputs:
     """Return the inputs of the body of a call; arguments have any number of batch axes: `queries` (..., Tq, H D)."""
     queries, keys, values = (_merge_batch_axes(call, arguments[name]) for name in ("queries", "keys", "values"))
     Tq, Tk = op.Shape(queries, start=1, end=2), op.Shape(values, start=1, end=2)
@@ -94,7 +94,7 @@ def restore_batch_axes(inputs: BodyInputs, output: Value) -> Value:
     return reshape(output, inputs.batch_shape, op.Shape(output, start=1))
 
 
-def _merge_batch_axes(call: Call, argument: Value) -> Value:
+def _merge_batch_axes(call: TracedCall, argument: Value) -> Value:
     """Reshape an argument (..., T, features) to (B, T, features)."""
     return argument if call.rank == 3 else reshape(argument, -1, op.Shape(argument, start=-2))
 
@@ -111,11 +111,11 @@ def _normalize_masks(inputs: BodyInputs, arguments: Mapping[str, Value]) -> dict
         fields["lengths"] = _clip_lengths(inputs, lengths if call.rank == 3 else reshape(lengths, -1))
     if "keys_mask" in call.shapes:
         key_masks.append(reshape(arguments["keys_mask"], inputs.B, inputs.Tk))
-    if call.has_pair_mask:
+    if call.has_attention_mask:
         fields["mask"] = _to_rank_4(inputs, arguments["mask"], "mask")
     elif "mask" in call.shapes:
         ones = [1] * (len(call.shapes["mask"]) - call.rank + 1)
-        expanded = op.Expand(arguments["mask"], vector(inputs.batch_shape, *ones, inputs.Tk))
+        expanded = op.Expand(arguments["mask"], concat_shape(inputs.batch_shape, *ones, inputs.Tk))
         key_masks.append(reshape(expanded, inputs.B, inputs.Tk))
     if call.has_bias:
         fields["bias"] = _to_rank_4(replace(inputs, **fields), arguments["bias"], "bias")
@@ -136,16 +136,16 @@ def _clip_lengths(inputs: BodyInputs, lengths: Value) -> Value:
 def _to_rank_4(inputs: BodyInputs, argument: Value, name: str) -> Value:
     """Reshape `mask` or `bias` to (B or 1, H or 1, Tq or 1, Tk); axes that all examples share stay 1."""
     call = inputs.call
-    if name in call.whole and call.rank == len(call.shapes[name]) - (call.heads is not None) == 3:
+    if name in call.full_masks and call.rank == len(call.shapes[name]) - (call.heads is not None) == 3:
         return argument if call.heads else op.Unsqueeze(argument, [1])
     tail = 2 if call.heads is None else 3
     static_batch_shape = call.shapes[name][:-tail]
     is_shared = all(size == 1 for size in static_batch_shape)
     axes_before_keys = op.Shape(argument, start=-tail, end=-1)
     # The length of a mask is one node for all layers that share the mask; Tk is one node for each layer
-    Tk = op.Shape(inputs.mask, start=-1) if "mask" in call.whole else inputs.Tk
+    Tk = op.Shape(inputs.mask, start=-1) if "mask" in call.full_masks else inputs.Tk
     batch_shape = [1] * len(static_batch_shape) if is_shared else [inputs.batch_shape]
-    expanded = op.Expand(argument, vector(*batch_shape, axes_before_keys, Tk))
+    expanded = op.Expand(argument, concat_shape(*batch_shape, axes_before_keys, Tk))
     heads = op.Shape(argument, start=-3, end=-2) if call.heads else 1
     queries = op.Shape(argument, start=-2, end=-1)
     return reshape(expanded, 1 if is_shared else inputs.B, heads, queries, Tk)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .._onnx.lazy_values import Outputs, Value, op, scan, vector
+from .._onnx.lazy_values import Outputs, Value, concat_shape, op, scan
 from .heads import UNBATCHED_ORDER, fold_query_groups, merge_heads, split_heads, unfold_query_groups
 from .key_ranges import BlockScores, QueryBlock, ScoreFunction, mask_block_scores
 from .masks import may_have_fully_masked_rows
@@ -61,4 +61,4 @@ def _attend_block(block: QueryBlock, block_scores: BlockScores) -> Outputs:
     if may_have_fully_masked_rows(call):
         weights = op.Where(block_scores.row_has_key, weights, 0.0)
     keys, no_pads = block.key_range, [0] if call.heads is None else [0, 0]
-    return output, op.Pad(weights, vector(*no_pads, keys.start, *no_pads, inputs.Tk - keys.end))
+    return output, op.Pad(weights, concat_shape(*no_pads, keys.start, *no_pads, inputs.Tk - keys.end))

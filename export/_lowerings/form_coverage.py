@@ -15,17 +15,19 @@ from onnx import helper
 
 from .._format.interruptible_session import open_session, run_session
 from .._golden_cases.dynamic_axes import BATCH
-from .._golden_cases.golden_cases import LONG, NOT_RUN, Cases
-from .._onnx.model_files import write
-from .._onnx.row_collection import with_rows
-from .._onnx.traced_model import DOMAIN, Traced
-from .._tracing.attention_calls import Call
+from .._golden_cases.golden_cases import LONG, NOT_RUN, GoldenCases
+from .._onnx.model_files import save_model
+from .._onnx.row_collection import collect_rows
+from .._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
+from .._tracing.attention_calls import TracedCall
 from .forms import adaptive
 
 MAX_RUNS = 3  # golden cases that run, by the length of their longest axis
 
 
-def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: Path) -> list[str]:
+def find_layers_without_large_case(
+    finished: TracedModel, calls: Iterable[TracedCall], golden: GoldenCases, scratch: Path
+) -> list[str]:
     """Return the names of the layers whose large-size form no golden case runs.
 
     All `calls` are in the lowering `adaptive`; the folder `scratch` is created and removed.
@@ -37,7 +39,7 @@ def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: 
         return []
     scratch.mkdir(exist_ok=True)
     file = scratch / "sizes.onnx"
-    write(replace(finished, model=_add_size_outputs(finished.model, thresholds)), file, check=False)
+    save_model(replace(finished, model=_add_size_outputs(finished.model, thresholds)), file, check=False)
     session = open_session(file, "cpu")
     shutil.rmtree(scratch)  # the file has a copy of all weights, and the session is open
     for index in sorted(range(len(golden.cases)), key=lambda index: _longest_axis(golden, index))[-MAX_RUNS:]:
@@ -45,22 +47,22 @@ def small_only(finished: Traced, calls: Iterable[Call], golden: Cases, scratch: 
         thresholds = {
             call: rule
             for call, rule in thresholds.items()
-            if not any(rule.is_met(*row) for row in sizes.get(f"{call.op}/sizes", ()))
+            if not any(rule.applies_to(*row) for row in sizes.get(f"{call.op_type}/sizes", ()))
         }
     return sorted({call.layer for call in thresholds})
 
 
-def _longest_axis(golden: Cases, index: int) -> int:
+def _longest_axis(golden: GoldenCases, index: int) -> int:
     return max((size for axis, size in golden.sizes[index].items() if axis != BATCH), default=0)
 
 
-def _add_size_outputs(model: onnx.ModelProto, calls: Iterable[Call]) -> onnx.ModelProto:
+def _add_size_outputs(model: onnx.ModelProto, calls: Iterable[TracedCall]) -> onnx.ModelProto:
     """Return a model with an output (runs, 2) for each call: its numbers of queries and keys, int64, in each run."""
-    positions = {call.op: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
+    positions = {call.op_type: [list(call.shapes).index(name) for name in ("queries", "values")] for call in calls}
 
     def add_rows(graph: onnx.GraphProto, new_name: Callable[[], str]) -> dict[str, str]:
         rows = {}
-        for node in [node for node in graph.node if node.domain == DOMAIN and node.op_type in positions]:
+        for node in [node for node in graph.node if node.domain == FUNCTION_DOMAIN and node.op_type in positions]:
             shape, sizes, concatenated, row = new_name(), [new_name(), new_name()], new_name(), new_name()
             for name, position in zip(sizes, positions[node.op_type], strict=True):
                 graph.node.append(helper.make_node("Shape", [node.input[position]], [name], start=-2, end=-1))
@@ -70,4 +72,4 @@ def _add_size_outputs(model: onnx.ModelProto, calls: Iterable[Call]) -> onnx.Mod
             rows[f"{node.op_type}/sizes"] = row
         return rows
 
-    return with_rows(model, np.empty((0, 2), np.int64), add_rows)
+    return collect_rows(model, np.empty((0, 2), np.int64), add_rows)

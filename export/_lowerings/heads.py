@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .._onnx.lazy_values import Value, op, reshape
-from .._tracing.attention_calls import Call
+from .._tracing.attention_calls import TracedCall
 
 BATCHED_ORDER = (0, 2, 1, 3)  # (B, T, heads, size) to (B, heads, T, size), and back
 UNBATCHED_ORDER = (1, 0, 2)  # (T, heads, size) to (heads, T, size), and back
@@ -35,12 +35,12 @@ def merge_heads(heads: Value, packed_size: int, order: Sequence[int] = BATCHED_O
     return pack_heads(op.Transpose(heads, perm=order), packed_size, axes=len(order) - 2)
 
 
-def get_query_group_size(call: Call) -> int:
+def get_query_group_size(call: TracedCall) -> int:
     """Return H / Hkv, the number of query heads that share a head of keys."""
     return call.num_heads // call.num_kv_heads
 
 
-def repeat_kv_heads(call: Call, heads: Value, batch: Value) -> Value:
+def repeat_kv_heads(call: TracedCall, heads: Value, batch: Value) -> Value:
     """Repeat heads (B, Hkv, ...) for the query heads of their groups: (B, H, ...); `batch` is the size B."""
     if get_query_group_size(call) == 1:
         return heads
@@ -48,7 +48,7 @@ def repeat_kv_heads(call: Call, heads: Value, batch: Value) -> Value:
     return reshape(copies, batch, call.num_heads, op.Shape(heads, start=2), allowzero=1)
 
 
-def repeat_packed_kv_heads(call: Call, packed: Value, size: int, *, axes: int = 2) -> Value:
+def repeat_packed_kv_heads(call: TracedCall, packed: Value, size: int, *, axes: int = 2) -> Value:
     """Repeat packed heads (..., Hkv size) for the query heads of their groups: (..., H size), after `axes` axes."""
     if get_query_group_size(call) == 1:
         return packed
@@ -57,7 +57,7 @@ def repeat_packed_kv_heads(call: Call, packed: Value, size: int, *, axes: int = 
     return pack_heads(copies, call.num_heads * size, axes=axes)
 
 
-def split_query_groups(call: Call, packed: Value, size: int) -> Value:
+def split_query_groups(call: TracedCall, packed: Value, size: int) -> Value:
     """Transpose packed queries (rows, H size) to (Hkv, H / Hkv rows, size): the heads of a group become rows."""
     groups, group_size = call.num_kv_heads, get_query_group_size(call)
     if group_size == 1:
@@ -65,7 +65,9 @@ def split_query_groups(call: Call, packed: Value, size: int) -> Value:
     return reshape(op.Transpose(reshape(packed, 0, groups, group_size, size), perm=[1, 2, 0, 3]), groups, -1, size)
 
 
-def fold_packed_query_groups(call: Call, packed: Value, size: int, leading: Sequence[Value], rows: Value) -> Value:
+def fold_packed_query_groups(
+    call: TracedCall, packed: Value, size: int, leading: Sequence[Value], rows: Value
+) -> Value:
     """Transpose (..., rows, H size) to (..., H / Hkv rows, Hkv size), with two `leading` sizes and the size `rows`."""
     groups, group_size = call.num_kv_heads, get_query_group_size(call)
     if group_size == 1:
@@ -74,14 +76,14 @@ def fold_packed_query_groups(call: Call, packed: Value, size: int, leading: Sequ
     return reshape(heads_first, *leading, rows * group_size, groups * size)
 
 
-def fold_query_groups(call: Call, heads: Value) -> Value:
+def fold_query_groups(call: TracedCall, heads: Value) -> Value:
     """Reshape (H, rows, columns) to (Hkv, H / Hkv rows, columns)."""
     if get_query_group_size(call) == 1:
         return heads
     return reshape(heads, call.num_kv_heads, -1, op.Shape(heads, start=-1))
 
 
-def unfold_query_groups(call: Call, groups: Value, *sizes: Value | int) -> Value:
+def unfold_query_groups(call: TracedCall, groups: Value, *sizes: Value | int) -> Value:
     """Reshape (Hkv, H / Hkv rows, columns) to (H, rows, columns); `sizes` are rows and columns."""
     return groups if get_query_group_size(call) == 1 else reshape(groups, call.num_heads, *sizes)
 

@@ -19,7 +19,7 @@ from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
 from .._onnx.lazy_values import FLOAT32_MIN, Value, op
-from .._tracing.attention_calls import Call
+from .._tracing.attention_calls import TracedCall
 from .body_inputs import MISSING_INPUT, BodyInputs, logical_and
 from .masks import build_band_mask, may_have_fully_masked_rows
 from .per_example import Example
@@ -79,15 +79,15 @@ class BlockScores(NamedTuple):
     row_has_key: Value
 
 
-def key_ranges_differ(call: Call) -> bool:
+def key_ranges_differ(call: TracedCall) -> bool:
     """Return True if the blocks of an example may read different ranges of keys."""
-    return call.has_query_lengths or call.band != (None, None)
+    return call.has_query_lengths or call.window != (None, None)
 
 
 def _compute_key_range(block: QueryBlock) -> KeyRange:
     """Return the range of keys that a block reads, by the formula of the module."""
     example, inputs = block.example, block.inputs
-    (left, right), start, end, unmasked_end = inputs.call.band, example.first_key, example.end_key, MISSING_INPUT
+    (left, right), start, end, unmasked_end = inputs.call.window, example.first_key, example.end_key, MISSING_INPUT
     first_query = op.Unsqueeze(block.first_query, [0])
     if right is not None:
         end = op.Min(op.Min(first_query + example.split.block_size, inputs.Tq) + right, end)
@@ -99,17 +99,17 @@ def _compute_key_range(block: QueryBlock) -> KeyRange:
     start = op.Min(start, end - 1)
     if has_unmasked_prefix(inputs.call) and right is not None:
         unmasked_end = op.Min(first_query + (right + 1), end)
-        unmasked_end = op.Max(unmasked_end, start) if inputs.call.has_keys_mask else unmasked_end
+        unmasked_end = op.Max(unmasked_end, start) if inputs.call.has_key_mask else unmasked_end
     return KeyRange(start, end, unmasked_end)
 
 
-def has_unmasked_prefix(call: Call) -> bool:
+def has_unmasked_prefix(call: TracedCall) -> bool:
     """Return True if all queries of a block attend to all keys before `unmasked_end`."""
     # True of a causal mask, also with lengths, or with a key mask, which the scores then contain: see
     # `dot_product_blocks.py`. A selection over all scores takes half as long as the two products on one thread.
-    left, right = call.band
-    has_other_masks = call.has_query_lengths or call.has_pair_mask or call.has_bias
-    is_softmax = (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
+    left, right = call.window
+    has_other_masks = call.has_query_lengths or call.has_attention_mask or call.has_bias
+    is_softmax = (call.score, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
     return left is None and right is not None and not has_other_masks and is_softmax
 
 
@@ -135,9 +135,9 @@ def _mask_after_prefix(block: QueryBlock, scores: ScoreFunction, values: Value, 
     band_mask = build_band_mask(call, block.query_positions, block.slice_key_positions(keys.unmasked_end, keys.end))
     masked_end = op.Where(band_mask, scores(keys.unmasked_end, keys.end), FLOAT32_MIN)
     masked_scores = op.Concat(scores(keys.start, keys.unmasked_end), masked_end, axis=-1)
-    if not call.has_keys_mask:
+    if not call.has_key_mask:
         return BlockScores(masked_scores, None, values, op.Unsqueeze(has_keys, [1]))
-    reaches_first_key = block.query_positions + (call.band[1] or 0) >= block.example.first_key
+    reaches_first_key = block.query_positions + (call.window[1] or 0) >= block.example.first_key
     return BlockScores(masked_scores, None, values, has_keys & reaches_first_key)
 
 
@@ -156,9 +156,9 @@ def _mask_all_scores(
     may_have_masked_rows = may_have_fully_masked_rows(call)
     row_has_key = inputs.reduce_any(mask, [-1], keepdims=True) & has_keys if may_have_masked_rows else MISSING_INPUT
     # With a window or query lengths only, some query of the block attends to each key of the range
-    is_range_enough = len(masks) == 1 and not (call.has_keys_mask or call.has_pair_mask)
+    is_range_enough = len(masks) == 1 and not (call.has_key_mask or call.has_attention_mask)
     if zero_masked_values and not is_range_enough:
-        axes_before_keys = [0, 1] if call.heads is not None and call.has_pair_mask else [0]
+        axes_before_keys = [0, 1] if call.heads is not None and call.has_attention_mask else [0]
         is_attended = inputs.reduce_any(mask, axes_before_keys)
         values = op.Where(op.Unsqueeze(is_attended, [1]), values, 0.0)
     return BlockScores(masked_scores, mask, values, row_has_key)
@@ -167,18 +167,18 @@ def _mask_all_scores(
 def _compute_masks(block: QueryBlock) -> list[Value]:
     """Return the masks of a block, each booleans (H or 1, n or 1, K) or (n or 1, K)."""
     inputs, call, keys, masks = block.inputs, block.inputs.call, block.key_range, []
-    if call.band != (None, None):
+    if call.window != (None, None):
         masks.append(build_band_mask(call, block.query_positions, block.key_positions))
     if call.has_query_lengths:
         masks.append(block.key_positions < op.Unsqueeze(inputs.query_lengths, [1]))
-    if call.has_keys_mask:
+    if call.has_key_mask:
         masks.append(op.Unsqueeze(op.Slice(inputs.keys_mask, keys.start, keys.end, [0]), [0]))
-    if call.has_pair_mask:
+    if call.has_attention_mask:
         masks.append(_slice_keys(inputs.mask, keys, call))
     return masks
 
 
-def _slice_keys(pairwise: Value, keys: KeyRange, call: Call) -> Value:
+def _slice_keys(pairwise: Value, keys: KeyRange, call: TracedCall) -> Value:
     """Return the range of keys of a mask or bias (H or 1, n, Tk): (H or 1, n, K), without heads (n, K)."""
     block_keys = op.Slice(pairwise, keys.start, keys.end, [2])
     return op.Squeeze(block_keys, [0]) if call.heads is None else block_keys

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 import onnx
 
 from .._errors import UnsupportedModelError
-from .._golden_cases.golden_cases import Cases
-from .._lowering_names import FOR_ANY, FOR_CPU, FOR_CUDA, PORTABLE, UNRECOGNISED, asked_by
-from .._onnx.traced_model import Traced
+from .._golden_cases.golden_cases import GoldenCases
+from .._lowering_names import FOR_ANY, FOR_CPU, FOR_CUDA, PORTABLE, UNRECOGNISED, requested_lowering
+from .._onnx.traced_model import TracedModel
 from .._onnxruntime_releases import LOWEST_ONNXRUNTIME
-from .._operators.text.hash_functions import hash_functions, opset_of_hashes
-from .._operators.text.string_functions import has_loops_of_strings, opset_of_texts, text_functions
-from .._options import FLOAT32, TRACED_OPSET
-from .._passes.finalize import finish
-from .._tracing.attention_calls import Call
+from .._operators.text.hash_functions import build_hash_functions, find_hash_opset
+from .._operators.text.string_functions import build_string_functions, find_string_opset, has_string_loops
+from .._options import FLOAT32, TF2ONNX_OPSET
+from .._passes.finalize import finalize
+from .._tracing.attention_calls import TracedCall
 from .._tracing.trace_attention import AttentionLayerInfo
-from .lowering_choice import build_lowered_function, describe_form, get_min_opset, opset_of
+from .lowering_choice import build_lowered_function, describe_form, get_min_opset, get_preferred_opset
 
 LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredModel:
     """Traced model with the lowering of each attention call.
 
     Attributes:
@@ -31,24 +31,24 @@ class Lowered:
         lowerings: Lowering of each call.
         attention_target: Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`.
         written: Calls that replace attention patterns.
-        only_large: Whether the large form is used at all sizes if a lowering, except `adaptive`, chooses by size.
+        force_large_form: Whether the large form is used at all sizes if a lowering, except `adaptive`, chooses by size.
         unsupported_reasons: Reason by call if the requested lowering does not support the call.
     """
 
-    traced: Traced
-    lowerings: Mapping[Call, str]
+    traced: TracedModel
+    lowerings: Mapping[TracedCall, str]
     attention_target: str = FOR_CPU
     layers: tuple[AttentionLayerInfo, ...] = ()
-    written: tuple[Call, ...] = ()
-    only_large: bool = False
+    pattern_calls: tuple[TracedCall, ...] = ()
+    force_large_form: bool = False
     precision: str = FLOAT32
-    unsupported_reasons: Mapping[Call, str] = field(default_factory=dict)
+    unsupported_reasons: Mapping[TracedCall, str] = field(default_factory=dict)
 
-    def outputs(self, golden: Cases) -> dict[str, tuple[str | int, ...]]:
+    def name_output_axes(self, golden: GoldenCases) -> dict[str, tuple[str | int, ...]]:
         """Return the symbolic shape of each output: dynamic axes by name."""
-        return {name: golden.output_axes(name, shape) for name, shape in self.traced.outputs.items()}
+        return {name: golden.name_output_axes(name, shape) for name, shape in self.traced.outputs.items()}
 
-    def finished(self, golden: Cases, opset: int | None, max_opset: int | None = None) -> tuple[Traced, int]:
+    def finalize(self, golden: GoldenCases, opset: int | None, max_opset: int | None = None) -> tuple[TracedModel, int]:
         """Return the finished model and its opset: the requested one, or the best one to which the model converts.
 
         `max_opset` is the highest opset that the target allows, if higher than `opset`.
@@ -57,7 +57,7 @@ class Lowered:
             UnsupportedModelError: If onnx cannot convert an operator to the opset, if string operators of the model
                 need a higher opset, or if the file is for CUDA and joins strings.
         """
-        if self.attention_target == FOR_CUDA and has_loops_of_strings(self.traced.model):
+        if self.attention_target == FOR_CUDA and has_string_loops(self.traced.model):
             raise UnsupportedModelError(
                 "This model joins strings in a loop, which onnxruntime 1.31 cannot load with CUDA. Export with "
                 '`provider="cpu"`, or export the text processing and the rest as two models.'
@@ -76,10 +76,10 @@ class Lowered:
         If no opset is requested, the first one is that of the best form of each call, and the last one the lowest that
         has every operator of the file.
         """
-        string_opset = max(opset_of_texts(self.traced.model), opset_of_hashes(self.traced.model))
+        string_opset = max(find_string_opset(self.traced.model), find_hash_opset(self.traced.model))
         if opset is None:
-            lowest = max([TRACED_OPSET, string_opset, *(get_min_opset(name) for name in self.lowerings.values())])
-            best = max([lowest, *(opset_of(call, lowering) for call, lowering in self.lowerings.items())])
+            lowest = max([TF2ONNX_OPSET, string_opset, *(get_min_opset(name) for name in self.lowerings.values())])
+            best = max([lowest, *(get_preferred_opset(call, lowering) for call, lowering in self.lowerings.items())])
             return sorted({best, lowest}, reverse=True)
         if (max_opset or opset) < string_opset:
             raise UnsupportedModelError(
@@ -89,23 +89,31 @@ class Lowered:
             )
         return [max(opset, string_opset)]
 
-    def _finish(self, golden: Cases, opset: int) -> Traced:
+    def _finish(self, golden: GoldenCases, opset: int) -> TracedModel:
         is_plain = self.attention_target == FOR_ANY
-        inlined = [call.op for call, name in self.lowerings.items() if is_plain or asked_by(name) == PORTABLE]
-        return finish(self.traced, golden.axes, self.outputs(golden), opset, self.functions(opset), inlined=inlined)
+        inlined = [
+            call.op_type for call, name in self.lowerings.items() if is_plain or requested_lowering(name) == PORTABLE
+        ]
+        return finalize(
+            self.traced, golden.axes, self.name_output_axes(golden), opset, self.build_functions(opset), inlined=inlined
+        )
 
-    def functions(self, opset: int) -> list[onnx.FunctionProto]:
+    def build_functions(self, opset: int) -> list[onnx.FunctionProto]:
         """Return the ONNX functions of the file: one for each attention call, and for string operators."""
         target = self.attention_target
         call_functions = [
             build_lowered_function(
-                call, name, opset, target, force_large_form=self.only_large, precision=self.precision
+                call, name, opset, target, force_large_form=self.force_large_form, precision=self.precision
             )
             for call, name in self.lowerings.items()
         ]
-        return [*call_functions, *text_functions(self.traced.model, opset), *hash_functions(self.traced.model, opset)]
+        return [
+            *call_functions,
+            *build_string_functions(self.traced.model, opset),
+            *build_hash_functions(self.traced.model, opset),
+        ]
 
-    def manifest_entries(self, opset: int) -> list[dict[str, str]]:
+    def make_manifest_entries(self, opset: int) -> list[dict[str, str]]:
         """Return the manifest entry of each attention layer; attention patterns outside of layers are last."""
         by_owner = self._describe_owners(opset)
         layer_entries = [
@@ -115,15 +123,15 @@ class Lowered:
                 "lowering": PORTABLE,
                 "form": f"{UNRECOGNISED}{layer.reason}",
                 "precision": self.precision,
-                **by_owner.get(layer.owner, {}),
+                **by_owner.get(layer.layer_id, {}),
             }
             for layer in self.layers
         ]
-        owners = {layer.owner for layer in self.layers}
+        owners = {layer.layer_id for layer in self.layers}
         pattern_entries = [
-            {"name": call.layer, "class": "operations", **by_owner[call.owner], "precision": self.precision}
-            for call in self.written
-            if call.owner not in owners
+            {"name": call.layer, "class": "operations", **by_owner[call.layer_id], "precision": self.precision}
+            for call in self.pattern_calls
+            if call.layer_id not in owners
         ]
         return [*layer_entries, *pattern_entries]
 
@@ -131,11 +139,11 @@ class Lowered:
         """Return the lowering and the form by the identity of a layer; a layer may have several calls."""
         entries: dict[int, dict[str, str]] = {}
         for call, lowering in self.lowerings.items():
-            name = asked_by(lowering)
+            name = requested_lowering(lowering)
             form = describe_form(call, lowering, opset)
             if call in self.unsupported_reasons:
                 form += f", because {self.unsupported_reasons[call]}"
-            entry = entries.setdefault(call.owner, {"lowering": name, "form": form})
+            entry = entries.setdefault(call.layer_id, {"lowering": name, "form": form})
             if name not in entry["lowering"].split(" and "):
                 entry["lowering"] += f" and {name}"
             if form not in entry["form"].split("; "):

@@ -4,37 +4,52 @@ from functools import partial
 
 import onnx
 
-from .._lowering_names import ADAPTIVE, BATCHED, FOR_ANY, FOR_CPU, FOR_CUDA, IN_BLOCKS, PLAIN, PORTABLE
-from .._onnxruntime_releases import FUSED_OPSET, runs_here
+from .._lowering_names import (
+    ADAPTIVE,
+    ADAPTIVE_GPU,
+    FOR_ANY,
+    FOR_CPU,
+    FOR_CUDA,
+    PLAIN_OPERATORS,
+    PORTABLE,
+    PORTABLE_IN_BLOCKS,
+)
+from .._onnxruntime_releases import FUSED_OPSET, installed_runtime_supports
 from .._options import FLOAT32
-from .._tracing.attention_calls import Call
-from .attention_function import function
+from .._tracing.attention_calls import TracedCall
+from .attention_function import build_call_function
 from .forms import adaptive, adaptive_gpu, additive_batched, fused, portable, portable_additive, ragged
 
-BODIES = {ADAPTIVE: adaptive, PORTABLE: portable, "fused": fused, BATCHED: adaptive_gpu, IN_BLOCKS: portable_additive}
+BODIES = {
+    ADAPTIVE: adaptive,
+    PORTABLE: portable,
+    "fused": fused,
+    ADAPTIVE_GPU: adaptive_gpu,
+    PORTABLE_IN_BLOCKS: portable_additive,
+}
 
 FORM_TEXTS = {
-    PORTABLE: PLAIN,
+    PORTABLE: PLAIN_OPERATORS,
     "fused": "the operator `Attention`",
-    BATCHED: "the whole batch, in a form chosen by sizes",
-    IN_BLOCKS: f"{PLAIN}, in query blocks if there are many scores",
+    ADAPTIVE_GPU: "the whole batch, in a form chosen by sizes",
+    PORTABLE_IN_BLOCKS: f"{PLAIN_OPERATORS}, in query blocks if there are many scores",
 }
 
 
-def choose_lowering(call: Call, lowering: str, attention_target: str = FOR_CPU, precision: str = FLOAT32) -> str:
+def choose_lowering(call: TracedCall, lowering: str, attention_target: str = FOR_CPU, precision: str = FLOAT32) -> str:
     """Return the requested lowering or its variant for a target; `"portable"` if the call is unsupported."""
     if find_unsupported_reason(call, lowering, attention_target):
         return PORTABLE
     if lowering == ADAPTIVE:
         # On a GPU a loop over examples waits for the device in each iteration, so the whole batch is computed.
         # Files for any runtime have no `If` on sizes.
-        return {FOR_CUDA: BATCHED, FOR_ANY: PORTABLE}.get(attention_target, ADAPTIVE)
+        return {FOR_CUDA: ADAPTIVE_GPU, FOR_ANY: PORTABLE}.get(attention_target, ADAPTIVE)
     if (lowering, attention_target, precision) == (PORTABLE, FOR_CPU, FLOAT32) and portable_additive.fits(call):
-        return IN_BLOCKS
+        return PORTABLE_IN_BLOCKS
     return lowering
 
 
-def find_unsupported_reason(call: Call, lowering: str, attention_target: str = FOR_CPU) -> str:
+def find_unsupported_reason(call: TracedCall, lowering: str, attention_target: str = FOR_CPU) -> str:
     """Return the reason if a requested lowering does not support a call, or an empty text."""
     if lowering == "fused":
         is_for_cuda = attention_target == FOR_CUDA
@@ -47,16 +62,16 @@ def get_min_opset(lowering: str) -> int:
     return int(BODIES[lowering].LOWEST_OPSET)
 
 
-def opset_of(call: Call, lowering: str) -> int:
+def get_preferred_opset(call: TracedCall, lowering: str) -> int:
     """Return the opset of the fastest form of a call in a lowering that the installed onnxruntime runs."""
-    can_use = {ADAPTIVE: adaptive.can_use_attention_op, BATCHED: adaptive_gpu.fits_attention_op}.get(lowering)
-    if can_use is not None and can_use(call) and runs_here(FUSED_OPSET, [lowering]):
+    can_use = {ADAPTIVE: adaptive.can_use_attention_op, ADAPTIVE_GPU: adaptive_gpu.fits_attention_op}.get(lowering)
+    if can_use is not None and can_use(call) and installed_runtime_supports(FUSED_OPSET, [lowering]):
         return FUSED_OPSET
     return get_min_opset(lowering)
 
 
 def build_lowered_function(
-    call: Call,
+    call: TracedCall,
     lowering: str,
     opset: int,
     attention_target: str = FOR_CPU,
@@ -70,14 +85,14 @@ def build_lowered_function(
     """
     for_device = attention_target != FOR_CPU
     body = fused.body_with_zeroed_inputs if lowering == "fused" and for_device else BODIES[lowering].body
-    if lowering == BATCHED:
+    if lowering == ADAPTIVE_GPU:
         limits = adaptive_gpu.choose_limits(precision, force_large_form=force_large_form)
         body = partial(adaptive_gpu.body, limits=limits)
-    if lowering == IN_BLOCKS and force_large_form:
+    if lowering == PORTABLE_IN_BLOCKS and force_large_form:
         body = additive_batched.body
-    return function(call, body, opset, for_device=for_device)
+    return build_call_function(call, body, opset, for_device=for_device)
 
 
-def describe_form(call: Call, lowering: str, opset: int) -> str:
+def describe_form(call: TracedCall, lowering: str, opset: int) -> str:
     """Return the text of the manifest that describes the form of a call in a lowering."""
     return adaptive.describe_form(call, opset) if lowering == ADAPTIVE else FORM_TEXTS[lowering]

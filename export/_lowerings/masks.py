@@ -7,36 +7,36 @@ output and weights are zeros.
 from functools import cached_property
 
 from .._onnx.lazy_values import Outputs, Value, op
-from .._tracing.attention_calls import Call
+from .._tracing.attention_calls import TracedCall
 from .body_inputs import BodyInputs, logical_and
 from .heads import pack_heads, unpack_heads
 
 
-def is_masked(call: Call) -> bool:
+def is_masked(call: TracedCall) -> bool:
     """Return True if a call has any mask."""
-    return call.has_lengths or call.has_keys_mask or call.differs_by_query
+    return call.has_lengths or call.has_key_mask or call.mask_differs_by_query
 
 
-def may_have_fully_masked_rows(call: Call) -> bool:
+def may_have_fully_masked_rows(call: TracedCall) -> bool:
     """Return True if a query may have no unmasked key."""
     # A causal mask leaves key 0 to each query; a window with a left limit leaves none to queries behind the keys
-    masks = call.has_lengths or call.has_keys_mask or call.has_query_lengths or call.has_pair_mask
-    return masks or call.band[0] is not None
+    masks = call.has_lengths or call.has_key_mask or call.has_query_lengths or call.has_attention_mask
+    return masks or call.window[0] is not None
 
 
-def mask_differs_by_head(call: Call) -> bool:
+def mask_differs_by_head(call: TracedCall) -> bool:
     """Return True if the heads of a query may have different masks."""
-    return call.heads is not None and call.has_pair_mask and call.shapes["mask"][-3] != 1
+    return call.heads is not None and call.has_attention_mask and call.shapes["mask"][-3] != 1
 
 
-def has_only_lengths(call: Call) -> bool:
+def has_only_lengths(call: TracedCall) -> bool:
     """Return True if the only mask of a call is one length for each example."""
-    return call.has_lengths and not call.has_keys_mask and not call.differs_by_query
+    return call.has_lengths and not call.has_key_mask and not call.mask_differs_by_query
 
 
-def build_band_mask(call: Call, query_positions: Value, key_positions: Value) -> Value:
+def build_band_mask(call: TracedCall, query_positions: Value, key_positions: Value) -> Value:
     """Return the mask of a window: booleans (queries, keys) of positions, int64 (queries, 1) and (keys,)."""
-    left, right = call.band
+    left, right = call.window
     limits = [] if left is None else [key_positions >= query_positions + -left]
     return logical_and(limits if right is None else [*limits, key_positions <= query_positions + right])
 
@@ -50,7 +50,7 @@ class Masks:
     @cached_property
     def key_mask(self) -> Value:
         """Mask equal for all queries and heads, booleans (B, Tk), of a call with lengths or a key mask."""
-        if self._call.has_keys_mask:
+        if self._call.has_key_mask:
             return self.inputs.keys_mask
         return self.inputs.key_positions < op.Unsqueeze(self.inputs.lengths, [1])
 
@@ -58,14 +58,14 @@ class Masks:
     def attention_mask(self) -> Value:
         """All masks of a masked call combined, booleans (B or 1, H or 1, Tq or 1, Tk)."""
         call, inputs, masks = self._call, self.inputs, []
-        if call.band != (None, None):
+        if call.window != (None, None):
             band_mask = build_band_mask(call, op.Unsqueeze(inputs.query_positions, [1]), inputs.key_positions)
             masks.append(op.Unsqueeze(band_mask, [0, 1]))
         if call.has_query_lengths:
             masks.append(op.Unsqueeze(inputs.key_positions < op.Unsqueeze(inputs.query_lengths, [-1]), [1]))
-        if call.has_pair_mask:
+        if call.has_attention_mask:
             masks.append(inputs.mask)
-        if call.has_keys_mask or call.has_lengths:
+        if call.has_key_mask or call.has_lengths:
             masks.append(op.Unsqueeze(self.key_mask, [1, 2]))
         return logical_and(masks)
 
@@ -99,7 +99,7 @@ class Masks:
     @cached_property
     def _is_attended(self) -> Value:
         """Booleans (B or 1, Tk, 1): True for keys that are unmasked for any query."""
-        differs = self._call.differs_by_query
+        differs = self._call.mask_differs_by_query
         return op.Unsqueeze(self.inputs.reduce_any(self.attention_mask, [1, 2]) if differs else self.key_mask, [-1])
 
     def zero_masked(self, tensor: Value) -> Value:

@@ -8,7 +8,7 @@ retry is computed in a branch that is rarely taken. Fully masked rows are select
 
 from collections.abc import Callable
 
-from .._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, branch, op
+from .._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, if_else, op
 from .masks import Masks
 
 
@@ -21,15 +21,15 @@ def attend_with_nan_fallback(masks: Masks, attention: Callable[[Value, Value], O
     attempt = attention(inputs.keys, inputs.values)
     retry = masks.zero_fully_masked_rows(attention(masks.zero_masked(inputs.keys), masks.zero_masked(inputs.values)))
     zeroed_attempt = masks.zero_fully_masked_rows(attempt)
-    if inputs.call.differs_by_query:
-        return branch(_is_finite(zeroed_attempt), zeroed_attempt, retry)
+    if inputs.call.mask_differs_by_query:
+        return if_else(_is_finite(zeroed_attempt), zeroed_attempt, retry)
     return select_attempt(attempt, masks.every_row_has_key, zeroed_attempt, retry)
 
 
 def select_attempt(attempt: Outputs, every_row_has_key: Value, zeroed_attempt: Outputs, retry: Outputs) -> Outputs:
     """Return the attempt if it is finite, with zeroed rows unless `every_row_has_key` (a scalar), else the retry."""
     is_finite = _is_finite(attempt)
-    return branch(is_finite & every_row_has_key, attempt, branch(is_finite, zeroed_attempt, retry))
+    return if_else(is_finite & every_row_has_key, attempt, if_else(is_finite, zeroed_attempt, retry))
 
 
 def _is_finite(outputs: Outputs) -> Value:

@@ -4,11 +4,11 @@ from onnx import TensorProto
 
 from keras_attn._maths.normalizers import SOFTMAX
 
-from .._onnx.lazy_values import Value, op, outputs_of
-from .._tracing.attention_calls import Call
+from .._onnx.lazy_values import Value, multi_output, op
+from .._tracing.attention_calls import TracedCall
 
 
-def normalize_scores(call: Call, scores: Value, mask: Value | None) -> Value:
+def normalize_scores(call: TracedCall, scores: Value, mask: Value | None) -> Value:
     """Return the weights (..., Tk) of scores (..., Tk), which are at most `FLOAT32_MIN` at masked pairs.
 
     Weights are zero at masked pairs, except in fully masked rows; the mask is booleans that broadcast to the scores.
@@ -28,7 +28,7 @@ def _sparsemax(scores: Value) -> Value:
     # t = (s_1 + ... + s_k - 1) / k (Martins and Astudillo, 2016). Scores are counted from the row's largest, and scores
     # more than 1 below it, which have weight 0, are clipped at -2: sums of large scores would lose digits.
     count = op.Shape(scores, start=-1)
-    descending, _ = outputs_of("TopK", [True, True], scores, count)
+    descending, _ = multi_output("TopK", [True, True], scores, count)
     largest = op.Slice(descending, [0], [1], [-1])
     gaps = op.Max(descending - largest, -2.0)
     ranks = op.Cast(op.Range(1, op.Squeeze(count) + 1, 1), to=TensorProto.FLOAT)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from .._onnx.lazy_values import Outputs, Value, constant, op, reshape, scan, vector
-from .._tracing.attention_calls import Call
+from .._onnx.lazy_values import Outputs, Value, concat_shape, constant, op, reshape, scan
+from .._tracing.attention_calls import TracedCall
 from .block_split import BlockSplit
 from .body_inputs import BodyInputs
 
@@ -34,7 +34,7 @@ def scan_examples(
     """
     call = inputs.call
     scanned = {"keys": inputs.keys, "values": inputs.values}
-    if call.has_keys_mask:
+    if call.has_key_mask:
         scanned["keys_mask"] = inputs.keys_mask
     elif call.has_lengths:
         scanned["lengths"] = inputs.lengths
@@ -55,12 +55,12 @@ def scan_examples(
     return _drop_padding_queries(inputs, split, scan(inputs.output_ranks, step, *queries, *scanned.values()))
 
 
-def list_pairwise_inputs(call: Call) -> list[str]:
+def list_pairwise_inputs(call: TracedCall) -> list[str]:
     """Return the names of the inputs with axes of queries and keys: `mask`, `bias`."""
-    return [name for name, is_present in (("mask", call.has_pair_mask), ("bias", call.has_bias)) if is_present]
+    return [name for name, is_present in (("mask", call.has_attention_mask), ("bias", call.has_bias)) if is_present]
 
 
-def _is_shared_by_examples(call: Call, name: str) -> bool:
+def _is_shared_by_examples(call: TracedCall, name: str) -> bool:
     """Return True if `mask` or `bias` is the same for all examples."""
     return all(size == 1 for size in call.shapes[name][: -2 if call.heads is None else -3])
 
@@ -69,8 +69,8 @@ def _split_pairwise(inputs: BodyInputs, split: BlockSplit, name: str) -> Value:
     """Split `mask` or `bias` (B or 1, H or 1, Tq or 1, Tk) into blocks (B or 1, blocks, H or 1, n, Tk)."""
     pairwise: Value = getattr(inputs, name)
     batch_and_heads = op.Shape(pairwise, end=2)
-    expanded = op.Expand(pairwise, vector(batch_and_heads, inputs.Tq, inputs.Tk))
-    padded = op.Pad(expanded, vector(0, 0, 0, 0, 0, 0, split.padding_queries, 0))
+    expanded = op.Expand(pairwise, concat_shape(batch_and_heads, inputs.Tq, inputs.Tk))
+    padded = op.Pad(expanded, concat_shape(0, 0, 0, 0, 0, 0, split.padding_queries, 0))
     blocks = reshape(padded, batch_and_heads, split.num_blocks, split.block_size, inputs.Tk)
     return op.Transpose(blocks, perm=[0, 2, 1, 3, 4])
 
@@ -78,12 +78,12 @@ def _split_pairwise(inputs: BodyInputs, split: BlockSplit, name: str) -> Value:
 def _find_unmasked_range(inputs: BodyInputs) -> tuple[Value, Value]:
     """Return the first unmasked key of an example, and the key behind its last one, both int64 (1,)."""
     start, end = constant([0]), inputs.Tk
-    if inputs.call.has_keys_mask:
+    if inputs.call.has_key_mask:
         start = op.ReduceMin(op.Where(inputs.keys_mask, inputs.key_positions, inputs.Tk), keepdims=1)
         end = op.ReduceMax(op.Where(inputs.keys_mask, inputs.key_positions + 1, 0), keepdims=1)
     elif inputs.call.has_lengths:
         end = op.Unsqueeze(inputs.lengths, [0])
-    right = inputs.call.band[1]
+    right = inputs.call.window[1]
     return start, end if right is None else op.Min(end, inputs.Tq + right)
 
 

@@ -10,27 +10,27 @@ import onnx
 from .traced_model import Weights
 
 # Bytes of weights: protobuf allows 2 GiB in a message, of which 128 MiB are left to the graph
-LIMIT = 2**31 - 2**27
-DATA = "model.onnx.data"
+MAX_EMBEDDED_WEIGHT_BYTES = 2**31 - 2**27
+DATA_FILE = "model.onnx.data"
 # onnxruntime maps weights from the file, instead of reading a copy, if they start at a page
 PAGE_BYTES = 4096
 
 
-def fit_in_one_file(size: int) -> bool:
+def fits_in_one_file(size: int) -> bool:
     """Return True if weights of a number of bytes are stored in the file of the graph."""
-    return size <= LIMIT
+    return size <= MAX_EMBEDDED_WEIGHT_BYTES
 
 
 def add_weights(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """Return a model with weights as initializers, whose data are in a second file if they exceed `LIMIT` bytes."""
     complete = deepcopy(model)
-    if fit_in_one_file(_count_bytes(weights)):
+    if fits_in_one_file(_count_bytes(weights)):
         complete.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
         return complete
     for name, array, offset in _iter_layout(weights):
         elem_type, location = onnx.helper.np_dtype_to_tensor_dtype(array.dtype), onnx.TensorProto.EXTERNAL
         tensor = onnx.TensorProto(name=name, data_type=elem_type, dims=array.shape, data_location=location)
-        for key, value in (("location", DATA), ("offset", offset), ("length", array.nbytes)):
+        for key, value in (("location", DATA_FILE), ("offset", offset), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
         complete.graph.initializer.append(tensor)
     return complete
@@ -52,9 +52,9 @@ def extract_external_weights(graph: onnx.GraphProto, folder: Path) -> Weights:
 
 def write_external_data(folder: Path, weights: Mapping[str, np.ndarray]) -> None:
     """Write the second file that the model of `add_weights` refers to, if any."""
-    if fit_in_one_file(_count_bytes(weights)):
+    if fits_in_one_file(_count_bytes(weights)):
         return
-    with (folder / DATA).open("wb") as file:
+    with (folder / DATA_FILE).open("wb") as file:
         for _, array, offset in _iter_layout(weights):
             file.seek(offset)
             np.ascontiguousarray(array).tofile(file)

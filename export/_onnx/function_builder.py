@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .lazy_values import Graph, Node, Value, op
-from .traced_model import CONTRIB, DOMAIN
+from .traced_model import CONTRIB, FUNCTION_DOMAIN
 
 
 def build_function(
@@ -23,7 +23,7 @@ def build_function(
     writer = _GraphWriter(names, itertools.count(len(names)), for_device=for_device)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(CONTRIB, 1)]
     nodes = writer.write_nodes(results.values(), {*arguments.values()})
-    return helper.make_function(DOMAIN, name, [*arguments], [*results], nodes, imports)
+    return helper.make_function(FUNCTION_DOMAIN, name, [*arguments], [*results], nodes, imports)
 
 
 class _GraphWriter:

@@ -6,10 +6,10 @@ from typing import Any
 
 import onnx
 
-from .traversal import all_graphs, all_nodes, names_read
+from .traversal import iter_graphs, iter_input_names, iter_nodes
 
 
-def refill(field: Any, items: Iterable[Any]) -> None:
+def replace_items(field: Any, items: Iterable[Any]) -> None:
     """Replace the content of a repeated field, such as the nodes of a graph."""
     # Copies, since `items` may contain items of the field, which are invalid after `del`
     copies = [deepcopy(item) for item in items]
@@ -17,7 +17,7 @@ def refill(field: Any, items: Iterable[Any]) -> None:
     field.extend(copies)
 
 
-def keep(field: Any, predicate: Callable[[Any], bool]) -> None:
+def filter_in_place(field: Any, predicate: Callable[[Any], bool]) -> None:
     """Remove the items of a repeated field for which a predicate is False."""
     # In place: copies of the remaining items, such as weights, may be large
     for index in reversed(range(len(field))):
@@ -25,19 +25,19 @@ def keep(field: Any, predicate: Callable[[Any], bool]) -> None:
             del field[index]
 
 
-def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+def rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     """Rename the inputs of every node of a graph and of its subgraphs."""
-    for node in all_nodes(graph):
+    for node in iter_nodes(graph):
         for index, name in enumerate(node.input):
             if name in names:
                 node.input[index] = names[name]
 
 
-def drop_unread(graph: onnx.GraphProto) -> bool:
+def remove_dead_nodes(graph: onnx.GraphProto) -> bool:
     """Remove dead nodes and initializers of a graph and its subgraphs, and return True if there were any."""
     # A list, since `any` of a generator would stop at the first graph with dead nodes; inner graphs first, since dead
     # nodes in them may be the last readers of outer values
-    return any([_remove_dead_local_nodes(subgraph) for subgraph in reversed([*all_graphs(graph)])])
+    return any([_remove_dead_local_nodes(subgraph) for subgraph in reversed([*iter_graphs(graph)])])
 
 
 def _remove_dead_local_nodes(graph: onnx.GraphProto) -> bool:
@@ -46,8 +46,8 @@ def _remove_dead_local_nodes(graph: onnx.GraphProto) -> bool:
     live_nodes = []
     for node in reversed(graph.node):
         if not live_names.isdisjoint(node.output):
-            live_names.update(names_read(node))
+            live_names.update(iter_input_names(node))
             live_nodes.append(node)
-    refill(graph.node, reversed(live_nodes))
-    keep(graph.initializer, lambda constant: constant.name in live_names)
+    replace_items(graph.node, reversed(live_nodes))
+    filter_in_place(graph.initializer, lambda constant: constant.name in live_names)
     return len(graph.node) + len(graph.initializer) < size

@@ -2,7 +2,7 @@
 
 In a traced model, `layer_scopes` assigns nodes to layers by names, producers and consumers, and `node_names.py` writes
 the result into the names of the nodes: `encoder_1/dense_1/Tensordot/MatMul`. In a finished graph, which has no layers,
-`node_layers` reads the layer from these names: `encoder/dense`.
+`read_node_layers` reads the layer from these names: `encoder/dense`.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import onnx
 
-from .traversal import names_read
+from .traversal import iter_input_names
 
 _FUNCTION_CALLS = re.compile(r"PartitionedCall|^Func$|^(in|out)put$")
 # Scopes of TensorFlow's own functions, which are numbered like layers if a function is called again
@@ -26,7 +26,7 @@ def join_scopes(*scopes: str) -> str:
     return "/".join(re.sub(r"_\d+$", "", scope) for scope in scopes)
 
 
-def layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights: Collection[str]) -> list[str | None]:
+def assign_layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights: Collection[str]) -> list[str | None]:
     """Return the scope of the layer of each node, None for nodes between several layers.
 
     The nodes must be sorted; `weights` are names of weights outside the graph.
@@ -39,7 +39,7 @@ def layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights: Colle
     producers: list[list[int]] = []
     consumers: list[list[int]] = [[] for _ in graph.node]
     for index, node in enumerate(graph.node):
-        producers.append(sorted({index_by_output[name] for name in names_read(node) if name in index_by_output}))
+        producers.append(sorted({index_by_output[name] for name in iter_input_names(node) if name in index_by_output}))
         for producer in producers[index]:
             consumers[producer].append(index)
         index_by_output |= dict.fromkeys(node.output, index)
@@ -54,7 +54,7 @@ def layer_scopes(graph: onnx.GraphProto, layers: Collection[str], weights: Colle
     return scopes
 
 
-def node_layers(nodes: Sequence[onnx.NodeProto], weights: Collection[str]) -> list[str]:
+def read_node_layers(nodes: Sequence[onnx.NodeProto], weights: Collection[str]) -> list[str]:
     """Return the path of the layer of each node, empty for operators of the model itself or without a scope."""
     # Names are `model_1/encoder_1/dense_1/Tensordot/MatMul`: Keras opens the scope of a layer once to build the layer
     # and once to call it, so that the scopes of nodes are numbered. If the name of a node has no scopes, its output or

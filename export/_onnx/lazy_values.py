@@ -148,7 +148,7 @@ op = _Operators("")
 contrib = _Operators(CONTRIB)
 
 
-def outputs_of(op_type: str, outputs: Sequence[bool], *inputs: Operand | None, **attributes: Any) -> Outputs:
+def multi_output(op_type: str, outputs: Sequence[bool], *inputs: Operand | None, **attributes: Any) -> Outputs:
     """Return the outputs of an operator with several outputs; False in `outputs` omits an optional one."""
     return Node(op_type, _to_values(inputs), attributes, outputs=outputs).results
 
@@ -179,7 +179,7 @@ def _make_array(dtype: str, shape: tuple[int, ...], content: bytes) -> Value:
     return Node("Constant", attributes={"value": tensor}).results[0]
 
 
-def vector(*parts: Value | int) -> Value:
+def concat_shape(*parts: Value | int) -> Value:
     """Concatenate integers and int64 1-D tensors to a 1-D tensor, such as a shape."""
     operands: list[Value | list[int]] = []
     for part in parts:
@@ -192,7 +192,7 @@ def vector(*parts: Value | int) -> Value:
 
 def reshape(tensor: Value, *dims: Value | int, **attributes: int) -> Value:
     """Reshape a tensor to the shape that integers and 1-D tensors concatenate to."""
-    return op.Reshape(tensor, vector(*dims), **attributes)
+    return op.Reshape(tensor, concat_shape(*dims), **attributes)
 
 
 def arange(count: Value) -> Value:
@@ -200,7 +200,7 @@ def arange(count: Value) -> Value:
     return op.Range(0, op.Squeeze(count), 1)
 
 
-def branch(condition: Value, then: Outputs, otherwise: Outputs, elem_type: int = TensorProto.FLOAT) -> Outputs:
+def if_else(condition: Value, then: Outputs, otherwise: Outputs, elem_type: int = TensorProto.FLOAT) -> Outputs:
     """Return `then` if a boolean scalar is True, else `otherwise`; all have one element type."""
     graphs = {"then_branch": Graph(then, elem_type=elem_type), "else_branch": Graph(otherwise, elem_type=elem_type)}
     return Node("If", [condition], graphs=graphs, outputs=[True] * len(then)).results
@@ -227,7 +227,7 @@ def for_each(ranks: Sequence[int], step: Callable[..., Outputs], *inputs: Value)
     return Node("Loop", [count, constant(np.array(True))], graphs={"body": body}, outputs=[True] * len(ranks)).results
 
 
-def repeated(count: Value, step: Callable[..., Outputs], *state: Value, rank: int) -> Outputs:
+def for_loop(count: Value, step: Callable[..., Outputs], *state: Value, rank: int) -> Outputs:
     """Return the state after a number of iterations of a `Loop`.
 
     Args:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._dependencies import needing
+from .._dependencies import require_extra
 from .._errors import BundleError
 from .._format.names import MODEL
 
@@ -22,7 +22,7 @@ def load_graph(file: Path) -> onnx.ModelProto:
         BundleError: If onnx cannot read the file.
         ExportError: If onnx is not installed.
     """
-    with needing("runtime", "Reading the graph of an ONNX file"):
+    with require_extra("runtime", "Reading the graph of an ONNX file"):
         import onnx
     try:
         return onnx.load(str(file), load_external_data=False)
@@ -31,7 +31,7 @@ def load_graph(file: Path) -> onnx.ModelProto:
         raise BundleError(f"onnx cannot read {file}: {error}") from error
 
 
-def write_beside_weights(model: onnx.ModelProto, folder: Path, scratch: Path) -> Path:
+def write_with_linked_weights(model: onnx.ModelProto, folder: Path, scratch: Path) -> Path:
     """Write a model of `folder` into the folder `scratch`, with links to its external data, and return the file.
 
     The folder `scratch` must exist as long as sessions of the file.

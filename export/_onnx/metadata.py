@@ -8,22 +8,22 @@ import onnx
 from .._format.files import sha256
 from .._format.manifest import Manifest
 from .._format.names import CASES, MODEL, SCHEMA_VERSION
-from .external_data import DATA
-from .graph_edits import keep
-from .traced_model import DOMAIN
-from .traversal import all_nodes
+from .external_data import DATA_FILE
+from .graph_edits import filter_in_place
+from .traced_model import FUNCTION_DOMAIN
+from .traversal import iter_nodes
 
 
 def write_producer(model: onnx.ModelProto, name: str, precision: str, version: str) -> None:
     """Write this package and its version, the name of the Keras model and the precision into a model, in place."""
     model.producer_name = "keras-attn"
     model.producer_version = version
-    model.domain = DOMAIN
+    model.domain = FUNCTION_DOMAIN
     model.doc_string = ""
     model.graph.name = name
-    used_domains = {"", *(node.domain for graph in (model.graph, *model.functions) for node in all_nodes(graph))}
+    used_domains = {"", *(node.domain for graph in (model.graph, *model.functions) for node in iter_nodes(graph))}
     # A runtime may reject a file that imports an opset of an unknown domain, even if no node uses the domain
-    keep(model.opset_import, lambda opset: opset.domain in used_domains)
+    filter_in_place(model.opset_import, lambda opset: opset.domain in used_domains)
     metadata = {"model": name, "precision": precision, "bundle_schema": str(SCHEMA_VERSION)}
     onnx.helper.set_model_props(model, metadata)
 
@@ -39,7 +39,7 @@ def write_bundle_metadata(folder: Path, manifest: Manifest) -> None:
     meanings = {value.name: value.doc_string for value in (*model.graph.input, *model.graph.output) if value.doc_string}
     entries = {"meanings": meanings, "axis_multiples": dict(manifest.multiples)}
     metadata |= {key: json.dumps(entry, sort_keys=True) for key, entry in entries.items() if entry}
-    hashed = [file for file in (CASES, DATA) if (folder / file).exists()]
+    hashed = [file for file in (CASES, DATA_FILE) if (folder / file).exists()]
     metadata |= {f"sha256:{file}": sha256(folder / file) for file in hashed}
     onnx.helper.set_model_props(model, metadata)
     path.write_bytes(model.SerializeToString())

@@ -6,16 +6,16 @@ import onnx
 
 from .._errors import ExportError
 from .external_data import add_weights, extract_external_weights, write_external_data
-from .traced_model import Traced
+from .traced_model import TracedModel
 
 
-def read(path: Path) -> Traced:
+def load_model(path: Path) -> TracedModel:
     """Load a model, with the weights of the second file as arrays that are mapped from the file."""
     model = onnx.load(str(path), load_external_data=False)
-    return Traced(model, weights=extract_external_weights(model.graph, path.parent))
+    return TracedModel(model, weights=extract_external_weights(model.graph, path.parent))
 
 
-def write(traced: Traced, path: Path, *, check: bool = True) -> None:
+def save_model(traced: TracedModel, path: Path, *, check: bool = True) -> None:
     """Save a model and its weights, weights beyond 2 GiB to a second file, and check both files.
 
     Raises:

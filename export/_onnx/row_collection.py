@@ -12,14 +12,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .traversal import graphs_in
+from .traversal import iter_subgraphs
 
 _NO_ROWS = "rows/none"
 Rows = dict[str, str]  # tensor of rows by the output of the model that returns them
 Add = Callable[[onnx.GraphProto, Callable[[], str]], Rows]
 
 
-def with_rows(model: onnx.ModelProto, empty: np.ndarray, add: Add) -> onnx.ModelProto:
+def collect_rows(model: onnx.ModelProto, empty: np.ndarray, add: Add) -> onnx.ModelProto:
     """Return a copy of a model whose only outputs are rows (runs, n), in the dtype of the array `empty` (0, n).
 
     `add` adds nodes that compute rows to a graph, without its subgraphs; its second argument returns new names.
@@ -43,7 +43,7 @@ def with_rows(model: onnx.ModelProto, empty: np.ndarray, add: Add) -> onnx.Model
         return rows
 
     def collect_from_loop(node: onnx.NodeProto) -> Rows:
-        (body,) = graphs_in(node)
+        (body,) = iter_subgraphs(node)
         rows = {}
         for output, name in collect_from_graph(body).items():
             previous_rows, all_rows, rows[output] = new_name(), new_name(), new_name()
@@ -59,7 +59,7 @@ def with_rows(model: onnx.ModelProto, empty: np.ndarray, add: Add) -> onnx.Model
         return rows
 
     def collect_from_branches(node: onnx.NodeProto) -> Rows:
-        branches = [(branch, collect_from_graph(branch)) for branch in graphs_in(node)]
+        branches = [(branch, collect_from_graph(branch)) for branch in iter_subgraphs(node)]
         rows = {output: new_name() for _, branch_rows in branches for output in branch_rows}
         node.output.extend(rows.values())
         for branch, branch_rows in branches:

@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .traversal import graphs_in
+from .traversal import iter_subgraphs
 
-Axis = int | str | None  # a size, a name (equal names are equal sizes), or unknown
-Axes = tuple[Axis, ...]
-INTEGERS = (TensorProto.INT64, TensorProto.INT32)
+Dim = int | str | None  # a size, a name (equal names are equal sizes), or unknown
+SymbolicShape = tuple[Dim, ...]
+INTEGER_TYPES = (TensorProto.INT64, TensorProto.INT32)
 # Types that represent sizes exactly: float16 has no integers above 2,048
-SHAPE_VALUE_TYPES = (*INTEGERS, TensorProto.FLOAT, TensorProto.DOUBLE)
+SHAPE_VALUE_TYPES = (*INTEGER_TYPES, TensorProto.FLOAT, TensorProto.DOUBLE)
 SLICE_END = 10**9  # tf2onnx's end of a slice up to the end of the axis
 _INFER_ERRORS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, KeyError)
 MAX_SHAPE_VALUES = 16  # elements; longer constants are no shapes
 
 
-class Spread(NamedTuple):
+class AttentionShapeRule(NamedTuple):
     """Shape rule of an attention call: (*queries.shape[:-1], value_repeats * values.shape[-1]), by input indices."""
 
     queries: int
@@ -39,29 +39,29 @@ class Spread(NamedTuple):
 class TensorFacts:
     """Inferred types and shapes of tensors, and contents of scalars and short vectors, by name of the tensor."""
 
-    kinds: dict[str, int] = field(default_factory=dict)
-    axes: dict[str, Axes] = field(default_factory=dict)
-    numbers: dict[str, tuple[Axis, ...]] = field(default_factory=dict)  # contents, dims by name
+    elem_types: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, SymbolicShape] = field(default_factory=dict)
+    shape_values: dict[str, tuple[Dim, ...]] = field(default_factory=dict)  # contents, dims by name
     constants: dict[str, TensorProto] = field(default_factory=dict)  # of integers
 
-    def get_unknown_values(self, name: str) -> Axes | None:
+    def get_unknown_values(self, name: str) -> SymbolicShape | None:
         """Return n unknown elements for a vector of static length n, else None."""
-        axes = self.axes.get(name)
+        axes = self.shapes.get(name)
         return (None,) * axes[0] if axes is not None and len(axes) == 1 and isinstance(axes[0], int) else None
 
     def read_initializer(self, tensor: TensorProto) -> None:
         """Record the shape of an initializer, and its contents if they may be a shape."""
-        self.kinds[tensor.name] = tensor.data_type
-        self.axes[tensor.name] = tuple(tensor.dims)
+        self.elem_types[tensor.name] = tensor.data_type
+        self.shapes[tensor.name] = tuple(tensor.dims)
         is_short = len(tensor.dims) < 2 and max(tensor.dims, default=1) <= MAX_SHAPE_VALUES
-        if is_short and tensor.data_type in (*INTEGERS, TensorProto.FLOAT):
-            self.numbers[tensor.name] = tuple(numpy_helper.to_array(tensor).reshape(-1).tolist())
-            if tensor.data_type in INTEGERS:
+        if is_short and tensor.data_type in (*INTEGER_TYPES, TensorProto.FLOAT):
+            self.shape_values[tensor.name] = tuple(numpy_helper.to_array(tensor).reshape(-1).tolist())
+            if tensor.data_type in INTEGER_TYPES:
                 self.constants[tensor.name] = tensor
 
 
 def infer_facts(
-    model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread] | None = None
+    model: onnx.ModelProto, inputs: Mapping[str, SymbolicShape], spread: Mapping[str, AttentionShapeRule] | None = None
 ) -> TensorFacts:
     """Return the inferred types and shapes of the tensors of the outermost graph.
 
@@ -70,43 +70,47 @@ def infer_facts(
     facts = TensorFacts()
     types = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.input)}
     for value in model.graph.input:
-        facts.kinds[value.name] = types[value.name].elem_type
+        facts.elem_types[value.name] = types[value.name].elem_type
         if (axes := inputs.get(value.name) or _read_shape(types[value.name], named=False)) is not None:
-            facts.axes[value.name] = axes
+            facts.shapes[value.name] = axes
     for tensor in model.graph.initializer:
         facts.read_initializer(tensor)
     for node in model.graph.node:
         call = (spread or {}).get(node.op_type)
         outputs = [_infer_call(node, facts, call)] if call else [*_infer_node(node, facts, model.opset_import)]
         for name, (elem_type, shape) in zip(node.output, outputs, strict=False):
-            facts.kinds[name] = elem_type or (types[name].elem_type if name in types else 0)
+            facts.elem_types[name] = elem_type or (types[name].elem_type if name in types else 0)
             merged = _merge_shapes(shape, _read_shape(types[name], named=False) if name in types else None)
             if merged is not None:
-                facts.axes[name] = merged
-        for rules, results in ((_SHAPE_RULES, facts.axes), (_VALUE_RULES, facts.numbers)):
+                facts.shapes[name] = merged
+        for rules, results in ((_SHAPE_RULES, facts.shapes), (_VALUE_RULES, facts.shape_values)):
             if node.op_type in rules and (values := rules[node.op_type](node, facts)):
                 results[node.output[0]] = values
     return facts
 
 
-def _infer_call(node: onnx.NodeProto, facts: TensorFacts, spread: Spread) -> tuple[int, Axes | None]:
+def _infer_call(
+    node: onnx.NodeProto, facts: TensorFacts, spread: AttentionShapeRule
+) -> tuple[int, SymbolicShape | None]:
     """Return the type and the shape of the output of an attention call."""
     queries, values = node.input[spread.queries], node.input[spread.values]
-    query_shape, (*_, size) = facts.axes.get(queries), facts.axes.get(values) or (None,)
+    query_shape, (*_, size) = facts.shapes.get(queries), facts.shapes.get(values) or (None,)
     if spread.value_repeats != 1:  # a multiple of a named dim has no name
         size = size * spread.value_repeats if isinstance(size, int) else None
-    return facts.kinds.get(queries, 0), None if query_shape is None else (*query_shape[:-1], size)
+    return facts.elem_types.get(queries, 0), None if query_shape is None else (*query_shape[:-1], size)
 
 
-def _infer_node(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tuple[int, Axes | None]]:
+def _infer_node(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterator[tuple[int, SymbolicShape | None]]:
     """Yield the type and the shape of each output, as onnx infers them from the inputs."""
     version = next((opset.version for opset in opsets if opset.domain == node.domain), None)
     outputs: Mapping[str, onnx.TypeProto] = {}
-    is_inferable = version is not None and onnx.defs.has(node.op_type, version, node.domain) and not [*graphs_in(node)]
-    if is_inferable and all(facts.kinds.get(name) for name in node.input if name):
+    is_inferable = (
+        version is not None and onnx.defs.has(node.op_type, version, node.domain) and not [*iter_subgraphs(node)]
+    )
+    if is_inferable and all(facts.elem_types.get(name) for name in node.input if name):
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         names = [name for name in node.input if name]
-        types = {name: helper.make_tensor_type_proto(facts.kinds[name], facts.axes.get(name)) for name in names}
+        types = {name: helper.make_tensor_type_proto(facts.elem_types[name], facts.shapes.get(name)) for name in names}
         data = {name: facts.constants[name] for name in names if name in facts.constants}
         with contextlib.suppress(*_INFER_ERRORS):
             outputs = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, list(opsets))
@@ -115,7 +119,7 @@ def _infer_node(node: onnx.NodeProto, facts: TensorFacts, opsets: Any) -> Iterat
         yield (0, None) if tensor_type is None else (tensor_type.elem_type, _read_shape(tensor_type, named=True))
 
 
-def _read_shape(tensor_type: Any, *, named: bool) -> Axes | None:
+def _read_shape(tensor_type: Any, *, named: bool) -> SymbolicShape | None:
     """Return the shape of a tensor type, with dim names if `named`."""
     # The names in a traced graph are invented by tf2onnx: equal names are not equal sizes
     if not tensor_type.HasField("shape"):
@@ -126,7 +130,7 @@ def _read_shape(tensor_type: Any, *, named: bool) -> Axes | None:
     )
 
 
-def _merge_shapes(inferred: Axes | None, declared: Axes | None) -> Axes | None:
+def _merge_shapes(inferred: SymbolicShape | None, declared: SymbolicShape | None) -> SymbolicShape | None:
     """Return the shape with the dims of two shapes, integers input_shape names."""
     if inferred is None or declared is None or len(inferred) != len(declared):
         return declared if inferred is None else inferred
@@ -137,8 +141,8 @@ def _merge_shapes(inferred: Axes | None, declared: Axes | None) -> Axes | None:
 # --------------------------------------------------------------------------- rules that onnx lacks
 
 
-def _reshape_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    target, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0]) or ()
+def _reshape_shape(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    target, input_shape = facts.shape_values.get(node.input[1]), facts.shapes.get(node.input[0]) or ()
     if target is None or node.attribute:
         return None
     sizes = tuple(
@@ -150,7 +154,7 @@ def _reshape_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     return tuple(inferred_size if size == -1 else size for size in sizes)
 
 
-def _divide_dims(dims: Axes, divisors: Sequence[Axis]) -> Axis:
+def _divide_dims(dims: SymbolicShape, divisors: Sequence[Dim]) -> Dim:
     """Return the product of dims divided by the product of divisors, or None unless the quotient is one dim."""
     # Dims are cancelled by name: of the exponents that remain, only a single 1 is a dim
     exponents, factor = Counter(dims), 1.0
@@ -169,13 +173,13 @@ def _divide_dims(dims: Axes, divisors: Sequence[Axis]) -> Axis:
 
 def has_step_one(node: onnx.NodeProto, facts: TensorFacts) -> bool:
     """Return True if a slice has the step 1 on all axes."""
-    return len(node.input) < 5 or {*facts.numbers.get(node.input[4], ())} == {1}
+    return len(node.input) < 5 or {*facts.shape_values.get(node.input[4], ())} == {1}
 
 
-def _slice_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
+def _slice_shape(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
     """Return the shape of a slice: the dims of its input on axes that it does not slice, or slices in full."""
-    input_shape, output_shape = (facts.axes.get(name) for name in (node.input[0], node.output[0]))
-    starts, ends, axes = (facts.numbers.get(name, ()) for name in (*node.input[1:4], "")[:3])
+    input_shape, output_shape = (facts.shapes.get(name) for name in (node.input[0], node.output[0]))
+    starts, ends, axes = (facts.shape_values.get(name, ()) for name in (*node.input[1:4], "")[:3])
     if (
         input_shape is None
         or output_shape is None
@@ -194,8 +198,8 @@ def _slice_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     return tuple(sizes)
 
 
-def _expand_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    target, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
+def _expand_shape(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    target, input_shape = facts.shape_values.get(node.input[1]), facts.shapes.get(node.input[0])
     if target is None or input_shape is None:
         return None
     rank = max(len(target), len(input_shape))
@@ -206,18 +210,18 @@ def _expand_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
     )
 
 
-def _constant_of_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    return facts.numbers.get(node.input[0])
+def _constant_of_shape(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    return facts.shape_values.get(node.input[0])
 
 
-def _range_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    start, limit, step = (facts.numbers.get(name) for name in node.input)
+def _range_shape(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    start, limit, step = (facts.shape_values.get(name) for name in node.input)
     is_length = limit is not None and (isinstance(limit[0], str) or (isinstance(limit[0], int) and limit[0] >= 0))
     return limit if is_length and (start, step) == ((0,), (1,)) else None
 
 
-def _tile_shape(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    all_repeats, input_shape = facts.numbers.get(node.input[1]), facts.axes.get(node.input[0])
+def _tile_shape(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    all_repeats, input_shape = facts.shape_values.get(node.input[1]), facts.shapes.get(node.input[0])
     if all_repeats is None or input_shape is None:
         return None
     return tuple(
@@ -232,38 +236,38 @@ _SHAPE_RULES = {
 }  # fmt: skip
 
 
-def _shape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    axes = facts.axes.get(node.input[0])
+def _shape_values(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    axes = facts.shapes.get(node.input[0])
     ends = {attribute.name: attribute.i for attribute in node.attribute}
     return None if axes is None else axes[ends.get("start") : ends.get("end")]
 
 
-def _cast_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    return facts.numbers.get(node.input[0]) if facts.kinds.get(node.output[0]) in SHAPE_VALUE_TYPES else None
+def _cast_values(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    return facts.shape_values.get(node.input[0]) if facts.elem_types.get(node.output[0]) in SHAPE_VALUE_TYPES else None
 
 
-def _reshape_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    values, shape = facts.numbers.get(node.input[0]), facts.axes.get(node.output[0])
+def _reshape_values(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    values, shape = facts.shape_values.get(node.input[0]), facts.shapes.get(node.output[0])
     return values if values and shape is not None and len(shape) < 2 else None
 
 
-def _concat_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    parts = [facts.numbers.get(name) or facts.get_unknown_values(name) for name in node.input]
+def _concat_values(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    parts = [facts.shape_values.get(name) or facts.get_unknown_values(name) for name in node.input]
     return None if None in parts else tuple(element for part in parts for element in part or ())
 
 
-def _slice_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    values = facts.numbers.get(node.input[0])
+def _slice_values(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    values = facts.shape_values.get(node.input[0])
     limits = [facts.constants.get(name) for name in node.input[1:]]
-    if values is None or None in limits or facts.axes.get(node.input[0]) == ():
+    if values is None or None in limits or facts.shapes.get(node.input[0]) == ():
         return None
     # The inputs are start, end, and, if present, axes (0 for a vector) and steps
     start, end, *axes_and_step = (numpy_helper.to_array(limit).item() for limit in limits)
     return values[slice(start, end, *axes_and_step[1:])]
 
 
-def _gather_values(node: onnx.NodeProto, facts: TensorFacts) -> Axes | None:
-    values, indices = facts.numbers.get(node.input[0]), facts.constants.get(node.input[1])
+def _gather_values(node: onnx.NodeProto, facts: TensorFacts) -> SymbolicShape | None:
+    values, indices = facts.shape_values.get(node.input[0]), facts.constants.get(node.input[1])
     if values is None or indices is None:
         return None
     return tuple(values[index] for index in numpy_helper.to_array(indices).reshape(-1).tolist())

@@ -8,7 +8,7 @@ import onnx
 
 # Domain of the nodes for attention calls: a reversed DNS name, as ONNX requires, below `.alt`, which nobody can own
 # (RFC 9476).
-DOMAIN = "alt.keras_attn"
+FUNCTION_DOMAIN = "alt.keras_attn"
 CONTRIB = "com.microsoft"  # domain of onnxruntime's own operators
 # Prefix of the names of nodes in an attention function, by which `verify` recognizes them in profiles
 ATTENTION_NODE_PREFIX = "keras_attn"
@@ -17,7 +17,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 @dataclass
-class Traced:
+class TracedModel:
     """Model between tracing and the file. Passes edit the model in place, and replace `weights`.
 
     Attributes:
@@ -31,4 +31,4 @@ class Traced:
     model: onnx.ModelProto
     outputs: Shapes = field(default_factory=dict)
     weights: Weights = field(default_factory=dict)
-    unfolded: Weights = field(default_factory=dict)
+    unfolded_variables: Weights = field(default_factory=dict)

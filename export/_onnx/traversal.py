@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def iter_subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the subgraphs of a node: bodies and branches."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -17,47 +17,47 @@ def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def iter_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and its subgraphs, outer graphs first."""
     yield graph
     for node in graph.node:
-        for subgraph in graphs_in(node):
-            yield from all_graphs(subgraph)
+        for subgraph in iter_subgraphs(node):
+            yield from iter_graphs(subgraph)
 
 
-def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+def iter_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a graph or a function, each followed by the nodes of its subgraphs."""
     for node in graph.node:
         yield node
-        for subgraph in graphs_in(node):
-            yield from all_nodes(subgraph)
+        for subgraph in iter_subgraphs(node):
+            yield from iter_nodes(subgraph)
 
 
-def loops_in(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def list_loops(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """Return the nodes `Loop` of a graph, excluding its subgraphs."""
     return [node for node in graph.node if node.op_type == "Loop" and node.domain in ("", "ai.onnx")]
 
 
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
+def iter_input_names(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the names of the inputs of a node, and the names that its subgraphs read and return."""
     yield from filter(None, node.input)
-    for subgraph in graphs_in(node):
-        yield from names_used(subgraph)
+    for subgraph in iter_subgraphs(node):
+        yield from iter_used_names(subgraph)
 
 
-def names_read_by_value(graph: onnx.GraphProto) -> set[str]:
+def find_names_read_by_value(graph: onnx.GraphProto) -> set[str]:
     """Return the names of tensors whose elements, not only their shapes, affect the outputs of a graph."""
     names = {value.name for value in graph.output}
     for node in reversed(graph.node):
         if node.op_type != "Shape" and not names.isdisjoint(node.output):
             names.update(node.input)
-            for subgraph in graphs_in(node):
-                names |= names_read_by_value(subgraph)
+            for subgraph in iter_subgraphs(node):
+                names |= find_names_read_by_value(subgraph)
     return names
 
 
-def names_used(graph: onnx.GraphProto) -> Iterator[str]:
+def iter_used_names(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names that the nodes of a graph and its subgraphs read, and that these graphs return."""
     yield from (value.name for value in graph.output)
     for node in graph.node:
-        yield from names_read(node)
+        yield from iter_input_names(node)

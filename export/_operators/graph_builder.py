@@ -20,7 +20,7 @@ from .kernel_dtypes import WIDER_DTYPES, find_kernel_dtype, numpy_dtype
 Operand = str | int | float | Sequence[float] | np.ndarray | np.generic
 Shape = list[int] | None
 # The reason why a node is unsupported, None after its conversion
-Refusal = str | None
+RejectionReason = str | None
 
 
 def constant_value(graph: Any, name: str) -> np.ndarray | None:
@@ -182,7 +182,7 @@ class NodeReplacement(GraphBuilder):
         """Return a number, or several, as a constant of the element type of the first output."""
         return np.array(value, numpy_dtype(self.dtype))
 
-    def finish(self, op_type: str, *inputs: Operand, output: int = 0, **attributes: Any) -> Refusal:
+    def finish(self, op_type: str, *inputs: Operand, output: int = 0, **attributes: Any) -> RejectionReason:
         """Write the node that computes an output, with its `shapes` and `dtypes`; return None."""
         options = {"outputs": [self._outputs[output]], "shapes": [self.shapes[output]], "dtypes": [self.dtypes[output]]}
         if len(self._outputs) == 1:
@@ -203,7 +203,7 @@ class NodeReplacement(GraphBuilder):
         dtype = self.computation_dtype(op_type)
         return tensor if dtype == self.dtype else self.Cast(tensor, to=dtype)
 
-    def finish_cast(self, result: str, op_type: str) -> Refusal:
+    def finish_cast(self, result: str, op_type: str) -> RejectionReason:
         """Cast the result of an operator from `computation_dtype` to `dtype`, as the first output; return None."""
         if self.computation_dtype(op_type) == self.dtype:
             return self.finish("Identity", result)

@@ -5,11 +5,11 @@ from typing import Any
 from onnx import TensorProto
 
 from .._private_api.tf2onnx_internals import convert_with_tf2onnx
-from .graph_builder import Refusal, constant_value
+from .graph_builder import RejectionReason, constant_value
 from .kernel_dtypes import numpy_dtype
 
 
-def non_max_suppression(graph: Any, node: Any) -> Refusal:
+def non_max_suppression(graph: Any, node: Any) -> RejectionReason:
     """Convert `NonMaxSuppressionV5` with tf2onnx, which ignores `soft_nms_sigma` (onnx/tensorflow-onnx#1607)."""
     sigma = constant_value(graph, node.input[5])
     if sigma is None or sigma != 0:
@@ -18,7 +18,7 @@ def non_max_suppression(graph: Any, node: Any) -> Refusal:
     return None
 
 
-def crop_and_resize(graph: Any, node: Any) -> Refusal:
+def crop_and_resize(graph: Any, node: Any) -> RejectionReason:
     """Convert bilinear `CropAndResize` with tf2onnx; for "nearest", ONNX rounds halves to another neighbour."""
     if node.get_attr_value("method", b"bilinear") != b"bilinear":
         return "only bilinear resizing is supported: ONNX rounds to another nearest neighbour"
@@ -26,7 +26,7 @@ def crop_and_resize(graph: Any, node: Any) -> Refusal:
     return None
 
 
-def matrix_determinant(graph: Any, node: Any) -> Refusal:
+def matrix_determinant(graph: Any, node: Any) -> RejectionReason:
     """Convert `MatrixDeterminant` of float32 (..., N, N) to `Det` with tf2onnx; onnxruntime has no other kernel."""
     if graph.get_dtype(node.input[0]) != TensorProto.FLOAT:
         return "onnxruntime has `Det` of float32 only"
@@ -39,7 +39,7 @@ def ctc_greedy_decoder(graph: Any, node: Any) -> str:
     return "the index of the blank class cannot be converted"
 
 
-def fused_batch_norm(graph: Any, node: Any) -> Refusal:
+def fused_batch_norm(graph: Any, node: Any) -> RejectionReason:
     """Convert `FusedBatchNorm` in inference with tf2onnx; training reads batch moments, which ONNX does not return."""
     if any(graph.find_output_consumers(name) for name in node.output[1:]):
         return "only inference is supported, without batch moments"
@@ -47,7 +47,7 @@ def fused_batch_norm(graph: Any, node: Any) -> Refusal:
     return None
 
 
-def as_string(graph: Any, node: Any) -> Refusal:
+def as_string(graph: Any, node: Any) -> RejectionReason:
     """Convert `AsString` of integers to `Cast` with tf2onnx; TensorFlow formats others as `1.000000` and `true`."""
     options = ("precision", "scientific", "shortest", "width", "fill")
     is_integer = numpy_dtype(graph.get_dtype(node.input[0])).kind in "iu"

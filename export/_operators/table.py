@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from . import partly_supported
 from .control_flow import if_branches, tensor_array_loops, tensor_arrays
-from .graph_builder import Refusal
+from .graph_builder import RejectionReason
 from .images import convolution_pooling, depth_to_space, hsv, resize_images, scale_and_translate
 from .images.transposed_convolutions import conv_backprop_input
 from .indexing import data_movement, matrix_diag, scatter_segments, selection
@@ -25,7 +25,7 @@ from .signals.split_complex import TRANSFORMS
 from .text import hash_buckets, ragged_tensors, string_ops, unicode_and_bytes, unicode_normalization, wordpiece
 from .text.regex_replace import static_regex_replace
 
-Convert = Callable[[Any, Any], Refusal]
+Convert = Callable[[Any, Any], RejectionReason]
 
 
 class Handler(NamedTuple):
@@ -43,7 +43,7 @@ class Handler(NamedTuple):
 
 
 @dataclass(eq=False)
-class RefusedNodeError(Exception):
+class RejectedNodeError(Exception):
     """A node, by its operator and name, that its handler does not support, with the reason."""
 
     op_type: str
@@ -223,17 +223,17 @@ LOOPS = _expand_rows(
 HANDLERS = (*NUMBERS, *INDEXING, *IMAGES, *SIGNALS, *TEXTS, *TOKENS, *LOOPS)
 
 
-def handlers() -> dict[str, tuple[Any, list[Any]]]:
+def build_handlers() -> dict[str, tuple[Any, list[Any]]]:
     """Return all handlers by operator, in the form of tf2onnx's `custom_op_handlers`."""
-    return {row.name: (raising(row.name, row.convert), []) for row in HANDLERS}
+    return {row.name: (adapt_handler(row.name, row.convert), []) for row in HANDLERS}
 
 
-def raising(op_type: str, convert: Convert) -> Callable[..., None]:
-    """Return a handler with tf2onnx's signature, which raises `RefusedNodeError` if a node is unsupported."""
+def adapt_handler(op_type: str, convert: Convert) -> Callable[..., None]:
+    """Return a handler with tf2onnx's signature, which raises `RejectedNodeError` if a node is unsupported."""
 
     def handler(graph: Any, node: Any, name: str, arguments: Any) -> None:
         reason = convert(graph, node)
         if reason is not None:
-            raise RefusedNodeError(op_type, name, reason)
+            raise RejectedNodeError(op_type, name, reason)
 
     return handler

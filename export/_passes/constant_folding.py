@@ -13,9 +13,9 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from .._onnx.graph_edits import drop_unread, keep, refill, rename_reads
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import graphs_in, names_used
+from .._onnx.graph_edits import filter_in_place, remove_dead_nodes, rename_inputs, replace_items
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import iter_subgraphs, iter_used_names
 
 _LAYOUT_OPS = {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
@@ -27,34 +27,34 @@ class _FoldedWeight(NamedTuple):
     origin: str
 
 
-def fold_weights(traced: Traced) -> bool:
+def fold_weights(traced: TracedModel) -> bool:
     """Fold shapes and layouts of weights, which are inputs of the graph, and remove unread weights."""
     graph, weights = traced.model.graph, traced.weights
     counts = len(graph.node), len(graph.initializer)
     folded = _fold_layouts(graph, {name: _FoldedWeight(array, name) for name, array in weights.items()})
-    used_names = {*names_used(graph)}
-    keep(graph.initializer, lambda constant: constant.name in used_names)
+    used_names = {*iter_used_names(graph)}
+    filter_in_place(graph.initializer, lambda constant: constant.name in used_names)
     folded = {name: weight for name, weight in folded.items() if name in used_names}
-    # A weight with one layout keeps its name, unless a subgraph uses it: `rename_reads` skips outputs of subgraphs.
+    # A weight with one layout keeps its name, unless a subgraph uses it: `rename_inputs` skips outputs of subgraphs.
     num_layouts = Counter(weight.origin for weight in folded.values())
-    inner_names = {name for node in graph.node for inner in graphs_in(node) for name in names_used(inner)}
+    inner_names = {name for node in graph.node for inner in iter_subgraphs(node) for name in iter_used_names(inner)}
     renamable = {name for name, weight in folded.items() if num_layouts[weight.origin] == 1} - inner_names
     names = {name: folded[name].origin for name in renamable}
-    rename_reads(graph, names)
+    rename_inputs(graph, names)
     traced.weights = {names.get(name, name): weight.array for name, weight in folded.items()}
-    keep(graph.input, lambda value: value.name not in weights)
+    filter_in_place(graph.input, lambda value: value.name not in weights)
     for name, array in traced.weights.items():
         elem_type = helper.np_dtype_to_tensor_dtype(array.dtype)
         graph.input.append(helper.make_tensor_value_info(name, elem_type, array.shape))
     return (len(graph.node), len(graph.initializer)) != counts or traced.weights.keys() != weights.keys()
 
 
-def fold_subgraphs(traced: Traced) -> bool:
+def fold_subgraphs(traced: TracedModel) -> bool:
     """Fold layouts of constants in loop bodies and branches, which were loop state to tf2onnx."""
     graph = traced.model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    is_changed = any([_fold_subgraph(inner, constants) for node in graph.node for inner in graphs_in(node)])
-    return drop_unread(graph) or is_changed
+    is_changed = any([_fold_subgraph(inner, constants) for node in graph.node for inner in iter_subgraphs(node)])
+    return remove_dead_nodes(graph) or is_changed
 
 
 def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> dict[str, _FoldedWeight]:
@@ -73,7 +73,7 @@ def _fold_layouts(graph: onnx.GraphProto, folded: dict[str, _FoldedWeight]) -> d
             folded[output] = _FoldedWeight(_evaluate(node, weight.array, *shape_arguments), weight.origin)
         else:
             remaining.append(node)
-    refill(graph.node, remaining)
+    replace_items(graph.node, remaining)
     return folded
 
 
@@ -89,8 +89,8 @@ def _fold_subgraph(body: onnx.GraphProto, outer_constants: Mapping[str, onnx.Ten
         else:
             remaining.append(node)
     is_changed = len(remaining) < len(body.node)
-    is_changed |= any([_fold_subgraph(inner, constants) for node in remaining for inner in graphs_in(node)])
-    refill(body.node, remaining)
+    is_changed |= any([_fold_subgraph(inner, constants) for node in remaining for inner in iter_subgraphs(node)])
+    replace_items(body.node, remaining)
     return is_changed
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .._onnx.graph_index import Nodes
+from .._onnx.graph_index import GraphIndex
 from .patterns import ANY, Match, Op, Rule
 
 # A mask of -100, as in shifted windows, leaves weights of 4e-44. TensorFlow flushes denormal numbers to zero, and
@@ -18,19 +18,19 @@ LOWEST_MASK, HIGHEST_MASK = -125.0, -70.0
 PATTERN = Op("Softmax", Op("Add", ANY, "mask", skip="Reshape"))
 
 
-def _check(match: Match, nodes: Nodes) -> str:
-    mask = nodes.constant(match["mask"])
+def _check(match: Match, nodes: GraphIndex) -> str:
+    mask = nodes.get_constant(match["mask"])
     if mask is None or mask.dtype != np.float32 or not np.any((mask > LOWEST_MASK) & (mask < HIGHEST_MASK)):
         return f"no float32 constant between {LOWEST_MASK:g} and {HIGHEST_MASK:g} is added to the scores"
     return ""
 
 
-def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+def _rewrite(node: onnx.NodeProto, match: Match, nodes: GraphIndex) -> list[onnx.NodeProto]:
     """Return the softmax, and a `Where` that replaces denormal weights by zero."""
     (output,) = node.output
     weights, is_denormal = f"{output}/softmax", f"{output}/less"
     smallest, zero = f"{output}/smallest", f"{output}/zero"
-    nodes.added |= {smallest: np.array(MIN_NORMAL), zero: np.array(0, np.float32)}
+    nodes.new_initializers |= {smallest: np.array(MIN_NORMAL), zero: np.array(0, np.float32)}
     softmax = onnx.NodeProto()
     softmax.CopyFrom(node)
     softmax.output[:] = [weights]

@@ -11,23 +11,23 @@ from collections.abc import Iterator
 import onnx
 from onnx import helper
 
-from .._onnx.graph_index import Nodes, views
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import graphs_in, loops_in
+from .._onnx.graph_index import GraphIndex, iter_graph_indexes
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import iter_subgraphs, list_loops
 
 _LOG = logging.getLogger(__name__)
 _PASS_THROUGH_OPS = ("Cast", "Identity")
 
 
-def remove_conditions(traced: Traced) -> bool:
+def remove_conditions(traced: TracedModel) -> bool:
     """Remove each condition of a loop that only compares the iteration number with the trip count."""
-    indexes = views(traced.model.graph)
-    return any([_remove_condition(loop, nodes) for nodes in indexes for loop in loops_in(nodes.graph)])
+    indexes = iter_graph_indexes(traced.model.graph)
+    return any([_remove_condition(loop, nodes) for nodes in indexes for loop in list_loops(nodes.graph)])
 
 
-def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
+def _remove_condition(node: onnx.NodeProto, nodes: GraphIndex) -> bool:
     """Replace the output condition of a body by its input condition and return True, if the condition is redundant."""
-    (body,) = graphs_in(node)
+    (body,) = iter_subgraphs(node)
     loop = _Loop(node, body, nodes)
     if not node.input[0]:
         _LOG.debug("Condition of loop %s stays: the loop has no trip count", node.name)
@@ -45,42 +45,43 @@ def _remove_condition(node: onnx.NodeProto, nodes: Nodes) -> bool:
 class _Loop:
     """A loop with a trip count."""
 
-    def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, outer: Nodes) -> None:
-        self._node, self._body, self._outer, self._inner = node, body, outer, Nodes(body, outer)
-        self._count = outer.source_of(node.input[0], *_PASS_THROUGH_OPS)
+    def __init__(self, node: onnx.NodeProto, body: onnx.GraphProto, outer: GraphIndex) -> None:
+        self._node, self._body, self._outer, self._inner = node, body, outer, GraphIndex(body, outer)
+        self._count = outer.skip_ops(node.input[0], *_PASS_THROUGH_OPS)
 
     def iter_comparisons(self) -> Iterator[onnx.NodeProto | None]:
         """Yield the `Less` nodes whose conjunction is the condition; None for an operand of another type."""
         stack = [self._body.output[0].name]
         while stack:
-            name = self._inner.source_of(stack.pop(), *_PASS_THROUGH_OPS)
-            conjunction = self._inner.maker(name, "And")
+            name = self._inner.skip_ops(stack.pop(), *_PASS_THROUGH_OPS)
+            conjunction = self._inner.get_producer(name, "And")
             if conjunction is not None:
                 stack += conjunction.input
             else:
-                yield self._inner.maker(name, "Less")
+                yield self._inner.get_producer(name, "Less")
 
     def repeats_trip_count(self, less: onnx.NodeProto | None) -> bool:
         """Return True if a comparison is true in each iteration except perhaps the last."""
         if less is None:
             return False
-        counter, limit = (self._inner.source_of(name, *_PASS_THROUGH_OPS) for name in less.input)
+        counter, limit = (self._inner.skip_ops(name, *_PASS_THROUGH_OPS) for name in less.input)
         return self._is_iteration_counter(counter) and self._is_trip_count(limit)
 
     def _is_trip_count(self, name: str) -> bool:
-        count = self._outer.number(self._count)
-        return name == self._count or (count is not None and count == self._inner.number(name))
+        count = self._outer.get_scalar(self._count)
+        return name == self._count or (count is not None and count == self._inner.get_scalar(name))
 
     def _is_iteration_counter(self, name: str) -> bool:
         """Return True if a tensor of the body is the iteration number, counted from 0, or the next number."""
         if name == self._body.input[0].name:
             return True
         for index, value in enumerate(self._body.input[2:], 2):
-            next_value = self._inner.source_of(self._body.output[index - 1].name, *_PASS_THROUGH_OPS)
-            start = self._outer.number(self._outer.source_of(self._node.input[index], *_PASS_THROUGH_OPS))
+            next_value = self._inner.skip_ops(self._body.output[index - 1].name, *_PASS_THROUGH_OPS)
+            start = self._outer.get_scalar(self._outer.skip_ops(self._node.input[index], *_PASS_THROUGH_OPS))
             if name in (value.name, next_value) and start == 0:
                 return any(
-                    self._inner.source_of(counter, *_PASS_THROUGH_OPS) == value.name and self._inner.number(step) == 1
-                    for counter, step in self._inner.both_orders(self._inner.maker(next_value, "Add"))
+                    self._inner.skip_ops(counter, *_PASS_THROUGH_OPS) == value.name
+                    and self._inner.get_scalar(step) == 1
+                    for counter, step in self._inner.iter_input_orders(self._inner.get_producer(next_value, "Add"))
                 )
         return False

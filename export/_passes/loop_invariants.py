@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import helper
 
-from .._onnx.graph_edits import keep, refill
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import all_graphs, all_nodes, graphs_in, names_read
+from .._onnx.graph_edits import filter_in_place, replace_items
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import iter_graphs, iter_input_names, iter_nodes, iter_subgraphs
 
 
-def hoist_invariants(traced: Traced) -> bool:
+def hoist_invariants(traced: TracedModel) -> bool:
     """Move nodes that do not depend on values of the iteration from the bodies of loops to before the loops."""
     return _Hoisting(traced.model).hoist_from(traced.model.graph)
 
@@ -38,8 +38,8 @@ class _Hoisting:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
         self._functions = {(function.domain, function.name): function for function in model.functions}
-        self._num_calls = Counter((node.domain, node.op_type) for node in all_nodes(model.graph))
-        graphs = [*all_graphs(model.graph)]
+        self._num_calls = Counter((node.domain, node.op_type) for node in iter_nodes(model.graph))
+        graphs = [*iter_graphs(model.graph)]
         names = Counter(name for graph in graphs for node in graph.node for name in node.output)
         names.update(tensor.name for graph in graphs for tensor in graph.initializer)
         self._repeated_names = {name for name, count in names.items() if count > 1}  # in parallel bodies
@@ -49,13 +49,13 @@ class _Hoisting:
         nodes: list[onnx.NodeProto] = []
         is_changed = False
         for node in graph.node:
-            for inner in graphs_in(node):
+            for inner in iter_subgraphs(node):
                 is_changed |= self.hoist_from(inner)
                 if node.op_type == "Loop":
                     nodes += self._hoist_nodes(graph, inner)
             nodes.append(node)
         is_changed |= len(nodes) > len(graph.node)
-        refill(graph.node, nodes)
+        replace_items(graph.node, nodes)
         return is_changed
 
     def _hoist_nodes(self, graph: onnx.GraphProto, body: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -72,14 +72,14 @@ class _Hoisting:
             else:
                 hoisted += self._split_call(node, varying_names)
                 remaining.append(node)
-        refill(body.node, remaining)
+        replace_items(body.node, remaining)
         _move(body.value_info, graph.value_info, {name for node in hoisted for name in node.output})
         _move(body.initializer, graph.initializer, {name for node in hoisted for name in node.input})
         return hoisted
 
     def _is_invariant(self, node: onnx.NodeProto, varying_names: Collection[str], results: Collection[str]) -> bool:
         return (
-            not any(graphs_in(node))
+            not any(iter_subgraphs(node))
             and not node.op_type.startswith("Random")
             and not any(name in varying_names for name in node.input)
             and not any(name in results or name in self._repeated_names for name in node.output)
@@ -118,12 +118,12 @@ def _split_function(function: onnx.FunctionProto, invariant_inputs: Collection[s
         if node.op_type == "Constant":
             continue
         is_result = not {*function.output}.isdisjoint(node.output)
-        if invariant_names.issuperset(node.input) and not any(graphs_in(node)) and not is_result:
+        if invariant_names.issuperset(node.input) and not any(iter_subgraphs(node)) and not is_result:
             invariant_names.update(node.output)
             invariant_nodes.append(node)
         else:
             varying_nodes.append(node)
-    inputs = {name for node in varying_nodes for name in names_read(node)}
+    inputs = {name for node in varying_nodes for name in iter_input_names(node)}
     carried_values = [name for node in invariant_nodes for name in node.output if name in inputs]
     invariant_part = _prepend_constants(invariant_nodes, constants)
     return _SplitFunction(invariant_part, _prepend_constants(varying_nodes, constants), carried_values)
@@ -131,11 +131,11 @@ def _split_function(function: onnx.FunctionProto, invariant_inputs: Collection[s
 
 def _prepend_constants(nodes: Sequence[onnx.NodeProto], constants: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Return nodes with a `Constant` node in front for each constant that they read."""
-    inputs = {name for node in nodes for name in names_read(node)}
+    inputs = {name for node in nodes for name in iter_input_names(node)}
     return [*(node for node in constants if node.output[0] in inputs), *nodes]
 
 
 def _move(source: Any, target: Any, names: Collection[str]) -> None:
     """Move the items with `names` from one list of a graph to another."""
     target.extend(item for item in source if item.name in names)
-    keep(source, lambda item: item.name not in names)
+    filter_in_place(source, lambda item: item.name not in names)

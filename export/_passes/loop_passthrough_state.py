@@ -7,22 +7,22 @@
 import onnx
 from onnx import helper
 
-from .._onnx.graph_edits import drop_unread, rename_reads
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import all_graphs, graphs_in, loops_in
+from .._onnx.graph_edits import remove_dead_nodes, rename_inputs
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import iter_graphs, iter_subgraphs, list_loops
 
 
-def remove_passthrough_state(traced: Traced) -> bool:
+def remove_passthrough_state(traced: TracedModel) -> bool:
     """Remove the state that no iteration of a loop changes."""
     # Inner loops first: state of an outer loop may be pass-through only after that of an inner loop is removed.
-    graphs = reversed([*all_graphs(traced.model.graph)])
-    return any([_remove_from_loop(graph, loop) for graph in graphs for loop in loops_in(graph)])
+    graphs = reversed([*iter_graphs(traced.model.graph)])
+    return any([_remove_from_loop(graph, loop) for graph in graphs for loop in list_loops(graph)])
 
 
 def _remove_from_loop(graph: onnx.GraphProto, loop: onnx.NodeProto) -> bool:
     # A loop has inputs (trip count, condition, *state); its body has inputs (iteration, condition, *state) and outputs
     # (condition, *state, *scan outputs).
-    (body,) = graphs_in(loop)
+    (body,) = iter_subgraphs(loop)
     num_inputs = len(loop.input)
     sources = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
     graph_outputs = {value.name for value in graph.output}
@@ -36,10 +36,10 @@ def _remove_from_loop(graph: onnx.GraphProto, loop: onnx.NodeProto) -> bool:
             # Another state takes this value in the next iteration. A body computes its own outputs: copy the value.
             body.node.append(helper.make_node("Identity", [initial_value], [body_input], name=f"{body_input}/outside"))
         result = loop.output[index - 2]
-        rename_reads(body, {body_input: initial_value})
-        rename_reads(graph, {result: initial_value})
+        rename_inputs(body, {body_input: initial_value})
+        rename_inputs(graph, {result: initial_value})
         del body.input[index], body.output[index - 1], loop.input[index], loop.output[index - 2]
         if result in graph_outputs:
             graph.node.append(helper.make_node("Identity", [initial_value], [result], name=f"{result}/unchanged"))
-    drop_unread(body)
+    remove_dead_nodes(body)
     return len(loop.input) < num_inputs

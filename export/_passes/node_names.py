@@ -13,9 +13,9 @@ from functools import cache
 
 import onnx
 
-from .._onnx.layer_scopes import layer_scopes
-from .._onnx.traced_model import Traced, Weights
-from .._onnx.traversal import all_graphs, graphs_in
+from .._onnx.layer_scopes import assign_layer_scopes
+from .._onnx.traced_model import TracedModel, Weights
+from .._onnx.traversal import iter_graphs, iter_subgraphs
 
 _NODE_NUMBERS = re.compile(r"(__\d+)+(?=(:\d+)?(/[a-z_]+)?$)")
 _OUTER_CALL = re.compile(r"^(Stateful)?PartitionedCall/")  # the traced model is one call
@@ -24,7 +24,7 @@ _CONDITION_PREFIX = "cond__"  # tf2onnx's copy of a loop condition before the lo
 _OUTPUT_SUFFIX = "_graph_outputs_Identity"
 
 
-def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str] = ()) -> bool:
+def rename(traced: TracedModel, layers: Collection[str] = (), functions: Iterable[str] = ()) -> bool:
     """Rename sorted nodes, values and weights of a graph and its subgraphs, except inputs and outputs.
 
     Name scopes contain names of `layers`; names of TensorFlow's `functions` are prefixes to remove.
@@ -34,7 +34,7 @@ def rename(traced: Traced, layers: Collection[str] = (), functions: Iterable[str
     unique = UniqueNames()
     _make_unique(graph, {}, unique)
     names = _NameTable(graph, layers, traced.weights, functions, unique.used_names).choose_names(graph)
-    for inner in all_graphs(graph):
+    for inner in iter_graphs(graph):
         for value in (*inner.input, *inner.output, *inner.initializer, *inner.value_info):
             value.name = names.get(value.name, value.name)
         for node in inner.node:
@@ -74,7 +74,7 @@ class _NameTable:
         self._weights = weights
         self._prefixes = tuple(f"{name}_" for name in (*functions, _CONDITION_PREFIX))
         self._fixed_names = {value.name for value in (*graph.input, *graph.output) if value.name not in weights}
-        self._constants = {*weights, *(tensor.name for inner in all_graphs(graph) for tensor in inner.initializer)}
+        self._constants = {*weights, *(tensor.name for inner in iter_graphs(graph) for tensor in inner.initializer)}
         self._value_names = UniqueNames(filter(self._keeps_name, names))
         self._node_names = UniqueNames()
         self._new_names: dict[str, str] = {}
@@ -83,7 +83,7 @@ class _NameTable:
         """Return the new names of values by old name, and rename the nodes; `parent_node` owns the subgraph."""
         graph.doc_string = ""
         self._name_parameters(graph.input, parent_node)
-        for node, scope in zip(graph.node, layer_scopes(graph, self._layers, self._weights), strict=True):
+        for node, scope in zip(graph.node, assign_layer_scopes(graph, self._layers, self._weights), strict=True):
             node.name = self._choose_node_name(node, scope or parent_node)
             for index, name in enumerate(node.input):
                 if name in self._constants:
@@ -151,7 +151,7 @@ def _make_unique(graph: onnx.GraphProto, outer_names: Mapping[str, str], unique:
         value.name = names[value.name]
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
-        for inner in graphs_in(node):
+        for inner in iter_subgraphs(node):
             _make_unique(inner, names, unique)
         names |= {name: unique.reserve(name, f"{name}__2") for name in node.output if name}
         node.output[:] = [names.get(name, name) for name in node.output]

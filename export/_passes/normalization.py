@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .._onnx.graph_index import Nodes
+from .._onnx.graph_index import GraphIndex
 from .patterns import Match, Op, Rule
 
 # Layer normalization: x * factor + (beta - mean * factor), with factor = gamma / sqrt(mean((x - mean)^2) + epsilon);
@@ -27,9 +27,9 @@ RMS = (
 )
 
 
-def _check(match: Match, nodes: Nodes) -> str:
-    epsilon = nodes.constant(match["epsilon"])
-    exponent = nodes.constant(match["exponent"]) if "exponent" in match else np.array(2)
+def _check(match: Match, nodes: GraphIndex) -> str:
+    epsilon = nodes.get_constant(match["epsilon"])
+    exponent = nodes.get_constant(match["exponent"]) if "exponent" in match else np.array(2)
     if not all(nodes.is_mean_over_last_axis(match[op]) for op in (MEAN, VARIANCE, MEAN_SQUARE) if op in match):
         return "a mean is not over the last axis"
     if exponent is None or exponent.tolist() != 2:
@@ -41,27 +41,27 @@ def _check(match: Match, nodes: Nodes) -> str:
     return ""
 
 
-def _rewrite_layer(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+def _rewrite_layer(node: onnx.NodeProto, match: Match, nodes: GraphIndex) -> list[onnx.NodeProto]:
     """Return a `LayerNormalization` of `x - mean`."""
     # Not of x: releases of onnxruntime before 1.27 compute the variance as mean(x^2) - mean(x)^2, which cancels if the
     # mean is large. The mean of `x - mean` is 0 except for rounding.
-    inputs = [match[CENTERED], *(nodes.as_vector(match[name]) for name in ("gamma", "beta") if name in match)]
-    options = {"axis": -1, "epsilon": nodes.number(match["epsilon"])}
+    inputs = [match[CENTERED], *(nodes.reshape_to_vector(match[name]) for name in ("gamma", "beta") if name in match)]
+    options = {"axis": -1, "epsilon": nodes.get_scalar(match["epsilon"])}
     return [helper.make_node("LayerNormalization", inputs, node.output, name=node.name, **options)]
 
 
-def _rewrite_rms(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+def _rewrite_rms(node: onnx.NodeProto, match: Match, nodes: GraphIndex) -> list[onnx.NodeProto]:
     result = node.output[0]
     # `node_names.py` replaces names that end in numbers, such as those of tf2onnx, by names of layers.
     square, mean, positive, divisor, quotient, exponent, axes = (f"{result}__{number}" for number in range(7))
-    nodes.added |= {exponent: np.array(2, np.float32), axes: np.array([-1])}
+    nodes.new_initializers |= {exponent: np.array(2, np.float32), axes: np.array([-1])}
     lines = [
         ("Pow", match["x"], exponent, square),
         ("ReduceMean", square, axes, mean),
         ("Add", mean, match["epsilon"], positive),  # in the other order the fusion uses another epsilon
         ("Sqrt", positive, divisor),
         ("Div", match["x"], divisor, quotient),
-        ("Mul", quotient, nodes.as_vector(match["gamma"]), result),
+        ("Mul", quotient, nodes.reshape_to_vector(match["gamma"]), result),
     ]
     names = [*(f"{node.name}__{number}" for number in range(5)), node.name]
     return [

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import onnx
 
-from .._onnx.graph_index import Nodes
+from .._onnx.graph_index import GraphIndex
 
 # The search backtracks from the output to the inputs: a partial match maps patterns to tensors, and each step extends
 # or drops it. Alternatives, and both input orders of commutative operators, multiply the partial matches.
@@ -39,14 +39,14 @@ class Rule(NamedTuple):
 
     name: str
     pattern: Pattern
-    check: Callable[[Match, Nodes], str]  # returns the reason against a rewrite
-    rewrite: Callable[[onnx.NodeProto, Match, Nodes], list[onnx.NodeProto]]
+    check: Callable[[Match, GraphIndex], str]  # returns the reason against a rewrite
+    rewrite: Callable[[onnx.NodeProto, Match, GraphIndex], list[onnx.NodeProto]]
 
 
 class Matcher:
     """Search for matches in a graph; `reason` is about the failed match with the most operators, `num_matched`."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: GraphIndex) -> None:
         self._nodes = nodes
         self.num_matched = 0
         self.reason = ""
@@ -57,13 +57,13 @@ class Matcher:
             return [complete for option in pattern for complete in self.find_matches(option, name, match)]
         if pattern == ANY:
             return [match]
-        tensor = self._nodes.source_of(name, pattern.skip) if isinstance(pattern, Op) else name
+        tensor = self._nodes.skip_ops(name, pattern.skip) if isinstance(pattern, Op) else name
         if match.get(pattern, tensor) != tensor:
             return self._fail(match, f"an input is `{tensor}`, but the pattern needs `{match[pattern]}`")
         extended = match | {pattern: tensor}
         if pattern in match or isinstance(pattern, str):
             return [extended]
-        node = self._nodes.maker(tensor, pattern.op_type)
+        node = self._nodes.get_producer(tensor, pattern.op_type)
         if node is None or len(node.input) != len(pattern.inputs):
             reason = f"`{tensor}` is not the output of `{pattern.op_type}` with {len(pattern.inputs)} inputs"
             return self._fail(match, reason)

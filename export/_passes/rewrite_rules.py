@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import onnx
 from onnx import helper, numpy_helper
 
-from .._onnx.graph_edits import drop_unread, refill
-from .._onnx.graph_index import Nodes, inferred, views
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import all_nodes
+from .._onnx.graph_edits import remove_dead_nodes, replace_items
+from .._onnx.graph_index import GraphIndex, infer_shapes, iter_graph_indexes
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import iter_nodes
 from . import eye_like, flush_denormals, hard_sigmoid, normalization, rotary_embedding, tensordot
 from .patterns import Matcher, Rule
 
@@ -31,31 +31,33 @@ ONNXRUNTIME_RULES = (rotary_embedding.RULE,)  # write operators of the domain co
 _LOG = logging.getLogger(__name__)
 
 
-def apply_rules(traced: Traced, rules: Sequence[Rule] = RULES) -> bool:
+def apply_rules(traced: TracedModel, rules: Sequence[Rule] = RULES) -> bool:
     """Rewrite each match of a rule in a graph and its subgraphs, and remove dead nodes."""
     model = traced.model
-    indexes = [*views(model.graph, inferred(model, traced.weights))]
-    # Subgraphs first: `refill` copies the nodes of a graph, and an index of a subgraph would refer to the old copy.
+    indexes = [*iter_graph_indexes(model.graph, infer_shapes(model, traced.weights))]
+    # Subgraphs first: `replace_items` copies the nodes of a graph, so an index of a subgraph would go stale.
     changes = [_rewrite_graph(nodes, rules) for nodes in reversed(indexes)]
     if not any(changes):
         return False
-    drop_unread(model.graph)
-    new_domains = {node.domain for node in all_nodes(model.graph)} - {opset.domain for opset in model.opset_import}
+    remove_dead_nodes(model.graph)
+    new_domains = {node.domain for node in iter_nodes(model.graph)} - {opset.domain for opset in model.opset_import}
     model.opset_import.extend(helper.make_opsetid(domain, 1) for domain in sorted(new_domains))
     return True
 
 
-def _rewrite_graph(nodes: Nodes, rules: Sequence[Rule]) -> bool:
+def _rewrite_graph(nodes: GraphIndex, rules: Sequence[Rule]) -> bool:
     replacements = [_apply_first_match(node, nodes, rules) for node in nodes.graph.node]
-    nodes.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in nodes.added.items())
+    nodes.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in nodes.new_initializers.items()
+    )
     if not any(replacements):
         return False
     pairs = zip(nodes.graph.node, replacements, strict=True)
-    refill(nodes.graph.node, [new_node for node, replacement in pairs for new_node in replacement or [node]])
+    replace_items(nodes.graph.node, [new_node for node, replacement in pairs for new_node in replacement or [node]])
     return True
 
 
-def _apply_first_match(node: onnx.NodeProto, nodes: Nodes, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
+def _apply_first_match(node: onnx.NodeProto, nodes: GraphIndex, rules: Sequence[Rule]) -> list[onnx.NodeProto] | None:
     """Return the replacement of a node by the first rule that matches, or None."""
     for rule in rules:
         matcher = Matcher(nodes)

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from .._onnx.graph_index import Nodes, attribute
+from .._onnx.graph_index import GraphIndex, get_int_attribute
 from .._onnx.traced_model import CONTRIB
 from .patterns import ANY, Match, Op, Pattern, Rule
 
@@ -25,13 +25,13 @@ ROTATED = _make_concatenation_patterns(Op("Neg", "second"), "first")
 PATTERN = Op("Add", Op("Mul", "x", COS), Op("Mul", ROTATED, SIN))
 
 
-def _check(match: Match, nodes: Nodes) -> str:
-    x, half_angles = nodes.sizes(match["x"]) or (), nodes.sizes(match["half"]) or ()
-    angles = nodes.only_input(match[COS], "Cos") or ""
-    all_angles = nodes.sizes(angles) or ()
-    if angles != nodes.only_input(match[SIN], "Sin"):
+def _check(match: Match, nodes: GraphIndex) -> str:
+    x, half_angles = nodes.get_shape(match["x"]) or (), nodes.get_shape(match["half"]) or ()
+    angles = nodes.get_first_input(match[COS], "Cos") or ""
+    all_angles = nodes.get_shape(angles) or ()
+    if angles != nodes.get_first_input(match[SIN], "Sin"):
         return "cosine and sine have different angles"
-    if len(x) != 4 or not (x[2] and x[3]) or nodes.kind(match["x"]) != TensorProto.FLOAT:
+    if len(x) != 4 or not (x[2] and x[3]) or nodes.get_elem_type(match["x"]) != TensorProto.FLOAT:
         return "x is not float32 of rank 4 with static numbers of heads and features"
     if not _are_halves(match, len(x), nodes):
         return "the rotated tensors are not the halves of x"
@@ -45,36 +45,38 @@ def _check(match: Match, nodes: Nodes) -> str:
     return ""
 
 
-def _are_halves(match: Match, rank: int, nodes: Nodes) -> bool:
-    split = nodes.maker(match["first"], "Split")
+def _are_halves(match: Match, rank: int, nodes: GraphIndex) -> bool:
+    split = nodes.get_producer(match["first"], "Split")
     if split is None or [*split.output] != [match["first"], match["second"]] or split.input[0] != match["x"]:
         return False
-    sizes = nodes.constant(split.input[1]) if len(split.input) > 1 else None
-    return attribute(split, "axis", 0) in (-1, rank - 1) and (sizes is None or len({*sizes.tolist()}) == 1)
+    sizes = nodes.get_constant(split.input[1]) if len(split.input) > 1 else None
+    return get_int_attribute(split, "axis", 0) in (-1, rank - 1) and (sizes is None or len({*sizes.tolist()}) == 1)
 
 
-def _is_concatenated_on_last_axis(name: str, nodes: Nodes) -> bool:
+def _is_concatenated_on_last_axis(name: str, nodes: GraphIndex) -> bool:
     """Return True if two tensors (..., D / 2) are concatenated to (..., D), or stacked to (..., 2, D / 2) first."""
-    reshape = nodes.maker(name, "Reshape")
-    concat = nodes.maker(name if reshape is None else reshape.input[0], "Concat")
-    sizes = nodes.sizes(name)
+    reshape = nodes.get_producer(name, "Reshape")
+    concat = nodes.get_producer(name if reshape is None else reshape.input[0], "Concat")
+    sizes = nodes.get_shape(name)
     if concat is None or sizes is None:
         return False
     if reshape is None:
-        return attribute(concat, "axis", 0) in (-1, len(sizes) - 1)
-    parts = [nodes.sizes(nodes.only_input(part, "Unsqueeze") or "") or () for part in concat.input]
-    stacked = nodes.sizes(concat.output[0]) or ()
-    if attribute(concat, "axis", 0) not in (-2, len(sizes) - 1) or any(len(part) != len(sizes) for part in parts):
+        return get_int_attribute(concat, "axis", 0) in (-1, len(sizes) - 1)
+    parts = [nodes.get_shape(nodes.get_first_input(part, "Unsqueeze") or "") or () for part in concat.input]
+    stacked = nodes.get_shape(concat.output[0]) or ()
+    if get_int_attribute(concat, "axis", 0) not in (-2, len(sizes) - 1) or any(
+        len(part) != len(sizes) for part in parts
+    ):
         return False
     return stacked[1:-1] == (*sizes[1:-1], 2) and sizes[-1] == 2 * (stacked[-1] or 0)
 
 
-def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
-    _, _, heads, size = nodes.sizes(match["x"]) or ()
+def _rewrite(node: onnx.NodeProto, match: Match, nodes: GraphIndex) -> list[onnx.NodeProto]:
+    _, _, heads, size = nodes.get_shape(match["x"]) or ()
     result, make = node.output[0], helper.make_node
     packed, rotated, angles, cosines, sines = (f"{result}__{number}" for number in range(5))
     half_shape, packed_shape, unpacked_shape, first_position = (f"{result}__{number}" for number in range(5, 9))
-    nodes.added |= {
+    nodes.new_initializers |= {
         half_shape: np.array([-1, (size or 0) // 2]),
         packed_shape: np.array([0, 0, (heads or 0) * (size or 0)]),
         unpacked_shape: np.array([0, 0, heads, size]),

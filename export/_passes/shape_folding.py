@@ -17,10 +17,18 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .._onnx.graph_edits import drop_unread, refill, rename_reads
-from .._onnx.symbolic_shapes import INTEGERS, Axes, Axis, Spread, TensorFacts, has_step_one, infer_facts
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import all_graphs, names_read_by_value
+from .._onnx.graph_edits import remove_dead_nodes, rename_inputs, replace_items
+from .._onnx.symbolic_shapes import (
+    INTEGER_TYPES,
+    AttentionShapeRule,
+    Dim,
+    SymbolicShape,
+    TensorFacts,
+    has_step_one,
+    infer_facts,
+)
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import find_names_read_by_value, iter_graphs
 
 _SELECT_OPS = {"Gather", "Slice", "Squeeze"}
 _SHAPE_OPS = {"Cast", "Concat", "Reshape", "Shape", "Unsqueeze"} | _SELECT_OPS
@@ -31,12 +39,14 @@ class _Context:
     """Facts about a graph that decide the replacement of a node."""
 
     facts: TensorFacts
-    input_axes: Mapping[Axis, tuple[str, int]]  # an input and its axis, by size
+    input_axes: Mapping[Dim, tuple[str, int]]  # an input and its axis, by size
     outputs: set[str]  # of all graphs: these names must not change
     names_read_by_value: set[str]  # elements are read, not only the shape
 
 
-def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> bool:
+def fold_shapes(
+    traced: TracedModel, inputs: Mapping[str, SymbolicShape], spread: Mapping[str, AttentionShapeRule]
+) -> bool:
     """Replace nodes that compute known sizes, and remove nodes that return their input.
 
     Dims of `inputs` with the same name have the same size; `spread` has the shape rules of attention calls by operator.
@@ -51,8 +61,8 @@ def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str,
         output = node.output[0] if node.output else ""
         sizes = _find_computed_sizes(node, context)
         if sizes and all(isinstance(size, int) for size in sizes):
-            dtype = helper.tensor_dtype_to_np_dtype(context.facts.kinds[output])
-            constants[output] = np.array(sizes, dtype).reshape(() if context.facts.axes.get(output) == () else -1)
+            dtype = helper.tensor_dtype_to_np_dtype(context.facts.elem_types[output])
+            constants[output] = np.array(sizes, dtype).reshape(() if context.facts.shapes.get(output) == () else -1)
         elif node.op_type in _SELECT_OPS and len(sizes) == 1 and sizes[0] in context.input_axes:
             computed = _make_size_nodes(sizes[0], output, context)
             size_nodes |= {size_node.name: size_node for size_node in computed}
@@ -71,31 +81,35 @@ def fold_shapes(traced: Traced, inputs: Mapping[str, Axes], spread: Mapping[str,
             remaining.append(node)
     is_changed = [*size_nodes.values(), *remaining] != nodes
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    refill(graph.node, [*size_nodes.values(), *remaining])
-    rename_reads(graph, new_names)
-    return drop_unread(graph) or is_changed
+    replace_items(graph.node, [*size_nodes.values(), *remaining])
+    rename_inputs(graph, new_names)
+    return remove_dead_nodes(graph) or is_changed
 
 
-def _collect_facts(model: onnx.ModelProto, inputs: Mapping[str, Axes], spread: Mapping[str, Spread]) -> _Context:
+def _collect_facts(
+    model: onnx.ModelProto, inputs: Mapping[str, SymbolicShape], spread: Mapping[str, AttentionShapeRule]
+) -> _Context:
     # A size is read from the first input with this dim, from masks last: a session accepts a mask of size 1.
     by_priority = sorted(inputs.items(), key=lambda item: "mask" in item[0])
     return _Context(
         facts=infer_facts(model, inputs, spread),
         input_axes={size: (name, axis) for name, axes in reversed(by_priority) for axis, size in enumerate(axes)},
-        outputs={value.name for graph in all_graphs(model.graph) for value in graph.output},
-        names_read_by_value={*inputs, *names_read_by_value(model.graph)},
+        outputs={value.name for graph in iter_graphs(model.graph) for value in graph.output},
+        names_read_by_value={*inputs, *find_names_read_by_value(model.graph)},
     )
 
 
-def _find_computed_sizes(node: onnx.NodeProto, context: _Context) -> tuple[Axis, ...]:
+def _find_computed_sizes(node: onnx.NodeProto, context: _Context) -> tuple[Dim, ...]:
     """Return the sizes that a node computes, as integers and dim names; empty if any size is unknown."""
     output = node.output[0] if node.output else ""
-    sizes = context.facts.numbers.get(output, ())
+    sizes = context.facts.shape_values.get(output, ())
     is_replaceable = node.op_type in _SHAPE_OPS and output not in context.outputs
-    return sizes if is_replaceable and context.facts.kinds.get(output) in INTEGERS and None not in sizes else ()
+    return (
+        sizes if is_replaceable and context.facts.elem_types.get(output) in INTEGER_TYPES and None not in sizes else ()
+    )
 
 
-def _is_shape_of_inputs(node: onnx.NodeProto, sizes: tuple[Axis, ...], context: _Context) -> bool:
+def _is_shape_of_inputs(node: onnx.NodeProto, sizes: tuple[Dim, ...], context: _Context) -> bool:
     """Return True if a node computes the known shape of a tensor that no node reads by value."""
     if node.op_type != "Shape" or not sizes or node.input[0] in context.names_read_by_value:
         return False
@@ -106,26 +120,26 @@ def _is_identity(node: onnx.NodeProto, facts: TensorFacts) -> bool:
     """Return True if an `Expand` or a `Slice` returns its input: equal shapes, and steps of 1."""
     if node.op_type not in ("Expand", "Slice"):
         return False
-    input_shape, output_shape = facts.axes.get(node.input[0]), facts.axes.get(node.output[0])
+    input_shape, output_shape = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
     if input_shape is None or input_shape != output_shape or None in input_shape:
         return False
     return node.op_type == "Expand" or has_step_one(node, facts)
 
 
-def _make_size_nodes(size: Axis, output: str, context: _Context) -> list[onnx.NodeProto]:
+def _make_size_nodes(size: Dim, output: str, context: _Context) -> list[onnx.NodeProto]:
     """Return the nodes that compute a size from an input; the last one has the element type and rank of `output`."""
     nodes = [_make_size_node(size, context)]
-    elem_type = context.facts.kinds[output]
+    elem_type = context.facts.elem_types[output]
     if elem_type != TensorProto.INT64:
         name = f"size/{size}/as_{elem_type}"
         nodes.append(helper.make_node("Cast", nodes[-1].output, [name], name, to=elem_type))
-    if context.facts.axes.get(output) == ():
+    if context.facts.shapes.get(output) == ():
         name = f"{nodes[-1].name}/alone"
         nodes.append(helper.make_node("Squeeze", nodes[-1].output, [name], name))
     return nodes
 
 
-def _make_size_node(size: Axis, context: _Context) -> onnx.NodeProto:
+def _make_size_node(size: Dim, context: _Context) -> onnx.NodeProto:
     name, axis = context.input_axes[size]
     return helper.make_node("Shape", [name], [f"size/{size}"], f"size/{size}", start=axis, end=axis + 1)
 
@@ -134,7 +148,7 @@ def _find_constant_target(node: onnx.NodeProto, facts: TensorFacts) -> list[int]
     """Return a constant target for a `Reshape`: static sizes, and 0 to copy a dim of the input; empty if impossible."""
     if node.op_type != "Reshape" or node.attribute or node.input[1] in facts.constants:
         return []
-    input_shape, output_shape = facts.axes.get(node.input[0]), facts.axes.get(node.output[0])
+    input_shape, output_shape = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
     if input_shape is None or not output_shape or 0 in output_shape:
         return []
     pairs = itertools.zip_longest(output_shape, input_shape[: len(output_shape)])

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .._onnx.graph_index import Nodes, Sizes
+from .._onnx.graph_index import GraphIndex, StaticShape
 from .patterns import ANY, Match, Op, Rule
 
 # TensorFlow reshapes the leading axes to one, multiplies two matrices, and restores the axes by a constant shape, or by
@@ -15,19 +15,23 @@ COMPUTED_SHAPE = Op("Concat", Op("Gather", SHAPE, "axes"), "units", skip="Cast")
 PATTERN = Op("Reshape", Op("MatMul", MATRIX, "kernel"), (COMPUTED_SHAPE, "shape"))
 
 
-def _check(match: Match, nodes: Nodes) -> str:
-    x, kernel, target = nodes.sizes(match["x"]), nodes.sizes(match["kernel"]), nodes.constant(match["target"])
+def _check(match: Match, nodes: GraphIndex) -> str:
+    x, kernel, target = (
+        nodes.get_shape(match["x"]),
+        nodes.get_shape(match["kernel"]),
+        nodes.get_constant(match["target"]),
+    )
     if x is None or len(x) < 2 or kernel is None or len(kernel) != 2 or None in kernel:
         return "ranks or the shape of the kernel are unknown"
     if target is None or target.tolist() != [-1, kernel[0]] or x[-1] not in (None, kernel[0]):
         return "the target of the first reshape is not (-1, depth)"
     units = kernel[1]
     if "shape" in match:
-        if not _is_output_shape(nodes.constant(match["shape"]), x, units):
+        if not _is_output_shape(nodes.get_constant(match["shape"]), x, units):
             return "the output shape is not the input shape with `units` as last size"
         return ""
-    shape = nodes.maker(match[SHAPE], "Shape")
-    axes, last_size = nodes.constant(match["axes"]), nodes.constant(match["units"])
+    shape = nodes.get_producer(match[SHAPE], "Shape")
+    axes, last_size = nodes.get_constant(match["axes"]), nodes.get_constant(match["units"])
     if shape is None or shape.input[0] != match["x"] or shape.attribute:
         return "the output shape is not computed from the input x"
     if axes is None or axes.tolist() != [*range(len(x) - 1)] or last_size is None or last_size.tolist() != [units]:
@@ -35,7 +39,7 @@ def _check(match: Match, nodes: Nodes) -> str:
     return ""
 
 
-def _is_output_shape(shape: np.ndarray | None, x: Sizes, units: int | None) -> bool:
+def _is_output_shape(shape: np.ndarray | None, x: StaticShape, units: int | None) -> bool:
     """Return True if a constant is the shape of `x` with `units` as last size; one other size may be -1."""
     # If the last size of x is unknown, the reshapes could move a factor of it to another axis.
     if shape is None or x[-1] is None or shape.size != len(x) or shape[-1] != units:
@@ -43,7 +47,7 @@ def _is_output_shape(shape: np.ndarray | None, x: Sizes, units: int | None) -> b
     return [number for number, size in zip(shape[:-1].tolist(), x, strict=False) if number != size] in ([], [-1])
 
 
-def _rewrite(node: onnx.NodeProto, match: Match, nodes: Nodes) -> list[onnx.NodeProto]:
+def _rewrite(node: onnx.NodeProto, match: Match, nodes: GraphIndex) -> list[onnx.NodeProto]:
     return [helper.make_node("MatMul", [match["x"], match["kernel"]], node.output, name=node.name)]
 
 

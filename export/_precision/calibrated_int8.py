@@ -8,9 +8,9 @@ from typing import Any
 from .._format.interruptible_session import open_session, run_session
 from .._format.names import Arrays
 from .._format.parity_report import ParityError, ParityReport
-from .._onnx.model_files import read, write
-from .._onnx.traced_model import Traced
-from .._progress import Progress
+from .._onnx.model_files import load_model, save_model
+from .._onnx.traced_model import TracedModel
+from .._progress import ProgressCallback
 from .calibration_data import count_rows, select_batches
 from .qdq_quantizer import calibrate
 from .quantization_error import ErrorsByOutput, measure_quantization_error
@@ -22,8 +22,8 @@ MAX_TRIAL_ROWS = 128
 
 
 def quantize_with_calibration(
-    float32: Path, batches: Sequence[Arrays], limit: float | None, folder: Path, on_step: Progress
-) -> tuple[Traced, dict[str, Any]]:
+    float32: Path, batches: Sequence[Arrays], limit: float | None, folder: Path, on_step: ProgressCallback
+) -> tuple[TracedModel, dict[str, Any]]:
     """Return an int8 model in QDQ form, and the entry `calibration` for the `precision` of the parity report.
 
     Args:
@@ -34,11 +34,11 @@ def quantize_with_calibration(
         on_step: Progress callback.
     """
     on_step("Running the float32 file on the calibration arrays")
-    source, trial_file = read(float32), folder / "tried.onnx"
+    source, trial_file = load_model(float32), folder / "tried.onnx"
     model = calibrate(source, batches, folder)
 
     def measure_error(layers: Collection[str], inputs: Sequence[Arrays], expected: Sequence[Arrays]) -> ErrorsByOutput:
-        write(model.quantize(layers), trial_file, check=False)
+        save_model(model.quantize(layers), trial_file, check=False)
         return measure_quantization_error(expected, _run_file(trial_file, inputs))
 
     trial_batches = select_batches(batches, MAX_TRIAL_ROWS)

@@ -8,11 +8,11 @@ import numpy as np
 
 from .._errors import InputError
 from .._format.array_files import read_arrays
-from .._format.input_arrays import by_name, checked_inputs
+from .._format.input_arrays import map_to_names, validate_inputs
 from .._format.manifest import Manifest, Spec
 from .._format.names import Arrays
-from .._tables.parquet_files import UnreadableFileError, find_files, open_parquet, record_batches
-from .._tables.rows import pad_rows, padded_lengths, plan_batches, row_lengths, schema_error
+from .._tables.parquet_files import UnreadableFileError, find_files, iterate_batches, open_parquet
+from .._tables.rows import find_column_error, measure_rows, pad_lengths, pad_rows, plan_batches
 
 BATCH_ROWS = 32  # bounds the memory for the activations of a batch
 # Entries of a manifest that the readers of tables do not use.
@@ -68,7 +68,7 @@ def _read_file(path: Path) -> Arrays:
 
 def _split_arrays(data: Any, manifest: Manifest) -> list[Arrays]:
     try:
-        arrays = checked_inputs(manifest, by_name("It", data, [spec.name for spec in manifest.inputs]))
+        arrays = validate_inputs(manifest, map_to_names("It", data, [spec.name for spec in manifest.inputs]))
     except InputError as error:
         raise InputError(f"`calibration` does not fit the model. {error}") from error
     first_axes = {spec.shape[0] if spec.shape else 0 for spec in manifest.inputs}
@@ -91,13 +91,13 @@ def _read_tables(source: str, manifest: Manifest) -> Iterator[Arrays]:
 def _read_table(file: Path, manifest: Manifest) -> Iterator[Arrays]:
     with open_parquet(file) as parquet:
         names = parquet.schema_arrow.names
-        if reason := schema_error(parquet.schema_arrow, manifest):
+        if reason := find_column_error(parquet.schema_arrow, manifest):
             raise InputError(reason)
-        for batch in record_batches(parquet, [spec.name for spec in manifest.inputs if spec.name in names]):
-            lengths = row_lengths(batch, manifest)
+        for batch in iterate_batches(parquet, [spec.name for spec in manifest.inputs if spec.name in names]):
+            lengths = measure_rows(batch, manifest)
             for rows in plan_batches(lengths, batch.num_rows, NO_PADDED_AXES, BATCH_ROWS):
                 batch_lengths = {axis: values[rows] for axis, values in lengths.items()}
-                sizes = padded_lengths(batch_lengths, manifest, NO_PADDED_AXES)
+                sizes = pad_lengths(batch_lengths, manifest, NO_PADDED_AXES)
                 yield pad_rows(batch.take(rows), manifest, batch_lengths, sizes)
 
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._array_comparison import alike
+from .._array_comparison import arrays_match
 from .._format.case_writing import save_cases
 from .._format.interruptible_session import run_cases
 from .._format.names import CASES, MODEL, Arrays, Case
-from .._format.parity_report import ParityReport, ParityRow, compared
-from .._golden_cases.coverage import left_to_rounding
-from .._onnx.external_data import DATA
+from .._format.parity_report import ParityReport, ParityRow, compare_cases
+from .._golden_cases.coverage import compute_rounding_share
+from .._onnx.external_data import DATA_FILE
 from .._onnx.metadata import write_producer
-from .._onnx.model_files import read, write
-from .._onnx.traced_model import Traced
+from .._onnx.model_files import load_model, save_model
+from .._onnx.traced_model import TracedModel
 from .._options import FLOAT16, Options
-from .._progress import Progress
+from .._progress import ProgressCallback
 from .calibrated_int8 import check_limit, quantize_with_calibration
 from .conversion_gains import compare_size_and_time, measure_top1_agreement
 from .dynamic_int8 import quantize_dynamically
@@ -30,7 +30,7 @@ OutputEntries = dict[str, dict[str, Any]]  # `outputs` of the report's coverage,
 class _Conversion(NamedTuple):
     """A converted model, the cases to compare with, and entries for `precision` of the report."""
 
-    traced: Traced
+    traced: TracedModel
     cases: Sequence[Case]
     summary: dict[str, Any]
 
@@ -40,7 +40,7 @@ def convert_precision(
     report: ParityReport,
     cases: Sequence[Case],
     options: Options,
-    on_step: Progress,
+    on_step: ProgressCallback,
     batches: Sequence[Arrays],
     drawn: Collection[str],
 ) -> ParityReport:
@@ -58,15 +58,15 @@ def convert_precision(
     float32, scratch = folder / MODEL, folder.with_name("converted")
     scratch.mkdir()
     on_step(f"Converting to {options.precision}")
-    source = read(float32)
+    source = load_model(float32)
     file = scratch / MODEL
     if batches:
         conversion = _convert_static_int8(float32, batches, cases, options, scratch, on_step)
     else:
         conversion = _convert_float16_or_dynamic_int8(source, cases, options, scratch, drawn)
     write_producer(conversion.traced.model, source.model.graph.name, options.precision, source.model.producer_version)
-    write(conversion.traced, file)
-    check_tables(source, read(file))
+    save_model(conversion.traced, file)
+    check_tables(source, load_model(file))
     on_step(f"Running onnxruntime on the golden cases in {options.precision}")
     actual = run_cases(file, conversion.cases, options.provider)
     is_int8 = options.precision != FLOAT16
@@ -79,7 +79,7 @@ def convert_precision(
         **{f"float32_{key}": max(getattr(row, key) for row in report.rows) for key in ("max_abs", "max_rel")},
         **({"top1": agreement} if agreement else {}),
     }
-    rows = compared(conversion.cases, actual, options.tolerance, options.provider)
+    rows = compare_cases(conversion.cases, actual, options.tolerance, options.provider)
     assert report.coverage is not None  # an export always has coverage
     entries = report.coverage["outputs"]
     entries = _add_rounding_shares(entries, conversion.cases) if batches else _add_observed_errors(entries, rows)
@@ -89,7 +89,7 @@ def convert_precision(
     converted_report.raise_if_failed()
     if options.strict:
         converted_report.raise_if_warned()
-    (folder / DATA).unlink(missing_ok=True)
+    (folder / DATA_FILE).unlink(missing_ok=True)
     for part in scratch.glob(f"{MODEL}*"):
         part.replace(folder / part.name)
     save_cases(folder / CASES, conversion.cases)
@@ -97,7 +97,12 @@ def convert_precision(
 
 
 def _convert_static_int8(
-    float32: Path, batches: Sequence[Arrays], cases: Sequence[Case], options: Options, scratch: Path, on_step: Progress
+    float32: Path,
+    batches: Sequence[Arrays],
+    cases: Sequence[Case],
+    options: Options,
+    scratch: Path,
+    on_step: ProgressCallback,
 ) -> _Conversion:
     """Quantize with the ranges of calibration arrays; the reference is the QDQ graph computed in floats."""
     traced, calibration = quantize_with_calibration(float32, batches, options.limit, scratch, on_step)
@@ -107,7 +112,7 @@ def _convert_static_int8(
 
 
 def _convert_float16_or_dynamic_int8(
-    source: Traced, cases: Sequence[Case], options: Options, scratch: Path, drawn: Collection[str]
+    source: TracedModel, cases: Sequence[Case], options: Options, scratch: Path, drawn: Collection[str]
 ) -> _Conversion:
     """Convert to float16 or dynamic int8; the reference is Keras."""
     if options.precision != FLOAT16:
@@ -119,7 +124,7 @@ def _convert_float16_or_dynamic_int8(
 def _are_equal(expected: Sequence[Arrays], actual: Sequence[Arrays]) -> bool:
     """Return True if all float outputs are equal, and there is at least one."""
     pairs = [(left[name], right[name]) for left, right in zip(expected, actual, strict=True) for name in left]
-    are_equal = [alike(right, left) for left, right in pairs if left.dtype.kind == "f"]
+    are_equal = [arrays_match(right, left) for left, right in pairs if left.dtype.kind == "f"]
     return bool(are_equal) and all(are_equal)
 
 
@@ -136,6 +141,7 @@ def _add_observed_errors(outputs: OutputEntries, rows: Iterable[ParityRow]) -> O
 def _add_rounding_shares(outputs: OutputEntries, cases: Sequence[Case]) -> OutputEntries:
     """Return the entries with the share of each output that rounding may change in cases of an int8 graph."""
     return {
-        name: entries | {"rounding_in_precision" if "rounding" in entries else "ties": left_to_rounding(name, cases)}
+        name: entries
+        | {"rounding_in_precision" if "rounding" in entries else "ties": compute_rounding_share(name, cases)}
         for name, entries in outputs.items()
     }

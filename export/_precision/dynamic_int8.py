@@ -24,10 +24,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import UnsupportedModelError
-from .._onnx.graph_edits import refill
-from .._onnx.model_files import read, write
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import all_graphs, all_nodes, graphs_in
+from .._onnx.graph_edits import replace_items
+from .._onnx.model_files import load_model, save_model
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import iter_graphs, iter_nodes, iter_subgraphs
 from .._passes.canonical_order import sort_nodes, sort_weights
 from .._passes.loop_passthrough_state import remove_passthrough_state
 from .embedding_tables import quantize_tables
@@ -49,7 +49,7 @@ QUANTIZER_OPTIONS = {
 }
 
 
-def quantize_dynamically(traced: Traced, folder: Path) -> Traced:
+def quantize_dynamically(traced: TracedModel, folder: Path) -> TracedModel:
     """Return a copy of a model with matrix products and tables in int8; its large weights are files in `folder`."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -58,10 +58,10 @@ def quantize_dynamically(traced: Traced, folder: Path) -> Traced:
     source = files / "float32.onnx"
     target = files / "int8.onnx"
     prepared = deepcopy(traced.model)
-    remove_passthrough_state(Traced(prepared))
+    remove_passthrough_state(TracedModel(prepared))
     shapes = {name: array.shape for name, array in traced.weights.items()}
     with translate_quantizer_errors("quantize"):
-        write(replace(traced, model=prepared), source, check=False)
+        save_model(replace(traced, model=prepared), source, check=False)
         quantize_dynamic(
             source,
             target,
@@ -72,15 +72,15 @@ def quantize_dynamically(traced: Traced, folder: Path) -> Traced:
             use_external_data_format=bool(traced.weights),
             extra_options=QUANTIZER_OPTIONS,
         )
-        quantized = quantize_tables(read(target))
+        quantized = quantize_tables(load_model(target))
     model = quantized.model
     del model.graph.value_info[:]  # inferred by the quantizer
     sort_nodes(quantized)  # the order of the quantizer ignores values that subgraphs read
-    has_products = any(node.op_type == "DynamicQuantizeLinear" for node in all_nodes(model.graph))
-    for graph in reversed([*all_graphs(model.graph)]):
+    has_products = any(node.op_type == "DynamicQuantizeLinear" for node in iter_nodes(model.graph))
+    for graph in reversed([*iter_graphs(model.graph)]):
         _prevent_bias_fusion(graph)
         nodes = [new for node in graph.node for new in _quantize_by_row(node)]
-        refill(graph.node, nodes)
+        replace_items(graph.node, nodes)
     if has_products:
         constants = (numpy_helper.from_array(array, f"int8/{name}") for name, array in SHARED_CONSTANTS.items())
         model.graph.initializer.extend(constants)
@@ -97,7 +97,7 @@ def _find_float32_products(graph: onnx.GraphProto, outer_shapes: Mapping[str, tu
             is_transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
             if len(shape) > 2 or shape[0 if is_transposed else 1] < MIN_COLUMNS:
                 yield from (node.name, f"{node.name}_MatMul")  # the quantizer splits a Gemm and renames its product
-        for inner in graphs_in(node):
+        for inner in iter_subgraphs(node):
             yield from _find_float32_products(inner, shapes)
 
 

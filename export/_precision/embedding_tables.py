@@ -15,16 +15,16 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .._errors import ExportError
-from .._onnx.graph_edits import keep, refill
-from .._onnx.graph_index import attribute
-from .._onnx.traced_model import Traced, Weights
-from .._onnx.traversal import all_graphs, all_nodes, names_used
+from .._onnx.graph_edits import filter_in_place, replace_items
+from .._onnx.graph_index import get_int_attribute
+from .._onnx.traced_model import TracedModel, Weights
+from .._onnx.traversal import iter_graphs, iter_nodes, iter_used_names
 
 MIN_SAVED_BYTES = 8192  # several times the 1 kB for the three additional nodes of a lookup, with their names
 INTEGER_SUFFIX, SCALE_SUFFIX = "row_int8", "row_scale"  # of the names of constants
 
 
-def collect_constants(traced: Traced) -> Weights:
+def collect_constants(traced: TracedModel) -> Weights:
     """Return the initializers and the external weights of a model, by name."""
     return {
         **traced.weights,
@@ -36,7 +36,7 @@ def is_lookup(node: onnx.NodeProto, constants: Weights) -> bool:
     """Return True if a node reads rows of a finite float32 table, and int8 saves at least `MIN_SAVED_BYTES`."""
     if node.op_type not in ("Gather", "Slice") or (table := constants.get(node.input[0])) is None:
         return False
-    reads_rows = attribute(node, "axis", 0) == 0
+    reads_rows = get_int_attribute(node, "axis", 0) == 0
     if node.op_type == "Slice":  # of position embeddings
         # The slice is applied to the scales too, whose only column has index 0.
         start, axes = (constants.get(name) for name in (node.input[1], [*node.input, ""][3]))
@@ -48,15 +48,15 @@ def is_lookup(node: onnx.NodeProto, constants: Weights) -> bool:
     return saved_bytes >= MIN_SAVED_BYTES and bool(np.isfinite(_compute_row_scales(table)).all())
 
 
-def quantize_tables(traced: Traced, names: Collection[str] | None = None) -> Traced:
+def quantize_tables(traced: TracedModel, names: Collection[str] | None = None) -> TracedModel:
     """Replace, in place, float32 tables that only lookups read by int8 tables; return the model.
 
     `names` has the lookups that may read int8 tables, and the products that will be quantized; `None` for all lookups.
     """
     graph, weights, constants = traced.model.graph, dict(traced.weights), collect_constants(traced)
-    graphs, tables = [*all_graphs(graph)], set[str]()
+    graphs, tables = [*iter_graphs(graph)], set[str]()
     float_reads = {value.name for subgraph in graphs for value in subgraph.output}
-    for node in all_nodes(graph):
+    for node in iter_nodes(graph):
         may_be_int8 = names is None or node.name in names
         if may_be_int8 and is_lookup(node, constants):
             tables.add(node.input[0])
@@ -72,15 +72,15 @@ def quantize_tables(traced: Traced, names: Collection[str] | None = None) -> Tra
             weights |= arrays
         else:
             graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in arrays.items())
-    for subgraph in reversed(graphs):  # inner graphs first, because `refill` copies nodes with their subgraphs
+    for subgraph in reversed(graphs):  # inner graphs first, because `replace_items` copies nodes with their subgraphs
         if any(node.input and node.input[0] in tables for node in subgraph.node):
-            refill(subgraph.node, (new for node in subgraph.node for new in _dequantize_lookup(node, tables)))
-    unread = tables - {*names_used(graph)}
-    keep(graph.initializer, lambda tensor: tensor.name not in unread)
+            replace_items(subgraph.node, (new for node in subgraph.node for new in _dequantize_lookup(node, tables)))
+    unread = tables - {*iter_used_names(graph)}
+    filter_in_place(graph.initializer, lambda tensor: tensor.name not in unread)
     return replace(traced, weights=weights)
 
 
-def check_tables(source: Traced, converted: Traced) -> None:
+def check_tables(source: TracedModel, converted: TracedModel) -> None:
     """Raise `ExportError` if an int8 table differs from its float32 table by more than half a quantization step."""
     tables, constants = collect_constants(source), collect_constants(converted)
     for name in (name for name in tables if f"{name}/{INTEGER_SUFFIX}" in constants):

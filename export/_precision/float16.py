@@ -22,10 +22,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .._onnx.graph_edits import keep
-from .._onnx.graph_index import inferred
-from .._onnx.traced_model import CONTRIB, Traced, Weights
-from .._onnx.traversal import all_graphs, all_nodes, graphs_in, names_used
+from .._onnx.graph_edits import filter_in_place
+from .._onnx.graph_index import infer_shapes
+from .._onnx.traced_model import CONTRIB, TracedModel, Weights
+from .._onnx.traversal import iter_graphs, iter_nodes, iter_subgraphs, iter_used_names
 from .._passes.loop_passthrough_state import remove_passthrough_state
 from .float16_rules import PRODUCT_OPS, TABLE_OPS, TYPE_PRESERVING_OPS, find_score_products
 
@@ -37,18 +37,20 @@ _MAX_FLOAT16, _MIN_NORMAL_FLOAT16 = float(np.finfo(np.float16).max), float(np.fi
 class Float16Model(NamedTuple):
     """A float16 model, and the names in the float32 model of the computed tensors that it has in float16."""
 
-    traced: Traced
+    traced: TracedModel
     tensors: set[str]
 
 
-def convert_to_float16(traced: Traced, provider: str = "cpu", float32_tensors: Collection[str] = ()) -> Float16Model:
+def convert_to_float16(
+    traced: TracedModel, provider: str = "cpu", float32_tensors: Collection[str] = ()
+) -> Float16Model:
     """Return a copy of a model that computes in mixed precision; inputs and outputs keep their types.
 
     Operators that read or return one of `float32_tensors` stay float32. On CUDA, attention computes in float16.
     """
     model = deepcopy(traced.model)
     _hoist_constants(model.graph)
-    remove_passthrough_state(Traced(model))
+    remove_passthrough_state(TracedModel(model))
     weights = dict(traced.weights)
     scope = _GraphConverter(model.graph, _infer_element_types(model, weights), None, weights, {*float32_tensors})
     if provider == "cuda":
@@ -63,7 +65,7 @@ def _convert_attention(graph: onnx.FunctionProto | onnx.GraphProto) -> None:
     """Insert casts so that operators of attention compute in float16, where a GPU has its fastest kernels."""
     nodes = []
     for node in graph.node:
-        for inner in graphs_in(node):
+        for inner in iter_subgraphs(node):
             _convert_attention(inner)
         nodes.append(node)
         if (node.domain, node.op_type) in _ATTENTION_OPS:
@@ -83,12 +85,12 @@ def _make_cast(source: str, target: str, name: str, elem_type: int) -> onnx.Node
 
 def _hoist_constants(graph: onnx.GraphProto) -> None:
     """Replace every `Constant` node by an initializer, so that all constants are initializers."""
-    for subgraph in all_graphs(graph):
+    for subgraph in iter_graphs(graph):
         for node in filter(_is_tensor, subgraph.node):
             tensor = subgraph.initializer.add()
             tensor.CopyFrom(node.attribute[0].t)
             tensor.name = node.output[0]
-        keep(subgraph.node, lambda node: not _is_tensor(node))
+        filter_in_place(subgraph.node, lambda node: not _is_tensor(node))
 
 
 def _is_tensor(node: onnx.NodeProto) -> bool:
@@ -98,7 +100,7 @@ def _is_tensor(node: onnx.NodeProto) -> bool:
 def _infer_element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
     """Return the inferred element type of every tensor, by name."""
     types: dict[str, int] = {}
-    for graph in all_graphs(inferred(model, weights)):
+    for graph in iter_graphs(infer_shapes(model, weights)):
         types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.HasField("tensor_type"):
@@ -140,7 +142,7 @@ class _GraphConverter:
 
     def convert_attention_calls(self, function: onnx.FunctionProto) -> None:
         """Convert attention in a function to float16 if no call of the function reads a tensor that stays float32."""
-        calls = [node for node in all_nodes(self._graph) if node.op_type == function.name]
+        calls = [node for node in iter_nodes(self._graph) if node.op_type == function.name]
         # Only the inputs are checked: in front of attention, the function only moves elements of its inputs.
         inputs = {name for node in calls for name in node.input if self._is_float(name)}
         if inputs.isdisjoint(self._float32_tensors):
@@ -150,7 +152,7 @@ class _GraphConverter:
     def _convert_node(self, original: onnx.NodeProto) -> None:
         node = deepcopy(original)
         elem_type = FLOAT16 if self._runs_in_float16(node) else FLOAT32
-        for inner in graphs_in(node):
+        for inner in iter_subgraphs(node):
             _GraphConverter(inner, self._types, self, {}, self._float32_tensors).convert()
         for index, name in enumerate(node.input):
             if self._is_float(name):
@@ -219,8 +221,8 @@ class _GraphConverter:
         return not is_square and FLOAT16 in elem_types and FLOAT32 not in elem_types
 
     def _remove_unused_constants(self) -> None:
-        names_in_use = set(names_used(self._graph))
-        keep(self._graph.initializer, lambda constant: constant.name in names_in_use)
+        names_in_use = set(iter_used_names(self._graph))
+        filter_in_place(self._graph.initializer, lambda constant: constant.name in names_in_use)
         for name in self._weights.keys() - names_in_use:
             del self._weights[name]
 

@@ -25,13 +25,13 @@ from onnx import helper
 from .._errors import ExportError
 from .._format.interruptible_session import check_provider, open_session, run_session
 from .._format.names import Arrays, Case
-from .._format.session_options import session_options
-from .._golden_cases.golden_cases import LARGE, POISONED
-from .._onnx.layer_scopes import node_layers
-from .._onnx.model_files import write
-from .._onnx.row_collection import with_rows
-from .._onnx.traced_model import DOMAIN, Traced
-from .._onnx.traversal import all_nodes
+from .._format.session_options import build_session_options
+from .._golden_cases.golden_cases import LARGE_VALUES, POISONED
+from .._onnx.layer_scopes import read_node_layers
+from .._onnx.model_files import save_model
+from .._onnx.row_collection import collect_rows
+from .._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
+from .._onnx.traversal import iter_nodes
 from .float16 import convert_to_float16
 
 MAX_FLOAT16 = float(np.finfo(np.float16).max)
@@ -46,7 +46,7 @@ INPUT_SCALES = (2.0**4, 2.0**10, 2.0**20, 2.0**30)
 Ranges = dict[str, float]  # largest finite magnitude by tensor name
 Meter = Callable[[Arrays], Ranges]
 
-_DOMAIN = f"{DOMAIN}.ranges"
+_DOMAIN = f"{FUNCTION_DOMAIN}.ranges"
 # Infinities and NaN are ignored: masks fill with them, and float16 can represent both. The appended zero is for empty
 # tensors, which have no maximum.
 _MAXIMUM_FUNCTION = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y) {
@@ -63,8 +63,8 @@ _MAXIMUM_FUNCTION = """<opset_import: ["" : %d], domain: "%s"> maximum (x) => (y
 
 
 def convert_without_overflow(
-    traced: Traced, cases: Sequence[Case], provider: str, folder: Path, drawn_inputs: Collection[str] = ()
-) -> tuple[Traced, dict[str, Any]]:
+    traced: TracedModel, cases: Sequence[Case], provider: str, folder: Path, drawn_inputs: Collection[str] = ()
+) -> tuple[TracedModel, dict[str, Any]]:
     """Return a float16 model without overflow in the golden cases, and the entry `ranges` of the parity report.
 
     The entry has `float32_layers` and `near_limit`, the largest magnitude by layer, and `drawn_inputs`, the first layer
@@ -77,9 +77,11 @@ def convert_without_overflow(
     float32_tensors = {tensor for tensor in converted.tensors if ranges.get(tensor, math.inf) > MAX_MEASURED_RANGE}
     if float32_tensors:
         converted = convert_to_float16(traced, provider, float32_tensors)
-    usual_ranges = _find_maxima(item for name, run in runs.items() if name != LARGE for item in run.items())
+    usual_ranges = _find_maxima(item for name, run in runs.items() if name != LARGE_VALUES for item in run.items())
     near_tensors = {tensor for tensor in converted.tensors if usual_ranges.get(tensor, 0.0) > MIN_REPORTED_RANGE}
-    drawn_case = next((case for case in cases if case.name in runs and case.name not in (LARGE, "samples")), cases[0])
+    drawn_case = next(
+        (case for case in cases if case.name in runs and case.name not in (LARGE_VALUES, "samples")), cases[0]
+    )
     overflowing = {name: _find_overflow(measure, drawn_case, name, converted.tensors) for name in drawn_inputs}
     layers = _find_layers(traced)
     return converted.traced, {
@@ -91,7 +93,7 @@ def convert_without_overflow(
     }
 
 
-def _make_range_meter(traced: Traced, tensors: Collection[str], provider: str, folder: Path) -> Meter:
+def _make_range_meter(traced: TracedModel, tensors: Collection[str], provider: str, folder: Path) -> Meter:
     """Return a function that runs a model and returns the ranges of `tensors`, if they are computed."""
     tensors_by_output: dict[str, str] = {}
 
@@ -104,15 +106,15 @@ def _make_range_meter(traced: Traced, tensors: Collection[str], provider: str, f
             rows[output], tensors_by_output[output] = row, tensor
         return rows
 
-    model = with_rows(traced.model, np.empty((0, 1), np.float32), add_maxima)
+    model = collect_rows(traced.model, np.empty((0, 1), np.float32), add_maxima)
     opset = next(imported.version for imported in model.opset_import if imported.domain in ("", "ai.onnx"))
     model.opset_import.add(domain=_DOMAIN, version=1)
     model.functions.append(onnx.parser.parse_function(_MAXIMUM_FUNCTION % (opset, _DOMAIN)))
-    write(replace(traced, model=model), folder / "ranges.onnx", check=False)
+    save_model(replace(traced, model=model), folder / "ranges.onnx", check=False)
     ort = check_provider(provider)
     # Without optimizations: fusions of onnxruntime 1.32, such as GELU, remove tensors although `maximum` reads them.
     level = {"graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL}
-    options = session_options(ort, level, {})
+    options = build_session_options(ort, level, {})
     session = open_session(folder / "ranges.onnx", provider, session_options=options)
 
     def measure(inputs: Arrays) -> Ranges:
@@ -147,11 +149,11 @@ def _find_overflow(measure: Meter, case: Case, name: str, tensors: Collection[st
     return None
 
 
-def _find_layers(traced: Traced) -> dict[str, str]:
+def _find_layers(traced: TracedModel) -> dict[str, str]:
     """Return the layer that computes each tensor, or else the first layer that reads it, by tensor name."""
     graph = traced.model.graph
-    nodes = [*all_nodes(graph)]
+    nodes = [*iter_nodes(graph)]
     weights = {*traced.weights, *(tensor.name for tensor in graph.initializer if len(tensor.dims) > 1)}
-    pairs = [(node, layer) for node, layer in zip(nodes, node_layers(nodes, weights), strict=True) if layer]
+    pairs = [(node, layer) for node, layer in zip(nodes, read_node_layers(nodes, weights), strict=True) if layer]
     layers = {name: layer for node, layer in reversed(pairs) for name in node.input}
     return layers | {name: layer for node, layer in pairs for name in node.output}

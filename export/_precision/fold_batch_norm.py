@@ -16,16 +16,16 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .._onnx.graph_edits import keep
+from .._onnx.graph_edits import filter_in_place
 from .._onnx.traced_model import Weights
-from .._onnx.traversal import names_used
+from .._onnx.traversal import iter_used_names
 
 
 def fold_batch_norm(graph: onnx.GraphProto) -> None:
     """Fold each `Mul` and `Add` with a constant for each channel, in place, into the convolution before it."""
     names = {name for node in graph.node if node.op_type in ("Conv", "Mul", "Add") for name in node.input}
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name in names}
-    uses = Counter(names_used(graph))
+    uses = Counter(iter_used_names(graph))
     nodes = (node for node in graph.node if node.op_type == "Conv" and constants.keys() >= {*node.input[1:]})
     convolutions = {node.output[0]: node for node in nodes if uses[node.output[0]] == 1}
     folded = set()
@@ -48,9 +48,9 @@ def fold_batch_norm(graph: onnx.GraphProto) -> None:
         if uses[output] == 1:
             convolutions[output] = convolution
         folded.add(node.name)
-    keep(graph.node, lambda node: node.name not in folded)
-    names_in_use = {*names_used(graph)}
-    keep(graph.initializer, lambda tensor: tensor.name in names_in_use)
+    filter_in_place(graph.node, lambda node: node.name not in folded)
+    names_in_use = {*iter_used_names(graph)}
+    filter_in_place(graph.initializer, lambda tensor: tensor.name in names_in_use)
 
 
 def _find_foldable(

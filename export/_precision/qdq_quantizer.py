@@ -24,12 +24,12 @@ from onnx import helper
 
 from .._errors import UnsupportedModelError
 from .._format.names import Arrays
-from .._onnx.graph_edits import refill
-from .._onnx.graph_index import inferred
-from .._onnx.layer_scopes import node_layers
-from .._onnx.model_files import write
-from .._onnx.traced_model import Traced
-from .._onnx.traversal import all_nodes, names_read_by_value
+from .._onnx.graph_edits import replace_items
+from .._onnx.graph_index import infer_shapes
+from .._onnx.layer_scopes import read_node_layers
+from .._onnx.model_files import save_model
+from .._onnx.traced_model import TracedModel
+from .._onnx.traversal import find_names_read_by_value, iter_nodes
 from .._passes.canonical_order import sort_nodes
 from .dynamic_int8 import MIN_COLUMNS, translate_quantizer_errors
 from .embedding_tables import collect_constants, is_lookup, quantize_tables
@@ -53,11 +53,11 @@ QUANTIZER_OPTIONS = {
 class CalibratedModel:
     """A float32 model with folded batch normalizations, and the ranges of its tensors."""
 
-    traced: Traced
+    traced: TracedModel
     ranges: Any  # onnxruntime's `TensorsData`; `None` if only tables can be quantized
     layers: Mapping[str, tuple[str, ...]]  # names of the nodes that can be quantized, by layer path
 
-    def quantize(self, layers: Collection[str]) -> Traced:
+    def quantize(self, layers: Collection[str]) -> TracedModel:
         """Return the model with some layers in int8, or raise `UnsupportedModelError` if the quantizer fails."""
         from onnxruntime.quantization import QuantType
         from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -85,11 +85,11 @@ class CalibratedModel:
                 quantizer.quantize_model()
                 model = quantizer.model.model
             del model.graph.value_info[:]  # inferred by the quantizer
-            sort_nodes(Traced(model))
+            sort_nodes(TracedModel(model))
         return replace(self.traced, model=model)
 
 
-def calibrate(traced: Traced, batches: Sequence[Arrays], folder: Path) -> CalibratedModel:
+def calibrate(traced: TracedModel, batches: Sequence[Arrays], folder: Path) -> CalibratedModel:
     """Run a copy of a float32 model on batches of inputs, and record the ranges of its tensors."""
     from onnxruntime.quantization import CalibrationDataReader, create_calibrator
 
@@ -117,7 +117,7 @@ def calibrate(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calibr
     _declare_float_types(prepared.model)
     files = folder / "calibrating"
     files.mkdir()
-    write(prepared, files / "float32.onnx", check=False)
+    save_model(prepared, files / "float32.onnx", check=False)
     with translate_quantizer_errors("calibrate", REMEDY):
         calibrator = create_calibrator(files / "float32.onnx", op_types, str(files / "shown.onnx"))
         calibrator.collect_data(Reader())
@@ -125,14 +125,14 @@ def calibrate(traced: Traced, batches: Sequence[Arrays], folder: Path) -> Calibr
     return CalibratedModel(prepared, ranges, layers)
 
 
-def _find_layers(traced: Traced) -> dict[str, tuple[str, ...]]:
+def _find_layers(traced: TracedModel) -> dict[str, tuple[str, ...]]:
     """Return the nodes that can be quantized, by layer: convolutions, products with a matrix, and table lookups."""
     # Nodes that read the same weight form one layer, and no layer if one of them cannot be quantized: the file would
     # store the weight twice, in int8 and in float32.
     graph, constants = traced.model.graph, collect_constants(traced)
     shapes = {name: array.shape for name, array in constants.items()}
-    nodes, read_names = [*all_nodes(graph)], names_read_by_value(graph)
-    layers = node_layers(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
+    nodes, read_names = [*iter_nodes(graph)], find_names_read_by_value(graph)
+    layers = read_node_layers(nodes, {name for name, shape in shapes.items() if len(shape) > 1})
     weights = {node.name: node.input[0] for node in nodes if is_lookup(node, constants)}
     weights |= {node.name: node.input[1] for node in graph.node if _is_quantizable(node, shapes)}
     int8_reads = Counter(weights[node.name] for node in nodes if node.name in weights and node.output[0] in read_names)
@@ -188,7 +188,7 @@ def _prevent_bias_fusion(graph: onnx.GraphProto, products: Collection[str]) -> N
 
 def _give_nodes_unique_names(graph: onnx.GraphProto) -> None:
     """Give every node a unique name, because the quantizer identifies nodes by name."""
-    nodes = [*all_nodes(graph)]
+    nodes = [*iter_nodes(graph)]
     counts = Counter(node.name for node in nodes)
     for node in nodes:
         if not node.name or counts[node.name] > 1:
@@ -197,8 +197,8 @@ def _give_nodes_unique_names(graph: onnx.GraphProto) -> None:
 
 def _declare_float_types(model: onnx.ModelProto) -> None:
     """Declare inputs and outputs of quantizable nodes as floats if onnx cannot infer their types."""
-    types = inferred(model)
-    refill(model.graph.value_info, types.value_info)
+    types = infer_shapes(model)
+    replace_items(model.graph.value_info, types.value_info)
     values = (*types.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer)
     products = [node for node in model.graph.node if node.op_type in CALIBRATED_OPS]
     names = {name for node in products for name in (*node.input[:1], *node.output)}

@@ -17,10 +17,10 @@ from onnx import helper, numpy_helper
 
 from .._format.interruptible_session import run_cases
 from .._format.names import Arrays, Case
-from .._onnx.graph_edits import keep, refill
-from .._onnx.graph_index import attribute
-from .._onnx.traversal import all_nodes, names_used
-from .._rounding.rounding_error import with_limits
+from .._onnx.graph_edits import filter_in_place, replace_items
+from .._onnx.graph_index import get_int_attribute
+from .._onnx.traversal import iter_nodes, iter_used_names
+from .._rounding.rounding_error import measure_run_limits
 from .embedding_tables import INTEGER_SUFFIX
 
 # An element half-way between two quantization steps may be rounded to either, depending on the order of a sum. So the
@@ -43,7 +43,9 @@ def compute_float_reference(model: onnx.ModelProto, cases: Sequence[Case], provi
         return run_cases(file, cases, provider)
 
     expected = [case._replace(outputs=outputs) for case, outputs in zip(cases, run_perturbed(0.0), strict=True)]
-    return with_limits(expected, (run_perturbed(WEIGHT_PERTURBATION) for _ in range(PERTURBED_RUNS)), SAFETY_FACTOR)
+    return measure_run_limits(
+        expected, (run_perturbed(WEIGHT_PERTURBATION) for _ in range(PERTURBED_RUNS)), SAFETY_FACTOR
+    )
 
 
 def dequantize_graph(model: onnx.ModelProto, perturbation: float, rng: np.random.Generator) -> onnx.ModelProto:
@@ -56,7 +58,7 @@ def dequantize_graph(model: onnx.ModelProto, perturbation: float, rng: np.random
         return 1 + perturbation * rng.choice([-1.0, 1.0], weight.shape)
 
     nodes: list[onnx.NodeProto] = []
-    for node in all_nodes(graph):
+    for node in iter_nodes(graph):
         if node.input and node.input[0].endswith(f"/{INTEGER_SUFFIX}"):
             integers = constants[node.input[0]]
             rows = integers * draw_factors(integers)
@@ -79,9 +81,9 @@ def dequantize_graph(model: onnx.ModelProto, perturbation: float, rng: np.random
             nodes.append(node)
     for name, value in (("oracle/least", 0.0), ("oracle/most", 255.0)):
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
-    refill(graph.node, nodes)
-    names_in_use = {*names_used(graph)}
-    keep(graph.initializer, lambda tensor: tensor.name in names_in_use)
+    replace_items(graph.node, nodes)
+    names_in_use = {*iter_used_names(graph)}
+    filter_in_place(graph.initializer, lambda tensor: tensor.name in names_in_use)
     return floats
 
 
@@ -89,7 +91,7 @@ def _dequantize_weight(node: onnx.NodeProto, integers: np.ndarray, scale: np.nda
     """Return (integers - zero) * scale; `zero` and `scale` are scalars, or of shape (size of the attribute `axis`,)."""
     shape = [1] * integers.ndim
     if scale.size > 1:
-        shape[attribute(node, "axis", 1)] = -1
+        shape[get_int_attribute(node, "axis", 1)] = -1
     floats: np.ndarray = (integers.astype(np.float64) - zero.reshape(shape)) * scale.reshape(shape)
     return floats.astype(np.float32)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._format.compare import without_fills
+from .._format.compare import zero_fill_values
 from .._format.names import Arrays, Case
 from .conversion_gains import measure_top1_agreement
 
@@ -42,7 +42,7 @@ def _measure_output(float32: Sequence[np.ndarray], int8: Sequence[np.ndarray]) -
     is_finite = np.isfinite(expected)
     finite = expected[is_finite].astype(np.float64)
     difference = np.abs(finite - actual[is_finite])
-    magnitudes = without_fills(np.abs(finite))
+    magnitudes = zero_fill_values(np.abs(finite))
     largest, scale = float(difference.max(initial=0.0)), float(magnitudes.max(initial=0.0))
     squares = float(np.square(difference).sum()), float(np.square(magnitudes).sum())
     return {

@@ -21,10 +21,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn._pooling.composite import DROPS
+from keras_attn._pooling.composite import DROPOUT_REASON
 
-WITH_HEADS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
-WITHOUT_HEADS = (keras.layers.Attention, keras.layers.AdditiveAttention)
+MULTI_HEAD_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+SINGLE_HEAD_LAYERS = (keras.layers.Attention, keras.layers.AdditiveAttention)
 MEAN, ZEROS, AS_COMPUTED = "mean", "zeros", "as computed"
 _REPEAT_OPS = {"Reshape", "Tile", "ExpandDims", "Identity"}  # the ops of TensorFlow's `repeat`
 
@@ -34,16 +34,16 @@ class MaskParts:
     """The separate masks of a call.
 
     Attributes:
-        queries: Query mask, booleans `(B, Tq)`, or None.
-        keys: Key mask, booleans `(B, Tk)`, or None.
-        pairs: The `attention_mask` of the call, or None.
+        query_mask: Query mask, booleans `(B, Tq)`, or None.
+        key_mask: Key mask, booleans `(B, Tk)`, or None.
+        attention_mask: The `attention_mask` of the call, or None.
         causal: Whether the call has a causal mask.
         window_radius: Number of unmasked keys on either side of the position of a query, or None for all.
     """
 
-    queries: Any = None
-    keys: Any = None
-    pairs: Any = None
+    query_mask: Any = None
+    key_mask: Any = None
+    attention_mask: Any = None
     causal: bool = False
     window_radius: int | None = None
 
@@ -96,7 +96,7 @@ class _Interception:
         self._parts[id(mask)] = mask, parts
 
     def find_parts(self, mask: Any) -> MaskParts:
-        return self._parts[id(mask)][1] if id(mask) in self._parts else MaskParts(pairs=mask)
+        return self._parts[id(mask)][1] if id(mask) in self._parts else MaskParts(attention_mask=mask)
 
     def evaluate_call(self, layer: Any, call: BuiltinAttentionCall | str) -> tuple[Any, Any] | None:
         """Return output and weights of a call, or None if the layer must compute it; `call` may be the reason."""
@@ -147,9 +147,9 @@ def _make_method(replacement: Callable[..., Any], original: Any) -> Any:
     return method
 
 
-def is_stock_attention(layer: Any) -> bool:
+def is_builtin_attention(layer: Any) -> bool:
     """Return True if the class of a layer is a built-in attention layer of Keras or keras_hub, not a subclass."""
-    return _has_heads(layer) or type(layer) in WITHOUT_HEADS
+    return _has_heads(layer) or type(layer) in SINGLE_HEAD_LAYERS
 
 
 @contextmanager
@@ -171,7 +171,9 @@ def intercept_builtin_attention(evaluate: Evaluate, reasons: dict[int, str] | No
 
 def _has_heads(layer: Any) -> bool:
     hub = sys.modules.get("keras_hub")  # imported if the model has a layer of keras_hub
-    return type(layer) in (WITH_HEADS if hub is None else (*WITH_HEADS, hub.layers.CachedMultiHeadAttention))
+    return type(layer) in (
+        MULTI_HEAD_LAYERS if hub is None else (*MULTI_HEAD_LAYERS, hub.layers.CachedMultiHeadAttention)
+    )
 
 
 def _compute_attention_mask(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +188,7 @@ def _compute_attention_mask(original: Any, layer: Any, *args: Any, **kwargs: Any
     keys = functools.reduce(ops.logical_and, masks) if masks else None
     order = {"causal": arguments["use_causal_mask"], "window_radius": _read_window_radius(layer)}
     if queries is None and keys is None and MaskParts(**order) == MaskParts():
-        parts = MaskParts(pairs=mask)
+        parts = MaskParts(attention_mask=mask)
     else:
         parts = MaskParts(queries, keys, _cast_to_bool(arguments["attention_mask"]), **order)
     interception.attach_parts(mask, parts)
@@ -207,7 +209,7 @@ def _compute_attention(original: Any, layer: Any, *args: Any, **kwargs: Any) -> 
 def _call_single_head(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
     """Compute the output of a layer without heads, and the weights if the call returns them."""
     interception = _ACTIVE.get()
-    if interception is None or type(layer) not in WITHOUT_HEADS:
+    if interception is None or type(layer) not in SINGLE_HEAD_LAYERS:
         return original(layer, *args, **kwargs)
 
     def compute() -> tuple[Any, Any]:
@@ -220,8 +222,8 @@ def _call_single_head(original: Any, layer: Any, *args: Any, **kwargs: Any) -> A
 
 
 _PATCHES = MethodPatches(
-    {(owner, "_compute_attention_mask"): _compute_attention_mask for owner in WITH_HEADS}
-    | {(owner, "_compute_attention"): _compute_attention for owner in WITH_HEADS}
+    {(owner, "_compute_attention_mask"): _compute_attention_mask for owner in MULTI_HEAD_LAYERS}
+    | {(owner, "_compute_attention"): _compute_attention for owner in MULTI_HEAD_LAYERS}
     | {(keras.layers.Attention, "call"): _call_single_head}
 )
 
@@ -238,7 +240,7 @@ def _describe_multi_head(
     axes = (1,) if is_grouped else layer._attention_axes
     if reason := _find_first_reason(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
-        (layer.dropout > 0 and arguments["training"], DROPS),
+        (layer.dropout > 0 and arguments["training"], DROPOUT_REASON),
         (softmax is not keras.layers.Softmax, f"its softmax is a layer of class {softmax.__name__}"),
         (layer._flash_attention, "it has `flash_attention=True`"),
         (axes != (1,), f"it attends along the axes {axes}"),
@@ -251,7 +253,7 @@ def _describe_multi_head(
             return "it has a mask in addition to a causal mask"
         parts = MaskParts(causal=True)
     if not _is_mask_supported(parts):
-        return f"its `attention_mask` has {len(parts.pairs.shape)} axes"
+        return f"its `attention_mask` has {len(parts.attention_mask.shape)} axes"
     if is_grouped:
         keys = _undo_repeat(keys, layer.num_key_value_heads)
         values = _undo_repeat(values, layer.num_key_value_heads)
@@ -261,7 +263,7 @@ def _describe_multi_head(
         keys=keys,
         values=values,
         scale=layer._inverse_sqrt_head_dim if is_grouped else layer._inverse_sqrt_key_dim,
-        masks=replace(parts, pairs=_expand_mask_to_4d(parts.pairs, uses_softmax_layer)),
+        masks=replace(parts, attention_mask=_expand_mask_to_4d(parts.attention_mask, uses_softmax_layer)),
         combined_mask=_expand_mask_to_4d(mask, uses_softmax_layer),
         masked_row_output=ZEROS if uses_softmax_layer else MEAN,
         returns_weights=bool(weights),
@@ -277,10 +279,10 @@ def _find_first_reason(*reasons: tuple[Any, str]) -> str:
 def _is_mask_supported(parts: MaskParts) -> bool:
     """Return True if the axes of an attention mask are examples, heads, queries and keys."""
     # Keras broadcasts a mask (B, H, Tq, Tk) against (B, Tq, 1) of a query mask: the axis of heads then meets B.
-    if parts.pairs is None or len(parts.pairs.shape) in (2, 3):
+    if parts.attention_mask is None or len(parts.attention_mask.shape) in (2, 3):
         return True
-    is_only_mask = parts.queries is None and parts.keys is None
-    return len(parts.pairs.shape) == 4 and parts.pairs.shape[1] is not None and is_only_mask
+    is_only_mask = parts.query_mask is None and parts.key_mask is None
+    return len(parts.attention_mask.shape) == 4 and parts.attention_mask.shape[1] is not None and is_only_mask
 
 
 def _describe_single_head(
@@ -296,7 +298,7 @@ def _describe_single_head(
         (not _are_float32(queries, keys, values), f"it computes in {layer.compute_dtype}"),
         (not _have_rank(3, queries, keys, values), f"its queries have {len(queries.shape)} axes"),
         (not _have_rank(2, *masks), "its mask has a value for each pair of query and key"),
-        (layer.dropout > 0 and arguments["training"], DROPS),
+        (layer.dropout > 0 and arguments["training"], DROPOUT_REASON),
         (None in sizes or len(sizes) > 1, "the feature sizes of queries and keys are unknown or differ"),
     ):
         return reason

@@ -8,74 +8,74 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn._keras.private_api import sublayers_of
+from keras_attn._keras.private_api import all_sublayers
 
 
-def layers_of(layer: keras.layers.Layer, *, include_self: bool = True) -> list[Any]:
+def find_layers(layer: keras.layers.Layer, *, include_self: bool = True) -> list[Any]:
     """Return a layer or model and all its sublayers, at any depth."""
-    return [*([layer] if include_self else []), *sublayers_of(layer)]
+    return [*([layer] if include_self else []), *all_sublayers(layer)]
 
 
-def quantization_of(layer: Any) -> str | None:
+def get_quantization(layer: Any) -> str | None:
     """Return the quantization mode of a layer: "int8", "int4", "float8", "gptq", "awq" or None."""
     return getattr(layer, "quantization_mode", None)
 
 
-def own_weights_of(layer: Any) -> list[Any]:
+def get_own_weights(layer: Any) -> list[Any]:
     """Return the weights of a layer without the weights of its sublayers."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
-def is_group_number(variable: Any) -> bool:
+def is_group_index(variable: Any) -> bool:
     """Return True for a float weight of indices: the group of each row of a GPTQ or AWQ kernel."""
     return bool(variable.name == "g_idx")
 
 
-def functional_of(model: Any) -> Any | None:
+def get_functional(model: Any) -> Any | None:
     """Return the functional model of a functional or sequential model, None for a subclass with its own `call`."""
     functional = getattr(model, "_functional", None) or model
     return functional if getattr(functional, "_inputs_struct", None) is not None else None
 
 
-def inputs_structure(functional: Any) -> Any:
+def get_inputs_structure(functional: Any) -> Any:
     """Return the inputs of a functional model, in the nested structure of its call argument."""
     return functional._inputs_struct
 
 
-def outputs_structure(functional: Any) -> Any:
+def get_outputs_structure(functional: Any) -> Any:
     """Return the outputs of a functional model, in the nested structure of its result."""
     return functional._outputs_struct
 
 
-def nodes_of(model: Any) -> Iterator[Any]:
+def iter_functional_nodes(model: Any) -> Iterator[Any]:
     """Yield each call of an operation in a functional or sequential model, inputs first."""
-    by_depth = functional_of(model)._nodes_by_depth  # type: ignore[union-attr]
+    by_depth = get_functional(model)._nodes_by_depth  # type: ignore[union-attr]
     for depth in sorted(by_depth, reverse=True):  # inputs are deepest
         yield from by_depth[depth]
 
 
-def through_nodes(functional: Any, inputs: Sequence[Any], call: Callable[..., Any]) -> Any:
+def evaluate_nodes(functional: Any, inputs: Sequence[Any], call: Callable[..., Any]) -> Any:
     """Evaluate a functional model by `call(node, *args, **kwargs)`, and return its outputs."""
     values = {id(tensor): value for tensor, value in zip(functional.inputs, inputs, strict=True)}
-    for node in nodes_of(functional):
+    for node in iter_functional_nodes(functional):
         if not node.is_input:
             args, kwargs = node.arguments.fill_in(values)
             outputs = keras.tree.flatten(call(node, *args, **kwargs))
             values |= zip(map(id, node.outputs), outputs, strict=False)
-    return keras.tree.map_structure(lambda tensor: values[id(tensor)], outputs_structure(functional))
+    return keras.tree.map_structure(lambda tensor: values[id(tensor)], get_outputs_structure(functional))
 
 
-def traced_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def trace_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return the output specs of a function of `KerasTensor`s, traced on the backend; variables do not change."""
     return keras.src.backend.compute_output_spec(function, *args, **kwargs)
 
 
-def operation_of(tensor: keras.KerasTensor) -> Any:
+def get_operation(tensor: keras.KerasTensor) -> Any:
     """Return the operation that produced a tensor of a functional model."""
     return tensor._keras_history.operation
 
 
-def numbers_of(tensor: Any) -> np.ndarray | None:
+def to_numpy_or_none(tensor: Any) -> np.ndarray | None:
     """Return a tensor as an array, or None for a symbolic tensor, such as one in a loop."""
     try:
         return np.asarray(keras.ops.convert_to_numpy(tensor))
@@ -83,19 +83,19 @@ def numbers_of(tensor: Any) -> np.ndarray | None:
         return None
 
 
-class KeptUpdates(keras.StatelessScope):
+class SharedUpdates(keras.StatelessScope):
     """A scope in which runs of a model share assignments to variables, which are discarded at its end."""
 
 
 @contextmanager
-def discarded_updates() -> Iterator[None]:
-    """Discard the assignments of a model to its variables within the context, except inside `KeptUpdates`.
+def discard_updates() -> Iterator[None]:
+    """Discard the assignments of a model to its variables within the context, except inside `SharedUpdates`.
 
     Some layers assign moving averages and states of seed generators in inference too. Values of variables in an outer
     scope stay valid.
     """
     outer = keras.src.backend.common.stateless_scope.get_stateless_scope()
-    if isinstance(outer, KeptUpdates):
+    if isinstance(outer, SharedUpdates):
         yield
         return
     with keras.StatelessScope() as scope:
@@ -105,7 +105,7 @@ def discarded_updates() -> Iterator[None]:
 
 
 @contextmanager
-def through_calls(
+def wrap_layer_calls(
     layers: Sequence[Any], wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
     """Replace each layer's `call` by `wrap(layer, call)` within the context."""
@@ -128,7 +128,7 @@ def _get_backend_functions() -> Any:
 
 
 @contextmanager
-def mistaken_biases() -> Iterator[list[bool]]:
+def detect_wrong_biases() -> Iterator[list[bool]]:
     """Yield a list that gets a boolean for each `keras.ops.add` in the context: True if the axis is wrong."""
     # keras PR 20386: on TensorFlow, Keras replaces `x1 + x2` by `tf.nn.bias_add` if `x2` has one dim other than 1 that
     # equals the last or second dim of `x1`, at any position. So (n, n) + (n, 1) adds along the last axis. With unknown
@@ -197,7 +197,7 @@ def refuse_dynamic_scans() -> Iterator[None]:
 
 
 @contextmanager
-def through_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
+def intercept_saturating(change: Callable[[Any], Any]) -> Iterator[None]:
     """Replace each result of a sigmoid or log-softmax by `change(result)` within the context.
 
     The sigmoids in `silu` and `gelu` are included; functions that `tf.function` traced before are not.

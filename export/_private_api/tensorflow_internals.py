@@ -29,12 +29,12 @@ def read_table(table: Any, dtypes: tuple[str, str]) -> tuple[np.ndarray, np.ndar
         return keys.numpy(), values.numpy()
 
 
-def operations_of(run: Callable[[], Any]) -> int:
+def count_operations(run: Callable[[], Any]) -> int:
     """Return the number of operations that a function runs eagerly (a graph counts as one) or traces."""
-    return work_of(run)[0]
+    return count_work(run)[0]
 
 
-def work_of(run: Callable[[], Any]) -> tuple[int, int]:
+def count_work(run: Callable[[], Any]) -> tuple[int, int]:
     """Return the number of operations that a function runs or traces, and of the elements of their outputs."""
     sizes: list[int] = []
 
@@ -50,7 +50,7 @@ def work_of(run: Callable[[], Any]) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def through_traced(change: Callable[[str, Any, Any], Any]) -> Iterator[None]:
+def intercept_traced_ops(change: Callable[[str, Any, Any], Any]) -> Iterator[None]:
     """Replace each output of an operation traced within the context by `change(operation, inputs, output)`.
 
     Operations that `change` adds to the graph are not intercepted.
@@ -80,7 +80,7 @@ def write_reproducible_uuid(file: Path) -> None:
         file.write_bytes(fingerprint.SerializeToString(deterministic=True))
 
 
-def with_constants(function: Any) -> Any:
+def freeze_and_inline(function: Any) -> Any:
     """Return a concrete function with variables frozen to constants and calls inlined; loops and branches stay."""
     return convert_variables_to_constants_v2(function, lower_control_flow=False, aggressive_inlining=True)
 

@@ -8,9 +8,9 @@ from tf2onnx import convert, tf_loader, utils
 from tf2onnx.onnx_opset import controlflow
 from tf2onnx.utils import make_name
 
-from .tf2onnx_patches import FIRST_NODE_NUMBER, convert_with_tf2onnx, function_of, patched_tf2onnx
+from .tf2onnx_patches import FIRST_NODE_NUMBER, convert_with_tf2onnx, find_subgraph, patched_tf2onnx
 
-__all__ = ["convert_with_tf2onnx", "function_of", "make_name", "patched_tf2onnx"]  # re-exported
+__all__ = ["convert_with_tf2onnx", "find_subgraph", "make_name", "patched_tf2onnx"]  # re-exported
 
 # Numbers of names reserved per conversion: each conversion starts at a multiple, so that two conversions of a graph
 # differ by a constant in all numbers.
@@ -38,6 +38,6 @@ def convert_graph(graph: tf.compat.v1.GraphDef, **options: Any) -> onnx.ModelPro
     return model
 
 
-def converted_while(graph: Any, node: Any) -> None:
+def convert_while(graph: Any, node: Any) -> None:
     """Convert a loop in place with tf2onnx's handler: a node `Loop`, named like the loop with the suffix `_loop`."""
     controlflow.While.version_7(graph, node)

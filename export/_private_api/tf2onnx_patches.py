@@ -97,7 +97,7 @@ def convert_with_tf2onnx(graph: Any, node: Any) -> None:
     function(graph, node, **options)
 
 
-def function_of(node: Any, attribute: str) -> Any:
+def find_subgraph(node: Any, attribute: str) -> Any:
     """Return the converted graph of a function that a node calls: `body`, `cond` or a branch."""
     return tf_loader.find_function(node.get_attr_str(attribute))
 
@@ -203,7 +203,7 @@ def _guard_lstm_rewriter() -> Iterator[None]:
 
 
 def _has_constant_weights(graph: Any, loop: Any) -> bool:
-    context = function_of(loop, "body").lstm_rewriter_context or {}
+    context = find_subgraph(loop, "body").lstm_rewriter_context or {}
     keys = ("w_idx", "r_idx") if context.get("from_keras") else ("weight_idx",)
     indices = [context.get(key) for key in (*keys, "bias_idx")]
     return all(graph.is_const(loop.input[index]) for index in indices if index is not None)

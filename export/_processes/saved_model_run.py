@@ -30,14 +30,14 @@ def main(saved_model: str, cases: str, results: str) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from _format.case_writing import save_cases
     from _format.cases import load_cases
-    from _format.dtypes import decoded
+    from _format.dtypes import decode_strings
     from _format.manifest import SERVING_SIGNATURE
     from _format.names import Case
 
     run = load(saved_model, SERVING_SIGNATURE)
 
     def replay(case: Case) -> Case:
-        return Case(case.name, {}, {name: decoded(array) for name, array in run(case.inputs).items()})
+        return Case(case.name, {}, {name: decode_strings(array) for name, array in run(case.inputs).items()})
 
     save_cases(Path(results), [replay(case) for case in load_cases(Path(cases))])
 

@@ -8,7 +8,7 @@ import numpy as np
 from .._format.compare import scale_of
 from .._format.manifest import Manifest, Spec
 from .._format.names import STRING, Case, dtype_name
-from .._format.parity_report import finite
+from .._format.parity_report import encode_nonfinite
 from .encoding import encode_gzip_base64, format_number
 from .examples import has_batch
 from .labels import Labels
@@ -71,7 +71,7 @@ def build_form_fields(manifest: Manifest, labels: Labels, case: Case, texts: Map
             record["fixed"] = encode_tensor(example)
         else:
             values = _shorten_floats(example).tolist()
-            record["first"] = None if counts in text_axes else finite(values, format_number)
+            record["first"] = None if counts in text_axes else encode_nonfinite(values, format_number)
         records.append(record)
     return records
 

@@ -6,7 +6,7 @@ from .._format.manifest import Manifest
 from .._format.names import MODEL
 from .._format.parity_report import ParityReport, ParityRow
 from .._format.report_text import describe_calibration_error
-from .._formatting import bytes_text
+from .._formatting import format_bytes
 from .encoding import format_difference, format_shape
 
 # Replaces an infinite share of a limit in sorting and drawing.
@@ -34,7 +34,7 @@ def list_facts(folder: Path, manifest: Manifest, report: ParityReport) -> list[t
     """Return (title, text) pairs: files, versions, axes and precision."""
 
     def format_size(pattern: str) -> str:
-        return bytes_text(sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file()))
+        return format_bytes(sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file()))
 
     rows = [
         ("ONNX", f"{format_size(MODEL + '*')}, opset {manifest.opset}"),

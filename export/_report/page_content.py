@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._bundle.untrusted_input import golden_cases
+from .._bundle.untrusted_input import read_golden_cases
 from .._format.manifest import Manifest
 from .._format.names import Case
 from .._format.parity_report import ParityReport
@@ -32,7 +32,7 @@ class PageContent:
     data: dict[str, Any]  # data of the scripts, written as JSON
 
 
-def page_content(
+def collect_page_content(
     folder: Path,
     manifest: Manifest,
     report: ParityReport,
@@ -47,7 +47,7 @@ def page_content(
     samples of the export, or the first golden case. A live page replays the golden cases and runs the model.
     """
     valid_labels = validate_labels(manifest, labels)
-    cases = golden_cases(folder, manifest)
+    cases = read_golden_cases(folder, manifest)
     displayed_case = user_case or next((case for case in cases if case.name == SAMPLES_CASE), cases[0])
     probabilities = find_probability_outputs(manifest, valid_labels, [*cases, displayed_case])
     example_count = count_examples(displayed_case, manifest)

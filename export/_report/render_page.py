@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .._dependencies import needing
+from .._dependencies import require_extra
 from .._format.names import MODEL
 from .encoding import encode_gzip_base64, format_difference
 from .page_content import PageContent
@@ -65,7 +65,7 @@ def _read_asset(name: str) -> str:
 
 
 def _create_environment() -> Any:
-    with needing("runtime", "A report"):
+    with require_extra("runtime", "A report"):
         import jinja2
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .._errors import ExportError
-from .._onnxruntime_releases import release_of
+from .._onnxruntime_releases import parse_release
 
 PACKAGE = "onnxruntime-web"
 MODULE, BINARY = "dist/ort.wasm.bundle.min.mjs", "dist/ort-wasm-simd-threaded.wasm"
@@ -35,7 +35,7 @@ def find_web_runtime(min_version: str) -> WebRuntime:
         )
     try:
         version = str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
-        is_older = release_of(version) < release_of(min_version)
+        is_older = parse_release(version) < parse_release(min_version)
         runtime = WebRuntime(version, (folder / MODULE).read_bytes(), (folder / BINARY).read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExportError(f"{folder} is not a complete {PACKAGE} ({error}). Run `{INSTALL}` again.") from error

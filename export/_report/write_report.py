@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from .._bundle.atomic_writes import atomic_file
-from .._bundle.output_paths import check_place, unless_of_kind
+from .._bundle.output_paths import check_output_path, must_be_recognized
 from .._errors import ExportError
 from .._format.names import CASES, MODEL
 from .page_content import PageContent
@@ -22,12 +22,12 @@ def default_report_path(bundle: Path) -> Path:
 
 def check_report_path(page: Path, *, in_a_folder: bool = True) -> None:
     """Raise an `ExportError` if a path is in a bundle, in a missing folder, or a file that is not a report."""
-    check_place(page, _find_refusal, in_a_folder=in_a_folder)
+    check_output_path(page, _find_refusal, needs_parent=in_a_folder)
 
 
 def _find_refusal(path: Path) -> str | None:
     meta = f'<meta name="generator" content="{GENERATOR}">'.encode()
-    return unless_of_kind(path, "report", lambda content: meta in content[:_HEAD_BYTES])
+    return must_be_recognized(path, "report", lambda content: meta in content[:_HEAD_BYTES])
 
 
 def write_page(page: Path, content: PageContent, *, live: bool) -> Path:

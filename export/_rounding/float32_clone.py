@@ -7,16 +7,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn._keras.private_api import children_of
+from keras_attn._keras.private_api import direct_sublayers
 
 from .._errors import UnsupportedModelError
 from .._format.compare import compare
 from .._format.names import Case
-from .._format.parity_report import NO_MORE
-from .._golden_cases.golden_cases import LARGE
+from .._format.parity_report import ZERO_TOLERANCE
+from .._golden_cases.golden_cases import LARGE_VALUES
 from .._options import FLOAT32
-from .._private_api.keras_internals import functional_of, own_weights_of, quantization_of
-from .._signature.keras_messages import first_line, silence_keras
+from .._private_api.keras_internals import get_functional, get_own_weights, get_quantization
+from .._signature.keras_messages import shorten_message, silence_keras
 from .._signature.signature import Signature, build_named_signature
 
 # A bfloat16 has 8 significant bits, of which a deep model loses a few. A larger difference is attributed to lost state.
@@ -39,7 +39,7 @@ def _get_policy_name(layer: Any) -> str:
     """Return the name of the dtype policy of a layer."""
     # Derived from the dtypes, because Keras deletes the names when it serializes a map of policies.
     mixed = "" if layer.compute_dtype == layer.variable_dtype else "mixed_"
-    quantization = quantization_of(layer)
+    quantization = get_quantization(layer)
     return f"{quantization}_from_{mixed}{layer.compute_dtype}" if quantization else f"{mixed}{layer.compute_dtype}"
 
 
@@ -61,7 +61,7 @@ def clone_to_float32(signature: Signature) -> Signature:
         # from_config, get_config and build are the user's own code
         raise UnsupportedModelError(
             f"Model `{signature.model.name}` computes in {', '.join(find_half_policies(signature))} and has no float32 "
-            f"clone: {first_line(error).rstrip('.')}. {FLOAT32_ADVICE}"
+            f"clone: {shorten_message(error).rstrip('.')}. {FLOAT32_ADVICE}"
         ) from error
 
 
@@ -102,7 +102,7 @@ def _copy_weights(layer: Any, clone: Any) -> None:
     if getattr(layer, "lora_enabled", False) and not clone.lora_enabled:
         # `get_config` of a container lacks the LoRA arguments of its layers.
         clone.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
-    weights, clone_weights = own_weights_of(layer), own_weights_of(clone)
+    weights, clone_weights = get_own_weights(layer), get_own_weights(clone)
     if {weight.name for weight in weights} == {copy.name for copy in clone_weights}:
         # LoRA before quantization changes the order of weights. Names are unique within a layer.
         weights.sort(key=lambda weight: weight.name)
@@ -116,8 +116,8 @@ def _pair_layers(layer: Any, clone: Any) -> Iterator[tuple[Any, Any]]:
     # `Model.weights` of both may differ in order and length: a layer that a model shares with a nested model is one
     # layer in the model and two layers in the clone.
     yield layer, clone
-    sources, clones = children_of(layer), children_of(clone)
-    if (functional := functional_of(layer)) is not None:
+    sources, clones = direct_sublayers(layer), direct_sublayers(clone)
+    if (functional := get_functional(layer)) is not None:
         # A functional clone is paired by name: names are unique in a graph, and a subclass of a functional model has
         # layers outside the graph, which the clone lacks. A clone from `__init__` is paired by order: Keras may choose
         # different names for its layers, but no layer is missing.
@@ -139,13 +139,13 @@ def measure_clone_difference(signature: Signature, cases: Iterable[Case]) -> dic
     """
     rows = []
     for case in cases:
-        if case.name == LARGE:
+        if case.name == LARGE_VALUES:
             continue  # half precision resolves only integers near the scores of 1e4 in this case
         with silence_keras():
             outputs = signature.call(case.inputs).values()
         actual = {key: _to_float32_array(output) for key, output in zip(case.outputs, outputs, strict=True)}
         expected = {key: np.asarray(array, np.float32) for key, array in case.outputs.items()}
-        rows += compare(Case(case.name, {}, expected), actual, NO_MORE)
+        rows += compare(Case(case.name, {}, expected), actual, ZERO_TOLERANCE)
     finite_rows = [row for row in rows if np.isfinite(row["max_rel"])]  # half precision may overflow unlike float32
     worst = {key: max((row[key] for row in finite_rows), default=0.0) for key in ("max_abs", "max_rel")}
     policies = find_half_policies(signature)

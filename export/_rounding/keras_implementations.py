@@ -14,7 +14,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from .._format.dtypes import decoded
+from .._format.dtypes import decode_strings
 from .._format.names import Arrays, Case
 from .._format.parity_report import ParityError, ParityReport, ParityRow
 from .._signature.keras_messages import silence_keras
@@ -24,7 +24,7 @@ from .tie_errors import compute_abs_error
 # A smaller share finds layers that differ by rounding only, a larger one skips a difference that grows in later layers.
 LAYER_DIFFERENCE_SHARE = 0.1
 MIN_RELATIVE_DIFFERENCE = 20 * float(np.finfo(np.float32).eps)  # rounding of long sums
-LAYER_OUTPUTS = "layer_outputs.npz"
+LAYER_OUTPUTS_FILE = "layer_outputs.npz"
 NO_TRAINING_ADVICE = (
     " If the model has layers such as `RandomFlip`: `{}` has no argument `training`, so `predict` runs these layers, "
     "and all later layers, in training mode (keras#23166). Add `training=None` to `call`, and pass it to the layers."
@@ -64,24 +64,24 @@ def check_predict(model: keras.Model, rows: Sequence[ParityRow], find_layer: Cal
         raise PredictError(
             f"`predict` and an eager call of `{model.name}` differ in output `{row.name}`, which {row.problem} in case "
             f"`{row.case}` (max abs {row.max_abs:.1e}, max rel {row.max_rel:.1e}), so no file can match both."
-            f"{begins_in(find_layer())}{advice}",
+            f"{name_differing_layer(find_layer())}{advice}",
             ParityReport("cpu", tuple(rows)),
         )
 
 
-def begins_in(layer: str | None, suffix: str = "") -> str:
+def name_differing_layer(layer: str | None, suffix: str = "") -> str:
     """Return a sentence that names the layer in which a difference begins; empty if `layer` is `None`."""
     return "" if layer is None else f" The difference begins in layer `{layer}`{suffix}."
 
 
 def save_layer_outputs(signature: Signature, case: Case, file: Path) -> None:
-    """Save the outputs of every layer of a functional model in a golden case, for `layer_differing_from`."""
+    """Save the outputs of every layer of a functional model in a golden case, for `find_layer_differing_from_saved`."""
     if signature.is_functional:
         names, arrays = zip(*signature.run_layers(case.inputs), strict=True)
         np.savez(file, *map(_drop_texts, arrays), case=np.array(case.name), names=np.array(names))
 
 
-def layer_differing_from(file: Path, signature: Signature, cases: Sequence[Case]) -> str | None:
+def find_layer_differing_from_saved(file: Path, signature: Signature, cases: Sequence[Case]) -> str | None:
     """Return the first layer whose outputs differ from those saved by `save_layer_outputs` on another backend."""
     if not file.exists():
         return None
@@ -117,7 +117,7 @@ def _compute_relative_difference(expected: np.ndarray, actual: np.ndarray) -> fl
     return float(compute_abs_error(expected, actual).max(initial=0.0) / max(largest, np.finfo(np.float32).tiny))
 
 
-def layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
+def find_layer_differing_in_predict(signature: Signature, case: Case) -> str | None:
     """Return the first layer of a functional model whose outputs differ between `predict` and an eager call."""
     if not signature.is_functional:
         return None
@@ -134,7 +134,7 @@ def _predict_batch(signature: Signature, model: keras.Model, inputs: Arrays) -> 
     try:
         with silence_keras():
             outputs = model.predict_on_batch(signature.pack_inputs(inputs))
-            return [np.asarray(decoded(array)) for array in keras.tree.flatten(outputs) if array is not None]
+            return [np.asarray(decode_strings(array)) for array in keras.tree.flatten(outputs) if array is not None]
     except Exception:  # noqa: BLE001 - the model's own code may raise anything; the export needs no `predict`
         return None
     finally:

@@ -22,9 +22,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._array_comparison import alike, outputs_match
+from .._array_comparison import arrays_match, outputs_match
 from .._format.names import Arrays, Case
-from .._private_api.keras_internals import is_group_number, through_saturating
+from .._private_api.keras_internals import intercept_saturating, is_group_index
 from .._signature.keras_messages import silence_keras
 from .._signature.signature import Signature
 
@@ -105,7 +105,7 @@ class EagerRunner:
     def run(self, inputs: Iterable[Arrays], perturbation: Perturbation) -> list[Arrays]:
         """Return the outputs for each of the perturbed inputs, all with the same perturbed weights."""
         change = partial(_perturb_saturation, ulps=perturbation.ulps, draw_shares=partial(_draw_shares, rng=self.rng))
-        with self.patch_weights(self.signature.model, perturbation), through_saturating(change):
+        with self.patch_weights(self.signature.model, perturbation), intercept_saturating(change):
             return [self.signature.run(perturbation.perturb_inputs(arrays)) for arrays in inputs]
 
 
@@ -136,9 +136,9 @@ def build_runner(
 def _is_graph_faster(signature: Signature, cases: Sequence[Case], num_runs: int) -> bool:
     if keras.backend.backend() != "tensorflow" or signature.num_weights > MAX_GRAPH_WEIGHTS:
         return False
-    from .._private_api.tensorflow_internals import operations_of
+    from .._private_api.tensorflow_internals import count_operations
 
-    return len(cases) * num_runs * operations_of(lambda: signature.run(cases[0].inputs)) >= MIN_GRAPH_OPERATIONS
+    return len(cases) * num_runs * count_operations(lambda: signature.run(cases[0].inputs)) >= MIN_GRAPH_OPERATIONS
 
 
 def _build_graph_runner(signature: Signature, cases: Sequence[Case], rng: np.random.Generator) -> GraphRunner | None:
@@ -149,7 +149,7 @@ def _build_graph_runner(signature: Signature, cases: Sequence[Case], rng: np.ran
 
     def patch_saturation(ulps: Any) -> AbstractContextManager[None]:
         draw_shares = partial(draw_shares_in_graph, rng=rng)
-        return through_saturating(partial(_perturb_saturation, ulps=ulps, draw_shares=draw_shares))
+        return intercept_saturating(partial(_perturb_saturation, ulps=ulps, draw_shares=draw_shares))
 
     try:
         with silence_keras():
@@ -175,7 +175,7 @@ def _choose_weight_patch(signature: Signature, case: Case) -> PatchWeights:
     pairs = ((variable, array * np.resize(factors.astype(array.dtype), array.shape)) for variable, array in weights)
     with keras.StatelessScope(state_mapping=_build_state_mapping(pairs)):
         outputs = signature.run(case.inputs)
-    is_unchanged = all(alike(outputs[name], array) for name, array in case.outputs.items())
+    is_unchanged = all(arrays_match(outputs[name], array) for name, array in case.outputs.items())
     return _assign_perturbed_weights if is_unchanged else _scope_perturbed_weights
 
 
@@ -207,7 +207,7 @@ def _build_state_mapping(weights: Iterable[tuple[Any, np.ndarray]]) -> list[tupl
 def _iterate_float_weights(model: keras.Model) -> Iterator[tuple[Any, np.ndarray]]:
     """Yield the float weights of a model with their values, without weights that are integers in a float dtype."""
     for variable in model.weights:
-        if is_group_number(variable):
+        if is_group_index(variable):
             continue
         array = np.asarray(keras.ops.convert_to_numpy(variable.value))
         if array.dtype.kind == "f":

@@ -23,7 +23,7 @@ import tensorflow as tf
 from .._array_comparison import outputs_match
 from .._format.compare import scale_of
 from .._format.names import Arrays, Case
-from .._private_api.tensorflow_internals import through_traced
+from .._private_api.tensorflow_internals import intercept_traced_ops
 from .._signature.keras_messages import silence_keras
 from .._signature.signature import Signature
 from .._signature.tensorflow_graph import trace_weight_graph
@@ -37,7 +37,7 @@ SAFETY_FACTOR = 4
 SUM_ULPS_PER_SQRT_TERM = 0.5
 SIGMOID_MIN_MAGNITUDE = 0.5  # see `SATURATION_ULPS` in `perturbed_runs.py`
 # Cases are measured again from this share of a limit: no smaller difference needed wider limits.
-NEAR = 0.25
+REMEASURED_LIMIT_SHARE = 0.25
 MAX_EXACT_INTEGER = 2.0**16  # sizes and counts are exact everywhere
 # Operators that optimizers fuse, split, fold into others or reassociate.
 REASSOCIATED_OPS = {
@@ -54,7 +54,7 @@ SIGMOID = "Sigmoid"  # of TensorFlow; `perturbed_runs.py` has Keras's
 PERTURBED_OPS = {*REASSOCIATED_OPS, *ELEMENTARY_FUNCTIONS, *INEXACT_AT_INTEGERS, SIGMOID}
 
 
-def with_reordering(signature: Signature, cases: Sequence[Case], case_names: Collection[str]) -> list[Case]:
+def widen_for_reassociation(signature: Signature, cases: Sequence[Case], case_names: Collection[str]) -> list[Case]:
     """Widen the limits of golden cases by the errors of reassociation; cases are unchanged if tracing fails.
 
     Args:
@@ -83,7 +83,7 @@ def _build_perturbed_graph(signature: Signature) -> Callable[[Arrays, Sequence[A
         magnitude = _compute_magnitude(op, inputs, tensor) * tf.cast(ulps, tensor.dtype)
         return _perturb_tensor(op, tensor, magnitude, next(seeds))
 
-    return trace_weight_graph(signature, [], lambda ulps: through_traced(partial(perturb_result, ulps)))
+    return trace_weight_graph(signature, [], lambda ulps: intercept_traced_ops(partial(perturb_result, ulps)))
 
 
 def _compute_magnitude(op: str, inputs: Sequence[Any], tensor: Any) -> Any:

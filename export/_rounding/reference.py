@@ -13,14 +13,14 @@ from .._errors import InputError
 from .._format.manifest import Spec
 from .._format.names import Arrays, Case
 from .._golden_cases.case_generation import CheckTrace, generate_golden_cases, skip_check
-from .._golden_cases.coverage import coverage_of
-from .._golden_cases.golden_cases import Cases
+from .._golden_cases.coverage import summarize_coverage
+from .._golden_cases.golden_cases import GoldenCases
 from .._golden_cases.sample_inputs import flatten_samples
 from .._options import FLOAT32, Options
-from .._progress import Progress
+from .._progress import ProgressCallback
 from .._signature.attention_weight_outputs import find_attention_outputs, find_collected_weights
-from .._signature.keras_messages import first_line
-from .._signature.signature import Signature, model_signature
+from .._signature.keras_messages import shorten_message
+from .._signature.signature import Signature, build_signature
 from .float32_clone import clone_to_float32, find_half_policies, measure_clone_difference
 from .keras_implementations import run_predict
 from .rounding_error import measure_limits
@@ -32,17 +32,17 @@ class Reference:
 
     model: str  # the name
     inputs: tuple[Spec, ...]  # with names of dynamic axes
-    golden: Cases
+    golden: GoldenCases
     weights_of: dict[str, str]  # path of the attention layer, by output with its weights
     backend: str  # Keras backend that computed the outputs
     unrequested_static: dict[str, str]  # reasons by name of axes that are static without a request of the user
     float32_clone: dict[str, Any] | None = None  # entry of the parity report, for a model that was cloned to float32
     converted_cases: list[Case] = field(default_factory=list)  # with limits of the precision of the file
-    predicted: Arrays | None = None  # outputs of `predict` in the first golden case, unless `predict` cannot run
+    predict_outputs: Arrays | None = None  # outputs of `predict` in the first golden case, unless `predict` cannot run
 
 
-def reference_of(
-    model: keras.Model, options: Options, on_step: Progress, check: CheckTrace = skip_check
+def build_reference(
+    model: keras.Model, options: Options, on_step: ProgressCallback, check: CheckTrace = skip_check
 ) -> tuple[Signature, Reference]:
     """Build the signature of the model in float32, and its golden cases with rounding limits.
 
@@ -58,7 +58,7 @@ def reference_of(
         InputError: If `samples` do not fit the model, or are required.
     """
     with _disable_tf32():
-        original = model_signature(model, options.samples, options.file)
+        original = build_signature(model, options.samples, options.file)
         is_half = bool(find_half_policies(original))
         if is_half:
             on_step("Cloning the model to float32")
@@ -69,12 +69,12 @@ def reference_of(
         on_step("Measuring rounding limits of the outputs")
         golden = replace(golden, cases=measure_limits(signature, golden.cases, FLOAT32))
         # Special values are beyond the range of a coarser precision.
-        usual_cases = [case for case in golden.cases if case.name not in golden.trials]
+        usual_cases = [case for case in golden.cases if case.name not in golden.injected_values]
         # Limits of an int8 file with static quantization come from the float32 graph of that file.
         is_measured = options.precision != FLOAT32 and options.calibration is None
         measured_cases = measure_limits(signature, usual_cases, options.precision) if is_measured else []
         converted_cases = measured_cases if is_measured or options.precision == FLOAT32 else usual_cases
-        golden = replace(golden, coverage=coverage_of(golden, measured_cases))
+        golden = replace(golden, coverage=summarize_coverage(golden, measured_cases))
         predict_outputs = run_predict(signature, golden.cases[0])
         clone_difference = measure_clone_difference(original, golden.cases) if is_half else None
         # The case with the most distinct sizes: equal axes could be confused in a comparison of shapes.
@@ -90,20 +90,20 @@ def reference_of(
         unrequested_static=_find_unrequested_static(signature, golden, options),
         float32_clone=clone_difference,
         converted_cases=converted_cases,
-        predicted=predict_outputs,
+        predict_outputs=predict_outputs,
     )
 
 
-def _find_unrequested_static(signature: Signature, golden: Cases, options: Options) -> dict[str, str]:
+def _find_unrequested_static(signature: Signature, golden: GoldenCases, options: Options) -> dict[str, str]:
     # The axes of a subclassed model have no declared sizes, so an axis with a single working size is not reported.
     return {
         name: reason
         for name, reason in golden.static.items()
-        if name in options.untraceable or (name not in options.static_axes and signature.is_functional)
+        if name in options.untraceable_axes or (name not in options.static_axes and signature.is_functional)
     }
 
 
-def case_of(name: str, model: keras.Model, options: Options) -> Case:
+def build_user_case(name: str, model: keras.Model, options: Options) -> Case:
     """Run Keras on arrays of the user, and measure rounding limits in the precision of a file.
 
     Raises:
@@ -111,7 +111,7 @@ def case_of(name: str, model: keras.Model, options: Options) -> Case:
         InputError: If `samples` do not fit the model, or lack an input.
     """
     with _disable_tf32():
-        signature = model_signature(model, options.samples, options.file)
+        signature = build_signature(model, options.samples, options.file)
         if find_half_policies(signature):
             signature = clone_to_float32(signature)
         inputs = require_all_samples(signature)
@@ -119,16 +119,18 @@ def case_of(name: str, model: keras.Model, options: Options) -> Case:
             case = Case(name, inputs, signature.run(inputs))
         except Exception as error:
             # The model of the user may raise anything on arrays of a wrong size.
-            raise InputError(f"Keras itself cannot run `{model.name}` on `samples`: {first_line(error)}") from error
+            raise InputError(
+                f"Keras itself cannot run `{model.name}` on `samples`: {shorten_message(error)}"
+            ) from error
         if not any(array.dtype.kind != "f" or np.isfinite(array).any() for array in case.outputs.values()):
             raise InputError("Keras returns only NaN and infinity on `samples`: nothing can be compared.")
         (case_with_limits,) = measure_limits(signature, [case], options.precision)
         if keras.backend.backend() != "tensorflow":
             return case_with_limits
 
-        from .reassociation_error import with_reordering  # which needs TensorFlow
+        from .reassociation_error import widen_for_reassociation  # which needs TensorFlow
 
-        return with_reordering(signature, [case_with_limits], {name})[0]
+        return widen_for_reassociation(signature, [case_with_limits], {name})[0]
 
 
 def require_all_samples(signature: Signature) -> Arrays:

@@ -26,9 +26,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._format.compare import scale_of, without_fills
+from .._format.compare import scale_of, zero_fill_values
 from .._format.names import Arrays, Case
-from .._golden_cases.golden_cases import LARGE
+from .._golden_cases.golden_cases import LARGE_VALUES
 from .._signature.signature import Signature
 from .perturbed_runs import PRECISION_EPS, Perturbation, build_runner
 from .tie_errors import ObservedErrors
@@ -87,7 +87,7 @@ def measure_limits(signature: Signature, cases: Sequence[Case], precision: str) 
     return _attach_limits(cases, records, limits)
 
 
-def with_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], safety_factor: int) -> list[Case]:
+def measure_run_limits(cases: Sequence[Case], runs: Iterable[Sequence[Arrays]], safety_factor: int) -> list[Case]:
     """Return cases with the rounding limits of a float32 graph; each of its perturbed `runs` has all outputs."""
     records = [ObservedErrors(case.outputs) for case in cases]
     for run in runs:
@@ -118,7 +118,7 @@ def _compute_case_limits(
 
 def _find_saturated_cases(cases: Sequence[Case], precision: str) -> list[int]:
     """Return the indices of cases with scores so large that rounding in float16 or int8 can select a different key."""
-    return [index for index, case in enumerate(cases) if case.name == LARGE] if PRECISION_EPS[precision] else []
+    return [index for index, case in enumerate(cases) if case.name == LARGE_VALUES] if PRECISION_EPS[precision] else []
 
 
 def _estimate_sum_ulps(case: Case) -> float:
@@ -153,7 +153,7 @@ def _compute_usual_magnitudes(outputs: Sequence[np.ndarray]) -> np.ndarray | flo
 
 
 def _compute_magnitudes(array: np.ndarray) -> np.ndarray:
-    return without_fills(np.abs(np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0)))
+    return zero_fill_values(np.abs(np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0)))
 
 
 def compute_typical_errors(errors: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -10,12 +10,12 @@ import numpy as np
 
 from keras_attn import MaskedSoftmax
 from keras_attn.decoding._greedy import GreedyDecoding
-from keras_attn.decoding._step_wiring import inputs_of
+from keras_attn.decoding._step_wiring import inputs_by_name
 
-from .._array_comparison import alike
+from .._array_comparison import arrays_match
 from .._format.names import Arrays
-from .._private_api.keras_internals import numbers_of, through_calls
-from .signature import Signature, model_signature
+from .._private_api.keras_internals import to_numpy_or_none, wrap_layer_calls
+from .signature import Signature, build_signature
 
 PROBE_STEPS = 3  # of a decoder; its states are zeros in the first
 
@@ -32,16 +32,16 @@ def find_attention_outputs(signature: Signature, inputs: Arrays) -> dict[str, st
     (B, ..., Tk) for a single query, as in a step of a decoder. A function of weights, as a mean over heads, does not.
     `inputs` must have axes of different sizes and varying elements.
     """
-    if not signature.attention:
+    if not signature.attention_layers:
         return {}
     recorded_weights: list[_ReturnedWeights] = []
-    with through_calls(signature.attention, partial(_record_call, recorded_weights)):
+    with wrap_layer_calls(signature.attention_layers, partial(_record_call, recorded_weights)):
         outputs = signature.run(inputs)
     return {
         name: weights.layer
         for name, array in outputs.items()
         for weights in recorded_weights[::-1]
-        if array.dtype.kind == "f" and any(alike(layout, array) for layout in _list_layouts(weights.array))
+        if array.dtype.kind == "f" and any(arrays_match(layout, array) for layout in _list_layouts(weights.array))
     }
 
 
@@ -57,7 +57,7 @@ def _record_call(recorded_weights: list[_ReturnedWeights], layer: Any, call: Cal
         weights = result if isinstance(layer, MaskedSoftmax) else None
         if isinstance(result, tuple | list) and len(result) == 2:
             weights = result[1]
-        array = None if weights is None else numbers_of(weights)
+        array = None if weights is None else to_numpy_or_none(weights)
         if array is not None and array.ndim >= 2 and array.dtype.kind == "f":
             recorded_weights.append(_ReturnedWeights(layer.path, array))
         return result
@@ -75,7 +75,7 @@ def find_collected_weights(signature: Signature, inputs: Arrays) -> dict[str, st
     if len(layers) != 1 or not isinstance(layers[0], GreedyDecoding):
         return {}
     (layer,) = layers
-    step, encoder = model_signature(layer.step), model_signature(layer.encoder)
+    step, encoder = build_signature(layer.step), build_signature(layer.encoder)
     collected_names = {key: name for key, name in _map_output_names(step).items() if key in layer._names.outputs}
     names = {key: name for key, name in collected_names.items() if len(layer.step.output[key].shape) == 2}
     paths = find_attention_outputs(step, _run_steps(layer, step, encoder, inputs)) if names else {}
@@ -96,7 +96,7 @@ def _run_steps(layer: Any, step: Signature, encoder: Signature, inputs: Arrays) 
     token = values[layer.start] if isinstance(layer.start, str) else np.full(rows, layer.start)
     for position in range(min(PROBE_STEPS, layer.max_length)):
         step_inputs = {}
-        for name, tensor in inputs_of(layer.step).items():
+        for name, tensor in inputs_by_name(layer.step).items():
             if name == names.token:
                 value = token
             elif name in values:

@@ -19,7 +19,7 @@ _UNSAFE_OBJECT = re.compile(r"Requested the (?:deserialization|loading) of (.*?)
 _MODULE_OF_CONFIG = re.compile(r"Full object config: \{'module': '([\w.]+)'")
 
 
-def first_line(error: BaseException) -> str:
+def shorten_message(error: BaseException) -> str:
     """Return the first line of the original message in an exception of Keras or TensorFlow, shortened."""
     message = re.sub("\x1b\\[[0-9;]*m", "", str(error))
     if lost_class := _LOST_CLASS.search(message):
@@ -49,7 +49,7 @@ def silence_keras() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def silence_on_dots() -> Iterator[None]:
+def silence_dot_warnings() -> Iterator[None]:
     """Suppress the warning of TensorFlow at each trace about dots in input names, which it replaces."""
 
     def is_unrelated(record: logging.LogRecord) -> bool:

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._dependencies import needing
+from .._dependencies import require_extra
 from .._errors import UnsupportedModelError
 from .._options import Options
 
@@ -61,18 +61,18 @@ def _describe_argument(model: object) -> str:
     return f"{cls.__module__}.{cls.__qualname__}. Rebuild a model of another library, or of Keras 2, in Keras 3 first."
 
 
-def loaded_model(model: keras.Model | str | Path, options: Options) -> keras.Model:
+def load_model(model: keras.Model | str | Path, options: Options) -> keras.Model:
     """Load a model from a `.keras` file, or return a Keras model unchanged; imports Keras and its backend.
 
     Raises:
         UnsupportedModelError: If Keras cannot load the file.
     """
-    with needing("export", "Loading a Keras model"):
+    with require_extra("export", "Loading a Keras model"):
         import keras
 
         import keras_attn  # noqa: F401 - registers the layers, which Keras needs to load files that contain them
 
-    from .keras_messages import first_line
+    from .keras_messages import shorten_message
 
     if isinstance(model, keras.Model):
         return model
@@ -82,4 +82,4 @@ def loaded_model(model: keras.Model | str | Path, options: Options) -> keras.Mod
             return keras.saving.load_model(model, compile=False, safe_mode=options.safe_mode)
     except Exception as error:
         # The type depends on the fault: a malformed file, an unknown or unsafe layer.
-        raise UnsupportedModelError(f"Keras cannot load {model}: {first_line(error)}") from error
+        raise UnsupportedModelError(f"Keras cannot load {model}: {shorten_message(error)}") from error

@@ -14,22 +14,22 @@ import numpy as np
 from keras_attn import AttentionPooling, MaskedSoftmax
 
 from .._errors import InputError, UnsupportedModelError
-from .._format.dtypes import decoded
-from .._format.input_arrays import by_name
+from .._format.dtypes import decode_strings
+from .._format.input_arrays import map_to_names
 from .._format.names import Arrays
-from .._private_api.builtin_attention import WITH_HEADS, WITHOUT_HEADS, is_stock_attention
+from .._private_api.builtin_attention import MULTI_HEAD_LAYERS, SINGLE_HEAD_LAYERS, is_builtin_attention
 from .._private_api.keras_internals import (
-    discarded_updates,
-    functional_of,
-    inputs_structure,
-    layers_of,
-    nodes_of,
-    operation_of,
-    outputs_structure,
-    quantization_of,
+    discard_updates,
+    find_layers,
+    get_functional,
+    get_inputs_structure,
+    get_operation,
+    get_outputs_structure,
+    get_quantization,
+    iter_functional_nodes,
 )
 from .input_output_names import check_inputs, name_outputs
-from .keras_messages import first_line, silence_keras
+from .keras_messages import shorten_message, silence_keras
 
 Tensors = dict[str, Any]
 
@@ -81,24 +81,24 @@ class Signature:
     @cached_property
     def layers(self) -> list[Any]:
         """Return the model and its layers at any depth."""
-        return layers_of(self.model)
+        return find_layers(self.model)
 
     @cached_property
     def layer_names(self) -> list[str]:
         """Return the names of all layers, and of the `keras.ops` in functional models."""
-        operations = [op for layer in self.layers for op in getattr(functional_of(layer), "operations", ())]
+        operations = [op for layer in self.layers for op in getattr(get_functional(layer), "operations", ())]
         return [operation.name for operation in (*self.layers[1:], *operations)]
 
     @cached_property
-    def attention(self) -> list[Any]:
+    def attention_layers(self) -> list[Any]:
         """Return the attention layers of this package and of Keras."""
         own_classes = (AttentionPooling, MaskedSoftmax)
-        return [layer for layer in self.layers if isinstance(layer, own_classes) or is_stock_attention(layer)]
+        return [layer for layer in self.layers if isinstance(layer, own_classes) or is_builtin_attention(layer)]
 
     @cached_property
     def manifest_layers(self) -> list[Any]:
         """Return the called layers of the manifest: attention layers, including subclasses of those of Keras."""
-        classes = (AttentionPooling, MaskedSoftmax, *WITH_HEADS, *WITHOUT_HEADS)
+        classes = (AttentionPooling, MaskedSoftmax, *MULTI_HEAD_LAYERS, *SINGLE_HEAD_LAYERS)
         return [layer for layer in self.layers if layer.path and isinstance(layer, classes)]
 
     @cached_property
@@ -109,20 +109,20 @@ class Signature:
     @cached_property
     def layer_outputs_model(self) -> Any:
         """Build a model with the outputs of every layer of a functional model, followed by its own outputs."""
-        tensors = [node.output_tensors for node in nodes_of(self.functional)]
-        outputs = [*keras.tree.flatten(tensors), *keras.tree.flatten(outputs_structure(self.functional))]
-        return keras.Model(inputs_structure(self.functional), outputs)
+        tensors = [node.output_tensors for node in iter_functional_nodes(self.functional)]
+        outputs = [*keras.tree.flatten(tensors), *keras.tree.flatten(get_outputs_structure(self.functional))]
+        return keras.Model(get_inputs_structure(self.functional), outputs)
 
     def run_layers(self, inputs: Arrays) -> list[tuple[str, np.ndarray]]:
         """Run all layers eagerly, and return pairs of a layer name and an output, in the order of the graph.
 
         A layer may declare a tensor and return `None`, which is omitted.
         """
-        with silence_keras(), discarded_updates():
+        with silence_keras(), discard_updates():
             # Without `training`, layers such as `RandomFlip` set later layers to training mode (keras#23166).
             outputs = keras.tree.flatten(self.layer_outputs_model(self.pack_inputs(inputs), training=False))
         pairs = zip(self.layer_outputs_model.outputs, outputs, strict=True)
-        layer_values = [(operation_of(tensor).name, value) for tensor, value in pairs if value is not None]
+        layer_values = [(get_operation(tensor).name, value) for tensor, value in pairs if value is not None]
         return [(name, keras.ops.convert_to_numpy(value)) for name, value in layer_values]
 
     def run(self, inputs: Arrays) -> Arrays:
@@ -130,10 +130,10 @@ class Signature:
         with silence_keras():
             tensors = self.call(inputs)
         arrays = {name: keras.ops.convert_to_numpy(tensor) for name, tensor in tensors.items()}
-        return {name: np.asarray(decoded(array)) for name, array in arrays.items()}
+        return {name: np.asarray(decode_strings(array)) for name, array in arrays.items()}
 
 
-def model_signature(model: keras.Model, samples: Any = None, file: Path | None = None) -> Signature:
+def build_signature(model: keras.Model, samples: Any = None, file: Path | None = None) -> Signature:
     """Build the signature of a Keras model.
 
     Args:
@@ -152,8 +152,8 @@ def model_signature(model: keras.Model, samples: Any = None, file: Path | None =
 
 
 def build_named_signature(model: keras.Model, samples: Mapping[str, Any] | None, file: Path | None = None) -> Signature:
-    """Build the signature of a model, as `model_signature` does, from samples by name."""
-    functional = functional_of(model)
+    """Build the signature of a model, as `build_signature` does, from samples by name."""
+    functional = get_functional(model)
     if functional is None and isinstance(model, keras.Sequential):
         return build_named_signature(add_input_layer(model, samples), samples)
     _refuse_layers(model)
@@ -169,7 +169,7 @@ def build_named_signature(model: keras.Model, samples: Mapping[str, Any] | None,
         try:
             model.load_weights(file)
         except ValueError as error:
-            raise UnsupportedModelError(f"Keras cannot load the weights of {file}: {first_line(error)}") from error
+            raise UnsupportedModelError(f"Keras cannot load the weights of {file}: {shorten_message(error)}") from error
     return signature
 
 
@@ -185,8 +185,8 @@ def _name_samples(model: keras.Model, samples: Any) -> Mapping[str, Any] | None:
     """Return samples by name, without optional arguments that are `None`."""
     if samples is None:
         return None
-    names = [] if isinstance(samples, Mapping) else _list_names_in_order(model, functional_of(model), samples)
-    named_samples = samples if isinstance(samples, Mapping) else by_name(SAMPLES_ARGUMENT, samples, names)
+    names = [] if isinstance(samples, Mapping) else _list_names_in_order(model, get_functional(model), samples)
+    named_samples = samples if isinstance(samples, Mapping) else map_to_names(SAMPLES_ARGUMENT, samples, names)
     return {name: value for name, value in named_samples.items() if value is not None}
 
 
@@ -218,14 +218,14 @@ def add_input_layer(model: keras.Model, samples: Mapping[str, Any] | None) -> ke
 
 
 def _refuse_layers(model: keras.Model) -> None:
-    for layer in layers_of(model):
+    for layer in find_layers(model):
         if getattr(layer, "stateful", False):
             raise UnsupportedModelError(
                 f"Layer `{layer.name}` ({type(layer).__name__}) is stateful: a file would freeze its present state. "
                 "Set `stateful=False`, or pass the state as an input and an output."
             )
         _refuse_tokenizer(layer)
-        if (mode := quantization_of(layer)) in UNSUPPORTED_QUANTIZATIONS:
+        if (mode := get_quantization(layer)) in UNSUPPORTED_QUANTIZATIONS:
             raise UnsupportedModelError(
                 f"Layer `{layer.name}` ({type(layer).__name__}) is quantized to {mode}, which cannot be written to "
                 "ONNX. Quantize the model to 'int8' or 'int4', or export it unquantized, with `precision='int8'`."
@@ -256,25 +256,25 @@ def _refuse_tokenizer(layer: Any) -> None:
 
 
 def _build_functional_signature(model: keras.Model, functional: Any, samples: Mapping[str, Any] | None) -> Signature:
-    structure = inputs_structure(functional)
+    structure = get_inputs_structure(functional)
     specs = []
     for path, tensor in keras.tree.flatten_with_path(structure):
-        name = str(path[-1]) if path and isinstance(path[-1], str) and len(path) == 1 else operation_of(tensor).name
+        name = str(path[-1]) if path and isinstance(path[-1], str) and len(path) == 1 else get_operation(tensor).name
         if getattr(tensor, "sparse", False) or getattr(tensor, "ragged", False):
             layout = "sparse" if tensor.sparse else "ragged"
             raise UnsupportedModelError(
                 f"Input `{name}` is {layout}; only dense tensors can be exported. Pad it instead."
             )
         specs.append(InputSpec(name, str(tensor.dtype), tuple(tensor.shape)))
-    outputs = name_outputs(outputs_structure(functional), [spec.name for spec in specs], functional.output_names)
+    outputs = name_outputs(get_outputs_structure(functional), [spec.name for spec in specs], functional.output_names)
 
     def pack_inputs(inputs: Mapping[str, Any]) -> Any:
         return keras.tree.pack_sequence_as(structure, [inputs[spec.name] for spec in specs])
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
-        with discarded_updates():
+        with discard_updates():
             tensors = keras.tree.flatten(model(pack_inputs(inputs), training=False))
-        symbolic_outputs = keras.tree.flatten(outputs_structure(functional))
+        symbolic_outputs = keras.tree.flatten(get_outputs_structure(functional))
         for name, tensor, declared in zip(outputs, tensors, symbolic_outputs, strict=True):
             if tensor is None:
                 raise UnsupportedModelError(
@@ -282,7 +282,7 @@ def _build_functional_signature(model: keras.Model, functional: Any, samples: Ma
                     f"tensor of shape {declared.shape}. Remove the output: `keras.Model(model.inputs, other_outputs)`."
                 )
             if (layout := type(tensor).__name__.removesuffix("Tensor").lower()) in ("sparse", "ragged"):
-                layer = operation_of(declared)
+                layer = get_operation(declared)
                 advice = f"Remove `{layout}=True`" if getattr(layer, layout, False) else "Make it dense in the model"
                 raise UnsupportedModelError(
                     f"Layer `{layer.name}` ({type(layer).__name__}) returns a {layout} tensor, output `{name}`; only "
@@ -321,11 +321,13 @@ def _build_subclass_signature(model: keras.Model, samples: Mapping[str, Any]) ->
     try:
         structure = call_model({name: a.astype(dtype) for name, a, dtype in zip(names, arrays, dtypes, strict=True)})
     except Exception as error:
-        raise InputError(f"Keras itself cannot run `{model.name}` on `sample_inputs`: {first_line(error)}") from error
+        raise InputError(
+            f"Keras itself cannot run `{model.name}` on `sample_inputs`: {shorten_message(error)}"
+        ) from error
     outputs = name_outputs(structure, names)
 
     def call(inputs: Mapping[str, Any]) -> Tensors:
-        with discarded_updates():
+        with discard_updates():
             tensors = [tensor for tensor in keras.tree.flatten(call_model(inputs)) if tensor is not None]
         return dict(zip(outputs, tensors, strict=True))
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from .._format.dtypes import decoded
+from .._format.dtypes import decode_strings
 from .._format.names import Arrays
 from .signature import InputSpec, Signature
 
@@ -18,7 +18,7 @@ CALL_OPS = ("PartitionedCall", "StatefulPartitionedCall", "PyFunc", "PyFuncState
 Tracing = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
-def endpoint(
+def build_endpoint(
     signature: Signature, tracing: Tracing = contextlib.nullcontext
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return the function to trace, from inputs to outputs by name; `tracing` is a context around the call."""
@@ -31,31 +31,33 @@ def endpoint(
     return serve
 
 
-def specs_of(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
+def build_tensor_specs(inputs: Iterable[InputSpec]) -> dict[str, tf.TensorSpec]:
     """Return the tensor specs of inputs by name, for tracing."""
     return {spec.name: tf.TensorSpec(spec.shape, spec.dtype, name=spec.name) for spec in inputs}
 
 
-def called_from_outside(serve: Any, signature: Signature) -> Any:
+def trace_caller(serve: Any, signature: Signature) -> Any:
     """Trace a function that calls `serve`, as in a SavedModel, so that tensors have the same names."""
-    outer = tf.function(lambda inputs: serve(inputs), input_signature=[specs_of(signature.inputs)], autograph=False)
+    outer = tf.function(
+        lambda inputs: serve(inputs), input_signature=[build_tensor_specs(signature.inputs)], autograph=False
+    )
     return outer.get_concrete_function()
 
 
 def _trace(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Any:
-    serve = endpoint(signature, tracing)
-    function = tf.function(serve, input_signature=[specs_of(signature.inputs)], autograph=False)
+    serve = build_endpoint(signature, tracing)
+    function = tf.function(serve, input_signature=[build_tensor_specs(signature.inputs)], autograph=False)
     # A call of `function` itself would count as a retrace, about which TensorFlow warns.
     return function.get_concrete_function()
 
 
-def graph_run(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Callable[[Arrays], Arrays]:
+def trace_runner(signature: Signature, tracing: Tracing = contextlib.nullcontext) -> Callable[[Arrays], Arrays]:
     """Trace a model in a context, and return a function that runs its graph."""
     function = _trace(signature, tracing)
 
     def run(inputs: Arrays) -> Arrays:
         outputs = function({name: tf.constant(array) for name, array in inputs.items()})
-        return {name: decoded(tensor.numpy()) for name, tensor in outputs.items()}
+        return {name: decode_strings(tensor.numpy()) for name, tensor in outputs.items()}
 
     return run
 
@@ -91,18 +93,18 @@ def trace_weight_graph(
         return None
     dtypes = [keras.backend.standardize_dtype(variable.dtype) for variable in weights]
     weight_specs = [tf.TensorSpec(variable.shape, dtype) for variable, dtype in zip(weights, dtypes, strict=True)]
-    signatures = [specs_of(signature.inputs), weight_specs, tf.TensorSpec((), tf.float32)]
+    signatures = [build_tensor_specs(signature.inputs), weight_specs, tf.TensorSpec((), tf.float32)]
 
     def serve(inputs: Mapping[str, Any], values: Sequence[Any], scalar: Any) -> dict[str, Any]:
         with keras.StatelessScope(state_mapping=list(zip(weights, values, strict=True))), change(scalar):
-            return endpoint(signature, _inline_functions)(inputs)
+            return build_endpoint(signature, _inline_functions)(inputs)
 
     function = tf.function(serve, input_signature=signatures, autograph=False).get_concrete_function()
 
     def run(inputs: Arrays, values: Sequence[Any], scalar: float) -> Arrays:
         tensors = {name: tf.constant(array) for name, array in inputs.items()}
         outputs = function(tensors, list(values), tf.constant(scalar, tf.float32))
-        return {name: decoded(tensor.numpy()) for name, tensor in outputs.items()}
+        return {name: decode_strings(tensor.numpy()) for name, tensor in outputs.items()}
 
     return run
 

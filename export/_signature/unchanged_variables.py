@@ -10,7 +10,7 @@ from .._errors import UnsupportedModelError
 
 
 @contextmanager
-def unchanged_variables(model: keras.Model) -> Iterator[None]:
+def restore_variables(model: keras.Model) -> Iterator[None]:
     """Restore the variables of a model at the end of the context, including states of seed generators.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import InputError
-from .._format.input_arrays import as_dtype
+from .._format.input_arrays import convert_array
 from .._format.manifest import Spec
 from .._format.names import STRING
 
@@ -77,7 +77,7 @@ def pad_column(column: Any, spec: Spec, lengths: Mapping[str, np.ndarray], padde
             coordinates = [*(np.repeat(index, counts) for index in coordinates), positions]
         column = column.flatten()
     _check_nulls(column, spec)
-    values = as_dtype(f"`{spec.name}`", column.to_numpy(zero_copy_only=False), spec.dtype)
+    values = convert_array(f"`{spec.name}`", column.to_numpy(zero_copy_only=False), spec.dtype)
     array[tuple(coordinates)] = values.reshape(-1, *array.shape[len(coordinates) :])
     return array
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .._dependencies import needing
+from .._dependencies import require_extra
 from .._errors import InputError
 from .._format.names import first_line
 
@@ -23,7 +23,7 @@ class UnreadableFileError(Exception):
 
 def find_files(source: str | Path) -> dict[str, Path]:
     """Find the Parquet files of a file, a folder or a pattern, by path relative to the folder before any wildcard."""
-    with needing("runtime", "Reading and writing Parquet"):
+    with require_extra("runtime", "Reading and writing Parquet"):
         import pyarrow.parquet  # noqa: F401
     if not isinstance(source, str | Path) or not str(source):
         raise InputError(f"`source` must be a path or a pattern. Received: {source!r}.")
@@ -69,7 +69,7 @@ def convert_pyarrow_errors() -> Iterator[None]:
         raise UnreadableFileError(f"cannot be read: {first_line(error).rstrip('.')}") from error
 
 
-def record_batches(parquet_file: Any, columns: list[str] | None = None) -> Iterator[Any]:
+def iterate_batches(parquet_file: Any, columns: list[str] | None = None) -> Iterator[Any]:
     """Yield record batches of at most `CHUNK_ROWS` rows and about `CHUNK_BYTES`."""
     groups = map(parquet_file.metadata.row_group, range(parquet_file.metadata.num_row_groups))
     rows = max(1, min(CHUNK_ROWS, int(CHUNK_BYTES / max(map(_estimate_row_bytes, groups), default=1))))

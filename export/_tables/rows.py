@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import InputError
-from .._format.input_arrays import as_dtype
+from .._format.input_arrays import convert_array
 from .._format.manifest import Manifest
 from .._format.names import Arrays
 from .arrow_columns import find_type_error, get_list_lengths, is_list, pad_column
@@ -26,7 +26,7 @@ FREE_PADDING_ELEMENTS = 500
 Lengths = Mapping[str, np.ndarray]
 
 
-def schema_error(schema: Any, manifest: Manifest) -> str | None:
+def find_column_error(schema: Any, manifest: Manifest) -> str | None:
     """Return the reason if a column of a `pyarrow.Schema` is missing or has the wrong type, otherwise None."""
     if duplicates := sorted({name for name in schema.names if schema.names.count(name) > 1}):
         return f"has a column twice: {duplicates}"
@@ -40,7 +40,7 @@ def schema_error(schema: Any, manifest: Manifest) -> str | None:
     return None
 
 
-def row_lengths(batch: Any, manifest: Manifest) -> dict[str, np.ndarray]:
+def measure_rows(batch: Any, manifest: Manifest) -> dict[str, np.ndarray]:
     """Return the lengths of the rows of a record batch, before any check; 0 for a null."""
     lengths = dict[str, np.ndarray]()
     for spec in manifest.inputs:
@@ -82,7 +82,7 @@ def plan_batches(lengths: Lengths, count: int, paddable: frozenset[str], max_row
         start = stop
 
 
-def padded_lengths(lengths: Lengths, manifest: Manifest, paddable: frozenset[str]) -> dict[str, int]:
+def pad_lengths(lengths: Lengths, manifest: Manifest, paddable: frozenset[str]) -> dict[str, int]:
     """Return the common length of rows by axis; along a paddable axis, the next multiple that the model accepts."""
     common = {axis: int(sizes.max(initial=0)) for axis, sizes in lengths.items()}
     for axis, length in common.items():
@@ -103,7 +103,7 @@ def pad_rows(batch: Any, manifest: Manifest, lengths: Lengths, padded: Mapping[s
     }
     for spec in manifest.inputs:
         if (symbol := manifest.counts.get(spec.name, "")) in lengths:
-            row_values = as_dtype(f"the length of `{symbol}`", lengths[symbol].astype("uint64"), spec.dtype)
+            row_values = convert_array(f"the length of `{symbol}`", lengths[symbol].astype("uint64"), spec.dtype)
             row_values = row_values.reshape(-1, *[1] * (len(spec.shape) - 1))
             # A column with larger lengths would include padding.
             inputs[spec.name] = np.minimum(inputs.get(spec.name, row_values), row_values)

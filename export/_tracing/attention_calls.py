@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn._pooling.composite import Composite, evaluated_by
-from keras_attn._types import Heads, Pairs
+from keras_attn._pooling.composite import Composite, use_evaluator
+from keras_attn._types import BandMask, Heads
 
-from .._onnx.traced_model import DOMAIN
+from .._onnx.traced_model import FUNCTION_DOMAIN
 from .._private_api.builtin_attention import BuiltinAttentionCall, intercept_builtin_attention
 from .._private_api.tensorflow_internals import NO_INLINE, is_traced_once
 from .builtin_attention_calls import evaluate_builtin_attention
@@ -19,14 +19,14 @@ from .builtin_attention_calls import evaluate_builtin_attention
 
 # `eq=False` compares by identity: two calls with the same fields are different nodes, and calls are keys of dicts.
 @dataclass(frozen=True, eq=False)
-class Call:
+class TracedCall:
     """One call of an attention layer in a traced graph.
 
     Attributes:
-        op: Name of the ONNX function, in the domain `alt.keras_attn`.
+        op_type: Name of the ONNX function, in the domain `alt.keras_attn`.
         layer: Path of the layer.
-        owner: `id` of the layer, since two layers may have the same path; another integer if no layer has the call.
-        name: Name of the scoring function.
+        layer_id: `id` of the layer, since two layers may have the same path; another integer if no layer has the call.
+        score: Name of the scoring function.
         shapes: Static shape of each argument by name, in order; see `keras_attn._pooling.composite.Composite`.
         dtypes: Dtype of each argument.
         constants: Arguments with constant values. They are inputs of the ONNX node, but not of the traced function.
@@ -35,24 +35,24 @@ class Call:
         pairs: Band mask: causal mask and attention window.
         normalizer: Name of the normalizer, such as softmax.
         returns_weights: Whether the weights are a second output.
-        leaks: Whether NaN and infinity of masked keys may reach the output, multiplied by a weight of 0.
-        whole: Names among `mask` and `bias` whose last two axes certainly are (Tq, Tk) and do not broadcast.
+        may_leak_nan: Whether NaN and infinity of masked keys may reach the output, multiplied by a weight of 0.
+        full_masks: Names among `mask` and `bias` whose last two axes certainly are (Tq, Tk) and do not broadcast.
     """
 
-    op: str
+    op_type: str
     layer: str
-    owner: int
-    name: str
+    layer_id: int
+    score: str
     shapes: dict[str, tuple[int | None, ...]]
     dtypes: dict[str, str]
     constants: dict[str, np.ndarray]
     options: dict[str, float]
     heads: Heads | None
-    pairs: Pairs
+    band: BandMask
     normalizer: str
     returns_weights: bool
-    leaks: bool = False
-    whole: frozenset[str] = frozenset()
+    may_leak_nan: bool = False
+    full_masks: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> int:
@@ -62,12 +62,12 @@ class Call:
     @property
     def num_heads(self) -> int:
         """Number of query heads."""
-        return 1 if self.heads is None else self.heads.of_queries
+        return 1 if self.heads is None else self.heads.num_query_heads
 
     @property
     def num_kv_heads(self) -> int:
         """Number of key/value heads."""
-        return 1 if self.heads is None else self.heads.of_keys
+        return 1 if self.heads is None else self.heads.num_kv_heads
 
     @property
     def key_size(self) -> int:
@@ -80,9 +80,9 @@ class Call:
         return (self.shapes["values"][-1] or 0) // self.num_kv_heads
 
     @property
-    def band(self) -> tuple[int | None, int | None]:
+    def window(self) -> tuple[int | None, int | None]:
         """Window: number of unmasked keys before and after the position of a query; `None` for all."""
-        return self.pairs.band
+        return self.band.window_limits
 
     @property
     def has_lengths(self) -> bool:
@@ -95,7 +95,7 @@ class Call:
         return "valid_lens" in self.shapes and not self.has_lengths
 
     @property
-    def has_pair_mask(self) -> bool:
+    def has_attention_mask(self) -> bool:
         """Return True if the call has an attention mask that may differ between queries or heads."""
         if "mask" not in self.shapes:
             return False
@@ -108,14 +108,14 @@ class Call:
         return "bias" in self.shapes
 
     @property
-    def has_keys_mask(self) -> bool:
+    def has_key_mask(self) -> bool:
         """Return True if the call has a key mask: the same mask for all queries of an example."""
-        return "keys_mask" in self.shapes or ("mask" in self.shapes and not self.has_pair_mask)
+        return "keys_mask" in self.shapes or ("mask" in self.shapes and not self.has_attention_mask)
 
     @property
-    def differs_by_query(self) -> bool:
+    def mask_differs_by_query(self) -> bool:
         """Return True if the unmasked keys may differ between queries of one example."""
-        return self.has_query_lengths or self.has_pair_mask or self.band != (None, None)
+        return self.has_query_lengths or self.has_attention_mask or self.window != (None, None)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class CallTracer:
 
     Attributes:
         calls: All calls of the latest trace.
-        hides_masked: See `keras_attn._pooling.composite.Evaluator`.
+        needs_zeroed_padding: See `keras_attn._pooling.composite.Evaluator`.
         reasons: By `id` of a layer, the reason if one of its calls is not traced as a named function.
     """
 
@@ -139,9 +139,9 @@ class CallTracer:
     # outermost graph and in bodies of loops and branches inside it, where a call is converted once: a `tf.function` may
     # have several calls, and tf2onnx writes the condition of a loop twice.
 
-    def __init__(self, *, hides_masked: bool) -> None:
-        self.hides_masked = hides_masked
-        self.calls: list[Call] = []
+    def __init__(self, *, needs_zeroed_padding: bool) -> None:
+        self.needs_zeroed_padding = needs_zeroed_padding
+        self.calls: list[TracedCall] = []
         self.reasons: dict[int, str] = {}
         self._graph: Any = None
 
@@ -150,7 +150,7 @@ class CallTracer:
         """Evaluate the composites of one trace; the current graph is the outermost graph of the trace."""
         self._graph = tf.compat.v1.get_default_graph()
         self.calls.clear()
-        with evaluated_by(self), intercept_builtin_attention(self._evaluate_builtin, self.reasons):
+        with use_evaluator(self), intercept_builtin_attention(self._evaluate_builtin, self.reasons):
             yield
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Any, Any]:
@@ -167,17 +167,17 @@ class CallTracer:
             output_and_weights = composite.function(**constants, **dict(zip(variables, argument, strict=True)))
             return output_and_weights if returns_weights else output_and_weights[:1]
 
-        call = Call(
-            op=f"{composite.name}_{len(self.calls)}",
+        call = TracedCall(
+            op_type=f"{composite.name}_{len(self.calls)}",
             layer=composite.layer.path,
-            owner=id(composite.layer),
-            name=composite.name,
+            layer_id=id(composite.layer),
+            score=composite.name,
             shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
             dtypes={name: tensor.dtype.name for name, tensor in tensors.items()},
             constants=constants,
             options=dict(composite.options),
             heads=composite.heads,
-            pairs=composite.pairs,
+            band=composite.band,
             normalizer=composite.normalizer,
             returns_weights=returns_weights,
         )
@@ -185,7 +185,7 @@ class CallTracer:
         function = tf.function(
             compute,
             autograph=False,
-            experimental_implements=f"{DOMAIN}.{call.op}",
+            experimental_implements=f"{FUNCTION_DOMAIN}.{call.op_type}",
             experimental_attributes={NO_INLINE: True},
         )
         # Freezing drops the shapes of the outputs of a call in a loop body.

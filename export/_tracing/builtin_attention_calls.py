@@ -13,10 +13,10 @@ from keras import ops
 
 from keras_attn._maths.scores import additive_scores, dot_product_scores
 from keras_attn._pooling.attention_call import AttentionCall
-from keras_attn._pooling.composite import Composite, composite_of
+from keras_attn._pooling.composite import Composite, make_composite
 from keras_attn._pooling.scoring import DOT_PRODUCT, Scoring
-from keras_attn._states.cache import Keys
-from keras_attn._types import Heads, Masks, Pairs
+from keras_attn._states.cache import KeyInput
+from keras_attn._types import BandMask, Heads, Masks
 
 from .._private_api.builtin_attention import AS_COMPUTED, MEAN, BuiltinAttentionCall
 
@@ -37,11 +37,11 @@ def evaluate_builtin_attention(attention: BuiltinAttentionCall, evaluate: Evalua
 def build_composite(attention: BuiltinAttentionCall) -> Composite:
     """Return the composite of a call, without its query mask."""
     radius = attention.masks.window_radius
-    masks = Masks(attention_mask=attention.masks.pairs, keys_mask=attention.masks.keys)
-    pairs = Pairs(attention.masks.causal, None if radius is None else (radius, radius))
+    masks = Masks(attention_mask=attention.masks.attention_mask, keys_mask=attention.masks.key_mask)
+    pairs = BandMask(attention.masks.causal, None if radius is None else (radius, radius))
     queries, keys, values = (_merge_heads(tensor) for tensor in (attention.queries, attention.keys, attention.values))
-    call = AttentionCall(queries, Keys(keys), values, masks, pairs, heads=_build_heads(attention))
-    return composite_of(call, _build_scoring(attention, queries, keys), attention.layer)
+    call = AttentionCall(queries, KeyInput(keys), values, masks, pairs, heads=_build_heads(attention))
+    return make_composite(call, _build_scoring(attention, queries, keys), attention.layer)
 
 
 def _build_heads(attention: BuiltinAttentionCall) -> Heads | None:
@@ -89,7 +89,7 @@ def _fill_masked_rows_with_mean(output: Any, attention: BuiltinAttentionCall) ->
 
 def _zero_masked_queries(output: Any, weights: Any, attention: BuiltinAttentionCall) -> tuple[Any, Any]:
     """Zero output (B, Tq, H, Dv) and weights (B, H, Tq, Tk) of masked queries."""
-    mask = attention.masks.queries
+    mask = attention.masks.query_mask
     if mask is None:
         return output, weights
     output = ops.where(mask[:, :, None, None], output, 0.0)
@@ -98,10 +98,10 @@ def _zero_masked_queries(output: Any, weights: Any, attention: BuiltinAttentionC
 
 def _fill_masked_rows_as_keras(output: Any, weights: Any, attention: BuiltinAttentionCall) -> tuple[Any, Any]:
     """Return the layer's own output (B, Tq, Dv) and weights if any query is fully masked."""
-    mask = attention.masks.queries
+    mask = attention.masks.query_mask
     if mask is not None:
         output = ops.where(mask[:, :, None], output, 0.0)  # Keras does not zero the weights
-    if attention.masks.keys is None:
+    if attention.masks.key_mask is None:
         return output, weights
     has_key = _has_unmasked_key_in_window(attention)
     compute_original = attention.original
@@ -113,14 +113,14 @@ def _fill_masked_rows_as_keras(output: Any, weights: Any, attention: BuiltinAtte
 def _has_unmasked_key(attention: BuiltinAttentionCall) -> Any:
     """Return booleans that broadcast to (B, H, Tq), True for a query with an unmasked key; None if all have one."""
     masks = attention.masks
-    if masks.pairs is not None and tuple(masks.pairs.shape[1:3]) != (1, 1):
+    if masks.attention_mask is not None and tuple(masks.attention_mask.shape[1:3]) != (1, 1):
         return ops.any(attention.combined_mask, axis=-1)
     has_key = None
-    if masks.keys is not None or masks.pairs is not None or masks.window_radius is not None:
+    if masks.key_mask is not None or masks.attention_mask is not None or masks.window_radius is not None:
         has_key = _has_unmasked_key_in_window(attention)[:, None]
-    if masks.queries is None:
+    if masks.query_mask is None:
         return has_key
-    queries = masks.queries[:, None]
+    queries = masks.query_mask[:, None]
     return queries if has_key is None else ops.logical_and(has_key, queries)
 
 
@@ -131,7 +131,7 @@ def _has_unmasked_key_in_window(attention: BuiltinAttentionCall) -> Any:
     masks, radius = attention.masks, attention.masks.window_radius
     num_queries, num_keys = ops.shape(attention.queries)[1], ops.shape(attention.keys)[1]
     key_mask = ops.ones((1, num_keys), "bool")
-    for mask in (masks.keys, None if masks.pairs is None else masks.pairs[:, 0, 0]):
+    for mask in (masks.key_mask, None if masks.attention_mask is None else masks.attention_mask[:, 0, 0]):
         key_mask = key_mask if mask is None else ops.logical_and(key_mask, mask)
     if not masks.causal and radius is None:
         return ops.any(key_mask, axis=-1, keepdims=True)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import onnx
 import tensorflow as tf
 
-from .._onnx.traversal import all_nodes
-from .._options import TRACED_OPSET
-from .._signature.keras_messages import first_line
+from .._onnx.traversal import iter_nodes
+from .._options import TF2ONNX_OPSET
+from .._signature.keras_messages import shorten_message
 
 # Advice for users: alternatives to operators that are unsupported or whose conversion failed.
 ALTERNATIVES = {
@@ -53,8 +53,8 @@ def find_named_node(message: str, graph: tf.compat.v1.GraphDef) -> list[tuple[st
 
 def find_unknown_nodes(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
     """Yield (node, op) for every operator that ONNX lacks."""
-    for node in all_nodes(graph):
-        if node.domain == "" and not onnx.defs.has(node.op_type, TRACED_OPSET):
+    for node in iter_nodes(graph):
+        if node.domain == "" and not onnx.defs.has(node.op_type, TF2ONNX_OPSET):
             yield node.name, node.op_type
 
 
@@ -71,7 +71,7 @@ def format_failed_conversion(
     failed_nodes: Sequence[str], graph: tf.compat.v1.GraphDef, layers: Sequence[str], error: Exception
 ) -> str:
     """Return the message about a failed conversion: operator, layer, tf2onnx's error, and an alternative."""
-    error_text = f"{type(error).__name__}: {first_line(error)}"
+    error_text = f"{type(error).__name__}: {shorten_message(error)}"
     if not failed_nodes:
         return f"tf2onnx cannot convert the model: {error_text}"
     node_lists = [graph.node, *(function.node_def for function in graph.library.function)]

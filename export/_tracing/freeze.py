@@ -9,14 +9,14 @@ import tensorflow as tf
 from onnx import TensorProto
 
 from .._errors import ExportError
-from .._onnx.graph_edits import refill
-from .._onnx.traced_model import DOMAIN, Weights
-from .._onnx.traversal import all_nodes
-from .._operators.graph_builder import GraphBuilder, Refusal
-from .._operators.table import raising
+from .._onnx.graph_edits import replace_items
+from .._onnx.traced_model import FUNCTION_DOMAIN, Weights
+from .._onnx.traversal import iter_nodes
+from .._operators.graph_builder import GraphBuilder, RejectionReason
+from .._operators.table import adapt_handler
 from .._private_api import tensorflow_internals
 from .._private_api.tf2onnx_internals import make_name, optimize_tf_graph, replace_resource_gathers
-from .attention_calls import Call
+from .attention_calls import TracedCall
 from .conditionals import resolve_constant_ifs, rewrite_case_as_if
 from .reachable_calls import find_reachable_calls
 from .weight_inputs import is_large, replace_by_inputs
@@ -52,10 +52,10 @@ def freeze_function(function: Any, inputs: list[str], outputs: list[str], *, kee
 
 def _sort_graph(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     """Sort nodes and functions by name, since TensorFlow's optimizers return them in a random order."""
-    refill(graph.node, sorted(graph.node, key=lambda node: node.name))
-    refill(graph.library.function, sorted(graph.library.function, key=lambda function: function.signature.name))
+    replace_items(graph.node, sorted(graph.node, key=lambda node: node.name))
+    replace_items(graph.library.function, sorted(graph.library.function, key=lambda function: function.signature.name))
     for function in graph.library.function:
-        refill(function.node_def, sorted(function.node_def, key=lambda node: node.name))
+        replace_items(function.node_def, sorted(function.node_def, key=lambda node: node.name))
     return graph
 
 
@@ -69,7 +69,7 @@ def _find_attention_op(function: Any) -> str | None:
     if tensorflow_internals.IMPLEMENTS not in function.attr:
         return None
     domain, _, op = function.attr[tensorflow_internals.IMPLEMENTS].s.decode().rpartition(".")
-    return op if domain == DOMAIN else None
+    return op if domain == FUNCTION_DOMAIN else None
 
 
 def _inline_functions(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: list[str]) -> tf.compat.v1.GraphDef:
@@ -91,23 +91,25 @@ def _inline_functions(graph: tf.compat.v1.GraphDef, inputs: list[str], outputs: 
     return tensorflow_internals.run_optimizers(config, meta_graph)
 
 
-def make_call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[Call]) -> dict[str, Any]:
+def make_call_handlers(graph: tf.compat.v1.GraphDef, calls: Sequence[TracedCall]) -> dict[str, Any]:
     """Return handlers for tf2onnx that convert each remaining function call to one node with all inputs and outputs."""
     functions = {function.signature.name: function for function in graph.library.function}
     attention_ops = _find_attention_ops(graph)
-    by_op = {call.op: call for call in calls}
+    by_op = {call.op_type: call for call in calls}
 
-    def partitioned_call(context: Any, node: Any) -> Refusal:
+    def partitioned_call(context: Any, node: Any) -> RejectionReason:
         name = node.get_attr_str("f")
         if name not in attention_ops:
             return f"TensorFlow does not inline its function `{name}`"
         _write_call(context, node, by_op[attention_ops[name]], functions[name])
         return None
 
-    return {name: (raising(name, partitioned_call), []) for name in ("PartitionedCall", "StatefulPartitionedCall")}
+    return {
+        name: (adapt_handler(name, partitioned_call), []) for name in ("PartitionedCall", "StatefulPartitionedCall")
+    }
 
 
-def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
+def _write_call(context: Any, node: Any, call: TracedCall, function: Any) -> None:
     """Replace a node of tf2onnx by a call with all outputs."""
     # TensorFlow's optimizers remove unread outputs of a function; the name of a remaining output has its index.
     inputs = _list_call_inputs(call, node, GraphBuilder(context))
@@ -120,10 +122,12 @@ def _write_call(context: Any, node: Any, call: Call, function: Any) -> None:
     ]
     context.remove_node(node.name)
     names, shapes, dtypes = map(list, zip(*outputs, strict=True))
-    context.make_node(call.op, inputs, outputs=names, shapes=shapes, dtypes=dtypes, domain=DOMAIN, name=node.name)
+    context.make_node(
+        call.op_type, inputs, outputs=names, shapes=shapes, dtypes=dtypes, domain=FUNCTION_DOMAIN, name=node.name
+    )
 
 
-def _list_call_inputs(call: Call, node: Any, op: GraphBuilder) -> list[str]:
+def _list_call_inputs(call: TracedCall, node: Any, op: GraphBuilder) -> list[str]:
     """Return the inputs of a call: the constants of its composite, and the arguments of its node."""
     arguments = [*node.input]
     inputs = [op.constant(call.constants[name]) if name in call.constants else arguments.pop(0) for name in call.shapes]
@@ -136,12 +140,12 @@ def _parse_output_index(name: str) -> int:
     return int(suffix) if suffix.isdigit() else 0
 
 
-def check_calls_intact(graph: onnx.GraphProto, calls: Sequence[Call], reachable_ops: Collection[str]) -> None:
+def check_calls_intact(graph: onnx.GraphProto, calls: Sequence[TracedCall], reachable_ops: Collection[str]) -> None:
     """Raise ExportError unless each reachable call is one node of the graph, with all its inputs and outputs."""
-    nodes = {node.op_type: node for node in all_nodes(graph) if node.domain == DOMAIN}
+    nodes = {node.op_type: node for node in iter_nodes(graph) if node.domain == FUNCTION_DOMAIN}
     for call in calls:
-        node = nodes.get(call.op)
-        if node is None and call.op not in reachable_ops:
+        node = nodes.get(call.op_type)
+        if node is None and call.op_type not in reachable_ops:
             continue
         if node is None or (len(node.input), len(node.output)) != (len(call.shapes), len(call.outputs)):
             raise ExportError(

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 from onnx import TensorProto
 
-from .._format.dtypes import UNWRITABLE, decoded
-from .._operators.graph_builder import GraphBuilder, Refusal, constant_value
-from .._operators.table import raising
+from .._format.dtypes import UNWRITABLE_CHARACTER, decode_strings
+from .._operators.graph_builder import GraphBuilder, RejectionReason, constant_value
+from .._operators.table import adapt_handler
 from .._private_api.tensorflow_internals import read_table
 from .._private_api.tf2onnx_internals import make_name
 
@@ -35,7 +35,7 @@ def make_lookup_handlers(function: Any) -> dict[str, Any]:
     tables = {placeholder.op.name: handle for handle, placeholder in function.graph.captures}
     has_assert = _has_assert(function.graph.as_graph_def())
 
-    def lookup_table_find(graph: Any, node: Any) -> Refusal:
+    def lookup_table_find(graph: Any, node: Any) -> RejectionReason:
         table, lookup_keys, default_node = node.inputs
         default = constant_value(graph, default_node.output[0])
         elem_types = graph.get_dtype(node.input[1]), *node.output_dtypes
@@ -44,10 +44,12 @@ def make_lookup_handlers(function: Any) -> dict[str, Any]:
             return "only keys and values of int64 and string are supported"
         if table.name not in tables or default is None:
             return "its table is created in the call or read in a loop, or its default is not constant"
-        unsorted_keys, unsorted_values = map(decoded, read_table(tables[table.name], (key_dtype, value_dtype)))
+        unsorted_keys, unsorted_values = map(decode_strings, read_table(tables[table.name], (key_dtype, value_dtype)))
         order = np.argsort(unsorted_keys)  # TensorFlow's hash table has another order in each process
         keys, values = unsorted_keys[order], unsorted_values[order]
-        if unwritable := [text for text in (*keys, *values) if isinstance(text, str) and UNWRITABLE.search(text)]:
+        if unwritable := [
+            text for text in (*keys, *values) if isinstance(text, str) and UNWRITABLE_CHARACTER.search(text)
+        ]:
             return f"its table contains {unwritable[0]!r}, which an ONNX table cannot store"
         attributes = {
             f"keys_{key_dtype}s": keys.tolist(),
@@ -69,7 +71,7 @@ def make_lookup_handlers(function: Any) -> dict[str, Any]:
 
     # The handler of a table keeps it until its lookups are converted; a table that remains afterwards is refused.
     functions = {"LookupTableFindV2": lookup_table_find, TABLE: lambda graph, node: None}
-    return {name: (raising(name, function), []) for name, function in functions.items()}
+    return {name: (adapt_handler(name, function), []) for name, function in functions.items()}
 
 
 def _has_assert(graph: tf.compat.v1.GraphDef) -> bool:

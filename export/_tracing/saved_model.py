@@ -14,9 +14,9 @@ from .._format.manifest import SERVING_SIGNATURE
 from .._format.names import Arrays
 from .._private_api.keras_internals import disable_default_signature, refuse_dynamic_scans, track_once
 from .._private_api.tensorflow_internals import sort_variables, write_reproducible_uuid
-from .._signature.keras_messages import first_line
+from .._signature.keras_messages import shorten_message
 from .._signature.signature import Signature
-from .._signature.tensorflow_graph import called_from_outside, endpoint, graph_run, specs_of
+from .._signature.tensorflow_graph import build_endpoint, build_tensor_specs, trace_caller, trace_runner
 from .time_distributed import batch_time_steps
 
 
@@ -33,13 +33,13 @@ def write_saved_model(signature: Signature, folder: Path) -> Any:
     track_once(archive, signature.model)
     with _trace_as_exported(signature):
         serve = archive.add_endpoint(
-            SERVING_SIGNATURE, endpoint(signature), input_signature=[specs_of(signature.inputs)]
+            SERVING_SIGNATURE, build_endpoint(signature), input_signature=[build_tensor_specs(signature.inputs)]
         )
         sort_variables(serve.get_concrete_function())
         with disable_default_signature():
             archive.write_out(str(folder), verbose=False)
         write_reproducible_uuid(folder / "fingerprint.pb")
-        return called_from_outside(serve, signature)
+        return trace_caller(serve, signature)
 
 
 def trace_function(signature: Signature, trace_context: Callable[[], Any]) -> Any:
@@ -49,9 +49,9 @@ def trace_function(signature: Signature, trace_context: Callable[[], Any]) -> An
         UnsupportedModelError: If TensorFlow cannot trace the model.
     """
     with _trace_as_exported(signature):
-        specs = [specs_of(signature.inputs)]
-        serve = tf.function(endpoint(signature, trace_context), input_signature=specs, autograph=False)
-        return called_from_outside(serve, signature)
+        specs = [build_tensor_specs(signature.inputs)]
+        serve = tf.function(build_endpoint(signature, trace_context), input_signature=specs, autograph=False)
+        return trace_caller(serve, signature)
 
 
 @contextlib.contextmanager
@@ -65,13 +65,13 @@ def _trace_as_exported(signature: Signature) -> Iterator[None]:
     except Exception as error:
         # Code of the user's own layers may raise any exception on symbolic tensors.
         layers = _name_failing_layers(signature, error)
-        raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {first_line(error)}") from error
+        raise UnsupportedModelError(f"{layers} cannot be traced into a graph: {shorten_message(error)}") from error
 
 
 def build_traced_run(signature: Signature) -> Callable[[Arrays], Arrays]:
     """Trace a model as for the export, and return a function that runs its graph."""
     with batch_time_steps(signature.layers), refuse_dynamic_scans():
-        return graph_run(signature)
+        return trace_runner(signature)
 
 
 def extract_trace_error(error: Exception) -> str:
@@ -79,7 +79,7 @@ def extract_trace_error(error: Exception) -> str:
     # The message of a failed run stands before "[[{{node NAME}}]]", and is not the first line. The advice at its end
     # is about code inside `tf.function`, not about layers.
     run_error = re.search(r"(.+)\n\s*\[\[\{\{node ", str(error))
-    message = run_error[1].strip() if run_error else first_line(error)
+    message = run_error[1].strip() if run_error else shorten_message(error)
     return message.partition(" You can attempt the following resolutions")[0]
 
 

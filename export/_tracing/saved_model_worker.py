@@ -42,7 +42,7 @@ class SavedModelRun:
 
     def end(self) -> None:
         """Kill the process if it is running."""
-        end(self._process)
+        kill_process(self._process)
 
     def begin(self, saved_model: Path, cases: Path, results: Path) -> None:
         """Send the paths to the process, which runs the cases and writes its outputs to `results`, as cases."""
@@ -50,7 +50,7 @@ class SavedModelRun:
         assert stdin is not None
         self._results = results
         with contextlib.suppress(BrokenPipeError):  # `outputs` raises with the message of the process
-            stdin.write(task(saved_model, cases, results) + "\n")
+            stdin.write(format_task(saved_model, cases, results) + "\n")
             stdin.flush()
 
     def outputs(self) -> list[Arrays]:
@@ -67,12 +67,12 @@ class SavedModelRun:
         return [case.outputs for case in load_cases(self._results)]
 
 
-def task(saved_model: Path, cases: Path, results: Path) -> str:
+def format_task(saved_model: Path, cases: Path, results: Path) -> str:
     """Return the line that the process reads from standard input."""
     return json.dumps([str(saved_model), str(cases), str(results)])
 
 
-def end(process: subprocess.Popen[Any]) -> None:
+def kill_process(process: subprocess.Popen[Any]) -> None:
     """Kill a process if it is running, and close its pipes."""
     process.kill()  # does nothing to a process that has ended
     process.wait()

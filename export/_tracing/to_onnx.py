@@ -8,10 +8,10 @@ import onnx
 import tensorflow as tf
 
 from .._errors import UnsupportedModelError
-from .._onnx.traced_model import DOMAIN, Traced
+from .._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
 from .._operators import table
-from .._operators.signals.split_complex import parts_apart
-from .._options import TRACED_OPSET
+from .._operators.signals.split_complex import split_complex_tensors
+from .._options import TF2ONNX_OPSET
 from .._passes.canonical_order import sort_nodes, sort_weights
 from .._passes.constant_folding import fold_subgraphs, fold_weights
 from .._passes.loop_conditions import remove_conditions
@@ -21,7 +21,7 @@ from .._passes.passes import Pass, run_passes
 from .._passes.rewrite_rules import apply_rules
 from .._private_api import tf2onnx_internals
 from . import conversion_errors as errors
-from .attention_calls import Call
+from .attention_calls import TracedCall
 from .freeze import FrozenGraph, check_calls_intact, freeze_function, make_call_handlers
 from .lookup_tables import make_lookup_handlers, set_table_shapes
 
@@ -32,7 +32,7 @@ NOT_DENSE = {"ragged": (tf.RaggedTensor, tf.RaggedTensorSpec), "sparse": (tf.Spa
 PASSES: tuple[Pass, ...] = (remove_passthrough_state, remove_conditions, fold_subgraphs, fold_weights, apply_rules)
 
 
-def convert_to_onnx(function: Any, layers: Sequence[str], calls: Sequence[Call] = ()) -> Traced:
+def convert_to_onnx(function: Any, layers: Sequence[str], calls: Sequence[TracedCall] = ()) -> TracedModel:
     """Return the ONNX model (opset 18) of a concrete function.
 
     The names of the function's inputs and of the outputs in its dict become the names in ONNX. Attention calls that
@@ -46,7 +46,7 @@ def convert_to_onnx(function: Any, layers: Sequence[str], calls: Sequence[Call] 
     _refuse_state(function, layers)
     model, source = _convert(function, layers, calls)
     shapes = {name: _read_output_shape(spec.shape, name, model) for name, spec in function.structured_outputs.items()}
-    traced = Traced(model, shapes, source.weights, source.unfolded)
+    traced = TracedModel(model, shapes, source.weights, source.unfolded)
     functions = [function.signature.name for function in source.graph.library.function]
     # `rename` numbers names in node order, and `sort_weights` sorts weights without a reader by name.
     naming_passes = (sort_nodes, partial(rename, layers=layers, functions=functions), sort_weights)
@@ -66,7 +66,7 @@ def _map_tensor_names(function: Any) -> tuple[dict[str, str], dict[str, str]]:
     return inputs, {tensor.name: name for tensor, name in zip(function.outputs, results, strict=True)}
 
 
-def _convert(function: Any, layers: Sequence[str], calls: Sequence[Call]) -> tuple[onnx.ModelProto, FrozenGraph]:
+def _convert(function: Any, layers: Sequence[str], calls: Sequence[TracedCall]) -> tuple[onnx.ModelProto, FrozenGraph]:
     """Return the ONNX model that tf2onnx makes of a function, and the frozen graph of the function."""
     inputs, outputs = _map_tensor_names(function)
     with errors.capture_log() as log, tf2onnx_internals.patched_tf2onnx():
@@ -77,19 +77,19 @@ def _convert(function: Any, layers: Sequence[str], calls: Sequence[Call]) -> tup
             set_table_shapes(graph)
             weights = {f"{name}:0": name for name in frozen.weights}
             call_handlers = make_call_handlers(graph, calls) if calls else {}
-            handlers = table.handlers() | make_lookup_handlers(function) | call_handlers
+            handlers = table.build_handlers() | make_lookup_handlers(function) | call_handlers
             model = tf2onnx_internals.convert_graph(
                 graph,
                 name="keras-attn",
-                opset=TRACED_OPSET,
+                opset=TF2ONNX_OPSET,
                 input_names=[*inputs, *weights],
                 output_names=[*outputs],
                 tensors_to_rename=inputs | outputs | weights,
                 custom_op_handlers=handlers,
-                custom_rewriter=[parts_apart],
-                extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)],
+                custom_rewriter=[split_complex_tensors],
+                extra_opset=[onnx.helper.make_opsetid(FUNCTION_DOMAIN, 1)],
             )
-        except table.RefusedNodeError as refused:
+        except table.RejectedNodeError as refused:
             message = errors.format_unsupported_op(refused.op_type, refused.node, layers, refused.reason)
             raise UnsupportedModelError(message) from None
         except Exception as error:
@@ -128,7 +128,7 @@ def _read_output_shape(shape: tf.TensorShape, output: str, model: onnx.ModelProt
 
 def _refuse_state(function: Any, layers: Sequence[str]) -> None:
     """Raise UnsupportedModelError if the graph assigns to a variable, since freezing would drop the assignment."""
-    # Assignments to Keras variables are not part of the graph: `discarded_updates` discards them.
+    # Assignments to Keras variables are not part of the graph: `discard_updates` discards them.
     graph = function.graph.as_graph_def()
     for node in (*graph.node, *(node for library in graph.library.function for node in library.node_def)):
         if node.op.startswith("Assign") and node.op.endswith("VariableOp"):

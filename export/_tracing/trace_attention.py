@@ -5,11 +5,11 @@ from typing import Any
 
 from keras_attn import AttentionPooling, MaskedSoftmax
 
-from .._onnx.traced_model import DOMAIN, Traced
-from .._onnx.traversal import all_nodes
-from .._private_api.builtin_attention import is_stock_attention
+from .._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
+from .._onnx.traversal import iter_nodes
+from .._private_api.builtin_attention import is_builtin_attention
 from .._signature.signature import Signature
-from .attention_calls import Call, CallTracer
+from .attention_calls import CallTracer, TracedCall
 from .saved_model import trace_function
 from .to_onnx import convert_to_onnx
 
@@ -19,13 +19,13 @@ class AttentionLayerInfo:
     """Facts about an attention layer of the model, for the manifest.
 
     Attributes:
-        owner: `id` of the layer, as in `Call.owner`.
+        layer_id: `id` of the layer, as in `TracedCall.layer_id`.
         path: Path of the layer.
         class_name: Name of its class.
         reason: Why the file has plain operators for the layer, if none of its calls is a node.
     """
 
-    owner: int
+    layer_id: int
     path: str
     class_name: str
     reason: str
@@ -43,40 +43,40 @@ class TracedAttention:
     """
 
     name: str
-    traced: Traced
-    calls: tuple[Call, ...]
+    traced: TracedModel
+    calls: tuple[TracedCall, ...]
     layers: tuple[AttentionLayerInfo, ...]
 
 
-def trace_attention(signature: Signature, function: Any, *, hides_masked: bool) -> TracedAttention:
+def trace_attention(signature: Signature, function: Any, *, needs_zeroed_padding: bool) -> TracedAttention:
     """Trace a model to ONNX; a model without attention calls has the graph of its SavedModel.
 
     Args:
         signature: The model.
         function: The concrete function of the SavedModel's signature.
-        hides_masked: Whether masked positions are zeroed before products, so that they do not affect int8 scales.
+        needs_zeroed_padding: Whether to zero masked positions before products, so that they do not affect int8 scales.
 
     Raises:
         UnsupportedModelError: If an operator has no conversion to ONNX.
         ExportError: If an attention call is not one node in the graph.
     """
-    tracer = CallTracer(hides_masked=hides_masked)
+    tracer = CallTracer(needs_zeroed_padding=needs_zeroed_padding)
     if has_attention(signature):
         traced = convert_to_onnx(trace_function(signature, tracer.intercept), signature.layer_names, tracer.calls)
     else:
         traced = convert_to_onnx(function, signature.layer_names)
-    operators = {node.op_type for node in all_nodes(traced.model.graph) if node.domain == DOMAIN}
+    operators = {node.op_type for node in iter_nodes(traced.model.graph) if node.domain == FUNCTION_DOMAIN}
     return TracedAttention(
         signature.model.name,
         replace(traced, outputs={name: traced.outputs[name] for name in signature.outputs}),
-        tuple(call for call in tracer.calls if call.op in operators),
+        tuple(call for call in tracer.calls if call.op_type in operators),
         tuple(_describe_layer(layer, tracer.reasons.get(id(layer))) for layer in signature.manifest_layers),
     )
 
 
 def has_attention(signature: Signature) -> bool:
     """Return True if a layer may call attention; `MaskedSoftmax` does not."""
-    return any(not isinstance(layer, MaskedSoftmax) for layer in signature.attention)
+    return any(not isinstance(layer, MaskedSoftmax) for layer in signature.attention_layers)
 
 
 def _describe_layer(layer: Any, reason: str | None) -> AttentionLayerInfo:
@@ -86,6 +86,6 @@ def _describe_layer(layer: Any, reason: str | None) -> AttentionLayerInfo:
 def _explain_missing_call(layer: Any) -> str:
     if isinstance(layer, MaskedSoftmax):
         return "it computes a softmax only"
-    if isinstance(layer, AttentionPooling) or is_stock_attention(layer):
+    if isinstance(layer, AttentionPooling) or is_builtin_attention(layer):
         return "no output of the model depends on its attention"
     return "its class is derived from an attention layer of Keras, and may compute attention in another way"

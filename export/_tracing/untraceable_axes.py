@@ -9,15 +9,15 @@ from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
 
-from .._array_comparison import alike
+from .._array_comparison import arrays_match
 from .._errors import UntraceableError
 from .._format.names import Arrays
-from .._golden_cases.golden_cases import Cases, Run
+from .._golden_cases.golden_cases import GoldenCases, Run
 from .._signature.signature import InputSpec, Signature
 from .saved_model import build_traced_run, extract_trace_error, trace_function
 
 
-def check_traceable(signature: Signature, golden_cases: Cases) -> Run | None:
+def trace_or_raise(signature: Signature, golden_cases: GoldenCases) -> Run | None:
     """Trace a model and run one golden case, before more golden cases are computed.
 
     Returns:
@@ -30,12 +30,12 @@ def check_traceable(signature: Signature, golden_cases: Cases) -> Run | None:
     run, problem = _try_trace(signature, golden_cases, ())
     if problem is None:
         return run
-    if reasons := untraceable_axes(signature, golden_cases):
+    if reasons := find_untraceable_axes(signature, golden_cases):
         raise UntraceableError(reasons)
     return None
 
 
-def untraceable_axes(signature: Signature, golden_cases: Cases) -> dict[str, str]:
+def find_untraceable_axes(signature: Signature, golden_cases: GoldenCases) -> dict[str, str]:
     """Return the axes that TensorFlow cannot trace with unknown size, with the reason, by name.
 
     The model can be traced if these axes are static. The result is empty if all axes can be dynamic, or if the traced
@@ -61,7 +61,9 @@ def untraceable_axes(signature: Signature, golden_cases: Cases) -> dict[str, str
     return reasons
 
 
-def _try_trace(signature: Signature, golden_cases: Cases, static: Collection[str]) -> tuple[Run | None, str | None]:
+def _try_trace(
+    signature: Signature, golden_cases: GoldenCases, static: Collection[str]
+) -> tuple[Run | None, str | None]:
     """Trace with `static` axes at their sizes in the first case, run the case, and return the reason if this fails."""
     try:
         run = build_traced_run(replace(signature, inputs=_build_specs(signature, golden_cases, static)))
@@ -73,7 +75,7 @@ def _try_trace(signature: Signature, golden_cases: Cases, static: Collection[str
     return run, None
 
 
-def _build_specs(signature: Signature, golden_cases: Cases, static: Collection[str]) -> tuple[InputSpec, ...]:
+def _build_specs(signature: Signature, golden_cases: GoldenCases, static: Collection[str]) -> tuple[InputSpec, ...]:
     sizes = {name: golden_cases.sizes[0][name] for name in static}
     shapes = {
         name: tuple(sizes.get(size) if isinstance(size, str) else size for size in shape)
@@ -86,6 +88,6 @@ def _roughly_equal(outputs: Arrays, expected: Arrays) -> bool:
     """Return True if floats agree within 1 %, and other outputs in their shapes."""
     limits = {"rtol": 1e-2, "atol": 1e-2}
     return all(
-        alike(outputs[name], array, **limits) if array.dtype.kind == "f" else outputs[name].shape == array.shape
+        arrays_match(outputs[name], array, **limits) if array.dtype.kind == "f" else outputs[name].shape == array.shape
         for name, array in expected.items()
     )

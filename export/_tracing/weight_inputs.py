@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .._onnx.external_data import fit_in_one_file
+from .._onnx.external_data import fits_in_one_file
 from .._onnx.traced_model import Weights
 
 # Minimum size in bytes of a weight that becomes an input: one memory page. TensorFlow's and tf2onnx's optimizers copy a
 # graph with its constants a dozen times. Smaller weights stay constants, which the optimizers can fold.
-LARGE = 2**12
+MIN_INPUT_BYTES = 2**12
 
 # Operators that tf2onnx converts in the same way for constants and inputs; `constant_folding.py` folds the layouts of
 # inputs later. Loops are missing: tf2onnx converts a loop to `LSTM` only if its weights are constants.
@@ -24,7 +24,7 @@ _LAYOUT_OPS = {"ExpandDims", "Reshape", "Squeeze", "Transpose"}
 
 def is_large(tensor: Any) -> bool:
     """Return True if a variable becomes an input of the graph, provided that its consumers allow inputs."""
-    return _count_bytes(tensor) >= LARGE and tensor.dtype in (tf.float32, tf.float16, tf.float64)
+    return _count_bytes(tensor) >= MIN_INPUT_BYTES and tensor.dtype in (tf.float32, tf.float16, tf.float64)
 
 
 def replace_by_inputs(
@@ -42,7 +42,7 @@ def replace_by_inputs(
         The content of the new inputs, and of all variables that the converter does not combine with other constants;
         each by name, which is the path of the variable.
     """
-    fits_in_one_file = fit_in_one_file(sum(map(_count_bytes, variables.values())))
+    is_one_file = fits_in_one_file(sum(map(_count_bytes, variables.values())))
     consumers = _find_consumers(graph, variables)
     used_names = {*used_names, *(node.name for node in graph.node)}
     new_names: dict[str, str] = {}
@@ -55,15 +55,15 @@ def replace_by_inputs(
         unsupported = [consumer for consumer in consumers[node.name] if consumer.op not in _WEIGHT_OPS]
         blockers = [consumer for consumer in unsupported if _find_called_function(consumer) not in calls]
         name = _choose_name(variable, node.name, {*used_names, *weights})
-        if fits_in_one_file and blockers:
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array_of(variable)))
+        if is_one_file and blockers:
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(to_array(variable)))
             # TensorFlow's optimizers fold a slice of static shape into its consumer.
             slices = [consumer.attr["_output_shapes"].list.shape for consumer in blockers if consumer.op in _SLICES]
             is_folded = any(tf.TensorShape(shape).is_fully_defined() for shapes in slices for shape in shapes)
             is_folded |= not {consumer.op for consumer in blockers} <= _LOOPS | _SLICES
-            unfolded |= {} if is_folded else {name: array_of(variable)}
+            unfolded |= {} if is_folded else {name: to_array(variable)}
             continue
-        weights[name] = array_of(variable)
+        weights[name] = to_array(variable)
         new_names[node.name] = name
         node.Clear()
         node.name, node.op = name, "Placeholder"
@@ -109,7 +109,7 @@ def _choose_name(variable: tf.Variable, constant: str, used_names: Collection[st
     return constant if path in used_names else path
 
 
-def array_of(variable: tf.Variable) -> np.ndarray:
+def to_array(variable: tf.Variable) -> np.ndarray:
     """Return the content of a variable, without a copy if the variable is in host memory."""
     return np.asarray(memoryview(tf.convert_to_tensor(variable)))
 

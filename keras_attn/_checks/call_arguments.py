@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._keras.build_placeholders import as_lengths
+from .._keras.build_placeholders import convert_lengths
 from .._shapes import dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
 from .._types import Masks, Shape, Tensor
 
@@ -59,7 +59,7 @@ def check_integers(name: str, reason: str, *tensors: Tensor) -> None:
             )
 
 
-def check_given(**arguments: Any) -> None:
+def check_not_none(**arguments: Any) -> None:
     """Check that no argument is None."""
     for name, value in arguments.items():
         if value is None:
@@ -68,7 +68,7 @@ def check_given(**arguments: Any) -> None:
             )
 
 
-def check_real(**tensors: Tensor) -> None:
+def check_not_complex(**tensors: Tensor) -> None:
     """Check that no tensor is complex, since a cast to floats would drop the imaginary part."""
     for name, tensor in tensors.items():
         if dtype_of(tensor).startswith("complex"):
@@ -153,7 +153,7 @@ def check_segment_ids(segment_ids: Any, queries_shape: Shape, keys_shape: Shape)
     pair = segment_ids if is_pair else (segment_ids, segment_ids)
     if pair[0] is None or pair[1] is None:
         raise ValueError("`segment_ids` must be one tensor, or a pair of them. Received: a pair with None. Pass both.")
-    query_ids, key_ids = map(as_lengths, pair)
+    query_ids, key_ids = map(convert_lengths, pair)
     check_integers("segment_ids", ", equal for positions of one segment", query_ids, key_ids)
     shapes = shape_of(query_ids), shape_of(key_ids)
     if not all(map(shapes_agree, shapes, (queries_shape[:-1], keys_shape[:-1]))):
@@ -251,7 +251,7 @@ def check_offset(offset: Any, owner: str, batch_shape: Shape, *, heads: bool = F
     """
     if offset is None:
         raise TypeError("`offset` must be integers. Received: offset=None. Leave it out if positions start at 0.")
-    offset = as_lengths(offset)
+    offset = convert_lengths(offset)
     check_integers("offset", ": it is a position", offset)
     shape = shape_of(offset)
     expected = batch_shape[: len(shape)] if heads or not shape else batch_shape

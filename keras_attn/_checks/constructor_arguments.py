@@ -83,7 +83,7 @@ def check_flag(name: str, value: Any) -> bool:
     return value
 
 
-def check_switch(name: str, value: Any) -> bool:
+def check_call_flag(name: str, value: Any) -> bool:
     """Return a call argument as a bool; accept None (False), 0, 1 and scalar boolean arrays and tensors."""
     if value is None:
         return False

@@ -16,16 +16,16 @@ from .private_api import in_symbolic_scope
 def convert_masks(masks: Masks) -> Masks:
     """Convert all masks of a call with `as_lengths` and `as_mask`."""
     lengths, *boolean_masks = masks
-    lengths = None if lengths is None else as_lengths(lengths)
-    return Masks(lengths, *(None if mask is None else as_mask(mask) for mask in boolean_masks))
+    lengths = None if lengths is None else convert_lengths(lengths)
+    return Masks(lengths, *(None if mask is None else convert_mask(mask) for mask in boolean_masks))
 
 
-def as_lengths(lengths: Tensor) -> Tensor:
+def convert_lengths(lengths: Tensor) -> Tensor:
     """Convert lengths of any shape to a tensor, and a float placeholder to int32."""
     return _convert_placeholder("int32", lengths)
 
 
-def as_mask(mask: Tensor) -> Tensor:
+def convert_mask(mask: Tensor) -> Tensor:
     """Convert a mask of any shape to a tensor, and a float placeholder to booleans."""
     return _convert_placeholder("bool", mask)
 

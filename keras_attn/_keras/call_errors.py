@@ -7,10 +7,10 @@ from typing import Any
 from .._shapes import clip_to_int32
 
 
-class CheckedCalls:
+class CallErrorMixin:
     """Mixin that replaces errors of wrong calls; list it before the Keras layer class."""
 
-    CALLED: str  # example of a call, quoted in error messages
+    CALL_EXAMPLE: str  # example of a call, quoted in error messages
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Call the layer with 64-bit lengths clipped to int32; list its arguments if a call does not fit them."""
@@ -36,7 +36,8 @@ class CheckedCalls:
             names = [f"`{name}`" for name in signature.parameters if not name.startswith("_")]
             return (
                 f"`{type(self).__name__}` cannot be called with these arguments: {error}. Received: "
-                f"{', '.join(received) or 'nothing'}. Call it as {self.CALLED}. Its arguments are {', '.join(names)}."
+                f"{', '.join(received) or 'nothing'}. Call it as {self.CALL_EXAMPLE}. Its arguments are "
+                f"{', '.join(names)}."
             )
         return None
 

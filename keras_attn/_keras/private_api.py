@@ -7,19 +7,19 @@ from keras.src.backend import get_stateless_scope as stateless_scope
 from keras.src.backend import in_symbolic_scope, rnn
 from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 
-from .call_errors import CheckedCalls
+from .call_errors import CallErrorMixin
 
 __all__ = ["get_keras_mask", "in_symbolic_scope", "set_keras_mask", "stateless_scope"]
 
 loop_over_time = getattr(rnn, "rnn", rnn)  # `rnn` is a module since Keras 3.16
 
 
-def sublayers_of(layer: Any) -> list[Any]:
+def all_sublayers(layer: Any) -> list[Any]:
     """Return all sublayers of a layer, at any depth."""
     return list(layer._flatten_layers(include_self=False))
 
 
-def children_of(layer: Any) -> list[Any]:
+def direct_sublayers(layer: Any) -> list[Any]:
     """Return the direct sublayers of a layer."""
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
@@ -29,7 +29,7 @@ def inbound_nodes(layer: Any) -> list[Any]:
     return list(layer._inbound_nodes)
 
 
-class VariedOutputs:
+class LargestOutputMixin:
     """Mixin for layers that return weights in some calls only; list it before the Keras layer class."""
 
     @property
@@ -84,7 +84,7 @@ def can_skip_layer_call(layer: Any, *tensors: Any) -> bool:
         return False
     from torch.nn.modules import module
 
-    attributes, call_methods = vars(layer), (keras.layers.Layer.__call__, CheckedCalls.__call__)
+    attributes, call_methods = vars(layer), (keras.layers.Layer.__call__, CallErrorMixin.__call__)
     if any(attributes[name] for name in _HOOKS) or any(getattr(module, name) for name in _GLOBAL_HOOKS):
         return False
     if layer.activity_regularizer or layer.quantization_mode or layer._remat_mode or layer._compiled_call_impl:

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from .private_api import sublayers_of
+from .private_api import all_sublayers
 
 _OPTIONS = {
     "kernel_initializer": keras.initializers,
@@ -26,7 +26,7 @@ def kernel_config(layer: Any) -> dict[str, Any]:
     return {name: kind.serialize(getattr(layer, name)) for name, kind in _OPTIONS.items()}
 
 
-def projection(layer: Any, name: str, units: int, **options: Any) -> Any:
+def make_projection(layer: Any, name: str, units: int, **options: Any) -> Any:
     """Create an unbuilt `Dense` sublayer without bias, with the kernel options of `layer`; `options` override them."""
     options = {"use_bias": False, **{name: getattr(layer, name) for name in _OPTIONS}, **options}
     options = {name: _clone_initializer(option) for name, option in options.items()}
@@ -45,12 +45,12 @@ def _clone_initializer(option: Any) -> Any:
     return option.clone() if isinstance(option, keras.initializers.Initializer) else option
 
 
-def policy_with_quantized_sublayers(layer: Any) -> Any | None:
+def make_policy_map(layer: Any) -> Any | None:
     """Return a `DTypePolicyMap` of quantized sublayers, or None if no sublayer is quantized."""
     # The keys are patterns, because a loaded model may build its layers under another path prefix.
     quantized = {
         rf"(.*/)?{re.escape(layer.name + sublayer.path.removeprefix(layer.path))}": sublayer.dtype_policy
-        for sublayer in sublayers_of(layer)
+        for sublayer in all_sublayers(layer)
         if sublayer.quantization_mode is not None
     }
     if not quantized:

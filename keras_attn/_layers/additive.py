@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from .._checks.constructor_arguments import check_block_size, check_flag, check_positive_integer
-from .._keras.projections import is_plain_matmul, kernel_config, projection, set_kernel_options
+from .._keras.projections import is_plain_matmul, kernel_config, make_projection, set_kernel_options
 from .._maths.additive_query_blocks import UNBOUNDED, BlockSize, blocked_additive_scores
 from .._maths.heads import apply_dense
 from .._maths.scores import additive_scores, vector_norms
@@ -16,7 +16,7 @@ from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.composite import current_evaluator
 from .._pooling.scoring import ADDITIVE, Scoring
 from .._shapes import at_least_float32
-from .._types import Pairs, Tensor
+from .._types import BandMask, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
@@ -80,9 +80,9 @@ class AdditiveAttention(AttentionPooling):
         set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
         self.g: Any = None
         self.b: Any = None
-        self.W_q = projection(self, "W_q", self.num_hiddens)
-        self.W_k = projection(self, "W_k", self.num_hiddens)
-        self.w_v = projection(self, "w_v", 1)
+        self.W_q = make_projection(self, "W_q", self.num_hiddens)
+        self.W_k = make_projection(self, "W_k", self.num_hiddens)
+        self.w_v = make_projection(self, "w_v", 1)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         super().build(queries_shape, keys_shape, values_shape)
@@ -109,7 +109,7 @@ class AdditiveAttention(AttentionPooling):
             return Scoring(None, self._score_with_layer, {"queries": queries, "keys": keys})
         # An exporter's lowering divides into blocks itself; a loop of this layer inside of it would be slower.
         block_size = self.query_block_size if current_evaluator() is None else None
-        return additive_scoring(queries, keys, self._w_v_kernel(), block_size, call.pairs)
+        return additive_scoring(queries, keys, self._w_v_kernel(), block_size, call.band)
 
     def _project_queries(self, queries: Tensor) -> Tensor:
         projected = apply_dense(self.W_q, queries)
@@ -150,7 +150,7 @@ class AdditiveAttention(AttentionPooling):
 
 
 def additive_scoring(
-    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, band: Pairs = UNBOUNDED
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize = None, band: BandMask = UNBOUNDED
 ) -> Scoring:
     """Return the scoring `w_v^T tanh(q + k)` of projected queries `B + (Tq, U)`, keys `B + (Tk, U)`, `w_v` (U, 1)."""
     score = partial(blocked_additive_scores, block_size=block_size, band=band)

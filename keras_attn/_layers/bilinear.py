@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from .._keras.projections import kernel_config, projection, set_kernel_options
+from .._keras.projections import kernel_config, make_projection, set_kernel_options
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
 from .._pooling.scoring import Scoring
@@ -60,7 +60,7 @@ class BilinearAttention(AttentionPooling):
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         super().build(queries_shape, keys_shape, values_shape)
-        self.W = projection(self, "W", queries_shape[-1])
+        self.W = make_projection(self, "W", queries_shape[-1])
         self.W.build(keys_shape)
 
     def project_keys(self, keys: Tensor) -> Tensor:

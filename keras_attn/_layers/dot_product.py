@@ -48,7 +48,7 @@ class DotProductAttention(AttentionPooling):
         queries, keys = self._project_inputs(call)
         scale, size, heads = self.scale, queries.shape[-1], call.heads or Heads()
         if scale is None and size is not None:
-            scale = (size // heads.of_queries) ** -0.5
+            scale = (size // heads.num_query_heads) ** -0.5
         return dot_product_scoring(queries, keys, scale)
 
     def get_config(self) -> dict[str, Any]:

@@ -6,15 +6,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes
+from .._checks.call_arguments import check_last_axis, check_not_none, check_pooling_shapes
 from .._keras.private_api import get_keras_mask
-from .._keras.projections import projection
+from .._keras.projections import make_projection
 from .._maths.heads import ROLES, apply_dense, join_heads, repeat_heads, split_heads
-from .._maths.masks import hide
+from .._maths.masks import zero_masked
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_layer import AttentionLayer
 from .._shapes import dtype_of, shape_of, shapes_agree
-from .._states.cache import PROJECTED, Keys, check_projected, refuse_state
+from .._states.cache import KEYS_ENTRY, KeyInput, check_not_cache, check_projected_size
 from .._types import Shape, Tensor
 
 
@@ -40,8 +40,8 @@ class HeadProjections(AttentionLayer):
             check_last_axis(name, shape, kernel, size)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
-        refuse_state(keys_shape)
-        check_given(keys=keys_shape, values=values_shape)
+        check_not_cache(keys_shape)
+        check_not_none(keys=keys_shape, values=values_shape)
         shapes = tuple(queries_shape), tuple(keys_shape), tuple(values_shape)
         self.check_shapes(*shapes)
         size = shapes[0][-1]
@@ -68,7 +68,7 @@ class HeadProjections(AttentionLayer):
                 self._process(keras.KerasTensor(shape, self.compute_dtype), role, 0)
 
     def _build_projection(self, name: str, units: int, shape: Shape) -> Any:
-        dense = projection(self, name, units, use_bias=self.use_bias, bias_initializer=self.bias_initializer)
+        dense = make_projection(self, name, units, use_bias=self.use_bias, bias_initializer=self.bias_initializer)
         try:
             dense.build(shape)
         except ValueError as error:
@@ -113,8 +113,8 @@ class HeadProjections(AttentionLayer):
             return apply_dense((self.W_q, self.W_k, self.W_v)[ROLES.index(role)], features)
         return join_heads(self._project_heads(role, features, offset))
 
-    def _project(self, keys: Tensor, offset: Any) -> Tensor:
-        return self.attention.precompute(self._project_heads("keys", keys, offset))[PROJECTED]
+    def _project_keys(self, keys: Tensor, offset: Any) -> Tensor:
+        return self.attention.precompute(self._project_heads("keys", keys, offset))[KEYS_ENTRY]
 
     def _project_values(self, values: Tensor, offset: Any) -> Tensor:
         return self._project_heads("values", values, offset)
@@ -126,14 +126,14 @@ class HeadProjections(AttentionLayer):
         """Project pooled heads `B + (Tq, H V)` to `B + (Tq, Do)`, with zeros for fully masked queries."""
         output = apply_dense(self.W_o, pooled)
         # Without this selection the output of fully masked queries is the bias of W_o.
-        return output if has_key is None else hide(output, has_key)
+        return output if has_key is None else zero_masked(output, has_key)
 
-    def _repeat_keys(self, num_heads: int, keys: Keys) -> Any:
+    def _repeat_keys(self, num_heads: int, keys: KeyInput) -> Any:
         """Return projected keys `B + (num_heads, Tk, K)` for the scoring layer, as a cache if the keys are cached."""
         if keys.projected:
             # A copy has no implicit mask; the mask of the cache is part of the mask of the call.
             tensor = keys.tensor if get_keras_mask(keys.tensor) is None else ops.copy(keys.tensor)
-            return {PROJECTED: self._repeat_kv_heads(num_heads, tensor)}
+            return {KEYS_ENTRY: self._repeat_kv_heads(num_heads, tensor)}
         return self._repeat_kv_heads(num_heads, self._project_heads("keys", keys.tensor, 0))
 
     def _repeat_values(self, num_heads: int, call: AttentionCall) -> Tensor:
@@ -144,18 +144,18 @@ class HeadProjections(AttentionLayer):
     def _repeat_kv_heads(self, num_heads: int, heads: Tensor) -> Tensor:
         return repeat_heads(heads, num_heads // self._kv_heads)
 
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+    def _check_shapes(self, queries_shape: Shape, keys: KeyInput, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
         keys_shape = keys.tensor
         if not keys.projected:
             self.check_shapes(queries_shape, keys_shape, values_shape)
             return queries_shape, keys_shape, values_shape
-        check_projected(keys_shape, self._kv_heads, axis=-3)
+        check_projected_size(keys_shape, self._kv_heads, axis=-3)
         # Validate cached heads with the shape of the keys that they were projected from.
         keys_shape = (*keys_shape[:-3], keys_shape[-2], self._sizes[1])
         if keys.values is not None:
-            check_projected(values_shape, self._kv_heads, axis=-3)
+            check_projected_size(values_shape, self._kv_heads, axis=-3)
             units = getattr(self.W_v, "units", None)  # a subclass may replace the Dense layer
-            check_projected(values_shape, units and units // self._kv_heads)
+            check_projected_size(values_shape, units and units // self._kv_heads)
             values_shape = (*values_shape[:-3], values_shape[-2], self._sizes[2])
         self.check_shapes(queries_shape, keys_shape, values_shape)
         return queries_shape, keys_shape, values_shape

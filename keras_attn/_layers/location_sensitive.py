@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from .._checks.constructor_arguments import check_flag, check_positive_integer
-from .._keras.projections import is_plain_matmul, kernel_config, projection, set_kernel_options
+from .._keras.projections import is_plain_matmul, kernel_config, make_projection, set_kernel_options
 from .._maths.heads import apply_dense
 from .._maths.scores import additive_scores, project_features
 from .._pooling.attention_call import AttentionCall
@@ -82,11 +82,11 @@ class LocationSensitiveAttention(AttentionPooling):
         self.kernel_size = check_positive_integer("kernel_size", kernel_size)
         self.cumulative = check_flag("cumulative", cumulative)
         set_kernel_options(self, kernel_initializer, kernel_regularizer, kernel_constraint)
-        self.W_q = projection(self, "W_q", self.num_hiddens, use_bias=True)
-        self.W_k = projection(self, "W_k", self.num_hiddens)
-        self.W_f = projection(self, "W_f", self.num_hiddens)
-        self.w_v = projection(self, "w_v", 1)
-        self.F = projection(self, "F", self.filters)
+        self.W_q = make_projection(self, "W_q", self.num_hiddens, use_bias=True)
+        self.W_k = make_projection(self, "W_k", self.num_hiddens)
+        self.W_f = make_projection(self, "W_f", self.num_hiddens)
+        self.w_v = make_projection(self, "w_v", 1)
+        self.F = make_projection(self, "F", self.filters)
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Create the five kernels and the bias of the queries."""

@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from .._checks.call_arguments import check_attention_mask, check_scores, check_valid_lens
-from .._keras.build_placeholders import as_lengths, as_mask
-from .._keras.call_errors import CheckedCalls
+from .._keras.build_placeholders import convert_lengths, convert_mask
+from .._keras.call_errors import CallErrorMixin
 from .._maths.masks import intersect, lengths_mask
 from .._maths.normalizers import softmax_where
 from .._shapes import as_tensor, clip_to_int32, dtype_of, shape_of
@@ -61,16 +61,16 @@ def check_softmax_inputs(
     """Validate the arguments of a masked softmax; return lengths and mask as tensors or None."""
     check_scores(scores)
     if valid_lens is not None:
-        valid_lens = as_lengths(clip_to_int32(valid_lens))
+        valid_lens = convert_lengths(clip_to_int32(valid_lens))
         check_valid_lens(valid_lens, shape_of(scores))
     if mask is not None:
-        mask = as_mask(mask)
+        mask = convert_mask(mask)
         check_attention_mask(mask_name, mask, shape_of(scores))
     return valid_lens, mask
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class MaskedSoftmax(CheckedCalls, keras.layers.Layer):
+class MaskedSoftmax(CallErrorMixin, keras.layers.Layer):
     """Softmax over unmasked keys, as a layer; see `masked_softmax`.
 
     Call arguments, Returns, Numerics, Raises: those of `masked_softmax`, with `attention_mask` for its `mask`.
@@ -83,7 +83,7 @@ class MaskedSoftmax(CheckedCalls, keras.layers.Layer):
         >>> model = keras.Model([scores, lens], MaskedSoftmax()(scores, lens))
     """
 
-    CALLED = "`layer(scores, valid_lens)`"
+    CALL_EXAMPLE = "`layer(scores, valid_lens)`"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -11,13 +11,13 @@ from .._keras.private_api import can_skip_layer_call
 from .._keras.projections import kernel_config, set_kernel_options
 from .._maths.head_masks import HeadMasks, Visibility, expand_pairs, has_visible_key, make_head_masks, visible_queries
 from .._maths.heads import fold_pairwise_groups, fold_query_groups, join_heads, unfold_query_groups
-from .._maths.masks import all_rows_visible, hide
+from .._maths.masks import all_rows_visible, zero_masked
 from .._pooling.attention_call import AttentionCall
 from .._pooling.attention_pooling import AttentionPooling
-from .._pooling.composite import composite_of, current_evaluator
+from .._pooling.composite import current_evaluator, make_composite
 from .._shapes import shape_of
-from .._states.cache import Keys
-from .._types import Heads, Masks, Pairs, Shape, Tensor
+from .._states.cache import KeyInput
+from .._types import BandMask, Heads, Masks, Shape, Tensor
 from .head_projections import HeadProjections, check_process_heads
 
 
@@ -119,11 +119,11 @@ class MultiHeadAttention(HeadProjections):
         rank = len(call.queries.shape)
         num_queries, num_keys = _num_queries_and_keys(call)
         bias = None if call.bias is None else expand_pairs(call.bias, rank)
-        masks, band = HeadMasks(), call.pairs
+        masks, band = HeadMasks(), call.band
         if not all_rows_visible(call.masks, call.queries, call.keys.tensor):
-            masks = make_head_masks(call.masks, call.pairs, num_queries, num_keys, rank)
-            band = Pairs()  # merged into the mask
-        zeroed = _zero_masked_call(call, masks.visibility)._replace(bias=bias, pairs=band)
+            masks = make_head_masks(call.masks, call.band, num_queries, num_keys, rank)
+            band = BandMask()  # merged into the mask
+        zeroed = _zero_masked_call(call, masks.visibility)._replace(bias=bias, band=band)
         pooled, weights = self._attend_in_heads(zeroed, masks, num_queries)
         has_key = has_visible_key(None if masks.visibility is None else masks.visibility.queries, num_keys)
         return self._project_output(join_heads(pooled), has_key), weights
@@ -132,7 +132,7 @@ class MultiHeadAttention(HeadProjections):
         """Return pooled heads `B + (H, Tq, V)` and weights `B + (H, Tq, Tk)` or None; the bias has a head axis."""
         queries = self._project_heads("queries", call.queries, call.offset)
         # Query heads of a group are folded into one head. Otherwise every decoding step would repeat the cached keys.
-        shares_keys = call.keys.projected and call.pairs == Pairs() and self._kv_heads < self.num_heads
+        shares_keys = call.keys.projected and call.band == BandMask() and self._kv_heads < self.num_heads
         num_heads = self._kv_heads if shares_keys else self.num_heads
         mask, bias = masks.mask, call.bias
         if shares_keys:
@@ -141,7 +141,7 @@ class MultiHeadAttention(HeadProjections):
             bias = fold_pairwise_groups(bias, self.num_heads, num_heads, num_queries)
         keys = self._repeat_keys(num_heads, call.keys)
         values = self._repeat_values(num_heads, call)
-        head_call = AttentionCall(queries, keys, values, pairs=call.pairs, offset=0, bias=bias)
+        head_call = AttentionCall(queries, keys, values, band=call.band, offset=0, bias=bias)
         head_call = head_call._replace(returns_weights=call.returns_weights, training=call.training)
         pooled, weights = self._call_scoring_layer(head_call, masks._replace(mask=mask))
         if shares_keys:
@@ -158,7 +158,7 @@ class MultiHeadAttention(HeadProjections):
         if skip_zeroing and can_skip_layer_call(attention, call.queries, call.keys, call.values):
             masks = Masks(keys_mask=head_masks.length_mask, attention_mask=head_masks.mask)
             result: tuple[Tensor, Tensor | None] = attention._attend(
-                call._replace(keys=Keys(call.keys), masks=masks, skip_zeroing=True)
+                call._replace(keys=KeyInput(call.keys), masks=masks, skip_zeroing=True)
             )
             return result
         pooled = attention(
@@ -168,8 +168,8 @@ class MultiHeadAttention(HeadProjections):
             None if lengths is None else ops.repeat(ops.expand_dims(lengths, -1), call.queries.shape[-3], axis=-1),
             score_bias=call.bias,
             attention_mask=head_masks.mask,
-            use_causal_mask=call.pairs.causal,
-            window=call.pairs.window,
+            use_causal_mask=call.band.causal,
+            window=call.band.window,
             return_attention_scores=call.returns_weights,
             training=call.training,
             **({"_skip_zeroing": True} if skip_zeroing else {}),
@@ -184,22 +184,22 @@ class MultiHeadAttention(HeadProjections):
         if attention._applies_dropout(call) or attention.compute_dtype != self.compute_dtype:
             return None
         rank, sizes = len(call.queries.shape), _num_queries_and_keys(call)
-        has_key = has_visible_key(visible_queries(call.masks, call.pairs, *sizes, rank), sizes[1])
-        if evaluate.hides_masked:
-            call = _zero_masked_call(call, make_head_masks(call.masks, call.pairs, *sizes, rank).visibility)
+        has_key = has_visible_key(visible_queries(call.masks, call.band, *sizes, rank), sizes[1])
+        if evaluate.needs_zeroed_padding:
+            call = _zero_masked_call(call, make_head_masks(call.masks, call.band, *sizes, rank).visibility)
         head_call = call._replace(
             queries=self._project_joined_heads("queries", call.queries, call.offset),
-            keys=Keys(self._project_joined_heads("keys", call.keys.tensor, 0)),
+            keys=KeyInput(self._project_joined_heads("keys", call.keys.tensor, 0)),
             values=self._project_joined_heads("values", call.values, 0),
             heads=Heads(self.num_heads, self._kv_heads),
         )
         scoring = attention._scoring(head_call)
         if scoring.name is None:
             return None
-        composite = composite_of(head_call, scoring, attention, attention.normalizer)
+        composite = make_composite(head_call, scoring, attention, attention.normalizer)
         pooled, weights = evaluate(composite, call.returns_weights)
         if weights is not None and call.masks.queries_mask is not None:
-            weights = hide(weights, ops.expand_dims(call.masks.queries_mask, -2))
+            weights = zero_masked(weights, ops.expand_dims(call.masks.queries_mask, -2))
         return self._project_output(pooled, has_key), weights
 
     def _output_shapes(self, queries_shape: Shape, keys_shape: Shape, values_shape: Shape) -> tuple[Shape, Shape]:
@@ -248,7 +248,7 @@ def _zero_masked_call(call: AttentionCall, visibility: Visibility | None) -> Att
     keys, values = call.keys, call.values
     is_shared = keys.tensor is values
     if keys.values is None:
-        values = hide(values, visibility.keys)
+        values = zero_masked(values, visibility.keys)
     if not keys.projected:
-        keys = keys._replace(tensor=values if is_shared else hide(keys.tensor, visibility.keys))
-    return call._replace(queries=hide(call.queries, visibility.queries), keys=keys, values=values)
+        keys = keys._replace(tensor=values if is_shared else zero_masked(keys.tensor, visibility.keys))
+    return call._replace(queries=zero_masked(call.queries, visibility.queries), keys=keys, values=values)

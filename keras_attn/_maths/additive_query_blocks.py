@@ -22,14 +22,14 @@ from keras import ops
 
 from .._keras.custom_gradients import attach_gradient
 from .._keras.private_api import is_on_gpu
-from .._shapes import ceil_div, dtype_of, exact_dtype, is_known_true, max_size, min_size
-from .._types import Pairs, Tensor
+from .._shapes import accumulation_dtype, ceil_div, dtype_of, is_known_true, max_size, min_size
+from .._types import BandMask, Tensor
 from .additive_torch_compiled import block_gradients, block_scores, uses_compiled_kernels
 from .masks import visible_key_range
 from .scores import additive_scores, project_features
 
 BlockSize = int | Literal["auto"] | None
-UNBOUNDED = Pairs()
+UNBOUNDED = BandMask()
 
 # Limits of block_size="auto", in features (`B Tq Tk U`), measured on two CPU cores; measure again before a change.
 # Up to this number the plain form is faster, as it computes features once (on TensorFlow: as a graph). On torch, blocks
@@ -49,7 +49,7 @@ _MAX_QUERY_GROUPS = 8
 
 
 def blocked_additive_scores(
-    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, band: Pairs = UNBOUNDED
+    queries: Tensor, keys: Tensor, w_v: Tensor, block_size: BlockSize, band: BandMask = UNBOUNDED
 ) -> Tensor:
     """Return additive scores `B + (Tq, Tk)`, equal to `additive_scores` up to rounding, and so are their gradients.
 
@@ -116,7 +116,7 @@ class QueryGroup(NamedTuple):
     end_key: Any
 
 
-def _group_queries(num_queries: Any, num_keys: Any, band: Pairs, block_size: Any) -> list[QueryGroup]:
+def _group_queries(num_queries: Any, num_keys: Any, band: BandMask, block_size: Any) -> list[QueryGroup]:
     """Divide the queries into consecutive groups of equal size; return one group if every group needs all keys."""
     # The bounds depend on sizes alone, so that XLA and JAX know them when they compile.
     ungrouped = QueryGroup(0, num_queries, 0, num_keys)
@@ -205,7 +205,7 @@ def _jax_block_scores(query_blocks: Tensor, keys: Tensor, w_v: Tensor) -> Tensor
 
     # `jax.checkpoint` recomputes features for the gradient. Unlike a custom gradient, it supports forward mode.
 
-    dtype, sums_dtype = dtype_of(query_blocks), exact_dtype(dtype_of(query_blocks))
+    dtype, sums_dtype = dtype_of(query_blocks), accumulation_dtype(dtype_of(query_blocks))
 
     def score_block(rows: Tensor, keys: Tensor, w_v: Tensor) -> Tensor:
         sums = ops.cast(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3), dtype)
@@ -223,7 +223,7 @@ def _backprop(blocks: QueryBlocks, queries: Tensor, keys: Tensor, w_v: Tensor, d
 
     `dscores` is the gradient by the scores, `B + (Tq, Tk)`. Sums are computed in float32 at least.
     """
-    dtype, sums_dtype = dtype_of(queries), exact_dtype(dtype_of(queries))
+    dtype, sums_dtype = dtype_of(queries), accumulation_dtype(dtype_of(queries))
 
     def step(sums: tuple[Tensor, ...], rows: Tensor, drows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         dkeys, dw_v = sums

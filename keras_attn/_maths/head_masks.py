@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from .._types import Masks, Pairs, Tensor
+from .._types import BandMask, Masks, Tensor
 from .masks import combine_masks, intersect, lengths_mask, split_example_lengths
 
 
@@ -41,7 +41,7 @@ def expand_pairs(pairwise: Tensor, rank: int) -> Tensor:
     return ops.expand_dims(pairwise, -3) if 2 < len(pairwise.shape) <= rank else pairwise
 
 
-def make_head_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> HeadMasks:
+def make_head_masks(masks: Masks, band: BandMask, num_queries: Any, num_keys: Any, rank: int) -> HeadMasks:
     """Return the masks of a call for its heads; lengths per example `B` stay separate from the merged mask.
 
     The masks have the shapes of call arguments, as in `Masks`; the result has those of `HeadMasks`.
@@ -61,14 +61,14 @@ def make_head_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, 
     return HeadMasks(lengths, length_mask, mask, visibility)
 
 
-def visible_queries(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
+def visible_queries(masks: Masks, band: BandMask, num_queries: Any, num_keys: Any, rank: int) -> Tensor | None:
     """Return booleans that are False for fully masked queries and broadcast to `B + (Tq,)`; None if all are True.
 
     Arguments as in `make_head_masks`.
     """
     key_masks = masks._replace(queries_mask=None)
     lengths, other_masks = split_example_lengths(key_masks, rank)
-    if lengths is not None and band == Pairs(causal=True) and all(mask is None for mask in other_masks):
+    if lengths is not None and band == BandMask(causal=True) and all(mask is None for mask in other_masks):
         # A causal mask never masks key 0, so the lengths decide, without a pairwise mask.
         has_key = ops.expand_dims(lengths > 0, -1)
     else:

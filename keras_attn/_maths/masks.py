@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from .._shapes import dtype_of, max_size, min_size
-from .._types import Masks, Pairs, Tensor
+from .._types import BandMask, Masks, Tensor
 
 
 def lengths_mask(valid_lens: Tensor, scores_rank: int, num_keys: Any) -> Tensor:
@@ -43,7 +43,7 @@ def intersect(*masks: Tensor | None) -> Tensor | None:
     return reduce(ops.logical_and, active_masks) if active_masks else None
 
 
-def combine_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, scores_rank: int) -> Tensor | None:
+def combine_masks(masks: Masks, band: BandMask, num_queries: Any, num_keys: Any, scores_rank: int) -> Tensor | None:
     """Merge all masks of a call into one; return None if nothing is masked.
 
     The result is boolean, has at least 2 axes and broadcasts to scores `B + (Tq, Tk)` of rank `scores_rank`. Tq and Tk
@@ -62,13 +62,13 @@ def combine_masks(masks: Masks, band: Pairs, num_queries: Any, num_keys: Any, sc
     return mask
 
 
-def band_mask(band: Pairs, num_queries: Any, num_keys: Any, offset: Any = 0) -> Tensor | None:
+def band_mask(band: BandMask, num_queries: Any, num_keys: Any, offset: Any = 0) -> Tensor | None:
     """Return the mask of a causal mask or window; None for a band without bounds.
 
     Query `i` has position `offset + i`, key `j` position `j`. The offset is an integer or a scalar tensor, and the
     result (Tq, Tk); or integers `B`, and the result `B + (Tq, Tk)`.
     """
-    left, right = band.band
+    left, right = band.window_limits
     if left is None and right is None:
         return None
     query_positions = ops.expand_dims(ops.cast(offset, "int32"), -1) + ops.arange(num_queries, dtype="int32")
@@ -78,12 +78,12 @@ def band_mask(band: Pairs, num_queries: Any, num_keys: Any, offset: Any = 0) -> 
     return reduce(ops.logical_and, conditions)
 
 
-def visible_key_range(band: Pairs, start: Any, stop: Any, num_keys: Any) -> tuple[Any, Any]:
+def visible_key_range(band: BandMask, start: Any, stop: Any, num_keys: Any) -> tuple[Any, Any]:
     """Return (first, end) of the keys that a band leaves unmasked for any query `start <= i < stop`.
 
     The range holds at least one key: the last key if the band masks all keys. All sizes are integers or scalar tensors.
     """
-    left, right = band.band
+    left, right = band.window_limits
     end = num_keys if right is None else min_size(stop + right, num_keys)
     return 0 if left is None else min_size(max_size(start - left, 0), max_size(end - 1, 0)), end
 
@@ -114,7 +114,7 @@ def split_example_lengths(masks: Masks, scores_rank: int) -> tuple[Tensor | None
     return lengths, masks._replace(valid_lens=None)
 
 
-def hide(features: Tensor, mask: Tensor) -> Tensor:
+def zero_masked(features: Tensor, mask: Tensor) -> Tensor:
     """Return features `B + (T, D)` with zeros where a mask, booleans that broadcast to `B + (T,)`, is False."""
     if keras.backend.backend() == "torch" and ops.is_tensor(features):
         import torch
@@ -128,14 +128,14 @@ def zero_masked_queries(mask: Tensor | None, output: Tensor, weights: Tensor | N
     """Zero output `B + (Tq, D)` and weights `B + (Tq, Tk)` of masked queries; the mask is boolean, `B + (Tq,)`."""
     if mask is None:
         return output, weights
-    return hide(output, mask), None if weights is None else hide(weights, mask)
+    return zero_masked(output, mask), None if weights is None else zero_masked(weights, mask)
 
 
 def zero_fully_masked(mask: Tensor | None, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Zero fully masked queries `B + (Tq, Dq)` and keys `B + (Tk, Dk)`; the mask broadcasts to `B + (Tq, Tk)`."""
     if mask is None:
         return queries, keys
-    return hide(queries, ops.any(mask, axis=-1)), hide(keys, ops.any(mask, axis=-2))
+    return zero_masked(queries, ops.any(mask, axis=-1)), zero_masked(keys, ops.any(mask, axis=-2))
 
 
 def mean_of_common_keys(mask: Tensor | None, keys: Tensor) -> Tensor:
@@ -148,6 +148,6 @@ def mean_of_common_keys(mask: Tensor | None, keys: Tensor) -> Tensor:
     if mask is not None:
         is_fully_masked = ops.logical_not(ops.any(mask, axis=-1, keepdims=True))
         is_common_key = ops.all(ops.logical_or(mask, is_fully_masked), axis=-2)
-        keys, ones = hide(keys, is_common_key), hide(ones, is_common_key)
+        keys, ones = zero_masked(keys, is_common_key), zero_masked(ones, is_common_key)
     count = ops.maximum(ops.sum(ones, axis=-2, keepdims=True), 1.0)
     return ops.sum(keys, axis=-2, keepdims=True) / count

@@ -5,18 +5,18 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from .._maths.masks import add_attention_mask, band_mask, combine_masks, intersect, lengths_mask, segment_mask
-from .._states.cache import Keys
-from .._types import Heads, Masks, Pairs, Tensor
+from .._states.cache import KeyInput
+from .._types import BandMask, Heads, Masks, Tensor
 
 
 class AttentionCall(NamedTuple):
     """Arguments of a call, first as passed by the caller, after validation with these types and shapes."""
 
     queries: Tensor  # `B + (Tq, Dq)`
-    keys: Keys  # `B + (Tk, Dk)`, or projected
+    keys: KeyInput  # `B + (Tk, Dk)`, or projected
     values: Tensor  # `B + (Tk, Dv)`, or projected if the keys are a cache with values
     masks: Masks = Masks()
-    pairs: Pairs = Pairs()  # positions count from the first query and the first key
+    band: BandMask = BandMask()  # positions count from the first query and the first key
     offset: Any = None  # position of the first query, a scalar or `B`; None to infer it from the keys
     segment_ids: tuple[Tensor, Tensor] | None = None  # integers of queries `B + (Tq,)` and keys `B + (Tk,)`
     bias: Tensor | None = None  # floats that broadcast to the scores `B + (Tq, Tk)`
@@ -30,7 +30,7 @@ class AttentionCall(NamedTuple):
     def mask(self) -> Tensor | None:
         """Return the merged mask, at least 2 axes, broadcast to `B + (Tq, Tk)`; None if nothing is masked. No heads."""
         num_queries, num_keys = ops.shape(self.queries)[-2], ops.shape(self.keys.tensor)[-2]
-        return combine_masks(self.masks, self.pairs, num_queries, num_keys, len(self.queries.shape))
+        return combine_masks(self.masks, self.band, num_queries, num_keys, len(self.queries.shape))
 
 
 def merge_masks(call: AttentionCall, num_keys: Any) -> AttentionCall:
@@ -39,7 +39,7 @@ def merge_masks(call: AttentionCall, num_keys: Any) -> AttentionCall:
     Sources are segment ids, unused slots of a fixed-capacity cache, and a causal mask or window if the queries do not
     start at position 0. Tk is an integer or a scalar tensor.
     """
-    masks, band, keys = call.masks, call.pairs, call.keys
+    masks, band, keys = call.masks, call.band, call.keys
     num_queries, rank = ops.shape(call.queries)[-2], len(call.queries.shape)
     if keys.length is not None:
         is_filled = ops.squeeze(lengths_mask(keys.length, len(keys.length.shape) + 2, num_keys), -2)
@@ -53,8 +53,8 @@ def merge_masks(call: AttentionCall, num_keys: Any) -> AttentionCall:
         masks = add_attention_mask(masks, segment_mask(*call.segment_ids), rank)
     if not (isinstance(first_position, int) and first_position == 0):
         masks = add_attention_mask(masks, band_mask(band, num_queries, num_keys, first_position), rank)
-        band = Pairs()
-    return call._replace(masks=masks, pairs=band, offset=first_position)
+        band = BandMask()
+    return call._replace(masks=masks, band=band, offset=first_position)
 
 
 def _first_query_position(call: AttentionCall, num_queries: Any, num_keys: Any) -> Any:

@@ -6,25 +6,25 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_masks, check_offset, check_real, check_segment_ids
-from .._checks.constructor_arguments import check_switch, check_window
+from .._checks.call_arguments import check_masks, check_not_complex, check_not_none, check_offset, check_segment_ids
+from .._checks.constructor_arguments import check_call_flag, check_window
 from .._keras.build_placeholders import convert_masks
-from .._keras.call_errors import CheckedCalls
-from .._keras.private_api import VariedOutputs, set_keras_mask
-from .._keras.projections import policy_with_quantized_sublayers
+from .._keras.call_errors import CallErrorMixin
+from .._keras.private_api import LargestOutputMixin, set_keras_mask
+from .._keras.projections import make_policy_map
 from .._maths.masks import intersect
 from .._maths.scores import clip_score_bias
 from .._shapes import as_tensor, shape_of
-from .._states.cache import check_length, have_lost_steps, nan_where, unpacked, values_of
-from .._states.cache_layer import Precomputing
-from .._types import Masks, Pairs, Shape, Tensor
+from .._states.cache import check_cache_length, has_overflowed, nan_if_overflowed, parse_keys, select_values
+from .._states.cache_layer import KVCacheLayer
+from .._types import BandMask, Masks, Shape, Tensor
 from .attention_call import AttentionCall, merge_masks
 
 
-class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
-    """Base layer; a subclass defines `_attend`, `_project`, `_checked_shapes` and `_output_shapes`."""
+class AttentionLayer(CallErrorMixin, LargestOutputMixin, KVCacheLayer):
+    """Base layer; a subclass defines `_attend`, `_project_keys`, `_check_shapes` and `_output_shapes`."""
 
-    CALLED = "`layer(queries, keys, values)`, and as `layer(x, x, x)` where all are one sequence"
+    CALL_EXAMPLE = "`layer(queries, keys, values)`, and as `layer(x, x, x)` where all are one sequence"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -64,7 +64,7 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         """Pool the values; with `_only_state`, return a key/value cache, for `precompute` and `append`."""
         # Saved functional models contain `_only_state` with its values, so neither may be renamed.
         masks = Masks(valid_lens, attention_mask, queries_mask, keys_mask, values_mask)
-        band = Pairs(use_causal_mask, window)
+        band = BandMask(use_causal_mask, window)
         call = AttentionCall(queries, keys, values, masks, band, offset, segment_ids, score_bias)
         call = call._replace(returns_weights=return_attention_scores, training=training, skip_zeroing=_skip_zeroing)
         return self._dispatch_call(call._replace(previous_weights=_previous_weights), _only_state, _only_spec)
@@ -73,7 +73,9 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         """Validate a call and return its result, or only shapes and dtypes if `only_spec` is True."""
         if only_state:
             cache_inputs = call.keys, call.values, only_state, _merge_cache_mask(call.masks, only_state)
-            return self._spec_of_state(call.queries, *cache_inputs) if only_spec else self._state_of(*cache_inputs)
+            return (
+                self._compute_cache_spec(call.queries, *cache_inputs) if only_spec else self._build_cache(*cache_inputs)
+            )
         call, shapes = self._validate_call(call)
         if only_spec:
             output, weights = (keras.KerasTensor(shape, dtype=self.compute_dtype) for shape in shapes)
@@ -90,10 +92,10 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         num_keys = ops.shape(call.keys.tensor)[self._time_axis(rank) if call.keys.projected else -2]
         call = merge_masks(self._cast_call(call), num_keys)
         output, weights = self._attend(call)
-        overflowed = have_lost_steps(call.keys, self._time_axis(rank))
+        overflowed = has_overflowed(call.keys, self._time_axis(rank))
         if overflowed is not None:
-            output = nan_where(overflowed, call.masks.queries_mask, output)
-            weights = None if weights is None else nan_where(overflowed, call.masks.queries_mask, weights)
+            output = nan_if_overflowed(overflowed, call.masks.queries_mask, output)
+            weights = None if weights is None else nan_if_overflowed(overflowed, call.masks.queries_mask, weights)
         return output, weights
 
     def compute_output_spec(self, *args: Any, **options: Any) -> Any:
@@ -103,11 +105,9 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
         self, queries_shape: Any, keys_shape: Any, values_shape: Any = None, *, return_attention_scores: bool = False
     ) -> Any:
         """Return the shape of the output, and with `return_attention_scores` also the shape of the weights."""
-        keys = unpacked(keys_shape, None)
+        keys = parse_keys(keys_shape, None)
         values_shape = keys.values if values_shape is None else values_shape
-        shapes = self._checked_shapes(
-            tuple(queries_shape), keys._replace(tensor=tuple(keys.tensor)), tuple(values_shape)
-        )
+        shapes = self._check_shapes(tuple(queries_shape), keys._replace(tensor=tuple(keys.tensor)), tuple(values_shape))
         output_shape, weights_shape = self._output_shapes(*shapes)
         return (output_shape, weights_shape) if return_attention_scores else output_shape
 
@@ -116,17 +116,17 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
 
     def _validate_call(self, raw_call: AttentionCall) -> tuple[AttentionCall, tuple[Shape, Shape]]:
         """Validate a call with symbolic or real tensors; return it with the shapes of output and weights."""
-        keys = unpacked(raw_call.keys, raw_call.masks.keys_mask)
-        values = values_of(keys, raw_call.values)
-        band = Pairs(check_switch("use_causal_mask", raw_call.pairs.causal), check_window(raw_call.pairs.window))
-        check_given(queries=raw_call.queries, keys=keys.tensor, values=values)
-        check_real(queries=raw_call.queries, keys=keys.tensor, values=values)
-        shapes = self._checked_shapes(
+        keys = parse_keys(raw_call.keys, raw_call.masks.keys_mask)
+        values = select_values(keys, raw_call.values)
+        band = BandMask(check_call_flag("use_causal_mask", raw_call.band.causal), check_window(raw_call.band.window))
+        check_not_none(queries=raw_call.queries, keys=keys.tensor, values=values)
+        check_not_complex(queries=raw_call.queries, keys=keys.tensor, values=values)
+        shapes = self._check_shapes(
             shape_of(raw_call.queries), keys._replace(tensor=shape_of(keys.tensor)), shape_of(values)
         )
         output_shape, weights_shape = self._output_shapes(*shapes)
         if keys.length is not None:
-            check_length(keys.length, output_shape[:-2])
+            check_cache_length(keys.length, output_shape[:-2])
         masks = convert_masks(raw_call.masks._replace(keys_mask=keys.mask))
         bias = None if raw_call.bias is None else as_tensor(raw_call.bias)
         check_masks(masks, bias, *shapes, weights_shape)
@@ -135,8 +135,8 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
             segment_ids = check_segment_ids(segment_ids, *shapes[:2])
         if offset is not None and not (isinstance(offset, int) and offset == 0):
             offset = check_offset(offset, "queries", output_shape[:-2])
-        returns_weights = check_switch("return_attention_scores", raw_call.returns_weights)
-        call = raw_call._replace(keys=keys, values=values, masks=masks, pairs=band, returns_weights=returns_weights)
+        returns_weights = check_call_flag("return_attention_scores", raw_call.returns_weights)
+        call = raw_call._replace(keys=keys, values=values, masks=masks, band=band, returns_weights=returns_weights)
         return call._replace(offset=offset, segment_ids=segment_ids, bias=bias), (output_shape, weights_shape)
 
     def _cast_call(self, call: AttentionCall) -> AttentionCall:
@@ -147,7 +147,7 @@ class AttentionLayer(CheckedCalls, VariedOutputs, Precomputing):
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
-        policies = policy_with_quantized_sublayers(self)
+        policies = make_policy_map(self)
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
 
 

@@ -11,9 +11,9 @@ from .._keras.replica_seeds import SeedGenerator
 from .._maths.masks import all_rows_visible, zero_fully_masked, zero_masked_queries
 from .._maths.normalizers import SOFTMAX, check_normalizer
 from .._shapes import shape_of
-from .._types import Pairs, Shape, Tensor
+from .._types import BandMask, Shape, Tensor
 from .attention_call import AttentionCall
-from .composite import DROPS, composite_of, current_evaluator
+from .composite import DROPOUT_REASON, current_evaluator, make_composite
 from .pool import pool
 from .scoring_layer import ScoringLayer
 from .torch_sdpa import can_use_sdpa, sdpa_pool
@@ -103,7 +103,7 @@ class AttentionPooling(ScoringLayer):
         never_fully_masked = all_rows_visible(call.masks, call.queries, call.keys.tensor)
         call = call._replace(skip_zeroing=call.skip_zeroing or never_fully_masked)
         can_fuse = not call.returns_weights and not self._applies_dropout(call) and self.normalizer == SOFTMAX
-        is_causal = can_fuse and never_fully_masked and call.pairs == Pairs(causal=True) and call.bias is None
+        is_causal = can_fuse and never_fully_masked and call.band == BandMask(causal=True) and call.bias is None
         mask = None if is_causal and not self._mask_changes_scoring(call) else call.mask()
         call = self._zero_masked_inputs(call, mask)
         scoring = self._scoring(call) if self._has_builtin_scoring else self._scoring_by_methods(call)
@@ -121,15 +121,15 @@ class AttentionPooling(ScoringLayer):
         if evaluate is None:
             return None
         if not self._has_builtin_scoring or self._applies_dropout(call):
-            evaluate.reasons[id(self)] = DROPS if self._has_builtin_scoring else "it has a score of its own"
+            evaluate.reasons[id(self)] = DROPOUT_REASON if self._has_builtin_scoring else "it has a score of its own"
             return None
-        if evaluate.hides_masked or self._mask_changes_scoring(call):
+        if evaluate.needs_zeroed_padding or self._mask_changes_scoring(call):
             call = self._zero_masked_inputs(call, call.mask())
         scoring = self._scoring(call)
         if scoring.name is None:
             evaluate.reasons[id(self)] = "its score is not one of the named scoring functions"
             return None
-        output, weights = evaluate(composite_of(call, scoring, self, self.normalizer), call.returns_weights)
+        output, weights = evaluate(make_composite(call, scoring, self, self.normalizer), call.returns_weights)
         return zero_masked_queries(call.masks.queries_mask, output, weights)
 
     def _zero_masked_inputs(self, call: AttentionCall, mask: Tensor | None) -> AttentionCall:

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple, Protocol
 from keras import ops
 
 from .._maths.head_masks import expand_pairs
-from .._maths.masks import hide, intersect
+from .._maths.masks import intersect, zero_masked
 from .._maths.normalizers import SOFTMAX
 from .._shapes import dtype_of
-from .._types import Heads, Pairs, Tensor
+from .._types import BandMask, Heads, Tensor
 from .attention_call import AttentionCall
 from .pool import evaluate_plain
 from .scoring import DOT_PRODUCT, Scoring
 
 # Reason why a call is not a composite.
-DROPS = "it drops weights, since it is called with `training=True`"
+DROPOUT_REASON = "it drops weights, since it is called with `training=True`"
 
 
 class Composite(NamedTuple):
@@ -40,7 +40,7 @@ class Composite(NamedTuple):
     tensors: Mapping[str, Tensor]
     options: Mapping[str, float]  # options of the scoring function
     heads: Heads | None  # None if the weights have no head axis
-    pairs: Pairs
+    band: BandMask
     normalizer: str  # a key of `NORMALIZERS`
 
 
@@ -49,7 +49,7 @@ class Evaluator(Protocol):
 
     # True if fully masked queries and keys must be zeroed before their projections. In exact arithmetic the result does
     # not depend on them; in int8 they share a quantization scale with unmasked positions.
-    hides_masked: bool
+    needs_zeroed_padding: bool
     reasons: dict[int, str]  # id of a layer -> reason why a call of the layer is not a composite
 
     def __call__(self, composite: Composite, returns_weights: bool) -> tuple[Tensor, Tensor | None]:
@@ -65,7 +65,7 @@ def current_evaluator() -> Evaluator | None:
 
 
 @contextlib.contextmanager
-def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
+def use_evaluator(evaluator: Evaluator) -> Iterator[None]:
     """Make `evaluator` compute the composites of all layer calls inside of the context."""
     token = _EVALUATOR.set(evaluator)
     try:
@@ -74,7 +74,7 @@ def evaluated_by(evaluator: Evaluator) -> Iterator[None]:
         _EVALUATOR.reset(token)
 
 
-def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: str = SOFTMAX) -> Composite:
+def make_composite(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: str = SOFTMAX) -> Composite:
     """Return the composite of a call with values `B + (Tk, G Dv)`.
 
     `queries_mask` is not part of the composite: the caller zeroes the results of masked queries.
@@ -82,7 +82,7 @@ def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: 
     tensors, masks, heads = {**scoring.tensors, "values": call.values}, call.masks, call.heads
     if masks.queries_mask is not None and scoring.name != DOT_PRODUCT:
         # An exporter chooses the form of these scores by the magnitude of all queries, masked ones included.
-        tensors["queries"] = hide(tensors["queries"], masks.queries_mask)
+        tensors["queries"] = zero_masked(tensors["queries"], masks.queries_mask)
     if masks.valid_lens is not None:
         tensors["valid_lens"] = masks.valid_lens
     keys_mask = intersect(masks.keys_mask, masks.values_mask)
@@ -95,5 +95,5 @@ def composite_of(call: AttentionCall, scoring: Scoring, layer: Any, normalizer: 
             tensors[name] = pairwise if heads is None else expand_pairs(pairwise, rank)
             while len(tensors[name].shape) < rank + (heads is not None):
                 tensors[name] = ops.expand_dims(tensors[name], 0)
-    function = partial(evaluate_plain, scoring.function, heads, call.pairs, normalizer)
-    return Composite(scoring.name or "", layer, function, tensors, scoring.options, heads, call.pairs, normalizer)
+    function = partial(evaluate_plain, scoring.function, heads, call.band, normalizer)
+    return Composite(scoring.name or "", layer, function, tensors, scoring.options, heads, call.band, normalizer)

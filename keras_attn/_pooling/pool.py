@@ -6,10 +6,10 @@ from keras import ops
 
 from .._maths.head_masks import add_head_axis
 from .._maths.heads import join_heads, repeat_heads, split_heads
-from .._maths.masks import combine_masks, hide
+from .._maths.masks import combine_masks, zero_masked
 from .._maths.normalizers import NORMALIZERS, SOFTMAX
 from .._shapes import at_least_float32, dtype_of
-from .._types import Heads, Masks, Pairs, Tensor
+from .._types import BandMask, Heads, Masks, Tensor
 
 
 def pool(
@@ -29,7 +29,7 @@ def pool(
         scores = at_least_float32(scores) + at_least_float32(bias)
     weights = ops.cast(NORMALIZERS[normalizer](scores, mask), dtype_of(values))
     if mask is not None:
-        values = hide(values, ops.any(mask, axis=-2))
+        values = zero_masked(values, ops.any(mask, axis=-2))
     output = ops.matmul(weights if drop is None else drop(weights), values)
     # On torch `keras.ops.matmul` returns float32 for float64.
     return ops.cast(output, dtype_of(values)), weights
@@ -38,7 +38,7 @@ def pool(
 def evaluate_plain(
     score: Callable[..., Tensor],
     heads: Heads | None,
-    band: Pairs,
+    band: BandMask,
     normalizer: str,
     *,
     queries: Tensor,
@@ -54,9 +54,9 @@ def evaluate_plain(
     masks, rank = Masks(valid_lens, mask, keys_mask=keys_mask), len(values.shape)
     if heads is not None:
         masks = add_head_axis(masks, rank)
-        queries = split_heads(queries, heads.of_queries)
-        repeats = heads.of_queries // heads.of_keys
-        keys, values = (repeat_heads(split_heads(tensor, heads.of_keys), repeats) for tensor in (keys, values))
+        queries = split_heads(queries, heads.num_query_heads)
+        repeats = heads.num_query_heads // heads.num_kv_heads
+        keys, values = (repeat_heads(split_heads(tensor, heads.num_kv_heads), repeats) for tensor in (keys, values))
     mask = combine_masks(masks, band, ops.shape(queries)[-2], ops.shape(keys)[-2], len(values.shape))
     scores = score(queries=queries, keys=keys, **score_weights)
     output, weights = pool(scores, values, mask, normalizer=normalizer, bias=bias)

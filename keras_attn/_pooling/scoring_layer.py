@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from .._checks.call_arguments import check_given, check_last_axis, check_pooling_shapes, check_same_size
+from .._checks.call_arguments import check_last_axis, check_not_none, check_pooling_shapes, check_same_size
 from .._maths.heads import apply_per_head
-from .._states.cache import Keys, check_projected, refuse_state
+from .._states.cache import KeyInput, check_not_cache, check_projected_size
 from .._types import Heads, Shape, Tensor
 from .attention_call import AttentionCall
 from .attention_layer import AttentionLayer
@@ -29,8 +29,8 @@ class ScoringLayer(AttentionLayer):
 
     def build(self, queries_shape: Any, keys_shape: Any = None, values_shape: Any = None) -> None:
         """Check the shapes and create the weights."""
-        refuse_state(keys_shape)
-        check_given(keys=keys_shape, values=values_shape)  # Keras omits the shapes of arguments that are None
+        check_not_cache(keys_shape)
+        check_not_none(keys=keys_shape, values=values_shape)  # Keras omits the shapes of arguments that are None
         self.check_shapes(tuple(queries_shape), tuple(keys_shape), tuple(values_shape))
         self._sizes = (queries_shape[-1], keys_shape[-1])
 
@@ -56,7 +56,7 @@ class ScoringLayer(AttentionLayer):
     def score_projected(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return the scores `B + (Tq, Tk)` of queries `B + (Tq, Dq)` and the result of `project_keys`."""
         if type(self)._scoring is not ScoringLayer._scoring:
-            return self._scoring(AttentionCall(queries, Keys(keys, projected=True), None)).scores()
+            return self._scoring(AttentionCall(queries, KeyInput(keys, projected=True), None)).scores()
         if type(self).score is ScoringLayer.score:
             raise NotImplementedError(f"{type(self).__name__} must define `score(queries, keys)`.")
         return self.score(queries, keys)
@@ -82,8 +82,8 @@ class ScoringLayer(AttentionLayer):
         """Return queries `B + (Tq, H ...)` and keys `B + (Tk, G ...)` of a call, projected in every head."""
         heads, keys = call.heads or Heads(), call.keys.tensor
         if not call.keys.projected:
-            keys = apply_per_head(self.project_keys, keys, heads.of_keys)
-        return apply_per_head(self._project_queries, call.queries, heads.of_queries), keys
+            keys = apply_per_head(self.project_keys, keys, heads.num_kv_heads)
+        return apply_per_head(self._project_queries, call.queries, heads.num_query_heads), keys
 
     def _project_queries(self, queries: Tensor) -> Tensor:
         """Return the part of the score that depends on queries `B + (Tq, Dq)` alone."""
@@ -104,14 +104,14 @@ class ScoringLayer(AttentionLayer):
         """True if `project_keys` and `score_projected` define the score, False if a subclass overrides only `score`."""
         return self._defined_methods != {"score"}
 
-    def _project(self, keys: Tensor, offset: Any) -> Tensor:
+    def _project_keys(self, keys: Tensor, offset: Any) -> Tensor:
         return self.project_keys(keys) if self._has_split_score else keys
 
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+    def _check_shapes(self, queries_shape: Shape, keys: KeyInput, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
         shapes = queries_shape, keys.tensor, values_shape
         if keys.projected:
             check_pooling_shapes(*shapes)
-            check_projected(keys.tensor, self.projected_size(queries_shape[-1]) if self._has_split_score else None)
+            check_projected_size(keys.tensor, self.projected_size(queries_shape[-1]) if self._has_split_score else None)
         else:
             self.check_shapes(*shapes)
         return shapes

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._shapes import exact_dtype
+from .._shapes import accumulation_dtype
 from .._types import Tensor
 from .position_bias import PositionBias
 
@@ -50,7 +50,7 @@ class LinearBias(PositionBias):
     """
 
     def _compute_biases(self, relative_positions: Tensor) -> Tensor:
-        dtype = exact_dtype(self.compute_dtype)
+        dtype = accumulation_dtype(self.compute_dtype)
         distances = ops.expand_dims(ops.cast(ops.abs(relative_positions), dtype), -1)
         biases = distances * ops.convert_to_tensor([-slope for slope in _compute_slopes(self.num_heads)], dtype)
         if self.compute_dtype == "float16":

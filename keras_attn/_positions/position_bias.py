@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_offset, check_rank, make_positions
+from .._checks.call_arguments import check_not_none, check_offset, check_rank, make_positions
 from .._checks.constructor_arguments import check_positive_integer
 from .._shapes import max_size, merge_shapes, shape_of
 from .._types import Shape, Tensor
@@ -47,7 +47,7 @@ class PositionBias(keras.layers.Layer):
 
     def _validate_call(self, queries: Tensor, keys: Tensor, offset: Any) -> tuple[Tensor, Shape]:
         """Validate a call; return the offset as a tensor and the static shape of the biases."""
-        check_given(queries=queries)
+        check_not_none(queries=queries)
         queries_shape, keys_shape = shape_of(queries), shape_of(keys)
         for name, shape in (("queries", queries_shape), ("keys", keys_shape)):
             check_rank(name, shape, "positions and features")

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_offset, make_positions
+from .._checks.call_arguments import check_not_none, check_offset, make_positions
 from .._checks.constructor_arguments import check_flag, check_positive, check_positive_integer
 from .._maths.heads import ROLES
 from .._shapes import at_least_float32, dtype_of, shape_of
@@ -102,7 +102,7 @@ class RotaryEmbedding(keras.layers.Layer):
 
     def _validate_call(self, heads: Tensor, role: Any, offset: Any) -> tuple[int, Tensor]:
         """Validate a call; return the number of entries to rotate, 0 for values, and the offset as a tensor."""
-        check_given(heads=heads)
+        check_not_none(heads=heads)
         shape = shape_of(heads)
         if not keras.backend.is_float_dtype(dtype_of(heads)):
             raise TypeError(f"`heads` must be floats. Received: heads dtype {dtype_of(heads)}. Embed ids first.")

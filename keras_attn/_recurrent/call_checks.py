@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import keras
 
 from .._checks.call_arguments import check_position_mask
-from .._keras.build_placeholders import as_lengths, as_mask
+from .._keras.build_placeholders import convert_lengths, convert_mask
 from .._pooling.attention_layer import AttentionLayer
 from .._shapes import dtype_of, merge_shapes, shape_of, shapes_agree, sizes_agree
-from .._states.cache import LENGTH, PROJECTED, VALUES
+from .._states.cache import KEYS_ENTRY, LENGTH_ENTRY, VALUES_ENTRY
 from .._types import Shape, Tensor
 
 When = Literal["before", "after"]
@@ -101,7 +101,7 @@ def validate_call(cell: Any, inputs_shape: Shape, memory: Any, masks: CallMasks)
     shapes = compute_shapes(cell, inputs_shape, get_memory_shape(memory))
     batch, *_, num_steps, num_keys = shapes.weights
     # Keras passes the masks of a cache, which is a dict, as a dict.
-    memory_mask = masks.memory_mask.get(PROJECTED) if isinstance(masks.memory_mask, Mapping) else masks.memory_mask
+    memory_mask = masks.memory_mask.get(KEYS_ENTRY) if isinstance(masks.memory_mask, Mapping) else masks.memory_mask
     checked_masks = CallMasks(
         _validate_lengths("valid_lens", masks.valid_lens, batch),
         _validate_mask("memory", memory_mask, batch, num_keys),
@@ -166,14 +166,14 @@ def _check_memory(cell: Any, inputs_shape: Shape, memory_shape: Any) -> Shape:
     """Check rank, batch size and last axis of a memory or key/value cache; return (B,)."""
     shapes, rank = [memory_shape], 3
     if isinstance(memory_shape, Mapping):
-        if set(memory_shape) not in ({PROJECTED, VALUES}, {PROJECTED, VALUES, LENGTH}):
+        if set(memory_shape) not in ({KEYS_ENTRY, VALUES_ENTRY}, {KEYS_ENTRY, VALUES_ENTRY, LENGTH_ENTRY}):
             raise ValueError(
-                f"`memory` must be a tensor (B, Tk, Dv), or the dict with {PROJECTED!r} and {VALUES!r} that "
+                f"`memory` must be a tensor (B, Tk, Dv), or the dict with {KEYS_ENTRY!r} and {VALUES_ENTRY!r} that "
                 f"`precompute` returns. Received: {_describe(memory_shape)}."
             )
         if not cell.attention.built:
             check_not_cache_shape(NOT_BUILT, memory_shape)
-        shapes, rank = [memory_shape[PROJECTED], memory_shape[VALUES]], cell.attention._time_axis(3) + 2
+        shapes, rank = [memory_shape[KEYS_ENTRY], memory_shape[VALUES_ENTRY]], cell.attention._time_axis(3) + 2
     if any(len(shape) != rank for shape in shapes):
         expected = "(B, Tk, Dv)" if rank == 3 else "(B, G, Tk, ...) in each entry"
         raise ValueError(f"`memory` must have shape {expected}. Received: {_describe(memory_shape)}. Add or drop axes.")
@@ -218,7 +218,7 @@ def _describe(memory_shape: Any) -> str:
 def _validate_mask(owner: str, mask: Any, batch: int | None, size: int | None) -> Tensor | None:
     if mask is None:
         return None
-    mask = as_mask(mask)
+    mask = convert_mask(mask)
     check_position_mask(f"{owner}_mask", mask, owner, (batch, size, None))
     return mask
 
@@ -226,7 +226,7 @@ def _validate_mask(owner: str, mask: Any, batch: int | None, size: int | None) -
 def _validate_lengths(name: str, lengths: Any, batch: int | None) -> Tensor | None:
     if lengths is None:
         return None
-    lengths = as_lengths(lengths)
+    lengths = convert_lengths(lengths)
     dtype, shape = dtype_of(lengths), shape_of(lengths)
     if not keras.backend.is_int_dtype(dtype):
         raise TypeError(

@@ -6,21 +6,21 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.constructor_arguments import check_flag, check_positive_integer, check_switch
-from .._keras.call_errors import CheckedCalls
-from .._keras.private_api import VariedOutputs
-from .._keras.projections import kernel_config, policy_with_quantized_sublayers, projection, set_kernel_options
+from .._checks.constructor_arguments import check_call_flag, check_flag, check_positive_integer
+from .._keras.call_errors import CallErrorMixin
+from .._keras.private_api import LargestOutputMixin
+from .._keras.projections import kernel_config, make_policy_map, make_projection, set_kernel_options
 from .._layers.location_sensitive import LocationSensitiveAttention
 from .._pooling.attention_layer import AttentionLayer
-from .._shapes import dtype_of, exact_dtype, merge_shapes, shape_of, shapes_agree
-from .._states.cache import PROJECTED
+from .._shapes import accumulation_dtype, dtype_of, merge_shapes, shape_of, shapes_agree
+from .._states.cache import KEYS_ENTRY
 from .._types import Shape, Tensor
 from . import call_checks, keras_cells
 from .call_checks import CallMasks, CellStates, OutputShapes, When
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
+class AttentionCell(CallErrorMixin, LargestOutputMixin, keras.layers.Layer):
     """Recurrent cell with attention to a memory at each step: the decoder of Bahdanau or of Luong.
 
     With the input `x`, the states `s` and the context `c = attention(query, memory)`, a step computes the output `o`:
@@ -76,7 +76,7 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
         `input_feeding=True` and `attention_size`; its default `attention_layer` has `activation=None`.
     """
 
-    CALLED = "`cell(inputs, states, memory)`"
+    CALL_EXAMPLE = "`cell(inputs, states, memory)`"
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
         self.inputs_size: int | None = None
         self.memory_size: int | None = None
         self.context_size: int | None = None
-        self.W_c = None if self.attention_size is None else projection(self, "W_c", self.attention_size)
+        self.W_c = None if self.attention_size is None else make_projection(self, "W_c", self.attention_size)
 
     def build(self, inputs_shape: Any, states_shape: Any = None, memory_shape: Any = None) -> None:
         call_checks.check_not_none(memory=memory_shape)
@@ -165,7 +165,7 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
     def state_dtypes(self) -> list[str]:
         """Dtypes of the states; float32 at least for previous weights, which may be sums."""
         dtypes = [self.cell.compute_dtype] * len(keras_cells.state_sizes(self.cell))
-        weight_dtypes = [exact_dtype(self.compute_dtype)] * self._has_weight_state
+        weight_dtypes = [accumulation_dtype(self.compute_dtype)] * self._has_weight_state
         return dtypes + [self.compute_dtype] * self.input_feeding + weight_dtypes
 
     def get_initial_state(self, batch_size: Any = None, memory: Any = None) -> list[Tensor]:
@@ -181,7 +181,7 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
                 "`memory` must be passed if `batch_size` is None, or if its length Tk is the size of a state. "
                 f"Received: memory=None, batch_size={batch_size}."
             )
-        shape: Any = () if memory is None else ops.shape(memory[PROJECTED] if isinstance(memory, Mapping) else memory)
+        shape: Any = () if memory is None else ops.shape(memory[KEYS_ENTRY] if isinstance(memory, Mapping) else memory)
         batch_size = shape[0] if batch_size is None else batch_size
         states = keras_cells.make_initial_states(self.cell, batch_size)
         if self.input_feeding:
@@ -247,7 +247,7 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
         inputs = ops.cast(inputs, self.compute_dtype)
         if old_states.fed_output is not None:
             inputs = ops.concatenate([inputs, ops.cast(old_states.fed_output, self.compute_dtype)], axis=-1)
-        returns_weights = check_switch("return_attention_scores", return_attention_scores)
+        returns_weights = check_call_flag("return_attention_scores", return_attention_scores)
         options = {
             "valid_lens": masks.valid_lens,
             "keys_mask": masks.memory_mask,
@@ -285,7 +285,7 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
         batch, *heads, _, num_keys = shapes.weights
         result = keras.KerasTensor((batch, shapes.output_size), self.compute_dtype), new_states
         weights = keras.KerasTensor((batch, *heads, num_keys), self.compute_dtype)
-        returns_weights = check_switch("return_attention_scores", options.get("return_attention_scores"))
+        returns_weights = check_call_flag("return_attention_scores", options.get("return_attention_scores"))
         return (result, weights) if returns_weights else result
 
     def compute_output_shape(
@@ -345,7 +345,7 @@ class AttentionCell(CheckedCalls, VariedOutputs, keras.layers.Layer):
             **kernel_config(self),
         }
         quantized = self.W_c is not None and self.W_c.quantization_mode is not None
-        policies = policy_with_quantized_sublayers(self) if quantized else None
+        policies = make_policy_map(self) if quantized else None
         return config if policies is None else {**config, "dtype": keras.dtype_policies.serialize(policies)}
 
     @classmethod

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.constructor_arguments import check_flag, check_switch
-from .._keras.call_errors import CheckedCalls
-from .._keras.private_api import VariedOutputs, loop_over_time, set_keras_mask
-from .._maths.masks import hide, intersect, lengths_mask
+from .._checks.constructor_arguments import check_call_flag, check_flag
+from .._keras.call_errors import CallErrorMixin
+from .._keras.private_api import LargestOutputMixin, loop_over_time, set_keras_mask
+from .._maths.masks import intersect, lengths_mask, zero_masked
 from .._shapes import dtype_of, shape_of
 from .._types import Shape, Tensor
 from .call_checks import CallMasks, OutputShapes, check_initial_state, check_not_none, compute_shapes, validate_call
@@ -20,7 +20,7 @@ _UNSUPPORTED_OPTIONS = ("go_backwards", "stateful", "unroll", "zero_output_for_m
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
-class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
+class AttentionRNN(CallErrorMixin, LargestOutputMixin, keras.layers.RNN):
     """Recurrent decoder with attention: runs an `AttentionCell` over sequences.
 
     Tensors that depend only on the memory are computed once, before the loop.
@@ -65,7 +65,7 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
     Source: as for `AttentionCell`.
     """
 
-    CALLED = "`layer(inputs, memory)`"
+    CALL_EXAMPLE = "`layer(inputs, memory)`"
 
     def __init__(
         self, cell: AttentionCell, return_sequences: bool = True, return_state: bool = False, **kwargs: Any
@@ -107,11 +107,11 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
         inputs = ops.cast(inputs, self.compute_dtype)
         time_mask = _make_time_mask(masks.inputs_mask, masks.input_lens, ops.shape(inputs)[1])
         if time_mask is not None:
-            inputs = hide(inputs, time_mask)
+            inputs = zero_masked(inputs, time_mask)
         if not isinstance(memory, Mapping):
             memory = self.cell.precompute(_zero_padding(ops.cast(memory, self.compute_dtype), masks))
         states = self._make_initial_states(initial_state, inputs, memory)
-        returns_weights = check_switch("return_attention_scores", return_attention_scores)
+        returns_weights = check_call_flag("return_attention_scores", return_attention_scores)
         options = {"memory_mask": masks.memory_mask, "return_attention_scores": returns_weights, "training": training}
 
         def step(inputs: Tensor, states: Any) -> Any:
@@ -177,7 +177,7 @@ class AttentionRNN(CheckedCalls, VariedOutputs, keras.layers.RNN):
             set_keras_mask(output, masks.inputs_mask)
         states = map(keras.KerasTensor, shapes.states, self.cell.state_dtypes)
         result = (output, *states) if self.return_state else output
-        if not check_switch("return_attention_scores", options.get("return_attention_scores")):
+        if not check_call_flag("return_attention_scores", options.get("return_attention_scores")):
             return result
         return result, keras.KerasTensor(shapes.weights, self.compute_dtype)
 
@@ -214,7 +214,7 @@ def _zero_padding(memory: Tensor, masks: CallMasks) -> Tensor:
     """Set masked positions of a memory (B, Tk, Dv) to zero."""
     # Before the projections: a weight of 0 times a projected NaN is NaN, and so is the gradient of the kernel.
     mask = _make_time_mask(masks.memory_mask, masks.valid_lens, ops.shape(memory)[1])
-    return memory if mask is None else hide(memory, mask)
+    return memory if mask is None else zero_masked(memory, mask)
 
 
 def _last_output(outputs: Tensor, time_mask: Tensor | None) -> Tensor:

@@ -15,18 +15,18 @@ from .._checks.call_arguments import check_integers
 from .._shapes import shape_of, shapes_agree
 from .._types import Shape, Tensor
 
-PROJECTED = "projected_keys"
-VALUES = "projected_values"
-LENGTH = "length"
+KEYS_ENTRY = "projected_keys"
+VALUES_ENTRY = "projected_values"
+LENGTH_ENTRY = "length"
 
 # Keys alone; keys and values; keys and values with a fixed capacity.
-_ENTRY_SETS = ({PROJECTED}, {PROJECTED, VALUES}, {PROJECTED, VALUES, LENGTH})
+_ENTRY_SETS = ({KEYS_ENTRY}, {KEYS_ENTRY, VALUES_ENTRY}, {KEYS_ENTRY, VALUES_ENTRY, LENGTH_ENTRY})
 
 
 Cache: TypeAlias = Mapping[str, Tensor]
 
 
-class Keys(NamedTuple):
+class KeyInput(NamedTuple):
     """The argument `keys` of a call: plain keys, or the entries of a cache."""
 
     tensor: Tensor  # `B + (Tk, Dk)`, or projected
@@ -51,20 +51,20 @@ class ZerosLike(keras.Operation):
         return keras.KerasTensor((*vectors.shape[:-1], self.size), vectors.dtype)
 
 
-def unpacked(keys: Any, keys_mask: Any) -> Keys:
+def parse_keys(keys: Any, keys_mask: Any) -> KeyInput:
     """Parse keys `B + (Tk, Dk)` or a cache, and the mask that Keras passes: a dict if the keys are a dict."""
     if not isinstance(keys, Mapping):
-        return Keys(keys, keys_mask, False)
+        return KeyInput(keys, keys_mask, False)
     if set(keys) not in _ENTRY_SETS:
         raise ValueError(
-            f"`keys` must be a tensor, or the dict that `precompute` returns, with the key {PROJECTED!r}, and "
-            f"optionally {VALUES!r} and {LENGTH!r}. Received: a dict with the keys {sorted(map(str, keys))}."
+            f"`keys` must be a tensor, or the dict of `precompute` with the key {KEYS_ENTRY!r} and optionally "
+            f"{VALUES_ENTRY!r} and {LENGTH_ENTRY!r}. Received: a dict with the keys {sorted(map(str, keys))}."
         )
-    mask = keys_mask.get(PROJECTED) if isinstance(keys_mask, Mapping) else keys_mask
-    return Keys(keys[PROJECTED], mask, True, keys.get(VALUES), keys.get(LENGTH))
+    mask = keys_mask.get(KEYS_ENTRY) if isinstance(keys_mask, Mapping) else keys_mask
+    return KeyInput(keys[KEYS_ENTRY], mask, True, keys.get(VALUES_ENTRY), keys.get(LENGTH_ENTRY))
 
 
-def values_of(keys: Keys, values: Any) -> Any:
+def select_values(keys: KeyInput, values: Any) -> Any:
     """Return the values that a call pools: those of the cache if it has values, else the argument `values`."""
     if keys.values is None:
         return values
@@ -81,18 +81,18 @@ def check_cache(cache: Any) -> None:
     if not isinstance(cache, Mapping) or set(cache) not in _ENTRY_SETS[1:]:
         received = sorted(map(str, cache)) if isinstance(cache, Mapping) else type(cache).__name__
         raise ValueError(
-            f"`state` must be a dict with the tensors {PROJECTED!r} and {VALUES!r}, and {LENGTH!r} if its capacity is "
-            f"fixed, as `precompute(keys, values)` returns. Received: {received}."
+            f"`state` must be a dict with the tensors {KEYS_ENTRY!r} and {VALUES_ENTRY!r}, and {LENGTH_ENTRY!r} if its "
+            f"capacity is fixed, as `precompute(keys, values)` returns. Received: {received}."
         )
 
 
-def check_length(length: Tensor, batch: Shape) -> None:
+def check_cache_length(length: Tensor, batch: Shape) -> None:
     """Check dtype and shape of the length of a cache with fixed capacity: integers `B`."""
-    check_integers(LENGTH, ", the number of steps in a state", length)
+    check_integers(LENGTH_ENTRY, ", the number of steps in a state", length)
     if not shapes_agree(shape_of(length), batch):
         raise ValueError(
-            f"The `{LENGTH}` of a state must have shape B, here {batch}: one integer per example. "
-            f"Received: {LENGTH} shape {shape_of(length)}."
+            f"The `{LENGTH_ENTRY}` of a state must have shape B, here {batch}: one integer per example. "
+            f"Received: {LENGTH_ENTRY} shape {shape_of(length)}."
         )
 
 
@@ -112,27 +112,27 @@ def compute_next_position(cache: Cache | None, axis: int) -> Any:
     """Return the position after the last step of a cache: an integer, a scalar tensor or integers `B`."""
     if cache is None:
         return 0
-    return cache[LENGTH] if LENGTH in cache else ops.shape(cache[PROJECTED])[axis]
+    return cache[LENGTH_ENTRY] if LENGTH_ENTRY in cache else ops.shape(cache[KEYS_ENTRY])[axis]
 
 
 def append_steps(cache: Cache, steps: Cache, axis: int) -> dict[str, Tensor]:
     """Return a cache with the projected keys and values of further steps."""
-    if LENGTH not in cache:
+    if LENGTH_ENTRY not in cache:
         return {
             name: ops.concatenate([cache[name], ops.cast(step, cache[name].dtype)], axis)
             for name, step in steps.items()
         }
-    length, num_steps = ops.cast(cache[LENGTH], "int32"), ops.shape(steps[PROJECTED])[axis]
+    length, num_steps = ops.cast(cache[LENGTH_ENTRY], "int32"), ops.shape(steps[KEYS_ENTRY])[axis]
     entries = {name: write_steps(cache[name], step, length, axis) for name, step in steps.items()}
-    return {**entries, LENGTH: length + num_steps}
+    return {**entries, LENGTH_ENTRY: length + num_steps}
 
 
-def have_lost_steps(keys: Keys, axis: int) -> Tensor | None:
+def has_overflowed(keys: KeyInput, axis: int) -> Tensor | None:
     """Return booleans `B`, True if an example has more steps than the capacity; None if the cache grows."""
     return None if keys.length is None else ops.cast(keys.length, "int32") > ops.shape(keys.tensor)[axis]
 
 
-def nan_where(overflowed: Tensor, queries_mask: Tensor | None, pooled: Tensor) -> Tensor:
+def nan_if_overflowed(overflowed: Tensor, queries_mask: Tensor | None, pooled: Tensor) -> Tensor:
     """Set output `B + (Tq, D)` or weights `B + (H, Tq, Tk)` to NaN in examples `B` whose cache has overflowed.
 
     Masked queries, `B + (Tq,)`, keep their zeros.
@@ -147,12 +147,12 @@ def nan_where(overflowed: Tensor, queries_mask: Tensor | None, pooled: Tensor) -
 
 def allocate_cache(steps: Cache, capacity: int, batch: tuple[Any, ...], axis: int) -> dict[str, Tensor]:
     """Return a cache of fixed capacity with `steps` as its first steps."""
-    num_keys = ops.shape(steps[PROJECTED])[axis]
+    num_keys = ops.shape(steps[KEYS_ENTRY])[axis]
     if isinstance(num_keys, int) and num_keys > capacity:
         raise ValueError(
             f"`capacity` must be at least the number of keys. Received: capacity={capacity} for {num_keys} keys."
         )
-    empty = {LENGTH: ops.zeros(batch, "int32")}
+    empty = {LENGTH_ENTRY: ops.zeros(batch, "int32")}
     for name, tensor in steps.items():
         sizes = [*ops.shape(tensor)]
         sizes[axis] = capacity
@@ -180,7 +180,7 @@ def write_steps(past: Tensor, steps: Tensor, length: Tensor, axis: int) -> Tenso
     return ops.where(ops.logical_and(index >= 0, index < num_steps), steps, past)
 
 
-def refuse_state(keys_shape: Any) -> None:
+def check_not_cache(keys_shape: Any) -> None:
     """Raise ValueError if `keys_shape` is the dict of a cache."""
     if isinstance(keys_shape, Mapping):
         raise ValueError(
@@ -198,7 +198,7 @@ def check_layer_built(layer: Any) -> None:
         )
 
 
-def check_projected(shape: Shape, size: int | None, axis: int = -1) -> None:
+def check_projected_size(shape: Shape, size: int | None, axis: int = -1) -> None:
     """Check the size of an axis of projected keys; any size passes if `size` is None."""
     if size is not None and shape[axis] not in (None, size):
         raise ValueError(

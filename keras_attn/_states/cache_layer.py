@@ -5,23 +5,23 @@ from typing import Any
 import keras
 from keras import ops
 
-from .._checks.call_arguments import check_given, check_rank, check_real
+from .._checks.call_arguments import check_not_complex, check_not_none, check_rank
 from .._checks.constructor_arguments import check_positive_integer
 from .._keras.private_api import get_keras_mask, set_keras_mask
 from .._shapes import as_tensor, shape_of, shapes_agree
 from .._types import Shape, Tensor
 from . import cache as kv_cache
-from .cache import LENGTH, PROJECTED, VALUES, Cache, Keys, ZerosLike
+from .cache import KEYS_ENTRY, LENGTH_ENTRY, VALUES_ENTRY, Cache, KeyInput, ZerosLike
 
 
-class Precomputing(keras.layers.Layer):
+class KVCacheLayer(keras.layers.Layer):
     """Base class with `precompute` and `append`, which build a key/value cache.
 
-    A subclass defines `_checked_shapes`, and `_project(keys, offset)`, which projects keys `B + (Tk, Dk)`, the first at
-    position `offset`. If values are projected, a subclass also overrides `_project_values`.
+    A subclass defines `_check_shapes`, and `_project_keys(keys, offset)`, which projects keys `B + (Tk, Dk)`, the first
+    at position `offset`. If values are projected, a subclass also overrides `_project_values`.
     """
 
-    def _checked_shapes(self, queries_shape: Shape, keys: Keys, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
+    def _check_shapes(self, queries_shape: Shape, keys: KeyInput, values_shape: Shape) -> tuple[Shape, Shape, Shape]:
         """Check the shapes of queries, keys and values, and return the shapes as `B + (T, D)`."""
         raise NotImplementedError
 
@@ -61,10 +61,10 @@ class Precomputing(keras.layers.Layer):
             ...     context = layer(query, state, values, valid_lens)
         """
         kv_cache.check_layer_built(self)
-        check_given(keys=keys)
+        check_not_none(keys=keys)
         if capacity is not None:
             check_positive_integer("capacity", capacity)
-            check_given(values=values)
+            check_not_none(values=values)
         # A call of this layer, so that a functional model tracks its weights. In a clone of the model this may be the
         # first call, which builds the layer: then queries and values need the right sizes. `_only_state` and its
         # values are call arguments in saved `.keras` files, and must not change.
@@ -97,7 +97,7 @@ class Precomputing(keras.layers.Layer):
             >>> output = layer(x[:, 1:2], state, use_causal_mask=True)
         """
         kv_cache.check_layer_built(self)
-        check_given(keys=keys, values=values)
+        check_not_none(keys=keys, values=values)
         kv_cache.check_cache(state)
         past = {name: as_tensor(x) for name, x in state.items()}
         queries = self._make_placeholder(keys, "queries")
@@ -113,18 +113,18 @@ class Precomputing(keras.layers.Layer):
         has_size = shape_of(keys)[-1:] == (shape[-1],)
         return keys if has_size and get_keras_mask(keys) is None else ZerosLike(shape[-1])(keys)
 
-    def _state_of(self, keys: Tensor, values: Tensor, only_state: Any, mask: Tensor | None) -> dict[str, Tensor]:
+    def _build_cache(self, keys: Tensor, values: Tensor, only_state: Any, mask: Tensor | None) -> dict[str, Tensor]:
         """Return a cache of keys, and of values unless `only_state` is True; or append both to a cache."""
         request = {} if only_state is True else only_state
         self._check_keys(keys, values if request else None)
         capacity, past = request.get("capacity"), request.get("past")
         axis, batch = self._time_axis(len(keys.shape)), ops.shape(keys)[:-2]
-        if past is not None and LENGTH in past:
-            kv_cache.check_length(past[LENGTH], shape_of(keys)[:-2])
+        if past is not None and LENGTH_ENTRY in past:
+            kv_cache.check_cache_length(past[LENGTH_ENTRY], shape_of(keys)[:-2])
         offset = kv_cache.compute_next_position(past, axis)
-        steps = {PROJECTED: self._project(ops.cast(keys, self.compute_dtype), offset)}
+        steps = {KEYS_ENTRY: self._project_keys(ops.cast(keys, self.compute_dtype), offset)}
         if request:
-            steps[VALUES] = self._project_values(ops.cast(values, self.compute_dtype), offset)
+            steps[VALUES_ENTRY] = self._project_values(ops.cast(values, self.compute_dtype), offset)
         if past is not None:
             kv_cache.check_steps_fit(past, steps, axis)
             cache = kv_cache.append_steps(past, steps, axis)
@@ -133,29 +133,29 @@ class Precomputing(keras.layers.Layer):
         _set_cache_mask(cache, mask, past, (*batch, ops.shape(keys)[-2]), axis)
         return cache
 
-    def _spec_of_state(
+    def _compute_cache_spec(
         self, queries: Tensor, keys: Tensor, values: Tensor, only_state: Any, mask: Tensor | None
     ) -> Any:
-        """Return the shapes and dtypes of the result of `_state_of`, as an operation does: by tracing `call`."""
+        """Return the shapes and dtypes of the result of `_build_cache`, as an operation does: by tracing `call`."""
         self._check_keys(keys, None if only_state is True else values)
         return keras.Operation.compute_output_spec(self, queries, keys, values, keys_mask=mask, _only_state=only_state)
 
     def _check_keys(self, keys: Tensor, values: Tensor | None) -> None:
         """Check keys `B + (Tk, Dk)`, and values `B + (Tk, Dv)` if passed."""
-        check_given(keys=keys)
-        check_real(keys=keys)
+        check_not_none(keys=keys)
+        check_not_complex(keys=keys)
         shape = shape_of(keys)
         check_rank("keys", shape, "(Tk, Dk)")
         values_shape: Shape = (*shape[:-1], None)
         if values is not None:
-            check_real(values=values)
+            check_not_complex(values=values)
             if not shapes_agree(shape_of(values)[:-1], shape[:-1]):
                 raise ValueError(
                     "`keys` and `values` of a state must agree in all axes but the last: each key has one value. "
                     f"Received: keys shape {shape}, values shape {shape_of(values)}."
                 )
             values_shape = shape_of(values)
-        self._checked_shapes((*shape[:-2], None, None), Keys(shape, None, False), values_shape)
+        self._check_shapes((*shape[:-2], None, None), KeyInput(shape, None, False), values_shape)
 
 
 def _set_cache_mask(cache: Cache, mask: Tensor | None, past: Cache | None, shape: tuple[Any, ...], axis: int) -> None:
@@ -163,19 +163,19 @@ def _set_cache_mask(cache: Cache, mask: Tensor | None, past: Cache | None, shape
 
     A mask of None is all True. `shape` is `B + (T,)`, and `axis` the axis of the steps in the projected keys.
     """
-    before = None if past is None else get_keras_mask(past[PROJECTED])
+    before = None if past is None else get_keras_mask(past[KEYS_ENTRY])
     if mask is None and before is None:
         return
     *batch, _ = shape
     latest = ops.ones(shape, "bool") if mask is None else mask
-    if past is None and LENGTH not in cache:
-        set_keras_mask(cache[PROJECTED], latest)
+    if past is None and LENGTH_ENTRY not in cache:
+        set_keras_mask(cache[KEYS_ENTRY], latest)
         return
     # Without a mask all slots are True, unused slots of a fixed capacity too: calls mask these by the length.
     if before is None:
-        before = ops.ones((*batch, ops.shape((past or cache)[PROJECTED])[axis]), "bool")
-    if LENGTH in cache:
-        length = ops.zeros(batch, "int32") if past is None else ops.cast(past[LENGTH], "int32")
-        set_keras_mask(cache[PROJECTED], kv_cache.write_steps(before, latest, length, len(batch)))
+        before = ops.ones((*batch, ops.shape((past or cache)[KEYS_ENTRY])[axis]), "bool")
+    if LENGTH_ENTRY in cache:
+        length = ops.zeros(batch, "int32") if past is None else ops.cast(past[LENGTH_ENTRY], "int32")
+        set_keras_mask(cache[KEYS_ENTRY], kv_cache.write_steps(before, latest, length, len(batch)))
     else:
-        set_keras_mask(cache[PROJECTED], ops.concatenate([before, latest], -1))
+        set_keras_mask(cache[KEYS_ENTRY], ops.concatenate([before, latest], -1))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import keras
 
 from .._checks.constructor_arguments import check_positive_integer
-from .._heatmaps import matplotlib_figure
+from .._heatmaps import import_figure_class
 from ._axis_labels import Vocabulary, find_axis_tokens, look_up_tokens
 from ._heatmap_grid import draw_heatmaps
 from ._image_writers import make_png_writer, make_tensorboard_writer
@@ -66,7 +66,7 @@ class AttentionLogger(keras.callbacks.Callback):
     ) -> None:
         """Check the arguments."""
         super().__init__()
-        matplotlib_figure("AttentionLogger")
+        import_figure_class("AttentionLogger")
         format = format or ("tensorboard" if keras.backend.backend() == "tensorflow" else "png")
         if format not in ("tensorboard", "png"):
             raise ValueError(f'`format` must be "tensorboard", "png" or None. Received: format={format!r}.')

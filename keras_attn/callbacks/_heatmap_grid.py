@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._heatmaps import matplotlib_figure
+from .._heatmaps import import_figure_class
 from ._axis_labels import Tokens
 
 MIN_INCHES, MAX_INCHES = 2.4, 6.0  # of a map along one axis
@@ -21,7 +21,7 @@ def draw_heatmaps(weights: Any, title: str, queries: Tokens | None, keys: Tokens
     num_examples, num_heads, num_queries, num_keys = weights.shape
     rows, columns = (num_examples, num_heads) if num_heads > 1 else (1, num_examples)
     size = (columns * _inches(num_keys, keys) + 1, rows * _inches(num_queries, queries) + 0.5)
-    figure = matplotlib_figure("AttentionLogger")(figsize=size, layout="constrained")
+    figure = import_figure_class("AttentionLogger")(figsize=size, layout="constrained")
     figure.suptitle(title, fontsize=9, wrap=True)
     axes = figure.subplots(rows, columns, squeeze=False)
     finite = np.isfinite(weights)

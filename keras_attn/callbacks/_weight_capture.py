@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._keras.private_api import children_of
+from .._keras.private_api import direct_sublayers
 
 SCORES_ARGUMENT = "return_attention_scores"
 
@@ -68,7 +68,7 @@ def capture_weights(model: Any, inputs: Any, layers: dict[str, Any]) -> dict[str
 
 def _add_attention_layers(parent: Any, prefix: str, layers: dict[str, Any]) -> None:
     """Add the attention layers inside a layer, at any depth, by unique paths that are valid file names."""
-    for layer in children_of(parent):
+    for layer in direct_sublayers(parent):
         if layer in layers.values():
             continue
         path = prefix + re.sub(r"[^\w-]", "_", layer.name)

@@ -21,7 +21,7 @@ import keras
 
 from ._beam import BeamDecoding
 from ._greedy import GreedyDecoding
-from ._step_wiring import inputs_of
+from ._step_wiring import inputs_by_name
 
 __all__ = ["beam", "greedy"]
 
@@ -161,6 +161,6 @@ def _wrap_layer(layer: Any, encoder: Any, name: str | None) -> Any:
     batch = layer.batch
     inputs = {
         key: keras.Input(batch_shape=(batch, *x.shape[1:]), dtype=x.dtype, name=key)
-        for key, x in inputs_of(encoder, "encoder").items()
+        for key, x in inputs_by_name(encoder, "encoder").items()
     }
     return keras.Model(inputs, layer(inputs), name=layer.name if name is None else name)

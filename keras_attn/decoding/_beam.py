@@ -14,7 +14,7 @@ from .._types import Tensor
 from ._decoding_layer import Decoding
 from ._loop_state import Carry, Tensors
 from ._ops import amax, gather, take, top_k, where
-from ._step_wiring import outputs_of
+from ._step_wiring import outputs_by_name
 
 NO_SCORE = float("-inf")  # score of an absent sequence
 
@@ -69,7 +69,7 @@ class BeamDecoding(Decoding):
         # s / p, with p the largest penalty of a length > t + 1. A row is done if its K-th finished score is >= s / p.
         largest_penalties = np.maximum.accumulate(penalties[::-1])[::-1]
         self._reachable = np.append(largest_penalties[1:], penalties[-1]).astype("float32")
-        self._vocabulary: int = outputs_of(self.step)[self._names.logits].shape[-1]
+        self._vocabulary: int = outputs_by_name(self.step)[self._names.logits].shape[-1]
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

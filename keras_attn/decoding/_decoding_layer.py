@@ -14,7 +14,7 @@ from . import _step_wiring
 from ._loop_state import Carry, DecodingLoop, Specs, Tensors, spec_of
 from ._loops import run_loop
 from ._ops import repeat
-from ._step_wiring import POSITION, inputs_of, pack_inputs
+from ._step_wiring import POSITION, inputs_by_name, pack_inputs
 
 
 class Decoding(keras.layers.Layer):
@@ -66,20 +66,20 @@ class Decoding(keras.layers.Layer):
         """Decode. Dropout is off: `training` has no effect."""
         num_rows = ops.shape(next(iter(inputs.values())))[0]
         outputs = self.encoder(pack_inputs(self.encoder, inputs), training=False)
-        names = {*inputs_of(self.step), self.start}
+        names = {*inputs_by_name(self.step), self.start}
         # Copies drop the implicit Keras masks, which must not reach the step.
         encoded = {name: ops.copy(x) for name, x in {**inputs, **outputs}.items() if name in names}
         if keras.backend.backend() == "tensorflow" and is_eager():
             from ._tensorflow_loops import run_as_function
 
-            symbolic = {**inputs_of(self.encoder), **self.encoder.output}
+            symbolic = {**inputs_by_name(self.encoder), **self.encoder.output}
             shapes = {name: (None, *shape_of(symbolic[name])[1:]) for name in encoded}
             return run_as_function(self._decode, encoded, num_rows, shapes)
         return self._decode(encoded, num_rows)
 
     def _decode(self, encoded: Tensors, num_rows: Any) -> Tensors:
         """Return the outputs, from the encoder's inputs and outputs by name."""
-        inputs = inputs_of(self.step)
+        inputs = inputs_by_name(self.step)
         loop = DecodingLoop(
             advance=self._advance,
             carry=Carry(self._make_initial_rows(encoded, num_rows), self._make_initial_states(encoded, num_rows)),
@@ -149,7 +149,7 @@ class Decoding(keras.layers.Layer):
     def _check_outputs_keep_shape(self, encoded: Mapping[str, Any]) -> None:
         """Raise ValueError if the shape of an output to keep depends on the size of a growing cache."""
         # Trace the step with caches of 5 and of 6 steps, two arbitrary consecutive sizes, and compare the outputs.
-        inputs, states = inputs_of(self.step), self._names.state
+        inputs, states = inputs_by_name(self.step), self._names.state
         next_states = self._compute_step_spec(encoded, dict.fromkeys(states.values(), 5))
         # A state from the encoder, such as cumulative weights, may have a dynamic size that does not grow.
         caches = [
@@ -171,7 +171,7 @@ class Decoding(keras.layers.Layer):
         # An input from the encoder has the encoder's shape, which may be more specific than the step's declaration.
         num_entries = None if self.batch is None else self.batch * self.width
         memory, cache_sizes, inputs = self._find_memory_names(encoded), cache_sizes or {}, {}
-        for name, declared in inputs_of(self.step).items():
+        for name, declared in inputs_by_name(self.step).items():
             shape = shape_of(encoded[name] if name in memory else declared)[1:]
             sizes = (cache_sizes.get(name) if size is None else size for size in shape)
             inputs[name] = keras.KerasTensor((num_entries, *sizes), dtype_of(declared))
@@ -180,11 +180,11 @@ class Decoding(keras.layers.Layer):
     def _find_memory_names(self, encoded: Mapping[str, Any]) -> list[str]:
         """Return the names of the step inputs that are the same at each step."""
         changing = {self._names.token, *self._names.state.values()}
-        return [name for name in inputs_of(self.step) if name in encoded and name not in changing]
+        return [name for name in inputs_by_name(self.step) if name in encoded and name not in changing]
 
     def _make_initial_states(self, encoded: Tensors, num_rows: Any) -> Tensors:
         """Return the states before the first step, `(B W, ...)` each: from the encoder, else zeros."""
-        inputs, states = inputs_of(self.step), {}
+        inputs, states = inputs_by_name(self.step), {}
         for name in self._names.state.values():
             shape, dtype = shape_of(inputs[name]), dtype_of(inputs[name])
             if name in encoded:
@@ -203,7 +203,7 @@ class Decoding(keras.layers.Layer):
         self, index: Tensor, tokens: Tensor, states: Tensors, memory: Tensors
     ) -> tuple[Tensor, Tensors, Tensors]:
         """Call the step with the last tokens `(n W,)`; return logits `(n W, V)`, next states and outputs to keep."""
-        inputs, names = inputs_of(self.step), self._names
+        inputs, names = inputs_by_name(self.step), self._names
         feeds = {**memory, **states, names.token: ops.cast(tokens, dtype_of(inputs[names.token]))}
         if POSITION in inputs and POSITION not in feeds:
             feeds[POSITION] = ops.broadcast_to(ops.cast(index, dtype_of(inputs[POSITION])), ops.shape(tokens))

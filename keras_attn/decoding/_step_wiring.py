@@ -36,13 +36,13 @@ def validate_names(token: Any, logits: Any, state: Any, outputs: Any) -> StepNam
     return StepNames(token, logits, dict(state), tuple(outputs))
 
 
-def inputs_of(model: Any, role: str = "step") -> dict[str, Any]:
+def inputs_by_name(model: Any, role: str = "step") -> dict[str, Any]:
     """Return the symbolic inputs of a functional model, by name."""
     check_functional(model, role)
     return dict(model.input) if isinstance(model.input, Mapping) else {x.name: x for x in model.inputs}
 
 
-def outputs_of(model: Any, role: str = "step") -> dict[str, Any]:
+def outputs_by_name(model: Any, role: str = "step") -> dict[str, Any]:
     """Return the symbolic outputs of a functional model, by name."""
     check_functional(model, role)
     outputs = model.output
@@ -69,13 +69,13 @@ def check_functional(model: Any, role: str) -> None:
 
 def pack_inputs(model: Any, tensors: Mapping[str, Tensor]) -> Any:
     """Return tensors in the input structure of a functional model."""
-    inputs = {name: tensors[name] for name in inputs_of(model)}
+    inputs = {name: tensors[name] for name in inputs_by_name(model)}
     return inputs if isinstance(model.input, Mapping) else keras.tree.pack_sequence_as(model.input, [*inputs.values()])
 
 
 def check_step(step: Any, names: StepNames, end: int | None) -> None:
     """Check that the names and the end token fit the inputs and outputs of a step, and that states fit each other."""
-    inputs, outputs = inputs_of(step), outputs_of(step)
+    inputs, outputs = inputs_by_name(step), outputs_by_name(step)
     _check_names_exist("logits", [names.logits], "output", outputs)
     _check_names_exist("outputs", names.outputs, "output", outputs)
     _check_names_exist("state", names.state, "output", outputs)
@@ -106,9 +106,9 @@ def check_step(step: Any, names: StepNames, end: int | None) -> None:
 
 def check_step_inputs_fed(encoder: Any, step: Any, names: StepNames, start: int | str) -> None:
     """Check that each step input has a source of the same shape and dtype."""
-    encoded = {**inputs_of(encoder, "encoder"), **outputs_of(encoder, "encoder")}
+    encoded = {**inputs_by_name(encoder, "encoder"), **outputs_by_name(encoder, "encoder")}
     sources = {names.token, *names.state.values(), POSITION, *encoded}
-    missing = [name for name in inputs_of(step) if name not in sources]
+    missing = [name for name in inputs_by_name(step) if name not in sources]
     if missing:
         raise ValueError(
             f"A step input must be the token, a state, `{POSITION}`, or have the name of an encoder output or input: "
@@ -122,7 +122,7 @@ def check_step_inputs_fed(encoder: Any, step: Any, names: StepNames, start: int 
 
 def check_encoder_fits(step: Any, names: StepNames, encoded: Mapping[str, Any]) -> None:
     """Check shape (except the batch) and dtype of encoder outputs and inputs that are inputs of the step."""
-    for name, declared in inputs_of(step).items():
+    for name, declared in inputs_by_name(step).items():
         if name == names.token or name not in encoded:
             continue
         tensor = encoded[name]
@@ -146,8 +146,8 @@ def get_fixed_batch_sizes(inputs: Mapping[str, Any]) -> set[int]:
 
 def get_batch_size(encoder: Any, step: Any, width: int) -> int | None:
     """Return the number of rows if the batch size of the encoder or the step is fixed, else None."""
-    encoder_sizes = get_fixed_batch_sizes(inputs_of(encoder, "encoder"))
-    step_sizes = get_fixed_batch_sizes(inputs_of(step))
+    encoder_sizes = get_fixed_batch_sizes(inputs_by_name(encoder, "encoder"))
+    step_sizes = get_fixed_batch_sizes(inputs_by_name(step))
     # The step is called with W entries per row, so its fixed batch size is W times the number of rows.
     sizes = {width * size for size in encoder_sizes} | step_sizes
     if len(sizes) > 1 or any(size % width for size in sizes):

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from .._checks.constructor_arguments import check_scale
-from .._keras.private_api import sublayers_of
+from .._keras.private_api import all_sublayers
 from .._layers.additive import AdditiveAttention
 from .._layers.bilinear import BilinearAttention
 from .._layers.dot_product import DotProductAttention
@@ -155,7 +155,7 @@ def _missing_entries_hint(received: list[str]) -> str:
 
 def _check_plain(layer: Any) -> None:
     """Raise ValueError if a layer or sublayer is quantized or has LoRA: kernels then are not plain variables."""
-    for part in (layer, *sublayers_of(layer)):
+    for part in (layer, *all_sublayers(layer)):
         if getattr(part.dtype_policy, "quantization_mode", None) or getattr(part, "lora_enabled", False):
             raise ValueError(f"`{part.name}` must not be quantized or have LoRA yet. Call `from_state` before that.")
 

@@ -80,7 +80,7 @@ def test_record_batches_have_bounded_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet_files, "CHUNK_BYTES", 2**20)
     pq.write_table(pa.table({"x": floats([np.zeros(10_000, "float32")] * 50)}), tmp_path / "x.parquet")
     with parquet_files.open_parquet(tmp_path / "x.parquet") as opened:
-        rows = [batch.num_rows for batch in parquet_files.record_batches(opened)]
+        rows = [batch.num_rows for batch in parquet_files.iterate_batches(opened)]
     assert (sum(rows), max(rows)) == (50, 13)
 
 
@@ -103,9 +103,9 @@ def test_default_limit_is_half_of_the_memory_of_the_control_group(monkeypatch, t
     (tmp_path / "memory.max").write_text("3000000000\n")
     (tmp_path / "memory.current").write_text("2900000000\n")
     monkeypatch.setattr(_machine, "CONTROL_GROUP", tmp_path)
-    _machine.available_memory.cache_clear()
+    _machine.measure_available_memory.cache_clear()
     assert parse_memory_limit(None) == 50_000_000
-    _machine.available_memory.cache_clear()
+    _machine.measure_available_memory.cache_clear()
 
 
 def peak_mib(bundle, folder, rows, files, **options):

@@ -14,12 +14,12 @@ from tolerances import assert_identical
 
 import keras_attn
 from keras_attn_export import BundleError, InputError, ProviderError, load_bundle, verify_bundle
-from keras_attn_export._bundle.first_difference import first_difference
-from keras_attn_export._format.input_arrays import checked_inputs
+from keras_attn_export._bundle.first_difference import find_first_difference
+from keras_attn_export._format.input_arrays import validate_inputs
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.names import MODEL, SCHEMA_VERSION
-from keras_attn_export._onnx.traced_model import DOMAIN
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.traced_model import FUNCTION_DOMAIN
+from keras_attn_export._onnx.traversal import iter_nodes
 
 SPECS = [
     {"name": "queries", "dtype": "float32", "shape": ["batch", "queries_length", 4]},
@@ -35,8 +35,8 @@ def loaded(exported):
 
 
 def checked(dtype, value, shape=("n",)):
-    """Return one input after `checked_inputs`."""
-    return checked_inputs(manifest_of([Spec("x", dtype, shape)]), {"x": value})["x"]
+    """Return one input after `validate_inputs`."""
+    return validate_inputs(manifest_of([Spec("x", dtype, shape)]), {"x": value})["x"]
 
 
 def test_load_bundle_reads_manifest_and_report(exported, loaded):
@@ -51,7 +51,7 @@ def test_load_bundle_reads_manifest_and_report(exported, loaded):
 def test_onnx_file_holds_its_own_description(exported):
     model = onnx.load(exported / MODEL)
     assert (model.producer_name, model.producer_version) == ("keras-attn", keras_attn.__version__)
-    assert (model.domain, model.graph.name) == (DOMAIN, "small")
+    assert (model.domain, model.graph.name) == (FUNCTION_DOMAIN, "small")
     counts = "How many positions of the axis `keys_length` take part."
     weights = "The weights of the attention layer `attention`, queries by keys."
     meanings = {"valid_lens": counts, "weights": weights}
@@ -72,9 +72,9 @@ def test_onnx_file_holds_its_own_description(exported):
 def test_bundle_of_an_earlier_release_is_read(bundle, loaded):
     """Calls of attention had another domain, names had numbers of tf2onnx, and the file had no metadata."""
     model = onnx.load(bundle / MODEL)
-    nodes = [*all_nodes(model.graph), *(node for each in model.functions for node in all_nodes(each))]
+    nodes = [*iter_nodes(model.graph), *(node for each in model.functions for node in iter_nodes(each))]
     imports = [model.opset_import, *(each.opset_import for each in model.functions)]
-    ours = [each for each in itertools.chain(nodes, model.functions, *imports) if each.domain == DOMAIN]
+    ours = [each for each in itertools.chain(nodes, model.functions, *imports) if each.domain == FUNCTION_DOMAIN]
     assert len(ours) > 2
     for each in ours:
         each.domain = "keras_attn"
@@ -91,7 +91,7 @@ def test_bundle_of_an_earlier_release_is_read(bundle, loaded):
     before = load_bundle(bundle)
     for name, array in loaded.run(small_inputs()).items():
         assert_identical(before.run(small_inputs())[name], array)
-    assert first_difference(before, ["base"], {"relative": 0, "absolute": 0}).first is None
+    assert find_first_difference(before, ["base"], {"relative": 0, "absolute": 0}).first is None
 
 
 def test_bundle_of_a_decoder_in_steps_is_refused(bundle):
@@ -192,7 +192,7 @@ def test_axis_named_twice_has_one_size_and_inputs_keep_the_order_of_the_manifest
     with pytest.raises(InputError, match="`n` is 3 in input `x`"):
         checked("float32", np.zeros((3, 4)), ("n", "n"))
     shuffled = dict(reversed(small_inputs().items()))
-    assert list(checked_inputs(manifest_of(map(Spec.from_dict, SPECS)), shuffled)) == list(small_inputs())
+    assert list(validate_inputs(manifest_of(map(Spec.from_dict, SPECS)), shuffled)) == list(small_inputs())
 
 
 def test_session_is_opened_once_for_equal_options(exported, loaded):

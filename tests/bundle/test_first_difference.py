@@ -12,7 +12,12 @@ from onnx import TensorProto, helper
 from small_bundle import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
 
 from keras_attn_export import Bundle, BundleError, export_model
-from keras_attn_export._bundle.first_difference import _find_best_match, _permute_axes, first_difference, format_layers
+from keras_attn_export._bundle.first_difference import (
+    _find_best_match,
+    _permute_axes,
+    find_first_difference,
+    format_layers,
+)
 from keras_attn_export._bundle.onnx_tensors import OnnxGraph
 from keras_attn_export._bundle.saved_model_tensors import SavedGraph
 from keras_attn_export._format import names
@@ -24,7 +29,7 @@ CASES = ("base", "batch 2")
 
 def compared(folder, cases=CASES, tolerance=TOLERANCE):
     """Compare without the checks of `load_bundle`, which would refuse what these tests do to a bundle."""
-    return first_difference(Bundle(folder, read_manifest(folder)), cases, tolerance)
+    return find_first_difference(Bundle(folder, read_manifest(folder)), cases, tolerance)
 
 
 def scale_weight(folder, part, factor=1.5):

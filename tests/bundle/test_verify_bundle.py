@@ -7,7 +7,7 @@ from small_bundle import small_inputs, small_model
 
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
 from keras_attn_export._options import Options
-from keras_attn_export._rounding.reference import case_of
+from keras_attn_export._rounding.reference import build_user_case
 
 LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in small_inputs(5, 4, 9).items()}
 
@@ -75,9 +75,9 @@ def test_samples_that_give_only_nan_are_refused():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, keras.layers.Dense(2)(x))
     some = np.array([[0, 1, np.nan], [2, 3, 4]], "float32")
-    assert np.isnan(case_of("samples", model, Options(samples={"x": some})).outputs.popitem()[1]).any()
+    assert np.isnan(build_user_case("samples", model, Options(samples={"x": some})).outputs.popitem()[1]).any()
     with pytest.raises(InputError, match="NaN and infinity on `samples`: nothing can be compared"):
-        case_of("samples", model, Options(samples={"x": some[:1]}))
+        build_user_case("samples", model, Options(samples={"x": some[:1]}))
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.compare import compare
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.names import CASES, MODEL, Case
-from keras_attn_export._format.parity_report import ParityReport, rows_of
-from keras_attn_export._format.printing import printable
+from keras_attn_export._format.parity_report import ParityReport, to_parity_rows
+from keras_attn_export._format.printing import escape_unprintable
 
 LIE = "all 999 outputs match"
 # a line of its own, colours, a bell, C1's escape, letters turned round, letters that are not seen
@@ -33,7 +33,7 @@ FILE = os.fsdecode(HOSTILE.replace("/", "").encode() + b"\xff")
 
 def hostile_report(outputs, name=LONE):
     case = Case(name, {}, {output: np.zeros(1, "float32") for output in outputs}, {})
-    rows = tuple(rows_of(compare(case, {}, {"relative": 0.0, "absolute": 0.0})))
+    rows = tuple(to_parity_rows(compare(case, {}, {"relative": 0.0, "absolute": 0.0})))
     coverage = {"cases": 1, "refused": 1, "axes": {name: [2]}, "inputs": {name: {"moves": None}}, "outputs": {}}
     return ParityReport("cpu", rows, refused={name: name}, coverage={**coverage, "small_only": [name, 30 * f" {LIE}"]})
 
@@ -142,7 +142,7 @@ def test_names_are_escaped_by_the_script_in_a_bundle(hostile, monkeypatch):
 def test_invisible_characters_are_escaped():
     seen = set(" !0123456789:;[]abcdefghijklmnopqrstuvwxyzJ")
     for each in {*UNSEEN, *"\ud800\udfff\u034f\u115f\u3164\ufe0f\ufeff\ue000\x00\U000e0001\U000e0fff"} - seen:
-        shown = printable(f"a{each}b")
+        shown = escape_unprintable(f"a{each}b")
         assert shown.isascii(), ascii(each)
         assert shown[1] == "\\", ascii(each)
         assert f"a{each}b" == shown.encode().decode("unicode_escape"), ascii(each)
@@ -150,4 +150,4 @@ def test_invisible_characters_are_escaped():
 
 def test_visible_characters_are_not_escaped():
     for text in ("a b", "é ü ß", "模型", "שלום", "C:\\new\\x1b", "☃ 🙂", "e\u0301", ""):
-        assert printable(text) == text
+        assert escape_unprintable(text) == text

@@ -13,7 +13,7 @@ from tolerances import assert_close, assert_identical
 
 import keras_attn
 from keras_attn._maths.masks import combine_masks
-from keras_attn._types import Masks, Pairs
+from keras_attn._types import BandMask, Masks
 
 B, Tq, Tk = 2, 3, 5
 LENGTHS = {
@@ -205,7 +205,7 @@ def test_softmax_layer_is_saved_and_loaded(softmax, tmp_path):
     assert_identical(as_numpy(reloaded(inputs)), as_numpy(model(inputs)))
 
 
-NO_MASKS, ALL_PAIRS = Masks(None, None, None, None, None), Pairs()
+NO_MASKS, ALL_PAIRS = Masks(None, None, None, None, None), BandMask()
 
 
 def test_masks_of_keys_alone_are_not_spread_over_the_queries():

@@ -21,7 +21,7 @@ from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES
 from keras_attn_export._options import Options
-from keras_attn_export._rounding.reference import reference_of
+from keras_attn_export._rounding.reference import build_reference
 
 FOLDER = Path(sys.argv[2])
 SEED = 20141  # as in conftest.py
@@ -111,7 +111,7 @@ def changed_by_export(model):
 
 def shifted(source):
     """Return what comes of a difference of three limits between this backend and TensorFlow."""
-    _, reference = reference_of(shifted_models.shifted(source, 0.0, 3), Options(), lambda _: None)
+    _, reference = build_reference(shifted_models.shifted(source, 0.0, 3), Options(), lambda _: None)
     limit = max(float(case.rounding["y"].max()) for case in reference.golden.cases)
     return error_of(shifted_models.shifted(source, 3 * limit, 3))
 

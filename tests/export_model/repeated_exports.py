@@ -67,10 +67,14 @@ EXPORTS = {
 
 if __name__ == "__main__":
     export.SavedModelRun = Trusted
-    in_one_file, folder, backwards = external_data.LIMIT, Path(sys.argv[1]), sys.argv[2:] == ["--reversed"]
+    in_one_file, folder, backwards = (
+        external_data.MAX_EMBEDDED_WEIGHT_BYTES,
+        Path(sys.argv[1]),
+        sys.argv[2:] == ["--reversed"],
+    )
     for name in sorted(EXPORTS, reverse=backwards):
         keras.backend.clear_session()  # Keras numbers layers in a process
         keras.utils.set_random_seed(1)
         make, options = EXPORTS[name]
-        external_data.LIMIT = 0 if name == "weights apart" else in_one_file
+        external_data.MAX_EMBEDDED_WEIGHT_BYTES = 0 if name == "weights apart" else in_one_file
         export_model(make(), folder / name, progress=False, **options)

@@ -8,7 +8,7 @@ from unchecked_export import Unproven
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model
-from keras_attn_export._lowering_names import BATCHED, LOWERINGS
+from keras_attn_export._lowering_names import ADAPTIVE_GPU, LOWERINGS
 
 LOWEST = float(np.finfo("float32").min)
 
@@ -31,7 +31,7 @@ def padded_on_the_left():
 def test_added_mask_excludes_masked_keys(tmp_path):
     traced, inputs = Unproven(heads_with_a_bias()), padded_on_the_left()
     later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
-    for lowering, large in [*((each, False) for each in (*LOWERINGS, BATCHED)), ("adaptive", True)]:
+    for lowering, large in [*((each, False) for each in (*LOWERINGS, ADAPTIVE_GPU)), ("adaptive", True)]:
         file = traced.written(tmp_path, lowering, large=large)
         found = file.run(inputs)["output"]
         np.testing.assert_allclose(found, traced.expected(inputs)["output"], atol=1e-5)

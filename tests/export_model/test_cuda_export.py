@@ -14,7 +14,7 @@ from keras_attn_export import ParityError, ProviderError, UnsupportedModelError,
 from keras_attn_export._format import session
 from keras_attn_export._format.providers import PROVIDERS
 from keras_attn_export._lowerings.forms import multi_head_attention_op
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.traversal import iter_nodes
 
 WHOLE_BATCH = "the whole batch, in a form chosen by sizes"
 
@@ -45,7 +45,7 @@ def test_cuda_export_writes_the_forms_of_the_lowering(lowering, precision, forms
     assert {layer["form"] == WHOLE_BATCH for layer in bundle.manifest["layers"]} == {lowering == "adaptive"}
     assert verify_bundle(bundle.path, provider="cuda").passed
     file = onnx.load(bundle.path / "model.onnx")
-    nodes = [node for holder in (file.graph, *file.functions) for node in all_nodes(holder)]
+    nodes = [node for holder in (file.graph, *file.functions) for node in iter_nodes(holder)]
     names = [node.name for node in nodes if "keras_attn/" in node.name]
     assert len(names) == len(set(names))
     assert {name.split("/")[1] for name in names} == {"additive", "dot", "heads"}

@@ -18,7 +18,7 @@ from unchecked_export import Unproven
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
-from keras_attn_export._onnx.traversal import all_nodes, graphs_in
+from keras_attn_export._onnx.traversal import iter_nodes, iter_subgraphs
 
 CASES = {
     "attention": lambda: (greedy(*attending(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]), ids_of),
@@ -68,9 +68,9 @@ def test_batch_without_rows_is_decoded(written):
 def test_ended_rows_leave_the_loop_of_the_file(written):
     """A loop within a loop, unless all rows take all steps."""
     name, _, file, _ = written
-    found = [node for node in all_nodes(file.finished.model.graph) if node.op_type == "Loop"]
+    found = [node for node in iter_nodes(file.finished.model.graph) if node.op_type == "Loop"]
     assert len(found) == (1 if name == "without an end" else 2)
-    leaving = [any(node.op_type == "NonZero" for node in next(graphs_in(loop)).node) for loop in found]
+    leaving = [any(node.op_type == "NonZero" for node in next(iter_subgraphs(loop)).node) for loop in found]
     assert leaving == [name != "without an end", False][: len(found)]
 
 

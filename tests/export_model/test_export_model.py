@@ -19,8 +19,8 @@ from keras_attn_export._export import export_model as export_module
 from keras_attn_export._format.interruptible_session import run_cases
 from keras_attn_export._lowerings import body_inputs
 from keras_attn_export._onnx.lazy_values import op
-from keras_attn_export._onnxruntime_releases import runs_here
-from keras_attn_export._thresholds import LARGE
+from keras_attn_export._onnxruntime_releases import installed_runtime_supports
+from keras_attn_export._thresholds import LARGE_THRESHOLDS
 
 
 @pytest.mark.fresh_process
@@ -31,14 +31,14 @@ def test_bundle_has_its_files_and_manifest(tmp_path):
     assert {"manifest.json", "model.onnx", "verify.py", "parity/cases.npz", "parity/report.json"} < files
     assert "saved_model/saved_model.pb" in files
     assert set(bundle.manifest["sha256"]) == files - {"manifest.json"}
-    small = "the operator `Attention`" if runs_here(24, ["fused"]) else "plain operators"
-    least = LARGE["weights"]
+    small = "the operator `Attention`" if installed_runtime_supports(24, ["fused"]) else "plain operators"
+    least = LARGE_THRESHOLDS["weights"]
     assert bundle.manifest["layers"] == [
         {
             "name": "attention",
             "class": "DotProductAttention",
             "lowering": "adaptive",
-            "form": f"{small} while (queries - {least.queries}) * keys < {least.pairs:,}, else ragged",
+            "form": f"{small} while (queries - {least.ignored_queries}) * keys < {least.min_pairs:,}, else ragged",
             "precision": "float32",
         }
     ]

@@ -12,7 +12,7 @@ from small_bundle import small_inputs
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle
-from keras_attn_export._format.input_arrays import checked_inputs
+from keras_attn_export._format.input_arrays import validate_inputs
 from keras_attn_export._format.manifest import Spec
 
 # ------------------------------------------------------------- .keras files
@@ -94,12 +94,12 @@ ODD = {
 def test_odd_inputs_are_refused_in_one_line(value):
     for dtype in ("float32", "float16", "int32", "uint8", "bool"):
         with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
-            checked_inputs(manifest_of([Spec("x", dtype, ("n",))]), {"x": value})
+            validate_inputs(manifest_of([Spec("x", dtype, ("n",))]), {"x": value})
 
 
 def test_bfloat16_is_converted_to_float32():
     value = np.array([1.5, np.inf, -3e38], ml_dtypes.bfloat16)
-    array = checked_inputs(manifest_of([Spec("x", "float32", ("n",))]), {"x": value})["x"]
+    array = validate_inputs(manifest_of([Spec("x", "float32", ("n",))]), {"x": value})["x"]
     np.testing.assert_array_equal(array, value.astype("float32"))
 
 

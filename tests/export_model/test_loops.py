@@ -10,10 +10,10 @@ from small_bundle import reseal
 from unchecked_export import Unproven
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
-from keras_attn_export._bundle.first_difference import first_difference
+from keras_attn_export._bundle.first_difference import find_first_difference
 from keras_attn_export._onnx import external_data
-from keras_attn_export._onnx.traced_model import DOMAIN
-from keras_attn_export._onnx.traversal import all_nodes, graphs_in
+from keras_attn_export._onnx.traced_model import FUNCTION_DOMAIN
+from keras_attn_export._onnx.traversal import iter_nodes, iter_subgraphs
 from keras_attn_export._tracing import weight_inputs
 
 
@@ -25,9 +25,9 @@ def depth_of_calls(graph, above=()):
     """For each call of attention the nodes that it is in, outermost first."""
     found = {}
     for node in graph.node:
-        if node.domain == DOMAIN and not node.op_type.endswith("_before_loop"):
+        if node.domain == FUNCTION_DOMAIN and not node.op_type.endswith("_before_loop"):
             found[node.op_type] = above
-        for inner in graphs_in(node):
+        for inner in iter_subgraphs(node):
             found |= depth_of_calls(inner, (*above, node.op_type))
     return found
 
@@ -82,7 +82,7 @@ def test_difference_in_a_loop_names_its_layer(greedy, tmp_path):
     next(node for node in proto.functions[0].node if node.op_type == "Tanh").op_type = "Sigmoid"
     onnx.save(proto, str(folder / "model.onnx"))
     reseal(folder, "model.onnx")
-    found = first_difference(load_bundle(folder), ["samples"], {"relative": 1e-3, "absolute": 1e-4})
+    found = find_first_difference(load_bundle(folder), ["samples"], {"relative": 1e-3, "absolute": 1e-4})
     assert found.first is not None
     assert found.first.layer == "loop"
 
@@ -121,8 +121,8 @@ def test_models_with_loops_export_and_match(layer, lowering, precision, tmp_path
 @pytest.mark.slow
 def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     """Weights of the loop lie in a second file, as if there were gigabytes of them."""
-    monkeypatch.setattr(external_data, "LIMIT", 100)
-    monkeypatch.setattr(weight_inputs, "LARGE", 64)
+    monkeypatch.setattr(external_data, "MAX_EMBEDDED_WEIGHT_BYTES", 100)
+    monkeypatch.setattr(weight_inputs, "MIN_INPUT_BYTES", 64)
     bundle = export_model(looped(Refined), tmp_path / "bundle")
     proto = file_of(bundle)
     assert set(depth_of_calls(proto.graph).values()) == {("Loop",)}
@@ -132,4 +132,4 @@ def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     apart = {each.name for each in proto.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL}
     assert apart
     loop = next(node for node in proto.graph.node if node.op_type == "Loop")
-    assert apart & {name for inner in graphs_in(loop) for node in all_nodes(inner) for name in node.input}
+    assert apart & {name for inner in iter_subgraphs(loop) for node in iter_nodes(inner) for name in node.input}

@@ -7,7 +7,7 @@ from unchecked_export import Unproven
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model
-from keras_attn_export._lowering_names import BATCHED, LOWERINGS
+from keras_attn_export._lowering_names import ADAPTIVE_GPU, LOWERINGS
 
 TEXTS = (3, 1, 4)
 IDS = np.repeat([[5, 0, 2]], TEXTS, axis=1).astype("int32")
@@ -36,7 +36,7 @@ def one_by_one(answer):
 def test_packed_texts_equal_single_texts_in_every_lowering(tmp_path):
     traced = Unproven(packing())
     expected = one_by_one(lambda inputs: traced.expected(inputs)["output"])
-    for lowering, large in [*((each, False) for each in (*LOWERINGS, BATCHED)), ("adaptive", True)]:
+    for lowering, large in [*((each, False) for each in (*LOWERINGS, ADAPTIVE_GPU)), ("adaptive", True)]:
         file = traced.written(tmp_path, lowering, large=large)
         found = file.run({"x": packed(), "segment_ids": IDS})["output"]
         np.testing.assert_allclose(found, expected, atol=1e-5)

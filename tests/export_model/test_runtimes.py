@@ -14,8 +14,8 @@ from keras_attn_export._format.files import sha256
 from keras_attn_export._format.manifest import read_manifest
 from keras_attn_export._format.names import CASES, MODEL
 from keras_attn_export._onnx import external_data
-from keras_attn_export._onnx.external_data import DATA
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.external_data import DATA_FILE
+from keras_attn_export._onnx.traversal import iter_nodes
 from keras_attn_export._passes.finalize import check_standard
 from keras_attn_export._tracing import weight_inputs
 
@@ -51,7 +51,7 @@ def test_standard_file_matches_in_the_reference_evaluator(build, options, tmp_pa
     onnx.checker.check_model(model, full_check=True)
     assert [opset.domain for opset in model.opset_import] == [""]
     assert not model.functions
-    kinds = {node.op_type for node in all_nodes(model.graph)}
+    kinds = {node.op_type for node in iter_nodes(model.graph)}
     assert kinds.isdisjoint({"If", "Loop", "Scan"})
     assert ("Attention" in kinds) == ("lowering" in options)
     rows = by_reference(bundle.path)
@@ -71,13 +71,13 @@ def test_reference_evaluator_finds_a_changed_axis(tmp_path):
 
 @pytest.mark.slow
 def test_standard_file_with_external_weights_matches(tmp_path, monkeypatch):
-    monkeypatch.setattr(external_data, "LIMIT", 100)
-    monkeypatch.setattr(weight_inputs, "LARGE", 64)
+    monkeypatch.setattr(external_data, "MAX_EMBEDDED_WEIGHT_BYTES", 100)
+    monkeypatch.setattr(weight_inputs, "MIN_INPUT_BYTES", 64)
     bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
     model = onnx.load(bundle.path / MODEL, load_external_data=False)
     onnx.checker.check_model(str(bundle.path / MODEL), full_check=True)
     told = {each.key: each.value for each in model.metadata_props}
-    assert told[f"sha256:{DATA}"] == bundle.manifest["sha256"][DATA] == sha256(bundle.path / DATA)
+    assert told[f"sha256:{DATA_FILE}"] == bundle.manifest["sha256"][DATA_FILE] == sha256(bundle.path / DATA_FILE)
     assert verify_bundle(bundle.path).passed
     assert all(row["passed"] for row in by_reference(bundle.path))
 

@@ -11,7 +11,7 @@ import pytest
 from environments import with_support
 from repeated_exports import EXPORTS
 
-from keras_attn_export._onnx.traversal import all_graphs, all_nodes
+from keras_attn_export._onnx.traversal import iter_graphs, iter_nodes
 
 SCRIPT = Path(__file__).with_name("repeated_exports.py")
 OF_THE_RUN = re.compile(r"saved_model/|parity/report\.json")
@@ -57,9 +57,9 @@ def test_models_give_the_same_files_in_two_processes(tmp_path):
 def assert_telling(file):
     """Check that names in a file hold no number of tf2onnx or of a function of TensorFlow, and are there once."""
     graph = onnx.load(file, load_external_data=False).graph
-    values = [name for node in all_nodes(graph) for name in node.output if name]
-    values += [each.name for inner in all_graphs(graph) for each in inner.initializer]
-    names = [node.name for node in all_nodes(graph)]
+    values = [name for node in iter_nodes(graph) for name in node.output if name]
+    values += [each.name for inner in iter_graphs(graph) for each in inner.initializer]
+    names = [node.name for node in iter_nodes(graph)]
     assert len({*values}) == len(values)
     assert len({*names}) == len(names)
     assert not [name for name in (*names, *values) if re.search(r"__\d|\d{5}|_frozen_", name)]

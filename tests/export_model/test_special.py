@@ -9,7 +9,7 @@ from keras import layers, ops
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._export import float32_file
 from keras_attn_export._golden_cases.special_values import SPECIAL
-from keras_attn_export._private_api.keras_internals import mistaken_biases
+from keras_attn_export._private_api.keras_internals import detect_wrong_biases
 
 
 def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
@@ -21,8 +21,8 @@ def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
                 node.op_type = "Min"
         written(traced, path)
 
-    written = float32_file.write
-    monkeypatch.setattr(float32_file, "write", write_wrongly)
+    written = float32_file.save_model
+    monkeypatch.setattr(float32_file, "save_model", write_wrongly)
     x = keras.Input((2,), dtype="int32", name="x")
     model = keras.Model(x, layers.Maximum(name="floor")([x, ops.absolute(x)]))
     with pytest.raises(ParityError) as caught:
@@ -38,7 +38,7 @@ def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
 )
 def test_summand_that_keras_takes_for_a_bias_is_detected(x, y, mistaken):
     summand = np.arange(np.prod(y), dtype="float32").reshape(y)
-    with mistaken_biases() as found:
+    with detect_wrong_biases() as found:
         sums = ops.add(np.zeros(x, "float32"), summand)
     assert found == [mistaken]
     assert np.array_equal(sums, np.zeros(x) + summand) is not mistaken, "Keras has mended it"

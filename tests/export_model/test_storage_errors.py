@@ -15,7 +15,10 @@ def test_full_disk_is_named_behind_errors_of_tensorflow(tmp_path):
 
 
 def test_removed_temporary_folder_is_named(tmp_path):
-    with pytest.raises(BundleError, match="has removed the temporary folder"), translate_storage_errors("bundle", tmp_path / "bundle"):
+    with (
+        pytest.raises(BundleError, match="has removed the temporary folder"),
+        translate_storage_errors("bundle", tmp_path / "bundle"),
+    ):
         raise KeyError("variables")
 
 

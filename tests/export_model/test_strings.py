@@ -16,7 +16,7 @@ from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES, MANIFEST
 from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 GIVEN = {
     "text": np.array(["The CAT, sat", "", "ÄÖÜ\t世界 nothing"], object),
@@ -37,7 +37,7 @@ def bundle(model, tmp_path_factory):
 
 @pytest.mark.slow
 def test_bundle_with_strings_equals_keras(bundle, model):
-    expected, found = model_signature(model).run(GIVEN), bundle.run(GIVEN)
+    expected, found = build_signature(model).run(GIVEN), bundle.run(GIVEN)
     assert found["name"].tolist() == expected["name"].tolist()
     assert {*found["name"]} <= {*NAMES}
     np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-6)
@@ -145,7 +145,7 @@ def test_unknown_word_is_refused_as_in_keras(tmp_path):
 def test_strings_are_refused_on_other_backends(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(UnsupportedModelError, match="`word` holds strings, which need KERAS_BACKEND=tensorflow"):
-        model_signature(of_one_word())
+        build_signature(of_one_word())
 
 
 @pytest.mark.slow

@@ -11,14 +11,14 @@ from shifted_models import SOURCES, TIES, Shifted, choosing, shifted
 
 from keras_attn_export import ParityError, export_model, verify_bundle
 from keras_attn_export._options import Options
-from keras_attn_export._rounding.reassociation_error import with_reordering
-from keras_attn_export._rounding.reference import reference_of
+from keras_attn_export._rounding.reassociation_error import widen_for_reassociation
+from keras_attn_export._rounding.reference import build_reference
 
 
 def widest_limit(model, samples=None):
     """The widest limit of the output `y`, after every way to widen one."""
-    signature, reference = reference_of(model, Options(samples=samples), lambda _: None)
-    cases = with_reordering(signature, reference.golden.cases, {case.name for case in reference.golden.cases})
+    signature, reference = build_reference(model, Options(samples=samples), lambda _: None)
+    cases = widen_for_reassociation(signature, reference.golden.cases, {case.name for case in reference.golden.cases})
     return max(float(case.rounding["y"].max()) for case in cases if case.outputs["y"].size)
 
 

@@ -9,7 +9,7 @@ from unchanged_variables_check import variables_kept
 
 import keras_attn
 from keras_attn_export import ParityError, UnsupportedModelError, export_model, verify_bundle
-from keras_attn_export._signature.unchanged_variables import unchanged_variables
+from keras_attn_export._signature.unchanged_variables import restore_variables
 
 
 def convolutional(first):
@@ -89,7 +89,7 @@ def test_changed_weight_is_restored_and_raises():
         [keras.Input((2,)), layers.Dense(1, name="dense"), layers.Dropout(0.5, seed=0)], name="sequential"
     )
     message = "Weight `sequential/dense"
-    with variables_kept(model), pytest.raises(UnsupportedModelError, match=message), unchanged_variables(model):
+    with variables_kept(model), pytest.raises(UnsupportedModelError, match=message), restore_variables(model):
         model.layers[0].kernel.assign([[1.0], [2.0]])
-    with variables_kept(model), unchanged_variables(model):
+    with variables_kept(model), restore_variables(model):
         model(np.ones((1, 2)), training=True)  # which draws from the seed

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._export import float32_file
-from keras_attn_export._onnx.traversal import all_graphs
+from keras_attn_export._onnx.traversal import iter_graphs
 from keras_attn_export._precision import convert_precision
 
 SHAPE = (20_000, 4)
@@ -55,7 +55,7 @@ def test_damaged_rows_are_refused(stage, precision, layer, rows, tmp_path, monke
     def write_with_fault(traced, path):
         write(traced, path)
         model = onnx.load(path)
-        for tensor in (tensor for graph in all_graphs(model.graph) for tensor in graph.initializer):
+        for tensor in (tensor for graph in iter_graphs(model.graph) for tensor in graph.initializer):
             if tuple(tensor.dims) == SHAPE:
                 array = numpy_helper.to_array(tensor).copy()
                 array[[700, 7_000, 19_998]] = array[rows] if rows else 0

@@ -43,8 +43,8 @@ def test_different_operator_is_dropped(model, tmp_path, monkeypatch):
         found, calls = lower_by_hand(*given)
         return found, [replace(call, options={"scale": 2.0}) for call in calls]
 
-    lower_by_hand = lower_model.with_written_attention
-    monkeypatch.setattr(lower_model, "with_written_attention", wrong)
+    lower_by_hand = lower_model.replace_attention_patterns
+    monkeypatch.setattr(lower_model, "replace_attention_patterns", wrong)
     bundle = export_model(model, tmp_path / "bundle")
     assert (bundle.manifest["layers"], bundle.manifest["opset"]) == ([], 18)
 

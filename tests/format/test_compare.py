@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from keras_attn_export._format.compare import compare, scale_of, without_fills
+from keras_attn_export._format.compare import compare, scale_of, zero_fill_values
 from keras_attn_export._format.names import Case
 from keras_attn_export._format.printing import format_rows
 from keras_attn_export._format.providers import PROVIDERS
@@ -134,7 +134,7 @@ def test_scale_of_a_number_is_the_smaller_of_row_and_channel(array, scale):
 
 def test_large_results_are_not_taken_for_fills():
     for results in np.array([[3e4, 5e4], [1e5, 2e4]]), np.array([100.0, 100.0, 100.0]):
-        assert without_fills(results).tolist() == results.tolist()
+        assert zero_fill_values(results).tolist() == results.tolist()
 
 
 def test_rounding_widens_the_limit_and_cuda_does_by_four():

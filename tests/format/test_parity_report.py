@@ -10,7 +10,7 @@ import pytest
 
 from keras_attn_export import ParityError, ParityReport
 from keras_attn_export._format.names import Case
-from keras_attn_export._format.parity_report import ParityRow, compared
+from keras_attn_export._format.parity_report import ParityRow, compare_cases
 
 TOLERANCE = {"relative": 1e-5, "absolute": 1e-6}
 GOOD = ParityRow("context", "base", (2, 3), "float32", 2e-7, 1e-7, 0.5, 0, TOLERANCE, passed=True)
@@ -143,9 +143,9 @@ def test_report_warns_of_a_precision_that_is_slower():
 def test_compared_keeps_the_order_of_cases_and_refuses_a_missing_one():
     zero, one = np.zeros((2, 1), "float32"), np.ones((2, 1), "float32")
     cases = [Case("first", {}, {"a": zero, "b": zero}), Case("second", {}, {"a": one})]
-    rows = compared(cases, [{"a": zero, "b": one}, {"a": one}], TOLERANCE)
+    rows = compare_cases(cases, [{"a": zero, "b": one}, {"a": one}], TOLERANCE)
     passed = [("first", "a", True), ("first", "b", False), ("second", "a", True)]
     assert [(row.case, row.name, row.passed) for row in rows] == passed
     assert rows[0].shape == (2, 1)
     with pytest.raises(ValueError, match="shorter"):
-        compared(cases, [{}], TOLERANCE)
+        compare_cases(cases, [{}], TOLERANCE)

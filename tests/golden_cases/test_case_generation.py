@@ -12,7 +12,7 @@ from keras_attn_export import InputError
 from keras_attn_export._golden_cases import edge_cases
 from keras_attn_export._golden_cases.edge_cases import LONG_UNMASKED
 from keras_attn_export._golden_cases.golden_cases import LONG
-from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +28,17 @@ def test_inputs_and_outputs_share_axis_names_and_lengths_count_keys(found):
         "values": ("batch", "keys_length", 5),
         "valid_lens": ("batch",),
     }
-    assert found.output_axes("attention", (None, None, 5)) == ("batch", "queries_length", 5)
+    assert found.name_output_axes("attention", (None, None, 5)) == ("batch", "queries_length", 5)
     of_queries = cases_of(per_query_lengths())
     assert of_queries.axes["valid_lens"] == ("batch", "queries_length")
-    assert found.lengths == of_queries.lengths == {"valid_lens": "keys_length"}
+    assert found.counted_axes == of_queries.counted_axes == {"valid_lens": "keys_length"}
 
 
 def test_output_axis_of_another_size_has_its_own_name():
     x = sequence()
     twice = cases_of(keras.Model(x, ops.concatenate([x, x], axis=1)))
     (name,) = twice.cases[0][2]
-    assert twice.output_axes(name, (None, None, 4)) == ("batch", f"{name}_axis_1", 4)
+    assert twice.name_output_axes(name, (None, None, 4)) == ("batch", f"{name}_axis_1", 4)
 
 
 def test_samples_of_one_input_set_the_axes_of_others():
@@ -165,8 +165,12 @@ def test_model_that_reads_its_padding_has_no_poisoned_case():
 
 @pytest.fixture
 def low_thresholds(monkeypatch):
-    for kind, least in LARGE.items():
-        monkeypatch.setitem(LARGE, kind, From(1, {"additive": 7 * 150, "flash": 375}.get(kind, min(least.pairs, 99))))
+    for kind, least in LARGE_THRESHOLDS.items():
+        monkeypatch.setitem(
+            LARGE_THRESHOLDS,
+            kind,
+            SizeThreshold(1, {"additive": 7 * 150, "flash": 375}.get(kind, min(least.min_pairs, 99))),
+        )
 
 
 def stock_with_a_mask():

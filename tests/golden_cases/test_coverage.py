@@ -7,13 +7,13 @@ from export_models import additive
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.coverage import is_varied_by_cases, left_to_rounding
+from keras_attn_export._golden_cases.coverage import compute_rounding_share, is_varied_by_cases
 from keras_attn_export._options import Options
-from keras_attn_export._rounding.reference import reference_of
+from keras_attn_export._rounding.reference import build_reference
 
 
 def covered(model, samples=None):
-    return reference_of(model, Options(samples=samples), lambda name: None)[1].golden.coverage
+    return build_reference(model, Options(samples=samples), lambda name: None)[1].golden.coverage
 
 
 @pytest.mark.slow
@@ -88,8 +88,8 @@ def case(outputs, limit=0.0):
 
 
 def test_share_of_rounding_is_of_the_spread_and_none_if_empty():
-    assert left_to_rounding("y", [case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
-    assert left_to_rounding("y", [case(np.zeros((3, 0), "float32"))]) is None
+    assert compute_rounding_share("y", [case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
+    assert compute_rounding_share("y", [case(np.zeros((3, 0), "float32"))]) is None
 
 
 @pytest.mark.parametrize(

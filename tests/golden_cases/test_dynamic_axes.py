@@ -59,7 +59,7 @@ def test_sides_that_must_be_multiples_are_swept_in_multiples(trials):
     sides = {inputs["image"].shape[1:3] for _, inputs, *_ in found.cases}
     assert len(sides) >= 6
     assert any(height != width for height, width in sides)
-    assert found.output_axes("image_out", (None, None, None, 1)) == ("batch", "image_length", "image_axis_2", 1)
+    assert found.name_output_axes("image_out", (None, None, None, 1)) == ("batch", "image_length", "image_axis_2", 1)
     assert len(trials) < 20
 
 
@@ -67,12 +67,12 @@ def test_output_axis_seen_with_one_size_has_its_own_name():
     image, shape = keras.Input((None, None, 2), name="image"), (None, None, None, 3)
     found = cases_of(keras.Model(image, layers.Conv2D(3, 3, padding="same", name="out")(image)))
     assert found.axes["image"] == ("batch", "image_length", "image_axis_2", 2)
-    assert found.output_axes("out", shape) == ("batch", "image_length", "image_axis_2", 3)
+    assert found.name_output_axes("out", shape) == ("batch", "image_length", "image_axis_2", 3)
     one = type(found)(found.axes, found.cases[:1], found.sizes[:1])
-    assert one.output_axes("out", shape) == ("out_axis_0", "out_axis_1", "out_axis_2", 3)
+    assert one.name_output_axes("out", shape) == ("out_axis_0", "out_axis_1", "out_axis_2", 3)
     alike = [case for case, sizes in zip(found.cases, found.sizes, strict=True) if sizes["batch"] != 3]
     sizes = [sizes | {"image_axis_2": sizes["image_length"]} for sizes in found.sizes if sizes["batch"] != 3]
-    assert type(found)(found.axes, alike, sizes).output_axes("out", shape)[1:3] == ("out_axis_1", "out_axis_2")
+    assert type(found)(found.axes, alike, sizes).name_output_axes("out", shape)[1:3] == ("out_axis_1", "out_axis_2")
 
 
 class Table(keras.Model):
@@ -146,7 +146,7 @@ def test_static_axes_have_the_requested_size():
 
 def test_untraceable_axis_keeps_the_size_of_the_samples():
     model = keras.Model(x := keras.Input((None, 3), name="x"), layers.GlobalAveragePooling1D()(x))
-    found = cases_of(model, {"x": np.ones((7, 5, 3), "f")}, untraceable={"batch": "why"})
+    found = cases_of(model, {"x": np.ones((7, 5, 3), "f")}, untraceable_axes={"batch": "why"})
     assert found.axes == {"x": (7, "x_length", 3)}
     assert found.static == {"batch": "why"}
 

@@ -15,7 +15,7 @@ from keras_attn_export._golden_cases.input_generators import LENGTH_PATTERNS, In
 from keras_attn_export._golden_cases.random_inputs import move_padding
 from keras_attn_export._golden_cases.sample_inputs import flatten_samples
 from keras_attn_export._golden_cases.trial_runs import InputSampler
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 
 def ids_and(outputs, **options):
@@ -25,7 +25,7 @@ def ids_and(outputs, **options):
 
 
 def sampler_of(model, samples=None):
-    signature = model_signature(model, samples)
+    signature = build_signature(model, samples)
     return InputSampler(signature.inputs, choose_generators(signature, flatten_samples(signature)))
 
 
@@ -81,7 +81,7 @@ def test_lengths_of_memory_and_inputs_count_their_own_steps():
     shapes = {"inputs": (2, 6), "memory": (2, 9), "seen": (2,), "read": (2,)}
     drawn = drawn_by(sampler, "full", **shapes)
     assert (drawn["seen"].tolist(), drawn["read"].tolist()) == ([9, 9], [6, 6])
-    generators = choose_generators(model_signature(model), {})
+    generators = choose_generators(build_signature(model), {})
     changed = poison_padding(generators, drawn_by(sampler, **shapes))
     assert np.isnan(changed["memory"]).any()
     assert np.isnan(changed["inputs"]).any()
@@ -130,7 +130,7 @@ def and_last_product(x):
 
 
 def ids_of(model, name="ids"):
-    return choose_generators(model_signature(model), {})[name].id_range
+    return choose_generators(build_signature(model), {})[name].id_range
 
 
 LOOKUPS = {
@@ -321,7 +321,7 @@ SAMPLES = {
 
 
 def test_samples_are_cast_to_the_dtypes_of_the_model():
-    flat = flatten_samples(model_signature(dict_inputs_and_outputs(), SAMPLES))
+    flat = flatten_samples(build_signature(dict_inputs_and_outputs(), SAMPLES))
     dtypes = {**dict.fromkeys(("queries", "keys", "values"), "float32"), "valid_lens": "int32"}
     assert {name: str(array.dtype) for name, array in flat.items()} == dtypes
 
@@ -329,11 +329,11 @@ def test_samples_are_cast_to_the_dtypes_of_the_model():
 def test_samples_are_matched_by_position_or_name():
     x = keras.Input((2,))
     model, array = keras.Model(x, layers.Dense(3)(x)), np.ones((4, 2), "float32")
-    (name,) = (spec.name for spec in model_signature(model).inputs)
+    (name,) = (spec.name for spec in build_signature(model).inputs)
     for samples in (array, [array], {name: array}, {x.name: array}):
-        assert flatten_samples(model_signature(model, samples))[name].shape == (4, 2)
+        assert flatten_samples(build_signature(model, samples))[name].shape == (4, 2)
     with pytest.raises(InputError, match=r"must be a mapping from names .* Received: 2 arrays"):
-        model_signature(model, [array, array])
+        build_signature(model, [array, array])
 
 
 @pytest.mark.parametrize(
@@ -349,6 +349,6 @@ def test_samples_are_matched_by_position_or_name():
     ],
 )
 def test_samples_of_wrong_names_shapes_or_dtypes_are_refused(changed, message):
-    signature = model_signature(dict_inputs_and_outputs(), SAMPLES | changed)
+    signature = build_signature(dict_inputs_and_outputs(), SAMPLES | changed)
     with pytest.raises(InputError, match=message):
         flatten_samples(signature)

@@ -12,7 +12,7 @@ from keras_attn_export._golden_cases.input_probes import find_preprocessing
 from keras_attn_export._golden_cases.random_inputs import IdRange
 from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS, TextGenerator
 from keras_attn_export._options import Options
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 RNG = np.random.default_rng(0)
 
@@ -20,11 +20,11 @@ RNG = np.random.default_rng(0)
 def generator(layer, *shape, dtype="float32"):
     """The generator of an input that goes through other operators on its way, and to a layer as it is."""
     x = keras.Input(shape, dtype=dtype, name="x")
-    return choose_generators(model_signature(keras.Model(x, layer(x))), {})["x"]
+    return choose_generators(build_signature(keras.Model(x, layer(x))), {})["x"]
 
 
 def test_each_input_is_read_by_its_own_layers():
-    found = find_preprocessing(model_signature(of_texts()), {})
+    found = find_preprocessing(build_signature(of_texts()), {})
     assert {name: of_it[0].name for name, of_it in found.items()} == {
         "text": "ids",
         "colour": "known",
@@ -43,7 +43,7 @@ def test_closed_vocabulary_of_one_input_leaves_others_open():
     first, second = (keras.Input((1,), dtype="string", name=name) for name in "ab")
     closed = layers.StringLookup(vocabulary=["x"], num_oov_indices=0, name="closed")
     model = keras.Model([first, second], [closed(first), layers.StringLookup(vocabulary=["y"], name="open")(second)])
-    found = find_preprocessing(model_signature(model), {})
+    found = find_preprocessing(build_signature(model), {})
     assert {name: [layer.name for layer in of_it] for name, of_it in found.items()} == {"a": ["closed"], "b": ["open"]}
     assert build_text_generator(found["a"]).is_closed
     assert (
@@ -89,6 +89,6 @@ def test_golden_cases_with_samples_try_odd_strings():
     x = keras.Input((1,), dtype="string", name="x")
     model = keras.Model(x, layers.StringLookup(vocabulary=["a", "b"])(x))
     given = {"x": np.array([["b"], ["a"]], object)}
-    cases = generate_golden_cases(model_signature(model, given), Options()).cases
+    cases = generate_golden_cases(build_signature(model, given), Options()).cases
     assert cases[0].inputs["x"].tolist() == given["x"].tolist()
     assert {*EDGE_CASE_TEXTS} <= {text for case in cases for text in case.inputs["x"].flat}

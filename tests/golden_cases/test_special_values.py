@@ -9,8 +9,8 @@ from keras import layers, ops
 from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.special_values import SPECIAL
 from keras_attn_export._options import Options
-from keras_attn_export._signature.signature import model_signature
-from keras_attn_export._tracing.untraceable_axes import check_traceable
+from keras_attn_export._signature.signature import build_signature
+from keras_attn_export._tracing.untraceable_axes import trace_or_raise
 
 
 class Counting(layers.Layer):
@@ -25,7 +25,7 @@ class Counting(layers.Layer):
 def tried(build, shape, dtype, samples=None):
     x = keras.Input(shape, dtype=dtype, name="x")
     found = cases_of(keras.Model(x, build(x)), samples)
-    return found, {name: [trial.value for trial in trials] for name, trials in found.trials.items()}
+    return found, {name: [trial.value for trial in trials] for name, trials in found.injected_values.items()}
 
 
 INTEGERS = {"x": np.array([[3], [5]], "int32")}
@@ -44,7 +44,7 @@ TRIED = [
 def test_special_values_depend_on_dtype_and_use(build, dtype, samples, values):
     found, of_cases = tried(build, (1,), dtype, samples)
     assert of_cases.get(SPECIAL) == values
-    for trial in found.trials.get(SPECIAL, ()):
+    for trial in found.injected_values.get(SPECIAL, ()):
         number = float(str(trial.value).replace("zero", "0"))
         assert str(found.cases[-1].inputs["x"][trial.row, 0].astype(float)) == str(number)
 
@@ -59,21 +59,21 @@ def test_float_sequences_have_ties_and_zeros_of_both_signs():
 def test_static_batch_of_one_has_a_case_for_each_value():
     x = keras.Input(batch_shape=(1,), dtype="int32", name="x")
     found = cases_of(keras.Model(x, x * 2), {"x": np.array([3], "int32")})
-    assert [*found.trials] == [SPECIAL, *(f"{SPECIAL} {number}" for number in (2, 3, 4))]
+    assert [*found.injected_values] == [SPECIAL, *(f"{SPECIAL} {number}" for number in (2, 3, 4))]
 
 
 def test_every_input_has_special_values():
     inputs = [keras.Input((1,), name=f"x{number}") for number in range(14)]
     found = cases_of(keras.Model(inputs, layers.Concatenate()(inputs)))
-    assert {trial.input for trial in found.trials[SPECIAL]} == {each.name for each in inputs}
+    assert {trial.input for trial in found.injected_values[SPECIAL]} == {each.name for each in inputs}
     fixed = [keras.Input(batch_shape=(1,), dtype="int32", name=name) for name in ("a", "b")]
     found = cases_of(keras.Model(fixed, fixed[0] + fixed[1]), {name: np.array([3], "int32") for name in ("a", "b")})
-    assert sorted(trials[0].input for trials in found.trials.values()) == ["a"] * 4 + ["b"] * 4
+    assert sorted(trials[0].input for trials in found.injected_values.values()) == ["a"] * 4 + ["b"] * 4
 
 
 def test_special_values_that_keras_refuses_are_left_out():
     """A negative category is an error in Keras's graphs."""
     z = keras.Input((1,), dtype="int32", name="z")
-    signature = model_signature(keras.Model(z, layers.CategoryEncoding(9)(z)), {"z": np.array([[3], [5]], "int32")})
-    found = generate_golden_cases(signature, Options(), check_traceable)
-    assert all(trial.value >= 0 for trial in found.trials[SPECIAL])
+    signature = build_signature(keras.Model(z, layers.CategoryEncoding(9)(z)), {"z": np.array([[3], [5]], "int32")})
+    found = generate_golden_cases(signature, Options(), trace_or_raise)
+    assert all(trial.value >= 0 for trial in found.injected_values[SPECIAL])

@@ -9,7 +9,7 @@ from keras import layers, ops
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._golden_cases.input_generators import choose_generators
 from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns, refuse_nondeterministic
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 
 class StochasticDepth(layers.Layer):
@@ -40,11 +40,11 @@ def model_with(layer):
 
 
 def check_steady(layer):
-    refuse_nondeterministic(model_signature(model_with(layer)), {"x": np.ones((3, 4), "float32")})
+    refuse_nondeterministic(build_signature(model_with(layer)), {"x": np.ones((3, 4), "float32")})
 
 
 def failure(model, sizes):
-    signature = model_signature(model)
+    signature = build_signature(model)
     return TrialRuns(signature, InputSampler(signature.inputs, choose_generators(signature, {}))).find_failure(sizes)
 
 

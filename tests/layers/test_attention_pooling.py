@@ -21,7 +21,7 @@ from keras_attn import (
     LocationSensitiveAttention,
     MultiHeadAttention,
 )
-from keras_attn._pooling.composite import evaluated_by
+from keras_attn._pooling.composite import use_evaluator
 from keras_attn._types import Heads
 
 B, Tq, Tk, Dq, Dk, Dv = 2, 3, 5, 4, 6, 7
@@ -228,7 +228,7 @@ class Bounded(GaussianAttention):
 def test_overridden_gaussian_score_gets_distances_during_an_export():
     x, layer = normal(2, 3, 12), Bounded()
     found = as_numpy(layer(x, x, x))
-    with evaluated_by(Evaluator()):
+    with use_evaluator(Evaluator()):
         assert_close(as_numpy(layer(x, x, x)), found)
 
 
@@ -249,7 +249,7 @@ def composite_of(layer, *args, **options):
     randomise(layer)
     kept = Evaluator()
     expected = layer(*args, return_attention_scores=True, **options)
-    with evaluated_by(kept):
+    with use_evaluator(kept):
         actual = layer(*args, return_attention_scores=True, **options)
     for one, other in zip(actual, expected, strict=True):
         assert_close(as_numpy(one), as_numpy(other))

@@ -9,7 +9,7 @@ from tolerances import assert_close, assert_identical
 
 from keras_attn import BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention
 from keras_attn._pooling import attention_pooling
-from keras_attn._pooling.composite import evaluated_by
+from keras_attn._pooling.composite import use_evaluator
 
 B, T, D = 2, 5, 8
 LAYERS = {
@@ -154,7 +154,7 @@ def test_fused_form_is_not_taken_if_it_cannot_give_the_same(calls):
     MultiHeadAttention(Shifted(), 2)(*arrays())
     DotProductAttention()(*arrays(num_keys=0))
     DotProductAttention()(*arrays()[:2], np.ones((B, T, D + 1)))
-    with evaluated_by(Evaluator()):
+    with use_evaluator(Evaluator()):
         layer(*arrays())
     assert not calls
     layer(*arrays(), training=False)

@@ -8,25 +8,25 @@ import pytest
 from lowered_calls import PLANS, Plan, assert_right, model_of, session
 from onnx import TensorProto
 
-from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._lowering_names import ADAPTIVE_GPU
 from keras_attn_export._lowerings import attention_function as lowered
 from keras_attn_export._lowerings import lowering_choice
 from keras_attn_export._lowerings.forms import adaptive_gpu
-from keras_attn_export._onnx.traversal import all_nodes, graphs_in
+from keras_attn_export._onnx.traversal import iter_nodes, iter_subgraphs
 from keras_attn_export._onnxruntime_releases import FUSED_OPSET
 from keras_attn_export._thresholds import UnblockedLimits
 
 OPERATORS = {"Attention", "MultiHeadAttention"}
-ON_DEVICE = [(BATCHED, 18), ("portable", 18), ("fused", FUSED_OPSET)]
+ON_DEVICE = [(ADAPTIVE_GPU, 18), ("portable", 18), ("fused", FUSED_OPSET)]
 EVERY = [
     pytest.param(plan, form, opset, id=f"{form}-{plan}")
     for number, plan in enumerate(PLANS)
     for turn, (form, opset) in enumerate(ON_DEVICE)
-    if (number + turn) % 7 == 0 and form in (BATCHED, lowering_choice.choose_lowering(plan.call(), form, "cuda"))
+    if (number + turn) % 7 == 0 and form in (ADAPTIVE_GPU, lowering_choice.choose_lowering(plan.call(), form, "cuda"))
 ]
 
 
-def for_a_device(plan, form=BATCHED, opset=18):
+def for_a_device(plan, form=ADAPTIVE_GPU, opset=18):
     return lowering_choice.build_lowered_function(plan.call(), form, opset, "cuda", force_large_form=True)
 
 
@@ -34,17 +34,17 @@ def for_a_device(plan, form=BATCHED, opset=18):
 def test_bodies_have_no_nested_loops_or_data_dependent_branches(plan, form, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
     function = for_a_device(plan, form, opset)
-    made = {name: node for node in all_nodes(function) for name in node.output}
+    made = {name: node for node in iter_nodes(function) for name in node.output}
 
     def is_of_sizes(name):
         node = made.get(name)
         return node is not None and (node.op_type == "Shape" or all(map(is_of_sizes, node.input)))
 
-    asked = [node for node in all_nodes(function) if node.op_type == "If" and not is_of_sizes(node.input[0])]
-    assert len(asked) == ((plan.name, form) == ("additive", BATCHED))
-    for scan in (node for node in all_nodes(function) if node.op_type in ("Scan", "Loop")):
+    asked = [node for node in iter_nodes(function) if node.op_type == "If" and not is_of_sizes(node.input[0])]
+    assert len(asked) == ((plan.name, form) == ("additive", ADAPTIVE_GPU))
+    for scan in (node for node in iter_nodes(function) if node.op_type in ("Scan", "Loop")):
         assert scan.op_type == "Scan"
-        (body,) = graphs_in(scan)
+        (body,) = iter_subgraphs(scan)
         assert not {"Scan", "Loop", "If"} & {each.op_type for each in body.node}
         numbers, *parts = scan.input
         assert parts, "blocks of queries"
@@ -61,7 +61,7 @@ SIZES |= {"And", "LessOrEqual", "Not", "Or"}
 def test_masks_are_made_on_the_device(plan, form, opset):
     """By the rule of onnxruntime: what follows from sizes alone goes to the CPU, unless a kernel reads sizes there."""
     function = for_a_device(plan, form, opset)
-    for graph in (function, *(inner for node in all_nodes(function) for inner in graphs_in(node))):
+    for graph in (function, *(inner for node in iter_nodes(function) for inner in iter_subgraphs(node))):
         on_cpu = {name for node in graph.node if node.op_type in ("Shape", "Constant") for name in node.output}
         for node in graph.node:
             assert not (node.op_type == "Cast" and node.attribute[0].i == TensorProto.UINT8), "has no reduction there"
@@ -97,9 +97,11 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     monkeypatch.setattr(adaptive_gpu, "MIN_KEYS_FOR_FEW_ROWS", 5)
     units = plan.size if plan.name == "additive" else 1
     limits = UnblockedLimits(*[3 * 5 * 5 * units] * len(UnblockedLimits._fields))
-    function = lowered.function(plan.call(), partial(adaptive_gpu.body, limits=limits), opset, for_device=True)
+    function = lowered.build_call_function(
+        plan.call(), partial(adaptive_gpu.body, limits=limits), opset, for_device=True
+    )
     decision = next(node for node in function.node if node.op_type == "If")
-    kinds = [{node.op_type for node in all_nodes(each.g)} & {"Scan", *OPERATORS} for each in decision.attribute]
+    kinds = [{node.op_type for node in iter_nodes(each.g)} & {"Scan", *OPERATORS} for each in decision.attribute]
     assert many in kinds
     assert any(each in kinds for each in few)
     run = provider_option.opened(model_of(plan.call(), function, opset)).run
@@ -114,7 +116,7 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
 )
 def test_sizes_that_cuda_operators_refuse_have_other_forms(plan):
     """One keeps all scores of sizes that are no multiple of 8; of keys larger than values both make other products."""
-    assert "MultiHeadAttention" not in {node.op_type for node in all_nodes(for_a_device(plan))}
+    assert "MultiHeadAttention" not in {node.op_type for node in iter_nodes(for_a_device(plan))}
     assert (lowering_choice.choose_lowering(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
 
 
@@ -135,14 +137,14 @@ def test_empty_batches_queries_or_keys_give_empty_outputs_or_zeros(plan, B, Tq, 
     if plan.band and not Tk * Tq:
         return  # a mask of pairs of none fails in every form
     inputs = {name: array if name == "w_v" else array[:B] for name, array in plan.inputs(Tq, Tk).items()}
-    outputs = session(plan, BATCHED).run(None, inputs)
+    outputs = session(plan, ADAPTIVE_GPU).run(None, inputs)
     assert [output.shape for output in outputs] == [(B, Tq, 6 * plan.head_counts[0]), (B, Tq, Tk)][: len(outputs)]
     assert not np.any(outputs[0])
 
 
 def test_largest_of_no_numbers_is_never_reduced_on_cuda():
     """It fails there, and not on the CPU."""
-    nodes = [*all_nodes(for_a_device(Plan("additive", lengths="examples")))]
+    nodes = [*iter_nodes(for_a_device(Plan("additive", lengths="examples")))]
     made = {name: node for node in nodes for name in node.output}
     largest = [made[node.input[0]] for node in nodes if node.op_type == "ReduceMax"]
     assert [node.op_type for node in largest] == ["Concat", "Concat"]

@@ -15,9 +15,9 @@ from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.golden_cases import LONG
-from keras_attn_export._lowerings.form_coverage import _add_size_outputs, small_only
+from keras_attn_export._lowerings.form_coverage import _add_size_outputs, find_layers_without_large_case
 from keras_attn_export._options import Options
-from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 
 UNSEEN = "No case is long enough for the large form of layer `attend`."
 
@@ -41,7 +41,7 @@ def unseen(model, folder):
     """Return the layers whose form for large sizes the golden cases do not reach, and what Keras refused."""
     traced = Unproven(model)
     file, golden = traced.written(folder), generate_golden_cases(traced.signature, Options())
-    return small_only(file.finished, file.deciding, golden, folder / "scratch"), golden.refused
+    return find_layers_without_large_case(file.finished, file.deciding, golden, folder / "scratch"), golden.refused
 
 
 @pytest.mark.slow
@@ -60,13 +60,13 @@ def test_unreached_form_is_warned_of_and_refused_if_strict(tmp_path):
 
 
 def test_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
-    monkeypatch.setitem(LARGE, "flash", From(0, 2**62))
+    monkeypatch.setitem(LARGE_THRESHOLDS, "flash", SizeThreshold(0, 2**62))
     assert unseen(shortened(4, ours), tmp_path) == ([], {})
 
 
 @pytest.mark.parametrize(("step", "found"), [(16, ["attend"]), (1, [])])
 def test_queries_and_keys_are_counted_separately(step, found, tmp_path, monkeypatch):
-    monkeypatch.setitem(LARGE, "examples", From(0, 400))
+    monkeypatch.setitem(LARGE_THRESHOLDS, "examples", SizeThreshold(0, 400))
     q, k, v, lens = qkvl(queries=6, keys=6)
     model = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q[:, ::step], k, v, lens))
     assert unseen(model, tmp_path)[0] == found
@@ -155,7 +155,7 @@ looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out,
 def test_sizes_are_collected_in_loops_and_branches(count, chosen, within):
     """A loop of three steps, a branch that its first takes alone, and a loop in it of none, one and two steps."""
     names = ("queries", "keys", "values")
-    calls = [SimpleNamespace(op=op, shapes=dict.fromkeys(names)) for op in ("first", "chosen", "within")]
+    calls = [SimpleNamespace(op_type=op, shapes=dict.fromkeys(names)) for op in ("first", "chosen", "within")]
     model = _add_size_outputs(onnx.parser.parse_model(IN_LOOPS), calls)
     onnx.checker.check_model(model, full_check=True)
     x, y = np.ones((2, 3, 2), "float32"), np.ones((2, 5, 2), "float32")

@@ -13,10 +13,10 @@ from keras_attn_export import ExportError, ParityError, UnsupportedModelError, e
 from keras_attn_export._cli.bundle_text import describe
 from keras_attn_export._lowering_names import ADAPTIVE, PORTABLE
 from keras_attn_export._lowerings.forms import additive_batched, multi_head_attention_op, ragged
-from keras_attn_export._onnx.traced_model import CONTRIB, DOMAIN
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.traced_model import CONTRIB, FUNCTION_DOMAIN
+from keras_attn_export._onnx.traversal import iter_nodes
 from keras_attn_export._passes import finalize
-from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 from keras_attn_export._tracing import freeze
 
 SLOW = pytest.mark.slow
@@ -158,9 +158,9 @@ def test_layer_is_written_in_its_lowering_with_equal_outputs(build, lowering, op
     """Each call is one node with a body, or plain operators of no one runtime; and Keras's numbers."""
     traced = Unproven(build())
     file = traced.written(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
-    nodes = list(all_nodes(file.finished.model.graph))
+    nodes = list(iter_nodes(file.finished.model.graph))
     assert (file.opset, file.lowerings, file.functions) == (opset, lowerings, functions)
-    assert sorted(node.op_type for node in nodes if node.domain == DOMAIN) == functions
+    assert sorted(node.op_type for node in nodes if node.domain == FUNCTION_DOMAIN) == functions
     if not functions:
         assert {node.domain for node in nodes} == {""}
         in_blocks = {"If", "Loop"} if lowering == PORTABLE else set()
@@ -173,7 +173,7 @@ def test_portable_files_have_no_nested_loop(tmp_path):
     """OpenVINO loads none."""
     x = keras.Input((49, 3), name="x")
     file = Unproven(keras.Model(x, InALoop(AdditiveAttention(3))(x))).written(tmp_path, PORTABLE)
-    assert [node.op_type for node in all_nodes(file.finished.model.graph)].count("Loop") == 1
+    assert [node.op_type for node in iter_nodes(file.finished.model.graph)].count("Loop") == 1
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -183,9 +183,11 @@ def test_default_lowering_depends_on_the_size(weights, tmp_path):
     again.mkdir()
     assert file.lowerings == {"attention": "adaptive"}
     assert file.opset == 24
-    least = LARGE["weights" if weights else "examples"]
-    queries = f"(queries - {least.queries})" if least.queries else "queries"
-    assert file.layers[0]["form"] == (f"the operator `Attention` while {queries} * keys < {least.pairs:,}, else ragged")
+    least = LARGE_THRESHOLDS["weights" if weights else "examples"]
+    queries = f"(queries - {least.ignored_queries})" if least.ignored_queries else "queries"
+    assert file.layers[0]["form"] == (
+        f"the operator `Attention` while {queries} * keys < {least.min_pairs:,}, else ragged"
+    )
     (body,) = file.finished.model.functions
     assert "Scan" in str(body)
     assert file.path.read_bytes() == Unproven(model).written(again).path.read_bytes()
@@ -330,7 +332,7 @@ def test_node_that_lost_an_input_is_an_error(monkeypatch):
     check = freeze.check_calls_intact
 
     def drop_one(graph, calls, needed):
-        next(node for node in graph.node if node.domain == DOMAIN).input.pop()
+        next(node for node in graph.node if node.domain == FUNCTION_DOMAIN).input.pop()
         check(graph, calls, needed)
 
     monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls_intact", drop_one)
@@ -350,7 +352,9 @@ def test_node_that_lost_an_input_is_an_error(monkeypatch):
     ids=["additive", "padded", "every key"],
 )
 def test_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_path, monkeypatch):
-    monkeypatch.setitem(LARGE, "additive", From(2, 7 * 256))  # of 7 units: the other cases are too small
+    monkeypatch.setitem(
+        LARGE_THRESHOLDS, "additive", SizeThreshold(2, 7 * 256)
+    )  # of 7 units: the other cases are too small
     right = getattr(module, part)
 
     monkeypatch.setattr(module, part, lambda given: tuple(output * 1.01 for output in right(given)))

@@ -8,12 +8,12 @@ import pytest
 from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
 from tolerances import TOLERANCES, assert_close, assert_identical
 
-from keras_attn_export._lowering_names import BATCHED, IN_BLOCKS, asked_by
+from keras_attn_export._lowering_names import ADAPTIVE_GPU, PORTABLE_IN_BLOCKS, requested_lowering
 from keras_attn_export._lowerings import lowering_choice
 from keras_attn_export._lowerings.forms import adaptive, adaptive_gpu, portable_additive, ragged
-from keras_attn_export._lowerings.lowered_model import Lowered
-from keras_attn_export._onnxruntime_releases import FUSED_OPSET, runs_here
-from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._lowerings.lowered_model import LoweredModel
+from keras_attn_export._onnxruntime_releases import FUSED_OPSET, installed_runtime_supports
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 from keras_attn_export._tracing.trace_attention import AttentionLayerInfo
 
 SLOW = pytest.mark.slow
@@ -27,15 +27,15 @@ FORMS = {
     "portable18-cuda": ("portable", 18, "cuda"),
     "fused24-cuda": ("fused", FUSED_OPSET, "cuda"),
     "float16": ("portable", 18, None, "float16"),  # which holds neither the lowest float32 nor 1e30
-    "blocks18": (IN_BLOCKS, 18),
+    "blocks18": (PORTABLE_IN_BLOCKS, 18),
 }
 
 
 def lowerings_of(call, form, _=18, provider=None):
     """The lowering of a call if that of a form is requested, and the one that is requested for it."""
-    lowering = "portable" if form == IN_BLOCKS else form
+    lowering = "portable" if form == PORTABLE_IN_BLOCKS else form
     found = lowering_choice.choose_lowering(call, lowering, *filter(None, [provider]))
-    return found, asked_by(found)
+    return found, requested_lowering(found)
 
 
 # Each form with every third plan, and another third than the form before; an eighth of them unmarked.
@@ -57,7 +57,7 @@ BLOCKS += [
     for turn, sizes in enumerate(SIZES)
 ]
 BLOCKS += [
-    pytest.param(plan, IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=SLOW if number % 4 else ())
+    pytest.param(plan, PORTABLE_IN_BLOCKS, *SIZES[number % 4], id=f"blocks-{plan}", marks=SLOW if number % 4 else ())
     for number, plan in enumerate(plan for plan in PLANS if portable_additive.fits(plan.call()))
 ]
 SMALL_BLOCKS = {
@@ -66,7 +66,7 @@ SMALL_BLOCKS = {
     "forms.dot_product_blocks.MAX_BLOCK_SCORES": 12,
     "forms.dot_product_blocks.MAX_BLOCK_QUERIES": 3,
     "forms.sliding_window.MAX_CHUNK_SCORES": 60,  # three blocks of three queries at once, of the window here
-    "forms.sliding_window.QUERIES": 3,
+    "forms.sliding_window.BLOCK_QUERIES": 3,
     "forms.additive_batched.MAX_BLOCK_ELEMENTS_ON_GPU": 50,
     "forms.additive_batched.MAX_BLOCK_ELEMENTS_ON_CPU": 50,
     "forms.adaptive_gpu.MAX_BLOCK_SCORES": 30,
@@ -82,9 +82,9 @@ def small_blocks(monkeypatch):
 
 @pytest.fixture
 def large_from_6_pairs(monkeypatch):
-    rule = From(0, 6)
+    rule = SizeThreshold(0, 6)
     monkeypatch.setattr(adaptive, "_get_large_threshold", lambda _: rule)
-    monkeypatch.setitem(LARGE, "flash", rule)
+    monkeypatch.setitem(LARGE_THRESHOLDS, "flash", rule)
 
 
 @pytest.mark.usefixtures("large_from_6_pairs")
@@ -196,15 +196,15 @@ def test_overflowing_score_in_a_window_changes_no_other_query(largest):
     ("plan", "kind", "rule", "told", "large", "small"),
     [
         # of 256 keys in a block; this one has 66
-        (Plan(band=(1, 1), size=6), "window", From(0, 75220), "queries * keys < 4,480 or keys < 70",
+        (Plan(band=(1, 1), size=6), "window", SizeThreshold(0, 75220), "queries * keys < 4,480 or keys < 70",
          [(64, 70), (40, 112)], [(63, 70), (80, 69), (1, 79)]),
-        (Plan(size=6), "flash", From(2, 12), "(queries - 2) * keys < 12",
+        (Plan(size=6), "flash", SizeThreshold(2, 12), "(queries - 2) * keys < 12",
          [(5, 4), (3, 12), (14, 1)], [(4, 5), (2, 60), (1, 60)]),
     ],
     ids=["window", "flash"],
 )  # fmt: skip
 def test_form_depends_on_the_sizes_at_run_time(plan, kind, rule, told, large, small, monkeypatch):
-    monkeypatch.setitem(LARGE, kind, rule)
+    monkeypatch.setitem(LARGE_THRESHOLDS, kind, rule)
     monkeypatch.setattr(ragged, "body", lambda given: (given.queries * 0.0,))
     run = session(plan, "adaptive", 18, "cpu").run
     assert lowering_choice.describe_form(plan.call(), "adaptive", 18) == f"plain operators while {told}, else ragged"
@@ -221,15 +221,15 @@ def test_window_over_an_empty_batch_is_empty():
 
 @pytest.mark.parametrize(("pairs", "large"), [(11, True), (12, True), (13, False)])
 def test_static_sizes_choose_the_form_at_export(pairs, large, monkeypatch):
-    for kind in LARGE:
-        monkeypatch.setitem(LARGE, kind, From(0, pairs))
+    for kind in LARGE_THRESHOLDS:
+        monkeypatch.setitem(LARGE_THRESHOLDS, kind, SizeThreshold(0, pairs))
     call = Plan().call()
     sizes = {"queries": 3, "keys": 4, "values": 4}
     call = replace(call, shapes={name: (None, size, call.shapes[name][-1]) for name, size in sizes.items()})
     used = {node.op_type for node in lowering_choice.build_lowered_function(call, "adaptive", FUSED_OPSET).node}
     assert used & {"If", "Attention", "MultiHeadAttention"} == {"MultiHeadAttention" if large else "Attention"}
-    has_use_of_it = not large and runs_here(FUSED_OPSET, ["fused"])
-    assert lowering_choice.opset_of(call, "adaptive") == (FUSED_OPSET if has_use_of_it else 18)
+    has_use_of_it = not large and installed_runtime_supports(FUSED_OPSET, ["fused"])
+    assert lowering_choice.get_preferred_opset(call, "adaptive") == (FUSED_OPSET if has_use_of_it else 18)
     form = "ragged" if large else "the operator `Attention`"
     assert lowering_choice.describe_form(call, "adaptive", FUSED_OPSET) == f"{form}, since the model fixes the sizes"
 
@@ -292,15 +292,15 @@ def test_scales_that_operators_refuse_have_the_portable_form(scale):
     [
         (Plan(), "portable", "cuda", "portable"),
         (Plan(), "portable", "cpu", "portable"),
-        (Plan("additive"), "portable", "cpu", IN_BLOCKS),
+        (Plan("additive"), "portable", "cpu", PORTABLE_IN_BLOCKS),
         (Plan("additive"), "portable", "cuda", "portable"),
         (Plan(), "fused", "cuda", "fused"),
         (Plan(lengths="examples"), "fused", "cuda", "fused"),
         (Plan(weights=True), "fused", "cuda", "portable"),  # the operator gives none there
         (Plan(weights=True), "fused", "cpu", "fused"),
         (Plan("additive"), "fused", "cuda", "portable"),
-        (Plan(), "adaptive", "cuda", BATCHED),
-        (Plan("additive"), "adaptive", "cuda", BATCHED),
+        (Plan(), "adaptive", "cuda", ADAPTIVE_GPU),
+        (Plan("additive"), "adaptive", "cuda", ADAPTIVE_GPU),
         (Plan(), "adaptive", "cpu", "adaptive"),
     ],
     ids=str,
@@ -312,17 +312,19 @@ def test_form_depends_on_lowering_and_provider(plan, lowering, provider, form):
 def test_layer_with_two_lowerings_names_both():
     calls = [Plan(weights=weights).call() for weights in (False, True)]
     lowerings = {call: lowering_choice.choose_lowering(call, "fused", "cuda") for call in calls}
-    layer = AttentionLayerInfo(calls[0].owner, "attention", "DotProductAttention", "")
+    layer = AttentionLayerInfo(calls[0].layer_id, "attention", "DotProductAttention", "")
     refusals = {calls[1]: "it returns weights"}
-    (entry,) = Lowered(None, lowerings, "cuda", layers=(layer,), unsupported_reasons=refusals).manifest_entries(24)
+    (entry,) = LoweredModel(
+        None, lowerings, "cuda", layers=(layer,), unsupported_reasons=refusals
+    ).make_manifest_entries(24)
     assert entry["lowering"] == "fused and portable"
     assert entry["form"] == "the operator `Attention`; plain operators, because it returns weights"
 
 
 def test_size_of_a_window_decides_its_form(monkeypatch):
-    for kind in LARGE:
-        monkeypatch.setitem(LARGE, kind, From(0, 2**16))
-    monkeypatch.setitem(LARGE, "weights", From(0, 2**18))
+    for kind in LARGE_THRESHOLDS:
+        monkeypatch.setitem(LARGE_THRESHOLDS, kind, SizeThreshold(0, 2**16))
+    monkeypatch.setitem(LARGE_THRESHOLDS, "weights", SizeThreshold(0, 2**18))
     forms = {
         reach: lowering_choice.describe_form(Plan(band=(reach, reach)).call(), "adaptive", 18)
         for reach in (32, 96, 256, 257)
@@ -335,7 +337,7 @@ def test_size_of_a_window_decides_its_form(monkeypatch):
 
 
 def test_number_of_units_decides_the_form_of_additive_scores(monkeypatch):
-    monkeypatch.setitem(LARGE, "additive", From(2, 100))
+    monkeypatch.setitem(LARGE_THRESHOLDS, "additive", SizeThreshold(2, 100))
     for size, heads, pairs in [(4, None, 25), (3, None, 34), (4, (2, 1), 13), (200, None, 1)]:
         told = lowering_choice.describe_form(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
         assert told == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from keras_attn_export._onnx.traversal import all_nodes, graphs_in
+from keras_attn_export._onnx.traversal import iter_nodes, iter_subgraphs
 
 # Operators with the same inputs, by families: each may be taken for the two that follow it.
 FAMILIES = """
@@ -153,12 +153,12 @@ def _move(node: onnx.NodeProto, name: str) -> None:
 
 
 def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    return [node for each in (model.graph, *model.functions) for node in all_nodes(each)]
+    return [node for each in (model.graph, *model.functions) for node in iter_nodes(each)]
 
 
 def _tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
     nodes = _nodes(model)
-    graphs = (model.graph, *(graph for node in nodes for graph in graphs_in(node)))
+    graphs = (model.graph, *(graph for node in nodes for graph in iter_subgraphs(node)))
     constants = (each for node in nodes if node.op_type == "Constant" for each in node.attribute)
     return [*(tensor for graph in graphs for tensor in graph.initializer)] + [
         each.t for each in constants if each.name == "value"

@@ -70,7 +70,7 @@ class Judge:
 def seal_again(folder: Path, manifest: dict) -> None:
     """Seals what is in a folder now."""
     (folder / MANIFEST).unlink()
-    finalize_bundle(folder, Manifest.of(manifest))
+    finalize_bundle(folder, Manifest.from_dict(manifest))
 
 
 def change_of(expected: Outputs, actual: Outputs) -> float:

@@ -27,7 +27,7 @@ from keras_attn_export._golden_cases.dynamic_axes import name_axes
 from keras_attn_export._golden_cases.input_generators import choose_generators
 from keras_attn_export._golden_cases.trial_runs import InputSampler, TrialRuns
 from keras_attn_export._options import Options
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 from .graph_mutations import graph_faults, mutated
 from .mutant_outcomes import BROKEN, Judge, seal_again
@@ -112,7 +112,7 @@ def _fresh_inputs(name: str, model: keras.Model, seed: int) -> list[dict[str, np
     if (own := MODELS[name].fresh) is not None:
         rng = np.random.default_rng(seed)
         return [own(rng) for _ in range(FRESH)]
-    signature = model_signature(model)
+    signature = build_signature(model)
     sampler = InputSampler(signature.inputs, choose_generators(signature, {}))
     axes = name_axes(signature, {}, TrialRuns(signature, sampler), Options())
     sampler._rng = np.random.default_rng(seed)

@@ -8,16 +8,16 @@ from lowered_calls import Plan, model_of
 from traced_models import run
 
 from keras_attn_export._lowerings import lowering_choice
-from keras_attn_export._lowerings.attention_function import function
+from keras_attn_export._lowerings.attention_function import build_call_function
 from keras_attn_export._lowerings.forms import adaptive_gpu, ragged
-from keras_attn_export._onnx.lazy_values import branch, op, scan, vector
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.lazy_values import concat_shape, if_else, op, scan
+from keras_attn_export._onnx.traversal import iter_nodes
 
 
 def written(body):
     """The function of a body, and what it gives for queries and keys that count up."""
     call = Plan(leading=(2,), size=1, value_size=1).call()
-    found = function(call, body, 18)
+    found = build_call_function(call, body, 18)
     queries, keys = (np.arange(1, 2 * length + 1, dtype="float32").reshape(2, length, 1) for length in (3, 4))
     (output,) = run(model_of(call, found), queries=queries, keys=keys, values=keys).values()
     return found, output.ravel().tolist()
@@ -35,8 +35,8 @@ def test_values_read_in_branches_alone_are_computed_in_them():
     def body(given):
         both, one, nested = op.Exp(given.queries), op.Neg(given.queries), op.Abs(given.queries)
         few = op.Squeeze(given.Tq) < 9
-        (inner,) = branch(few, (both + nested,), (both - one,))
-        return branch(few, (inner + one,), (both * 2.0,))
+        (inner,) = if_else(few, (both + nested,), (both - one,))
+        return if_else(few, (inner + one,), (both * 2.0,))
 
     found, output = written(body)
     assert ops(found.node) == ["Shape", "Squeeze", "Less", "If"]
@@ -52,7 +52,7 @@ def test_values_read_in_branches_alone_are_computed_in_them():
 def test_invariant_values_are_computed_before_the_loop():
     def body(given):
         def step(query):
-            total = op.ReduceSum(given.keys, vector(0, 1), keepdims=0)
+            total = op.ReduceSum(given.keys, concat_shape(0, 1), keepdims=0)
             return scan([1], lambda row: (row * total + op.ReduceMax(query, keepdims=0) * 0.0,), query)
 
         return scan([2], step, given.queries)
@@ -80,8 +80,8 @@ def test_function_is_deterministic():
 )
 def test_loop_results_have_shapes_for_onnxruntime_1_19(masks, body):
     """Onnxruntime 1.19 asks for it, and later ones do not."""
-    found = function(Plan(**masks).call(), body, 18)
-    loops = [node for node in all_nodes(found) if node.op_type in ("Scan", "Loop")]
+    found = build_call_function(Plan(**masks).call(), body, 18)
+    loops = [node for node in iter_nodes(found) if node.op_type in ("Scan", "Loop")]
     assert loops
     for loop in loops:
         (results,) = [attribute.g.output for attribute in loop.attribute if attribute.HasField("g")]

@@ -41,10 +41,10 @@ class Graph(NamedTuple):
 def test_reason_of_a_handler_becomes_an_error_with_its_node(monkeypatch):
     rows = [table.Handler("Refused", lambda graph, node: "of a test", ""), table.Handler("Kept", lambda *_: None, "")]
     monkeypatch.setattr(table, "HANDLERS", rows)
-    handlers = table.handlers()
+    handlers = table.build_handlers()
     (refuse, _), (keep, _) = handlers["Refused"], handlers["Kept"]
     assert keep(None, Graph(), "layer/op", []) is None
-    with pytest.raises(table.RefusedNodeError) as refused:
+    with pytest.raises(table.RejectedNodeError) as refused:
         refuse(None, Graph(), "layer/op", [])
     assert (refused.value.op_type, refused.value.node, refused.value.reason) == ("Refused", "layer/op", "of a test")
 

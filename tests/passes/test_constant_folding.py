@@ -6,8 +6,8 @@ from onnx import parser
 from traced_models import changed, run
 
 from keras_attn_export._onnx.external_data import add_weights
-from keras_attn_export._onnx.traced_model import Traced
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.traced_model import TracedModel
+from keras_attn_export._onnx.traversal import iter_nodes
 from keras_attn_export._passes.constant_folding import fold_subgraphs, fold_weights
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
@@ -25,7 +25,7 @@ def model(lines, outputs="float[k, l] y"):
 
 def folded(given):
     """The weights afterwards."""
-    traced = Traced(given, weights={"w": WEIGHT})
+    traced = TracedModel(given, weights={"w": WEIGHT})
     assert fold_weights(traced)
     return traced.weights
 
@@ -80,5 +80,5 @@ nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w 
 
 def test_constants_in_nested_branches_are_folded():
     inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
-    found = changed(parser.parse_model(NESTED), lambda model: fold_subgraphs(Traced(model)), *inputs)
-    assert "Transpose" not in {node.op_type for node in all_nodes(found.graph)}
+    found = changed(parser.parse_model(NESTED), lambda model: fold_subgraphs(TracedModel(model)), *inputs)
+    assert "Transpose" not in {node.op_type for node in iter_nodes(found.graph)}

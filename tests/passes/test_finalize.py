@@ -7,12 +7,12 @@ import pytest
 from onnx import helper, parser
 
 from keras_attn_export import ExportError
-from keras_attn_export._onnx.graph_edits import refill
-from keras_attn_export._onnx.model_files import write
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.graph_edits import replace_items
+from keras_attn_export._onnx.model_files import save_model
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._options import OPSETS
 from keras_attn_export._passes.canonical_order import sort_nodes, sort_weights
-from keras_attn_export._passes.finalize import finish
+from keras_attn_export._passes.finalize import finalize
 
 
 def small_model():
@@ -23,7 +23,7 @@ def small_model():
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
-    made = finish(Traced(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
+    made = finalize(TracedModel(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
     assert made.opset_import[0].version == opset
     assert made.ir_version == helper.find_min_ir_version_for(list(made.opset_import))
     assert [dim.dim_param for dim in made.graph.output[0].type.tensor_type.shape.dim] == ["batch", ""]
@@ -31,14 +31,14 @@ def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
 
 def test_input_missing_in_the_graph_is_an_error():
     with pytest.raises(ExportError, match=r"has \['x'\], but the model has \['z'\]"):
-        finish(Traced(small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
+        finalize(TracedModel(small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
 
 
 def test_invalid_graph_is_an_error(tmp_path):
     model = small_model()
     model.graph.node[0].input[0] = "nowhere"
     with pytest.raises(ExportError, match="full check"):
-        write(Traced(model), tmp_path / "model.onnx")
+        save_model(TracedModel(model), tmp_path / "model.onnx")
 
 
 MODEL = parser.parse_model("""
@@ -62,11 +62,11 @@ def test_nodes_of_any_order_become_one_order():
     """`lost` goes, and what `y` needs comes first, in the order in which the branches read it."""
     for nodes in itertools.permutations(MODEL.graph.node):
         model = type(MODEL).FromString(MODEL.SerializeToString())
-        refill(model.graph.node, nodes)
-        refill(model.graph.initializer, reversed(MODEL.graph.initializer))
+        replace_items(model.graph.node, nodes)
+        replace_items(model.graph.initializer, reversed(MODEL.graph.initializer))
         branch = next(each for node in model.graph.node for each in node.attribute if each.name == "then_branch").g
-        refill(branch.node, reversed(branch.node))
-        sort_nodes(Traced(model))
+        replace_items(branch.node, reversed(branch.node))
+        sort_nodes(TracedModel(model))
         assert [node.output[0] for node in model.graph.node] == ["a", "c", "y", "z"]
         assert [node.output[0] for node in model.graph.node[2].attribute[0].g.node] == ["q", "p", "r"]
         assert [each.name for each in model.graph.initializer] == ["one", "two"]
@@ -84,7 +84,7 @@ def test_loop_and_body_may_share_an_output_name():
     }
     """
     model = parser.parse_model(text)
-    sort_nodes(Traced(model))
+    sort_nodes(TracedModel(model))
     (loop,) = model.graph.node
     assert [node.output[0] for node in loop.attribute[0].g.node] == ["off", "y"]
 
@@ -92,7 +92,7 @@ def test_loop_and_body_may_share_an_output_name():
 def test_weights_follow_the_order_of_the_graph():
     weights = dict.fromkeys(("w", "two", "other", "another", "one"), np.zeros(2))
     model = type(MODEL).FromString(MODEL.SerializeToString())
-    traced = Traced(model, weights=weights)
+    traced = TracedModel(model, weights=weights)
     sort_nodes(traced)
     sort_weights(traced)
     assert list(traced.weights) == ["one", "two", "another", "other", "w"]

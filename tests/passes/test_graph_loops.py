@@ -7,9 +7,9 @@ from converted_functions import Converted
 from onnx import numpy_helper, parser
 from traced_models import changed, run
 
-from keras_attn_export._onnx.graph_edits import drop_unread
-from keras_attn_export._onnx.traced_model import Traced
-from keras_attn_export._onnx.traversal import graphs_in
+from keras_attn_export._onnx.graph_edits import remove_dead_nodes
+from keras_attn_export._onnx.traced_model import TracedModel
+from keras_attn_export._onnx.traversal import iter_subgraphs
 from keras_attn_export._passes.loop_conditions import remove_conditions
 from keras_attn_export._passes.loop_invariants import hoist_invariants
 from keras_attn_export._passes.loop_passthrough_state import remove_passthrough_state
@@ -74,7 +74,7 @@ attend_0 (query, memory) => (output)
 def hoisted(text, counts=(0, 1, 3)):
     """The model afterwards, which gives what it gave."""
     inputs = [{"x": X, "m": M, "count": np.array(count)} for count in counts]
-    return changed(parser.parse_model(text), lambda model: hoist_invariants(Traced(model)), *inputs)
+    return changed(parser.parse_model(text), lambda model: hoist_invariants(TracedModel(model)), *inputs)
 
 
 def ops_of(graph):
@@ -83,7 +83,7 @@ def ops_of(graph):
 
 def body_of(graph):
     (loop,) = [node for node in graph.node if node.op_type == "Loop"]
-    return next(graphs_in(loop))
+    return next(iter_subgraphs(loop))
 
 
 def test_invariant_nodes_leave_all_loops():
@@ -196,7 +196,7 @@ nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2
 def captured(text):
     """The graph afterwards, which gives what it gave."""
     inputs = [{"x": X, "w": M, "count": np.array(count, "int64")} for count in (0, 1, 2, 3)]
-    return changed(parser.parse_model(text), lambda model: remove_passthrough_state(Traced(model)), *inputs)
+    return changed(parser.parse_model(text), lambda model: remove_passthrough_state(TracedModel(model)), *inputs)
 
 
 def test_unchanged_state_of_nested_loops_is_captured():
@@ -286,12 +286,12 @@ def dropped(*lines, lengths=(0, 1, 3, 8)):
         text = text.replace(line, other)
 
     def drop(model):
-        remove_conditions(Traced(model))
-        drop_unread(model.graph)
+        remove_conditions(TracedModel(model))
+        remove_dead_nodes(model.graph)
 
     inputs = [{"length": np.array(length, "int32"), "x": np.array(0.4, "float32")} for length in lengths]
     (loop,) = [node for node in changed(parser.parse_model(text), drop, *inputs).graph.node if node.op_type == "Loop"]
-    return [node.op_type for node in next(graphs_in(loop)).node]
+    return [node.op_type for node in next(iter_subgraphs(loop)).node]
 
 
 def test_condition_that_repeats_the_trip_count_is_dropped():
@@ -326,6 +326,6 @@ def test_recurrent_layers_have_no_condition():
     layer.supports_jit = False
     converted = Converted(lambda x, mask: layer(x, mask=mask), x=x, mask=mask)
     (loop,) = [node for node in converted.model.graph.node if node.op_type == "Loop"]
-    assert "Less" not in {node.op_type for node in next(graphs_in(loop)).node}
+    assert "Less" not in {node.op_type for node in next(iter_subgraphs(loop)).node}
     converted.assert_same()
     converted.assert_same(x=x[:, :1], mask=mask[:, :1])

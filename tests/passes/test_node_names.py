@@ -9,7 +9,7 @@ import tf2onnx
 from converted_functions import Converted
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._passes.node_names import rename
 
 LAYERS = ("dense", "norm", "memory", "loop")
@@ -25,7 +25,7 @@ def renamed(rows, constants=(), **options):
     arrays = [numpy_helper.from_array(np.zeros([2] * name.startswith("W") * 2, "float32"), name) for name in constants]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays, doc_string="tf2onnx__7")
     model = helper.make_model(graph)
-    assert rename(Traced(model), LAYERS, **options)
+    assert rename(TracedModel(model), LAYERS, **options)
     graph = model.graph
     assert graph.doc_string == ""
     return graph

@@ -16,7 +16,7 @@ from traced_models import optimized, run
 
 from keras_attn_export import export_model
 from keras_attn_export._onnx.external_data import add_weights
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._passes.passes import run_passes
 from keras_attn_export._passes.rewrite_rules import apply_rules
 
@@ -212,7 +212,7 @@ def graph_of(lines, *others, outputs=("y",)):
 def simplify_and_compare(written):
     inputs = {name: RNG.standard_normal((2, 5, 6)).astype("float32") for name in ("x", "z")}
     before = run(written, **inputs)
-    apply_rules(Traced(written))
+    apply_rules(TracedModel(written))
     after = run(written, **{value.name: inputs[value.name] for value in written.graph.input})
     for name, expected in before.items():
         np.testing.assert_allclose(after[name], expected, rtol=1e-5, atol=1e-5)
@@ -253,14 +253,14 @@ def test_rms_normalization_is_found_in_every_order(others, tmp_path):
 )
 def test_other_graphs_stay(written):
     before = written.SerializeToString()
-    apply_rules(Traced(written))
+    apply_rules(TracedModel(written))
     assert written.SerializeToString() == before
 
 
 def test_graphs_with_unknown_operators_are_simplified():
     written = graph_of(LAYER_NORMALIZATION)
     written.graph.node.append(helper.make_node("Other", ["y"], ["z_of_other"], domain="other"))
-    apply_rules(Traced(written))
+    apply_rules(TracedModel(written))
     assert operators(written)["LayerNormalization"] == 1
 
 
@@ -307,7 +307,7 @@ def sigmoid_of(*nodes):
 def test_hard_sigmoid_is_one_operator_at_every_value(last):
     model, x = sigmoid_of(MOVED, CLIPPED, last), np.float32(ENDS).reshape(3, 4)
     expected = run(model, x=x)["y"]
-    apply_rules(Traced(model))
+    apply_rules(TracedModel(model))
     assert [node.op_type for node in model.graph.node] == ["HardSigmoid"]
     np.testing.assert_allclose(run(model, x=x)["y"], expected, atol=1e-7)
 
@@ -324,7 +324,7 @@ def test_hard_sigmoid_is_one_operator_at_every_value(last):
 )
 def test_other_clipped_sums_stay(nodes):
     model = sigmoid_of(*nodes)
-    apply_rules(Traced(model))
+    apply_rules(TracedModel(model))
     assert "HardSigmoid" not in {node.op_type for node in model.graph.node}
 
 
@@ -359,7 +359,7 @@ def names_of(model):
 def test_denormal_weights_become_zeros(nodes):
     model = masked_softmax(nodes)
     before = run(model, x=VALUES)["y"]
-    apply_rules(Traced(model))
+    apply_rules(TracedModel(model))
     assert names_of(model)[-3:] == ["Softmax", "Less", "Where"]
     after = run(model, x=VALUES)["y"]
     np.testing.assert_array_equal(after, np.where(before < np.finfo("float32").tiny, 0, before))
@@ -378,7 +378,7 @@ def test_denormal_weights_become_zeros(nodes):
 )
 def test_softmax_without_such_a_mask_stays(nodes, mask):
     model = masked_softmax(nodes, mask)
-    apply_rules(Traced(model))
+    apply_rules(TracedModel(model))
     assert "Where" not in names_of(model)
 
 
@@ -411,7 +411,7 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize(("model", "reason"), NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_near_miss_logs_rule_and_reason(model, reason, caplog, request):
-    traced = Traced(model())
+    traced = TracedModel(model())
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):
         assert not run_passes(traced, [apply_rules])
     node = traced.model.graph.node[-1].name
@@ -421,5 +421,5 @@ def test_near_miss_logs_rule_and_reason(model, reason, caplog, request):
 
 def test_complete_match_logs_no_reason(caplog):
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):
-        assert run_passes(Traced(sigmoid_of(MOVED, CLIPPED, SCALED)), [apply_rules])
+        assert run_passes(TracedModel(sigmoid_of(MOVED, CLIPPED, SCALED)), [apply_rules])
     assert caplog.messages == ["Pass apply_rules: changed the graph"]

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from traced_models import run
 
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._passes.rewrite_rules import ONNXRUNTIME_RULES, apply_rules
 
 HEADS, SIZE = 3, 8
@@ -75,7 +75,7 @@ def model_of(lines):
 def simplified(model):
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    apply_rules(Traced(changed), ONNXRUNTIME_RULES)
+    apply_rules(TracedModel(changed), ONNXRUNTIME_RULES)
     return changed
 
 

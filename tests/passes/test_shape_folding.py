@@ -7,7 +7,7 @@ import pytest
 from onnx_text import small_graph
 from traced_models import run
 
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._passes.shape_folding import fold_shapes
 
 AXES = {"x": ("batch", "length", 4), "z": ("batch", "length"), "other": ("batch", "others")}
@@ -87,7 +87,7 @@ def assert_same(model, changed, all_sizes=SIZES):
 
 def folded(model):
     after = type(model).FromString(model.SerializeToString())
-    assert fold_shapes(Traced(after), AXES, {}) == (after.graph.node != model.graph.node)
+    assert fold_shapes(TracedModel(after), AXES, {}) == (after.graph.node != model.graph.node)
     return after
 
 

@@ -117,7 +117,7 @@ def test_wrong_int8_file_is_not_written(tmp_path, monkeypatch):
         tensor.raw_data = (np.frombuffer(tensor.raw_data, np.int32) + 20000).astype(np.int32).tobytes()
         write(traced, file, **options)
 
-    write = convert_precision.write
+    write = convert_precision.save_model
     monkeypatch.setattr(convert_precision, "write", wrong)
     with pytest.raises(ParityError, match=r"ONNX in int8 output `kind` is outside the tolerance"):
         export_model(images(), tmp_path / "bundle", precision="int8", calibration=IMAGES)

@@ -19,7 +19,7 @@ from keras_attn_export._format.names import CASES, MODEL
 from keras_attn_export._lowerings import body_inputs
 from keras_attn_export._onnx import external_data
 from keras_attn_export._onnx.lazy_values import op
-from keras_attn_export._onnx.model_files import read
+from keras_attn_export._onnx.model_files import load_model
 from keras_attn_export._precision.dynamic_int8 import silence_logging
 from keras_attn_export._precision.float16_overflow import convert_without_overflow
 
@@ -78,13 +78,13 @@ def test_converted_weights_are_stored_in_a_second_file(precision, tmp_path, monk
     outputs = layers.Dense(64)(layers.SimpleRNN(128, return_sequences=True)(hidden))
     model = as_if_trained(keras.Model(ids, {"y": outputs}))
     bundles = []
-    for limit in (external_data.LIMIT, 100):
-        monkeypatch.setattr(external_data, "LIMIT", limit)
+    for limit in (external_data.MAX_EMBEDDED_WEIGHT_BYTES, 100):
+        monkeypatch.setattr(external_data, "MAX_EMBEDDED_WEIGHT_BYTES", limit)
         bundles.append(export_model(model, tmp_path / str(limit), precision=precision, tolerance=1))
     inside, outside = bundles
     assert {path.name for path in inside.path.glob(f"{MODEL}*")} == {MODEL}
-    assert {path.name for path in outside.path.glob(f"{MODEL}*")} == {MODEL, external_data.DATA}
-    dtypes = Counter(array.dtype.name for array in read(outside.path / MODEL).weights.values())
+    assert {path.name for path in outside.path.glob(f"{MODEL}*")} == {MODEL, external_data.DATA_FILE}
+    dtypes = Counter(array.dtype.name for array in load_model(outside.path / MODEL).weights.values())
     assert dtypes == ({"float16": 5} if precision == "float16" else {"uint8": 4, "float32": 1})
     assert outside.report.precision["size_ratio"] < 0.9
     assert verify_bundle(outside.path).passed

@@ -9,7 +9,7 @@ from onnx_text import small_graph
 from traced_models import optimized, run
 
 from keras_attn_export import ParityError, export_model
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._precision.dynamic_int8 import quantize_dynamically
 from keras_attn_export._precision.qdq_quantizer import calibrate
 
@@ -37,7 +37,7 @@ GRAPHS = {
 
 def converted(folder, nodes=GRAPHS["bias second"], made="float[n, 8] y", **constants):
     given = small_graph(nodes, "float[n, 8] x", made, w=WEIGHTS, b=BIAS, **constants)
-    return quantize_dynamically(Traced(given), folder).model
+    return quantize_dynamically(TracedModel(given), folder).model
 
 
 def assert_near(model, want, x=X, share=0.02):
@@ -66,7 +66,7 @@ def test_product_behind_an_untyped_operator_is_quantized(tmp_path):
     nodes = "same = com.microsoft.FusedMatMul (x, identity) p = MatMul (same, w) y = Add (p, b)"
     given = small_graph(nodes, "float[n, 8] x", "float[n, 8] y", w=WEIGHTS, b=BIAS, identity=np.eye(N, dtype="float32"))
     given.opset_import.add(domain="com.microsoft", version=1)
-    model = quantize_dynamically(Traced(given), tmp_path).model
+    model = quantize_dynamically(TracedModel(given), tmp_path).model
     assert b"MatMulInteger" in model.SerializeToString()
     assert_near(model, X @ WEIGHTS + BIAS)
 
@@ -154,9 +154,9 @@ def test_table_is_int8_if_all_readers_take_integers(nodes, table, is_int8, mode,
     ids, used = np.arange(len(table)), {name: np.array(each) for name, each in CONSTANTS.items() if name in nodes}
     float32 = small_graph(nodes, "int64[n] ids", "float[n, 64] y", t=table, **used)
     if mode == "dynamic":
-        int8 = quantize_dynamically(Traced(float32), tmp_path).model
+        int8 = quantize_dynamically(TracedModel(float32), tmp_path).model
     else:
-        found = calibrate(Traced(float32), [{"ids": ids}], tmp_path)
+        found = calibrate(TracedModel(float32), [{"ids": ids}], tmp_path)
         int8 = found.quantize([*found.layers]).model
         assert bool(found.layers) == is_int8
     floats = [each for each in int8.graph.initializer if each.data_type == 1 and [*each.dims] == [*table.shape]]

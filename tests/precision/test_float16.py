@@ -8,10 +8,10 @@ from onnx import TensorProto
 from onnx_text import small_graph
 from traced_models import run
 
-from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._lowering_names import ADAPTIVE_GPU
 from keras_attn_export._lowerings import lowering_choice
-from keras_attn_export._onnx.traced_model import Traced
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.traced_model import TracedModel
+from keras_attn_export._onnx.traversal import iter_nodes
 from keras_attn_export._onnxruntime_releases import FUSED_OPSET
 from keras_attn_export._precision import float16
 
@@ -20,7 +20,7 @@ WEIGHTS = RNG.standard_normal((4, 4)).astype("float32")
 
 
 def to_float16(given):
-    return float16.convert_to_float16(Traced(given)).traced.model
+    return float16.convert_to_float16(TracedModel(given)).traced.model
 
 
 def half_ops(converted):
@@ -55,9 +55,9 @@ def test_products_and_what_follows_run_in_float16():
 def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
     """Also where a branch holds it; onnxruntime has no such kernels for a CPU."""
     call = Plan(size=8, value_size=8, causal=True).call()
-    given = model_of(call, lowering_choice.build_lowered_function(call, BATCHED, opset, "cuda"), opset)
+    given = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, opset, "cuda"), opset)
     for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
-        nodes = [*all_nodes(float16.convert_to_float16(Traced(given), provider).traced.model.functions[0])]
+        nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(given), provider).traced.model.functions[0])]
         made = {name: node for node in nodes for name in node.output}
         found = [node for node in nodes if node.op_type in ("Attention", "MultiHeadAttention")]
         assert len(found) == (1 if opset == 18 else 2)
@@ -72,8 +72,8 @@ def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
 def test_attention_with_a_bias_stays_in_float32(bias):
     """Of a key that is masked it holds the lowest float32."""
     call = Plan(lengths="examples", bias=bias).call()
-    given = model_of(call, lowering_choice.build_lowered_function(call, BATCHED, FUSED_OPSET, "cuda"), FUSED_OPSET)
-    nodes = [*all_nodes(float16.convert_to_float16(Traced(given), "cuda").traced.model.functions[0])]
+    given = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, FUSED_OPSET, "cuda"), FUSED_OPSET)
+    nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(given), "cuda").traced.model.functions[0])]
     assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 
 

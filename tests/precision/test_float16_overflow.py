@@ -12,10 +12,10 @@ from onnx_text import small_graph
 
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._format.names import MODEL, Case
-from keras_attn_export._golden_cases.golden_cases import LARGE, POISONED
-from keras_attn_export._lowering_names import BATCHED
+from keras_attn_export._golden_cases.golden_cases import LARGE_VALUES, POISONED
+from keras_attn_export._lowering_names import ADAPTIVE_GPU
 from keras_attn_export._lowerings import lowering_choice
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._precision.float16 import convert_to_float16
 from keras_attn_export._precision.float16_overflow import convert_without_overflow
 
@@ -34,7 +34,7 @@ OF_GELU = {"half": 0.5, "three": 3, "c": 0.044715, "r": 0.7978846, "one": 1}
 
 def measured(folder, model, **runs):
     cases = [Case(name, {"x": x}, {}) for name, x in runs.items()]
-    return convert_without_overflow(Traced(model), cases, "cpu", folder, ["x"])
+    return convert_without_overflow(TracedModel(model), cases, "cpu", folder, ["x"])
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_tensors_beyond_float16_stay_float32(model, wide, tmp_path):
 @pytest.mark.parametrize(
     ("cases", "near_limit"),
     [
-        ({"usual": X, LARGE: X * 100}, {}),
+        ({"usual": X, LARGE_VALUES: X * 100}, {}),
         ({"usual": X, POISONED: np.full_like(X, 1e30)}, {}),
         ({"usual": X * 100, "infinite": X * np.inf}, {"a": 3e4, "x": 3e4}),
     ],
@@ -74,7 +74,7 @@ def test_only_usual_finite_values_are_reported_near_the_limit(cases, near_limit,
 
 def test_attention_of_wide_queries_stays_float32_on_a_gpu():
     call = Plan(size=8, value_size=8).call()
-    traced = Traced(model_of(call, lowering_choice.build_lowered_function(call, BATCHED, 18, "cuda"), 18))
+    traced = TracedModel(model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, 18, "cuda"), 18))
     assert convert_to_float16(traced, "cuda").tensors == {"queries", "keys", "values"}
     assert not convert_to_float16(traced, "cuda", {"queries"}).tensors
 

@@ -13,9 +13,9 @@ from traced_models import optimized, run
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._format.interruptible_session import run_cases
 from keras_attn_export._format.names import Case
-from keras_attn_export._format.parity_report import compared
-from keras_attn_export._onnx.traced_model import Traced
-from keras_attn_export._options import NO_MORE
+from keras_attn_export._format.parity_report import compare_cases
+from keras_attn_export._onnx.traced_model import TracedModel
+from keras_attn_export._options import ZERO_TOLERANCE
 from keras_attn_export._precision.fold_batch_norm import fold_batch_norm
 from keras_attn_export._precision.qdq_quantizer import calibrate
 from keras_attn_export._precision.qdq_reference import compute_float_reference, dequantize_graph
@@ -35,7 +35,7 @@ ROWS, MATRICES = normal(32, 8), {"w": normal(8, 16), "b": normal(16), "w2": norm
 
 def quantized(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, made="float[n, 3, 3, 3] y"):
     shape = ", ".join(map(str, x.shape[1:]))
-    given = Traced(small_graph(nodes, f"float[n, {shape}] x", made, **constants))
+    given = TracedModel(small_graph(nodes, f"float[n, {shape}] x", made, **constants))
     found = calibrate(given, [{"x": x[:4]}, {"x": x[4:]}], folder)
     return given.model, found.quantize([*found.layers]).model, found
 
@@ -143,7 +143,7 @@ def test_excluded_layers_compute_in_float32(tmp_path):
 def test_weights_beyond_one_file_are_refused(tmp_path):
     graph = small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
     with pytest.raises(UnsupportedModelError, match="at most 2 GiB of weights"):
-        calibrate(Traced(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
+        calibrate(TracedModel(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
 
 
 def test_failure_of_the_quantizer_is_reported(tmp_path, monkeypatch):
@@ -176,7 +176,7 @@ def rows_of(model, x, folder, altered=None):
     """Compare what onnxruntime gives for a file with the oracle of `model`."""
     cases = compute_float_reference(model, [Case("base", {"x": x}, {})], "cpu", folder)
     onnx.save(altered or model, folder / "model.onnx")
-    return compared(cases, run_cases(folder / "model.onnx", cases), NO_MORE)
+    return compare_cases(cases, run_cases(folder / "model.onnx", cases), ZERO_TOLERANCE)
 
 
 def test_oracle_equals_the_reference_evaluator_of_onnx(graph):
@@ -238,7 +238,7 @@ def test_oracle_allows_a_step_at_ties_alone(tmp_path):
     cases = compute_float_reference(model, [Case("base", {"x": x}, {})], "cpu", tmp_path)
     outputs = cases[0].outputs["y"]
     for away, passes in ((0.0, True), (1.0, True), (-1.0, True), (9.0, False)):
-        (row,) = compared(cases, [{"y": (outputs + np.float32(away)).astype("float32")}], NO_MORE)
+        (row,) = compare_cases(cases, [{"y": (outputs + np.float32(away)).astype("float32")}], ZERO_TOLERANCE)
         assert row.passed == passes, away
 
 

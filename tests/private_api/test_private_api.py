@@ -30,7 +30,7 @@ def test_saturating_functions_are_intercepted():
     ops = keras.ops
     functions = (dense, ops.log_softmax, ops.silu, lambda x: ops.gelu(x, approximate=False), ops.gelu)
     expected = [function(x).numpy() for function in functions]
-    with keras_internals.through_saturating(lambda found: found + 1):
+    with keras_internals.intercept_saturating(lambda found: found + 1):
         moved = [function(x).numpy() for function in functions]
     for factor, before, after in zip((1, 1, x, x, x), expected, moved, strict=True):
         np.testing.assert_allclose(after, before + factor, rtol=1e-6)

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 import keras_attn
-from keras_attn_export._lowering_names import LOWERINGS, asked_by
+from keras_attn_export._lowering_names import LOWERINGS, requested_lowering
 from keras_attn_export._lowerings.lowering_choice import choose_lowering
 from keras_attn_export._tracing.attention_calls import CallTracer
 
@@ -74,7 +74,7 @@ def forms(kind: type, options: dict[str, object]) -> list[str]:
     """In which lowerings a layer of attention has a form of its own, by the way that an export takes."""
     if "attention" in options:
         options = options | {"attention": keras_attn.DotProductAttention()}
-    layer, tracer = kind(**options), CallTracer(hides_masked=False)
+    layer, tracer = kind(**options), CallTracer(needs_zeroed_padding=False)
     layer.build((2, 3, 4), (2, 5, 4), (2, 5, 6))
 
     def traced(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
@@ -83,7 +83,11 @@ def forms(kind: type, options: dict[str, object]) -> list[str]:
 
     given = [tf.TensorSpec((None, None, size), tf.float32) for size in (4, 4, 6)]
     tf.function(traced, autograph=False).get_concrete_function(*given)
-    return [each for each in LOWERINGS if tracer.calls and asked_by(choose_lowering(tracer.calls[0], each)) == each]
+    return [
+        each
+        for each in LOWERINGS
+        if tracer.calls and requested_lowering(choose_lowering(tracer.calls[0], each)) == each
+    ]
 
 
 def of_ours() -> str:

@@ -7,9 +7,9 @@ import pytest
 from _harness import QUESTIONS, RESULTS, render_table
 from _plans import ALL_VALID
 
-from keras_attn_export._thresholds import LARGE, NEVER, From
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, NEVER, SizeThreshold
 
-PACKAGED = dict(LARGE)  # other tests make it small
+PACKAGED = dict(LARGE_THRESHOLDS)  # other tests make it small
 
 
 def test_spread_and_ratio_are_medians_with_percentiles():
@@ -42,7 +42,7 @@ def test_best_rule_has_the_least_worst_loss():
 
 def test_package_has_the_measured_rules():
     rules = _rules.find_rules(_tables.read_csv(RESULTS / "thresholds.csv")[0])
-    measured = {kind: From(rule["queries"], rule["pairs"]) for kind, rule in rules.items()}
+    measured = {kind: SizeThreshold(rule["queries"], rule["pairs"]) for kind, rule in rules.items()}
     assert measured | {"distance": PACKAGED["distance"]} == PACKAGED, (
         "paste what `scripts/bench thresholds` prints into export/_thresholds.py"
     )

@@ -15,7 +15,7 @@ from keras import layers
 
 from keras_attn_export import UnsupportedModelError, export_model
 from keras_attn_export._rounding.float32_clone import clone_to_float32, find_half_policies
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 
 def under(policy, build):
@@ -36,8 +36,8 @@ def under(policy, build):
 )
 def test_clone_computes_in_float32_with_the_same_weights(build, policy):
     model = under(policy, build)
-    clone = clone_to_float32(model_signature(model))
-    assert find_half_policies(model_signature(model)) == [policy]
+    clone = clone_to_float32(build_signature(model))
+    assert find_half_policies(build_signature(model)) == [policy]
     assert find_half_policies(clone) == []
     assert {str(weight.dtype) for weight in clone.model.weights} <= {"float32"}
     for ours, theirs in zip(clone.model.weights, model.weights, strict=True):
@@ -48,7 +48,7 @@ def test_clone_computes_in_float32_with_the_same_weights(build, policy):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_clone_has_the_weights_of_a_layer_shared_with_a_nested_model(policy):
-    clone = clone_to_float32(model_signature(under(policy, shared_with_nested_model))).model
+    clone = clone_to_float32(build_signature(under(policy, shared_with_nested_model))).model
     x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype("float32")
     np.testing.assert_allclose(clone(x)["out"], shared_with_nested_model()(x)["out"], rtol=1e-6, atol=1e-6)
 
@@ -116,7 +116,7 @@ def test_clone_keeps_the_statistics_of_a_normalization():
 
     model = under("mixed_float16", build)
     values = np.full((2, 3), 8.0, "float32")
-    np.testing.assert_allclose(clone_to_float32(model_signature(model)).model(values), model(values), rtol=1e-2)
+    np.testing.assert_allclose(clone_to_float32(build_signature(model)).model(values), model(values), rtol=1e-2)
 
 
 def test_bfloat16_outputs_are_refused(tmp_path):
@@ -131,5 +131,5 @@ def test_clone_leaves_the_global_random_state_unchanged():
     keras.utils.set_random_seed(3)
     expected = keras.random.normal((2,))
     keras.utils.set_random_seed(3)
-    clone_to_float32(model_signature(model))
+    clone_to_float32(build_signature(model))
     np.testing.assert_array_equal(keras.random.normal((2,)), expected)

@@ -12,7 +12,7 @@ from keras import layers
 
 import keras_attn_export
 from keras_attn_export._options import Options
-from keras_attn_export._rounding.reference import case_of, reference_of
+from keras_attn_export._rounding.reference import build_reference, build_user_case
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def test_tf32_is_off_while_keras_computes_golden_outputs(allowed, tf32):
     model = keras.Model(x, layers.Lambda(watching)(x))
     tf32(allowed)
     for run in (
-        lambda: reference_of(model, Options(), lambda name: None),
-        lambda: case_of("samples", model, Options(samples={"x": np.ones((2, 3))})),
+        lambda: build_reference(model, Options(), lambda name: None),
+        lambda: build_user_case("samples", model, Options(samples={"x": np.ones((2, 3))})),
     ):
         seen.clear()
         run()

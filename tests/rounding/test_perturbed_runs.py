@@ -8,10 +8,10 @@ from golden_case_helpers import rounding
 from keras import layers
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._private_api.tensorflow_internals import operations_of
+from keras_attn_export._private_api.tensorflow_internals import count_operations
 from keras_attn_export._rounding import perturbed_runs as module
 from keras_attn_export._rounding.perturbed_runs import GraphRunner, Perturbation, build_runner
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 X = np.random.default_rng(3).standard_normal((4, 6)).astype("float32")
 
@@ -36,7 +36,7 @@ def model_of(layer):
 
 
 def runner_of(model, times=10**6):
-    signature = model_signature(model)
+    signature = build_signature(model)
     inputs = {"x": X.astype(model.inputs[0].dtype)}
     cases = [Case("base", inputs, signature.run(inputs))]
     return build_runner(signature, cases, times, np.random.default_rng(0))
@@ -48,7 +48,7 @@ UNPERTURBED = Perturbation(0, "float32", np.random.default_rng(0))
 def test_long_loops_run_as_a_graph_and_short_ones_one_by_one():
     runners = {steps: runner_of(model_of(Steps(steps)), times=module.MIN_GRAPH_OPERATIONS // 50) for steps in (2, 40)}
     assert {steps: isinstance(runner, GraphRunner) for steps, runner in runners.items()} == {2: False, 40: True}
-    assert operations_of(lambda: runners[40].run([{"x": X}], UNPERTURBED)) < 5  # a graph is one
+    assert count_operations(lambda: runners[40].run([{"x": X}], UNPERTURBED)) < 5  # a graph is one
 
 
 def test_limits_are_independent_of_the_seed_of_tensorflow(monkeypatch):

@@ -8,17 +8,17 @@ from golden_case_helpers import cases_of, sequence
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._rounding.reassociation_error import with_reordering
+from keras_attn_export._rounding.reassociation_error import widen_for_reassociation
 from keras_attn_export._rounding.rounding_error import measure_limits
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 
 def widened(model):
     """By how much the limits of an output are widened at most, over the cases."""
-    signature = model_signature(model)
+    signature = build_signature(model)
     cases = measure_limits(signature, cases_of(model).cases, "float32")
     (name,) = signature.outputs
-    pairs = zip(cases, with_reordering(signature, cases, {case.name for case in cases}), strict=True)
+    pairs = zip(cases, widen_for_reassociation(signature, cases, {case.name for case in cases}), strict=True)
     return max(float(np.max(wide.rounding[name] / case.rounding[name])) for case, wide in pairs)
 
 
@@ -27,9 +27,9 @@ def test_normalization_over_one_feature_widens_limits_near_them_alone():
     x = sequence(size=1)
     model = keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))
     assert widened(model) > 3
-    signature, array = model_signature(model), np.ones((2, 3, 1), "float32")
+    signature, array = build_signature(model), np.ones((2, 3, 1), "float32")
     given = [Case(name, {"x": array}, signature.run({"x": array})) for name in ("near", "far")]
-    near, far = with_reordering(signature, given, {"near"})
+    near, far = widen_for_reassociation(signature, given, {"near"})
     assert near.rounding
     assert far is given[1]
 
@@ -92,10 +92,10 @@ def with_an_open_gate(x):
 def test_equivalent_computations_are_within_limits(build, other, shape):
     """Of whole numbers, which stay while rounding is measured."""
     x = keras.Input(shape, name="x")
-    signature = model_signature(keras.Model(x, build(x)))
+    signature = build_signature(keras.Model(x, build(x)))
     drawn = np.random.default_rng(0).integers(0, 256, (40, 8, *shape)).astype("float32")
     cases = measure_limits(signature, [Case("", {"x": each}, signature.run({"x": each})) for each in drawn], "float32")
-    for case in with_reordering(signature, cases, {""}):
+    for case in widen_for_reassociation(signature, cases, {""}):
         ((name, expected),) = case.outputs.items()
         apart = np.abs(other(case.inputs["x"]) - expected)
         assert np.all(apart <= case.rounding[name])

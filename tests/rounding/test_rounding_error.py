@@ -8,10 +8,10 @@ from golden_case_helpers import rounding
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.golden_cases import LARGE
+from keras_attn_export._golden_cases.golden_cases import LARGE_VALUES
 from keras_attn_export._rounding import perturbed_runs
 from keras_attn_export._rounding.rounding_error import measure_limits
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 
 @pytest.fixture(params=["one by one", "as a graph"], autouse=True)
@@ -74,14 +74,14 @@ def test_sums_of_equal_numbers_may_cancel():
 def test_large_scores_have_wide_limits_in_coarse_precisions(precision, behind):
     """Moved by a unit the first of two stays the larger one; a file may round further, in each term of a product."""
     x = keras.Input((2,), name="x")
-    signature = model_signature(keras.Model(x, {"out": ops.softmax(x)}))
+    signature = build_signature(keras.Model(x, {"out": ops.softmax(x)}))
     inputs = {"x": np.float32([[1e4, 1e4 - behind]])}
-    cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE)]
+    cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE_VALUES)]
     base, large = (case.rounding["out"][0, 1] for case in measure_limits(signature, cases, precision))
     assert base < 0.1
     assert large > 1
-    signature, inputs = model_signature(dense()), {"x": numbers(8, 6)}  # which sees no keys
-    cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE)]
+    signature, inputs = build_signature(dense()), {"x": numbers(8, 6)}  # which sees no keys
+    cases = [Case(name, inputs, signature.run(inputs)) for name in ("base", LARGE_VALUES)]
     base, large = (case.rounding["out"].max() for case in measure_limits(signature, cases, precision))
     assert large < 2 * base
 

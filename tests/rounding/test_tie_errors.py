@@ -8,7 +8,7 @@ from golden_case_helpers import rounding
 from keras import layers
 
 from keras_attn_export import export_model
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.traversal import iter_nodes
 
 STEPS = 4
 
@@ -68,10 +68,10 @@ def test_export_passes_with_either_choice_of_a_tie(monkeypatch, tmp_path):
     """A file in which equal scores give the last of them, where Keras takes the first."""
     from keras_attn_export._export import float32_file
 
-    write = float32_file.write
+    write = float32_file.save_model
 
     def taking_the_last(finished, path, **options):
-        for node in all_nodes(finished.model.graph):
+        for node in iter_nodes(finished.model.graph):
             if node.op_type == "ArgMax":
                 node.attribute.add(name="select_last_index", type=2, i=1)
         write(finished, path, **options)

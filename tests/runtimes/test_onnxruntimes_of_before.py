@@ -7,7 +7,7 @@ import all_attention_models as models
 import pytest
 
 from keras_attn_export import export_model
-from keras_attn_export._onnxruntime_releases import release_of
+from keras_attn_export._onnxruntime_releases import parse_release
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("runtimes")]
 # Beside the environment that pytest lies in: `onnxruntime-1.15.1` and others, for the Python and the NumPy there.
@@ -38,7 +38,7 @@ def test_earlier_onnxruntime_runs_the_target(build, options, lowest, tmp_path):
     for folder in found:
         version = folder.name.removeprefix("onnxruntime-")
         code, said = verified(bundle.path, folder)
-        if release_of(version) < release_of(lowest):
+        if parse_release(version) < parse_release(lowest):
             assert (code, f"needs onnxruntime {lowest} or newer, and {version} is installed" in said) == (1, True)
         else:
             assert (code, said.endswith("outputs match on CPUExecutionProvider.")) == (0, True), (version, said)

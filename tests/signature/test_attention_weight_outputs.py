@@ -11,7 +11,7 @@ from keras import layers, ops
 from keras_attn import AdditiveAttention, AttentionCell, DotProductAttention, MaskedSoftmax, MultiHeadAttention
 from keras_attn.decoding import beam, greedy
 from keras_attn_export._signature.attention_weight_outputs import find_attention_outputs, find_collected_weights
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 
 class Own(DotProductAttention):
@@ -22,7 +22,7 @@ X = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
 
 
 def found(model, inputs, samples=None):
-    return find_attention_outputs(model_signature(model, samples), inputs)
+    return find_attention_outputs(build_signature(model, samples), inputs)
 
 
 def found_of(outputs, length=None):
@@ -95,12 +95,12 @@ def lengths_of(count):
 
 
 def test_weights_of_a_step_are_found_but_for_several_heads():
-    found = find_collected_weights(model_signature(greedy(*attending(), **OPTIONS, outputs=["weights"])), ids_of(3))
+    found = find_collected_weights(build_signature(greedy(*attending(), **OPTIONS, outputs=["weights"])), ids_of(3))
     assert found == {"weights": "attend"}
     for attention in (AdditiveAttention(5), MultiHeadAttention(DotProductAttention(), num_heads=2)):
         model = greedy(*with_lengths(attention), **OPTIONS, outputs=["weights", "twice"])
         expected = {"weights": attention.path} if isinstance(attention, AdditiveAttention) else {}
-        assert find_collected_weights(model_signature(model), lengths_of(3)) == expected
+        assert find_collected_weights(build_signature(model), lengths_of(3)) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_weights_of_a_step_are_found_but_for_several_heads():
     ids=["that are not given", "of no layer", "of a beam", "of no decoder"],
 )
 def test_models_without_collected_weights_have_none(model):
-    assert find_collected_weights(model_signature(model()), ids_of(3)) == {}
+    assert find_collected_weights(build_signature(model()), ids_of(3)) == {}
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import keras
 import pytest
 from keras import layers
 
-from keras_attn_export._signature.keras_messages import first_line
+from keras_attn_export._signature.keras_messages import shorten_message
 
 
 class Changed(layers.Layer):
@@ -27,7 +27,7 @@ def test_load_error_is_shortened_to_its_cause(objects, said, tmp_path):
     with pytest.raises((TypeError, ValueError)) as caught:
         keras.saving.load_model(tmp_path / "model.keras", objects)
     assert len(str(caught.value)) > 700
-    line = first_line(caught.value)
+    line = shorten_message(caught.value)
     assert said in line
     assert len(line) < 420
     assert "config=" not in line
@@ -44,6 +44,6 @@ def test_load_error_is_shortened_to_its_cause(objects, said, tmp_path):
     ],
 )
 def test_message_is_one_short_line(error, said):
-    line = first_line(error)
+    line = shorten_message(error)
     assert said in line
     assert len(line) < 420

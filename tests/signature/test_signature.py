@@ -15,7 +15,7 @@ from export_models import (
 from keras import layers
 
 from keras_attn_export import InputError, UnsupportedModelError
-from keras_attn_export._signature.signature import InputSpec, add_input_layer, model_signature
+from keras_attn_export._signature.signature import InputSpec, add_input_layer, build_signature
 
 ONES = np.ones((2, 3), "float32")
 
@@ -30,7 +30,7 @@ def named_model(*names, **options):
 
 
 def test_functional_models_have_names_dtypes_and_shapes():
-    signature = model_signature(dict_inputs_and_outputs(), None)
+    signature = build_signature(dict_inputs_and_outputs(), None)
     assert set(signature.inputs) == {
         InputSpec("queries", "float32", (None, None, 6)),
         InputSpec("keys", "float32", (None, None, 6)),
@@ -40,7 +40,7 @@ def test_functional_models_have_names_dtypes_and_shapes():
     assert set(signature.outputs) == {"context", "weights"}
     assert signature.is_functional
     past = ["past_key_values.0.key", "past_key_values.0.value", "Input-Token"]
-    assert names(model_signature(named_model(*past), None)) == past
+    assert names(build_signature(named_model(*past), None)) == past
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_functional_models_have_names_dtypes_and_shapes():
     ],
 )
 def test_outputs_without_keys_are_named_by_layers(build, outputs):
-    assert set(model_signature(build(), None).outputs) == outputs
+    assert set(build_signature(build(), None).outputs) == outputs
 
 
 def test_nested_structures_have_joined_names():
     a, b = keras.Input((3,), name="a"), keras.Input((3,), name="b")
     model = keras.Model({"pair": [a, b]}, {"nested": {"sum": a + b, "more": [a - b]}})
-    signature = model_signature(model, None)
+    signature = build_signature(model, None)
     assert names(signature) == ["a", "b"]
     outputs = signature.call({"a": ONES, "b": 3 * ONES})
     assert set(outputs) == {"nested_sum", "nested_more_0"}
@@ -65,12 +65,12 @@ def test_nested_structures_have_joined_names():
 
 
 def test_subclass_inputs_are_arguments_or_keys_of_one_mapping():
-    signature = model_signature(TwoArguments(), two_argument_samples())
+    signature = build_signature(TwoArguments(), two_argument_samples())
     dtypes = {"q": "float32", "kv": "float32", "valid_lens": "int64"}
     assert {spec.name: spec.dtype for spec in signature.inputs} == dtypes
     assert set(signature.outputs) == {"logits", "weights"}
     assert not signature.is_functional
-    signature = model_signature(OneMapping(), mapping_samples())
+    signature = build_signature(OneMapping(), mapping_samples())
     assert names(signature) == ["left", "right"]
     assert signature.outputs == ("output_0", "output_1")
 
@@ -78,11 +78,11 @@ def test_subclass_inputs_are_arguments_or_keys_of_one_mapping():
 def test_sequential_without_input_is_built_from_samples():
     model = keras.Sequential([layers.Dense(2, name="out")], name="plain")
     built = add_input_layer(model, {"x": np.ones((4, 3), "float32")})
-    signature = model_signature(built, None)
+    signature = build_signature(built, None)
     assert signature.inputs == (InputSpec("x", "float32", (None, 3)),)
     assert signature.outputs == ("out",)
     assert built.name == "plain"
-    assert model_signature(model, {"x": np.ones((4, 3), "float32")}).inputs == signature.inputs
+    assert build_signature(model, {"x": np.ones((4, 3), "float32")}).inputs == signature.inputs
 
 
 @pytest.mark.parametrize("samples", [None, {"x": np.ones((1, 3)), "y": np.ones((1, 3))}, np.ones((1, 3))])
@@ -107,7 +107,7 @@ SAMPLE = np.ones((1, 2, 3))
 )
 def test_samples_that_do_not_fit_a_subclass_are_refused(samples, said):
     with pytest.raises(InputError, match=said):
-        model_signature(TwoArguments(), samples)
+        build_signature(TwoArguments(), samples)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_samples_that_do_not_fit_a_subclass_are_refused(samples, said):
 def test_inputs_that_no_file_can_have_are_refused_by_name(build, message):
     model = build()
     with pytest.raises(UnsupportedModelError, match=message):
-        model_signature(model, None)
+        build_signature(model, None)
 
 
 def unnamed_inputs():
@@ -139,7 +139,7 @@ def test_unnamed_inputs_have_one_name_in_memory_and_in_a_file(build, tmp_path):
     model = build()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert model_signature(model, None).inputs == model_signature(loaded, None).inputs
+    assert build_signature(model, None).inputs == build_signature(loaded, None).inputs
 
 
 class OptionalArgument(keras.Model):
@@ -148,6 +148,6 @@ class OptionalArgument(keras.Model):
 
 
 def test_none_in_arguments_and_outputs_is_left_out():
-    signature = model_signature(OptionalArgument(), {"x": ONES, "y": None})
+    signature = build_signature(OptionalArgument(), {"x": ONES, "y": None})
     assert names(signature) == ["x"]
     assert list(signature.run({"x": ONES})) == ["doubled", "pair_1"]

@@ -8,10 +8,10 @@ import pytest
 from traced_models import run
 
 from keras_attn_export._lowerings.lowering_choice import build_lowered_function
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._onnxruntime_releases import FUSED_OPSET
-from keras_attn_export._passes.finalize import finish
-from keras_attn_export._tracing.attention_pattern import with_written_attention
+from keras_attn_export._passes.finalize import finalize
+from keras_attn_export._tracing.attention_pattern import replace_attention_patterns
 
 B, H, TQ, TK, D, DV = 2, 3, 4, 5, 6, 7
 HEADS = {
@@ -162,11 +162,11 @@ def axes_of(values):
 @pytest.mark.parametrize(("given", "nodes"), FOUND.values(), ids=FOUND)
 def test_written_attention_is_lowered_with_equal_outputs(given, nodes):
     model, arrays = model_of(given, nodes)
-    found, (call,) = with_written_attention(Traced(model), 3, {})
+    found, (call,) = replace_attention_patterns(TracedModel(model), 3, {})
     functions = [build_lowered_function(call, "fused", FUSED_OPSET)]
     axes = axes_of(model.graph.input), axes_of(model.graph.output)
-    finished = finish(found, *axes, FUSED_OPSET, functions).model
-    assert (call.op, call.layer) == ("dot_product_3", "model/block_1")
+    finished = finalize(found, *axes, FUSED_OPSET, functions).model
+    assert (call.op_type, call.layer) == ("dot_product_3", "model/block_1")
     assert {"Softmax", "MatMul"}.isdisjoint(node.op_type for node in finished.graph.node)
     np.testing.assert_allclose(run(finished, **arrays)["y"], run(model, **arrays)["y"], rtol=1e-5, atol=1e-6)
 
@@ -175,15 +175,15 @@ def test_written_attention_is_lowered_with_equal_outputs(given, nodes):
 def test_other_products_and_softmaxes_stay_and_the_reason_is_logged(given, nodes, caplog):
     model, arrays = model_of(given, nodes)
     run(model, **arrays)  # it is a model
-    traced = Traced(model)
+    traced = TracedModel(model)
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):
-        assert with_written_attention(traced, 0, {}) == (traced, [])
+        assert replace_attention_patterns(traced, 0, {}) == (traced, [])
     assert len(caplog.messages) == any(node.op_type == "Softmax" for node in model.graph.node)
 
 
 def test_near_miss_logs_the_node_and_the_reason(caplog):
     model, _ = model_of(*LEFT["a negative scale"])
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):
-        with_written_attention(Traced(model), 0, {})
+        replace_attention_patterns(TracedModel(model), 0, {})
     (message,) = caplog.messages
     assert "block_1/MatMul_6 is not replaced: its scores do not match the pattern" in message

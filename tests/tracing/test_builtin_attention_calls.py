@@ -12,7 +12,7 @@ from unchecked_export import Unproven
 
 from keras_attn import DotProductAttention
 from keras_attn_export import export_model
-from keras_attn_export._thresholds import LARGE, From
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 
 SIZE, HEADS = 6, 4
 heads = keras.layers.MultiHeadAttention
@@ -108,8 +108,8 @@ def traced(name):
 @pytest.mark.parametrize("lowering", ["portable", "fused", "adaptive"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_stock_attention_equals_keras_under_every_mask(name, lowering, tmp_path, monkeypatch):
-    for kind in LARGE:
-        monkeypatch.setitem(LARGE, kind, From(0, 20))
+    for kind in LARGE_THRESHOLDS:
+        monkeypatch.setitem(LARGE_THRESHOLDS, kind, SizeThreshold(0, 20))
     found = traced(name)
     outputs = [output for output in found.signature.outputs if not output.endswith("_scores")]
     held = [output for output in outputs if not output.startswith("k_heads")]  # where axes of Keras's masks meet

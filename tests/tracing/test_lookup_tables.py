@@ -13,9 +13,9 @@ WEIGHTS = {"tf_idf": {"idf_weights": [0.5, 1.5, 2.5]}}
 
 
 def assert_as_keras(model, given, folder):
-    from keras_attn_export._signature.signature import model_signature
+    from keras_attn_export._signature.signature import build_signature
 
-    found, expected = onnx_outputs(model, given, folder), model_signature(model).run(given)
+    found, expected = onnx_outputs(model, given, folder), build_signature(model).run(given)
     for name, array in expected.items():
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array)

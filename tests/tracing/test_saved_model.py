@@ -17,7 +17,7 @@ from tensorflow.core.protobuf.fingerprint_pb2 import FingerprintDef
 from keras_attn_export import ExportError
 from keras_attn_export._format.case_writing import save_cases
 from keras_attn_export._format.names import Case
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 from keras_attn_export._tracing.saved_model import write_saved_model
 from keras_attn_export._tracing.saved_model_worker import SavedModelRun
 
@@ -26,7 +26,7 @@ from keras_attn_export._tracing.saved_model_worker import SavedModelRun
 def test_saved_model_is_the_same_in_each_process(tmp_path):
     sizes = [*range(2, 10)]
     model = keras.Sequential([keras.Input((1,)), *(layers.Dense(size, use_bias=False) for size in sizes)])
-    write_saved_model(model_signature(model), tmp_path)
+    write_saved_model(build_signature(model), tmp_path)
     shapes = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables")).get_variable_to_shape_map()
     assert sorted(shape[-1] for shape in shapes.values() if shape) == sizes  # each once, though Keras lists it twice
     loaded = tf.saved_model.load(str(tmp_path))
@@ -38,7 +38,7 @@ def test_saved_model_is_the_same_in_each_process(tmp_path):
 
 def test_hyphens_in_names_become_underscores(tmp_path):
     x = keras.Input((2,), name="Input-Token")
-    write_saved_model(model_signature(keras.Model(x, layers.Dense(1, name="out-1")(x))), tmp_path)
+    write_saved_model(build_signature(keras.Model(x, layers.Dense(1, name="out-1")(x))), tmp_path)
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     assert [*serve.structured_input_signature[1]] == ["Input_Token"]
     assert serve(Input_Token=tf.ones((3, 2)))["out-1"].shape == (3, 1)

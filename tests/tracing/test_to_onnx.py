@@ -11,7 +11,7 @@ from keras import layers, ops
 from traced_models import onnx_outputs, traced
 
 from keras_attn_export import UnsupportedModelError
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 WHICH = ("first", "second")
 
@@ -149,7 +149,7 @@ def test_operator_without_a_mapping_is_refused_with_its_layer(outputs, dtype, sa
     x = keras.Input((3,), dtype=dtype, name="x")
     model = keras.Model(x, outputs(x if dtype else layers.Dense(3, name="plain")(x)))
     with pytest.raises(UnsupportedModelError, match=said):
-        traced(model, tmp_path, model_signature(model).layer_names)
+        traced(model, tmp_path, build_signature(model).layer_names)
 
 
 def test_refusal_names_operator_and_layer_and_gives_reason_and_advice(tmp_path):
@@ -160,7 +160,7 @@ def test_refusal_names_operator_and_layer_and_gives_reason_and_advice(tmp_path):
     layer.table = table  # TensorFlow exports only tables that are attributes
     model = keras.Model(x, layer(x))
     with pytest.raises(UnsupportedModelError) as refused:
-        traced(model, tmp_path, model_signature(model).layer_names)
+        traced(model, tmp_path, build_signature(model).layer_names)
     assert str(refused.value) == (
         "Op `LookupTableFindV2` of layer `odd` has no mapping to ONNX: only keys and values of int64 and string are "
         "supported. Write that layer with other ops, or move it out of the model."

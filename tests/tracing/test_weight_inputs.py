@@ -15,8 +15,8 @@ from keras_attn_export._tracing import weight_inputs
 @pytest.mark.slow
 @pytest.mark.parametrize("opset", [pytest.param(18, marks=pytest.mark.slow), 24])
 def test_large_weights_are_stored_in_a_second_file(opset, tmp_path, monkeypatch):
-    monkeypatch.setattr(external_data, "LIMIT", 100)
-    monkeypatch.setattr(weight_inputs, "LARGE", 200)
+    monkeypatch.setattr(external_data, "MAX_EMBEDDED_WEIGHT_BYTES", 100)
+    monkeypatch.setattr(weight_inputs, "MIN_INPUT_BYTES", 200)
     ids = keras.Input((None,), dtype="int32", name="ids")
     embedded = layers.Embedding(20, 8, mask_zero=True)(ids)
     model = keras.Model(ids, layers.Dense(9)(AdditiveAttention(8)(embedded, embedded, embedded)))
@@ -36,7 +36,7 @@ def test_captured_tensors_are_stored_in_the_file(tmp_path):
     x, table = keras.Input((16,), name="x"), layers.Embedding(70, 16)
     rows = table(keras.ops.arange(70))  # computed now, as scores of all items often are
     model = keras.Model(x, {"scores": keras.ops.matmul(layers.Dense(16)(x), keras.ops.transpose(rows))})
-    assert rows.shape.num_elements() * 4 > weight_inputs.LARGE
+    assert rows.shape.num_elements() * 4 > weight_inputs.MIN_INPUT_BYTES
     bundle = export_model(model, tmp_path / "bundle")
     assert not (bundle.path / "model.onnx.data").exists()  # small weights stay inside
     given = np.random.default_rng(0).standard_normal((3, 16)).astype("float32")

@@ -24,8 +24,8 @@ from tf2onnx.optimizer import optimize_graph
 
 from keras_attn_export import ExportError
 from keras_attn_export._onnx.external_data import add_weights
-from keras_attn_export._onnx.traversal import all_nodes, names_read
-from keras_attn_export._private_api.keras_internals import discarded_updates
+from keras_attn_export._onnx.traversal import iter_input_names, iter_nodes
+from keras_attn_export._private_api.keras_internals import discard_updates
 from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
 from . import session_worker
@@ -63,7 +63,7 @@ class Outcome:
 
     def reason(self, kind: str) -> str:
         """Why the file may differ for a kind of value, by its operators; nothing if that is written down nowhere."""
-        operators = {node.op_type for node in all_nodes(self.model.graph)} if self.model else ()
+        operators = {node.op_type for node in iter_nodes(self.model.graph)} if self.model else ()
         found = deviation(operators, SAID_OF[kind])
         return found.why if found else ""
 
@@ -123,7 +123,7 @@ def ours(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.ModelProto:
     """Convert as an export does."""
 
     def stateless(given: Any) -> Any:
-        with discarded_updates():  # of seed generators, which `RandomHue` advances in inference too
+        with discard_updates():  # of seed generators, which `RandomHue` advances in inference too
             return function(given)
 
     named = tf.function(stateless, input_signature=[specs], autograph=False)
@@ -230,7 +230,7 @@ def _alone(model: onnx.ModelProto, prefix: str, outputs: Sequence[str]) -> onnx.
     graph, read, nodes = model.graph, {*outputs}, []
     for node in reversed(graph.node):
         if not read.isdisjoint(node.output):
-            read.update(names_read(node))
+            read.update(iter_input_names(node))
             nodes.append(node)
     kept = onnx.helper.make_graph(
         nodes[::-1],

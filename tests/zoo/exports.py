@@ -11,9 +11,9 @@ import onnxruntime as ort
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.names import Case
 from keras_attn_export._golden_cases.case_generation import generate_golden_cases
-from keras_attn_export._golden_cases.golden_cases import LARGE, POISONED
+from keras_attn_export._golden_cases.golden_cases import LARGE_VALUES, POISONED
 from keras_attn_export._options import Options
-from keras_attn_export._signature.signature import model_signature
+from keras_attn_export._signature.signature import build_signature
 
 from . import ZOO
 
@@ -30,21 +30,21 @@ def tried(name: str, way: str) -> Result:
         if way == KERAS:
             return kerass_own(model, samples, Path(folder) / "model.onnx")
         result: Result = {"weights": model.count_params(), "inputs": []}
-        for spec in model_signature(model, None).inputs:
+        for spec in build_signature(model, None).inputs:
             axes = ", ".join("?" if size is None else str(size) for size in spec.shape)
             result["inputs"].append(f"{spec.name} ({axes})" + (f" {spec.dtype}" if spec.dtype != "float32" else ""))
         try:
             rows = export_model(model, Path(folder) / "bundle", sample_inputs=samples, precision=way).report.rows
         except ExportError as error:
             return result | {"error": said(error)}
-    usual = [row.max_rel for row in rows if row.case not in (LARGE, POISONED)]
+    usual = [row.max_rel for row in rows if row.case not in (LARGE_VALUES, POISONED)]
     return result | {"of_limit": max(row.of_limit for row in rows), "max_rel": max(usual)}
 
 
 def kerass_own(model: keras.Model, samples: Any, file: Path) -> Result:
     """Compare on the inputs of our golden cases, but for the large and the padded."""
     # which calls the model, as the export needs
-    found = generate_golden_cases(model_signature(model, samples), Options())
+    found = generate_golden_cases(build_signature(model, samples), Options())
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:
@@ -52,7 +52,7 @@ def kerass_own(model: keras.Model, samples: Any, file: Path) -> Result:
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
         return {"error": f"does not {'load' if file.exists() else 'export'}: {said(error)}"}
-    return compared(session, [case for case in found.cases if case.name not in (LARGE, POISONED)])
+    return compared(session, [case for case in found.cases if case.name not in (LARGE_VALUES, POISONED)])
 
 
 def compared(session: ort.InferenceSession, cases: list[Case]) -> Result:

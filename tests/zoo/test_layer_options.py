@@ -12,9 +12,9 @@ import pytest
 from unchanged_variables_check import variables_kept
 
 from keras_attn_export import ExportError, export_model
-from keras_attn_export._format.dtypes import decoded
+from keras_attn_export._format.dtypes import decode_strings
 from keras_attn_export._signature.signature import Signature
-from keras_attn_export._signature.tensorflow_graph import graph_run
+from keras_attn_export._signature.tensorflow_graph import trace_runner
 
 from .layer_inputs import KINDS, arguments_of, class_of, model_of, name_of
 from .layer_options import NO_ROW, NOT_VARIED, REASONS, ROWS
@@ -41,7 +41,7 @@ def trace_runs(monkeypatch):
 
     def run(signature, inputs):
         if id(signature) not in graphs:
-            graphs[id(signature)] = graph_run(signature)
+            graphs[id(signature)] = trace_runner(signature)
         return graphs[id(signature)](inputs)
 
     monkeypatch.setattr(Signature, "run", run)
@@ -70,7 +70,7 @@ def test_outputs_equal_those_of_keras_at_other_sizes(rows, tmp_path, monkeypatch
     tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}
     outputs, expected = bundle.run(inputs), model(tensors, training=False)
     differences = {
-        name: difference(outputs[name], decoded(keras.ops.convert_to_numpy(expected[name]))) for name in expected
+        name: difference(outputs[name], decode_strings(keras.ops.convert_to_numpy(expected[name]))) for name in expected
     }
     assert not {name: text for name, text in differences.items() if text}
 

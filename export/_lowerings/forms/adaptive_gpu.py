@@ -18,11 +18,11 @@ import math
 
 from keras_attn._pooling.scoring import ADDITIVE
 
-from ..._onnx.lazy_values import Outputs, Value, branch, op
+from ..._onnx.lazy_values import Outputs, Value, if_else, op
 from ..._onnxruntime_releases import FUSED_OPSET
 from ..._options import FLOAT32
 from ..._thresholds import UnblockedLimits
-from ..._tracing.attention_calls import Call
+from ..._tracing.attention_calls import TracedCall
 from ..additive_without_tanh import count_units
 from ..batch_blocks import attend_in_blocks
 from ..body_inputs import BodyInputs
@@ -34,7 +34,7 @@ MAX_BLOCK_SCORES = 2**24  # in a block, of all examples and heads: 64 MB in floa
 UNBLOCKED_LIMITS = UnblockedLimits()
 ALWAYS_BLOCKED = UnblockedLimits(*[-1] * len(UNBLOCKED_LIMITS))
 # The attention operators compute in float16, plain operators in float32: few rows are no reason for the latter
-FLOAT16_UNBLOCKED_LIMITS = UNBLOCKED_LIMITS._replace(rows=-1)
+FLOAT16_UNBLOCKED_LIMITS = UNBLOCKED_LIMITS._replace(queries=-1)
 HEAD_SIZE_MULTIPLE = 8  # with other head sizes, `MultiHeadAttention` stores all scores
 # A key has 2^4 terms for 4 units; with fewer than 16 queries, the terms are more elements than the key's quotients
 MAX_FEW_QUERIES = 15
@@ -53,20 +53,20 @@ def choose_limits(precision: str = FLOAT32, *, force_large_form: bool = False) -
 def body(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
     """Return the outputs of a call."""
     call = inputs.call
-    if call.name == ADDITIVE:
+    if call.score == ADDITIVE:
         has_few_features = _fits_unblocked(inputs, limits.additive)
         fits_few_queries = _fits_unblocked(inputs, limits.additive_few_queries)
         has_few_queries = fits_few_queries & op.Squeeze(inputs.Tq <= [MAX_FEW_QUERIES])
         blocked = additive_batched.body(inputs, limits.additive_quotients)
-        return branch(has_few_features | has_few_queries, portable.body(inputs), blocked)
-    if limits.rows < 0 or call.num_heads > 1 or not fits_attention_op(call):
+        return if_else(has_few_features | has_few_queries, portable.body(inputs), blocked)
+    if limits.queries < 0 or call.num_heads > 1 or not fits_attention_op(call):
         return _choose_operator(inputs, limits)
     rows, pairs = inputs.B * inputs.Tq, inputs.B * inputs.Tq * inputs.Tk
-    has_few_rows = (rows <= [limits.rows]) & (inputs.Tk >= [MIN_KEYS_FOR_FEW_ROWS]) & (pairs <= [limits.blocks])
-    return branch(op.Squeeze(has_few_rows), portable.body(inputs), _choose_operator(inputs, limits))
+    has_few_rows = (rows <= [limits.queries]) & (inputs.Tk >= [MIN_KEYS_FOR_FEW_ROWS]) & (pairs <= [limits.blocks])
+    return if_else(op.Squeeze(has_few_rows), portable.body(inputs), _choose_operator(inputs, limits))
 
 
-def find_unsupported_reason(call: Call) -> str:
+def find_unsupported_reason(call: TracedCall) -> str:
     """Return the reason if the operator `Attention` does not compute a call on CUDA, or an empty text."""
     if reason := fused.find_unsupported_reason(call):
         return reason
@@ -75,19 +75,19 @@ def find_unsupported_reason(call: Call) -> str:
     return "" if _has_float32_kernel(call) else "the operator `Attention` has no kernel on CUDA for its head sizes"
 
 
-def fits_attention_op(call: Call) -> bool:
+def fits_attention_op(call: TracedCall) -> bool:
     """Return True if the operator `Attention` computes a call on CUDA."""
     return not find_unsupported_reason(call)
 
 
-def fits_multi_head_attention_op(call: Call) -> bool:
+def fits_multi_head_attention_op(call: TracedCall) -> bool:
     """Return True if `MultiHeadAttention` computes a call with Tq = Tk without storing scores."""
-    if call.band not in ((None, None), (None, 0)) or may_have_fully_masked_rows(call) or call.has_bias:
+    if call.window not in ((None, None), (None, 0)) or may_have_fully_masked_rows(call) or call.has_bias:
         return False
     return fits_attention_op(call) and not (call.key_size % HEAD_SIZE_MULTIPLE or call.value_size % HEAD_SIZE_MULTIPLE)
 
 
-def _has_float32_kernel(call: Call) -> bool:
+def _has_float32_kernel(call: TracedCall) -> bool:
     """Return True if a float32 kernel on CUDA computes a call correctly with its head sizes D and Dv."""
     # `DispatchBlockSize` in onnxruntime's fmha_launch_template.h chooses a kernel by Dv alone. If D is larger than the
     # kernel allows, outputs are wrong from 256 queries on, in both operators (onnxruntime 1.31.1; see docs/gpu.md)
@@ -102,11 +102,11 @@ def _choose_operator(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
     if not fits_multi_head_attention_op(call):
         return _choose_masked_form(inputs, limits)
     has_many_scores = op.Not(_fits_unblocked(inputs, limits.one_operator))
-    if call.band[1] == 0:
+    if call.window[1] == 0:
         # If Tq != Tk, providers of onnxruntime align causal masks differently (microsoft/onnxruntime#29020)
         has_many_scores = op.And(has_many_scores, op.Squeeze(op.Equal(inputs.Tq, inputs.Tk)))
-    attended = multi_head_attention_op.attend_all_keys(inputs, unidirectional=int(call.band[1] == 0))
-    return branch(has_many_scores, attended, _choose_masked_form(inputs, limits))
+    attended = multi_head_attention_op.attend_all_keys(inputs, unidirectional=int(call.window[1] == 0))
+    return if_else(has_many_scores, attended, _choose_masked_form(inputs, limits))
 
 
 def _choose_masked_form(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
@@ -116,7 +116,7 @@ def _choose_masked_form(inputs: BodyInputs, limits: UnblockedLimits) -> Outputs:
         return fused.body_with_zeroed_inputs(inputs)
     if call.returns_weights:  # the weights are as large as the scores, so blocks save no memory
         return portable.body(inputs)
-    return branch(_fits_unblocked(inputs, limits.blocks), portable.body(inputs), block_body(inputs))
+    return if_else(_fits_unblocked(inputs, limits.blocks), portable.body(inputs), block_body(inputs))
 
 
 def block_body(inputs: BodyInputs) -> Outputs:
@@ -128,5 +128,5 @@ def block_body(inputs: BodyInputs) -> Outputs:
 def _fits_unblocked(inputs: BodyInputs, limit: int) -> Value:
     """Return a boolean scalar: whether a call has at most `limit` scores, or features of additive scores."""
     call = inputs.call
-    elements_per_pair = call.num_heads * (count_units(call) if call.name == ADDITIVE else 1)
+    elements_per_pair = call.num_heads * (count_units(call) if call.score == ADDITIVE else 1)
     return op.Squeeze(inputs.B * inputs.Tq * inputs.Tk * elements_per_pair <= [limit])

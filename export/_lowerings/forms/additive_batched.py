@@ -6,7 +6,7 @@ number of queries that fits the bound below. Terms of the keys do not depend on 
 overflow guard is checked once for each call, over all queries and keys that an unmasked pair may read.
 """
 
-from ..._onnx.lazy_values import Outputs, Value, branch, op, reshape
+from ..._onnx.lazy_values import Outputs, Value, if_else, op, reshape
 from ..._thresholds import UnblockedLimits
 from .. import additive_without_tanh as without_tanh
 from ..batch_blocks import attend_in_blocks
@@ -29,7 +29,7 @@ def body(inputs: BodyInputs, max_unblocked_quotients: int = -1) -> Outputs:
     keys, values = masks.zero_masked(inputs.keys), masks.zero_masked(inputs.values)
     guard = without_tanh.is_accurate_without_tanh(inputs, masks.zero_fully_masked_queries(), keys)
     outputs = _attend_without_tanh(inputs, keys, values, max_unblocked_quotients)
-    return branch(guard, outputs, _attend_with_tanh(inputs, keys, values))
+    return if_else(guard, outputs, _attend_with_tanh(inputs, keys, values))
 
 
 def _attend_with_tanh(inputs: BodyInputs, keys: Value, values: Value) -> Outputs:
@@ -71,7 +71,7 @@ def _attend_without_tanh(inputs: BodyInputs, keys: Value, values: Value, max_unb
     if max_unblocked_quotients < 0:
         return blocked
     is_single_block = op.Squeeze(quotients_per_query * inputs.Tq <= [max_unblocked_quotients])
-    return branch(is_single_block, attend_block(inputs), blocked)
+    return if_else(is_single_block, attend_block(inputs), blocked)
 
 
 def _count_pairs_per_query(inputs: BodyInputs) -> Value:

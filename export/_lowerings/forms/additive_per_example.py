@@ -8,8 +8,8 @@ padded to full groups of units, and n is the block size.
 
 from dataclasses import replace
 
-from ..._onnx.lazy_values import Outputs, Value, branch, op, reshape
-from ..._tracing.attention_calls import Call
+from ..._onnx.lazy_values import Outputs, Value, if_else, op, reshape
+from ..._tracing.attention_calls import TracedCall
 from .. import additive_without_tanh as without_tanh
 from ..block_split import split_queries
 from ..body_inputs import BodyInputs
@@ -29,7 +29,7 @@ def body(inputs: BodyInputs) -> Outputs:
     call, queries, keys, values = inputs.call, inputs.queries, inputs.keys, inputs.values
     # Key ranges exclude keys behind a length or a causal mask. Inputs under other masks may be anything, and must not
     # decide by the guard how the rest is computed
-    if call.has_keys_mask or call.has_pair_mask or call.has_query_lengths or call.band[0] is not None:
+    if call.has_key_mask or call.has_attention_mask or call.has_query_lengths or call.window[0] is not None:
         masks = Masks(inputs)
         queries, keys, values = masks.zero_fully_masked_queries(), masks.zero_masked(keys), masks.zero_masked(values)
     padded_units = without_tanh.count_padded_units(call)
@@ -42,7 +42,7 @@ def body(inputs: BodyInputs) -> Outputs:
     return scan_examples(replace(inputs, keys=keys, values=values), split, _attend_example, blocks, query_terms)
 
 
-def _compute_terms(call: Call, projected: Value) -> Value:
+def _compute_terms(call: TracedCall, projected: Value) -> Value:
     """Return the terms (..., groups of all heads, subsets) of projected queries or keys (..., Hkv U)."""
     groups = call.num_kv_heads * without_tanh.count_unit_groups(call)
     units = reshape(projected, op.Shape(projected, end=-1), groups, without_tanh.UNIT_GROUP_SIZE)
@@ -55,7 +55,7 @@ def _attend_example(example: Example, queries: Value, query_terms: Value) -> Out
     guard = without_tanh.is_accurate_without_tanh(example.inputs, queries, keys)
     w_v = without_tanh.pad_unit_weights(example.inputs)
     outputs = _attend_without_tanh(example, query_terms, keys, w_v)
-    return branch(guard, outputs, _attend_with_tanh(example, queries, keys, w_v))
+    return if_else(guard, outputs, _attend_with_tanh(example, queries, keys, w_v))
 
 
 def _attend_without_tanh(example: Example, query_terms: Value, keys: Value, w_v: Value) -> Outputs:
@@ -70,7 +70,7 @@ def _attend_without_tanh(example: Example, query_terms: Value, keys: Value, w_v:
 
     def slice_keys(key_terms: Value, start: Value, end: Value) -> Value:
         # Without such masks, all blocks read the keys up to the length of the example
-        has_ranges = key_ranges_differ(call) or call.has_keys_mask
+        has_ranges = key_ranges_differ(call) or call.has_key_mask
         return op.Slice(key_terms, start, end, [2]) if has_ranges else key_terms
 
     def score_block(block_terms: Value) -> ScoreFunction:

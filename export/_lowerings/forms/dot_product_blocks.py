@@ -11,7 +11,7 @@ to the scores, and no pass over the scores is needed.
 
 from dataclasses import replace
 
-from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, op, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, concat_shape, op
 from ..block_split import split_queries
 from ..body_inputs import BodyInputs
 from ..example_blocks import scan_blocks, unfold_scores
@@ -33,14 +33,14 @@ def body(inputs: BodyInputs) -> Outputs:
 
 def count_keys_per_block(inputs: BodyInputs) -> Value:
     """Return the largest number of keys that a block of queries may read, a size."""
-    left, right = inputs.call.band
+    left, right = inputs.call.window
     return inputs.Tk if left is None or right is None else op.Min(inputs.Tk, [left + right + MAX_BLOCK_QUERIES])
 
 
 def _attend_example(example: Example, queries: Value) -> Outputs:
     """Return the output and the weights of an example, for scaled queries (blocks, n, H D)."""
     call, inputs = example.inputs.call, example.inputs
-    is_mask_in_keys = has_unmasked_prefix(call) and call.has_keys_mask
+    is_mask_in_keys = has_unmasked_prefix(call) and call.has_key_mask
     if is_mask_in_keys:
         key_mask = op.Unsqueeze(inputs.keys_mask, [1])
         keys, values = (op.Where(key_mask, tensor, 0.0) for tensor in (inputs.keys, inputs.values))
@@ -52,7 +52,7 @@ def _attend_example(example: Example, queries: Value) -> Outputs:
         keys, axis = split_heads(inputs.keys, call.num_kv_heads, call.key_size, order=(1, 2, 0)), 2
     if is_mask_in_keys:
         bias = op.Where(inputs.keys_mask, 0.0, FLOAT32_MIN)
-        bias = op.Expand(bias, vector(*[call.num_kv_heads] * (axis - 1), 1, inputs.Tk))
+        bias = op.Expand(bias, concat_shape(*[call.num_kv_heads] * (axis - 1), 1, inputs.Tk))
         keys = op.Concat(keys, bias, axis=axis - 1)
 
     def score_block(block_queries: Value) -> ScoreFunction:

@@ -17,9 +17,9 @@ import numpy as np
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, op, outputs_of, reshape, vector
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, concat_shape, multi_output, op, reshape
 from ..._onnxruntime_releases import FUSED_OPSET
-from ..._tracing.attention_calls import Call
+from ..._tracing.attention_calls import TracedCall
 from ..body_inputs import BodyInputs
 from ..heads import get_query_group_size
 from ..masks import Masks, has_only_lengths, is_masked
@@ -28,9 +28,9 @@ from ..nan_fallback import attend_with_nan_fallback
 LOWEST_OPSET = FUSED_OPSET
 
 
-def find_unsupported_reason(call: Call) -> str:
+def find_unsupported_reason(call: TracedCall) -> str:
     """Return the reason if the operator does not compute a call, or an empty text."""
-    if call.name != DOT_PRODUCT or call.normalizer != SOFTMAX:
+    if call.score != DOT_PRODUCT or call.normalizer != SOFTMAX:
         return "the operator `Attention` computes a softmax of dot products only"
     return "" if np.float32(call.options["scale"]) > 0 else "the operator `Attention` takes a scale above 0 only"
 
@@ -39,7 +39,7 @@ def body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
     masks = Masks(inputs)
     attention = partial(_call_operator, inputs, _list_mask_inputs(masks))
-    if is_masked(inputs.call) and not inputs.call.leaks:
+    if is_masked(inputs.call) and not inputs.call.may_leak_nan:
         return attend_with_nan_fallback(masks, attention)
     return masks.zero_fully_masked_rows(attention(inputs.keys, inputs.values))
 
@@ -62,7 +62,7 @@ def _list_mask_inputs(masks: Masks) -> list[Value | None]:
     mask = masks.attention_mask if is_masked(call) else inputs.bias
     if is_masked(call) and call.has_bias:
         mask = op.Where(mask, inputs.bias, FLOAT32_MIN)
-    return [mask if call.whole else op.Expand(mask, vector(op.Shape(mask, end=2), inputs.Tq, inputs.Tk))]
+    return [mask if call.full_masks else op.Expand(mask, concat_shape(op.Shape(mask, end=2), inputs.Tq, inputs.Tk))]
 
 
 def _call_operator(inputs: BodyInputs, mask_inputs: list[Value | None], keys: Value, values: Value) -> Outputs:
@@ -73,7 +73,7 @@ def _call_operator(inputs: BodyInputs, mask_inputs: list[Value | None], keys: Va
     if call.returns_weights:
         attributes["qk_matmul_output_mode"] = 3
         is_used = [True, False, False, True]
-    output, *weights = outputs_of("Attention", is_used, inputs.queries, keys, values, *mask_inputs, **attributes)
+    output, *weights = multi_output("Attention", is_used, inputs.queries, keys, values, *mask_inputs, **attributes)
     # Both outputs are reshaped, since onnx 1.23 infers a last axis of 0 if its length is unknown
     if call.value_size:
         output = reshape(output, 0, 0, call.num_heads * call.value_size)

@@ -5,8 +5,8 @@ examples, and the operator gets the unmasked keys of one example only. If an exa
 their place and the output is set to zero.
 """
 
-from ..._onnx.lazy_values import Outputs, Value, branch, contrib, op, reshape, scan
-from ..._tracing.attention_calls import Call
+from ..._onnx.lazy_values import Outputs, Value, contrib, if_else, op, reshape, scan
+from ..._tracing.attention_calls import TracedCall
 from ..body_inputs import BodyInputs
 from ..heads import repeat_packed_kv_heads
 from ..masks import is_masked
@@ -16,11 +16,11 @@ def body(inputs: BodyInputs, unmasked: Outputs | None = None) -> Outputs:
     """Return the output (B, Tq, H Dv) of a call under key masks; `unmasked` is the output if all keys are unmasked."""
     if not is_masked(inputs.call):
         return attend_all_keys(inputs)
-    if inputs.call.has_keys_mask:
+    if inputs.call.has_key_mask:
         are_all_unmasked = inputs.reduce_all(inputs.keys_mask)
     else:
         are_all_unmasked = op.ReduceMin(inputs.lengths, keepdims=0) >= inputs.Tk_scalar
-    return branch(are_all_unmasked, unmasked or attend_all_keys(inputs), _attend_examples(inputs))
+    return if_else(are_all_unmasked, unmasked or attend_all_keys(inputs), _attend_examples(inputs))
 
 
 def attend_all_keys(inputs: BodyInputs, **attributes: int) -> Outputs:
@@ -34,7 +34,7 @@ def attend_all_keys(inputs: BodyInputs, **attributes: int) -> Outputs:
 def _attend_examples(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) by a `Scan` over the examples, each with its unmasked keys."""
     call = inputs.call
-    masks, select = (inputs.keys_mask, _gather_unmasked) if call.has_keys_mask else (inputs.lengths, _take_prefix)
+    masks, select = (inputs.keys_mask, _gather_unmasked) if call.has_key_mask else (inputs.lengths, _take_prefix)
 
     def step(mask: Value, queries: Value, keys: Value, values: Value) -> Outputs:
         keys, values = select(mask, keys, values)
@@ -44,7 +44,7 @@ def _attend_examples(inputs: BodyInputs) -> Outputs:
         return (op.Squeeze(output, [0]),)
 
     (output,) = scan([2], step, masks, inputs.queries, inputs.keys, inputs.values)
-    has_key = inputs.reduce_any(masks, [1]) if call.has_keys_mask else masks > 0
+    has_key = inputs.reduce_any(masks, [1]) if call.has_key_mask else masks > 0
     return (op.Where(op.Unsqueeze(has_key, [1, 2]), output, 0.0),)
 
 
@@ -62,7 +62,7 @@ def _gather_unmasked(key_mask: Value, *sequences: Value) -> Outputs:
     return tuple(op.Gather(sequence, indices, axis=0) for sequence in sequences)
 
 
-def call_operator(call: Call, queries: Value, keys: Value, values: Value, **attributes: int) -> Value:
+def call_operator(call: TracedCall, queries: Value, keys: Value, values: Value, **attributes: int) -> Value:
     """Return the operator's output (B, Tq, H Dv) for (B, Tq, H D), (B, Tk, H D), (B, Tk, H Dv)."""
     attributes = {"num_heads": call.num_heads, **attributes}
     output = contrib.MultiHeadAttention(queries, keys, values, scale=call.options["scale"], **attributes)

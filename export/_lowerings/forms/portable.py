@@ -33,7 +33,7 @@ def body(inputs: BodyInputs) -> Outputs:
 
 def compute_scores(inputs: BodyInputs, keys: Value) -> Value:
     """Return the scores (B, H, Tq, Tk) of the queries and keys (B, Tk, Hkv D), all pairs at once."""
-    return _SCORE_FUNCTIONS[inputs.call.name](inputs, keys)
+    return _SCORE_FUNCTIONS[inputs.call.score](inputs, keys)
 
 
 def attend_from_scores(masks: Masks, scores: Value, values: Value) -> Outputs:
@@ -44,9 +44,9 @@ def attend_from_scores(masks: Masks, scores: Value, values: Value) -> Outputs:
 def body_with_nan_fallback(inputs: BodyInputs) -> Outputs:
     """Return the outputs of `body`, with masked keys and values set to zero only if something leaked."""
     call, masks = inputs.call, Masks(inputs)
-    if not (may_have_fully_masked_rows(call) and call.normalizer == SOFTMAX) or call.differs_by_query:
+    if not (may_have_fully_masked_rows(call) and call.normalizer == SOFTMAX) or call.mask_differs_by_query:
         return body(inputs)
-    is_additive = call.name == ADDITIVE
+    is_additive = call.score == ADDITIVE
     if is_additive:
         # onnxruntime prepacks a constant weight for the first product, but not for the product in the branch, so that
         # the last bits of the two would differ. The selection keeps the weight from being a constant.
@@ -72,15 +72,15 @@ def _compute_weights(masks: Masks, scores: Value, replaces_masked_scores: bool) 
     """Return the weights (B, H, Tq, Tk) of scores of the same shape."""
     call, mask = masks.inputs.call, masks.attention_mask
     if call.heads is None:
-        mask = op.Squeeze(mask, [1]) if call.differs_by_query else op.Unsqueeze(masks.key_mask, [1])
-    is_mask_as_large_as_scores = call.differs_by_query and call.heads is None
-    needs_exact_zeros = call.differs_by_query and call.normalizer != SOFTMAX
+        mask = op.Squeeze(mask, [1]) if call.mask_differs_by_query else op.Unsqueeze(masks.key_mask, [1])
+    is_mask_as_large_as_scores = call.mask_differs_by_query and call.heads is None
+    needs_exact_zeros = call.mask_differs_by_query and call.normalizer != SOFTMAX
     if replaces_masked_scores or is_mask_as_large_as_scores or needs_exact_zeros:
         masked_scores = op.Where(mask, scores, FLOAT32_MIN)
     else:
         # Keys that are masked for some queries only are not zeros: their scores may be as large as -FLOAT32_MIN
         lowest = constant(FLOAT32_MIN)
-        masked_scores = scores + op.Where(mask, 0.0, lowest + lowest if call.differs_by_query else lowest)
+        masked_scores = scores + op.Where(mask, 0.0, lowest + lowest if call.mask_differs_by_query else lowest)
     return normalize_scores(call, masked_scores, mask)
 
 

@@ -7,8 +7,8 @@ are used if B H (Tq - MIN_SHARING_QUERIES) Tk U > MAX_UNBLOCKED_FEATURES.
 
 from keras_attn._pooling.scoring import ADDITIVE
 
-from ..._onnx.lazy_values import Outputs, branch, op
-from ..._tracing.attention_calls import Call
+from ..._onnx.lazy_values import Outputs, if_else, op
+from ..._tracing.attention_calls import TracedCall
 from ..additive_without_tanh import count_units
 from ..body_inputs import BodyInputs
 from ..forms import additive_batched, portable
@@ -19,10 +19,10 @@ MIN_SHARING_QUERIES = 48
 MAX_UNBLOCKED_FEATURES = 2**23  # of the queries beyond these, over all examples and heads: 32 MB in float32
 
 
-def fits(call: Call) -> bool:
+def fits(call: TracedCall) -> bool:
     """Return True for additive calls, unless the model fixes a number of queries that is too small for blocks."""
     queries = call.shapes["queries"][-2]
-    return call.name == ADDITIVE and (queries is None or queries > MIN_SHARING_QUERIES)
+    return call.score == ADDITIVE and (queries is None or queries > MIN_SHARING_QUERIES)
 
 
 def body(inputs: BodyInputs) -> Outputs:
@@ -30,4 +30,4 @@ def body(inputs: BodyInputs) -> Outputs:
     pairs = inputs.B * (inputs.Tq - MIN_SHARING_QUERIES) * inputs.Tk
     features = pairs * (inputs.call.num_heads * count_units(inputs.call))
     fits_unblocked = op.Squeeze(features <= [MAX_UNBLOCKED_FEATURES])
-    return branch(fits_unblocked, portable.body(inputs), additive_batched.body(inputs))
+    return if_else(fits_unblocked, portable.body(inputs), additive_batched.body(inputs))

@@ -13,25 +13,25 @@ from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import ADDITIVE, DISTANCE, DOT_PRODUCT
 
 from ..._onnx.lazy_values import Outputs
-from ..._tracing.attention_calls import Call
+from ..._tracing.attention_calls import TracedCall
 from ..body_inputs import BodyInputs
 from ..forms import additive_per_example, distances, dot_product_blocks, multi_head_attention_op, sliding_window
 
 
-def find_unsupported_reason(call: Call) -> str:
+def find_unsupported_reason(call: TracedCall) -> str:
     """Return the reason if the form does not support a call, or an empty text."""
     # onnxruntime's operator replaces a scale of 0 by its default, 1 / sqrt(D)
-    return "its scale is 0" if call.name == DOT_PRODUCT and np.float32(call.options["scale"]) == 0 else ""
+    return "its scale is 0" if call.score == DOT_PRODUCT and np.float32(call.options["scale"]) == 0 else ""
 
 
 def body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a supported call and, if returned, its weights."""
     call = inputs.call
-    if call.name == ADDITIVE:
+    if call.score == ADDITIVE:
         return additive_per_example.body(inputs)
-    if call.name == DISTANCE:
+    if call.score == DISTANCE:
         return distances.body(inputs)
     if sliding_window.fits(call):
         return sliding_window.body(inputs)
-    needs_blocks = call.differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
+    needs_blocks = call.mask_differs_by_query or call.has_bias or call.returns_weights or call.normalizer != SOFTMAX
     return dot_product_blocks.body(inputs) if needs_blocks else multi_head_attention_op.body(inputs)

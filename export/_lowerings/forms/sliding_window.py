@@ -1,6 +1,6 @@
 """Sliding-window attention: many query blocks in a step, each with its neighbouring keys.
 
-With a window (left, right), the n = `QUERIES` queries p .. p + n - 1 of a block attend to keys from p - left to
+With a window (left, right), the n = `BLOCK_QUERIES` queries p .. p + n - 1 of a block attend to keys from p - left to
 p + n - 1 + right only: K = n + left + right keys. Column c of these is key p - left + c, and the query at offset r has
 it in the window if r <= c <= r + left + right. This does not depend on p, so the window is one mask (n, K) for all
 blocks. The share (n - 1) / K of the scores lies outside: small blocks compute less in vain, large ones have faster
@@ -23,45 +23,45 @@ from onnx import TensorProto
 from keras_attn._maths.normalizers import SOFTMAX
 from keras_attn._pooling.scoring import DOT_PRODUCT
 
-from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, arange, constant, contrib, op, reshape, scan, vector
-from ..._tracing.attention_calls import Call
+from ..._onnx.lazy_values import FLOAT32_MIN, Outputs, Value, arange, concat_shape, constant, contrib, op, reshape, scan
+from ..._tracing.attention_calls import TracedCall
 from ..body_inputs import BodyInputs
 from ..heads import get_query_group_size, merge_heads, split_heads
 from ..masks import Masks
 from ..nan_fallback import select_attempt
 
-QUERIES = 64  # in a block: with fewer, products are slow; with more, more scores lie outside of the window
+BLOCK_QUERIES = 64  # in a block: with fewer, products are slow; with more, more scores lie outside of the window
 MAX_CHUNK_SCORES = 2**19  # computed at once: 2 MB in float32
 MAX_WINDOW = 512  # left + right: wider windows pay only for sequences that are longer than golden cases
 
 
-def fits(call: Call) -> bool:
+def fits(call: TracedCall) -> bool:
     """Return True for a softmax of dot products under a window with both limits, with or without key masks."""
-    left, right = call.band
+    left, right = call.window
     return (
         left is not None
         and right is not None
         and left + right <= MAX_WINDOW
-        and (call.name, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
-        and not (call.returns_weights or call.has_pair_mask or call.has_query_lengths or call.has_bias)
+        and (call.score, call.normalizer) == (DOT_PRODUCT, SOFTMAX)
+        and not (call.returns_weights or call.has_attention_mask or call.has_query_lengths or call.has_bias)
     )
 
 
-def count_block_keys(call: Call) -> int:
+def count_block_keys(call: TracedCall) -> int:
     """Return K, the number of keys that a block of queries reads."""
-    return QUERIES + sum(_get_window(call))
+    return BLOCK_QUERIES + sum(_get_window(call))
 
 
-def _get_window(call: Call) -> tuple[int, int]:
+def _get_window(call: TracedCall) -> tuple[int, int]:
     """Return the numbers of keys before and after its own position that a query attends to."""
-    left, right = call.band
+    left, right = call.window
     return left or 0, right or 0  # `fits` excludes None
 
 
 def body(inputs: BodyInputs) -> Outputs:
     """Return the output (B, Tq, H Dv) of a supported call."""
     call = inputs.call
-    key_mask = Masks(inputs).key_mask if call.has_lengths or call.has_keys_mask else None
+    key_mask = Masks(inputs).key_mask if call.has_lengths or call.has_key_mask else None
     blocks, row_has_key = _split_into_blocks(inputs), _compute_row_has_key(inputs, key_mask)
     is_attended = inputs.key_positions < inputs.Tq + _get_window(call)[1]
     is_attended = op.Unsqueeze(is_attended if key_mask is None else key_mask & is_attended, [-1])
@@ -108,20 +108,20 @@ def _split_into_blocks(inputs: BodyInputs) -> _Blocks:
     call, queries, rank = inputs.call, inputs.queries, 3
     if call.heads is not None:
         queries, rank = split_heads(queries, call.num_heads, call.key_size), 4
-    blocks_per_head = (inputs.Tq + (QUERIES - 1)) // QUERIES
-    queries_per_head = blocks_per_head * QUERIES
-    padded = op.Pad(queries, vector(*[0] * (2 * rank - 2), queries_per_head - inputs.Tq, 0))
+    blocks_per_head = (inputs.Tq + (BLOCK_QUERIES - 1)) // BLOCK_QUERIES
+    queries_per_head = blocks_per_head * BLOCK_QUERIES
+    padded = op.Pad(queries, concat_shape(*[0] * (2 * rank - 2), queries_per_head - inputs.Tq, 0))
     key_size = op.Shape(queries, start=-1)
-    blocks = reshape(padded, -1, QUERIES, key_size)
+    blocks = reshape(padded, -1, BLOCK_QUERIES, key_size)
     num_blocks = op.Shape(blocks, end=1)
-    max_chunk = max(1, MAX_CHUNK_SCORES // (QUERIES * count_block_keys(call)))
+    max_chunk = max(1, MAX_CHUNK_SCORES // (BLOCK_QUERIES * count_block_keys(call)))
     chunks = op.Max((num_blocks + (max_chunk - 1)) // max_chunk, [1])
     chunk_size = (num_blocks + chunks - 1) // chunks
     padded_blocks = chunks * chunk_size
-    blocks = op.Pad(blocks, vector(0, 0, 0, padded_blocks - num_blocks, 0, 0))
-    columns, offsets = op.Range(0, count_block_keys(call), 1), op.Unsqueeze(op.Range(0, QUERIES, 1), [1])
+    blocks = op.Pad(blocks, concat_shape(0, 0, 0, padded_blocks - num_blocks, 0, 0))
+    columns, offsets = op.Range(0, count_block_keys(call), 1), op.Unsqueeze(op.Range(0, BLOCK_QUERIES, 1), [1])
     return _Blocks(
-        queries=reshape(blocks, chunks, chunk_size, QUERIES, key_size, allowzero=1),
+        queries=reshape(blocks, chunks, chunk_size, BLOCK_QUERIES, key_size, allowzero=1),
         indices=reshape(op.Min(arange(padded_blocks), num_blocks - 1), chunks, chunk_size, allowzero=1),
         num_blocks=num_blocks,
         blocks_per_head=blocks_per_head,
@@ -166,7 +166,7 @@ def _locate_keys(inputs: BodyInputs, blocks: _Blocks, indices: Value, flat_mask:
     """
     call = inputs.call
     heads = indices // blocks.blocks_per_head
-    first_keys = op.Mod(indices, blocks.blocks_per_head) * QUERIES - _get_window(call)[0]
+    first_keys = op.Mod(indices, blocks.blocks_per_head) * BLOCK_QUERIES - _get_window(call)[0]
     positions = op.Unsqueeze(first_keys, [1]) + blocks.columns
     clipped = op.Clip(positions, 0, inputs.Tk_scalar - 1)
 
@@ -183,7 +183,7 @@ def _locate_keys(inputs: BodyInputs, blocks: _Blocks, indices: Value, flat_mask:
 def _merge_blocks(inputs: BodyInputs, blocks: _Blocks, rows: Value, value_size: Value) -> Value:
     """Return the output (B, Tq, H Dv) of the rows (padded blocks * n, Dv) of all blocks."""
     call = inputs.call
-    rows = op.Slice(rows, [0], blocks.num_blocks * QUERIES, [0])
+    rows = op.Slice(rows, [0], blocks.num_blocks * BLOCK_QUERIES, [0])
     if call.heads is None:
         return op.Slice(reshape(rows, inputs.B, blocks.queries_per_head, value_size), [0], inputs.Tq, [1])
     heads = reshape(rows, inputs.B, call.num_heads, blocks.queries_per_head, value_size)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..._private_api.tf2onnx_internals import converted_while, function_of, make_name
-from ..graph_builder import GraphBuilder, Refusal, constant_value, fill_attribute
+from ..._private_api.tf2onnx_internals import convert_while, find_subgraph, make_name
+from ..graph_builder import GraphBuilder, RejectionReason, constant_value, fill_attribute
 from .tensor_arrays import CREATING_OPS, SET_ITEM, cast_indices, convert_state_arrays, find_source
 
 
@@ -35,11 +35,11 @@ class _WrittenArray:
     is_full: bool
 
 
-def while_(graph: Any, node: Any) -> Refusal:
+def while_(graph: Any, node: Any) -> RejectionReason:
     """Convert `While` and `StatelessWhile` of `tf.while_loop` to `Loop` with tf2onnx, except for written arrays."""
     # The first two states of such a loop are the iteration counter and its limit. Loops of other functions have no such
     # states, but tf2onnx would take their first two states for them.
-    if not _is_counted_loop(function_of(node, "body")):
+    if not _is_counted_loop(find_subgraph(node, "body")):
         return "its first states are not an iteration counter and its limit, as those of `tf.while_loop` are"
     for index in (0, 1):
         _count_in_int64(graph, node, index)
@@ -50,7 +50,7 @@ def while_(graph: Any, node: Any) -> Refusal:
     if not has_ragged_writes and (reason := loop.find_obstacle()):
         return reason
     arrays = [] if has_ragged_writes else loop.merge_writes()
-    converted_while(graph, node)
+    convert_while(graph, node)
     # onnxruntime needs the rank of counter and condition
     for source in body.inputs[:2]:
         body.set_shape(source.output[0], [])
@@ -102,8 +102,8 @@ class _Loop:
     def __init__(self, graph: Any, node: Any) -> None:
         self._graph = graph
         self._node = node
-        self.body = function_of(node, "body")
-        self._condition = function_of(node, "cond")
+        self.body = find_subgraph(node, "body")
+        self._condition = find_subgraph(node, "cond")
         self._inputs: list[str] = list(self.body.input_names)
         self._writes_by_input = {
             index: self._find_writes(index) for index, source in enumerate(node.inputs) if source.type in CREATING_OPS
@@ -276,7 +276,7 @@ def _is_constant(node: Any, number: int) -> bool:
     return is_constant and node.get_tensor_value(as_list=False).tolist() in (number, [number])
 
 
-def tensor_list_stack(graph: Any, node: Any) -> Refusal:
+def tensor_list_stack(graph: Any, node: Any) -> RejectionReason:
     """Remove `TensorListStack`: the array is already a tensor (items, ...); tf2onnx would read the scan output."""
     source = find_source(graph, node.input[0], ("Identity",))
     if graph.get_node_by_output(source).type in CREATING_OPS:

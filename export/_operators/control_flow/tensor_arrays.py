@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..._private_api.tf2onnx_internals import function_of
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, Shape, constant_value, fill_attribute
+from ..._private_api.tf2onnx_internals import find_subgraph
+from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason, Shape, constant_value, fill_attribute
 
 CREATING_OPS = ("TensorListReserve", "TensorListResize")
 SET_ITEM = "TensorListSetItem"
@@ -83,7 +83,7 @@ def _set_type(graph: Any, name: str, dtype: int, shape: Shape) -> None:
 
 def convert_state_arrays(graph: Any, loop: Any) -> None:
     """Replace the arrays that a loop gets from outside by tensors, which are states of the loop."""
-    body = function_of(loop, "body")
+    body = find_subgraph(loop, "body")
     inputs = list(body.input_names)
     for index, source in enumerate(loop.inputs):
         is_unchanged = find_source(body, body.outputs[index], ["Identity"]) == inputs[index]
@@ -121,7 +121,7 @@ def _pass_zeros(graph: Any, loop: Any, body: Any, index: int) -> None:
     _set_type(graph, loop.output[index], dtype, [-1, *dims])
 
 
-def tensor_list_gather(graph: Any, node: Any) -> Refusal:
+def tensor_list_gather(graph: Any, node: Any) -> RejectionReason:
     """Convert `TensorListGather` of (items, indices) to `Gather`; tf2onnx has no mapping."""
     if not _is_tensor(graph, node):
         return _UNKNOWN_ARRAY
@@ -139,7 +139,7 @@ def tensor_list_length(graph: Any, node: Any) -> None:
         op.finish("Cast", op.Squeeze(op.Shape(op.inputs[0], end=1)), to=TensorProto.INT32)
 
 
-def tensor_list_concat(graph: Any, node: Any) -> Refusal:
+def tensor_list_concat(graph: Any, node: Any) -> RejectionReason:
     """Convert `TensorListConcatV2` of items (N, L, ...) to `Reshape`, (N L, ...), and the lengths (N,), all L."""
     if not _is_tensor(graph, node):
         return _UNKNOWN_ARRAY

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
 from ..._private_api.tf2onnx_patches import CONVOLUTION_FLOATS
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal
+from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason
 from ..kernel_dtypes import WIDER_TO_SELECT, find_kernel_dtype, numpy_dtype
 from .image_windows import Windows
 
@@ -31,7 +31,7 @@ def extract_patches(graph: Any, node: Any) -> None:
     op.finish("Reshape", patches, op.Concat(counts, op.Mul(channels, math.prod(sizes)), axis=0))
 
 
-def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
+def conv2d_and_conv3d(graph: Any, node: Any) -> RejectionReason:
     """Convert `Conv2D` and `Conv3D` with tf2onnx, and set `group`; of integers and float64 to `MatMul` of windows."""
     # Images are (B, ..., C) or (B, C, ...), kernels (sizes ..., C / groups, filters)
     kernel = graph.get_shape(node.input[1])
@@ -59,7 +59,7 @@ def conv2d_and_conv3d(graph: Any, node: Any) -> Refusal:
     return op.finish("Add" if bias else "Identity", product, *bias)
 
 
-def depthwise_conv2d_native(graph: Any, node: Any) -> Refusal:
+def depthwise_conv2d_native(graph: Any, node: Any) -> RejectionReason:
     """Convert `DepthwiseConv2dNative` with tf2onnx; of integers and float64 to sums of windows times the kernel."""
     # Images are (B, H, W, C), kernels (height, width, C, multiplier)
     kernel = graph.get_shape(node.input[1])
@@ -122,7 +122,7 @@ def max_pool_and_avg_pool(graph: Any, node: Any) -> None:
     op.finish("Cast", op.ReduceMax(patches, axes, keepdims=0), to=op.dtype)
 
 
-def max_pool_with_argmax(graph: Any, node: Any) -> Refusal:
+def max_pool_with_argmax(graph: Any, node: Any) -> RejectionReason:
     """Convert `MaxPoolWithArgmax` of (B, H, W, C) to `MaxPool` with tf2onnx, and cast its indices from int64."""
     windows = Windows(graph, node, node.get_attr_value("ksize")[1:-1], node.get_attr_value("strides"), [])
     if windows.needs_explicit_padding or graph.get_dtype(node.input[0]) not in CONVOLUTION_FLOATS:

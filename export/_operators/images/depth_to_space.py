@@ -5,7 +5,7 @@ from typing import Any
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal
+from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason
 from ..kernel_dtypes import FLOATS, KERNEL_DTYPES
 
 
@@ -33,7 +33,7 @@ def depth_to_space_and_space_to_depth(graph: Any, node: Any) -> None:
     op.finish("Reshape", transposed, op.concat_shape(batch, height, width, -1))
 
 
-def space_to_batch_nd_and_batch_to_space_nd(graph: Any, node: Any) -> Refusal:
+def space_to_batch_nd_and_batch_to_space_nd(graph: Any, node: Any) -> RejectionReason:
     """Convert `SpaceToBatchND` and `BatchToSpaceND` with tf2onnx; integers in float64, exact up to 32 bits."""
     dtype = graph.get_dtype(node.input[0])
     if dtype == TensorProto.INT64:

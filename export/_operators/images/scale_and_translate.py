@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_builder import Operand, Refusal, constant_value
+from ..graph_builder import Operand, RejectionReason, constant_value
 from .resize_images import FLOAT, HALF, INT64, ONE, ZERO, ResizedAxis, start_resize
 
 PI = np.float32(math.pi)
@@ -59,7 +59,7 @@ KERNELS: dict[str, tuple[float, Kernel]] = {
 }
 
 
-def scale_and_translate(graph: Any, node: Any) -> Refusal:
+def scale_and_translate(graph: Any, node: Any) -> RejectionReason:
     """Convert float32 `ScaleAndTranslate` of (images, size, scale, translation) to weighted sums of neighbours."""
     name = node.get_attr_str("kernel_type")
     if name not in KERNELS:

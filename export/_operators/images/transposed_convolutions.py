@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Operand, Refusal
+from ..graph_builder import NodeReplacement, Operand, RejectionReason
 
 
 class _Axis(NamedTuple):
@@ -23,7 +23,7 @@ class _Axis(NamedTuple):
     start_pad: int | None
 
 
-def conv_backprop_input(graph: Any, node: Any) -> Refusal:
+def conv_backprop_input(graph: Any, node: Any) -> RejectionReason:
     """Convert `Conv2DBackpropInput` and `Conv3DBackpropInputV2` of (size, kernel, images) to `ConvTranspose`."""
     # Kernels are (sizes ..., output channels, C), images (B, ..., C) or (B, C, ...). tf2onnx pads by a negative number
     # if a kernel is shorter than its stride

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value, fill_attribute
+from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason, constant_value, fill_attribute
 from ..kernel_dtypes import numpy_dtype
 
 INT64 = TensorProto.INT64
@@ -34,7 +34,7 @@ def reshape(graph: Any, node: Any) -> None:
     op.finish("ConstantOfShape", shape, value=fill_attribute(0, op.dtype))
 
 
-def roll(graph: Any, node: Any) -> Refusal:
+def roll(graph: Any, node: Any) -> RejectionReason:
     """Convert `Roll` along constant axes to `Slice` and `Concat`; tf2onnx fails for empty axes."""
     axes = constant_value(graph, node.input[2])
     if axes is None:
@@ -50,7 +50,7 @@ def roll(graph: Any, node: Any) -> Refusal:
     return op.finish("Identity", result)
 
 
-def reverse_sequence(graph: Any, node: Any) -> Refusal:
+def reverse_sequence(graph: Any, node: Any) -> RejectionReason:
     """Convert `ReverseSequence` of (data, lengths (B,)), transposed: onnxruntime needs batch and time axis in front."""
     rank = graph.get_rank(node.input[0])
     if rank is None:
@@ -149,7 +149,7 @@ def pad(graph: Any, node: Any) -> None:
     convert_with_tf2onnx(graph, node)
 
 
-def xla_dynamic_update_slice(graph: Any, node: Any) -> Refusal:
+def xla_dynamic_update_slice(graph: Any, node: Any) -> RejectionReason:
     """Convert `XlaDynamicUpdateSlice` of (operand, update, start (rank,)) to `Pad` and `Where`; no tf2onnx mapping."""
     # The start may be computed, as in a loop that fills a buffer, so the update is padded to the shape of the operand,
     # and selected by a mask. As in XLA, the start is clipped so that the update fits.

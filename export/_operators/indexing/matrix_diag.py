@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Operand, Refusal, constant_value
+from ..graph_builder import NodeReplacement, Operand, RejectionReason, constant_value
 from ..kernel_dtypes import WIDER_TO_SELECT
 
 # The index of a diagonal beyond every matrix
@@ -41,7 +41,7 @@ class _Dims(NamedTuple):
     length: str
 
 
-def matrix_diag_part(graph: Any, node: Any) -> Refusal:
+def matrix_diag_part(graph: Any, node: Any) -> RejectionReason:
     """Convert `MatrixDiagPart` of (matrices (..., R, C), diagonals, fill value) to `Gather` of flat matrices."""
     band = _read_band(graph, node, 1)
     if band is None:
@@ -64,7 +64,7 @@ def matrix_diag_part(graph: Any, node: Any) -> Refusal:
     return op.finish_cast(result, "Where")
 
 
-def matrix_diag(graph: Any, node: Any) -> Refusal:
+def matrix_diag(graph: Any, node: Any) -> RejectionReason:
     """Convert `MatrixDiag` of a band to the smallest matrices that contain the band, or to constant sizes."""
     sizes = [constant_value(graph, name) for name in node.input[2:4]]
     band = _read_band(graph, node, 1)
@@ -86,7 +86,7 @@ def matrix_diag(graph: Any, node: Any) -> Refusal:
     return op.finish_cast(op.place_on_diagonals(diagonals, op.read_fill_value(4, diagonals), dims), "Where")
 
 
-def matrix_set_diag(graph: Any, node: Any) -> Refusal:
+def matrix_set_diag(graph: Any, node: Any) -> RejectionReason:
     """Convert `MatrixSetDiag` of (matrices (..., R, C), band, diagonals) to `Where`."""
     band = _read_band(graph, node, 2)
     if band is None:

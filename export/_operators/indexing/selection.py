@@ -6,14 +6,14 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value
+from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason, constant_value
 from ..kernel_dtypes import numpy_dtype
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 ZERO = np.float32(0)
 
 
-def one_hot(graph: Any, node: Any) -> Refusal:
+def one_hot(graph: Any, node: Any) -> RejectionReason:
     """Convert `OneHot` of (indices, depth, on, off) to `Equal` with 0 to depth - 1."""
     # ONNX's `OneHot` counts negative indices from the end (onnx/onnx#4154), where TensorFlow selects no class
     rank = graph.get_rank(node.input[0])
@@ -83,7 +83,7 @@ def in_top_k(graph: Any, node: Any) -> None:
     op.finish("And", is_finite, is_in_top)
 
 
-def broadcast_args(graph: Any, node: Any) -> Refusal:
+def broadcast_args(graph: Any, node: Any) -> RejectionReason:
     """Convert `BroadcastArgs` of two shapes (rank,) of known ranks to `Where`; the shorter one gets leading 1s."""
     ranks = [(graph.get_shape(name) or [-1])[0] for name in node.input]
     if min(ranks) < 0:

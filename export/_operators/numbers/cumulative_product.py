@@ -3,10 +3,10 @@
 from typing import Any
 
 from ..._private_api.tf2onnx_internals import make_name
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, Shape, constant_value
+from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason, Shape, constant_value
 
 
-def cumprod(graph: Any, node: Any) -> Refusal:
+def cumprod(graph: Any, node: Any) -> RejectionReason:
     """Convert `Cumprod` to a `Scan` along the axis; tf2onnx rejects the last axis."""
     rank = graph.get_rank(node.input[0])
     constant_axis = constant_value(graph, node.input[1])

@@ -14,7 +14,7 @@ from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import NodeReplacement, Refusal
+from ..graph_builder import NodeReplacement, RejectionReason
 from ..kernel_dtypes import KERNEL_DTYPES
 
 
@@ -81,7 +81,7 @@ class _Product(NamedTuple):
         return (self.terms[0] != self.batch + self.rows + self.contracted) + (self.product_axes != self.output)
 
 
-def einsum(graph: Any, node: Any) -> Refusal:
+def einsum(graph: Any, node: Any) -> RejectionReason:
     """Convert `Einsum` to a matrix product, or else with tf2onnx."""
     equation = node.get_attr_value("equation").decode()
     shapes = [graph.get_shape(name) for name in node.input]

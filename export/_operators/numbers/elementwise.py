@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import GraphBuilder, NodeReplacement, Refusal, constant_value
+from ..graph_builder import GraphBuilder, NodeReplacement, RejectionReason, constant_value
 from ..indexing.selection import finish_where
 from ..kernel_dtypes import find_kernel_dtype
 from .special_functions import is_negative
@@ -15,7 +15,7 @@ from .special_functions import is_negative
 SIGN_BIT = np.int32(np.iinfo(np.int32).min)
 
 
-def select(graph: Any, node: Any) -> Refusal:
+def select(graph: Any, node: Any) -> RejectionReason:
     """Convert `Select` and `SelectV2` (`tf.where`) of (condition, x, y) to `Where`, or to logic for booleans."""
     # tf2onnx writes mask * x + (1 - mask) * y, which is NaN if the unselected element is infinite
     # (onnx/tensorflow-onnx#1988). The condition of `Select` may be (N,) for x and y (N, ...).
@@ -56,7 +56,7 @@ def _match_negated_product(graph: Any, name: str, factor: np.ndarray) -> str | N
     return None
 
 
-def bitcast(graph: Any, node: Any) -> Refusal:
+def bitcast(graph: Any, node: Any) -> RejectionReason:
     """Convert `Bitcast` of float32 to int32, if only the sign bit is read, to a comparison; tf2onnx has no mapping."""
     # ONNX has no bit cast before opset 26. The sign of a zero follows from its reciprocal
     consumers = graph.find_output_consumers(node.output[0])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebinterpolate
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Refusal
+from ..graph_builder import NodeReplacement, RejectionReason
 from ..kernel_dtypes import FLOATS
 
 _COMPLEX = "complex numbers are not supported"
@@ -55,7 +55,7 @@ def bessel_i0(graph: Any, node: Any) -> None:
     op.finish("Cast", op.Mul(op.Div(series, scale), op.Exp(x)), to=op.dtype)
 
 
-def log1p(graph: Any, node: Any) -> Refusal:
+def log1p(graph: Any, node: Any) -> RejectionReason:
     """Convert `Log1p` to `x * (log(u) / (u - 1))` with u = 1 + x; tf2onnx has no mapping."""
     # log(1 + x) loses the digits of a small x when x is added to 1. But for the rounded u = 1 + x, u - 1 is exact, and
     # log(u) / (u - 1) is the right ratio at a neighbour of x, where it is nearly the same (Higham, Accuracy and
@@ -70,7 +70,7 @@ def log1p(graph: Any, node: Any) -> Refusal:
     return op.finish("Mul", x, op.Where(is_limit, one, op.Div(op.Log(u), op.Sub(u, one))))
 
 
-def expm1(graph: Any, node: Any) -> Refusal:
+def expm1(graph: Any, node: Any) -> RejectionReason:
     """Convert `Expm1` to `x * ((u - 1) / log(u))` with u = exp(x); tf2onnx has no mapping."""
     # The inverse of `log1p` (Higham, see above). If u is 0 after rounding, or infinite, so is log(u): then u - 1
     if node.output_dtypes[0] not in FLOATS:

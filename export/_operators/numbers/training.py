@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Refusal
+from ..graph_builder import NodeReplacement, RejectionReason
 
 HALF = np.float32(0.5)
 
@@ -31,7 +31,7 @@ def fake_quant_with_min_max(graph: Any, node: Any) -> None:
     op.finish("Where", both_zero, np.float32(0), result)
 
 
-def sparse_softmax_cross_entropy_with_logits(graph: Any, node: Any) -> Refusal:
+def sparse_softmax_cross_entropy_with_logits(graph: Any, node: Any) -> RejectionReason:
     """Convert `SparseSoftmaxCrossEntropyWithLogits` of logits (N, C) and classes (N,) to `LogSoftmax`, gathered."""
     # tf2onnx multiplies by a one-hot row, which is NaN if the logit of another class is -inf
     if graph.find_output_consumers(node.output[1]):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Refusal, constant_value
+from ..graph_builder import NodeReplacement, RejectionReason, constant_value
 from ..kernel_dtypes import find_kernel_dtype, numpy_dtype
 
 INT64 = TensorProto.INT64
@@ -24,7 +24,7 @@ WIDENED_OPS = {  # ONNX's operator by TensorFlow's
 REDUCTIONS = {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean"}
 
 
-def convert_widened(graph: Any, node: Any) -> Refusal:
+def convert_widened(graph: Any, node: Any) -> RejectionReason:
     """Convert the operators of `WIDENED_OPS` to those of ONNX, in a dtype for which onnxruntime has a kernel."""
     op_type = WIDENED_OPS[node.type]
     dtype = graph.get_dtype(node.input[0])

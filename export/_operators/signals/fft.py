@@ -9,14 +9,14 @@ from typing import Any
 
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Refusal, constant_value
+from ..graph_builder import NodeReplacement, RejectionReason, constant_value
 from .fft_axis import Length, invert_real_axis, stack_parts, transform_complex_axis, transform_real_axis
 
 FLOAT = TensorProto.FLOAT
 _COMPLEX64_ONLY = "only complex64 is supported, not complex128"
 
 
-def complex_(graph: Any, node: Any) -> Refusal:
+def complex_(graph: Any, node: Any) -> RejectionReason:
     """Convert `Complex` of two float32 tensors (...) to `Concat`: (..., 2)."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _COMPLEX64_ONLY
@@ -24,7 +24,7 @@ def complex_(graph: Any, node: Any) -> Refusal:
     return op.finish("Identity", stack_parts(op, *op.inputs))
 
 
-def real_and_imag(graph: Any, node: Any) -> Refusal:
+def real_and_imag(graph: Any, node: Any) -> RejectionReason:
     """Convert `Real` and `Imag` of (..., 2) to `Gather`: (...)."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _COMPLEX64_ONLY
@@ -32,7 +32,7 @@ def real_and_imag(graph: Any, node: Any) -> Refusal:
     return op.finish("Gather", *op.inputs, int(node.type == "Imag"), axis=-1)
 
 
-def complex_abs(graph: Any, node: Any) -> Refusal:
+def complex_abs(graph: Any, node: Any) -> RejectionReason:
     """Convert `ComplexAbs` of (..., 2) to `ReduceL2`: (...), in float64, because squares may overflow float32."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _COMPLEX64_ONLY
@@ -41,7 +41,7 @@ def complex_abs(graph: Any, node: Any) -> Refusal:
     return op.finish("Cast", magnitude, to=FLOAT)
 
 
-def fft(graph: Any, node: Any) -> Refusal:
+def fft(graph: Any, node: Any) -> RejectionReason:
     """Convert `FFT`, `FFT2D`, `FFT3D`, inverse and real transforms, such as `IRFFT2D`, one axis after the other."""
     if graph.get_dtype(node.input[0]) != FLOAT:
         return _COMPLEX64_ONLY

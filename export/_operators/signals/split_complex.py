@@ -28,7 +28,7 @@ PER_PART_OPS = {
 SHAPE_OPS = {"Shape", "Size", "Rank"}
 
 
-def parts_apart(graph: Any, nodes: list[Any]) -> list[Any]:
+def split_complex_tensors(graph: Any, nodes: list[Any]) -> list[Any]:
     """Replace complex tensors in a graph: a rewriter, which tf2onnx also calls for subgraphs of loops."""
     if any(graph.get_dtype(name) in REAL_DTYPES for node in nodes for name in node.output):
         graph.topological_sort(nodes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_builder import Operand, Refusal, fill_attribute
+from ..graph_builder import Operand, RejectionReason, fill_attribute
 from .string_builder import CHARACTER, INT64, STRING, StringReplacement
 
 # TensorFlow's modulus if no number of buckets is set
@@ -43,7 +43,7 @@ def string_to_hash_bucket_strong(graph: Any, node: Any) -> None:
     op.finish_buckets(hashes, node.get_attr_value("num_buckets"))
 
 
-def sparse_cross(graph: Any, node: Any) -> Refusal:
+def sparse_cross(graph: Any, node: Any) -> RejectionReason:
     """Convert `SparseCross` of dense columns (B, N) to hashes of all tuples with one item of each column."""
     # The outputs are those of a sparse tensor: indices (hashes, 2), hashes (hashes,), and its shape (2,)
     if node.get_attr_value("N", 0) or not node.get_attr_value("hashed_output"):

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto
 
 from ..._onnx.function_builder import build_function
-from ..._onnx.lazy_values import Outputs, Value, branch, constant, op, repeated
+from ..._onnx.lazy_values import Outputs, Value, constant, for_loop, if_else, op
 from .string_functions import called_functions
 from .utf8_bytes import Bytes, encode_characters, encode_texts, gather_words, rotate_right, shift_right, to_int64
 
@@ -27,12 +27,12 @@ MIN_OPSET = 20
 Pair = tuple[Value, Value]
 
 
-def hash_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
+def build_hash_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
     """Return the functions of this file that the nodes of a model call, for an opset."""
     return [_build_function(name, opset) for name in FUNCTIONS if name in called_functions(model)]
 
 
-def opset_of_hashes(model: onnx.ModelProto) -> int:
+def find_hash_opset(model: onnx.ModelProto) -> int:
     """Return the lowest opset for the hash functions that a model calls; 0 if there are no such calls."""
     return MIN_OPSET if not called_functions(model).isdisjoint(FUNCTIONS) else 0
 
@@ -68,7 +68,7 @@ def fingerprint(characters: Value) -> Value:
     (middle,) = gather_words(texts.words, size // 2, 1)
     mul, first = size * 2 + K2, words[0]
     has_longer = op.Squeeze(texts.longest > 64)
-    u, v, mul_of_longer = branch(has_longer, _mix_longer(texts, first), (size, size, size), TensorProto.INT64)
+    u, v, mul_of_longer = if_else(has_longer, _mix_longer(texts, first), (size, size, size), TensorProto.INT64)
     mixes_of_shorter = (
         (size <= 64, _mix_len_33_to_64(words, mul)),
         (size <= 32, _mix_len_17_to_32(words, mul)),
@@ -120,7 +120,7 @@ def _mix_longer(texts: Bytes, first: Value) -> Outputs:
         return _select_state(index < loop_blocks, _mix_block(state, words, constant(K1)), state)
 
     start = (first + to_int64(SEED * K2), zeros + to_int64(start_y), zeros + to_int64(start_z), *[zeros] * 4)
-    x, y, z, v1, v2, w1, w2 = repeated((texts.longest - 1) // 64, step, *start, rank=2)
+    x, y, z, v1, v2, w1, w2 = for_loop((texts.longest - 1) // 64, step, *start, rank=2)
     # The last 64 bytes, which overlap the last block of the loop, have a multiplier of their own
     mul = _low_bits(z, 8) * 2 + K1
     w1 = w1 + (texts.lengths - 1) - loop_blocks * 64
@@ -191,8 +191,8 @@ def keyed_hash(characters: Value, key: Value) -> Value:
     def finalize(index: Value, *state: Value) -> Outputs:
         return _sip_round(*state)
 
-    v0, v1, v2, v3 = repeated(texts.longest // 8 + 1, compress, *start_state, rank=2)
-    v0, v1, v2, v3 = repeated(constant([4]), finalize, v0, v1, v2 ^ 255, v3, rank=2)
+    v0, v1, v2, v3 = for_loop(texts.longest // 8 + 1, compress, *start_state, rank=2)
+    v0, v1, v2, v3 = for_loop(constant([4]), finalize, v0, v1, v2 ^ 255, v3, rank=2)
     return op.Reshape(v0 ^ v1 ^ v2 ^ v3, [-1])
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from ..graph_builder import Refusal, constant_value
+from ..graph_builder import RejectionReason, constant_value
 from .string_builder import EMPTY, INT64, StringReplacement
 
 FLOAT = np.float32
 Rows = tuple[str, str]  # the start and the length of each row of an axis, both int64 (rows,)
 
 
-def ragged_tensor_to_tensor(graph: Any, node: Any) -> Refusal:
+def ragged_tensor_to_tensor(graph: Any, node: Any) -> RejectionReason:
     """Convert `RaggedTensorToTensor` of (shape, values, default, row partition ...) to `GatherND` of padded rows."""
     # tf2onnx supports one type of row partition for all axes only, VALUE_ROWIDS (items,) or ROW_SPLITS (rows + 1,)
     types = [name.decode() if isinstance(name, bytes) else name for name in node.get_attr_value("row_partition_types")]
@@ -37,7 +37,7 @@ def ragged_tensor_to_tensor(graph: Any, node: Any) -> Refusal:
     return op.finish("Identity", values)
 
 
-def ragged_bincount(graph: Any, node: Any) -> Refusal:
+def ragged_bincount(graph: Any, node: Any) -> RejectionReason:
     """Convert `RaggedBincount` of (splits, values, size, no weights) to `ScatterElements`: (rows, size); no mapping."""
     # Values of at least `size`, and the padding, are counted in an additional column
     shape = graph.get_shape(node.input[3])
@@ -57,7 +57,7 @@ def ragged_bincount(graph: Any, node: Any) -> Refusal:
     return op.finish("Cast", op.Slice(counts, [0], [-1], [-1]), to=op.dtype)
 
 
-def string_n_grams(graph: Any, node: Any) -> Refusal:
+def string_n_grams(graph: Any, node: Any) -> RejectionReason:
     """Convert `StringNGrams` of (words (N,), splits (rows + 1,)) to `StringConcat` of shifted columns; no mapping."""
     # The n-grams, (n-grams,), are in the order of rows, then of widths, then of words
     if any(node.get_attr_value(name, 0) for name in ("pad_width", "preserve_short_sequences")):

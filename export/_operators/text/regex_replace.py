@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph_builder import Refusal
+from ..graph_builder import RejectionReason
 from ..text import character_classes
 from .string_builder import CHARACTER, StringReplacement
 
@@ -37,7 +37,7 @@ class PatternItem(NamedTuple):
     max_count: int
 
 
-def static_regex_replace(graph: Any, node: Any) -> Refusal:
+def static_regex_replace(graph: Any, node: Any) -> RejectionReason:
     """Convert `StaticRegexReplace` of texts of any shape to `Tokenizer`, `RegexFullMatch` and `StringConcat`."""
     # tf2onnx writes an operator of onnxruntime-extensions, which onnxruntime does not contain
     pattern, rewrite = node.get_attr_str("pattern"), node.get_attr_str("rewrite")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..._onnx.traced_model import DOMAIN
-from ..graph_builder import GraphBuilder, NodeReplacement, Operand, Refusal
+from ..._onnx.traced_model import FUNCTION_DOMAIN
+from ..graph_builder import GraphBuilder, NodeReplacement, Operand, RejectionReason
 
 INT64, BOOL, STRING = TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
 EMPTY = np.array("", object)
@@ -31,7 +31,7 @@ class StringBuilder(GraphBuilder):
             "shapes": [[-1] * rank for _, rank in outputs],
             "dtypes": [dtype for dtype, _ in outputs],
         }
-        return self._write(name, inputs, {**attributes, "domain": DOMAIN}, **options)
+        return self._write(name, inputs, {**attributes, "domain": FUNCTION_DOMAIN}, **options)
 
     def tokenize(self, text: str, expression: str) -> str:
         """Return the matches in texts of any shape: (texts, max matches), padded with empty strings."""
@@ -115,6 +115,6 @@ class StringBuilder(GraphBuilder):
 class StringReplacement(StringBuilder, NodeReplacement):
     """Replaces a node by nodes that read or compute strings."""
 
-    def finish_joined(self, pieces: str) -> Refusal:
+    def finish_joined(self, pieces: str) -> RejectionReason:
         """Join pieces (texts, max pieces), and write the texts in the shape of the first input; return None."""
         return self.finish("Reshape", self.join(pieces), self.Shape(self.inputs[0]), allowzero=1)

@@ -7,8 +7,8 @@ on, and `Equal` of strings from 19 on. They are called in functions because tf2o
 import onnx
 from onnx import parser
 
-from ..._onnx.traced_model import CONTRIB, DOMAIN
-from ..._onnx.traversal import all_nodes, graphs_in
+from ..._onnx.traced_model import CONTRIB, FUNCTION_DOMAIN
+from ..._onnx.traversal import iter_nodes, iter_subgraphs
 
 _MIN_OPSET = {"Tokens": 18, "Matches": 20, "Join": 20, "Concatenated": 20, "Parts": 20, "Same": 19}
 
@@ -67,29 +67,29 @@ _BODIES = {
 }
 
 
-def text_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
+def build_string_functions(model: onnx.ModelProto, opset: int) -> list[onnx.FunctionProto]:
     """Return the functions of this file that the nodes of a model call, for an opset."""
     return [_parse_function(name, opset) for name in _BODIES if name in called_functions(model)]
 
 
-def opset_of_texts(model: onnx.ModelProto) -> int:
+def find_string_opset(model: onnx.ModelProto) -> int:
     """Return the lowest opset for the string functions that a model calls; 0 if there are no such calls."""
     return max((_MIN_OPSET[name] for name in called_functions(model) & {*_BODIES}), default=0)
 
 
-def has_loops_of_strings(model: onnx.ModelProto) -> bool:
+def has_string_loops(model: onnx.ModelProto) -> bool:
     """Return True if a model computes strings in a `Loop`."""
     # onnxruntime 1.31 assigns such a loop to CUDA, and then cannot load the model
-    bodies = [graph for node in all_nodes(model.graph) if node.op_type == "Loop" for graph in graphs_in(node)]
-    called_in_loops = {node.op_type for graph in bodies for node in all_nodes(graph) if node.domain == DOMAIN}
+    bodies = [graph for node in iter_nodes(model.graph) if node.op_type == "Loop" for graph in iter_subgraphs(node)]
+    called_in_loops = {node.op_type for graph in bodies for node in iter_nodes(graph) if node.domain == FUNCTION_DOMAIN}
     return "Join" in called_functions(model) or not called_in_loops.isdisjoint(_BODIES)
 
 
 def called_functions(model: onnx.ModelProto) -> set[str]:
     """Return the names of the ONNX functions that the nodes of a model call."""
-    return {node.op_type for node in all_nodes(model.graph) if node.domain == DOMAIN}
+    return {node.op_type for node in iter_nodes(model.graph) if node.domain == FUNCTION_DOMAIN}
 
 
 def _parse_function(name: str, opset: int) -> onnx.FunctionProto:
     imports = f'"" : {opset}, "{CONTRIB}" : 1'
-    return parser.parse_function(f'<domain: "{DOMAIN}", opset_import: [{imports}]> {name} {_BODIES[name]}')
+    return parser.parse_function(f'<domain: "{FUNCTION_DOMAIN}", opset_import: [{imports}]> {name} {_BODIES[name]}')

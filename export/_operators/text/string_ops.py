@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 
 from ..._private_api.tf2onnx_internals import convert_with_tf2onnx
-from ..graph_builder import Refusal, constant_value
+from ..graph_builder import RejectionReason, constant_value
 from .string_builder import EMPTY, STRING, STRIPPED, WORD, StringReplacement
 
 UPPER, LOWER = string.ascii_uppercase, string.ascii_lowercase
 
 
-def string_lower(graph: Any, node: Any) -> Refusal:
+def string_lower(graph: Any, node: Any) -> RejectionReason:
     """Convert `StringLower` of texts of any shape to `Tokenizer` and `LabelEncoder`."""
     return _replace_letters(graph, node, UPPER, LOWER)
 
 
-def string_upper(graph: Any, node: Any) -> Refusal:
+def string_upper(graph: Any, node: Any) -> RejectionReason:
     """Convert `StringUpper` of texts of any shape to `Tokenizer` and `LabelEncoder`."""
     return _replace_letters(graph, node, LOWER, UPPER)
 
 
-def _replace_letters(graph: Any, node: Any, letters: str, replacements: str) -> Refusal:
+def _replace_letters(graph: Any, node: Any, letters: str, replacements: str) -> RejectionReason:
     """Replace ASCII letters by others; tokens are these letters, and the text between them."""
     if node.get_attr_value("encoding", b"") not in (b"", ""):
         return "only ASCII letters can be changed, without `encoding`"
@@ -43,7 +43,7 @@ def string_strip(graph: Any, node: Any) -> None:
     op.finish_joined(op.tokenize(op.inputs[0], STRIPPED))
 
 
-def string_join(graph: Any, node: Any) -> Refusal:
+def string_join(graph: Any, node: Any) -> RejectionReason:
     """Convert `StringJoin` of tensors of known ranks, whose shapes broadcast, to `StringConcat`."""
     if any(graph.get_rank(name) is None for name in node.input):
         return "the rank of one of its inputs is unknown"
@@ -78,7 +78,7 @@ def equal_and_not_equal(graph: Any, node: Any) -> None:
         op.finish(final_op, op.equal_strings(first, second, len(op.shape or ())))
 
 
-def string_split_v2(graph: Any, node: Any) -> Refusal:
+def string_split_v2(graph: Any, node: Any) -> RejectionReason:
     """Convert `StringSplitV2` of texts (texts,) at white space by `Tokenizer`, or at a constant by `StringSplit`."""
     # The outputs are those of a sparse tensor: indices (parts, 2), parts (parts,), and its shape (2,)
     separator = constant_value(graph, node.input[1])

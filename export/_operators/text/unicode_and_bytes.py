@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from ..graph_builder import NodeReplacement, Refusal, constant_value
+from ..graph_builder import NodeReplacement, RejectionReason, constant_value
 from .string_builder import CHARACTER, STRING, StringBuilder, StringReplacement
 
 # A UTF-8 byte has length markers in its high bits, and 6 bits or more of the code point in its low bits. The code point
@@ -16,7 +16,7 @@ _MARKS = (_WEIGHTS * _MARKED).sum(axis=1)
 _BYTE_VALUES = 256 ** np.arange(4)
 
 
-def unicode_decode(graph: Any, node: Any) -> Refusal:
+def unicode_decode(graph: Any, node: Any) -> RejectionReason:
     """Convert `UnicodeDecode` of UTF-8 texts (texts,) to row splits and code points (characters,); no mapping."""
     # In `tf.strings.unicode_split`, `UnicodeEncode` makes a text of each code point. Then the output has these texts,
     # and the nodes in between and `unicode_encode` pass them through.
@@ -66,7 +66,7 @@ def _encodes_single(graph: Any, encoder: Any) -> bool:
     return producer is not None and producer.type == "Range" and encoder.get_attr_str("output_encoding") == "UTF-8"
 
 
-def unicode_encode(graph: Any, node: Any) -> Refusal:
+def unicode_encode(graph: Any, node: Any) -> RejectionReason:
     """Convert `UnicodeEncode` of single code points, which `unicode_decode` has converted to texts, to `Reshape`."""
     if graph.get_dtype(node.input[0]) != STRING:
         return "only single characters from `UnicodeDecode` are supported"
@@ -74,7 +74,7 @@ def unicode_encode(graph: Any, node: Any) -> Refusal:
     return op.finish("Reshape", op.inputs[0], [-1])
 
 
-def string_split(graph: Any, node: Any) -> Refusal:
+def string_split(graph: Any, node: Any) -> RejectionReason:
     """Convert `StringSplit` of texts (texts,) into bytes that `DecodeRaw` reads: `tf.strings.bytes_split`."""
     # The outputs are those of a sparse tensor: indices (bytes, 2), uint8 bytes (bytes,), and its shape (2,)
     delimiter = constant_value(graph, node.input[1])
@@ -99,7 +99,7 @@ def string_split(graph: Any, node: Any) -> Refusal:
     return op.finish("Concat", texts, longest, output=2, axis=0)
 
 
-def decode_raw(graph: Any, node: Any) -> Refusal:
+def decode_raw(graph: Any, node: Any) -> RejectionReason:
     """Convert `DecodeRaw` of single bytes, which `string_split` has converted to uint8 (bytes,), to `Unsqueeze`."""
     if graph.get_dtype(node.input[0]) != TensorProto.UINT8:
         return "only bytes from `tf.strings.bytes_split` are supported"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from ..._onnx.lazy_values import Value, constant, contrib, op, outputs_of, vector
+from ..._onnx.lazy_values import Value, concat_shape, constant, contrib, multi_output, op
 
 INT64, UINT64 = TensorProto.INT64, TensorProto.UINT64
 LOW_32_BITS = 2**32 - 1
@@ -47,7 +47,7 @@ def encode_texts(characters: Value) -> Bytes:
     lengths = op.ReduceSum(sizes, [1], keepdims=1)
     longest = op.ReduceMax(op.Concat([0], op.Reshape(lengths, [-1]), axis=0), [0], keepdims=1)
     starts = op.CumSum(sizes, 1, exclusive=1) + _PADDING_BEFORE
-    zeros = op.Expand(0, vector(op.Shape(sizes, end=1), longest + (_PADDING_BEFORE + _PADDING_AFTER)))
+    zeros = op.Expand(0, concat_shape(op.Shape(sizes, end=1), longest + (_PADDING_BEFORE + _PADDING_AFTER)))
     scattered = op.ScatterElements(zeros, starts, codes, axis=1, reduction="add")
     packed = _slice_bytes(scattered, 3)
     # The code of a character is at its first byte. Its n-th continuation byte is the code shifted by 8 n bits
@@ -63,7 +63,7 @@ def encode_texts(characters: Value) -> Bytes:
 def gather_words(words: Value, offsets: Value, count: int) -> list[Value]:
     """Return `Bytes.words` at byte offsets of each text, (texts, count): `count` tensors (texts, 1)."""
     values = op.GatherElements(words, offsets, axis=1)
-    return [*outputs_of("Split", [True] * count, values, axis=1, num_outputs=count)]
+    return [*multi_output("Split", [True] * count, values, axis=1, num_outputs=count)]
 
 
 def shift_right(value: Value, count: int) -> Value:

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from flatbuffers import encode, number_types, packer, table
 
-from ..graph_builder import GraphBuilder, Refusal, constant_value
+from ..graph_builder import GraphBuilder, RejectionReason, constant_value
 from ..text import character_classes
 from .string_builder import BOOL, CHARACTER, EMPTY, INT64, STRING, StringBuilder, StringReplacement
 
 
-def regex_split_with_offsets(graph: Any, node: Any) -> Refusal:
+def regex_split_with_offsets(graph: Any, node: Any) -> RejectionReason:
     """Convert `RegexSplitWithOffsets` of texts (texts,), at single characters, to words and row splits."""
     # Some delimiters are words too. tf2onnx writes an operator of onnxruntime-extensions
     delimiter, kept_delimiter = (constant_value(graph, name) for name in node.input[1:])
@@ -72,7 +72,7 @@ def _read_vocabulary(model: bytes) -> _Vocabulary | None:
     return _Vocabulary(pieces, indicator, *settings)
 
 
-def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> Refusal:
+def fast_wordpiece_tokenize_with_offsets(graph: Any, node: Any) -> RejectionReason:
     """Convert `FastWordpieceTokenizeWithOffsets` of words (words,) to ids (pieces,) and row splits; no mapping."""
     # WordPiece takes the longest piece from the left, again and again. One `Loop` finds the longest piece at every
     # character of every word (`_find_pieces`), another one follows the pieces of each word from its first

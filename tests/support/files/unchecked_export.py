@@ -13,12 +13,12 @@ import keras
 from keras_attn_export._format.interruptible_session import open_session, run_session
 from keras_attn_export._lowering_names import ADAPTIVE
 from keras_attn_export._lowerings.lower_model import _fold_model_shapes, _lower_calls, may_use_rotary_operator
-from keras_attn_export._onnx.model_files import write
-from keras_attn_export._onnx.traced_model import Traced
+from keras_attn_export._onnx.model_files import save_model
+from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._options import Options
-from keras_attn_export._signature.signature import model_signature
-from keras_attn_export._thresholds import LARGE, From
-from keras_attn_export._tracing.attention_calls import Call
+from keras_attn_export._signature.signature import build_signature
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
+from keras_attn_export._tracing.attention_calls import TracedCall
 from keras_attn_export._tracing.saved_model import trace_function
 from keras_attn_export._tracing.trace_attention import has_attention, trace_attention
 
@@ -28,10 +28,10 @@ class Written:
     """A file, its opset, what the manifest would say of each attention layer, and the calls that decide by sizes."""
 
     path: Path
-    finished: Traced
+    finished: TracedModel
     opset: int
     layers: list[dict[str, Any]]
-    deciding: list[Call]
+    deciding: list[TracedCall]
 
     @property
     def lowerings(self):
@@ -51,9 +51,9 @@ class Written:
 
 class Unproven:
     def __init__(self, model, samples=None):
-        self.model, self.signature = model, model_signature(model, samples)
+        self.model, self.signature = model, build_signature(model, samples)
         function = None if has_attention(self.signature) else trace_function(self.signature, nullcontext)
-        self._traced = trace_attention(self.signature, function, hides_masked=False)
+        self._traced = trace_attention(self.signature, function, needs_zeroed_padding=False)
         self.calls = self._traced.calls
 
     def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
@@ -61,15 +61,15 @@ class Unproven:
 
         With `large`, a file that decides by sizes takes its form for large sizes whatever they are.
         """
-        with patch.dict(LARGE, dict.fromkeys(LARGE, From(0, 1)) if large else {}):
+        with patch.dict(LARGE_THRESHOLDS, dict.fromkeys(LARGE_THRESHOLDS, SizeThreshold(0, 1)) if large else {}):
             inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
             rotates = may_use_rotary_operator(lowering, "cpu", "float32")
             lowered = _fold_model_shapes(
                 _lower_calls(self._traced, Options(lowering=lowering)), inputs, rotates=rotates
             )
-            finished, opset = lowered.finished(SimpleNamespace(axes=inputs, output_axes=_named), opset)
-            layers = lowered.manifest_entries(opset)
-        write(finished, path := folder / f"{lowering}.onnx")
+            finished, opset = lowered.finalize(SimpleNamespace(axes=inputs, name_output_axes=_named), opset)
+            layers = lowered.make_manifest_entries(opset)
+        save_model(finished, path := folder / f"{lowering}.onnx")
         deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
         return Written(path, finished, opset, layers, deciding)
 

@@ -255,7 +255,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 class Evaluator:
     """Evaluates composites by their own functions, and keeps them, as an exporter would."""
 
-    hides_masked, reasons = False, {}
+    needs_zeroed_padding, reasons = False, {}
 
     def __init__(self):
         self.composites = []

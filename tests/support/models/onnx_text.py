@@ -5,7 +5,7 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
-from keras_attn_export._onnx.traversal import all_nodes
+from keras_attn_export._onnx.traversal import iter_nodes
 
 
 def small_graph(nodes, given="float[n, 4] x", made="float[n, 4] y", **constants):
@@ -13,6 +13,6 @@ def small_graph(nodes, given="float[n, 4] x", made="float[n, 4] y", **constants)
     header = '<ir_version: 8, opset_import: ["": 18]>'
     model = onnx.parser.parse_model(f"{header} test ({given}) => ({made}) {{ {nodes} }}")
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(each), name) for name, each in constants.items())
-    for number, node in enumerate(all_nodes(model.graph)):
+    for number, node in enumerate(iter_nodes(model.graph)):
         node.name = f"{node.op_type}_{number}"
     return model

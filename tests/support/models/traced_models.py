@@ -7,11 +7,11 @@ import numpy as np
 
 def traced(model, folder, names=()):
     """What tracing gives, with the layers of these names known."""
-    from keras_attn_export._signature.signature import model_signature
+    from keras_attn_export._signature.signature import build_signature
     from keras_attn_export._tracing.saved_model import write_saved_model
     from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
-    return convert_to_onnx(write_saved_model(model_signature(model), folder / "saved_model"), names)
+    return convert_to_onnx(write_saved_model(build_signature(model), folder / "saved_model"), names)
 
 
 def run(model, **inputs):
@@ -43,14 +43,14 @@ def with_texts(model):
     """A model with the functions on strings that it calls, at an opset that has their operators."""
     from onnx import version_converter
 
-    from keras_attn_export._operators.text.hash_functions import hash_functions, opset_of_hashes
-    from keras_attn_export._operators.text.string_functions import opset_of_texts, text_functions
-    from keras_attn_export._options import TRACED_OPSET
-    from keras_attn_export._passes.finalize import with_functions
+    from keras_attn_export._operators.text.hash_functions import build_hash_functions, find_hash_opset
+    from keras_attn_export._operators.text.string_functions import build_string_functions, find_string_opset
+    from keras_attn_export._options import TF2ONNX_OPSET
+    from keras_attn_export._passes.finalize import add_functions
 
-    opset = max(TRACED_OPSET, opset_of_texts(model), opset_of_hashes(model))
-    functions = [*text_functions(model, opset), *hash_functions(model, opset)]
-    return with_functions(version_converter.convert_version(model, opset) if opset > TRACED_OPSET else model, functions)
+    opset = max(TF2ONNX_OPSET, find_string_opset(model), find_hash_opset(model))
+    functions = [*build_string_functions(model, opset), *build_hash_functions(model, opset)]
+    return add_functions(version_converter.convert_version(model, opset) if opset > TF2ONNX_OPSET else model, functions)
 
 
 def changed(model, change, *inputs):

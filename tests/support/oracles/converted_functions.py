@@ -9,7 +9,7 @@ import onnxruntime as ort
 import tensorflow as tf
 from traced_models import with_texts
 
-from keras_attn_export._format.dtypes import decoded
+from keras_attn_export._format.dtypes import decode_strings
 from keras_attn_export._onnx.external_data import add_weights
 from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
@@ -33,7 +33,9 @@ class Converted:
     def assert_same(self, **inputs: np.ndarray) -> np.ndarray:
         """Return what onnxruntime gives for other inputs or the first ones, which is what TensorFlow does."""
         given = self._inputs | inputs
-        expected = decoded(self._function({name: tf.constant(array) for name, array in given.items()})["out"].numpy())
+        expected = decode_strings(
+            self._function({name: tf.constant(array) for name, array in given.items()})["out"].numpy()
+        )
         (found,) = self._session.run(["out"], given)
         assert found.dtype == expected.dtype
         if found.dtype.kind != "f":

@@ -11,16 +11,16 @@ from reference import NORMALIZERS
 from tolerances import assert_close, assert_identical
 
 from keras_attn._maths.normalizers import SOFTMAX
-from keras_attn._types import Heads, Pairs
-from keras_attn_export._lowering_names import BATCHED
+from keras_attn._types import BandMask, Heads
+from keras_attn_export._lowering_names import ADAPTIVE_GPU
 from keras_attn_export._lowerings import lowering_choice
-from keras_attn_export._lowerings.attention_function import function
+from keras_attn_export._lowerings.attention_function import build_call_function
 from keras_attn_export._lowerings.forms import ragged
-from keras_attn_export._onnx.traced_model import DOMAIN, Traced
+from keras_attn_export._onnx.traced_model import FUNCTION_DOMAIN, TracedModel
 from keras_attn_export._options import Options
-from keras_attn_export._passes.finalize import with_functions
+from keras_attn_export._passes.finalize import add_functions
 from keras_attn_export._precision.float16 import convert_to_float16
-from keras_attn_export._tracing.attention_calls import Call
+from keras_attn_export._tracing.attention_calls import TracedCall
 
 SCALE = 0.5
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
@@ -72,17 +72,17 @@ class Plan:
 
     def call(self):
         shapes = self.shapes((None,) * len(self.leading), None, None)
-        return Call(
-            op="call_0",
+        return TracedCall(
+            op_type="call_0",
             layer="layer",
-            owner=0,
-            name=self.name,
+            layer_id=0,
+            score=self.name,
             shapes=shapes,
             dtypes={name: DTYPES.get(name, "float32") for name in shapes},
             constants={},
             options={"scale": self.scale} if self.name == "dot_product" else {},
             heads=None if self.heads is None else Heads(*self.heads),
-            pairs=Pairs(self.causal, self.band),
+            band=BandMask(self.causal, self.band),
             normalizer=self.normalizer,
             returns_weights=self.weights,
         )
@@ -316,14 +316,14 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
 
     A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
     """
-    call, provider = plan.call(), provider or Options(provider=provider_option.chosen()).written_for
+    call, provider = plan.call(), provider or Options(provider=provider_option.chosen()).target_device
     if provider != "cpu":
-        form = lowering_choice.choose_lowering(call, "adaptive" if form in ("large", BATCHED) else form, provider)
+        form = lowering_choice.choose_lowering(call, "adaptive" if form in ("large", ADAPTIVE_GPU) else form, provider)
     if form == "large":
-        written = function(call, ragged.body, opset)
+        written = build_call_function(call, ragged.body, opset)
     else:
         written = lowering_choice.build_lowered_function(
-            call, form, opset, "cuda" if form == BATCHED else provider, force_large_form=True
+            call, form, opset, "cuda" if form == ADAPTIVE_GPU else provider, force_large_form=True
         )
     return provider_option.opened(model_of(call, written, opset, precision))
 
@@ -340,13 +340,13 @@ def model_of(call, written, opset=18, precision="float32"):
         helper.make_tensor_value_info(f"out_{name}", kind, _named(name, [None] * rank))
         for name, (kind, rank) in zip(written.output, kinds, strict=False)
     ]
-    node = helper.make_node(call.op, list(call.shapes), [each.name for each in outputs], domain=DOMAIN)
+    node = helper.make_node(call.op_type, list(call.shapes), [each.name for each in outputs], domain=FUNCTION_DOMAIN)
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    model = with_functions(model, [written])
+    model = add_functions(model, [written])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
     if precision == "float16":
-        model = convert_to_float16(Traced(inliner.inline_local_functions(model))).traced.model
+        model = convert_to_float16(TracedModel(inliner.inline_local_functions(model))).traced.model
     onnx.checker.check_model(model, full_check=True)
     return model
 

@@ -20,8 +20,8 @@ import pytest
 import keras_attn_export
 from keras_attn_export import ExportError
 from keras_attn_export._format.cases import load_cases
-from keras_attn_export._thresholds import LARGE, From
-from keras_attn_export._tracing.saved_model_worker import task
+from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
+from keras_attn_export._tracing.saved_model_worker import format_task
 
 FEW_PAIRS = 256  # cases of 17 queries and keys are long then, and take both forms of a file that decides by size
 
@@ -55,7 +55,7 @@ class WorkerRun:
             WorkerRun._latest._wait()  # an export that begins again has not asked for the first answer
         WorkerRun._latest = self
         self._results, self._answer = results, None
-        worker().stdin.write(task(saved_model, cases, results) + "\n")
+        worker().stdin.write(format_task(saved_model, cases, results) + "\n")
         worker().stdin.flush()
 
     def __enter__(self):
@@ -80,8 +80,11 @@ CHEAP = {
     "keras_attn_export._bundle.atomic_writes._sync": lambda _: None,
 }
 REAL = {name: pkgutil.resolve_name(name) for name in CHEAP}
-ALL_PAIRS = dict(LARGE)
-FEW = {kind: From(min(least.queries, 2), min(least.pairs, FEW_PAIRS)) for kind, least in LARGE.items()}
+ALL_PAIRS = dict(LARGE_THRESHOLDS)
+FEW = {
+    kind: SizeThreshold(min(least.ignored_queries, 2), min(least.min_pairs, FEW_PAIRS))
+    for kind, least in LARGE_THRESHOLDS.items()
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,7 +93,7 @@ def _cheap_exports():
         for name, value in CHEAP.items():
             patch.setattr(name, value)
         for kind, least in FEW.items():
-            patch.setitem(LARGE, kind, least)
+            patch.setitem(LARGE_THRESHOLDS, kind, least)
         yield
 
 
@@ -100,4 +103,4 @@ def _real_exports(request, monkeypatch):
         for name in CHEAP:
             monkeypatch.setattr(name, REAL[name])
         for kind, least in ALL_PAIRS.items():
-            monkeypatch.setitem(LARGE, kind, least)
+            monkeypatch.setitem(LARGE_THRESHOLDS, kind, least)
