@@ -131,7 +131,7 @@ def _check_boolean(name: str, mask: Tensor) -> None:
     dtype = dtype_of(mask)
     if dtype != "bool":
         raise TypeError(
-            f"`{name}` must be boolean, True where a position takes part. Received: {name} dtype {dtype}. "
+            f"`{name}` must be boolean, True at unmasked positions. Received: {name} dtype {dtype}. "
             f'Cast it with `keras.ops.cast({name}, "bool")`.'
         )
 
