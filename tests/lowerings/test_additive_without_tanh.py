@@ -50,7 +50,7 @@ def test_weights_of_one_sign_equal_the_reference(size, weight, largest):
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "others"),
+    ("queries", "keys", "key_terms"),
     [
         ([NEAR - 1, 1 - NEAR, NEAR - 1, 1 - NEAR], [1, -1, -1, 1], [0.5, 0.1, -1, 0]),
         ([1, -1, -1, 1], [NEAR - 1, 1 - NEAR, NEAR - 1, 1 - NEAR], [0.5, -9, 0.1, 9]),
@@ -59,27 +59,27 @@ def test_weights_of_one_sign_equal_the_reference(size, weight, largest):
     ],
     ids=["large queries", "large keys", "larger ones that cancel", "that cancel the other way"],
 )
-def test_large_terms_equal_the_reference(queries, keys, others):
+def test_large_terms_equal_the_reference(queries, keys, key_terms):
     plan = Plan("additive", leading=(1,), weights=True, size=4)
     inputs = plan.inputs(2, 3)
     inputs["queries"][:], inputs["keys"][:] = np.array(queries, "float32"), np.array(keys, "float32")
-    inputs["keys"][0, 1] = others
+    inputs["keys"][0, 1] = key_terms
     assert_right(plan, inputs)
 
 
 @pytest.mark.parametrize(
-    ("total", "each"),
+    ("total", "term"),
     [
         *((total, reach * MAX_ABS_SUM / 2) for total in (0.99, 1.01, 1e38) for reach in (0.99, 1.01, 1.1)),
         (None, 20.0),  # four units of the sums make exp(160)
     ],
 )
-def test_largest_additive_scores_do_not_overflow(total, each):
+def test_largest_additive_scores_do_not_overflow(total, term):
     plan = Plan("additive", leading=(1,), weights=True, size=4)
     inputs = plan.inputs(2, 3)
-    inputs["queries"][:] = inputs["keys"][:] = np.float32(each)
+    inputs["queries"][:] = inputs["keys"][:] = np.float32(term)
     if total is not None:
-        inputs["keys"][0, 1] = 1 - each
+        inputs["keys"][0, 1] = 1 - term
         inputs["w_v"] = np.full((4, 1), min(total * MAX_ABS_WEIGHT_SUM, 1e38) / 4, "float32")
     assert_right(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
 
@@ -105,20 +105,20 @@ def test_nan_query_leaves_others_unchanged():
     assert_identical(np.delete(after.reshape(6, 6), 1, axis=0), np.delete(before.reshape(6, 6), 1, axis=0))
 
 
-@pytest.mark.parametrize("far", [1e3, -np.inf])
+@pytest.mark.parametrize("large", [1e3, -np.inf])
 @pytest.mark.parametrize("form", ["large", "batched"])
-def test_nan_does_not_hide_large_numbers_from_the_guard(form, far):
+def test_nan_does_not_hide_large_numbers_from_the_guard(form, large):
     """onnxruntime forgets numbers beside NaN when it takes the largest; which, their places decide."""
     plan = Plan("additive", leading=(1,), weights=True, size=3)
     run = session(plan, form).run
-    for row, place, other in itertools.product((0, 1), range(3), range(3)):
+    for row, column, other in itertools.product((0, 1), range(3), range(3)):
         inputs = plan.inputs(2, 3)
         inputs["queries"][0, 1 - row, other] = 0
-        inputs["queries"][0, row, place] = far
+        inputs["queries"][0, row, column] = large
         expected = run(None, inputs)
         inputs["queries"][0, 1 - row, other] = np.nan
-        for output, right in zip(run(None, inputs), expected, strict=True):
-            assert_close(output[0, row], right[0, row])
+        for output, want in zip(run(None, inputs), expected, strict=True):
+            assert_close(output[0, row], want[0, row])
 
 
 def test_heavy_weights_that_cancel_equal_the_reference():

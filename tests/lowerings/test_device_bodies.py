@@ -34,21 +34,21 @@ def for_a_device(plan, form=ADAPTIVE_GPU, opset=18):
 def test_bodies_have_no_nested_loops_or_data_dependent_branches(plan, form, opset):
     """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
     function = for_a_device(plan, form, opset)
-    made = {name: node for node in iter_nodes(function) for name in node.output}
+    producers = {name: node for node in iter_nodes(function) for name in node.output}
 
     def is_of_sizes(name):
-        node = made.get(name)
+        node = producers.get(name)
         return node is not None and (node.op_type == "Shape" or all(map(is_of_sizes, node.input)))
 
-    asked = [node for node in iter_nodes(function) if node.op_type == "If" and not is_of_sizes(node.input[0])]
-    assert len(asked) == ((plan.name, form) == ("additive", ADAPTIVE_GPU))
+    branches = [node for node in iter_nodes(function) if node.op_type == "If" and not is_of_sizes(node.input[0])]
+    assert len(branches) == ((plan.name, form) == ("additive", ADAPTIVE_GPU))
     for scan in (node for node in iter_nodes(function) if node.op_type in ("Scan", "Loop")):
         assert scan.op_type == "Scan"
         (body,) = iter_subgraphs(scan)
-        assert not {"Scan", "Loop", "If"} & {each.op_type for each in body.node}
+        assert not {"Scan", "Loop", "If"} & {node.op_type for node in body.node}
         numbers, *parts = scan.input
         assert parts, "blocks of queries"
-        for gather in (made[made[part].input[0]] for part in parts):
+        for gather in (producers[producers[part].input[0]] for part in parts):
             assert (gather.op_type, gather.input[1]) == ("Gather", numbers)
 
 
@@ -65,7 +65,7 @@ def test_masks_are_made_on_the_device(plan, form, opset):
         on_cpu = {name for node in graph.node if node.op_type in ("Shape", "Constant") for name in node.output}
         for node in graph.node:
             assert not (node.op_type == "Cast" and node.attribute[0].i == TensorProto.UINT8), "has no reduction there"
-            reads = [name for place, name in enumerate(node.input) if place not in ON_CPU.get(node.op_type, ())]
+            reads = [name for position, name in enumerate(node.input) if position not in ON_CPU.get(node.op_type, ())]
             if node.op_type not in ("Shape", "Constant", "If") and reads and on_cpu.issuperset(reads):
                 on_cpu.update(node.output)
                 assert node.op_type in SIZES, f"{node.op_type} of sizes alone"
@@ -101,9 +101,9 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
         plan.call(), partial(adaptive_gpu.body, limits=limits), opset, for_device=True
     )
     decision = next(node for node in function.node if node.op_type == "If")
-    kinds = [{node.op_type for node in iter_nodes(each.g)} & {"Scan", *OPERATORS} for each in decision.attribute]
+    kinds = [{node.op_type for node in iter_nodes(attr.g)} & {"Scan", *OPERATORS} for attr in decision.attribute]
     assert many in kinds
-    assert any(each in kinds for each in few)
+    assert any(kind in kinds for kind in few)
     run = provider_option.opened(model_of(plan.call(), function, opset)).run
     for sizes in ((5, 5), (6, 6), (5, 4), (7, 6)):
         assert_right(plan, plan.inputs(*sizes), run=run)
@@ -145,6 +145,6 @@ def test_empty_batches_queries_or_keys_give_empty_outputs_or_zeros(plan, B, Tq, 
 def test_largest_of_no_numbers_is_never_reduced_on_cuda():
     """It fails there, and not on the CPU."""
     nodes = [*iter_nodes(for_a_device(Plan("additive", lengths="examples")))]
-    made = {name: node for node in nodes for name in node.output}
-    largest = [made[node.input[0]] for node in nodes if node.op_type == "ReduceMax"]
+    producers = {name: node for node in nodes for name in node.output}
+    largest = [producers[node.input[0]] for node in nodes if node.op_type == "ReduceMax"]
     assert [node.op_type for node in largest] == ["Concat", "Concat"]

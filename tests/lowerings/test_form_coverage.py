@@ -1,4 +1,4 @@
-"""A form that no golden case ran is told of, and refused where all must be proven."""
+"""Form coverage: a form that no golden case ran is reported, and refused if every form must be proven."""
 
 from types import SimpleNamespace
 
@@ -46,9 +46,9 @@ def unseen(model, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attend", [ours, keras_own])
-@pytest.mark.parametrize(("by", "found"), [(1, []), (4, ["attend"])])
-def test_form_that_no_golden_case_reaches_is_found(by, found, attend, tmp_path):
-    assert unseen(shortened(by, attend), tmp_path)[0] == found
+@pytest.mark.parametrize(("by", "observed"), [(1, []), (4, ["attend"])])
+def test_form_that_no_golden_case_reaches_is_found(by, observed, attend, tmp_path):
+    assert unseen(shortened(by, attend), tmp_path)[0] == observed
 
 
 @pytest.mark.slow
@@ -64,12 +64,12 @@ def test_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
     assert unseen(shortened(4, ours), tmp_path) == ([], {})
 
 
-@pytest.mark.parametrize(("step", "found"), [(16, ["attend"]), (1, [])])
-def test_queries_and_keys_are_counted_separately(step, found, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("step", "observed"), [(16, ["attend"]), (1, [])])
+def test_queries_and_keys_are_counted_separately(step, observed, tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, "examples", SizeThreshold(0, 400))
     q, k, v, lens = qkvl(queries=6, keys=6)
     model = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q[:, ::step], k, v, lens))
-    assert unseen(model, tmp_path)[0] == found
+    assert unseen(model, tmp_path)[0] == observed
 
 
 @pytest.mark.slow
@@ -93,9 +93,9 @@ class Placed(layers.Layer):
 def test_model_of_few_positions_leaves_no_form_unreached(tmp_path):
     """No request can be longer than what Keras takes, so that nothing is left open."""
     x = keras.Input((None, 4), name="x")
-    found, refused = unseen(keras.Model(x, ours(Placed()(x))), tmp_path)
+    observed, refused = unseen(keras.Model(x, ours(Placed()(x))), tmp_path)
     assert LONG in refused
-    assert found == []
+    assert observed == []
 
 
 def test_attention_layer_without_a_call_writes_no_function(tmp_path):
@@ -150,16 +150,16 @@ looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out,
 
 
 @pytest.mark.parametrize(
-    ("count", "chosen", "within"), [(0, [], []), (1, [[8, 5]], []), (3, [[8, 5]], [[11, 5], [14, 5], [14, 5]])]
+    ("count", "chosen", "nested"), [(0, [], []), (1, [[8, 5]], []), (3, [[8, 5]], [[11, 5], [14, 5], [14, 5]])]
 )
-def test_sizes_are_collected_in_loops_and_branches(count, chosen, within):
+def test_sizes_are_collected_in_loops_and_branches(count, chosen, nested):
     """A loop of three steps, a branch that its first takes alone, and a loop in it of none, one and two steps."""
     names = ("queries", "keys", "values")
     calls = [SimpleNamespace(op_type=op, shapes=dict.fromkeys(names)) for op in ("first", "chosen", "within")]
     model = _add_size_outputs(onnx.parser.parse_model(IN_LOOPS), calls)
     onnx.checker.check_model(model, full_check=True)
     x, y = np.ones((2, 3, 2), "float32"), np.ones((2, 5, 2), "float32")
-    found = run(model, x=x, y=y, count=np.array(count, "int64"))
-    assert found["first/sizes"].tolist() == [[5, 3]]
-    assert found["chosen/sizes"].tolist() == chosen
-    assert found["within/sizes"].tolist() == within
+    observed = run(model, x=x, y=y, count=np.array(count, "int64"))
+    assert observed["first/sizes"].tolist() == [[5, 3]]
+    assert observed["chosen/sizes"].tolist() == chosen
+    assert observed["within/sizes"].tolist() == nested

@@ -1,4 +1,4 @@
-"""Attention layers keep their name through TensorFlow, get the body that was asked for, and nobody else sees it."""
+"""Lowering of attention layers in a model: preserved layer names and the requested function bodies."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ SLOW = pytest.mark.slow
 
 
 def attending(layer, keys=6, **options):
-    """A model of one layer over sequences with lengths."""
+    """Return a model of one layer over sequences with lengths."""
     q, k, v, lens = qkvl(keys=keys)
     return keras.Model([q, k, v, lens], layer(q, k, v, lens, **options))
 
@@ -32,17 +32,17 @@ def inputs_of(model, rows=3, length=5, dtype="int32"):
     """Normal numbers for sequences of one length, of which row after row one more counts."""
     rng = np.random.default_rng(0)
     inputs = {
-        each.name: rng.standard_normal((rows, *(size or length for size in each.shape[1:])), "float32")
-        for each in model.inputs
+        item.name: rng.standard_normal((rows, *(size or length for size in item.shape[1:])), "float32")
+        for item in model.inputs
     }
     return inputs | ({"valid_lens": np.arange(rows, dtype=dtype)} if "valid_lens" in inputs else {})
 
 
 def assert_like_keras(traced, file, inputs):
-    found, expected = file.run(inputs), traced.expected(inputs)
-    assert found.keys() == expected.keys()
+    outputs, expected = file.run(inputs), traced.expected(inputs)
+    assert outputs.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 class Doubled(DotProductAttention):
@@ -292,8 +292,8 @@ def test_lengths_beyond_int32_count_all_keys(dtype, tmp_path):
     traced = Unproven(keras.Model([q, k, v, lens], DotProductAttention()(q, k, v, lens)))
     file, inputs = traced.written(tmp_path), inputs_of(traced.model, rows=4)
     full, more = (
-        file.run(inputs | {"valid_lens": np.array(each, dtype)}).popitem()[1]
-        for each in ([5] * 4, [2**31, 2**32 - 1, 2**31 - 1, 6])
+        file.run(inputs | {"valid_lens": np.array(lens, dtype)}).popitem()[1]
+        for lens in ([5] * 4, [2**31, 2**32 - 1, 2**31 - 1, 6])
     )
     np.testing.assert_array_equal(more, full)
 
@@ -304,8 +304,8 @@ def test_padding_changes_no_bit_of_additive_attention(masked, tmp_path):
     """The first try and the second are the same product, though `w_v` is a constant that onnxruntime could pack."""
     q, k, v, lens = qkvl(queries=64, keys=64)
     mask = keras.Input((None,), dtype="bool", name="mask")
-    given = {"valid_lens": lens} if masked == "lengths" else {"keys_mask": mask}
-    model = keras.Model([q, k, v, *given.values()], AdditiveAttention(64)(q, k, v, **given))
+    mask_inputs = {"valid_lens": lens} if masked == "lengths" else {"keys_mask": mask}
+    model = keras.Model([q, k, v, *mask_inputs.values()], AdditiveAttention(64)(q, k, v, **mask_inputs))
     file, inputs = Unproven(model).written(tmp_path), inputs_of(model, rows=2, length=100)
     inputs["queries"] = inputs["queries"][:, :1]
     lengths = np.array([100, 60], "int32")
@@ -355,9 +355,9 @@ def test_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_pat
     monkeypatch.setitem(
         LARGE_THRESHOLDS, "additive", SizeThreshold(2, 7 * 256)
     )  # of 7 units: the other cases are too small
-    right = getattr(module, part)
+    original = getattr(module, part)
 
-    monkeypatch.setattr(module, part, lambda given: tuple(output * 1.01 for output in right(given)))
+    monkeypatch.setattr(module, part, lambda call: tuple(output * 1.01 for output in original(call)))
     model = attending(type(layer).from_config(layer.get_config()))
     with pytest.raises(ParityError, match="in case `long"):
         export_model(model, tmp_path / "bundle")
@@ -366,8 +366,8 @@ def test_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_pat
 @pytest.mark.slow
 def test_fault_in_the_blocks_of_a_portable_file_is_found(tmp_path, monkeypatch):
     """No golden case is large enough to take them."""
-    right = additive_batched.body
-    monkeypatch.setattr(additive_batched, "body", lambda given: tuple(output * 1.01 for output in right(given)))
+    original = additive_batched.body
+    monkeypatch.setattr(additive_batched, "body", lambda call: tuple(output * 1.01 for output in original(call)))
     with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
         export_model(attending(AdditiveAttention(7)), tmp_path / "bundle", lowering=PORTABLE)
 

@@ -1,4 +1,4 @@
-"""Every body of every lowering gives what the contract says, for every kind of mask, and reads nothing it must not."""
+"""Lowered function bodies: outputs equal the reference under every mask and ignore masked values."""
 
 import math
 from dataclasses import replace
@@ -34,8 +34,8 @@ FORMS = {
 def lowerings_of(call, form, _=18, provider=None):
     """The lowering of a call if that of a form is requested, and the one that is requested for it."""
     lowering = "portable" if form == PORTABLE_IN_BLOCKS else form
-    found = lowering_choice.choose_lowering(call, lowering, *filter(None, [provider]))
-    return found, requested_lowering(found)
+    choice = lowering_choice.choose_lowering(call, lowering, *filter(None, [provider]))
+    return choice, requested_lowering(choice)
 
 
 # Each form with every third plan, and another third than the form before; an eighth of them unmarked.
@@ -143,7 +143,7 @@ def test_largest_scores_change_no_other_query(masks, heads, form):
     inputs["queries"] = np.sign(inputs["queries"])
     clean, pairs = run(None, inputs), taking_part(plan, inputs)
     for key in range(6):
-        others = ~pairs[..., key].any(-2)
+        other_queries = ~pairs[..., key].any(-2)
         largest = np.finfo("float32").max
         if form == "batched" and plan.causal and plan.normalizer == "softmax":
             largest /= 4  # on the CPU the operator adds the lowest float32 to the scores of later keys
@@ -151,7 +151,7 @@ def test_largest_scores_change_no_other_query(masks, heads, form):
             filled = inputs | {"keys": inputs["keys"].copy()}
             filled["keys"][:, key] = value
             for actual, expected_ in zip(run(None, filled), clean, strict=True):
-                assert_identical(by_query(plan, actual)[others], by_query(plan, expected_)[others])
+                assert_identical(by_query(plan, actual)[other_queries], by_query(plan, expected_)[other_queries])
 
 
 @pytest.mark.parametrize(("plan", "form", "Tq", "Tk"), BLOCKS)
@@ -188,12 +188,12 @@ def test_overflowing_score_in_a_window_changes_no_other_query(largest):
     (clean,) = run(None, inputs)
     inputs["keys"][:, 4] = largest * np.float32([1, -1, 1, -1])
     (filled,) = run(None, inputs)
-    beside = np.abs(np.arange(9) - 4) > 1
-    assert_identical(filled[:, beside], clean[:, beside])
+    outside = np.abs(np.arange(9) - 4) > 1
+    assert_identical(filled[:, outside], clean[:, outside])
 
 
 @pytest.mark.parametrize(
-    ("plan", "kind", "rule", "told", "large", "small"),
+    ("plan", "kind", "rule", "size_rule", "large", "small"),
     [
         # of 256 keys in a block; this one has 66
         (Plan(band=(1, 1), size=6), "window", SizeThreshold(0, 75220), "queries * keys < 4,480 or keys < 70",
@@ -203,11 +203,13 @@ def test_overflowing_score_in_a_window_changes_no_other_query(largest):
     ],
     ids=["window", "flash"],
 )  # fmt: skip
-def test_form_depends_on_the_sizes_at_run_time(plan, kind, rule, told, large, small, monkeypatch):
+def test_form_depends_on_the_sizes_at_run_time(plan, kind, rule, size_rule, large, small, monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, kind, rule)
-    monkeypatch.setattr(ragged, "body", lambda given: (given.queries * 0.0,))
+    monkeypatch.setattr(ragged, "body", lambda body_call: (body_call.queries * 0.0,))
     run = session(plan, "adaptive", 18, "cpu").run
-    assert lowering_choice.describe_form(plan.call(), "adaptive", 18) == f"plain operators while {told}, else ragged"
+    assert (
+        lowering_choice.describe_form(plan.call(), "adaptive", 18) == f"plain operators while {size_rule}, else ragged"
+    )
     for sizes in (*large, *small):
         (output,) = run(None, plan.inputs(*sizes))
         assert np.any(output) == (sizes in small)
@@ -240,9 +242,9 @@ def test_static_sizes_choose_the_form_at_export(pairs, large, monkeypatch):
 def test_heads_on_both_sides_of_the_guard_equal_the_reference(heads, masks, form, size, small_blocks):
     """One example in reach, one in which one unit of one head is not."""
     plan = Plan("additive", leading=(2,), weights=True, size=size, heads=heads, **masks)
-    for far in (1.0, 1e3):
+    for distance in (1.0, 1e3):
         inputs = plan.inputs(7, 5, seed=3)
-        inputs["keys"][1, 0, 1] = far
+        inputs["keys"][1, 0, 1] = distance
         assert_right(plan, inputs, form)
 
 
@@ -332,12 +334,12 @@ def test_size_of_a_window_decides_its_form(monkeypatch):
     pairs = {32: 2**14, 96: 2**16, 256: 2**18, 257: 2**16}  # 256 have 331,776, which golden cases do not; 257 no blocks
     for reach, form in forms.items():
         keys = math.isqrt(pairs[reach])
-        told = {257: f"{pairs[reach]:,}"}.get(reach, f"{64 * keys:,} or keys < {keys:,}")  # of a block of 64 queries
-        assert form == f"plain operators while queries * keys < {told}, else ragged"
+        limit = {257: f"{pairs[reach]:,}"}.get(reach, f"{64 * keys:,} or keys < {keys:,}")  # of a block of 64 queries
+        assert form == f"plain operators while queries * keys < {limit}, else ragged"
 
 
 def test_number_of_units_decides_the_form_of_additive_scores(monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, "additive", SizeThreshold(2, 100))
     for size, heads, pairs in [(4, None, 25), (3, None, 34), (4, (2, 1), 13), (200, None, 1)]:
-        told = lowering_choice.describe_form(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
-        assert told == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"
+        form = lowering_choice.describe_form(Plan("additive", size=size, heads=heads).call(), "adaptive", 18)
+        assert form == f"plain operators while (queries - 2) * keys < {pairs}, else ragged"

@@ -1,4 +1,4 @@
-"""What is done to a weight alone is done while the model is exported."""
+"""Constant folding: operators that depend on one weight alone are computed at export."""
 
 import numpy as np
 import pytest
@@ -23,15 +23,15 @@ def model(lines, outputs="float[k, l] y"):
     """)
 
 
-def folded(given):
-    """The weights afterwards."""
-    traced = TracedModel(given, weights={"w": WEIGHT})
+def folded(graph_model):
+    """Return the weights after constant folding."""
+    traced = TracedModel(graph_model, weights={"w": WEIGHT})
     assert fold_weights(traced)
     return traced.weights
 
 
-def outputs(given, weights=None):
-    return run(add_weights(given, weights or {"w": WEIGHT}), x=X)
+def outputs(graph_model, weights=None):
+    return run(add_weights(graph_model, weights or {"w": WEIGHT}), x=X)
 
 
 GRAPHS = {
@@ -44,25 +44,25 @@ GRAPHS = {
 
 @pytest.mark.parametrize("lines", GRAPHS.values(), ids=GRAPHS)
 def test_layout_of_a_weight_is_folded(lines):
-    given = model(f"{lines} y = MatMul (x, laid_out)")
-    before = outputs(given)["y"]
-    weights = folded(given)
-    assert [node.op_type for node in given.graph.node] == ["MatMul"]
+    graph_model = model(f"{lines} y = MatMul (x, laid_out)")
+    before = outputs(graph_model)["y"]
+    weights = folded(graph_model)
+    assert [node.op_type for node in graph_model.graph.node] == ["MatMul"]
     assert list(weights) == ["w"]
-    assert {value.name for value in given.graph.input} == {"x", "w"}
-    assert not given.graph.initializer  # nothing reads them any more
-    np.testing.assert_array_equal(outputs(given, weights)["y"], before)
+    assert {value.name for value in graph_model.graph.input} == {"x", "w"}
+    assert not graph_model.graph.initializer  # nothing reads them any more
+    np.testing.assert_array_equal(outputs(graph_model, weights)["y"], before)
 
 
 def test_two_layouts_and_an_output_of_one_weight_are_kept():
-    given = model("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
-    before = outputs(given)["y"]
-    weights = folded(given)
+    graph_model = model("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
+    before = outputs(graph_model)["y"]
+    weights = folded(graph_model)
     assert {name: array.shape for name, array in weights.items()} == {"w": (4, 6), "t": (6, 4)}
-    np.testing.assert_array_equal(outputs(given, weights)["y"], before)
-    given = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")  # y is an output
-    weights = folded(given)
-    np.testing.assert_array_equal(outputs(given, weights)["y"], WEIGHT.T)
+    np.testing.assert_array_equal(outputs(graph_model, weights)["y"], before)
+    graph_model = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")  # y is an output
+    weights = folded(graph_model)
+    np.testing.assert_array_equal(outputs(graph_model, weights)["y"], WEIGHT.T)
 
 
 NESTED = """
@@ -80,5 +80,5 @@ nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w 
 
 def test_constants_in_nested_branches_are_folded():
     inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
-    found = changed(parser.parse_model(NESTED), lambda model: fold_subgraphs(TracedModel(model)), *inputs)
-    assert "Transpose" not in {node.op_type for node in iter_nodes(found.graph)}
+    folded_model = changed(parser.parse_model(NESTED), lambda model: fold_subgraphs(TracedModel(model)), *inputs)
+    assert "Transpose" not in {node.op_type for node in iter_nodes(folded_model.graph)}

@@ -23,10 +23,10 @@ def small_model():
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
-    made = finalize(TracedModel(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
-    assert made.opset_import[0].version == opset
-    assert made.ir_version == helper.find_min_ir_version_for(list(made.opset_import))
-    assert [dim.dim_param for dim in made.graph.output[0].type.tensor_type.shape.dim] == ["batch", ""]
+    finished = finalize(TracedModel(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
+    assert finished.opset_import[0].version == opset
+    assert finished.ir_version == helper.find_min_ir_version_for(list(finished.opset_import))
+    assert [dim.dim_param for dim in finished.graph.output[0].type.tensor_type.shape.dim] == ["batch", ""]
 
 
 def test_input_missing_in_the_graph_is_an_error():
@@ -64,12 +64,12 @@ def test_nodes_of_any_order_become_one_order():
         model = type(MODEL).FromString(MODEL.SerializeToString())
         replace_items(model.graph.node, nodes)
         replace_items(model.graph.initializer, reversed(MODEL.graph.initializer))
-        branch = next(each for node in model.graph.node for each in node.attribute if each.name == "then_branch").g
+        branch = next(item for node in model.graph.node for item in node.attribute if item.name == "then_branch").g
         replace_items(branch.node, reversed(branch.node))
         sort_nodes(TracedModel(model))
         assert [node.output[0] for node in model.graph.node] == ["a", "c", "y", "z"]
         assert [node.output[0] for node in model.graph.node[2].attribute[0].g.node] == ["q", "p", "r"]
-        assert [each.name for each in model.graph.initializer] == ["one", "two"]
+        assert [item.name for item in model.graph.initializer] == ["one", "two"]
 
 
 def test_loop_and_body_may_share_an_output_name():

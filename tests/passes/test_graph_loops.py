@@ -72,7 +72,7 @@ attend_0 (query, memory) => (output)
 
 
 def hoisted(text, counts=(0, 1, 3)):
-    """The model afterwards, which gives what it gave."""
+    """Return the rewritten model after a check that its outputs stay equal."""
     inputs = [{"x": X, "m": M, "count": np.array(count)} for count in counts]
     return changed(parser.parse_model(text), lambda model: hoist_invariants(TracedModel(model)), *inputs)
 
@@ -166,7 +166,7 @@ def test_two_bodies_may_use_the_same_names():
     }
     """)
     assert ops_of(model.graph) == ["Mul", "Loop", "Loop"]
-    assert [each.name for each in model.graph.initializer] == ["own"]
+    assert [tensor.name for tensor in model.graph.initializer] == ["own"]
     assert numpy_helper.to_array(model.graph.initializer[0]) == 5
 
 
@@ -194,7 +194,7 @@ nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2
 
 
 def captured(text):
-    """The graph afterwards, which gives what it gave."""
+    """Return the rewritten graph after a check that its outputs stay equal."""
     inputs = [{"x": X, "w": M, "count": np.array(count, "int64")} for count in (0, 1, 2, 3)]
     return changed(parser.parse_model(text), lambda model: remove_passthrough_state(TracedModel(model)), *inputs)
 

@@ -1,4 +1,4 @@
-"""What nodes and values are called: after layers and operators, and never after how many a process has named."""
+"""Names of nodes and values: derived from layers and operators, independent of counters of the process."""
 
 import re
 
@@ -32,7 +32,7 @@ def renamed(rows, constants=(), **options):
 
 
 def rows_of(graph):
-    return [f"{each.name}; {each.op_type} {' '.join(each.input)} > {','.join(each.output)}" for each in graph.node]
+    return [f"{node.name}; {node.op_type} {' '.join(node.input)} > {','.join(node.output)}" for node in graph.node]
 
 
 def test_nodes_of_tf2onnx_are_named_after_those_of_tensorflow():
@@ -95,9 +95,9 @@ def traced(counted):
     x = np.zeros((2, 3, 4), "float32")
 
     def function(x):
-        sizes, others = tf.shape(x), tf.shape(x * 2)
-        y = tf.reshape(x, (sizes[0], sizes[1], 2, 2)) + tf.reshape(x * 2, (others[0], others[1], 2, 2))
-        return y + tf.cast(sizes[1], "float32") + tf.cast(others[1], "float32")
+        sizes, doubled_sizes = tf.shape(x), tf.shape(x * 2)
+        y = tf.reshape(x, (sizes[0], sizes[1], 2, 2)) + tf.reshape(x * 2, (doubled_sizes[0], doubled_sizes[1], 2, 2))
+        return y + tf.cast(sizes[1], "float32") + tf.cast(doubled_sizes[1], "float32")
 
     return Converted(function, x=x).model
 

@@ -1,4 +1,4 @@
-"""What tf2onnx writes in many operators is written in one, where it is that and nothing like it."""
+"""Rewrite rules: a chain of operators from tf2onnx becomes one operator only on an exact match."""
 
 import logging
 from collections import Counter
@@ -32,8 +32,8 @@ def traced(outputs, folder, *, shape=(None, 6)):
     x = keras.Input(shape, name="x")
     model = keras.Model(x, {"out": outputs(x)})
     model.set_weights([RNG.uniform(0.5, 1.5, weight.shape) for weight in model.get_weights()])
-    found = traced_models.traced(model, folder)
-    return model, add_weights(found.model, found.weights)
+    traced_model = traced_models.traced(model, folder)
+    return model, add_weights(traced_model.model, traced_model.weights)
 
 
 def operators(written):
@@ -114,7 +114,7 @@ def test_normalization_is_accurate_beside_a_large_mean(tmp_path):
     """The operator itself gets a mean of 0: some releases of onnxruntime lose all digits of the variance otherwise."""
     model, written = traced(layers.LayerNormalization(), tmp_path)
     (node,) = (node for node in written.graph.node if node.op_type == "LayerNormalization")
-    assert "Sub" in {made.op_type for made in written.graph.node if node.input[0] in made.output}
+    assert "Sub" in {producer.op_type for producer in written.graph.node if node.input[0] in producer.output}
     inputs = 1000 + RNG.standard_normal((2, 5, 6)).astype("float32")
     exact = inputs.astype("float64") - inputs.mean(-1, keepdims=True, dtype="float64")
     exact /= np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-3)
@@ -195,10 +195,10 @@ SAME_RMS = {
 } | {"a sum and a power": [("Add", "mean epsilon", "positive"), ("Pow", "x two", "square")]}
 
 
-def graph_of(lines, *others, outputs=("y",)):
+def build_graph(lines, *replacements, outputs=("y",)):
     """The graph of these lines, with others in the place of those that make the same."""
-    of_output = {made: (op, takes) for op, takes, made in [*lines, *others]}
-    nodes = " ".join(f"{made} = {op} ({', '.join(takes.split())})" for made, (op, takes) in of_output.items())
+    of_output = {output: (op, takes) for op, takes, output in [*lines, *replacements]}
+    nodes = " ".join(f"{output} = {op} ({', '.join(takes.split())})" for output, (op, takes) in of_output.items())
     results = ", ".join(f"float[{name}_0, 5, {name}_2] {name}" for name in outputs)
     model = parser.parse_model(f"""
     <ir_version: 8, opset_import: ["" : 18]>
@@ -228,16 +228,16 @@ def simplify_and_compare(written):
     ids=["layer", "layer and variance", "rms and mean"],
 )
 def test_normalization_is_simplified_and_other_outputs_are_still_computed(lines, outputs, expected):
-    written = graph_of(lines, outputs=outputs)
+    written = build_graph(lines, outputs=outputs)
     simplify_and_compare(written)
     assert operators(written) == expected
     if expected is NORMALIZED:
-        assert {each.name for each in written.graph.initializer} == {"axes", "gamma/vector", "beta/vector"}
+        assert {item.name for item in written.graph.initializer} == {"axes", "gamma/vector", "beta/vector"}
 
 
-@pytest.mark.parametrize("others", SAME_RMS.values(), ids=SAME_RMS)
-def test_rms_normalization_is_found_in_every_order(others, tmp_path):
-    written = graph_of(RMS, *others)
+@pytest.mark.parametrize("replacements", SAME_RMS.values(), ids=SAME_RMS)
+def test_rms_normalization_is_found_in_every_order(replacements, tmp_path):
+    written = build_graph(RMS, *replacements)
     simplify_and_compare(written)
     assert operators(written) == BY_SQUARES
     assert optimized(written, tmp_path) == FUSED
@@ -246,9 +246,9 @@ def test_rms_normalization_is_found_in_every_order(others, tmp_path):
 @pytest.mark.parametrize(
     "written",
     [
-        pytest.param(graph_of(lines, other), id=f"{kind}, {name}")
-        for kind, lines, others in (("layer", LAYER_NORMALIZATION, LIKE_LAYER_NORMALIZATION), ("rms", RMS, LIKE_RMS))
-        for name, other in others.items()
+        pytest.param(build_graph(lines, other), id=f"{kind}, {name}")
+        for kind, lines, likes in (("layer", LAYER_NORMALIZATION, LIKE_LAYER_NORMALIZATION), ("rms", RMS, LIKE_RMS))
+        for name, other in likes.items()
     ],
 )
 def test_other_graphs_stay(written):
@@ -258,7 +258,7 @@ def test_other_graphs_stay(written):
 
 
 def test_graphs_with_unknown_operators_are_simplified():
-    written = graph_of(LAYER_NORMALIZATION)
+    written = build_graph(LAYER_NORMALIZATION)
     written.graph.node.append(helper.make_node("Other", ["y"], ["z_of_other"], domain="other"))
     apply_rules(TracedModel(written))
     assert operators(written)["LayerNormalization"] == 1
@@ -280,10 +280,10 @@ def test_loop_bodies_are_simplified(tmp_path):
     """Weights, a constant that is reshaped among them, are outside of the body that reads them."""
     model, written = traced(lambda x: Twice(name="twice")(x), tmp_path)
     (loop,) = [node for node in written.graph.node if node.op_type == "Loop"]
-    (body,) = [each.g for each in loop.attribute if each.name == "body"]
-    made = Counter(node.op_type for node in body.node)
-    assert made["LayerNormalization"] == made["MatMul"] == 1
-    assert made["Reshape"] == 0
+    (body,) = [item.g for item in loop.attribute if item.name == "body"]
+    counts = Counter(node.op_type for node in body.node)
+    assert counts["LayerNormalization"] == counts["MatMul"] == 1
+    assert counts["Reshape"] == 0
     assert len(loop.input) == 4  # the number of steps and the tensor are its state
     for nodes in (written.graph.node, body.node):
         assert {"Pow", "Div"} <= {node.op_type for node in nodes}
@@ -333,8 +333,8 @@ def test_hard_swish_is_fused_into_the_convolution_before(tmp_path):
     x = keras.Input((8, 8, 16), name="x")
     hidden = layers.Conv2D(16, 1)(x)
     model = keras.Model(x, {"out": layers.Conv2D(16, 1)(hidden * keras.ops.hard_sigmoid(hidden))})
-    found = traced_models.traced(model, tmp_path)
-    written = add_weights(found.model, found.weights)
+    traced_model = traced_models.traced(model, tmp_path)
+    written = add_weights(traced_model.model, traced_model.weights)
     assert "HardSigmoid" in Counter(node.op_type for node in written.graph.node)
     assert "HardSigmoid" not in optimized(written, tmp_path)
     array = np.random.default_rng(0).standard_normal((2, 8, 8, 16)).astype("float32") * 4
@@ -400,10 +400,10 @@ NEAR_MISSES = {
         "the output shape is not the input shape with `units` as last size",
     ),
     "layer normalization": (
-        lambda: graph_of(LAYER_NORMALIZATION, LIKE_LAYER_NORMALIZATION["the square root"]),
+        lambda: build_graph(LAYER_NORMALIZATION, LIKE_LAYER_NORMALIZATION["the square root"]),
         "`inverse` is not the output of `Reciprocal` with 1 inputs",
     ),
-    "RMS normalization": (lambda: graph_of(RMS, LIKE_RMS["another power"]), "the exponent is not 2"),
+    "RMS normalization": (lambda: build_graph(RMS, LIKE_RMS["another power"]), "the exponent is not 2"),
     "hard sigmoid": (lambda: sigmoid_of(MOVED, CLIPPED, "y = Mul (clipped, fifth)"), "the clipped sum is not divided"),
     "denormal attention weights": (lambda: masked_softmax(PLAIN, MASK / 100), "no float32 constant between -125 and"),
 }

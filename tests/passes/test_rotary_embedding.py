@@ -1,4 +1,4 @@
-"""Rotary position embeddings become onnxruntime's operator, where they are that and nothing like it."""
+"""Rotary position embeddings: an exact match becomes onnxruntime's operator, similar graphs stay."""
 
 import logging
 
@@ -90,8 +90,8 @@ def test_rotary_embedding_is_one_operator_of_onnxruntime(lines):
         angles = rng.uniform(-100, 100, (1, length, SIZE // 2)).astype("float32")
         if x.size > SIZE * HEADS:
             x[0, 0, 0, :3] = np.inf, np.nan, 1e38
-        given = {"x": x, "angles": angles}
-        np.testing.assert_allclose(run(changed, **given)["y"], run(model, **given)["y"], rtol=1e-6, atol=1e-6)
+        feeds = {"x": x, "angles": angles}
+        np.testing.assert_allclose(run(changed, **feeds)["y"], run(model, **feeds)["y"], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("lines", LEFT.values(), ids=LEFT)

@@ -1,4 +1,4 @@
-"""Sizes that are known are not asked for: the nodes that did so go, and the numbers stay."""
+"""Shape folding: nodes that compute static sizes are removed, and outputs stay equal."""
 
 from collections import Counter
 
@@ -14,12 +14,12 @@ AXES = {"x": ("batch", "length", 4), "z": ("batch", "length"), "other": ("batch"
 GIVEN = "float[b, t, 4] x, float[c, s] z, float[d, r] other"
 VECTORS = {"first": [0], "second": [1], "third": [2], "three": [3], "numbers": [2, 2], "rest": [-1], "all": [10**9]}
 VECTORS |= {"wide": [3, 1, 1, 1], "minus": [-1], "lowest": [-(10**9)]}
-CONSTANTS = {name: np.array(each) for name, each in VECTORS.items()} | {"from": np.int32(0), "by": np.int32(1)}
+CONSTANTS = {name: np.array(item) for name, item in VECTORS.items()} | {"from": np.int32(0), "by": np.int32(1)}
 SHAPE = "shape = Shape (x) \n narrow = Cast <to = 6> (shape)"
 LENGTH = f"{SHAPE} \n length = Slice (narrow, second, third, first) \n alone = Squeeze (length, first)"
 COUNTED = f"{LENGTH} \n places = Range (from, alone, by) \n whole = Cast <to = 1> (places)"
 APART = f"{SHAPE} \n both = Slice (shape, first, third, first) \n target = Concat <axis = 0> (both, numbers)"
-CONSTANTS = {name: np.array(each, getattr(each, "dtype", np.int64)) for name, each in CONSTANTS.items()}
+CONSTANTS = {name: np.array(item, getattr(item, "dtype", np.int64)) for name, item in CONSTANTS.items()}
 SIZES = ((2, 3, 5), (1, 1, 1), (3, 1, 2), (1, 4, 4), (2, 0, 3))  # batch, length, others
 
 LESS = {  # nodes, the output, and the operators that are left
@@ -72,15 +72,15 @@ STAYS = {
 
 
 def model_of(nodes, output):
-    return small_graph(nodes, GIVEN, output, **{name: each for name, each in CONSTANTS.items() if name in nodes})
+    return small_graph(nodes, GIVEN, output, **{name: item for name, item in CONSTANTS.items() if name in nodes})
 
 
 def assert_same(model, changed, all_sizes=SIZES):
-    for batch, length, others in all_sizes:
+    for batch, length, width in all_sizes:
         rng = np.random.default_rng(0)
-        shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, others)}
+        shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, width)}
         arrays = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
-        ((before,), (after,)) = (run(each, **arrays).values() for each in (model, changed))
+        ((before,), (after,)) = (run(item, **arrays).values() for item in (model, changed))
         assert before.shape == after.shape
         np.testing.assert_array_equal(after, before)
 
@@ -95,13 +95,13 @@ def operators(model):
     return dict(Counter(node.op_type for node in model.graph.node))
 
 
-@pytest.mark.parametrize(("nodes", "output", "left"), LESS.values(), ids=LESS)
-def test_nodes_that_compute_known_sizes_are_removed(nodes, output, left):
+@pytest.mark.parametrize(("nodes", "output", "remaining"), LESS.values(), ids=LESS)
+def test_nodes_that_compute_known_sizes_are_removed(nodes, output, remaining):
     model = model_of(nodes, output)
     changed = folded(model)
     assert_same(model, changed, SIZES[:-1] if "rest" in nodes else SIZES)  # which a reshape cannot tell of nothing
-    if left is not None:
-        assert operators(changed) == left
+    if remaining is not None:
+        assert operators(changed) == remaining
 
 
 @pytest.mark.parametrize(("nodes", "output"), STAYS.values(), ids=STAYS)

@@ -1,4 +1,4 @@
-"""int8 with calibration, end to end: what the bundle proves, what it tells, and what is refused."""
+"""End-to-end calibrated int8 export: proofs in the bundle, reported errors, and refused exports."""
 
 import json
 
@@ -68,11 +68,11 @@ def test_report_has_parity_and_the_distance_on_calibration_rows(convolved):
     assert about["int8_layers"] + about["float32_layers"] == ["first", "second", "kind"]
     expected = images().predict(IMAGES, verbose=0)
     got = convolved.run({"image": IMAGES})["kind"]
-    found = about["outputs"]["kind"]
-    assert found["largest"] == pytest.approx(np.abs(got - expected).max(), rel=1e-3)
-    assert found["mean"] == pytest.approx(np.abs(got - expected).mean(), rel=1e-3)
-    assert found["same_choices"] == np.mean(got.argmax(-1) == expected.argmax(-1))
-    assert found["share"] == found["largest"] / found["scale"]
+    measured = about["outputs"]["kind"]
+    assert measured["largest"] == pytest.approx(np.abs(got - expected).max(), rel=1e-3)
+    assert measured["mean"] == pytest.approx(np.abs(got - expected).mean(), rel=1e-3)
+    assert measured["same_choices"] == np.mean(got.argmax(-1) == expected.argmax(-1))
+    assert measured["share"] == measured["largest"] / measured["scale"]
     assert max(row.max_rel for row in convolved.report.rows) < 0.05
     assert "seen_in_precision" not in convolved.report.coverage["outputs"]["kind"], "rows are not against Keras's"
     assert read_manifest(convolved.path)["calibration"] == about
@@ -92,9 +92,9 @@ def test_masked_weights_are_zero_and_rows_independent(attended):
         np.testing.assert_array_equal(clean["weights"][row, :, length:], 0)
     poisoned = {**inputs, "x": inputs["x"].copy()}
     poisoned["x"][0, 3:], poisoned["x"][3] = np.nan, 1e30
-    found = attended.run(poisoned)
-    np.testing.assert_array_equal(found["y"][0, :3], clean["y"][0, :3])
-    np.testing.assert_array_equal(found["y"][2], clean["y"][2])
+    outputs = attended.run(poisoned)
+    np.testing.assert_array_equal(outputs["y"][0, :3], clean["y"][0, :3])
+    np.testing.assert_array_equal(outputs["y"][2], clean["y"][2])
     assert set(attended.report.precision["calibration"]["int8_layers"]) >= {"widen", "narrow"}
     assert "same_choices" not in attended.report.precision["calibration"]["outputs"]["weights"]
 
@@ -113,7 +113,7 @@ def test_wrong_int8_file_is_not_written(tmp_path, monkeypatch):
     """The graph is right, and what is written has other biases in its first convolution."""
 
     def wrong(traced, file, **options):
-        tensor = next(each for each in traced.model.graph.initializer if each.name.endswith("bias_quantized"))
+        tensor = next(entry for entry in traced.model.graph.initializer if entry.name.endswith("bias_quantized"))
         tensor.raw_data = (np.frombuffer(tensor.raw_data, np.int32) + 20000).astype(np.int32).tobytes()
         write(traced, file, **options)
 
@@ -130,12 +130,12 @@ def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch)
     quantized = CalibratedModel.quantize
 
     def harmed(self, layers):
-        found = quantized(self, layers)
+        traced = quantized(self, layers)
         if "second" in layers:
-            for tensor in found.model.graph.initializer:
+            for tensor in traced.model.graph.initializer:
                 if tensor.data_type == 3 and tuple(tensor.dims) == (8, 8, 3, 3):
                     tensor.raw_data = bytes(len(tensor.raw_data))
-        return found
+        return traced
 
     monkeypatch.setattr(CalibratedModel, "quantize", harmed)
     bundle = export_model(images(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
@@ -148,12 +148,12 @@ FAR = {"y": {"share": 0.12, "mean": 0.01}}
 
 def about(**changed):
     outputs = {"y": {"share": 0.02, "mean": 0.001}}
-    found = {"rows": 100, "int8_layers": ["a"], "float32_layers": [], "outputs": outputs, "limit": None}
-    return {"name": "int8", "calibration": found | changed}
+    calibration = {"rows": 100, "int8_layers": ["a"], "float32_layers": [], "outputs": outputs, "limit": None}
+    return {"name": "int8", "calibration": calibration | changed}
 
 
 @pytest.mark.parametrize(
-    ("precision", "said"),
+    ("precision", "messages"),
     [
         ({"name": "int8"}, []),
         (about(), []),
@@ -164,10 +164,10 @@ def about(**changed):
     ],
     ids=["dynamic", "near", "few rows", "nothing", "far", "as far as was asked"],
 )
-def test_calibration_warns_of_few_rows_and_large_differences(precision, said):
-    found = list(describe_precision(precision))
-    assert len(found) == len(said)
-    assert all(each.startswith(begins) for each, begins in zip(found, said, strict=True))
+def test_calibration_warns_of_few_rows_and_large_differences(precision, messages):
+    warnings = list(describe_precision(precision))
+    assert len(warnings) == len(messages)
+    assert all(entry.startswith(begins) for entry, begins in zip(warnings, messages, strict=True))
 
 
 @pytest.mark.slow
@@ -175,6 +175,6 @@ def test_export_command_calibrates_and_limits(tmp_path, succeeds):
     images().save(tmp_path / "images.keras")
     np.savez(tmp_path / "rows.npz", image=IMAGES)
     arguments = ["export", tmp_path / "images.keras", tmp_path / "bundle", "--precision", "int8", "--json"]
-    told = json.loads(succeeds(*arguments, "--calibration", tmp_path / "rows.npz", "--limit", "0.5"))
-    assert told["report"]["precision"]["calibration"]["limit"] == 0.5
+    reply = json.loads(succeeds(*arguments, "--calibration", tmp_path / "rows.npz", "--limit", "0.5"))
+    assert reply["report"]["precision"]["calibration"]["limit"] == 0.5
     succeeds("verify", tmp_path / "bundle")

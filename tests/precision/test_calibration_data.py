@@ -1,4 +1,4 @@
-"""What int8 is calibrated on: arrays, `.npz` and Parquet, and what is refused of them."""
+"""Calibration data for int8: arrays, `.npz` and Parquet files, and refused data."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,8 @@ ROWS_OF_X = np.arange(2 * 3 * 2, dtype="float32").reshape(2, 3, 2)
 ARRAYS = {"x": ROWS_OF_X, "lens": np.array([3, 1], "int32")}
 
 
-def batches_of(given, inputs=(X, LENS), counts=None):
-    return read_calibration(given, inputs, counts=counts or {"lens": "length"}, multiples={})
+def read_batches(arrays, inputs=(X, LENS), counts=None):
+    return read_calibration(arrays, inputs, counts=counts or {"lens": "length"}, multiples={})
 
 
 def write_table(file, **columns):
@@ -25,43 +25,44 @@ def write_table(file, **columns):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arrays",
     [ARRAYS, list(ARRAYS.values()), {"x": ROWS_OF_X.tolist(), "lens": [3, 1]}],
     ids=["by name", "in order", "lists"],
 )
-def test_arrays_are_taken_by_name_or_order(given):
-    (batch,) = batches_of(given)
+def test_arrays_are_taken_by_name_or_order(arrays):
+    (batch,) = read_batches(arrays)
     assert {name: array.dtype.name for name, array in batch.items()} == {"x": "float32", "lens": "int32"}
     np.testing.assert_array_equal(batch["x"], ROWS_OF_X)
 
 
 def test_one_array_is_split_into_batches_unless_the_batch_is_fixed():
-    found = batches_of(np.zeros((2 * BATCH_ROWS + 1, 4, 2)), (X,))
-    assert [count_rows(each) for each in found] == [BATCH_ROWS, BATCH_ROWS, 1]
-    whole = np.zeros((2 * BATCH_ROWS, 3), "float32")
-    assert [count_rows(each) for each in batches_of(whole, (Spec("x", "float32", (2 * BATCH_ROWS, 3)),))] == [
-        2 * BATCH_ROWS
-    ]
+    batches = read_batches(np.zeros((2 * BATCH_ROWS + 1, 4, 2)), (X,))
+    assert [count_rows(rows_by_name) for rows_by_name in batches] == [BATCH_ROWS, BATCH_ROWS, 1]
+    fixed_batch = np.zeros((2 * BATCH_ROWS, 3), "float32")
+    assert [
+        count_rows(rows_by_name)
+        for rows_by_name in read_batches(fixed_batch, (Spec("x", "float32", (2 * BATCH_ROWS, 3)),))
+    ] == [2 * BATCH_ROWS]
 
 
 def test_npz_files_are_read(tmp_path):
     np.savez(tmp_path / "x.npz", **ARRAYS)
     for path in (tmp_path / "x.npz", str(tmp_path / "x.npz")):
-        (batch,) = batches_of(path)
+        (batch,) = read_batches(path)
         np.testing.assert_array_equal(batch["lens"], [3, 1])
 
 
 def test_parquet_rows_are_batched_by_length(tmp_path):
     """A column that counts may be absent, as for `predict`."""
     rows = [np.full((length, 2), row, "float32").tolist() for row, length in enumerate([3, 1, 3])]
-    found = batches_of(write_table(tmp_path / "rows.parquet", x=rows, other=["a", "b", "c"]))
-    assert sorted(each["x"].shape for each in found) == [(1, 1, 2), (2, 3, 2)]
-    assert sorted(each["lens"].tolist() for each in found) == [[1], [3, 3]]
-    assert {float(row[0, 0]) for each in found for row in each["x"]} == {0, 1, 2}
+    batches = read_batches(write_table(tmp_path / "rows.parquet", x=rows, other=["a", "b", "c"]))
+    assert sorted(rows_by_name["x"].shape for rows_by_name in batches) == [(1, 1, 2), (2, 3, 2)]
+    assert sorted(rows_by_name["lens"].tolist() for rows_by_name in batches) == [[1], [3, 3]]
+    assert {float(row[0, 0]) for rows_by_name in batches for row in rows_by_name["x"]} == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arrays", "message"),
     [
         ({"x": ROWS_OF_X}, r"`calibration` does not fit the model. Inputs \['lens'\] are missing"),
         ([ROWS_OF_X], "It must be a mapping from names to arrays, or arrays for .* Received: 1 arrays"),
@@ -75,14 +76,14 @@ def test_parquet_rows_are_batched_by_length(tmp_path):
     ],
     ids=["a name", "order", "shape", "dtype", "rows", "none", "NaN", "no npz", "no table"],
 )
-def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
+def test_arrays_that_do_not_fit_are_refused(arrays, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=said):
-        batches_of(given)
+    with pytest.raises(InputError, match=message):
+        read_batches(arrays)
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
         ({"x": [1.0]}, "column `x` must hold lists"),
         ({"lens": [1]}, "has no column `x`, an input of the model"),
@@ -92,13 +93,13 @@ def test_arrays_that_do_not_fit_are_refused(given, said, tmp_path, monkeypatch):
         ({"x": [[[1.0, float("nan")]]]}, "has NaN or infinity in `x`"),
     ],
 )
-def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
-    with pytest.raises(InputError, match=said):
-        batches_of(write_table(tmp_path / "rows.parquet", **columns))
+def test_tables_that_do_not_fit_are_refused(columns, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        read_batches(write_table(tmp_path / "rows.parquet", **columns))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"calibration": ROWS_OF_X}, "`calibration` is for `precision='int8'` and `provider='cpu'`"),
         ({"calibration": ROWS_OF_X, "precision": "float16"}, "Received: precision='float16', provider='cpu'"),
@@ -110,6 +111,6 @@ def test_tables_that_do_not_fit_are_refused(columns, said, tmp_path):
         ),
     ],
 )
-def test_calibration_options_that_conflict_are_refused(options, said):
-    with pytest.raises(ExportError, match=said):
+def test_calibration_options_that_conflict_are_refused(options, message):
+    with pytest.raises(ExportError, match=message):
         validate_options(tolerance=None, static_axes=None, **options)

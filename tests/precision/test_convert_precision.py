@@ -1,4 +1,4 @@
-"""The precisions float16 and int8, through onnxruntime: what matches, what stays exact, what is reported."""
+"""Float16 and int8 exports in onnxruntime: matching outputs, exact padding, and reported errors."""
 
 import logging
 from collections import Counter
@@ -65,7 +65,7 @@ def attending(request, tmp_path_factory):
     return export_model(padded(), folder, precision=request.param, lowering="portable")
 
 
-@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.slow) for each in CONVERTED])
+@pytest.fixture(scope="module", params=[pytest.param(item, marks=pytest.mark.slow) for item in CONVERTED])
 def classifying(request, tmp_path_factory):
     return export_model(encoder(), tmp_path_factory.mktemp("encoder") / "bundle", precision=request.param)
 
@@ -101,15 +101,15 @@ def test_report_has_the_costs_of_the_precision(attending):
     report = attending.report
     about = report.precision
     assert about["name"] == name
-    told = (attending.path / MODEL).stat().st_size - about["bytes"]  # of meanings and hashes, when all is written
-    assert 0 < told < 1000
+    overhead = (attending.path / MODEL).stat().st_size - about["bytes"]  # of meanings and hashes, when all is written
+    assert 0 < overhead < 1000
     assert about["size_ratio"] == about["bytes"] / about["float32_bytes"] < 0.9
     assert about["time_ratio"] == about["milliseconds"] / about["float32_milliseconds"] > 0
     assert about["timed_case"] in {row.case for row in report.rows}
     assert about["float32_max_rel"] < 1e-5 < max(row.max_rel for row in report.rows if row.case == "base")
     assert "top1" not in about, "attention weights are no class scores"
-    for known in report.coverage["outputs"].values():
-        assert 100 * known["rounding"] < known["rounding_in_precision"] < 1
+    for limits in report.coverage["outputs"].values():
+        assert 100 * limits["rounding"] < limits["rounding_in_precision"] < 1
 
 
 @pytest.mark.slow
@@ -122,10 +122,10 @@ def test_bundle_replays_without_the_package_in_its_precision(attending):
 
 
 def test_class_scores_have_top1_and_the_implicit_mask_holds(classifying):
-    found = classifying.report.precision["top1"]
-    assert set(found) == {"classes"}
-    assert found["classes"]["rows"] > 100
-    assert found["classes"]["agreement"] > 0.9
+    accuracy = classifying.report.precision["top1"]
+    assert set(accuracy) == {"classes"}
+    assert accuracy["classes"]["rows"] > 100
+    assert accuracy["classes"]["agreement"] > 0.9
     short, long = (classifying.run({"ids": np.array([ids], "int32")}) for ids in ([3, 4, 5], [3, 4, 5, 0, 0]))
     np.testing.assert_array_equal(long["weights"][:, :, 3:], 0)
     np.testing.assert_allclose(long["classes"][:, :3], short["classes"], atol=1e-3)
@@ -137,9 +137,9 @@ def choosing():
     rows = rng.choice([-1.0, 1.0], (12, 64))
     pairs = rows[:6].repeat(2, axis=0) * (1 + 1e-4 * rng.standard_normal((12, 64)))
     ids = keras.Input((None,), dtype="int32", name="ids")
-    found = layers.Embedding(12, 64, weights=[rows])(ids)
+    embedded = layers.Embedding(12, 64, weights=[rows])(ids)
     scores = {name: layers.Dense(12, use_bias=False, name=f"{name}_scores") for name in ("apart", "tied")}
-    model = keras.Model(ids, {name: keras.ops.argmax(score(found), -1) for name, score in scores.items()})
+    model = keras.Model(ids, {name: keras.ops.argmax(score(embedded), -1) for name, score in scores.items()})
     for name, columns in (("apart", rows), ("tied", pairs)):
         scores[name].set_weights([columns.T])
     return model
@@ -157,7 +157,7 @@ def test_choices_are_exact_except_counted_ties(precision, tmp_path):
         assert f"; {ties['tied']} integers differ where rounding decides" in report.summary()
     for case in load_cases(bundle.path / CASES):
         assert not case.rounding["apart"].any(), "what may be anything proves nothing"
-    (warning,) = (each for each in bundle.report.warnings if "Rounding alone decides" in each)
+    (warning,) = (item for item in bundle.report.warnings if "Rounding alone decides" in item)
     assert "output `tied`" in warning
 
 
@@ -188,17 +188,17 @@ def test_poisoned_padding_changes_no_output_and_other_nan_does(attending, poison
 @pytest.mark.slow
 def test_rows_are_independent_in_lower_precision(attending):
     inputs = padded_inputs()
-    whole = attending.run(inputs)
+    batch_outputs = attending.run(inputs)
     inputs["x"][1:] *= 1000
     for name, array in attending.run(inputs).items():
-        assert_identical(array[0], whole[name][0])
+        assert_identical(array[0], batch_outputs[name][0])
 
 
 @pytest.mark.slow
 def test_wrong_converted_file_is_not_written(tmp_path, monkeypatch):
-    def wrong(model, *rest):
-        converted, ranges = convert_without_overflow(model, *rest)
-        tensor = max(converted.model.graph.initializer, key=lambda each: len(each.raw_data))
+    def wrong(model, *options):
+        converted, ranges = convert_without_overflow(model, *options)
+        tensor = max(converted.model.graph.initializer, key=lambda item: len(item.raw_data))
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
         return converted, ranges
 
@@ -215,7 +215,7 @@ def test_wrong_converted_file_is_not_written(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_wrong_float32_file_is_not_converted(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        body_inputs, "_clip_lengths", lambda *of_call, right=body_inputs._clip_lengths: op.Min(right(*of_call), 1)
+        body_inputs, "_clip_lengths", lambda *call, clip=body_inputs._clip_lengths: op.Min(clip(*call), 1)
     )
     steps = []
     model = small_model()

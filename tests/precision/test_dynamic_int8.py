@@ -35,12 +35,12 @@ GRAPHS = {
 }
 
 
-def converted(folder, nodes=GRAPHS["bias second"], made="float[n, 8] y", **constants):
-    given = small_graph(nodes, "float[n, 8] x", made, w=WEIGHTS, b=BIAS, **constants)
-    return quantize_dynamically(TracedModel(given), folder).model
+def converted(folder, nodes=GRAPHS["bias second"], outputs="float[n, 8] y", **constants):
+    graph = small_graph(nodes, "float[n, 8] x", outputs, w=WEIGHTS, b=BIAS, **constants)
+    return quantize_dynamically(TracedModel(graph), folder).model
 
 
-def assert_near(model, want, x=X, share=0.02):
+def assert_outputs_close(model, want, x=X, share=0.02):
     (got,) = run(model, x=x).values()
     np.testing.assert_array_less(np.abs(got - want).max(-1), share * np.abs(want).max(-1))
 
@@ -50,7 +50,7 @@ def test_bias_is_added_unscaled(nodes, tmp_path):
     """onnxruntime's fusion of product and bias multiplies the bias by the scale of the row."""
     model = converted(tmp_path, nodes)
     assert b"MatMulInteger" in model.SerializeToString()
-    assert_near(model, X @ WEIGHTS + BIAS)
+    assert_outputs_close(model, X @ WEIGHTS + BIAS)
 
 
 def test_batched_matrices_stay_float32(tmp_path):
@@ -59,16 +59,16 @@ def test_batched_matrices_stay_float32(tmp_path):
     nodes = "hidden = MatMul (x, w) y = MatMul (hidden, experts)"
     model = converted(tmp_path, nodes, "float[4, n, 12] y", experts=experts)
     assert [node.op_type for node in model.graph.node if "MatMul" in node.op_type] == ["MatMulInteger", "MatMul"]
-    assert_near(model, X @ WEIGHTS @ experts, share=0.03)
+    assert_outputs_close(model, X @ WEIGHTS @ experts, share=0.03)
 
 
 def test_product_behind_an_untyped_operator_is_quantized(tmp_path):
     nodes = "same = com.microsoft.FusedMatMul (x, identity) p = MatMul (same, w) y = Add (p, b)"
-    given = small_graph(nodes, "float[n, 8] x", "float[n, 8] y", w=WEIGHTS, b=BIAS, identity=np.eye(N, dtype="float32"))
-    given.opset_import.add(domain="com.microsoft", version=1)
-    model = quantize_dynamically(TracedModel(given), tmp_path).model
+    graph = small_graph(nodes, "float[n, 8] x", "float[n, 8] y", w=WEIGHTS, b=BIAS, identity=np.eye(N, dtype="float32"))
+    graph.opset_import.add(domain="com.microsoft", version=1)
+    model = quantize_dynamically(TracedModel(graph), tmp_path).model
     assert b"MatMulInteger" in model.SerializeToString()
-    assert_near(model, X @ WEIGHTS + BIAS)
+    assert_outputs_close(model, X @ WEIGHTS + BIAS)
 
 
 def test_quantized_products_are_fused_by_onnxruntime(tmp_path):
@@ -78,11 +78,11 @@ def test_quantized_products_are_fused_by_onnxruntime(tmp_path):
 def test_int8_weights_are_unsigned_so_that_sums_cannot_overflow(tmp_path):
     """Signed weights overflow in pairs on x86-64 without VNNI, off by a third here; so there are none."""
     model = converted(tmp_path)
-    types = {each.name: each.data_type for each in model.graph.initializer}
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     products = [node for node in model.graph.node if node.op_type == "MatMulInteger"]
     assert [types[node.input[1]] for node in products] == [onnx.TensorProto.UINT8]
     largest = np.full_like(X, np.abs(X).max())
-    assert_near(model, largest @ WEIGHTS + BIAS, largest)
+    assert_outputs_close(model, largest @ WEIGHTS + BIAS, largest)
 
 
 WORDS = 1000
@@ -99,12 +99,12 @@ def test_int8_embeddings_keep_accuracy_in_a_third_of_the_size(tmp_path):
     model = keras.Model(ids, layers.Dense(4, activation="softmax", name="kind")(pooled))
     model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
     model.fit(IDS[:2000], LABELS[:2000], epochs=3, batch_size=64, verbose=0)
-    right = np.mean(model.predict(IDS[2000:], verbose=0).argmax(-1) == LABELS[2000:])
-    assert 0.6 < right < 0.99, "some examples are close to a border"
+    accuracy = np.mean(model.predict(IDS[2000:], verbose=0).argmax(-1) == LABELS[2000:])
+    assert 0.6 < accuracy < 0.99, "some examples are close to a border"
     for calibration in (None, IDS[:64]):
         bundle = export_model(model, tmp_path / f"{calibration is None}", precision="int8", calibration=calibration)
         assert bundle.report.precision["size_ratio"] < 0.35
-        assert abs(np.mean(bundle.run({"ids": IDS[2000:]})["kind"].argmax(-1) == LABELS[2000:]) - right) <= 0.005
+        assert abs(np.mean(bundle.run({"ids": IDS[2000:]})["kind"].argmax(-1) == LABELS[2000:]) - accuracy) <= 0.005
     assert bundle.report.precision["calibration"]["int8_layers"] == ["words"]
 
 
@@ -151,15 +151,15 @@ CONSTANTS = {"origin": [0, 0], "width": [64], "first": [0], "axes": [0], "stride
 )
 @pytest.mark.parametrize("mode", ["dynamic", "calibrated"])
 def test_table_is_int8_if_all_readers_take_integers(nodes, table, is_int8, mode, tmp_path):
-    ids, used = np.arange(len(table)), {name: np.array(each) for name, each in CONSTANTS.items() if name in nodes}
+    ids, used = np.arange(len(table)), {name: np.array(tensor) for name, tensor in CONSTANTS.items() if name in nodes}
     float32 = small_graph(nodes, "int64[n] ids", "float[n, 64] y", t=table, **used)
     if mode == "dynamic":
         int8 = quantize_dynamically(TracedModel(float32), tmp_path).model
     else:
-        found = calibrate(TracedModel(float32), [{"ids": ids}], tmp_path)
-        int8 = found.quantize([*found.layers]).model
-        assert bool(found.layers) == is_int8
-    floats = [each for each in int8.graph.initializer if each.data_type == 1 and [*each.dims] == [*table.shape]]
+        calibrated = calibrate(TracedModel(float32), [{"ids": ids}], tmp_path)
+        int8 = calibrated.quantize([*calibrated.layers]).model
+        assert bool(calibrated.layers) == is_int8
+    floats = [tensor for tensor in int8.graph.initializer if tensor.data_type == 1 and [*tensor.dims] == [*table.shape]]
     assert bool(floats) != is_int8
     assert len(int8.SerializeToString()) < (0.7 if is_int8 else 1.05) * len(float32.SerializeToString())
     want, got = (run(model, ids=ids)["y"] for model in (float32, int8))

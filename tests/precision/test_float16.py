@@ -1,4 +1,4 @@
-"""Which ops of a graph run in float16, and that the casts between are right: on small graphs, with onnxruntime."""
+"""Float16 conversion of small graphs: converted operators and correct casts, in onnxruntime."""
 
 import numpy as np
 import onnx
@@ -19,21 +19,21 @@ RNG = np.random.default_rng(0)
 WEIGHTS = RNG.standard_normal((4, 4)).astype("float32")
 
 
-def to_float16(given):
-    return float16.convert_to_float16(TracedModel(given)).traced.model
+def to_float16(graph):
+    return float16.convert_to_float16(TracedModel(graph)).traced.model
 
 
 def half_ops(converted):
-    """Return the types of the ops that give float16, casts aside."""
+    """Return the types of the operators with float16 outputs, except casts."""
     inferred = onnx.shape_inference.infer_shapes(converted, strict_mode=True)
-    half = {each.name for each in inferred.graph.value_info if each.type.tensor_type.elem_type == TensorProto.FLOAT16}
+    half = {item.name for item in inferred.graph.value_info if item.type.tensor_type.elem_type == TensorProto.FLOAT16}
     return [node.op_type for node in converted.graph.node if node.op_type != "Cast" and half & set(node.output)]
 
 
-def assert_close_after_conversion(given, **inputs):
-    converted = to_float16(given)
+def assert_close_after_conversion(graph, **inputs):
+    converted = to_float16(graph)
     onnx.checker.check_model(converted, full_check=True)
-    for have, want in zip(run(converted, **inputs).values(), run(given, **inputs).values(), strict=True):
+    for have, want in zip(run(converted, **inputs).values(), run(graph, **inputs).values(), strict=True):
         assert have.dtype == want.dtype
         np.testing.assert_allclose(have, want, rtol=5e-3, atol=5e-3)
     return converted
@@ -43,26 +43,26 @@ X = RNG.standard_normal((3, 4)).astype("float32")
 
 
 def test_products_and_what_follows_run_in_float16():
-    given = small_graph("a = MatMul (x, w) c = Add (a, b) y = Tanh (c)", w=WEIGHTS, b=WEIGHTS[0])
-    before = given.SerializeToString()
-    converted = assert_close_after_conversion(given, x=X)
+    graph = small_graph("a = MatMul (x, w) c = Add (a, b) y = Tanh (c)", w=WEIGHTS, b=WEIGHTS[0])
+    before = graph.SerializeToString()
+    converted = assert_close_after_conversion(graph, x=X)
     assert half_ops(converted) == ["MatMul", "Add", "Tanh"]
-    assert {each.data_type for each in converted.graph.initializer} == {TensorProto.FLOAT16}
-    assert given.SerializeToString() == before
+    assert {item.data_type for item in converted.graph.initializer} == {TensorProto.FLOAT16}
+    assert graph.SerializeToString() == before
 
 
 @pytest.mark.parametrize("opset", [18, FUSED_OPSET])
 def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
     """Also where a branch holds it; onnxruntime has no such kernels for a CPU."""
     call = Plan(size=8, value_size=8, causal=True).call()
-    given = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, opset, "cuda"), opset)
+    graph = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, opset, "cuda"), opset)
     for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
-        nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(given), provider).traced.model.functions[0])]
-        made = {name: node for node in nodes for name in node.output}
-        found = [node for node in nodes if node.op_type in ("Attention", "MultiHeadAttention")]
-        assert len(found) == (1 if opset == 18 else 2)
-        for attention in found:
-            read = [made.get(name) for name in attention.input[:3]]
+        nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(graph), provider).traced.model.functions[0])]
+        producers = {name: node for node in nodes for name in node.output}
+        attentions = [node for node in nodes if node.op_type in ("Attention", "MultiHeadAttention")]
+        assert len(attentions) == (1 if opset == 18 else 2)
+        for attention in attentions:
+            read = [producers.get(name) for name in attention.input[:3]]
             assert {node.attribute[0].i if node and node.op_type == "Cast" else None for node in read} == {type_}
             (back,) = [node for node in nodes if attention.output[0] in node.input]
             assert (back.op_type, back.attribute[:1] and back.attribute[0].i) == ("Cast", 1) or type_ is None
@@ -72,24 +72,24 @@ def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
 def test_attention_with_a_bias_stays_in_float32(bias):
     """Of a key that is masked it holds the lowest float32."""
     call = Plan(lengths="examples", bias=bias).call()
-    given = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, FUSED_OPSET, "cuda"), FUSED_OPSET)
-    nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(given), "cuda").traced.model.functions[0])]
+    graph = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, FUSED_OPSET, "cuda"), FUSED_OPSET)
+    nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(graph), "cuda").traced.model.functions[0])]
     assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 
 
 def test_products_behind_functions_run_in_float16():
-    given = small_graph("a = own.twice (x) y = MatMul (a, w)", w=WEIGHTS)
-    given.opset_import.add(domain="own", version=1)
+    graph = small_graph("a = own.twice (x) y = MatMul (a, w)", w=WEIGHTS)
+    graph.opset_import.add(domain="own", version=1)
     twice = '<opset_import: ["" : 18], domain: "own"> twice (x) => (y) { y = Add (x, x) }'
-    given.functions.append(onnx.parser.parse_function(twice))
-    assert half_ops(assert_close_after_conversion(given, x=X)) == ["MatMul"]
+    graph.functions.append(onnx.parser.parse_function(twice))
+    assert half_ops(assert_close_after_conversion(graph, x=X)) == ["MatMul"]
 
 
 @pytest.mark.parametrize("constant", [-3.4028235e38, -np.inf, np.nan, 1e-7], ids=str)
 def test_constants_beyond_float16_stay_float32(constant):
     nodes = "a = MatMul (x, w) m = Greater (a, z) y = Where (m, a, c)"
-    given = small_graph(nodes, w=WEIGHTS, z=np.float32(0), c=np.float32(constant))
-    converted = assert_close_after_conversion(given, x=X)
+    graph = small_graph(nodes, w=WEIGHTS, z=np.float32(0), c=np.float32(constant))
+    converted = assert_close_after_conversion(graph, x=X)
     assert half_ops(converted) == ["MatMul"]
     assert half_ops(to_float16(small_graph("y = MatMul (x, w)", w=WEIGHTS * 1e6))) == []
 
@@ -101,10 +101,10 @@ def test_squares_and_means_stay_float32():
         d = Sub (a, m) s = Mul (d, d) q = Mul (a, a)
         y = Add (s, q)
     """
-    given = small_graph(nodes, w=WEIGHTS * 100)
-    assert half_ops(assert_close_after_conversion(given, x=X / 100)) == ["MatMul"]
+    graph = small_graph(nodes, w=WEIGHTS * 100)
+    assert half_ops(assert_close_after_conversion(graph, x=X / 100)) == ["MatMul"]
     large = X * 100
-    np.testing.assert_allclose(run(to_float16(given), x=large)["y"], run(given, x=large)["y"], rtol=1e-2)
+    np.testing.assert_allclose(run(to_float16(graph), x=large)["y"], run(graph, x=large)["y"], rtol=1e-2)
 
 
 def test_scores_for_a_softmax_do_not_overflow():
@@ -121,15 +121,15 @@ def test_scores_for_a_softmax_do_not_overflow():
 
 def test_value_may_be_read_in_both_types():
     nodes = "a = MatMul (x, w) e = Exp (a) f = Erf (a) y = Add (e, f)"
-    given = small_graph(nodes, made="float[n, 4] y, float[n, 4] a", w=WEIGHTS)
-    converted = assert_close_after_conversion(given, x=X)
+    graph = small_graph(nodes, made="float[n, 4] y, float[n, 4] a", w=WEIGHTS)
+    converted = assert_close_after_conversion(graph, x=X)
     assert len({node.name for node in converted.graph.node}) == len(converted.graph.node)
 
 
 def test_constants_and_constant_nodes_may_be_read_in_both_types():
     constant = f"c = Constant <value = float[4, 4] {{{', '.join(map(str, WEIGHTS.flat))}}}> ()"
-    given = small_graph(f"{constant} a = MatMul (x, c) e = Exp (c) y = MatMul (a, e)")
-    assert half_ops(assert_close_after_conversion(given, x=X)) == ["MatMul", "MatMul"]
+    graph = small_graph(f"{constant} a = MatMul (x, c) e = Exp (c) y = MatMul (a, e)")
+    assert half_ops(assert_close_after_conversion(graph, x=X)) == ["MatMul", "MatMul"]
 
 
 def loop(weights_name):
@@ -143,17 +143,17 @@ def loop(weights_name):
             condition_on = Identity (condition)
         }}> (count, yes, x, {weights_name})
     """
-    given = "float[n, 4] x, float[m, 4] v"
-    return small_graph(nodes, given, count=np.int64(3), yes=np.bool_(True), w=WEIGHTS)
+    inputs = "float[n, 4] x, float[m, 4] v"
+    return small_graph(nodes, inputs, count=np.int64(3), yes=np.bool_(True), w=WEIGHTS)
 
 
 def test_weights_that_a_loop_carries_are_captured_in_float16():
-    given = loop("w")
-    converted = assert_close_after_conversion(given, x=X, v=X)
+    graph = loop("w")
+    converted = assert_close_after_conversion(graph, x=X, v=X)
     (node,) = [node for node in converted.graph.node if node.op_type == "Loop"]
     assert list(node.input) == ["count", "yes", "x"]
     assert list(node.output) == ["y"]
-    assert {each.name for each in converted.graph.initializer} == {"count", "yes", "w/float16"}
+    assert {item.name for item in converted.graph.initializer} == {"count", "yes", "w/float16"}
 
 
 def test_unchanged_loop_state_is_cast_once_outside():
@@ -162,4 +162,4 @@ def test_unchanged_loop_state_is_cast_once_outside():
     cast, node = converted.graph.node
     assert (cast.op_type, list(cast.input), list(cast.output)) == ("Cast", ["v"], ["v/float16"])
     assert list(node.input) == ["count", "yes", "x"]
-    assert [each.input[0] for each in node.attribute[0].g.node if each.op_type == "Cast"] == ["state", "new/float16"]
+    assert [item.input[0] for item in node.attribute[0].g.node if item.op_type == "Cast"] == ["state", "new/float16"]

@@ -33,22 +33,22 @@ MULTIPLIED = "h = MatMul (x, w) p = Add (h, b) r = Relu (p) g = MatMul (r, w2) y
 ROWS, MATRICES = normal(32, 8), {"w": normal(8, 16), "b": normal(16), "w2": normal(16, 8), "b2": normal(8)}
 
 
-def quantized(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, made="float[n, 3, 3, 3] y"):
+def quantize_graph(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, output="float[n, 3, 3, 3] y"):
     shape = ", ".join(map(str, x.shape[1:]))
-    given = TracedModel(small_graph(nodes, f"float[n, {shape}] x", made, **constants))
-    found = calibrate(given, [{"x": x[:4]}, {"x": x[4:]}], folder)
-    return given.model, found.quantize([*found.layers]).model, found
+    traced = TracedModel(small_graph(nodes, f"float[n, {shape}] x", output, **constants))
+    calibration = calibrate(traced, [{"x": x[:4]}, {"x": x[4:]}], folder)
+    return traced.model, calibration.quantize([*calibration.layers]).model, calibration
 
 
-def integers_of(model):
+def read_integers(model):
     """Return the constants that quantizers read: integers and scales, by name."""
-    constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
     nodes = (node for node in model.graph.node if node.op_type == "DequantizeLinear" and node.input[0] in constants)
     return {node.input[0]: [constants[name] for name in node.input] for node in nodes}
 
 
 def test_convolutions_pass_integers_to_each_other(tmp_path):
-    float32, int8, _ = quantized(tmp_path)
+    float32, int8, _ = quantize_graph(tmp_path)
     assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 3
     assert {*optimized(int8, tmp_path)} >= {"QLinearConv"}
     want, got = run(float32, x=IMAGES)["y"], run(int8, x=IMAGES)["y"]
@@ -57,8 +57,8 @@ def test_convolutions_pass_integers_to_each_other(tmp_path):
 
 @pytest.mark.parametrize("x", [ROWS, ROWS[:, None]], ids=["two axes", "three axes"])
 def test_products_read_integers_and_write_floats(tmp_path, x):
-    made = f"float[{', '.join(['n', *map(str, x.shape[1:-1])])}, 8] y"
-    float32, int8, _ = quantized(tmp_path, MULTIPLIED, x, MATRICES, made)
+    output = f"float[{', '.join(['n', *map(str, x.shape[1:-1])])}, 8] y"
+    float32, int8, _ = quantize_graph(tmp_path, MULTIPLIED, x, MATRICES, output)
     assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 2
     ops = {*optimized(int8, tmp_path)}
     assert "MatMulIntegerToFloat" in ops
@@ -68,33 +68,33 @@ def test_products_read_integers_and_write_floats(tmp_path, x):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "x", "constants", "made"),
+    ("nodes", "x", "constants", "output"),
     [(CONVOLVED, IMAGES, KERNELS, "float[n, 3, 3, 3] y"), (MULTIPLIED, ROWS, MATRICES, "float[n, 8] y")],
     ids=["convolutions", "products"],
 )
-def test_sums_of_two_products_fit_16_bits(tmp_path, nodes, x, constants, made):
+def test_sums_of_two_products_fit_16_bits(tmp_path, nodes, x, constants, output):
     """On x86-64 without VNNI, onnxruntime adds two products of unsigned and signed integers in 16 bits."""
-    _, int8, _ = quantized(tmp_path, nodes, x, constants, made)
-    weights = [integers for integers, *_ in integers_of(int8).values() if integers.ndim > 1]
+    _, int8, _ = quantize_graph(tmp_path, nodes, x, constants, output)
+    weights = [integers for integers, *_ in read_integers(int8).values() if integers.ndim > 1]
     assert len(weights) == 2
     for integers in weights:
         assert integers.dtype == np.int8
         assert 2 * 255 * np.abs(integers.astype(int)).max() < 2**15
-    zeros = [each for each in int8.graph.initializer if each.name.endswith("_zero_point") and each.data_type == 2]
+    zeros = [item for item in int8.graph.initializer if item.name.endswith("_zero_point") and item.data_type == 2]
     assert zeros, "activations have no sign"
 
 
 def test_each_channel_has_a_scale(tmp_path):
     """One scale for all would leave nothing of the channel that is a thousandth of the others."""
     constants = {**KERNELS, "k": KERNELS["k"] * np.where(np.arange(8) == 3, 1e-3, 1).reshape(8, 1, 1, 1)}
-    _, int8, _ = quantized(tmp_path, constants={name: each.astype("float32") for name, each in constants.items()})
-    integers, scale, _ = next(each for each in integers_of(int8).values() if each[0].shape == (8, 4, 3, 3))
+    _, int8, _ = quantize_graph(tmp_path, constants={name: item.astype("float32") for name, item in constants.items()})
+    integers, scale, _ = next(item for item in read_integers(int8).values() if item[0].shape == (8, 4, 3, 3))
     assert scale.shape == (8,)
     assert np.abs(integers[3]).max() == 64
 
 
 @pytest.mark.parametrize(
-    ("nodes", "made", "expected"),
+    ("nodes", "output", "expected"),
     [
         ("y = MatMul (x, narrow)", "float[n, 7] y", 0),
         ("y = MatMul (x, experts)", "float[2, n, 16] y", 0),
@@ -105,11 +105,11 @@ def test_each_channel_has_a_scale(tmp_path):
     ],
     ids=["few columns", "batched matrices", "two computed", "Gemm with a factor", "Gemm", "transposed"],
 )
-def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, made, expected):
+def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, output, expected):
     constants = {**MATRICES, "narrow": normal(8, 7), "experts": normal(2, 8, 16), "wt": normal(16, 8)}
-    used = {name: each for name, each in constants.items() if f" {name}" in nodes}
-    float32, int8, found = quantized(tmp_path, nodes, ROWS, used, made)
-    assert len(found.layers) == expected
+    used = {name: item for name, item in constants.items() if f" {name}" in nodes}
+    float32, int8, calibration = quantize_graph(tmp_path, nodes, ROWS, used, output)
+    assert len(calibration.layers) == expected
     assert sum(node.op_type == "QuantizeLinear" for node in int8.graph.node) == expected
     want, got = run(float32, x=ROWS)["y"], run(int8, x=ROWS)["y"]
     assert np.abs(got - want).max() <= 0.05 * np.abs(want).max() * expected
@@ -126,18 +126,18 @@ def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, made, ex
 )
 def test_sums_of_convolutions_add_integers(tmp_path, nodes, fused):
     constants = {"k": KERNELS["k"]} | ({"x8": normal(8, 4, 4)} if "x8" in nodes else {})
-    float32, int8, _ = quantized(tmp_path, nodes, constants=constants, made="float[n, 8, 4, 4] y")
+    float32, int8, _ = quantize_graph(tmp_path, nodes, constants=constants, output="float[n, 8, 4, 4] y")
     assert ("QLinearAdd" in {*optimized(int8, tmp_path)}) == (fused is not None)
     want, got = run(float32, x=IMAGES)["y"], run(int8, x=IMAGES)["y"]
     assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
 def test_excluded_layers_compute_in_float32(tmp_path):
-    _, _, found = quantized(tmp_path)
-    _, second = found.layers
-    model = found.quantize([second]).model
+    _, _, calibration = quantize_graph(tmp_path)
+    _, second = calibration.layers
+    model = calibration.quantize([second]).model
     assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 2
-    assert found.quantize([]).model.graph.node == found.traced.model.graph.node
+    assert calibration.quantize([]).model.graph.node == calibration.traced.model.graph.node
 
 
 def test_weights_beyond_one_file_are_refused(tmp_path):
@@ -147,10 +147,10 @@ def test_weights_beyond_one_file_are_refused(tmp_path):
 
 
 def test_failure_of_the_quantizer_is_reported(tmp_path, monkeypatch):
-    _, _, found = quantized(tmp_path)
+    _, _, calibration = quantize_graph(tmp_path)
     monkeypatch.setattr("onnxruntime.quantization.qdq_quantizer.QDQQuantizer.quantize_model", lambda self: [][1])
     with pytest.raises(UnsupportedModelError, match=r"cannot quantize the model: IndexError.*Leave `calibration` out"):
-        found.quantize([*found.layers])
+        calibration.quantize([*calibration.layers])
 
 
 GRAPHS = {
@@ -168,12 +168,12 @@ GRAPHS = {
 @pytest.fixture(params=GRAPHS.values(), ids=GRAPHS)
 def graph(request, tmp_path):
     """An int8 graph, and inputs of which some are beyond its ranges."""
-    _, model, _ = quantized(tmp_path, *request.param)
+    _, model, _ = quantize_graph(tmp_path, *request.param)
     return model, request.param[1] * np.float32(1.5)
 
 
 def rows_of(model, x, folder, altered=None):
-    """Compare what onnxruntime gives for a file with the oracle of `model`."""
+    """Compare the outputs of onnxruntime with the oracle of `model`."""
     cases = compute_float_reference(model, [Case("base", {"x": x}, {})], "cpu", folder)
     onnx.save(altered or model, folder / "model.onnx")
     return compare_cases(cases, run_cases(folder / "model.onnx", cases), ZERO_TOLERANCE)
@@ -183,7 +183,7 @@ def test_oracle_equals_the_reference_evaluator_of_onnx(graph):
     model, x = graph
     model.opset_import[0].version = 19  # the first of which it has quantizers
     floats = dequantize_graph(model, 0.0, np.random.default_rng(0))
-    want, got = (ReferenceEvaluator(each).run(None, {"x": x})[0] for each in (model, floats))
+    want, got = (ReferenceEvaluator(item).run(None, {"x": x})[0] for item in (model, floats))
     assert not any("Linear" in node.op_type for node in floats.graph.node)
     assert onnx.TensorProto.INT8 not in {tensor.data_type for tensor in floats.graph.initializer}
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
@@ -278,12 +278,12 @@ FOLDED = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "left"), FOLDED.values(), ids=FOLDED)
-def test_channel_products_and_sums_are_folded_into_convolutions(nodes, left):
+@pytest.mark.parametrize(("nodes", "operators"), FOLDED.values(), ids=FOLDED)
+def test_channel_products_and_sums_are_folded_into_convolutions(nodes, operators):
     more = {"row": normal(5), "one": normal(1)}
     model = small_graph(nodes, "float[n, 3, 5, 6] x", "float[n, 4, 4, 5] y", **NORMALIZED, **more)
     expected = run(model, x=PICTURES)["y"]
     fold_batch_norm(model.graph)
-    assert [node.op_type for node in model.graph.node] == left
+    assert [node.op_type for node in model.graph.node] == operators
     np.testing.assert_allclose(run(model, x=PICTURES)["y"], expected, rtol=1e-5, atol=1e-5)
-    assert {each.name for each in model.graph.initializer} <= {name for node in model.graph.node for name in node.input}
+    assert {item.name for item in model.graph.initializer} <= {name for node in model.graph.node for name in node.input}

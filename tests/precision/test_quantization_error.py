@@ -9,34 +9,34 @@ from keras_attn_export._precision.quantization_error import measure_quantization
 from keras_attn_export._precision.sensitive_layers import choose_float32_layers
 
 
-def of(float32, int8):
-    (found,) = measure_quantization_error(
-        [{"y": np.asarray(each)} for each in float32], [{"y": np.asarray(each)} for each in int8]
+def measure_error(float32, int8):
+    (error,) = measure_quantization_error(
+        [{"y": np.asarray(batch)} for batch in float32], [{"y": np.asarray(batch)} for batch in int8]
     ).values()
-    return found
+    return error
 
 
 def test_differences_of_floats_are_over_all_batches():
-    found = of([[[1.0, -4.0]], [[2.0, 0.0]]], [[[1.5, -4.0]], [[2.0, 1.0]]])
-    assert found == {"largest": 1.0, "mean": 0.375, "scale": 4.0, "share": 0.25, "noise": (1.25 / 21) ** 0.5}
+    error = measure_error([[[1.0, -4.0]], [[2.0, 0.0]]], [[[1.5, -4.0]], [[2.0, 1.0]]])
+    assert error == {"largest": 1.0, "mean": 0.375, "scale": 4.0, "share": 0.25, "noise": (1.25 / 21) ** 0.5}
 
 
 def test_scale_ignores_fills_and_infinities():
-    found = of([[[1.0, -1e9, -1e9]]], [[[1.1, -1e9, -1e9]]])
-    assert found["scale"] == 1
-    assert found["share"] == pytest.approx(0.1)
-    assert of([[np.inf, 2.0]], [[np.inf, 2.0]])["largest"] == 0
+    error = measure_error([[[1.0, -1e9, -1e9]]], [[[1.1, -1e9, -1e9]]])
+    assert error["scale"] == 1
+    assert error["share"] == pytest.approx(0.1)
+    assert measure_error([[np.inf, 2.0]], [[np.inf, 2.0]])["largest"] == 0
 
 
 def test_differences_of_integers_are_shares_of_unequal_numbers():
     shares = dict.fromkeys(("largest", "mean", "share", "noise", "differ"), 0.25)
-    assert of([[1, 2, 3, 4]], [[1, 2, 3, 5]]) == {**shares, "scale": 1.0}
+    assert measure_error([[1, 2, 3, 4]], [[1, 2, 3, 5]]) == {**shares, "scale": 1.0}
 
 
 def test_class_scores_count_equal_choices():
     float32 = [[[0.9, 0.1], [0.4, 0.6]], [[0.5, 0.5]]]
-    assert of(float32, [[[0.8, 0.2], [0.6, 0.4]], [[0.5, 0.5]]])["same_choices"] == pytest.approx(2 / 3)
-    assert "same_choices" not in of([[[1.0, 2.0]]], [[[1.0, 2.0]]]), "no scores"
+    assert measure_error(float32, [[[0.8, 0.2], [0.6, 0.4]], [[0.5, 0.5]]])["same_choices"] == pytest.approx(2 / 3)
+    assert "same_choices" not in measure_error([[[1.0, 2.0]]], [[[1.0, 2.0]]]), "no scores"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_class_scores_count_equal_choices():
     ids=["another shape", "NaN", "beside zeros"],
 )
 def test_incomparable_outputs_differ_by_their_whole_scale(float32, int8):
-    assert of(float32, int8)["share"] == 1
+    assert measure_error(float32, int8)["share"] == 1
 
 
 def softmax(*shape, seed=0):
@@ -81,8 +81,8 @@ def test_other_outputs_have_no_top1(outputs):
     assert agreement(outputs, outputs) == {}
 
 
-def left_of(noise, limit):
-    """The layers that stay float32, of a model whose layers have noise of their own each."""
+def select_float32_layers(noise, limit):
+    """Return the layers that stay float32 in a model with the noise of every layer."""
 
     def measured(layers):
         total = sum(noise[layer] ** 2 for layer in layers) ** 0.5
@@ -92,7 +92,7 @@ def left_of(noise, limit):
 
 
 @pytest.mark.parametrize(
-    ("noise", "limit", "left"),
+    ("noise", "limit", "float32_layers"),
     [
         ({"a": 0.001, "b": 0.019, "c": 0.001}, None, []),
         ({"a": 0.001, "b": 0.5, "c": 0.001}, None, ["b"]),
@@ -104,5 +104,5 @@ def left_of(noise, limit):
     ],
     ids=["near", "one", "two, in order", "a limit", "all alike", "no more than a quarter", "nothing else"],
 )
-def test_layers_with_most_noise_stay_float32(noise, limit, left):
-    assert left_of(noise, limit) == left
+def test_layers_with_most_noise_stay_float32(noise, limit, float32_layers):
+    assert select_float32_layers(noise, limit) == float32_layers

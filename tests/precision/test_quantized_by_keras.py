@@ -60,11 +60,11 @@ def by_activations(mode):
     dense.quantize(mode, config=config)
     rows = keras.ops.convert_to_tensor(np.random.default_rng(0).normal(size=(64, 200)).astype("float32"))
     if mode == "gptq":
-        (found := GPTQ(dense, config)).update_hessian_with_batch(rows)
-        found.quantize_and_correct_layer()
+        (quantizer := GPTQ(dense, config)).update_hessian_with_batch(rows)
+        quantizer.quantize_and_correct_layer()
     else:
-        (found := AWQ(dense, config)).update_activation_magnitudes(rows)
-        found.quantize_layer()
+        (quantizer := AWQ(dense, config)).update_activation_magnitudes(rows)
+        quantizer.quantize_layer()
     return model
 
 
@@ -82,9 +82,9 @@ MODELS = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-@pytest.mark.parametrize("made", MODELS.values(), ids=MODELS)
-def test_model_quantized_by_keras_is_exported_with_equal_outputs(made, tmp_path):
-    model = made()
+@pytest.mark.parametrize("build_model", MODELS.values(), ids=MODELS)
+def test_model_quantized_by_keras_is_exported_with_equal_outputs(build_model, tmp_path):
+    model = build_model()
     bundle = export_model(model, tmp_path / "bundle")
     (spec,) = bundle.manifest["inputs"]
     rng = np.random.default_rng(1)
@@ -121,8 +121,8 @@ def test_quantized_backbone_is_exported_after_it_was_saved(name, mode, tmp_path)
     arrays |= {"segment_ids": arrays["padding_mask"]} if "segment_ids" in arrays else {}
     expected = keras.tree.flatten(keras.tree.map_structure(np.float32, model.predict(arrays, verbose=0)))
     limit = 1e-3 if dtype == "float32" else 0.1  # 8 bits of bfloat16
-    for output, right in zip(bundle.run(arrays).values(), expected, strict=True):
-        np.testing.assert_allclose(output, right, rtol=limit, atol=limit * np.abs(right).max())
+    for output, want in zip(bundle.run(arrays).values(), expected, strict=True):
+        np.testing.assert_allclose(output, want, rtol=limit, atol=limit * np.abs(want).max())
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")

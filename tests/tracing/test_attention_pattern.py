@@ -1,4 +1,4 @@
-"""Attention that a package wrote by hand is found in a graph by its pattern, and gives what it gave."""
+"""Attention patterns of other packages: matched in a graph and lowered with equal outputs."""
 
 import logging
 
@@ -133,11 +133,11 @@ LEFT = {
 }
 
 
-def model_of(given, nodes):
+def model_of(input_types, nodes):
     """Return the model and random inputs, some of whose queries see no key."""
-    inputs = ", ".join(f"{kind} {name}" for name, kind in given.items())
+    inputs = ", ".join(f"{kind} {name}" for name, kind in input_types.items())
     output = "y2" if "y2" in nodes[-1] else "y"
-    axes = ", ".join("abcd"[: given["queries"].count(",") + 1])
+    axes = ", ".join("abcd"[: input_types["queries"].count(",") + 1])
     model = onnx.parser.parse_model(
         f'<ir_version: 9, opset_import: ["": 18]>\nhand ({inputs}) => (float[{axes}] {output})\n'
         "<float low = {-1e9}, float zero = {0}, float scale = {0.5}, float one = {1}, float infinity = {-inf}>"
@@ -146,7 +146,7 @@ def model_of(given, nodes):
     for number, node in enumerate(model.graph.node):
         node.name = f"StatefulPartitionedCall/model/block_1/{node.op_type}_{number}"
     rng, sizes, arrays = np.random.default_rng(0), {"b": B, "q": TQ, "k": TK, "h": H}, {}
-    for name, kind in given.items():
+    for name, kind in input_types.items():
         dtype, _, shape = kind.partition("[")
         size = [int(sizes.get(axis, axis)) for axis in shape[:-1].split(", ")]
         arrays[name] = rng.standard_normal(size).astype("float32") if dtype == "float" else rng.random(size) < 0.6
@@ -156,24 +156,24 @@ def model_of(given, nodes):
 
 
 def axes_of(values):
-    return {v.name: tuple(each.dim_param or each.dim_value for each in v.type.tensor_type.shape.dim) for v in values}
+    return {v.name: tuple(dim.dim_param or dim.dim_value for dim in v.type.tensor_type.shape.dim) for v in values}
 
 
-@pytest.mark.parametrize(("given", "nodes"), FOUND.values(), ids=FOUND)
-def test_written_attention_is_lowered_with_equal_outputs(given, nodes):
-    model, arrays = model_of(given, nodes)
-    found, (call,) = replace_attention_patterns(TracedModel(model), 3, {})
+@pytest.mark.parametrize(("input_types", "nodes"), FOUND.values(), ids=FOUND)
+def test_written_attention_is_lowered_with_equal_outputs(input_types, nodes):
+    model, arrays = model_of(input_types, nodes)
+    replaced, (call,) = replace_attention_patterns(TracedModel(model), 3, {})
     functions = [build_lowered_function(call, "fused", FUSED_OPSET)]
     axes = axes_of(model.graph.input), axes_of(model.graph.output)
-    finished = finalize(found, *axes, FUSED_OPSET, functions).model
+    finished = finalize(replaced, *axes, FUSED_OPSET, functions).model
     assert (call.op_type, call.layer) == ("dot_product_3", "model/block_1")
     assert {"Softmax", "MatMul"}.isdisjoint(node.op_type for node in finished.graph.node)
     np.testing.assert_allclose(run(finished, **arrays)["y"], run(model, **arrays)["y"], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("given", "nodes"), LEFT.values(), ids=LEFT)
-def test_other_products_and_softmaxes_stay_and_the_reason_is_logged(given, nodes, caplog):
-    model, arrays = model_of(given, nodes)
+@pytest.mark.parametrize(("input_types", "nodes"), LEFT.values(), ids=LEFT)
+def test_other_products_and_softmaxes_stay_and_the_reason_is_logged(input_types, nodes, caplog):
+    model, arrays = model_of(input_types, nodes)
     run(model, **arrays)  # it is a model
     traced = TracedModel(model)
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):

@@ -1,4 +1,4 @@
-"""Keras's own attention layers are lowered as ours are, and give what Keras gives, where a query has no keys too."""
+"""Keras's own attention layers: lowered with outputs equal to Keras, fully masked queries included."""
 
 from functools import cache
 from itertools import product
@@ -37,8 +37,8 @@ OF_PAIRS = {"pairs": [("", False), ("qk", True)], "rows": [("", False), ("qk", F
 OF_PAIRS |= {"row": [("qk", False)], "shared": [("", False)], "heads": [("", False), ("", True), ("k", False)]}
 OF_PAIRS |= {"numbers": [("", False)]}
 pytestmark = [  # what Keras thinks of its own layers
-    pytest.mark.filterwarnings(f"ignore:[\\s\\S]*{said}:UserWarning")
-    for said in ("destroy the mask", "softmax over axis")
+    pytest.mark.filterwarnings(f"ignore:[\\s\\S]*{message}:UserWarning")
+    for message in ("destroy the mask", "softmax over axis")
 ]
 
 
@@ -65,7 +65,7 @@ def under_every_mask(layer, scores):
         "numbers": ops.where(masks["pairs"], 1.0, 0.3),
     }
     has_heads = isinstance(layer, heads | groups)
-    more = [(marked, name, causal) for name, each in OF_PAIRS.items() for marked, causal in each]
+    more = [(marked, name, causal) for name, entries in OF_PAIRS.items() for marked, causal in entries]
     outputs = {}
     for marked, name, causal in [*KINDS, *(more if has_heads else [])]:
         # anew for each call: `MultiHeadAttention` takes the mask off
@@ -73,11 +73,11 @@ def under_every_mask(layer, scores):
         k = Marked()([keys, masks["keys_mask"]]) if "k" in marked else keys
         options = {"use_causal_mask": causal, "return_attention_scores": scores}
         if has_heads:
-            found = layer(q, k, attention_mask=pairs.get(name), **options)
+            result = layer(q, k, attention_mask=pairs.get(name), **options)
         else:
-            found = layer([q, k, keys] if marked == "qk" else [q, k], **options)
+            result = layer([q, k, keys] if marked == "qk" else [q, k], **options)
         kind = f"{marked or 'none'}_{name}_{causal}"
-        outputs |= {kind: found[0], f"{kind}_scores": found[1]} if scores else {kind: found}
+        outputs |= {kind: result[0], f"{kind}_scores": result[1]} if scores else {kind: result}
     return keras.Model([queries, keys, *masks.values()], outputs)
 
 
@@ -110,17 +110,17 @@ def traced(name):
 def test_stock_attention_equals_keras_under_every_mask(name, lowering, tmp_path, monkeypatch):
     for kind in LARGE_THRESHOLDS:
         monkeypatch.setitem(LARGE_THRESHOLDS, kind, SizeThreshold(0, 20))
-    found = traced(name)
-    outputs = [output for output in found.signature.outputs if not output.endswith("_scores")]
-    held = [output for output in outputs if not output.startswith("k_heads")]  # where axes of Keras's masks meet
-    of_pairs = [output for output in held if "_None_" not in output]
-    assert sum("mask" in call.shapes for call in found.calls) == len(of_pairs), "a mask has become one of all pairs"
-    assert len(found.calls) == len(held), "a call stays as it is"
-    run = found.written(tmp_path, lowering).run
+    model = traced(name)
+    outputs = [output for output in model.signature.outputs if not output.endswith("_scores")]
+    supported = [output for output in outputs if not output.startswith("k_heads")]  # where axes of Keras's masks meet
+    of_pairs = [output for output in supported if "_None_" not in output]
+    assert sum("mask" in call.shapes for call in model.calls) == len(of_pairs), "a mask has become one of all pairs"
+    assert len(model.calls) == len(supported), "a call stays as it is"
+    run = model.written(tmp_path, lowering).run
     for (Tq, Tk), magnitude in {(5, 5): 1.0, (3, 7): 6.0, (7, 3): 1.0, (1, 1): 1.0}.items():
         inputs = some_inputs(Tq, Tk, magnitude)
         actual = run(inputs)
-        for output, exact in found.expected(inputs).items():
+        for output, exact in model.expected(inputs).items():
             assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))
 
 

@@ -1,4 +1,4 @@
-"""Branches that tf2onnx has no form of: a choice among several, and conditions that are known."""
+"""Conditionals without a tf2onnx mapping: a switch of several branches, and constant conditions."""
 
 import keras
 import numpy as np
@@ -66,11 +66,11 @@ def test_recurrent_layer_in_a_loop_or_branch_equals_keras(where):
     layer = keras.layers.LSTM(3)
     layer.build((None, 2, 3))
 
-    def within(x):
+    def nested(x):
         if where == "in a branch":
             return ops.switch(ops.shape(x)[0] % 2, [layer, lambda x: x[:, 0]], x)
         return ops.fori_loop(0, 2, lambda _, state: layer(x + state[:, None]), x[:, 0])
 
-    converted = Converted(within, x=X.reshape(1, 2, 3))
+    converted = Converted(nested, x=X.reshape(1, 2, 3))
     for rows in (1, 2):
         converted.assert_same(x=np.resize(X, (rows, 2, 3)))

@@ -1,4 +1,4 @@
-"""Keras's lookups of strings and numbers, and what is counted of them, in ONNX against Keras: bit for bit."""
+"""Lookup layers of strings and integers, with counting modes: ONNX outputs equal Keras bit for bit."""
 
 import keras
 import numpy as np
@@ -12,14 +12,14 @@ KNOWN = np.array([["red", "grün", "red"], ["blue", "blue", "red"]], object)
 WEIGHTS = {"tf_idf": {"idf_weights": [0.5, 1.5, 2.5]}}
 
 
-def assert_as_keras(model, given, folder):
+def assert_equals_keras(model, inputs, folder):
     from keras_attn_export._signature.signature import build_signature
 
-    found, expected = onnx_outputs(model, given, folder), build_signature(model).run(given)
+    outputs, expected = onnx_outputs(model, inputs, folder), build_signature(model).run(inputs)
     for name, array in expected.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array)
-    return found
+        assert outputs[name].dtype == array.dtype
+        np.testing.assert_array_equal(outputs[name], array)
+    return outputs
 
 
 @pytest.mark.parametrize("mode", ["int", "multi_hot", "count", "tf_idf"])
@@ -28,23 +28,23 @@ def assert_as_keras(model, given, folder):
 def test_string_lookup_equals_keras_in_every_mode(mode, mask, unknown, tmp_path):
     options = {"output_mode": mode, "mask_token": mask, "num_oov_indices": unknown, **WEIGHTS.get(mode, {})}
     model = of_one_word(**options)
-    given = STRINGS if unknown else np.append(KNOWN, [[mask or "red"] * 3], axis=0)
-    assert_as_keras(model, {"word": given}, tmp_path)
+    inputs = STRINGS if unknown else np.append(KNOWN, [[mask or "red"] * 3], axis=0)
+    assert_equals_keras(model, {"word": inputs}, tmp_path)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_oov_indices": 0}, {"mask_token": "", "oov_token": "?"}])
 def test_inverted_string_lookup_equals_keras(options, tmp_path):
     number = keras.Input((None,), dtype="int64", name="number")
     model = keras.Model(number, {"word": layers.StringLookup(vocabulary=COLOURS, invert=True, **options)(number)})
-    found = assert_as_keras(model, {"number": np.array([[0, 1, 2, 3, 4, 99, -1]])}, tmp_path)
-    assert {"red", "blue"} <= {*found["word"].flat}
+    outputs = assert_equals_keras(model, {"number": np.array([[0, 1, 2, 3, 4, 99, -1]])}, tmp_path)
+    assert {"red", "blue"} <= {*outputs["word"].flat}
 
 
 def test_inverted_integer_lookup_equals_keras(tmp_path):
-    """What has no word is -1, as where words are refused."""
+    """An index without a word becomes -1."""
     number = keras.Input((None,), dtype="int64", name="number")
     model = keras.Model(number, {"found": layers.IntegerLookup(vocabulary=[5, 7], invert=True)(number)})
-    assert -1 in assert_as_keras(model, {"number": np.array([[0, 1, 2, 99, -1]])}, tmp_path)["found"]
+    assert -1 in assert_equals_keras(model, {"number": np.array([[0, 1, 2, 99, -1]])}, tmp_path)["found"]
 
 
 @pytest.mark.parametrize("mode", ["int", "one_hot", "multi_hot"])
@@ -53,7 +53,7 @@ def test_integer_lookup_with_three_unknown_indices_equals_keras(mode, tmp_path):
     number = keras.Input((1,), dtype="int64", name="number")
     lookup = layers.IntegerLookup(vocabulary=[5, -7, 100], num_oov_indices=3, mask_token=0, output_mode=mode)
     model = keras.Model(number, {"found": lookup(number)})
-    assert_as_keras(model, {"number": np.array([[5], [0], [1], [2], [3], [-8], [100], [2**62]])}, tmp_path)
+    assert_equals_keras(model, {"number": np.array([[5], [0], [1], [2], [3], [-8], [100], [2**62]])}, tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["int", "multi_hot"])

@@ -1,4 +1,4 @@
-"""Which calls the outputs of a graph hang on: through the state of loops and both branches, and no further."""
+"""Calls that the outputs of a graph depend on, through loop states and both branches of conditions."""
 
 import pytest
 import tensorflow as tf
@@ -15,7 +15,7 @@ def needed(function):
     """The ops of the calls that the first output of a function of one tensor hangs on."""
     spec = tf.TensorSpec([None], tf.float32)
     graph = tf.function(function, autograph=False).get_concrete_function(spec).graph.as_graph_def()
-    ops = {each.signature.name: each.attr["_implements"].s.decode() for each in graph.library.function}
+    ops = {node.signature.name: node.attr["_implements"].s.decode() for node in graph.library.function}
     ops = {name: op for name, op in ops.items() if op}
     outputs = [node.input[0] for node in graph.node if node.name == "Identity"]
     return find_reachable_calls(graph, outputs, ops)
@@ -33,7 +33,7 @@ def through_state(x):
     return tf.while_loop(lambda i, *_: i < 3, body, (0, A(x), x, x))[1], x
 
 
-def within_both(x):
+def nested_branches(x):
     def body(i, y):
         return i + 1, tf.cond(i > 1, lambda: B(y), lambda: tf.while_loop(lambda j, _: j < i, inner, (0, A(y)))[1])
 
@@ -47,7 +47,7 @@ def within_both(x):
     ("function", "expected"),
     [
         (through_state, "ab"),
-        (within_both, "abc"),
+        (nested_branches, "abc"),
     ],
 )
 def test_needed_calls_are_those_that_outputs_depend_on(function, expected):

@@ -1,4 +1,4 @@
-"""A SavedModel is the same in each process, and the fresh process that runs one reports errors and outlives nobody."""
+"""SavedModel files: equal in every process; a fresh process reports errors and ends with its parent."""
 
 import contextlib
 import os
@@ -102,20 +102,20 @@ def test_failed_run_is_an_error_and_the_process_ends_with_the_block(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
 def test_busy_process_ends_with_its_killed_parent(tmp_path):
     save(tmp_path, lambda x: {"y": 2 * x}, {"x": np.ones(3)})
-    told = [str(tmp_path / name) for name in TOLD]
-    os.mkfifo(told[1])  # nobody writes to it: who reads it waits
-    with subprocess.Popen([sys.executable, "-c", PARENT, *told], stdout=subprocess.PIPE, text=True) as parent:
+    paths = [str(tmp_path / name) for name in TOLD]
+    os.mkfifo(paths[1])  # nobody writes to it: who reads it waits
+    with subprocess.Popen([sys.executable, "-c", PARENT, *paths], stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
-        assert waited_for(lambda: reads(told[1]))
+        assert waited_for(lambda: reads(paths[1]))
         parent.send_signal(signal.SIGKILL)
     assert waited_for(lambda: not is_running(pid))
 
 
 @pytest.mark.slow
 def test_complex_outputs_come_back(tmp_path):
-    save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, given := {"x": np.array([[1, 2]], "float32")})
-    save_cases(tmp_path / "cases.npz", [Case("one", given, {})])
+    save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, arrays := {"x": np.array([[1, 2]], "float32")})
+    save_cases(tmp_path / "cases.npz", [Case("one", arrays, {})])
     with SavedModelRun() as run:
         run.begin(*(tmp_path / name for name in TOLD))
-        (found,) = run.outputs()
-    assert found["y"].tolist() == [[1 + 2j, 2 + 4j]]
+        (outputs,) = run.outputs()
+    assert outputs["y"].tolist() == [[1 + 2j, 2 + 4j]]

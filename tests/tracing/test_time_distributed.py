@@ -38,13 +38,13 @@ def test_steps_keep_their_masks_and_layers_stay_unchanged():
     x = keras.Input((None, 5, 3), name="x")
     masked = layers.TimeDistributed(layers.Masking())(x)
     model = keras.Model(x, layers.TimeDistributed(layers.GlobalAveragePooling1D())(masked, mask=ops.any(x != 0, -1)))
-    given = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype("float32")
-    given[0, 1, 3:] = 0
-    expected = model(given)
+    batch = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype("float32")
+    batch[0, 1, 3:] = 0
+    expected = model(batch)
     distributed = [layer for layer in model.layers if isinstance(layer, layers.TimeDistributed)]
     with batch_time_steps(distributed):
         assert all("call" in vars(layer) for layer in distributed)
-        np.testing.assert_allclose(model(given), expected, rtol=1e-6)
+        np.testing.assert_allclose(model(batch), expected, rtol=1e-6)
     assert not any("call" in vars(layer) for layer in distributed)
 
 

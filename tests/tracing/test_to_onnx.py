@@ -17,7 +17,7 @@ WHICH = ("first", "second")
 
 
 def choice_model(*dtypes):
-    """A choice for each dtype, by one condition."""
+    """Return a model with one `where` per dtype under a common condition."""
     inputs, outputs = [condition := keras.Input((3,), dtype="bool", name="condition")], {}
     for dtype in dtypes:
         pair = [keras.Input((3,), dtype=dtype, name=f"{which}_{dtype}") for which in WHICH]
@@ -29,19 +29,19 @@ def choice_model(*dtypes):
 def test_where_ignores_nan_in_the_other_branch(tmp_path):
     pairs = {dtype: np.array([[[1, 0, 0]], [[0, 1, 1]]], dtype) for dtype in ("bool", "int32", "int64", "float64")}
     pairs["float32"] = np.array([[[1, np.nan, 3]], [[np.inf, -2, np.nan]]], "float32")
-    given = {f"{which}_{dtype}": pair[i] for dtype, pair in pairs.items() for i, which in enumerate(WHICH)}
+    feeds = {f"{which}_{dtype}": pair[i] for dtype, pair in pairs.items() for i, which in enumerate(WHICH)}
     condition = np.array([[True, False, True]])
-    found = onnx_outputs(choice_model(*pairs), {"condition": condition, **given}, tmp_path)
+    actual = onnx_outputs(choice_model(*pairs), {"condition": condition, **feeds}, tmp_path)
     for dtype, pair in pairs.items():
-        assert found[dtype].dtype == dtype
-        np.testing.assert_array_equal(found[dtype], np.where(condition, *pair))
+        assert actual[dtype].dtype == dtype
+        np.testing.assert_array_equal(actual[dtype], np.where(condition, *pair))
 
 
 def test_jit_compiled_functions_equal_keras(tmp_path):
-    x, given = keras.Input((3,), name="x"), np.array([[-1, 0, 2.5]], "float32")
+    x, feeds = keras.Input((3,), name="x"), np.array([[-1, 0, 2.5]], "float32")
     jitted = layers.Lambda(tf.function(lambda x: tf.nn.relu(x) * 2.0, jit_compile=True))
     model = keras.Model(x, {"out": layers.Dense(4, name="after")(jitted(x))})
-    np.testing.assert_allclose(onnx_outputs(model, {"x": given}, tmp_path)["out"], model(given)["out"], rtol=1e-6)
+    np.testing.assert_allclose(onnx_outputs(model, {"x": feeds}, tmp_path)["out"], model(feeds)["out"], rtol=1e-6)
 
 
 class Running(layers.Layer):
@@ -144,11 +144,11 @@ NO_FORM = {
 }
 
 
-@pytest.mark.parametrize(("outputs", "dtype", "said"), NO_FORM.values(), ids=NO_FORM)
-def test_operator_without_a_mapping_is_refused_with_its_layer(outputs, dtype, said, tmp_path):
+@pytest.mark.parametrize(("outputs", "dtype", "message"), NO_FORM.values(), ids=NO_FORM)
+def test_operator_without_a_mapping_is_refused_with_its_layer(outputs, dtype, message, tmp_path):
     x = keras.Input((3,), dtype=dtype, name="x")
     model = keras.Model(x, outputs(x if dtype else layers.Dense(3, name="plain")(x)))
-    with pytest.raises(UnsupportedModelError, match=said):
+    with pytest.raises(UnsupportedModelError, match=message):
         traced(model, tmp_path, build_signature(model).layer_names)
 
 

@@ -1,4 +1,4 @@
-"""Weights go around the optimizers, which changes nothing, and beyond the 2 GiB of one protobuf into a second file."""
+"""Weights as graph inputs: the optimizers skip them, and weights beyond 2 GiB get a second file."""
 
 import keras
 import numpy as np
@@ -39,8 +39,8 @@ def test_captured_tensors_are_stored_in_the_file(tmp_path):
     assert rows.shape.num_elements() * 4 > weight_inputs.MIN_INPUT_BYTES
     bundle = export_model(model, tmp_path / "bundle")
     assert not (bundle.path / "model.onnx.data").exists()  # small weights stay inside
-    given = np.random.default_rng(0).standard_normal((3, 16)).astype("float32")
-    np.testing.assert_allclose(bundle.run({"x": given})["scores"], model(given)["scores"], rtol=1e-4, atol=1e-6)
+    batch = np.random.default_rng(0).standard_normal((3, 16)).astype("float32")
+    np.testing.assert_allclose(bundle.run({"x": batch})["scores"], model(batch)["scores"], rtol=1e-4, atol=1e-6)
 
 
 # It takes 18 GB, so other precisions are left to test_converted_weights_are_stored_in_a_second_file, with a low limit.
