@@ -1,10 +1,10 @@
 """Rules of the `adaptive` lowering: sizes from which the large form is faster than the small form.
 
 A rule chooses the large form if `(Tq - queries) * Tk >= pairs`; for additive scores, the left side is multiplied by the
-number of units, and for a window by (`WINDOW_KEYS` / keys that a block of queries reads) ** 2. The loss of a rule at a
-measured size is the time of the chosen form divided by the time of the faster form. All candidates of `queries` and
-`pairs` are evaluated. The best rule has the smallest worst loss, rounded to a tenth since times are noisy, and then the
-smallest (geometric) mean loss. `export/_thresholds.py` contains the resulting rules.
+number of units, and for a window by (`MEASURED_WINDOW_KEYS` / keys that a block of queries reads) ** 2. The loss of a
+rule at a measured size is the time of the chosen form divided by the time of the faster form. All candidates of
+`queries` and `pairs` are evaluated. The best rule has the smallest worst loss, rounded to a tenth since times are
+noisy, and then the smallest (geometric) mean loss. `export/_thresholds.py` contains the resulting rules.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """Toy tasks with one correct key per query, and scores that are trained to find the key.
 
-On each task all contestants have the same number of weights, except the Gaussian, which has one. The trained output are
-the attention weights: a cross-entropy with the index of the correct key as label.
+On each task all contestants have the same number of weights, except the Gaussian, which has one. The loss is the
+cross-entropy of the attention weights with the index of the correct key as label.
 """
 
 import time

@@ -63,7 +63,7 @@ class Options:
     max_opset: int | None = None
 
     @property
-    def target_device(self) -> str:
+    def attention_target(self) -> str:
         """The target device of attention: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`."""
         devices = {"cpu": FOR_CPU, "cuda": FOR_CUDA}
         return FOR_ANY if self.target == STANDARD else devices.get(self.provider, FOR_ANY)
@@ -118,7 +118,7 @@ def _apply_target(options: Options) -> Options:
         )
 
     def lowest_release(opset: int | None, lowering: str) -> str:
-        form = ADAPTIVE_GPU if (lowering, options.target_device) == (ADAPTIVE, FOR_CUDA) else lowering
+        form = ADAPTIVE_GPU if (lowering, options.attention_target) == (ADAPTIVE, FOR_CUDA) else lowering
         return find_lowest_onnxruntime(opset or FUSED_OPSET, [form])
 
     def is_supported(opset: int | None, lowering: str) -> bool:

@@ -81,7 +81,7 @@ class UnblockedLimits(NamedTuple):
         additive_quotients: Elements in one block of additive scores without tanh.
         one_operator: Scores of a call that an operator of onnxruntime computes without storing scores.
         blocks: Scores of any other call.
-        rows: Queries of calls with one head, over all examples. A kernel of these operators runs a block of threads
+        queries: Queries of calls with one head, over all examples. A kernel of these operators runs a block of threads
             for 64 queries, and a GPU has over a hundred multiprocessors to occupy.
     """
 

@@ -151,7 +151,7 @@ def test_targets_are_refused_that_cannot_run_the_file(given, said):
 
 
 def test_attention_is_written_for_the_device_of_provider_and_target():
-    assert asked().target_device == "cpu"
-    assert asked(provider="CUDAExecutionProvider").target_device == "cuda"
-    assert asked(provider="openvino").target_device == "any"
-    assert asked(provider="cuda", target="standard").target_device == "any"
+    assert asked().attention_target == "cpu"
+    assert asked(provider="CUDAExecutionProvider").attention_target == "cuda"
+    assert asked(provider="openvino").attention_target == "any"
+    assert asked(provider="cuda", target="standard").attention_target == "any"

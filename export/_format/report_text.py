@@ -19,7 +19,7 @@ MIN_MILLISECONDS = 0.1  # a shorter run is too noisy for a time ratio
 
 
 def describe_coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
-    """Yield warnings about axes, inputs and outputs that the golden cases do not exercise; see `coverage_of`."""
+    """Yield warnings about axes, inputs and outputs that the golden cases do not exercise; see `summarize_coverage`."""
     cases, refused = coverage["cases"], coverage["refused"]
     if cases < MIN_CASES:
         refused_text = f"; Keras itself cannot run {refused} more" if refused else ""

@@ -26,7 +26,7 @@ from .special_values import run_or_none
 
 MAX_REDRAWS = 4  # more find rarer effects, and take a run each
 FULL_LENGTHS = "lengths full"  # name of the golden case with full lengths
-MAX_NAN_TEXTS = 3  # listed in the report for each input
+MAX_NAN_TEXTS = 3  # texts of one input in the report
 
 
 def summarize_coverage(golden: GoldenCases, converted: Sequence[Case] = ()) -> dict[str, Any]:

@@ -49,7 +49,7 @@ PREPROCESSING = (
 )
 
 Value = int | str
-Probe = Callable[[tuple[int, ...]], "list[_TableLookup] | None"]  # takes a value for each input
+Probe = Callable[[tuple[int, ...]], "list[_TableLookup] | None"]  # its arguments are one value per input
 Observe = Callable[[Any, Any], Any]  # takes a layer and its inputs; returns the inputs to call the layer with
 
 

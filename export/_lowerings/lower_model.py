@@ -32,7 +32,7 @@ def iter_lowered_models(
     keeps the patterns, for a caller who finds that outputs of the first one differ.
     """
     lowered = _lower_calls(model, options)
-    rotates = may_use_rotary_operator(options.lowering, options.target_device, options.precision)
+    rotates = may_use_rotary_operator(options.lowering, options.attention_target, options.precision)
     if _may_use_attention_op(options):
         traced, pattern_calls = replace_attention_patterns(model.traced, len(model.calls), inputs)
         if pattern_calls:
@@ -46,18 +46,18 @@ def iter_lowered_models(
 def _lower_calls(model: TracedAttention, options: Options) -> LoweredModel:
     """Return a traced model with a lowering for each attention call."""
     calls = model.calls
-    requested = (options.lowering, options.target_device, options.precision)
+    requested = (options.lowering, options.attention_target, options.precision)
     lowerings = {call: choose_lowering(call, *requested) for call in calls}
     outermost_ops = {node.op_type for node in model.traced.model.graph.node}
     for call, lowering in lowerings.items():
         # OpenVINO 2026.4 does not load the loop over blocks inside another loop
         if lowering == PORTABLE_IN_BLOCKS and call.op_type not in outermost_ops:
             lowerings[call] = PORTABLE
-    reasons = {call: find_unsupported_reason(call, options.lowering, options.target_device) for call in calls}
+    reasons = {call: find_unsupported_reason(call, options.lowering, options.attention_target) for call in calls}
     return LoweredModel(
         model.traced,
         lowerings,
-        options.target_device,
+        options.attention_target,
         layers=model.layers,
         precision=options.precision,
         unsupported_reasons={call: reason for call, reason in reasons.items() if reason},
@@ -78,13 +78,13 @@ def may_use_rotary_operator(lowering: str, attention_target: str, precision: str
 
 def _fold_model_shapes(lowered: LoweredModel, inputs: Mapping[str, SymbolicShape], *, rotates: bool) -> LoweredModel:
     """Return a model with folded shape computations, and with rotary embeddings as one operator if `rotates`."""
-    spread = {}
+    call_rules = {}
     for call in lowered.lowerings:
         order = [*call.shapes]
-        spread[call.op_type] = AttentionShapeRule(
+        call_rules[call.op_type] = AttentionShapeRule(
             order.index("queries"), order.index("values"), get_query_group_size(call)
         )
-    passes: list[Pass] = [partial(fold_shapes, inputs=inputs, spread=spread)]
+    passes: list[Pass] = [partial(fold_shapes, inputs=inputs, call_rules=call_rules)]
     # The operator needs a recent onnxruntime: only in files whose attention needs one too
     if rotates and not {*lowered.lowerings.values()}.isdisjoint((ADAPTIVE, FUSED)):
         passes.append(partial(apply_rules, rules=ONNXRUNTIME_RULES))
@@ -95,7 +95,7 @@ def _fold_model_shapes(lowered: LoweredModel, inputs: Mapping[str, SymbolicShape
 
 def _may_use_attention_op(options: Options) -> bool:
     """Return True if the file may have the operator `Attention` in place of attention patterns."""
-    is_for_cpu = options.target_device == FOR_CPU
+    is_for_cpu = options.attention_target == FOR_CPU
     has_opset = options.opset is None or options.opset >= FUSED_OPSET
     return (
         has_opset and options.lowering != PORTABLE and is_for_cpu and installed_runtime_supports(FUSED_OPSET, [FUSED])

@@ -30,7 +30,7 @@ class LoweredModel:
         traced: The model, at opset 18.
         lowerings: Lowering of each call.
         attention_target: Device that attention is written for: `FOR_CPU`, `FOR_CUDA` or `FOR_ANY`.
-        written: Calls that replace attention patterns.
+        pattern_calls: Calls that replace attention patterns.
         force_large_form: Whether the large form is used at all sizes if a lowering, except `adaptive`, chooses by size.
         unsupported_reasons: Reason by call if the requested lowering does not support the call.
     """

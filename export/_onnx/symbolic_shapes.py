@@ -61,11 +61,13 @@ class TensorFacts:
 
 
 def infer_facts(
-    model: onnx.ModelProto, inputs: Mapping[str, SymbolicShape], spread: Mapping[str, AttentionShapeRule] | None = None
+    model: onnx.ModelProto,
+    inputs: Mapping[str, SymbolicShape],
+    call_rules: Mapping[str, AttentionShapeRule] | None = None,
 ) -> TensorFacts:
     """Return the inferred types and shapes of the tensors of the outermost graph.
 
-    Dims of the inputs with the same name have the same size; `spread` has the shape rules of attention calls.
+    Dims of the inputs with the same name have the same size; `call_rules` has the shape rules of attention calls.
     """
     facts = TensorFacts()
     types = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.input)}
@@ -76,7 +78,7 @@ def infer_facts(
     for tensor in model.graph.initializer:
         facts.read_initializer(tensor)
     for node in model.graph.node:
-        call = (spread or {}).get(node.op_type)
+        call = (call_rules or {}).get(node.op_type)
         outputs = [_infer_call(node, facts, call)] if call else [*_infer_node(node, facts, model.opset_import)]
         for name, (elem_type, shape) in zip(node.output, outputs, strict=False):
             facts.elem_types[name] = elem_type or (types[name].elem_type if name in types else 0)
@@ -89,14 +91,12 @@ def infer_facts(
     return facts
 
 
-def _infer_call(
-    node: onnx.NodeProto, facts: TensorFacts, spread: AttentionShapeRule
-) -> tuple[int, SymbolicShape | None]:
+def _infer_call(node: onnx.NodeProto, facts: TensorFacts, rule: AttentionShapeRule) -> tuple[int, SymbolicShape | None]:
     """Return the type and the shape of the output of an attention call."""
-    queries, values = node.input[spread.queries], node.input[spread.values]
+    queries, values = node.input[rule.queries], node.input[rule.values]
     query_shape, (*_, size) = facts.shapes.get(queries), facts.shapes.get(values) or (None,)
-    if spread.value_repeats != 1:  # a multiple of a named dim has no name
-        size = size * spread.value_repeats if isinstance(size, int) else None
+    if rule.value_repeats != 1:  # a multiple of a named dim has no name
+        size = size * rule.value_repeats if isinstance(size, int) else None
     return facts.elem_types.get(queries, 0), None if query_shape is None else (*query_shape[:-1], size)
 
 

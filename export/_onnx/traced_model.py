@@ -25,7 +25,7 @@ class TracedModel:
         outputs: Static shapes of the outputs.
         weights: Weights outside the graph, by name: inputs of the graph until `finalize.py` removes these, then
             initializers that are added when the file is written.
-        unfolded: Variables that the converter does not fold into others, by name; see `compare_weights`.
+        unfolded_variables: Variables that the converter does not fold into others, by name; see `compare_weights`.
     """
 
     model: onnx.ModelProto

@@ -45,14 +45,14 @@ class _Context:
 
 
 def fold_shapes(
-    traced: TracedModel, inputs: Mapping[str, SymbolicShape], spread: Mapping[str, AttentionShapeRule]
+    traced: TracedModel, inputs: Mapping[str, SymbolicShape], call_rules: Mapping[str, AttentionShapeRule]
 ) -> bool:
     """Replace nodes that compute known sizes, and remove nodes that return their input.
 
-    Dims of `inputs` with the same name have the same size; `spread` has the shape rules of attention calls by operator.
+    Dims of `inputs` with the same name have the same size; `call_rules` are the shape rules of attention calls.
     """
     graph, nodes = traced.model.graph, [*traced.model.graph.node]
-    context = _collect_facts(traced.model, inputs, spread)
+    context = _collect_facts(traced.model, inputs, call_rules)
     constants: dict[str, np.ndarray] = {}
     size_nodes: dict[str, onnx.NodeProto] = {}
     new_names: dict[str, str] = {}
@@ -87,12 +87,12 @@ def fold_shapes(
 
 
 def _collect_facts(
-    model: onnx.ModelProto, inputs: Mapping[str, SymbolicShape], spread: Mapping[str, AttentionShapeRule]
+    model: onnx.ModelProto, inputs: Mapping[str, SymbolicShape], call_rules: Mapping[str, AttentionShapeRule]
 ) -> _Context:
     # A size is read from the first input with this dim, from masks last: a session accepts a mask of size 1.
     by_priority = sorted(inputs.items(), key=lambda item: "mask" in item[0])
     return _Context(
-        facts=infer_facts(model, inputs, spread),
+        facts=infer_facts(model, inputs, call_rules),
         input_axes={size: (name, axis) for name, axes in reversed(by_priority) for axis, size in enumerate(axes)},
         outputs={value.name for graph in iter_graphs(model.graph) for value in graph.output},
         names_read_by_value={*inputs, *find_names_read_by_value(model.graph)},

@@ -32,7 +32,7 @@ class TracedCall:
         constants: Arguments with constant values. They are inputs of the ONNX node, but not of the traced function.
         options: Numeric parameters of the scoring function, such as `scale`.
         heads: Numbers of packed heads, or `None` if the weights have no axis for heads.
-        pairs: Band mask: causal mask and attention window.
+        band: Band mask: causal mask and attention window.
         normalizer: Name of the normalizer, such as softmax.
         returns_weights: Whether the weights are a second output.
         may_leak_nan: Whether NaN and infinity of masked keys may reach the output, multiplied by a weight of 0.

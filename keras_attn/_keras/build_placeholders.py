@@ -14,7 +14,7 @@ from .private_api import in_symbolic_scope
 
 
 def convert_masks(masks: Masks) -> Masks:
-    """Convert all masks of a call with `as_lengths` and `as_mask`."""
+    """Convert all masks of a call with `convert_lengths` and `convert_mask`."""
     lengths, *boolean_masks = masks
     lengths = None if lengths is None else convert_lengths(lengths)
     return Masks(lengths, *(None if mask is None else convert_mask(mask) for mask in boolean_masks))

@@ -57,8 +57,9 @@ def parse_keys(keys: Any, keys_mask: Any) -> KeyInput:
         return KeyInput(keys, keys_mask, False)
     if set(keys) not in _ENTRY_SETS:
         raise ValueError(
-            f"`keys` must be a tensor, or the dict of `precompute` with the key {KEYS_ENTRY!r} and optionally "
-            f"{VALUES_ENTRY!r} and {LENGTH_ENTRY!r}. Received: a dict with the keys {sorted(map(str, keys))}."
+            f"`keys` must be a tensor, or the dict that `precompute` returns, with the key {KEYS_ENTRY!r} and "
+            f"optionally {VALUES_ENTRY!r} and {LENGTH_ENTRY!r}. Received: a dict with the keys "
+            f"{sorted(map(str, keys))}."
         )
     mask = keys_mask.get(KEYS_ENTRY) if isinstance(keys_mask, Mapping) else keys_mask
     return KeyInput(keys[KEYS_ENTRY], mask, True, keys.get(VALUES_ENTRY), keys.get(LENGTH_ENTRY))

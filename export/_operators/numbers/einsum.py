@@ -65,7 +65,7 @@ class _Product(NamedTuple):
 
     @property
     def is_batched(self) -> bool:
-        """True if there is one matrix product for each index of the batch, and of at most one row or column axis."""
+        """True if one axis is contracted, and rows and columns are one axis each, or two axes and one."""
         return len(self.contracted) == 1 and (len(self.rows), len(self.columns)) in ((1, 1), (2, 1), (1, 2))
 
     @property

@@ -111,7 +111,7 @@ def write(folder, name):
     if layer == "timed_answer":  # nothing tells the exporter that the mask of a GRU is made of lengths
         options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
     with contextlib.ExitStack() as patches:
-        patches.enter_context(patch.object(Options, "target_device", Options(provider=provider).target_device))
+        patches.enter_context(patch.object(Options, "attention_target", Options(provider=provider).attention_target))
         if form == LARGE:
             patches.enter_context(patch.object(adaptive_gpu, "UNBLOCKED_LIMITS", adaptive_gpu.ALWAYS_BLOCKED))
         bundle = export_model(model_of(layer), folder / name, **options)

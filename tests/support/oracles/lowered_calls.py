@@ -316,7 +316,7 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
 
     A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
     """
-    call, provider = plan.call(), provider or Options(provider=provider_option.chosen()).target_device
+    call, provider = plan.call(), provider or Options(provider=provider_option.chosen()).attention_target
     if provider != "cpu":
         form = lowering_choice.choose_lowering(call, "adaptive" if form in ("large", ADAPTIVE_GPU) else form, provider)
     if form == "large":
