@@ -150,7 +150,7 @@ def _missing_entries_hint(received: list[str]) -> str:
             "Names such as `dense_3/kernel` count layers of Keras and do not identify them: rename each by the "
             "attribute of its layer, as `W_q/kernel`, and pass source='tensorflow'."
         )
-    return "Options of the layer, such as `use_bias`, determine the required entries, and `prefix` selects the entries that are read."
+    return "Layer options, such as `use_bias`, determine the required entries, and `prefix` the entries that are read."
 
 
 def _check_plain(layer: Any) -> None:

@@ -134,18 +134,19 @@ def test_service_gives_the_rows_that_predict_writes(tmp_path, monkeypatch):
     """The penguins of docs/howto/text-and-tables.md."""
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(ROOT / "examples" / "penguins.py"))
-    given, named = (pq.read_table(path).to_pydict() for path in ("penguins.parquet", "named/penguins.parquet"))
+    folders = (tmp_path, tmp_path / "predictions")
+    rows, predictions = (pq.read_table(folder / "penguins.parquet").to_pydict() for folder in folders)
     names = [spec["name"] for spec in read_manifest(Path("bundle"))["inputs"]]
-    request = {name: [[each] for each in given[name]] for name in names}
+    request = {name: [[value] for value in rows[name]] for name in names}
     (tmp_path / "service").mkdir()
-    (of_page,) = re.findall(
+    (page_request,) = re.findall(
         r"--json '(\{.*?\})'", (ROOT / "docs/howto/text-and-tables.md").read_text("utf-8"), re.DOTALL
     )
     with running(tmp_path / "service", tmp_path / "bundle") as server:
-        (status, content), shown = server.ask(request), server.ask(of_page.encode())
+        (status, content), shown = server.ask(request), server.ask(page_request.encode())
     assert (shown[0], json.loads(shown[1])["species"]) == (200, ["Gentoo"])
-    assert (status, json.loads(content)["species"]) == (200, named["species"])
-    assert len({*named["species"]}) > 1
+    assert (status, json.loads(content)["species"]) == (200, predictions["species"])
+    assert len({*predictions["species"]}) > 1
 
 
 def test_health_names_the_bundle_and_only_this_machine_is_served(service):
