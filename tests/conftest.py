@@ -18,7 +18,7 @@ from pathlib import Path
 import keras
 import pytest
 from backend_neutral_tests import is_layer_test
-from backends import BACKEND, x64_enabled
+from backends import BACKEND, enable_x64
 
 SEED = 20141
 pytest_plugins = ["speed_markers", "needs_marker"]
@@ -63,7 +63,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> None:
 @pytest.fixture(autouse=True)
 def _fresh_keras_state(request: pytest.FixtureRequest) -> Iterator[None]:
     keras.utils.set_random_seed(SEED)
-    with x64_enabled() if request.node.get_closest_marker("x64") else nullcontext():
+    with enable_x64() if request.node.get_closest_marker("x64") else nullcontext():
         yield
     keras.config.set_dtype_policy("float32")
     keras.config.set_floatx("float32")

@@ -4,7 +4,7 @@ import re
 import sys
 
 import pytest
-from small_bundle import python
+from small_bundle import run_python
 
 from keras_attn_export import ExportError, _dependencies
 
@@ -25,7 +25,7 @@ def test_export_names_missing_packages_and_an_extra_that_replaces_no_onnxruntime
 
 
 def test_import_without_a_backend_of_keras_names_the_extra(tmp_path):
-    done = python("-c", "import keras_attn", cwd=tmp_path, blocked=["tensorflow"])
+    done = run_python("-c", "import keras_attn", cwd=tmp_path, blocked=["tensorflow"])
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: Keras cannot be imported (")

@@ -1,4 +1,4 @@
-"""Table of the private names of Keras, TensorFlow, tf2onnx and torch that the project uses.
+"""Table of the private names of Keras, TensorFlow, tf2onnx, torch and Python that the project uses.
 
 docs/stability.md shows the table. A release of these libraries may change any of the names without notice.
 """
@@ -101,6 +101,10 @@ errors without operator and layer
 torch: torch._C._are_functorch_transforms_active, torch.nn.modules.module
 a shorter call of dense layers
 slower layers
+
+Python: re._parser
+the syntax tree of a regular expression
+no export of `regex_replace`
 """
 
 

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from handwritten_bundles import onnx_bundle
+from handwritten_bundles import write_onnx_bundle
 
 from keras_attn_export._batch.ray_engine import import_ray
 
@@ -36,4 +36,4 @@ def sums(tmp_path):
     """Return a bundle that adds up each row."""
     nodes = "last = Constant <value = int64[1] {1}> ()\n y = ReduceSum <keepdims = 0> (x, last)"
     inputs, outputs = {"x": ("float32", ["batch", "time"])}, {"y": ("float32", ["batch"])}
-    return onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)
+    return write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import assert_rows_equal, files_of, plain_loop, read_errors, with_nulls, write_source
-from handwritten_bundles import COUNTING, ENDLESS, onnx_bundle
+from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
 
 from keras_attn_export import ExportError, predict
 
@@ -77,7 +77,7 @@ except KeyboardInterrupt:
 def test_interrupt_ends_the_runs_of_all_threads(tmp_path):
     """Python waits for its threads at the end, which here run a loop without an end."""
     numbers = {"x": ("float32", ["batch"])}
-    bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": numbers["x"]})
+    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": numbers["x"]})
     pq.write_table(pa.table({"x": pa.array([ENDLESS] * 9, pa.float32())}), tmp_path / "x.parquet")
     command = [sys.executable, "-c", INTERRUPTED, bundle, tmp_path / "x.parquet", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import floats, run_table, write_source
-from handwritten_bundles import manifest_of, onnx_bundle
+from handwritten_bundles import build_manifest, write_onnx_bundle
 
 from keras_attn_export import _machine
 from keras_attn_export._batch import row_runner
@@ -42,7 +42,7 @@ sys.exit(code)
 def pairs(tmp_path):
     nodes = f"{PRODUCTS}\n y = ReduceMax <axes = [1, 2], keepdims = 0> (products)"
     inputs, outputs = {"x": ("float32", ["batch", "time"])}, {"y": ("float32", ["batch"])}
-    return onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)
+    return write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -68,7 +68,7 @@ def test_row_too_large_alone_is_the_only_error(pairs, tmp_path, workers):
 def test_output_too_large_for_a_list_fails_its_row(tmp_path, monkeypatch):
     monkeypatch.setattr(row_runner, "MAX_LIST_BYTES", 2**20)
     nodes, shape = f"{PRODUCTS}\n y = Identity (products)", ["batch", "time", "time"]
-    bundle = onnx_bundle(tmp_path / "b", nodes, {"x": ("float32", ["batch", "time"])}, {"y": ("float32", shape)})
+    bundle = write_onnx_bundle(tmp_path / "b", nodes, {"x": ("float32", ["batch", "time"])}, {"y": ("float32", shape)})
     table = pa.table({"x": floats([np.ones(n, "float32") for n in (2, 2000, 1)])})
     _, written, (error,) = run_table(bundle, table, tmp_path)
     assert [np.shape(y) for y in written["y"]] == [(2, 2), (1, 1)]
@@ -89,7 +89,7 @@ def test_chunks_have_bounded_bytes(monkeypatch):
     monkeypatch.setattr(row_runner, "CHUNK_BYTES", 1000)
     x = Spec("x", "float32", ("batch", "time"))
     table = pa.table({"x": floats([[1.0] * n for n in [3] * 50 + [100] * 3])})
-    chunks = list(row_runner.split_into_chunks(table.to_batches()[0], manifest_of([x], [x]), [x]))
+    chunks = list(row_runner.split_into_chunks(table.to_batches()[0], build_manifest([x], [x]), [x]))
     assert [len(chunk.row_bytes) for chunk in chunks] == [41, 9, 2, 1]
     assert max(chunk.row_bytes.sum() for chunk in chunks) <= 1000 + 800  # one row more
 

@@ -7,7 +7,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import assert_rows_equal, files_of, make_table, plain_loop, write_source
-from small_bundle import alter_manifest, assert_one_line, finished
+from small_bundle import alter_manifest, assert_one_line, run_command
 
 from keras_attn_export import ExportError, InputError, predict
 
@@ -104,7 +104,7 @@ def test_second_run_to_a_destination_is_refused_meanwhile(exported, folders):
         if not done_rows:
             done_rows.append(done)
             refuse("Another run writes to", exported, source, target, kind=ExportError)
-            other = finished(sys.executable, "-m", "keras_attn_export", "predict", exported, source, target)
+            other = run_command(sys.executable, "-m", "keras_attn_export", "predict", exported, source, target)
             assert (other.returncode, other.stdout) == (1, "")
             assert_one_line(other.stderr, "error: Another run writes to")
 

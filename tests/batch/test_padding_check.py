@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_tables import floats, run_table
-from handwritten_bundles import onnx_bundle
+from handwritten_bundles import write_onnx_bundle
 
 from keras_attn_export import predict
 
@@ -60,7 +60,7 @@ PADDED = {  # nodes, output, axes that are not padded, outputs of a row, rows
 
 @pytest.mark.parametrize(("nodes", "output", "exact", "of_row", "rows"), PADDED.values(), ids=PADDED)
 def test_axes_whose_padding_changes_outputs_are_not_padded(tmp_path, nodes, output, exact, of_row, rows):
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": output})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": output})
     done, written, errors = run_table(bundle, pa.table({"x": floats(rows)}), tmp_path)
     assert (done.exact_axes, errors) == (exact, [])
     for row, y in zip(rows, written["y"], strict=True):
@@ -75,7 +75,7 @@ def test_axes_are_tried_one_by_one(tmp_path):
         y = ReduceMean <axes = [1], keepdims = 0> (sums)
     """
     inputs = {"pairs": ("float32", ["batch", "queries", "keys"])}
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, {"y": NUMBER})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, inputs, {"y": NUMBER})
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal((1 + n % 3, 1 + n % 5)).astype("float32") for n in range(40)]
     pairs = pa.array([row.tolist() for row in rows], pa.list_(pa.list_(pa.float32())))
@@ -93,7 +93,7 @@ def test_trial_continues_until_a_file_has_valid_rows(sums, tmp_path):
 
 
 def test_resumed_run_pads_the_axes_of_the_first_run(tmp_path):
-    bundle = onnx_bundle(tmp_path / "b", MEAN, ONE, {"y": NUMBER})
+    bundle = write_onnx_bundle(tmp_path / "b", MEAN, ONE, {"y": NUMBER})
     (tmp_path / "in").mkdir()
     for name in ("a", "b"):
         pq.write_table(pa.table({"x": floats(ROWS)}), tmp_path / "in" / f"{name}.parquet")
@@ -128,13 +128,13 @@ AFFECTED = {  # nodes, input, rows, outputs of each row alone
 
 @pytest.mark.parametrize(("nodes", "x", "rows", "alone"), AFFECTED.values(), ids=AFFECTED)
 def test_rows_that_affect_each_other_run_one_by_one(tmp_path, nodes, x, rows, alone):
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": x}, {"y": x})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, {"x": x}, {"y": x})
     done, written, errors = run_table(bundle, pa.table({"x": rows}), tmp_path)
     assert (done.one_by_one, written["y"], errors) == (True, alone, [])
 
 
 def test_trial_waits_for_a_file_with_rows(tmp_path):
-    bundle = onnx_bundle(tmp_path / "bundle", MEAN, ONE, {"y": NUMBER})
+    bundle = write_onnx_bundle(tmp_path / "bundle", MEAN, ONE, {"y": NUMBER})
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"x": floats([])}), tmp_path / "in" / "a.parquet")
     predict(bundle, tmp_path / "in", tmp_path / "out", progress=False)
@@ -146,7 +146,7 @@ def test_trial_waits_for_a_file_with_rows(tmp_path):
 @pytest.mark.parametrize("first", [float("nan"), 0.0])
 def test_rows_whose_outputs_show_nothing_allow_no_padding(tmp_path, first):
     nodes = "y = ReduceMax <axes = [1], keepdims = 0> (x)"
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": NUMBER})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, ONE, {"y": NUMBER})
     rows = [[first]] * 4200 + [[-1.0, -2.0, -3.0], [-1.0]]  # the trial draws from the first 4,096
     _, outputs, _ = run_table(bundle, pa.table({"x": floats(rows)}), tmp_path / "run")
     assert outputs["y"][-2:] == [-1, -1]

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from batch_tables import floats, run_table
-from handwritten_bundles import onnx_bundle
+from handwritten_bundles import write_onnx_bundle
 
 # Each number times two, and the sum of the numbers within the length, each plus one.
 COUNTED = """
@@ -47,7 +47,7 @@ TABLES = {
 def test_row_has_its_own_outputs(tmp_path, columns, expected):
     inputs = {"x": ("float32", SHAPE), "lens": ("int32", ["batch"])}
     outputs = {"total": ("float32", ["batch"]), "twice": ("float32", SHAPE)}
-    counted = onnx_bundle(tmp_path / "bundle", COUNTED, inputs, outputs, counts={"lens": "time"})
+    counted = write_onnx_bundle(tmp_path / "bundle", COUNTED, inputs, outputs, counts={"lens": "time"})
     done, written, errors = run_table(counted, pa.table(columns), tmp_path)
     assert (written, errors, done.exact_axes) == (expected, [], ())
 
@@ -55,7 +55,7 @@ def test_row_has_its_own_outputs(tmp_path, columns, expected):
 def test_model_with_only_a_dynamic_batch_axis_runs(tmp_path):
     tensors = {"x": ("float32", ["batch", 2, 3]), "on": ("bool", ["batch"])}
     nodes = "a = Add (x, x)\n flag = Identity (on)"
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, tensors, {"a": tensors["x"], "flag": tensors["on"]})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, tensors, {"a": tensors["x"], "flag": tensors["on"]})
     x, on = np.arange(30, dtype="float32").reshape(5, 2, 3), [True, False, True, True, False]
     _, written, errors = run_table(bundle, pa.table({"x": x.tolist(), "on": on}), tmp_path, batch_size=2)
     assert (written, errors) == ({"a": (2 * x).tolist(), "flag": on}, [])
@@ -63,7 +63,7 @@ def test_model_with_only_a_dynamic_batch_axis_runs(tmp_path):
 
 def test_output_axis_of_no_input_is_not_cut(tmp_path):
     nodes, outputs = "y = Concat <axis = 1> (x, x)", {"y": ("int64", ["batch", "answer"])}
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"x": ("int64", SHAPE)}, outputs)
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, {"x": ("int64", SHAPE)}, outputs)
     rows = [[1, 2], [3], [4, 5, 6], [7, 8]]
     _, written, errors = run_table(bundle, pa.table({"x": rows}), tmp_path)
     assert (written["y"], errors) == ([row + row for row in rows], [])
@@ -72,7 +72,7 @@ def test_output_axis_of_no_input_is_not_cut(tmp_path):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_row_that_fails_in_the_model_is_the_only_error(tmp_path, workers):
     nodes = "numbers = Constant <value = float[3] {10, 20, 30}> ()\n y = Gather <axis = 0> (numbers, ids)"
-    embedding = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int32", SHAPE)}, {"y": ("float32", SHAPE)})
+    embedding = write_onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int32", SHAPE)}, {"y": ("float32", SHAPE)})
     rows = [[0, 1], [2], [1, 2, 0], [7], [0], [1, 1], [2, -9], [0]]
     table = pa.table({"ids": rows, "id": [f"row {number}" for number in range(8)]})
     _, written, errors = run_table(embedding, table, tmp_path, key="id", workers=workers)
@@ -107,7 +107,7 @@ TWO = """
 )
 def test_error_names_the_wrong_size_or_value_of_a_row(tmp_path, x, y, reason):
     inputs = {"x": ("float32", [*SHAPE, 2]), "y": ("float32", SHAPE)}
-    two = onnx_bundle(tmp_path / "bundle", TWO, inputs, {"z": ("float32", SHAPE)}, multiples={"time": 2})
+    two = write_onnx_bundle(tmp_path / "bundle", TWO, inputs, {"z": ("float32", SHAPE)}, multiples={"time": 2})
     good = [[1, 2], [3, 4]]
     table = pa.table({"x": [good, x, [*good, *good]], "y": [[1, 3], y, [3, 3, 4, 6]]})
     _, written, errors = run_table(two, table, tmp_path)
@@ -123,7 +123,7 @@ def test_nan_passes_through_the_model(sums, tmp_path):
 def test_length_that_is_no_multiple_is_padded_to_the_next(tmp_path):
     nodes = "last = Constant <value = int64[1] {1}> ()\n y = ReduceSum <keepdims = 0> (x, last)"
     inputs, outputs = {"x": ("float32", SHAPE)}, {"y": ("float32", ["batch"])}
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, multiples={"time": 4})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, multiples={"time": 4})
     done, written, errors = run_table(bundle, pa.table({"x": floats([[1.0] * n for n in (3, 5, 7, 1)])}), tmp_path)
     assert (errors, done.exact_axes, written["y"]) == ([], (), [3, 5, 7, 1])
 
@@ -165,7 +165,7 @@ def test_strings_pass_through_the_model(tmp_path, kind):
     nodes = "same = Identity (words)\n first = Identity (name)\n label = Identity (tag)"
     inputs = {"words": ("string", SHAPE), "name": ("string", ["batch", 1]), "tag": ("string", ["batch"])}
     outputs = dict(zip(["same", "first", "label"], inputs.values(), strict=True))
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)
     words = [["a", "grün"], [], ["世界"], None, ["x", None]]
     table = {"words": pa.array(words, pa.list_(kind)), "name": pa.array(list("abcde"), kind), "row": [*range(5)]}
     table["tag"] = pa.array(list("vwxyz"), kind)
@@ -178,7 +178,7 @@ def test_computed_length_that_does_not_fit_its_dtype_is_an_error(tmp_path):
     nodes = COUNTED
     inputs = {"x": ("float32", SHAPE), "lens": ("int8", ["batch"])}
     outputs = {"total": ("float32", ["batch"]), "twice": ("float32", SHAPE)}
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, counts={"lens": "time"})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, counts={"lens": "time"})
     _, written, errors = run_table(bundle, pa.table({"x": floats([[0.0] * 200, [1.0]])}), tmp_path / "run")
     assert written["total"] == [2.0]
     assert [(error["row"], "length of `time`" in error["reason"]) for error in errors] == [(0, True)]

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from small_bundle import names
+from small_bundle import list_names
 
 from keras_attn_export import BundleError, ExportError, load_bundle
 from keras_attn_export._bundle.atomic_writes import atomic_file, atomic_folder
@@ -31,7 +31,7 @@ def contents(folder):
 
 def check_only(target, files):
     """Check that a folder holds just these files, and that nothing else is beside it."""
-    assert names(target.parent) == [target.name]
+    assert list_names(target.parent) == [target.name]
     assert contents(target) == files
 
 
@@ -78,7 +78,7 @@ def test_folder_appears_complete_in_parents_that_are_made(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     target = tmp_path / "a" / "b" / "bundle"
     beside = []
-    write_folder(Path("a/b/bundle"), lambda: beside.extend(names(target.parent)))
+    write_folder(Path("a/b/bundle"), lambda: beside.extend(list_names(target.parent)))
     assert [name.startswith(".bundle.") for name in beside] == [True]
     check_only(target, NEW)
     umask = os.umask(0)
@@ -140,7 +140,7 @@ def test_folders_that_are_no_bundles_are_not_replaced(tmp_path, files, place, er
     if overwriting is not None:
         check_refused(tmp_path / place, overwriting, overwrite=True)
     assert contents(tmp_path) == before
-    assert names(tmp_path) == (["bundle"] if files else [])
+    assert list_names(tmp_path) == (["bundle"] if files else [])
 
 
 @pytest.mark.parametrize("lost", ["model.onnx", "parity/cases.npz"])
@@ -198,7 +198,7 @@ def test_missing_bundle_is_not_restored_from_another_folder(tmp_path):
     (tmp_path / "bundle.old").mkdir()
     with pytest.raises(BundleError):
         load_bundle(tmp_path / "bundle")
-    assert names(tmp_path) == ["bundle.old"]
+    assert list_names(tmp_path) == ["bundle.old"]
 
 
 WRITER = """
@@ -247,7 +247,7 @@ def test_file_of_writers_at_once_is_complete_at_any_moment(tmp_path):
     while any(thread.is_alive() for thread in threads):
         read.add(target.read_bytes())
     assert read <= set(texts)
-    assert names(tmp_path) == ["out"]
+    assert list_names(tmp_path) == ["out"]
 
 
 @pytest.mark.fresh_process  # other tests do not wait for the disk
@@ -276,5 +276,5 @@ def test_links_pipes_and_folders_are_not_replaced_by_files(tmp_path, monkeypatch
         partial_file.write_bytes(b"new")
         make(target)
     assert not target.is_file() or target.is_symlink()
-    assert names(tmp_path) == ["other", "out"]
+    assert list_names(tmp_path) == ["other", "out"]
     assert (tmp_path / "other").read_text() == "other"

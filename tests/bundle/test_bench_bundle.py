@@ -8,7 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import helper
-from small_bundle import read_manifest, small_inputs
+from small_bundle import draw_small_inputs, read_manifest
 
 from keras_attn_export import Bundle, BundleError, ExportError, InputError
 from keras_attn_export._bundle import bench_bundle as bench
@@ -54,7 +54,7 @@ def test_bench_reports_times_and_memory_of_a_bundle(exported):
 
 @pytest.mark.slow
 def test_bench_compares_with_another_file_on_given_inputs(exported, other):
-    bench = bench_bundle(exported, against=other, inputs=small_inputs(B=5, Tk=11), **QUICK)
+    bench = bench_bundle(exported, against=other, inputs=draw_small_inputs(B=5, Tk=11), **QUICK)
     ours, theirs = bench.timings
     assert (ours.model, theirs.model) == (str(exported / "model.onnx"), str(other))
     assert ours.runs == theirs.runs
@@ -76,10 +76,10 @@ def test_memory_of_the_model_excludes_this_process(tmp_path):
 
 @pytest.mark.slow
 def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_path, exported):
-    large = small_inputs(B=9)
+    large = draw_small_inputs(B=9)
     zeros = {name: np.zeros_like(array) for name, array in large.items()}
     poisoned = large | {"values": np.full_like(large["values"], np.nan)}
-    made = {"zeros": zeros, "poisoned": poisoned, "small": small_inputs(B=2), "numbers": small_inputs(B=3)}
+    made = {"zeros": zeros, "poisoned": poisoned, "small": draw_small_inputs(B=2), "numbers": draw_small_inputs(B=3)}
     (tmp_path / "parity").mkdir()
     outputs = load_cases(exported / CASES)[0].outputs
     cases = [Case(name, inputs, outputs) for name, inputs in made.items()]
@@ -94,7 +94,7 @@ def test_bench_refuses_another_file_with_other_inputs(exported, tmp_path):
     model = saved(tmp_path / "neg.onnx", "(double[n] a) => (double[n] out) { out = Neg(a) }")
     said = r"must have the inputs of the bundle, `keys` float32\[2, 7, 6\], .* Received: `a` float64\[n\]\. "
     with pytest.raises(InputError, match=said):
-        bench_bundle(exported, against=model, inputs=small_inputs(), **QUICK)
+        bench_bundle(exported, against=model, inputs=draw_small_inputs(), **QUICK)
 
 
 def test_bench_refuses_bad_arguments(exported, tmp_path):

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import onnx
 import pytest
-from handwritten_bundles import manifest_of
-from small_bundle import Dk, alter_manifest, read_manifest, reseal, small_inputs
+from handwritten_bundles import build_manifest
+from small_bundle import Dk, alter_manifest, draw_small_inputs, read_manifest, refresh_checksum
 from tolerances import assert_identical
 
 import keras_attn
@@ -36,7 +36,7 @@ def loaded(exported):
 
 def checked(dtype, value, shape=("n",)):
     """Return one input after `validate_inputs`."""
-    return validate_inputs(manifest_of([Spec("x", dtype, shape)]), {"x": value})["x"]
+    return validate_inputs(build_manifest([Spec("x", dtype, shape)]), {"x": value})["x"]
 
 
 def test_load_bundle_reads_manifest_and_report(exported, loaded):
@@ -86,11 +86,11 @@ def test_bundle_of_an_earlier_release_is_read(bundle, loaded):
     del model.metadata_props[:]
     model.producer_name, model.producer_version, model.graph.name = "keras-attn", "1.17.0 None", "tf2onnx"
     onnx.save(model, bundle / MODEL)
-    reseal(bundle, MODEL)
+    refresh_checksum(bundle, MODEL)
     assert verify_bundle(bundle).passed
     before = load_bundle(bundle)
-    for name, array in loaded.run(small_inputs()).items():
-        assert_identical(before.run(small_inputs())[name], array)
+    for name, array in loaded.run(draw_small_inputs()).items():
+        assert_identical(before.run(draw_small_inputs())[name], array)
     assert find_first_difference(before, ["base"], {"relative": 0, "absolute": 0}).first is None
 
 
@@ -110,7 +110,7 @@ def test_damaged_report_is_refused(bundle):
     coverages = [json.dumps(json.loads(file.read_text()) | {"coverage": each}) for each in ({}, odd)]
     for text in ("{", "{}", '{"rows": [{}], "saved_model_rows": []}', *coverages):
         file.write_text(text)
-        reseal(bundle, "parity/report.json")
+        refresh_checksum(bundle, "parity/report.json")
         with pytest.raises(BundleError, match=r"report\.json is not a parity report: (it|`\w+|Expecting)"):
             verify_bundle(bundle)
     loaded = load_bundle(bundle)
@@ -120,7 +120,7 @@ def test_damaged_report_is_refused(bundle):
 
 
 def test_run_converts_widths_lists_and_orders(loaded):
-    inputs = small_inputs()
+    inputs = draw_small_inputs()
     wanted = loaded.run(inputs)
     wide = {name: array.astype("int64" if name == "valid_lens" else "float64") for name, array in inputs.items()}
     lists = {name: array.tolist() for name, array in inputs.items()}
@@ -146,8 +146,8 @@ WRONG_INPUTS = {  # what is changed (`...` removes an input), and what is said
 
 @pytest.mark.parametrize(("changed", "said"), WRONG_INPUTS.values(), ids=WRONG_INPUTS)
 def test_run_refuses_wrong_inputs(loaded, changed, said):
-    loaded.run(small_inputs())  # whose like are taken as they are from then on
-    inputs = {name: value for name, value in (small_inputs() | changed).items() if value is not ...}
+    loaded.run(draw_small_inputs())  # whose like are taken as they are from then on
+    inputs = {name: value for name, value in (draw_small_inputs() | changed).items() if value is not ...}
     with pytest.raises(InputError, match=re.escape(said)):
         loaded.run(inputs)
 
@@ -191,8 +191,8 @@ def test_axis_named_twice_has_one_size_and_inputs_keep_the_order_of_the_manifest
     assert checked("float32", np.zeros((3, 3)), ("n", "n")).shape == (3, 3)
     with pytest.raises(InputError, match="`n` is 3 in input `x`"):
         checked("float32", np.zeros((3, 4)), ("n", "n"))
-    shuffled = dict(reversed(small_inputs().items()))
-    assert list(validate_inputs(manifest_of(map(Spec.from_dict, SPECS)), shuffled)) == list(small_inputs())
+    shuffled = dict(reversed(draw_small_inputs().items()))
+    assert list(validate_inputs(build_manifest(map(Spec.from_dict, SPECS)), shuffled)) == list(draw_small_inputs())
 
 
 def test_session_is_opened_once_for_equal_options(exported, loaded):
@@ -201,7 +201,7 @@ def test_session_is_opened_once_for_equal_options(exported, loaded):
     assert loaded.session().get_providers() == ["CPUExecutionProvider"]
     with pytest.raises(ProviderError, match="Received: 'tpu'"):
         loaded.session("tpu")
-    inputs, entry = small_inputs(), {"session.intra_op.allow_spinning": "0"}
+    inputs, entry = draw_small_inputs(), {"session.intra_op.allow_spinning": "0"}
     session = loaded.session(threads=1, config=entry, enable_cpu_mem_arena=False)
     options = session.get_session_options()
     assert (options.intra_op_num_threads, options.enable_cpu_mem_arena) == (1, False)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from keras import layers
 from onnx import TensorProto, helper
-from small_bundle import alter_golden_outputs, assert_one_line, python, read_manifest, reseal
+from small_bundle import alter_golden_outputs, assert_one_line, read_manifest, refresh_checksum, run_python
 
 from keras_attn_export import Bundle, BundleError, export_model
 from keras_attn_export._bundle.first_difference import (
@@ -181,7 +181,7 @@ def test_trace_refuses_files_that_cannot_be_loaded(tmp_path):
 @pytest.fixture
 def altered(bundle):
     scale_weight(bundle, "/W_k_1/Cast/ReadVariableOp")
-    reseal(bundle, "model.onnx")
+    refresh_checksum(bundle, "model.onnx")
     return bundle
 
 
@@ -190,7 +190,7 @@ def altered(bundle):
 def test_verify_trace_names_the_layer_and_needs_tensorflow_only(altered, tmp_path, has_tensorflow):
     """It runs where neither Keras nor the code of the model can be imported."""
     blocked = ("keras", "keras_attn", "tf2onnx") if has_tensorflow else ("tensorflow",)
-    done = python("-m", "keras_attn_export", "verify", altered, "--trace", cwd=tmp_path, blocked=blocked)
+    done = run_python("-m", "keras_attn_export", "verify", altered, "--trace", cwd=tmp_path, blocked=blocked)
     assert done.returncode == 1
     assert_one_line(done.stderr)
     assert "FAILED: is outside the tolerance" in done.stdout

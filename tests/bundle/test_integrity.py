@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from small_bundle import alter_manifest, python, read_manifest, small_inputs
+from small_bundle import alter_manifest, draw_small_inputs, read_manifest, run_python
 
 from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._format import manifest
@@ -184,11 +184,11 @@ def test_altered_bundles_are_refused(exported, tmp_path):
 
 def test_copies_open_sessions_of_their_own(exported):
     bundle = load_bundle(exported)
-    wanted = bundle.run(small_inputs())
+    wanted = bundle.run(draw_small_inputs())
     for other in (copy.deepcopy(bundle), pickle.loads(pickle.dumps(bundle))):
         assert other == bundle
         assert other.session() is not bundle.session()
-        np.testing.assert_array_equal(other.run(small_inputs())["context"], wanted["context"])
+        np.testing.assert_array_equal(other.run(draw_small_inputs())["context"], wanted["context"])
 
 
 @pytest.mark.parametrize(
@@ -207,5 +207,5 @@ def test_bundle_refuses_an_onnxruntime_that_is_too_old(bundle, monkeypatch, inst
 
 def test_bundle_loads_without_onnxruntime(bundle, tmp_path):
     code = f"from keras_attn_export import load_bundle; print(load_bundle({str(bundle)!r}).manifest['opset'])"
-    done = python("-c", code, cwd=tmp_path, blocked=["onnxruntime"])
+    done = run_python("-c", code, cwd=tmp_path, blocked=["onnxruntime"])
     assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")

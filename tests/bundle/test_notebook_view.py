@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from handwritten_bundles import manifest_of, onnx_bundle
+from handwritten_bundles import build_manifest, write_onnx_bundle
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.notebook_view import MAX_CELL_LINES, MAX_TEXT_LENGTH, render_notebook_view
@@ -38,7 +38,7 @@ class Read(HTMLParser):
 def shown(tmp_path, *, passed=True, coverage=None, **entries):
     row = ParityRow("y", "base", (2, 3), "float32", 2e-6, 1e-6, 0.25, 0, {}, passed)
     given = {"inputs": (Spec("x", "float32", ("batch", 3)),), "outputs": (Spec("y", "int32", ()),), **entries}
-    html = render_notebook_view(tmp_path, manifest_of(**given), ParityReport("openvino", (row,), coverage=coverage))
+    html = render_notebook_view(tmp_path, build_manifest(**given), ParityReport("openvino", (row,), coverage=coverage))
     return html, " ".join("".join(Read(html).text).split())
 
 
@@ -95,7 +95,7 @@ def test_overview_stays_short(tmp_path):
 
 def test_bundle_has_an_overview_in_notebooks(tmp_path):
     specs = {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}
-    bundle = load_bundle(onnx_bundle(tmp_path / "b", "y = Abs(x)", *specs, model="a\u202eb\n"))
+    bundle = load_bundle(write_onnx_bundle(tmp_path / "b", "y = Abs(x)", *specs, model="a\u202eb\n"))
     place = str(tmp_path / "b")
     assert repr(bundle) == (
         f"Bundle({place!r}, inputs=1, outputs=1, model='a\\u202eb\\n', precision='float32', opset=17)"

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from small_bundle import alter_manifest, read_manifest, reseal, small_inputs
+from small_bundle import alter_manifest, draw_small_inputs, read_manifest, refresh_checksum
 
 from keras_attn_export import BundleError, load_bundle, verify_bundle
 from keras_attn_export._bundle import untrusted_input
@@ -78,7 +78,7 @@ def test_listed_names_that_leave_the_folder_are_refused(bundle, name):
 
 def test_deeply_nested_json_is_refused(bundle):
     (bundle / REPORT_FILE).write_text("[" * 10**5)
-    reseal(bundle, REPORT_FILE)
+    refresh_checksum(bundle, REPORT_FILE)
     with pytest.raises(BundleError, match="is not a parity report: its values are nested too deeply"):
         load_bundle(bundle).report  # noqa: B018 - it is read here
 
@@ -123,7 +123,7 @@ def test_arrays_that_do_not_fit_the_manifest_are_refused_unread(bundle, name, co
     with zipfile.ZipFile(bundle / CASES, "w") as archive:
         for key, member in members.items():
             archive.writestr(f"{key}.npy", member)
-    reseal(bundle, CASES)
+    refresh_checksum(bundle, CASES)
     monkeypatch.setattr(np.lib.format, "read_array", None)
     refused(bundle, rf"cases\.npz.* {said}", CASE_READERS)
 
@@ -132,7 +132,7 @@ def test_arrays_that_do_not_fit_the_manifest_are_refused_unread(bundle, name, co
 def test_archive_with_an_array_twice_is_refused(bundle):
     with zipfile.ZipFile(bundle / CASES, "a") as archive:
         archive.writestr("0/inputs/queries.npy", header((2**40,), "<f4"))
-    reseal(bundle, CASES)
+    refresh_checksum(bundle, CASES)
     refused(bundle, "array names must be unique and end in .npy", CASE_READERS)
 
 
@@ -172,7 +172,7 @@ def test_external_data_outside_the_listed_files_is_refused(bundle, place, locati
     model = onnx.load(bundle / MODEL)
     place(model, location)
     onnx.save(model, bundle / MODEL)
-    reseal(bundle, MODEL)
+    refresh_checksum(bundle, MODEL)
     refused(bundle, rf"stores external data in `{re.escape(location)}`, which the manifest does not list")
 
 
@@ -185,23 +185,23 @@ def test_memory_address_is_refused_although_the_manifest_lists_it(tmp_path):
 
 def test_external_data_in_a_listed_file_is_read(bundle):
     model = onnx.load(bundle / MODEL)
-    expected = load_bundle(bundle).run(small_inputs())
+    expected = load_bundle(bundle).run(draw_small_inputs())
     for tensor in model.graph.initializer:
         # onnxruntime 1.19 infers shapes from integer tensors, and does not read external data for that.
         if tensor.data_type == TensorProto.FLOAT:
             onnx.external_data_helper.set_external_data(tensor, "model.onnx.data")
     onnx.save(model, bundle / MODEL)
-    reseal(bundle, MODEL)
+    refresh_checksum(bundle, MODEL)
     refused(bundle, r"holds model\.onnx\.data, which its manifest does not list")
-    reseal(bundle, "model.onnx.data")
-    for name, output in load_bundle(bundle).run(small_inputs()).items():
+    refresh_checksum(bundle, "model.onnx.data")
+    for name, output in load_bundle(bundle).run(draw_small_inputs()).items():
         np.testing.assert_array_equal(output, expected[name])
 
 
 @pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\xff\xff\x7f"])
 def test_model_that_is_no_protobuf_is_refused(bundle, content):
     (bundle / MODEL).write_bytes(content)
-    reseal(bundle, MODEL)
+    refresh_checksum(bundle, MODEL)
     refused(bundle, r"model\.onnx is not an ONNX file: ")
 
 

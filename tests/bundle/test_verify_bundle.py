@@ -3,19 +3,19 @@
 import keras
 import numpy as np
 import pytest
-from small_bundle import small_inputs, small_model
+from small_bundle import build_small_model, draw_small_inputs
 
 from keras_attn_export import InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
 from keras_attn_export._options import Options
 from keras_attn_export._rounding.reference import build_user_case
 
-LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in small_inputs(5, 4, 9).items()}
+LARGE = {name: array * 3 if array.dtype.kind == "f" else array for name, array in draw_small_inputs(5, 4, 9).items()}
 
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory):
     """Return a model, its file and its bundle."""
-    folder, model = tmp_path_factory.mktemp("checked"), small_model()
+    folder, model = tmp_path_factory.mktemp("checked"), build_small_model()
     model.save(folder / "model.keras")
     return model, folder / "model.keras", export_model(model, folder / "bundle").path
 
@@ -24,7 +24,7 @@ def checked(tmp_path_factory):
 def other_model():
     """Return the model with other weights."""
     keras.utils.set_random_seed(1)
-    return small_model()
+    return build_small_model()
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["model", "file"])

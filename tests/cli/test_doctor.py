@@ -6,7 +6,7 @@ from importlib import metadata
 import keras
 import onnxruntime
 import pytest
-from small_bundle import python
+from small_bundle import run_python
 
 from keras_attn_export._cli import doctor
 from keras_attn_export._cli.main import main
@@ -52,5 +52,5 @@ def test_doctor_warns_of_two_onnxruntimes(capsys, monkeypatch):
 
 
 def test_doctor_needs_neither_tensorflow_nor_keras(tmp_path):
-    done = python("-m", "keras_attn_export", "doctor", cwd=tmp_path, blocked=("tensorflow", "keras", "onnx"))
+    done = run_python("-m", "keras_attn_export", "doctor", cwd=tmp_path, blocked=("tensorflow", "keras", "onnx"))
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 from other_backend_models import Running
-from small_bundle import assert_one_line, finished, names, read_manifest
+from small_bundle import assert_one_line, list_names, read_manifest, run_command
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import load_bundle, verify_bundle
@@ -32,12 +32,12 @@ def test_export_with_options_prints_json_only(bundle, model_file, samples, tmp_p
     assert content["report"]["saved_model_rows"]
     assert not (bundle / "saved_model").exists()
     assert verify_bundle(bundle).passed
-    assert names(tmp_path) == ["bundle", "samples.npz"]
+    assert list_names(tmp_path) == ["bundle", "samples.npz"]
 
 
 @pytest.mark.slow
 def test_export_process_prints_the_bundle_and_nothing_on_stderr(model_file, tmp_path):
-    done = finished(sys.executable, "-m", "keras_attn_export", "export", model_file, tmp_path / "bundle")
+    done = run_command(sys.executable, "-m", "keras_attn_export", "export", model_file, tmp_path / "bundle")
     assert (done.returncode, done.stderr) == (0, "")
     described, _, last = done.stdout.partition("\n\n")
     bundle = load_bundle(tmp_path / "bundle")
@@ -80,7 +80,7 @@ def test_export_refuses_bad_arguments_and_writes_nothing(model_file, tmp_path, f
     x = keras.Input((), name="x")
     keras.Model(x, keras.ops.nextafter(x, x)).save("odd.keras")
     fails("export", *(model_file if word == "MODEL" else word for word in arguments.split()), said=said)
-    assert names(tmp_path) == ["odd.keras", "old", "x.npz"]
+    assert list_names(tmp_path) == ["odd.keras", "old", "x.npz"]
 
 
 OWN_MODULES = {
@@ -194,7 +194,7 @@ def test_export_needs_unsafe_for_code_and_strict_refuses_warnings(tmp_path, fail
     assert "Lambda" in fails("export", model, target, said=f"error: Keras cannot load {model}: ")
     said = "error: All outputs match, but `strict` asks for more: Input `unused` changes no output."
     fails("export", model, target, "--unsafe", "--strict", "--json", said=said)
-    assert names(tmp_path) == ["model.keras"]
+    assert list_names(tmp_path) == ["model.keras"]
 
 
 def test_removed_options_name_their_replacement(model_file, tmp_path, wrong_usage):

@@ -7,7 +7,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
 import pytest
-from handwritten_bundles import manifest_of
+from handwritten_bundles import build_manifest
 from onnx import TensorProto, helper
 
 from keras_attn_export import ExportError, load_bundle
@@ -55,7 +55,7 @@ def hostile(tmp_path_factory):
     specs = ((Spec(f"in{HOSTILE}", "float32", (HOSTILE,)),), (Spec(HOSTILE, "float32", (HOSTILE,)),))
     layer = dict.fromkeys(("name", "class", "lowering", "precision", "form"), HOSTILE)
     entries = {"layers": [layer], **{key: {HOSTILE: HOSTILE} for key in ("static", "versions", "values")}}
-    finalize_bundle(folder, manifest_of(*specs, model=HOSTILE, backend=HOSTILE, precision=HOSTILE, **entries))
+    finalize_bundle(folder, build_manifest(*specs, model=HOSTILE, backend=HOSTILE, precision=HOSTILE, **entries))
     return folder
 
 

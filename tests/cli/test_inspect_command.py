@@ -3,7 +3,7 @@
 import json
 import re
 
-from small_bundle import alter_manifest, names, read_manifest, reseal
+from small_bundle import alter_manifest, list_names, read_manifest, refresh_checksum
 
 
 def test_inspect_describes_a_bundle(exported, succeeds):
@@ -33,15 +33,15 @@ def test_inspect_shows_multiples(bundle, succeeds):
 def test_commands_never_run_the_script_of_a_bundle(bundle, samples, tmp_path, succeeds):
     """Each command works on a bundle whose `verify.py` is someone's own, as on any other."""
     (bundle / "verify.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    reseal(bundle, "verify.py")
+    refresh_checksum(bundle, "verify.py")
     for command in (["verify"], ["run", "--inputs", samples, "--outputs", tmp_path / "out.npz"], ["inspect"]):
         out = succeeds(*command, bundle)
     assert re.search(r"^verify\.py +not the script of the installed keras-attn", out, flags=re.MULTILINE)
-    assert names(tmp_path) == ["bundle", "out.npz", "samples.npz"]
+    assert list_names(tmp_path) == ["bundle", "out.npz", "samples.npz"]
 
 
 def test_inspect_separates_the_longest_title_from_its_text(bundle, succeeds):
     file = bundle / "parity" / "report.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"refused": {"every text": "it is too short"}}))
-    reseal(bundle, "parity/report.json")
+    refresh_checksum(bundle, "parity/report.json")
     assert "\nnot compared  case every text, which Keras cannot run: it is too short\n" in succeeds("inspect", bundle)

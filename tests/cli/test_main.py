@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import onnxruntime
 import pytest
 from sigint import heeding_interrupts
-from small_bundle import assert_one_line, finished, flip_byte, names, python
+from small_bundle import assert_one_line, flip_byte, list_names, run_command, run_python
 
 from keras_attn_export._cli import inspect
 from keras_attn_export._cli.command_helpers import silence_backend
@@ -55,7 +55,7 @@ def test_help_lists_options_and_exits_with_0(command, capsys):
 
 def test_command_and_module_start_alike(tmp_path):
     for start in ([sys.executable, "-m", "keras_attn_export"], [Path(sys.executable).with_name("keras-attn")]):
-        done = finished(*start, "inspect", "nowhere", cwd=tmp_path)
+        done = run_command(*start, "inspect", "nowhere", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (1, "")
         assert_one_line(done.stderr, "error: No bundle at nowhere")
 
@@ -72,7 +72,7 @@ def test_shells_complete_options_and_paths(line, answer, tmp_path):
     (tmp_path / "bundle").mkdir()
     asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "|", "_ARGCOMPLETE_STDOUT_FILENAME": "answer"}
     environment = {**os.environ, **asked, "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9"}
-    finished(sys.executable, "-m", "keras_attn_export", cwd=tmp_path, env=environment)
+    run_command(sys.executable, "-m", "keras_attn_export", cwd=tmp_path, env=environment)
     assert set((tmp_path / "answer").read_text().split("|")) == answer
 
 
@@ -91,7 +91,7 @@ for command in map(str.split, commands.split("|")):
         code = exit.code
     print("LOADED", command[0], code, *sorted(set(sys.modules) & set({heavy!r})))
 """
-    done = python("-c", code, cwd=tmp_path)
+    done = run_python("-c", code, cwd=tmp_path)
     loaded = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
     assert loaded == [f"LOADED {name} 0" for name in ("verify", "run", "inspect", "bench", "--help")], done.stderr
     assert done.stderr == ""
@@ -110,7 +110,7 @@ def test_commands_refuse_a_changed_bundle(bundle, fails):
 def test_commands_name_the_extra_of_an_absent_provider(exported, model_file, tmp_path, fails):
     for command in (["verify", exported], ["export", model_file, tmp_path / "new"]):
         fails(*command, "--provider", "cuda", said="keras-attn[gpu]")
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
 def test_debug_shows_the_traceback(call, fails):
@@ -222,7 +222,7 @@ sys.exit(main.main([], is_process=True))
 def test_signal_whose_exception_is_lost_ends_the_command(how, name, code):
     """Python drops an exception in `__del__`, and tf2onnx catches all exceptions in places."""
     with heeding_interrupts():
-        done = finished(sys.executable, "-c", LOST.format(name=name, how=how), timeout=20)
+        done = run_command(sys.executable, "-c", LOST.format(name=name, how=how), timeout=20)
     assert done.returncode == code
 
 

@@ -6,7 +6,7 @@ import sys
 import warnings
 
 import pytest
-from small_bundle import python
+from small_bundle import run_python
 
 from keras_attn_export._cli.native_stderr import silence_native_stderr
 
@@ -36,7 +36,7 @@ print(logging.root.manager.disable, len(os.listdir("/proc/self/fd")) if os.path.
 def test_python_messages_arrive_and_no_descriptor_leaks(tmp_path):
     counts = set()
     for rounds in ((1, 2), tuple(range(1, 10))):
-        done = python("-c", SCRIPT.replace("(1, 2)", repr(rounds)), cwd=tmp_path)
+        done = run_python("-c", SCRIPT.replace("(1, 2)", repr(rounds)), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         one_round = ["before", "logged error", "inside", "after"]
         assert done.stderr.splitlines() == [*one_round * len(rounds), "late"]

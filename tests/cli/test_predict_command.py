@@ -7,8 +7,8 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from handwritten_bundles import onnx_bundle
-from small_bundle import assert_one_line, names
+from handwritten_bundles import write_onnx_bundle
+from small_bundle import assert_one_line, list_names
 
 from keras_attn_export._batch import row_runner
 
@@ -25,7 +25,7 @@ def bundle(tmp_path):
         total = ReduceSum <keepdims = 0> (y, last)
     """
     outputs = {"y": ("float32", ["batch", "time"]), "total": ("float32", ["batch"])}
-    return onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["batch", "time"])}, outputs)
+    return write_onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["batch", "time"])}, outputs)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_predict_writes_rows_and_resumes(bundle, source, tmp_path, succeeds, fai
     first, second = succeeds("predict", bundle, source, out).splitlines()
     assert re.fullmatch(rf"{re.escape(str(out))}: 3 rows in \d+\.\d s, [\d,]+ rows a second", first)
     assert second == "only rows of equal length share a batch along `time`: padding changes outputs of the model"
-    assert names(out) == ["_predict", "a.parquet", "b.parquet"]
+    assert list_names(out) == ["_predict", "a.parquet", "b.parquet"]
     assert pq.read_table(out / "a.parquet").to_pydict() == {
         "id": ["a0", "a1"],
         "y": [[10], [20, 30]],
@@ -114,7 +114,7 @@ def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeed
 )
 def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    onnx_bundle(tmp_path / "one", "y = Add (x, x)", {"x": ("float32", [2])}, {"y": ("float32", [2])})
+    write_onnx_bundle(tmp_path / "one", "y = Add (x, x)", {"x": ("float32", [2])}, {"y": ("float32", [2])})
     (tmp_path / "empty").mkdir()
     for name, columns in {
         "wrong": {"ids": [1.5, 2.5]},
@@ -123,9 +123,9 @@ def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypa
         "x": {"x": [1.0, 2.0]},
     }.items():
         pq.write_table(pa.table(columns), f"{name}.pq")
-    before = names(tmp_path), names(source), names(bundle)
+    before = list_names(tmp_path), list_names(source), list_names(bundle)
     fails("predict", *arguments.split(), said=message)
-    assert (names(tmp_path), names(source), names(bundle)) == before
+    assert (list_names(tmp_path), list_names(source), list_names(bundle)) == before
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from small_bundle import names, python, small_inputs
+from small_bundle import draw_small_inputs, list_names, run_python
 
 
 def test_report_needs_neither_tensorflow_nor_keras(bundle, tmp_path):
     blocked = ("tensorflow", "keras", "keras_attn", "tf2onnx")
-    done = python("-m", "keras_attn_export", "report", bundle.name, cwd=tmp_path, blocked=blocked)
+    done = run_python("-m", "keras_attn_export", "report", bundle.name, cwd=tmp_path, blocked=blocked)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{bundle.with_name('bundle.html')}: ")
     assert "Matches Keras on these cases." in bundle.with_name("bundle.html").read_text("utf-8")
@@ -18,7 +18,7 @@ def test_report_needs_neither_tensorflow_nor_keras(bundle, tmp_path):
 @pytest.mark.slow
 def test_report_takes_inputs_labels_and_output(exported, tmp_path, succeeds):
     inputs, labels, page = tmp_path / "x.npz", tmp_path / "labels.json", tmp_path / "page.html"
-    np.savez(inputs, **small_inputs(B=1))
+    np.savez(inputs, **draw_small_inputs(B=1))
     labels.write_text(json.dumps({"valid_lens": ["none", "one", "two"]}), encoding="utf-8")
     succeeds("report", exported, "--inputs", inputs, "--labels", labels, "--output", page)
     text = page.read_text("utf-8")
@@ -37,4 +37,4 @@ def test_report_takes_inputs_labels_and_output(exported, tmp_path, succeeds):
 def test_report_refuses_bad_arguments_and_writes_nothing(bundle, tmp_path, fails, arguments, said, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fails("report", *arguments.split(), said=said)
-    assert names(tmp_path) == ["bundle"]
+    assert list_names(tmp_path) == ["bundle"]

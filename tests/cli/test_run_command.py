@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_bundle import alter_manifest, names, small_inputs
+from small_bundle import alter_manifest, draw_small_inputs, list_names
 from tolerances import assert_identical
 
 from keras_attn_export import load_bundle
@@ -16,8 +16,8 @@ def test_run_replaces_earlier_outputs_by_those_of_bundle_run(exported, samples, 
     run.write_arrays(target, {"earlier": np.ones(2)})
     out = succeeds("run", exported, "--inputs", samples, "--outputs", target)
     assert out == f"{target}: context float32[2, 3, 5], weights float32[2, 3, 7]\n"
-    assert names(tmp_path) == ["outputs", "samples.npz"]
-    wanted = load_bundle(exported).run(small_inputs())
+    assert list_names(tmp_path) == ["outputs", "samples.npz"]
+    wanted = load_bundle(exported).run(draw_small_inputs())
     with np.load(target) as written:
         assert written.files == list(wanted)
         for output in written.files:
@@ -28,7 +28,7 @@ def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fail
     inputs, target = tmp_path / "inputs.npz", tmp_path / "outputs.npz"
     np.savez(target, earlier=np.ones(2))
     before = target.read_bytes()
-    np.savez(inputs, **(small_inputs() | {"valid_lens": np.array([1.0, 2.0])}))
+    np.savez(inputs, **(draw_small_inputs() | {"valid_lens": np.array([1.0, 2.0])}))
     said = "error: Input `valid_lens` must be of dtype int32. Received: float64."
     fails("run", bundle, "--inputs", inputs, "--outputs", target, said=said)
 
@@ -42,7 +42,7 @@ def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fail
     alter_manifest(bundle, multiples={"keys_length": 3})
     fails(*command, said="where `keys_length` is a multiple of 3. Received: (2, 7, 6).\n")
     assert target.read_bytes() == before
-    assert names(tmp_path) == ["bundle", "inputs.npz", "outputs.npz", "samples.npz"]
+    assert list_names(tmp_path) == ["bundle", "inputs.npz", "outputs.npz", "samples.npz"]
 
 
 def test_run_refuses_outputs_in_a_missing_folder(exported, samples, tmp_path, fails):
@@ -50,7 +50,7 @@ def test_run_refuses_outputs_in_a_missing_folder(exported, samples, tmp_path, fa
         "run", exported, "--inputs", samples, "--outputs", tmp_path / "nowhere/y.npz", said="There is no folder"
     )
     assert str(tmp_path / "nowhere") in err
-    assert names(tmp_path) == ["samples.npz"]
+    assert list_names(tmp_path) == ["samples.npz"]
 
 
 class Bomb:
@@ -71,6 +71,6 @@ FILES = {  # other files that verify.py does not read are in tests/format/test_c
 def test_run_refuses_files_that_hold_no_inputs(exported, tmp_path, fails, monkeypatch, make, said):
     monkeypatch.chdir(tmp_path)
     make(Path("inputs.npz"))
-    before = names(tmp_path)
+    before = list_names(tmp_path)
     fails("run", exported, "--inputs", "inputs.npz", "--outputs", "out.npz", said=said)
-    assert names(tmp_path) == before
+    assert list_names(tmp_path) == before

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from handwritten_bundles import COUNTING, ENDLESS, onnx_bundle
+from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
 from sigint import heeding_interrupts
 
 from keras_attn_export import load_bundle
@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     """Return a folder with a bundle whose golden case never ends, and tables whose rows never end."""
     folder = tmp_path_factory.mktemp("endless")
     numbers = {"x": ("float32", ["batch"])}
-    bundle = onnx_bundle(folder / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
+    bundle = write_onnx_bundle(folder / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     manifest, forever = load_bundle(bundle).entries, np.full(1, ENDLESS, np.float32)
     save_cases(bundle / CASES, [Case("forever", {"x": forever}, {"y": forever})])
     (bundle / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
@@ -148,7 +148,7 @@ y = ReduceMax <axes = [1], keepdims = 0> (row)
 def test_signal_ends_the_script_in_a_bundle_inside_one_operator(number, tmp_path):
     """The `terminate` of onnxruntime takes effect between operators."""
     size = np.array([9000], np.float32)
-    bundle = onnx_bundle(tmp_path / "b", LONG_NODE, {"x": ("float32", ["one"])}, {"y": ("float32", ["one"])})
+    bundle = write_onnx_bundle(tmp_path / "b", LONG_NODE, {"x": ("float32", ["one"])}, {"y": ("float32", ["one"])})
     manifest = load_bundle(bundle).entries
     save_cases(bundle / CASES, [Case("long", {"x": size}, {"y": size})])
     (bundle / names.MANIFEST).unlink()

@@ -5,8 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
-from handwritten_bundles import onnx_bundle
-from small_bundle import names, reseal
+from handwritten_bundles import write_onnx_bundle
+from small_bundle import list_names, refresh_checksum
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.untrusted_input import REPORT_FILE
@@ -32,12 +32,12 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     vector = ("float32", ["batch"])
     for name in ("bundle", "another"):
-        onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
+        write_onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
         (folder / name / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json())
         zeros = np.zeros(1, "float32")
         save_cases(folder / name / CASES, [Case("zeros", {"x": zeros}, {"y": zeros})])
-        reseal(folder / name, REPORT_FILE)
-        reseal(folder / name, CASES)
+        refresh_checksum(folder / name, REPORT_FILE)
+        refresh_checksum(folder / name, CASES)
     write_arrays(folder / "x.npz", {"x": np.ones(2, "float32")})
     return folder
 
@@ -101,4 +101,4 @@ def test_earlier_output_is_replaced(here, succeeds, command):
     before = content_of(here / "out")
     succeeds(*COMMANDS[command].split(), "out")
     assert content_of(here / "out") != before
-    assert names(here) == ["another", "bundle", "out", "x.npz"]
+    assert list_names(here) == ["another", "bundle", "out", "x.npz"]

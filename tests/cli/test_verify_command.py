@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from small_bundle import alter_golden_outputs, read_manifest, reseal
+from small_bundle import alter_golden_outputs, read_manifest, refresh_checksum
 
 from keras_attn_export import ParityReport
 
@@ -26,7 +26,7 @@ def test_verify_and_inspect_show_warnings(bundle, succeeds):
     file.write_text(
         json.dumps(report | {"coverage": report["coverage"] | {"axes": {"queries_length": [6]}, "inputs": {}}})
     )
-    reseal(bundle, "parity/report.json")
+    refresh_checksum(bundle, "parity/report.json")
     said = "Axis `queries_length` is dynamic, but only size 6 was compared."
     assert succeeds("verify", bundle).endswith(f"\nwarning: {said}\n")
     assert json.loads(succeeds("verify", bundle, "--json"))["warnings"] == [said]

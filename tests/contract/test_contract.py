@@ -9,8 +9,21 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import COMPILED_MODES, MODES, precision_of, x64
-from layer_contract import CASES, COVERED, VARIANTS, B, Dv, Tk, Tq, every_case, expected, gradients, in_turn, outputs
+from backends import COMPILED_MODES, MODES, get_precision, x64
+from layer_contract import (
+    CASES,
+    COVERED,
+    VARIANTS,
+    B,
+    Dv,
+    Tk,
+    Tq,
+    compute_expected,
+    compute_layer_gradients,
+    compute_outputs,
+    every_case,
+    parametrize_in_turn,
+)
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -43,22 +56,22 @@ BIAS = 2 * np.random.default_rng(5).normal(size=(B, Tq, Tk)).astype("float32")
 DTYPES = {name: name for name in ("float32", "float16", "bfloat16")}
 
 
-@in_turn("dtype", {"float64": pytest.param("float64", marks=x64), **DTYPES})
+@parametrize_in_turn("dtype", {"float64": pytest.param("float64", marks=x64), **DTYPES})
 def test_weights_are_a_distribution_over_unmasked_keys(case, dtype):
     masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]])}
     layer, inputs = case.layer(dtype=dtype), case.inputs()
-    _, weights = outputs(layer, inputs, masks)
+    _, weights = compute_outputs(layer, inputs, masks)
     sums = weights.astype("float64").sum(-1)
     takes_part = np.arange(Tk) < masks["valid_lens"][..., None]
     assert np.all(weights[~takes_part] == 0), "masked weights must be exact zeros"
     assert np.all(weights >= 0)
     # Each of up to Tk weights is rounded once to the dtype; the sum itself is in float64 here.
     spacings = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-    spacing = spacings[precision_of(dtype)]
+    spacing = spacings[get_precision(dtype)]
     np.testing.assert_allclose(sums, takes_part.any(-1), atol=Tk * spacing, rtol=0)
-    biased = outputs(layer, inputs, masks | {"score_bias": BIAS})
+    biased = compute_outputs(layer, inputs, masks | {"score_bias": BIAS})
     for poison in POISON.values():  # where a pair takes no part
-        dirty = outputs(layer, inputs, masks | {"score_bias": np.where(takes_part, BIAS, np.float32(poison))})
+        dirty = compute_outputs(layer, inputs, masks | {"score_bias": np.where(takes_part, BIAS, np.float32(poison))})
         assert_identical(dirty[0], biased[0])
         assert_identical(dirty[1], biased[1])
 
@@ -67,20 +80,20 @@ WAYS = {mode: (mode, False) for mode in MODES} | {f"{mode}-bias": (mode, True) f
 
 
 @x64
-@in_turn("way", WAYS, CASES + VARIANTS, more=1)
+@parametrize_in_turn("way", WAYS, CASES + VARIANTS, more=1)
 def test_gradients_agree_with_differences_of_the_oracle(case, way):
     """Directional derivatives in float64: the oracle's central difference against the layer's gradient."""
     mode, biased = way
     masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]]), "causal": True}
     layer, step, rng = case.layer(dtype="float64"), 1e-6, np.random.default_rng(3)
-    relative, absolute = (1e-6, 1e-8) if precision_of("float64") == "float64" else (1e-5, 1e-5)
+    relative, absolute = (1e-6, 1e-8) if get_precision("float64") == "float64" else (1e-5, 1e-5)
     inputs = {name: array.astype("float64") for name, array in case.inputs().items()}
     inputs |= {"score_bias": BIAS.astype("float64")} if biased else {}
     upstream = rng.normal(size=(*inputs["queries"].shape[:-1], inputs["values"].shape[-1]))
-    computed = gradients(layer, inputs, masks, upstream=upstream, mode=mode)
+    computed = compute_layer_gradients(layer, inputs, masks, upstream=upstream, mode=mode)
 
     def loss(shifted: dict) -> float:
-        return float(np.sum(upstream * expected(case, layer, shifted, masks)[0]))
+        return float(np.sum(upstream * compute_expected(case, layer, shifted, masks)[0]))
 
     for name, array in inputs.items():
         direction = rng.normal(size=array.shape)
@@ -88,7 +101,7 @@ def test_gradients_agree_with_differences_of_the_oracle(case, way):
         difference = (shifts[0] - shifts[1]) / (2 * step)
         assert np.sum(computed[name] * direction) == pytest.approx(difference, rel=relative, abs=absolute), name
     if biased:
-        takes_part = reference.takes_part((B,), Tq, Tk, **masks)
+        takes_part = reference.compute_mask((B,), Tq, Tk, **masks)
         assert np.all(computed["score_bias"][~takes_part] == 0)
     for variable in layer.trainable_variables:
         value, direction = keras.ops.convert_to_numpy(variable), rng.normal(size=variable.shape)
@@ -115,15 +128,15 @@ EMPTY_ROWS = {  # each leaves entry 0 without keys and does not touch entry 1
 }
 
 
-@in_turn("masks", EMPTY_ROWS)
+@parametrize_in_turn("masks", EMPTY_ROWS)
 def test_row_without_keys_gives_zero_weights_and_output(case, masks):
     layer, inputs = case.layer(), case.inputs()
-    output, weights = outputs(layer, inputs, masks)
+    output, weights = compute_outputs(layer, inputs, masks)
     assert np.all(output[0] == 0)
     assert np.all(weights[0] == 0)
-    assert_close(output[1], expected(case, layer, inputs, masks)[0][1], "float32")
+    assert_close(output[1], compute_expected(case, layer, inputs, masks)[0][1], "float32")
     # The other row of the batch is bit for bit what it is beside a row that has keys.
-    output_beside, weights_beside = outputs(layer, inputs, beside_a_row_with_keys(masks))
+    output_beside, weights_beside = compute_outputs(layer, inputs, beside_a_row_with_keys(masks))
     assert np.any(output_beside[0] != 0)
     assert_identical(output[1], output_beside[1])
     assert_identical(weights[1], weights_beside[1])
@@ -138,33 +151,33 @@ ROWS = {f"eager-{kind}": ("eager", masks) for kind, masks in EMPTY_ROWS.items()}
 ROWS |= {f"{mode}-{kind}": (mode, EMPTY_ROWS[kind]) for mode in MODES if mode != "eager" for kind in COMPILED_ROWS}
 
 
-@in_turn("way", ROWS)
+@parametrize_in_turn("way", ROWS)
 def test_row_without_keys_gives_zero_gradient(case, way):
     (mode, masks), layer, inputs = way, case.layer(), case.inputs()
-    computed = gradients(layer, inputs, masks, mode=mode)
-    computed_beside = gradients(layer, inputs, beside_a_row_with_keys(masks), mode=mode)
+    computed = compute_layer_gradients(layer, inputs, masks, mode=mode)
+    computed_beside = compute_layer_gradients(layer, inputs, beside_a_row_with_keys(masks), mode=mode)
     for name in inputs:
         assert np.all(computed[name][0] == 0), name
         assert np.any(computed_beside[name][0] != 0), name
         assert_identical(computed[name][1], computed_beside[name][1])
 
 
-@in_turn("poisoning", POISONED)
+@parametrize_in_turn("poisoning", POISONED)
 def test_poison_in_masked_keys_and_values_changes_no_output(case, poisoning):
     (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
-    clean = outputs(layer, inputs, masks)
+    clean = compute_outputs(layer, inputs, masks)
     for names in (("keys",), ("values",), ("keys", "values")):
-        dirty = outputs(layer, poisoned(inputs, names, poison), masks)
+        dirty = compute_outputs(layer, poisoned(inputs, names, poison), masks)
         assert_identical(dirty[0], clean[0])
         assert_identical(dirty[1], clean[1])
-    assert_close(clean[0], expected(case, layer, inputs, masks)[0], "float32")
+    assert_close(clean[0], compute_expected(case, layer, inputs, masks)[0], "float32")
 
 
-@in_turn("poisoning", {name: each for name, each in POISONED.items() if "minus" not in name})
+@parametrize_in_turn("poisoning", {name: each for name, each in POISONED.items() if "minus" not in name})
 def test_poison_in_masked_keys_and_values_changes_no_gradient(case, poisoning):
     (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
-    clean = gradients(layer, inputs, masks)
-    dirty = gradients(layer, poisoned(inputs, ("keys", "values"), poison), masks)
+    clean = compute_layer_gradients(layer, inputs, masks)
+    dirty = compute_layer_gradients(layer, poisoned(inputs, ("keys", "values"), poison), masks)
     for name, gradient in clean.items():
         assert_identical(dirty[name], gradient)
     for name in ("keys", "values"):
@@ -176,10 +189,13 @@ def test_poison_in_masked_keys_and_values_changes_no_gradient(case, poisoning):
 def test_poison_in_an_entry_without_keys_changes_nothing(case):
     """Every key and value of entry 0 is NaN, and so are its queries: its rows are still zeros."""
     layer, inputs, masks = case.layer(), case.inputs(), {"valid_lens": np.array([0, 4])}
-    clean, clean_gradients = outputs(layer, inputs, masks), gradients(layer, inputs, masks)
+    clean, clean_gradients = compute_outputs(layer, inputs, masks), compute_layer_gradients(layer, inputs, masks)
     first = np.arange(B)[:, None, None] == 0
     dirty_inputs = {name: np.where(first, np.float32(np.nan), array) for name, array in inputs.items()}
-    dirty, dirty_gradients = outputs(layer, dirty_inputs, masks), gradients(layer, dirty_inputs, masks)
+    dirty, dirty_gradients = (
+        compute_outputs(layer, dirty_inputs, masks),
+        compute_layer_gradients(layer, dirty_inputs, masks),
+    )
     assert_identical(dirty[0], clean[0])
     assert_identical(dirty[1], clean[1])
     for name, gradient in clean_gradients.items():
@@ -197,33 +213,33 @@ BY_QUERY = {  # masks that hide the last key from every query but the last
 LEAKS = {f"{kind}-{sign}": (masks, sign * 1e4) for kind, masks in BY_QUERY.items() for sign in (1, -1)}
 
 
-@in_turn("leak", LEAKS)
+@parametrize_in_turn("leak", LEAKS)
 def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
     """The key that only the last query sees holds garbage: the rows before it, and their gradients, do not change."""
     (masks, garbage), layer, inputs = leak, case.layer(), case.inputs(Tk=Tk)
     hidden = Tq - 1 if "causal" in masks else Tk - 1
     dirty_inputs = {name: array.copy() for name, array in inputs.items()}
     dirty_inputs["keys"][:, hidden] = dirty_inputs["values"][:, hidden] = garbage
-    clean, dirty = outputs(layer, inputs, masks), outputs(layer, dirty_inputs, masks)
+    clean, dirty = compute_outputs(layer, inputs, masks), compute_outputs(layer, dirty_inputs, masks)
     assert_identical(dirty[0][:, :-1], clean[0][:, :-1])
     assert_identical(dirty[1][:, :-1], clean[1][:, :-1])
     assert np.any(dirty[0][:, -1] != clean[0][:, -1]), "the last query must see the garbage"
 
     upstream = np.ones_like(clean[0])
     upstream[:, -1] = 0
-    clean_gradients = gradients(layer, inputs, masks, upstream=upstream)
-    dirty_gradients = gradients(layer, dirty_inputs, masks, upstream=upstream)
+    clean_gradients = compute_layer_gradients(layer, inputs, masks, upstream=upstream)
+    dirty_gradients = compute_layer_gradients(layer, dirty_inputs, masks, upstream=upstream)
     for name, gradient in clean_gradients.items():
         assert_identical(dirty_gradients[name], gradient)
 
 
-@in_turn("masks", EMPTY_ROWS)
+@parametrize_in_turn("masks", EMPTY_ROWS)
 def test_row_without_keys_adds_nothing_to_the_gradient_of_the_weights(case, masks):
     layer, inputs = case.layer(), case.inputs()
-    computed = gradients(layer, inputs, masks)
+    computed = compute_layer_gradients(layer, inputs, masks)
     second = {name: array[1:] for name, array in inputs.items()}
     upstream = np.arange(1.0, B * Tq * Dv + 1).reshape(B, Tq, Dv)[1:]
-    alone = gradients(layer, second, {name: mask[1:] for name, mask in masks.items()}, upstream=upstream)
+    alone = compute_layer_gradients(layer, second, {name: mask[1:] for name, mask in masks.items()}, upstream=upstream)
     # By the inputs too, so that layers without weights are held to something.
     assert_close(computed["values"][1:], alone["values"], tolerance=1e-5)  # sums over queries of numbers up to 36
     if layer.trainable_variables:
@@ -235,11 +251,11 @@ def test_row_without_keys_adds_nothing_to_the_gradient_of_the_weights(case, mask
 
 
 @pytest.mark.slow
-@in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
+@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
 def test_poison_changes_no_gradient_when_compiled(case, mode):
     layer, inputs, masks = case.layer(), case.inputs(), PADDING["valid_lens"]
-    clean = gradients(layer, inputs, masks, mode=mode)
-    dirty = gradients(layer, poisoned(inputs, ("keys", "values"), np.nan), masks, mode=mode)
+    clean = compute_layer_gradients(layer, inputs, masks, mode=mode)
+    dirty = compute_layer_gradients(layer, poisoned(inputs, ("keys", "values"), np.nan), masks, mode=mode)
     for name, gradient in clean.items():
         assert_identical(dirty[name], gradient)
 
@@ -250,6 +266,6 @@ def test_worked_example_gives_the_numbers_worked_out_by_hand(case):
     queries = np.random.default_rng(0).normal(size=(2, 1, 2 if case.Dq == case.Dk else 20)).astype("float32")
     inputs = {"queries": queries, "keys": np.ones((2, 10, 2), "float32")}
     inputs["values"] = np.repeat(np.arange(40, dtype="float32").reshape(1, 10, 4), 2, axis=0)
-    output, weights = outputs(case.make(dropout=0.1), inputs, {"valid_lens": np.array([2, 6])})
+    output, weights = compute_outputs(case.make(dropout=0.1), inputs, {"valid_lens": np.array([2, 6])})
     assert_close(output, np.float32([[[2, 3, 4, 5]], [[10, 11, 12, 13]]]))
     assert_close(weights, np.float32([[[1 / 2] * 2 + [0] * 8], [[1 / 6] * 6 + [0] * 4]]))

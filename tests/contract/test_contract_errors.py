@@ -7,7 +7,7 @@ between backticks, the rule, and what was received.
 import keras
 import numpy as np
 import pytest
-from layer_contract import B, Dv, Tk, Tq, call, every_case, in_turn, sentence
+from layer_contract import B, Dv, Tk, Tq, build_error_pattern, call_layer, every_case, parametrize_in_turn
 
 from keras_attn import (
     AdditiveAttention,
@@ -68,7 +68,7 @@ def arguments_of(case, overrides: dict) -> dict:
 WAYS = ("new", "built", "symbolic")
 
 
-@in_turn("bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, more=4)
+@parametrize_in_turn("bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, more=4)
 def test_bad_input_is_refused(case, bad):
     way, overrides, name = bad
     layer, arguments = case.layer() if way == "built" else case.make(), arguments_of(case, overrides)
@@ -79,22 +79,22 @@ def test_bad_input_is_refused(case, bad):
             )
             for argument, given in arguments.items()
         }
-    with pytest.raises((TypeError, ValueError), match=sentence(name)):
+    with pytest.raises((TypeError, ValueError), match=build_error_pattern(name)):
         layer(**arguments)
 
 
-@in_turn("name", {"queries": "queries", "keys": "keys"}, more=1)
+@parametrize_in_turn("name", {"queries": "queries", "keys": "keys"}, more=1)
 def test_sizes_other_than_the_built_ones_are_refused(case, name):
     layer, inputs = case.layer(), case.inputs()
     if not layer.weights:
         with pytest.raises(ValueError, match=r"`queries` and `keys` must agree [^\n]*Received: "):
-            call(layer, inputs | {name: inputs[name][..., :-1]})
+            call_layer(layer, inputs | {name: inputs[name][..., :-1]})
     elif not case.own_class:
-        with pytest.raises(ValueError, match=sentence(name)):
-            call(layer, inputs | {name: inputs[name][..., :-1]})
+        with pytest.raises(ValueError, match=build_error_pattern(name)):
+            call_layer(layer, inputs | {name: inputs[name][..., :-1]})
     else:  # a user's own score may say what it likes, but must not pass
         with pytest.raises(Exception, match=r"(?i)matri|dimension|size"):
-            call(layer, inputs | {name: inputs[name][..., :-1]})
+            call_layer(layer, inputs | {name: inputs[name][..., :-1]})
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_sizes_other_than_the_built_ones_are_refused(case, name):
     ],
 )
 def test_bad_options_are_refused(make, name):
-    with pytest.raises((TypeError, ValueError), match=sentence(name)):
+    with pytest.raises((TypeError, ValueError), match=build_error_pattern(name)):
         make()
 
 

@@ -3,9 +3,9 @@
 import attention_cell_cases
 import numpy as np
 import pytest
-from backends import BACKEND, compiled, gradients_of
+from backends import BACKEND, compile_function, compute_gradients
 from keras import ops
-from layer_contract import POSITION_LAYERS, RECURRENT_LAYERS, as_numpy, randomise
+from layer_contract import POSITION_LAYERS, RECURRENT_LAYERS, draw_weights, to_numpy
 from tolerances import assert_identical
 
 from keras_attn import DotProductAttention, LinearBias, MultiHeadAttention, RelativePositionBias, RotaryEmbedding
@@ -26,11 +26,11 @@ class Biased:
             DotProductAttention(dtype=dtype), HEADS, 4, process_heads=process_heads, dtype=dtype
         )
         self.attend.build((None, None, attention_cell_cases.Dx), *[(None, None, attention_cell_cases.Dm)] * 2)
-        randomise(self.attend)
+        draw_weights(self.attend)
         self.bias, self.trainable_variables = bias, list(self.attend.trainable_variables)
         if bias:
             bias.build((None, None, attention_cell_cases.Dx))
-            randomise(bias)
+            draw_weights(bias)
             self.trainable_variables += bias.trainable_variables
 
     def __call__(self, queries, memory, lengths):
@@ -42,7 +42,7 @@ class Recurrent:
     """A cell over all steps."""
 
     def __init__(self, name, **options):
-        self.layer = attention_cell_cases.made(name, **options)
+        self.layer = attention_cell_cases.build_cell(name, **options)
         self.trainable_variables = self.layer.trainable_variables
 
     def __call__(self, queries, memory, lengths):
@@ -62,7 +62,7 @@ every_part = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 
 
 def inputs_of(poison=None, scale=1.0, steps_too=False):
-    queries, memory = (scale * array for array in attention_cell_cases.inputs_of())
+    queries, memory = (scale * array for array in attention_cell_cases.draw_inputs())
     if steps_too:
         queries = np.where(ENDED[..., None], np.float32(poison), queries)
     return queries, memory if poison is None else np.where(PADDED[..., None], np.float32(poison), memory)
@@ -75,17 +75,17 @@ def program_of(layer):
         output, _, *states = layer(queries, memory, LENGTHS)
         return sum(ops.sum(ops.square(ops.cast(each, "float32"))) for each in (output, *states))
 
-    take = gradients_of(loss, 2, layer.trainable_variables)
-    program = compiled(
+    take = compute_gradients(loss, 2, layer.trainable_variables)
+    program = compile_function(
         lambda *inputs: [*layer(*inputs, LENGTHS), *take(*inputs)],
         "jit" if BACKEND == "jax" else "eager",  # on JAX an eager loop takes seconds
         variables=layer.trainable_variables,
     )
-    return lambda *inputs: [as_numpy(each) for each in program(*map(ops.convert_to_tensor, inputs))]
+    return lambda *inputs: [to_numpy(each) for each in program(*map(ops.convert_to_tensor, inputs))]
 
 
 def test_table_covers_every_layer_of_positions_and_cells():
-    named = {name.split()[0] for name in MADE} | {type(attention_cell_cases.made("luong").cell).__name__}
+    named = {name.split()[0] for name in MADE} | {type(attention_cell_cases.build_cell("luong").cell).__name__}
     assert named == {each.__name__ for each in (*POSITION_LAYERS, *RECURRENT_LAYERS)}
 
 

@@ -9,9 +9,20 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import BACKEND, FIT_MODES, MODES, compiled, gradients_of, only_on
+from backends import BACKEND, FIT_MODES, MODES, compile_function, compute_gradients, run_only_on
 from keras import ops
-from layer_contract import CASES, VARIANTS, B, Tk, Tq, as_numpy, in_turn, model_of_lengths, randomise, trained_weights
+from layer_contract import (
+    CASES,
+    VARIANTS,
+    B,
+    Tk,
+    Tq,
+    build_lengths_model,
+    draw_weights,
+    parametrize_in_turn,
+    read_weights,
+    to_numpy,
+)
 from tolerances import assert_close, assert_identical
 
 Inputs = dict[str, np.ndarray]
@@ -20,7 +31,7 @@ Run = Callable[[keras.Model, Inputs, Path], Callable[[Inputs], Inputs]]
 
 
 def arrays(outputs: dict) -> Inputs:
-    return {name: as_numpy(tensor) for name, tensor in outputs.items()}
+    return {name: to_numpy(tensor) for name, tensor in outputs.items()}
 
 
 def tensors(inputs: Inputs) -> dict[str, Any]:
@@ -28,7 +39,7 @@ def tensors(inputs: Inputs) -> dict[str, Any]:
 
 
 def called(model: keras.Model, sample: Inputs, folder: Path, *, mode: str) -> Callable[[Inputs], Inputs]:
-    program = compiled(model, mode)
+    program = compile_function(model, mode)
     return lambda inputs: arrays(program(tensors(inputs)))
 
 
@@ -60,7 +71,7 @@ PATHS: dict[str, Run] = {mode: partial(called, mode=mode) for mode in MODES}
 PATHS |= {"predict": predict, "keras_file": keras_file}
 if BACKEND == "tensorflow":  # the one whose models Keras writes as a SavedModel without another, and the export takes
     PATHS |= {"saved_model": saved_model, "onnx": onnx}
-every_path = in_turn("run", PATHS, more=1)
+every_path = parametrize_in_turn("run", PATHS, more=1)
 
 
 def model_of(case, outputs_of: Callable, more: dict[str, keras.KerasTensor], **options) -> tuple[keras.Model, object]:
@@ -69,7 +80,7 @@ def model_of(case, outputs_of: Callable, more: dict[str, keras.KerasTensor], **o
     sizes = {name: array.shape[-1] for name, array in case.inputs().items()}
     inputs = {name: keras.Input((None, size), name=name, dtype="float32") for name, size in sizes.items()} | more
     model = keras.Model(inputs, outputs_of(layer, inputs))
-    randomise(layer)
+    draw_weights(layer)
     return model, layer
 
 
@@ -132,15 +143,15 @@ def test_every_path_applies_masks_of_an_embedding(case, run, tmp_path):
         embed_queries(queries), embedded, embedded, use_causal_mask=True, return_attention_scores=True
     )
     model = keras.Model({"query_tokens": queries, "key_tokens": keys}, {"output": output, "weights": weights})
-    randomise(layer)
+    draw_weights(layer)
     inputs = {
         "query_tokens": np.array([[1, 0, 3], [4, 5, 0]], "int32"),
         "key_tokens": np.array([[2, 3, 0, 4, 0], [0, 6, 7, 8, 1]], "int32"),
     }
     computed = run(model, inputs, tmp_path)(inputs)
     query_tokens, key_tokens = inputs.values()
-    found_queries = as_numpy(embed_queries.embeddings)[query_tokens]
-    found_keys = as_numpy(embed_keys.embeddings)[key_tokens]
+    found_queries = to_numpy(embed_queries.embeddings)[query_tokens]
+    found_keys = to_numpy(embed_keys.embeddings)[key_tokens]
     masks = {"causal": True, "queries_mask": query_tokens != 0, "keys_mask": key_tokens != 0}
     oracle = reference.attention(found_queries, found_keys, found_keys, case.score(layer), **masks)
     assert_close(computed["output"], oracle[0], "float32")
@@ -149,7 +160,7 @@ def test_every_path_applies_masks_of_an_embedding(case, run, tmp_path):
 
 
 @pytest.mark.slow
-@in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], more=0)
+@parametrize_in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], more=0)
 def test_fit_takes_the_gradient_step_and_ignores_poison(case, jit_compile):
     """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
     inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
@@ -160,28 +171,28 @@ def test_fit_takes_the_gradient_step_and_ignores_poison(case, jit_compile):
 
     def trained(batch: list[np.ndarray]) -> list[np.ndarray]:
         keras.utils.set_random_seed(4)
-        model, _ = model_of_lengths(case)
+        model, _ = build_lengths_model(case)
         model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
         history = model.fit(batch, target, batch_size=B, verbose=0)
         assert np.isfinite(history.history["loss"]).all()
-        return trained_weights(model)
+        return read_weights(model)
 
     keras.utils.set_random_seed(4)
-    model, _ = model_of_lengths(case)
-    before = trained_weights(model)
-    steps = gradients_of(
+    model, _ = build_lengths_model(case)
+    before = read_weights(model)
+    steps = compute_gradients(
         lambda: ops.mean(ops.square(ops.subtract(model(inputs, training=True), target))), 0, model.trainable_variables
     )()
     after = trained(inputs)
     for old, step, new in zip(before, steps, after, strict=True):
         assert np.any(old != new)
-        assert_close(new, old - 0.1 * as_numpy(step))
+        assert_close(new, old - 0.1 * to_numpy(step))
     for clean, poisoned in zip(after, trained(dirty), strict=True):
         assert_identical(poisoned, clean)
 
 
 @pytest.mark.slow
-@in_turn("jit_compile", FIT_MODES, CASES[:4], more=0)
+@parametrize_in_turn("jit_compile", FIT_MODES, CASES[:4], more=0)
 def test_fit_with_dropout_and_rows_without_keys_changes_every_weight(case, jit_compile):
     model, _ = every_mask_model(case, dropout=0.5, seed=3)
     output = keras.layers.Dense(1)(model.output["output"])
@@ -191,9 +202,9 @@ def test_fit_with_dropout_and_rows_without_keys_changes_every_weight(case, jit_c
         "valid_lens": np.array([[0, 0, 0], [5, 5, 5], [5, 0, 5], [2, 2, 2]], "int32"),
         "attention_mask": np.random.default_rng(1).random((4, Tq, Tk)) < 0.9,
     }
-    before = trained_weights(trainable)
+    before = read_weights(trainable)
     trainable.fit(inputs, np.ones((4, Tq, 1)), batch_size=2, epochs=2, verbose=0)
-    for old, new in zip(before, trained_weights(trainable), strict=True):
+    for old, new in zip(before, read_weights(trainable), strict=True):
         assert np.isfinite(new).all()
         assert np.any(old != new)
 
@@ -203,7 +214,7 @@ WITH_REAL_SIZES = [
 ]  # Keras traces what has meta tensors
 
 
-@only_on("torch", reason="on others no tensor is put on another device than Keras says")
+@run_only_on("torch", reason="on others no tensor is put on another device than Keras says")
 @pytest.mark.parametrize("case", WITH_REAL_SIZES, ids=lambda case: case.name)
 def test_all_tensors_are_on_the_device_of_the_inputs(case):
     """On a device that is there on every machine; a GPU is one too."""

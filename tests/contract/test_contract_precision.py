@@ -10,17 +10,17 @@ from layer_contract import (
     B,
     Tk,
     Tq,
-    as_float64,
-    as_numpy,
-    call,
-    expected,
-    gradients,
-    in_turn,
-    model_of_lengths,
-    outputs,
-    randomise,
-    reloaded,
-    trained_weights,
+    build_lengths_model,
+    call_layer,
+    compute_expected,
+    compute_layer_gradients,
+    compute_outputs,
+    draw_weights,
+    parametrize_in_turn,
+    read_weights,
+    save_and_load,
+    to_float64,
+    to_numpy,
 )
 from tolerances import assert_close, assert_identical
 
@@ -30,8 +30,8 @@ HALVES = {
     "mixed_float16": ("float16", "float32"),
     "mixed_bfloat16": ("bfloat16", "float32"),
 }
-every_half = in_turn("policy", {name: name for name in HALVES}, more=1)
-every_mixed = in_turn("policy", {name: name for name in HALVES if "mixed" in name}, more=0)
+every_half = parametrize_in_turn("policy", {name: name for name in HALVES}, more=1)
+every_mixed = parametrize_in_turn("policy", {name: name for name in HALVES if "mixed" in name}, more=0)
 MASKS = {"valid_lens": np.array([[1, 0, 5], [4, 3, 0]])}
 EMPTY_ROWS = {
     "by_query": MASKS,
@@ -54,13 +54,13 @@ def test_half_precision_agrees_with_the_oracle(case, policy):
     for variable in layer.trainable_variables:
         assert variable.dtype == storage
         variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
-    rounded = {name: as_float64(keras.ops.cast(array, compute)) for name, array in inputs.items()}
-    output, weights = outputs(layer, inputs, MASKS)
-    expected_output, expected_weights = expected(case, layer, rounded, MASKS)
+    rounded = {name: to_float64(keras.ops.cast(array, compute)) for name, array in inputs.items()}
+    output, weights = compute_outputs(layer, inputs, MASKS)
+    expected_output, expected_weights = compute_expected(case, layer, rounded, MASKS)
     assert_close(output, expected_output, compute)
     assert_close(weights, expected_weights, compute)
     assert np.array_equal(weights == 0, expected_weights == 0)
-    assert_identical(as_numpy(call(layer, inputs, MASKS)), output)
+    assert_identical(to_numpy(call_layer(layer, inputs, MASKS)), output)
 
 
 LARGE = {
@@ -71,7 +71,7 @@ LARGE = {
 }
 
 
-@in_turn("large", LARGE)
+@parametrize_in_turn("large", LARGE)
 def test_half_precision_is_finite_with_large_scores_and_rows_without_keys(case, large):
     """Scores of hundreds to thousands; a fill of -1e9 or -1e6 would be -inf in float16, and a row of them NaN."""
     policy, masks, training = large
@@ -79,24 +79,24 @@ def test_half_precision_is_finite_with_large_scores_and_rows_without_keys(case, 
     for variable in layer.trainable_variables:
         variable.assign((3.0 if case.name == "one_head" else 10.0) * variable)  # it multiplies queries and keys by one
     inputs |= {name: 10 * inputs[name] for name in ("queries", "keys")}
-    output, weights = outputs(layer, inputs, masks, training=training)
-    empty = ~reference.takes_part((B,), Tq, Tk, **masks).any(-1)
+    output, weights = compute_outputs(layer, inputs, masks, training=training)
+    empty = ~reference.compute_mask((B,), Tq, Tk, **masks).any(-1)
     assert np.isfinite(output.astype("float32")).all()
     np.testing.assert_allclose(weights.astype("float64").sum(-1), ~empty, atol=Tk * 2.0**-8)
     assert np.all(output[empty] == 0)
-    for name, gradient in gradients(layer, inputs, masks).items():
+    for name, gradient in compute_layer_gradients(layer, inputs, masks).items():
         assert np.isfinite(gradient.astype("float32")).all(), name
 
 
 @every_half
 def test_half_precision_does_not_leak(case, policy):
     layer, inputs, masks = case.layer(dtype=policy), case.inputs(), {"valid_lens": np.array([3, 0])}
-    clean = outputs(layer, inputs, masks)
+    clean = compute_outputs(layer, inputs, masks)
     for poison in (np.nan, np.inf, 1e30):  # 1e30 is infinity in float16
         dirty = {name: array.copy() for name, array in inputs.items()}
         for name in ("keys", "values"):
             dirty[name][0, 3:] = dirty[name][1] = poison
-        for array, clean_array in zip(outputs(layer, dirty, masks), clean, strict=True):
+        for array, clean_array in zip(compute_outputs(layer, dirty, masks), clean, strict=True):
             assert_identical(array, clean_array)
 
 
@@ -108,7 +108,7 @@ def test_global_mixed_policy_reaches_the_layer_and_its_sublayers(case, policy):
     assert all(variable.dtype == "float32" for variable in layer.trainable_variables)
     symbolic = layer(*(keras.Input(array.shape[1:]) for array in case.inputs().values()), return_attention_scores=True)
     assert [tensor.dtype for tensor in symbolic] == [HALVES[policy][0]] * 2
-    assert [array.dtype.name for array in outputs(layer, case.inputs())] == [HALVES[policy][0]] * 2
+    assert [array.dtype.name for array in compute_outputs(layer, case.inputs())] == [HALVES[policy][0]] * 2
 
 
 TRAINED = {
@@ -117,16 +117,16 @@ TRAINED = {
 
 
 @pytest.mark.slow
-@in_turn("way", TRAINED, more=0)
+@parametrize_in_turn("way", TRAINED, more=0)
 def test_fit_with_a_mixed_policy_changes_every_weight(case, way):
     """`fit` scales the loss under mixed_float16; a row with no key must not make the step NaN: it would be skipped."""
     policy, jit_compile = way
-    model, layer = model_of_lengths(case, dtype=policy)
+    model, layer = build_lengths_model(case, dtype=policy)
     model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)
     inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
-    before = trained_weights(model)
+    before = read_weights(model)
     model.fit(inputs, np.ones((B, Tq, 1)), batch_size=B, verbose=0)
-    for old, new in zip(before, trained_weights(model), strict=True):
+    for old, new in zip(before, read_weights(model), strict=True):
         assert np.isfinite(new).all()
         assert np.any(old != new)
     assert layer.compute_dtype == HALVES[policy][0]
@@ -136,23 +136,23 @@ def test_fit_with_a_mixed_policy_changes_every_weight(case, way):
 @pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
 def test_lora_on_every_dense_sublayer_is_trained_and_saved(case, tmp_path):
     """The oracle reads `kernel`, which Keras gives with the low-rank part added."""
-    (model, layer), arrays = model_of_lengths(case), case.inputs()
-    inputs, before = [*arrays.values(), np.array([3, 0], "int32")], outputs(layer, arrays, MASKS)[0]
+    (model, layer), arrays = build_lengths_model(case), case.inputs()
+    inputs, before = [*arrays.values(), np.array([3, 0], "int32")], compute_outputs(layer, arrays, MASKS)[0]
     for dense in dense_sublayers(layer):
         dense.enable_lora(rank=2)
-    assert_close(outputs(layer, arrays, MASKS)[0], before)  # a fresh low-rank part is zero
+    assert_close(compute_outputs(layer, arrays, MASKS)[0], before)  # a fresh low-rank part is zero
     trained = [dense for dense in dense_sublayers(layer) if dense.trainable]
     assert len(layer.trainable_variables) == sum(2 + dense.use_bias for dense in trained)
-    randomise(layer)
-    after = outputs(layer, arrays, MASKS)[0]
+    draw_weights(layer)
+    after = compute_outputs(layer, arrays, MASKS)[0]
     assert np.abs(after - before).max() > 0.01
-    assert_close(after, expected(case, layer, arrays, MASKS)[0], "float32")
-    assert all(np.any(gradient != 0) for gradient in gradients(layer, arrays, MASKS).values())
+    assert_close(after, compute_expected(case, layer, arrays, MASKS)[0], "float32")
+    assert all(np.any(gradient != 0) for gradient in compute_layer_gradients(layer, arrays, MASKS).values())
     model.compile(keras.optimizers.SGD(0.1), "mse")
-    before = trained_weights(layer)
+    before = read_weights(layer)
     model.fit(inputs, np.ones((B, Tq, 1)), batch_size=B, verbose=0)
-    assert all(np.any(old != new) for old, new in zip(before, trained_weights(layer), strict=True))
-    assert_close(as_numpy(reloaded(model, tmp_path)(inputs)), as_numpy(model(inputs)))
+    assert all(np.any(old != new) for old, new in zip(before, read_weights(layer), strict=True))
+    assert_close(to_numpy(save_and_load(model, tmp_path)(inputs)), to_numpy(model(inputs)))
 
 
 INT8 = 0.1  # int8 keeps some 2 digits of each kernel and activation; the outputs are means of values of unit size
@@ -162,13 +162,13 @@ INT8 = 0.1  # int8 keeps some 2 digits of each kernel and activation; the output
 @pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Keras, of its InputLayer
 def test_int8_model_is_close_masks_poison_and_is_saved(case, tmp_path):
-    (model, layer), inputs, masks = model_of_lengths(case), case.inputs(), {"valid_lens": np.array([3, 0], "int32")}
+    (model, layer), inputs, masks = build_lengths_model(case), case.inputs(), {"valid_lens": np.array([3, 0], "int32")}
     for variable in layer.trainable_variables:
         variable.assign(0.25 * variable)
-    before = outputs(layer, inputs, MASKS)
+    before = compute_outputs(layer, inputs, MASKS)
     model.quantize("int8")
     assert all(dense.quantization_mode == "int8" for dense in dense_sublayers(layer))
-    output, weights = outputs(layer, inputs, MASKS)
+    output, weights = compute_outputs(layer, inputs, MASKS)
     assert np.any(output != before[0]), "the quantized kernels must be the ones that are used"
     assert_close(output, before[0], tolerance=INT8)
     assert_close(weights, before[1], tolerance=INT8)
@@ -176,9 +176,9 @@ def test_int8_model_is_close_masks_poison_and_is_saved(case, tmp_path):
     dirty = {name: array.copy() for name, array in inputs.items()}
     # Activations are scaled by their largest: NaN must not be it.
     dirty["keys"][0, 3:] = dirty["values"][0, 3:] = np.nan
-    assert_identical(outputs(layer, dirty, masks)[0], outputs(layer, inputs, masks)[0])
+    assert_identical(compute_outputs(layer, dirty, masks)[0], compute_outputs(layer, inputs, masks)[0])
     given = [*inputs.values(), masks["valid_lens"]]
-    after = as_numpy(model(given))
+    after = to_numpy(model(given))
     for _ in range(2):
-        model = reloaded(model, tmp_path)
-        assert_identical(as_numpy(model(given)), after)
+        model = save_and_load(model, tmp_path)
+        assert_identical(to_numpy(model(given)), after)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from backends import COMPILES_EACH_SIZE, precision_of, x64
+from backends import COMPILES_EACH_SIZE, get_precision, x64
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from layer_contract import CASES, as_numpy, call, outputs
+from layer_contract import CASES, call_layer, compute_outputs, to_numpy
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -28,7 +28,7 @@ SIZES = st.fixed_dictionaries(
         "Dv": st.integers(1, 3),
     }
 )
-ROUNDING = None if precision_of("float64") == "float64" else 1e-5  # in place of the tolerance of float64
+ROUNDING = None if get_precision("float64") == "float64" else 1e-5  # in place of the tolerance of float64
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -52,9 +52,9 @@ def test_masking_a_key_equals_deleting_it(case, sizes, seed, data):
     layer, inputs, mask, _ = drawn(case, sizes, seed)
     j = data.draw(st.integers(0, sizes["Tk"] - 1), label="key")
     keys_mask = np.broadcast_to(np.arange(sizes["Tk"]) != j, (*sizes["leading"], sizes["Tk"]))
-    masked, weights = outputs(layer, inputs, {"attention_mask": mask, "keys_mask": keys_mask})
+    masked, weights = compute_outputs(layer, inputs, {"attention_mask": mask, "keys_mask": keys_mask})
     less = inputs | {name: np.delete(inputs[name], j, axis=-2) for name in ("keys", "values")}
-    deleted, weights_left = outputs(layer, less, {"attention_mask": np.delete(mask, j, axis=-1)})
+    deleted, weights_left = compute_outputs(layer, less, {"attention_mask": np.delete(mask, j, axis=-1)})
     assert_close(masked, deleted, tolerance=ROUNDING)
     assert_close(np.delete(weights, j, axis=-1), weights_left, tolerance=ROUNDING)
     assert np.all(weights[..., j] == 0)
@@ -69,9 +69,9 @@ def test_masking_a_key_equals_deleting_it(case, sizes, seed, data):
 def test_permuting_keys_with_values_changes_nothing(case, sizes, seed):
     layer, inputs, mask, rng = drawn(case, sizes, seed)
     order = rng.permutation(sizes["Tk"])
-    output, weights = outputs(layer, inputs, {"attention_mask": mask})
+    output, weights = compute_outputs(layer, inputs, {"attention_mask": mask})
     shuffled = inputs | {name: inputs[name][..., order, :] for name in ("keys", "values")}
-    output_shuffled, weights_shuffled = outputs(layer, shuffled, {"attention_mask": mask[..., order]})
+    output_shuffled, weights_shuffled = compute_outputs(layer, shuffled, {"attention_mask": mask[..., order]})
     assert_close(output_shuffled, output, tolerance=ROUNDING)
     assert_close(weights_shuffled, weights[..., order], tolerance=ROUNDING)
 
@@ -86,7 +86,7 @@ def test_future_keys_do_not_change_causal_rows(case, sizes, seed):
     future = {name: array.copy() for name, array in inputs.items()}
     for name in ("keys", "values"):
         future[name][..., now + 1 :, :] = 100 * rng.normal(size=future[name][..., now + 1 :, :].shape)
-    before, after = outputs(layer, inputs, masks), outputs(layer, future, masks)
+    before, after = compute_outputs(layer, inputs, masks), compute_outputs(layer, future, masks)
     assert_identical(after[0][..., : now + 1, :], before[0][..., : now + 1, :])
     assert_identical(after[1][..., : now + 1, :], before[1][..., : now + 1, :])
 
@@ -98,8 +98,8 @@ def test_future_keys_do_not_change_causal_rows(case, sizes, seed):
 def test_output_is_linear_in_the_values(case, sizes, seed, scale, shift):
     """A shift of all values shifts the rows that have keys, and leaves those that have none at zero."""
     layer, inputs, mask, _ = drawn(case, sizes, seed)
-    output = outputs(layer, inputs, {"attention_mask": mask})[0]
-    moved = as_numpy(call(layer, inputs | {"values": scale * inputs["values"] + shift}, {"attention_mask": mask}))
+    output = compute_outputs(layer, inputs, {"attention_mask": mask})[0]
+    moved = to_numpy(call_layer(layer, inputs | {"values": scale * inputs["values"] + shift}, {"attention_mask": mask}))
     shifted = np.where(mask.any(-1)[..., None], scale * output + shift, 0.0)
     assert_close(moved, shifted, tolerance=ROUNDING or 1e-11)  # cancellation
 
@@ -111,6 +111,6 @@ def test_adding_a_constant_to_the_scores_of_a_query_changes_nothing(sizes, seed,
     shape = (*sizes["leading"], sizes["Tq"], sizes["Tk"])
     scores, mask = rng.normal(size=shape), rng.random(shape) < 0.6
     moved = scores + constants * rng.normal(size=(*shape[:-1], 1))
-    weights = as_numpy(keras_attn.masked_softmax(scores, mask=mask))
+    weights = to_numpy(keras_attn.masked_softmax(scores, mask=mask))
     # A score near 1e4 keeps 12 digits after the point.
-    assert_close(as_numpy(keras_attn.masked_softmax(moved, mask=mask)), weights, "float64", tolerance=1e-10)
+    assert_close(to_numpy(keras_attn.masked_softmax(moved, mask=mask)), weights, "float64", tolerance=1e-10)

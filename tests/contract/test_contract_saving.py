@@ -9,8 +9,19 @@ import attention_cell_cases
 import keras
 import numpy as np
 import pytest
-from decoding_models import attending, ids_of
-from layer_contract import CASES, B, Dv, Tq, as_numpy, every_case, gradients, in_turn, randomise, reloaded
+from decoding_models import build_attention_models, draw_ids
+from layer_contract import (
+    CASES,
+    B,
+    Dv,
+    Tq,
+    compute_layer_gradients,
+    draw_weights,
+    every_case,
+    parametrize_in_turn,
+    save_and_load,
+    to_numpy,
+)
 from tolerances import assert_identical
 
 from keras_attn.decoding import greedy
@@ -27,20 +38,20 @@ def arguments(case) -> list[np.ndarray]:
     return [*case.inputs().values(), np.array([3, 0], "int32")]
 
 
-@in_turn("calls_before_saving", {"0": 0, "2": 2}, more=0)
+@parametrize_in_turn("calls_before_saving", {"0": 0, "2": 2}, more=0)
 def test_seed_gives_the_same_draws_after_loading(case, calls_before_saving, tmp_path):
     """A reloaded layer draws from its seed anew, as `keras.layers.Dropout` does."""
     model = functional(case.make(dropout=0.5, seed=21), case)
-    drawn = [as_numpy(model(arguments(case), training=True)["output"]) for _ in range(calls_before_saving)]
+    drawn = [to_numpy(model(arguments(case), training=True)["output"]) for _ in range(calls_before_saving)]
     model.save(tmp_path / "model.keras")
-    drawn += [as_numpy(model(arguments(case), training=True)["output"]) for _ in range(2 - calls_before_saving)]
+    drawn += [to_numpy(model(arguments(case), training=True)["output"]) for _ in range(2 - calls_before_saving)]
     again = keras.saving.load_model(tmp_path / "model.keras")
     for expected in drawn:
-        assert_identical(as_numpy(again(arguments(case), training=True)["output"]), expected)
+        assert_identical(to_numpy(again(arguments(case), training=True)["output"]), expected)
     assert np.any(drawn[0] != drawn[1]), "one call's draw must not be the next one's"
     other_seed = functional(case.make(dropout=0.5, seed=22), case)
     other_seed.set_weights(model.get_weights())
-    assert np.any(as_numpy(other_seed(arguments(case), training=True)["output"]) != drawn[0])
+    assert np.any(to_numpy(other_seed(arguments(case), training=True)["output"]) != drawn[0])
 
 
 @pytest.mark.parametrize("layer_class", sorted({case.layer_class for case in CASES}, key=lambda c: c.__name__))
@@ -67,18 +78,18 @@ def test_config_keeps_every_option_under_the_registered_name(case):
     assert again.get_config() == config
 
 
-@in_turn("with_options", {"options": True, "plain": False}, more=1)
+@parametrize_in_turn("with_options", {"options": True, "plain": False}, more=1)
 def test_layer_is_saved_and_loaded(case, with_options, tmp_path):
     layer = case.make(**(case.options if with_options else {}))
     model = functional(layer, case)
-    randomise(layer)
-    again = reloaded(model, tmp_path)
+    draw_weights(layer)
+    again = save_and_load(model, tmp_path)
     before, after = model(arguments(case)), again(arguments(case))
     for name in ("output", "weights"):
-        assert_identical(as_numpy(after[name]), as_numpy(before[name]))
+        assert_identical(to_numpy(after[name]), to_numpy(before[name]))
     assert again.get_layer(layer.name).get_config() == layer.get_config()
     for old, new in zip(model.losses, again.losses, strict=True):
-        assert_identical(as_numpy(new), as_numpy(old))
+        assert_identical(to_numpy(new), to_numpy(old))
 
 
 @pytest.mark.slow
@@ -86,16 +97,16 @@ def test_fresh_process_loads_files_with_keras_and_keras_attn_alone(tmp_path):
     models = {case.name: (functional(case.make(**case.options), case), arguments(case)) for case in CASES}
     models = {case.name: models[case.name] for case in CASES if not case.own_class}
     models |= {
-        name: (attention_cell_cases.functional(name), attention_cell_cases.model_inputs())
+        name: (attention_cell_cases.build_functional_model(name), attention_cell_cases.draw_model_inputs())
         for name in attention_cell_cases.CELLS
     }
-    models["decoding"] = greedy(*attending(), start=0, end=1, max_length=7), [ids_of(9)["ids"]]
+    models["decoding"] = greedy(*build_attention_models(), start=0, end=1, max_length=7), [draw_ids(9)["ids"]]
     for name, (model, given) in models.items():
         if name != "decoding":
-            randomise(model)
+            draw_weights(model)
         model.save(tmp_path / f"{name}.keras")
         results = model(keras.tree.pack_sequence_as(model.input, given))
-        np.savez(tmp_path / f"{name}.npz", *given, **{output: as_numpy(tensor) for output, tensor in results.items()})
+        np.savez(tmp_path / f"{name}.npz", *given, **{output: to_numpy(tensor) for output, tensor in results.items()})
     script = f"""
 import keras, keras_attn
 import numpy as np
@@ -125,8 +136,8 @@ def test_regularizers_and_constraints_apply_to_kernels(case):
     if regularizer is None:
         assert layer.losses == []
     else:
-        total = sum(0.01 * np.sum(np.square(as_numpy(variable))) for variable in kernels)
-        assert as_numpy(sum(layer.losses)) == pytest.approx(total, rel=1e-5)  # "l2" is 0.01 times the sum of squares
+        total = sum(0.01 * np.sum(np.square(to_numpy(variable))) for variable in kernels)
+        assert to_numpy(sum(layer.losses)) == pytest.approx(total, rel=1e-5)  # "l2" is 0.01 times the sum of squares
     assert all((variable.constraint is not None) == (constraint is not None) for variable in kernels)
 
 
@@ -135,7 +146,7 @@ def test_cloned_models_have_layers_of_their_own(case):
     model = functional(case.make(), case)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
-    assert_identical(as_numpy(clone(arguments(case))["output"]), as_numpy(model(arguments(case))["output"]))
+    assert_identical(to_numpy(clone(arguments(case))["output"]), to_numpy(model(arguments(case))["output"]))
     ours = {id(variable) for variable in model.variables}
     assert ours.isdisjoint(id(variable) for variable in clone.variables)
 
@@ -145,7 +156,7 @@ def test_frozen_layer_has_gradients_for_its_inputs_only(case):
     layer = case.layer()
     layer.trainable = False
     assert layer.trainable_variables == []
-    assert set(gradients(layer, case.inputs())) == {"queries", "keys", "values"}
+    assert set(compute_layer_gradients(layer, case.inputs())) == {"queries", "keys", "values"}
 
 
 @pytest.mark.slow

@@ -3,8 +3,21 @@
 import keras
 import numpy as np
 import pytest
-from backends import COMPILED_MODES, compiled, only_on, x64
-from layer_contract import CASES, VARIANTS, B, Dv, Tk, Tq, as_numpy, call, every_case, expected, in_turn, outputs
+from backends import COMPILED_MODES, compile_function, run_only_on, x64
+from layer_contract import (
+    CASES,
+    VARIANTS,
+    B,
+    Dv,
+    Tk,
+    Tq,
+    call_layer,
+    compute_expected,
+    compute_outputs,
+    every_case,
+    parametrize_in_turn,
+    to_numpy,
+)
 from tolerances import assert_close
 
 LEADING = {"rank3": (2,), "rank4": (2, 4), "rank5": (2, 1, 4)}
@@ -21,13 +34,13 @@ COINCIDENCES = {  # sizes that may be taken for one another
 
 def agrees_with_the_oracle(case, inputs, masks):
     layer = case.layer(inputs)
-    output, weights = outputs(layer, inputs, masks)
-    expected_output, expected_weights = expected(case, layer, inputs, masks)
+    output, weights = compute_outputs(layer, inputs, masks)
+    expected_output, expected_weights = compute_expected(case, layer, inputs, masks)
     assert_close(output, expected_output, "float32")
     assert_close(weights, expected_weights, "float32")
 
 
-@in_turn("leading", LEADING, more=1)
+@parametrize_in_turn("leading", LEADING, more=1)
 def test_any_number_of_leading_axes_is_taken(case, leading):
     rng = np.random.default_rng(1)
     inputs = case.inputs(leading=leading)
@@ -41,7 +54,7 @@ def test_any_number_of_leading_axes_is_taken(case, leading):
         agrees_with_the_oracle(case, inputs, masks)
 
 
-@in_turn("sizes", COINCIDENCES)
+@parametrize_in_turn("sizes", COINCIDENCES)
 def test_axes_of_the_same_size_are_not_confused(case, sizes):
     inputs, rng = case.inputs(**sizes), np.random.default_rng(2)
     *leading, queries, _ = inputs["queries"].shape
@@ -54,13 +67,13 @@ def test_axes_of_the_same_size_are_not_confused(case, sizes):
 EMPTY = {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}
 
 
-@in_turn("sizes", EMPTY, CASES + VARIANTS, more=1)
+@parametrize_in_turn("sizes", EMPTY, CASES + VARIANTS, more=1)
 def test_axis_of_size_zero_gives_zeros(case, sizes):
     """No keys at all is a batch of rows with no key: zeros, not NaN."""
     inputs, layer = case.inputs(**sizes), case.layer()
     *leading, queries, _ = inputs["queries"].shape
     for masks in ({}, {"causal": True}, {"valid_lens": np.zeros(leading, "int32")}):
-        output, weights = outputs(layer, inputs, masks)
+        output, weights = compute_outputs(layer, inputs, masks)
         assert_close(output, np.zeros((*leading, queries, Dv)), "float32")
         assert_close(weights, np.zeros((*leading, queries, inputs["keys"].shape[-2])), "float32")
 
@@ -74,7 +87,9 @@ STATIC = {  # known and unknown sizes of B, Tq and Tk
 }
 
 
-@in_turn("known", {f"{name}-{both}": (*sizes, both) for name, sizes in STATIC.items() for both in (False, True)})
+@parametrize_in_turn(
+    "known", {f"{name}-{both}": (*sizes, both) for name, sizes in STATIC.items() for both in (False, True)}
+)
 def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(case, known):
     batch, queries, keys, weights_too = known
     shapes = {"queries": (queries, case.Dq), "keys": (keys, case.Dk), "values": (keys, Dv)}
@@ -90,7 +105,7 @@ def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(case, known):
     computed = layer.compute_output_shape(*shapes, return_attention_scores=weights_too)
     assert list(computed if weights_too else [computed]) == wanted
 
-    real = keras.tree.flatten(call(layer, case.inputs(), return_attention_scores=weights_too))
+    real = keras.tree.flatten(call_layer(layer, case.inputs(), return_attention_scores=weights_too))
     for tensor, result in zip(symbolic, real, strict=True):
         assert tensor.dtype == keras.backend.standardize_dtype(result.dtype) == "float32"
         assert len(tensor.shape) == len(result.shape)
@@ -107,8 +122,8 @@ def test_sizes_known_from_one_input_are_kept(case):
     assert weights.shape == (B, Tq, Tk)
 
 
-@only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
-@in_turn("known", STATIC, more=1)
+@run_only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
+@parametrize_in_turn("known", STATIC, more=1)
 def test_static_shapes_are_kept_by_tf_function(case, known):
     import tensorflow as tf
 
@@ -117,7 +132,9 @@ def test_static_shapes_are_kept_by_tf_function(case, known):
 
     def compute(queries, keys, values, valid_lens):
         masks = {"valid_lens": valid_lens, "causal": True}
-        return call(layer, {"queries": queries, "keys": keys, "values": values}, masks, return_attention_scores=True)
+        return call_layer(
+            layer, {"queries": queries, "keys": keys, "values": values}, masks, return_attention_scores=True
+        )
 
     shapes = (batch, queries, case.Dq), (batch, keys, case.Dk), (batch, keys, Dv)
     signature = [*map(tf.TensorSpec, shapes), tf.TensorSpec((batch,), "int32")]
@@ -128,7 +145,7 @@ def test_static_shapes_are_kept_by_tf_function(case, known):
 
 
 @pytest.mark.slow
-@in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
+@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
 def test_one_program_takes_every_size(case, mode):
     layer = case.layer()
     signature = [((None, None, None, size), "float32") for size in (case.Dq, case.Dk, Dv)]
@@ -137,23 +154,23 @@ def test_one_program_takes_every_size(case, mode):
     def compute(queries, keys, values, valid_lens):
         return layer(queries, keys, values, valid_lens, return_attention_scores=True)
 
-    program = compiled(compute, mode, signature=signature)
+    program = compile_function(compute, mode, signature=signature)
     for leading, queries, keys in (((2, 4), Tq, Tk), ((3, 1), 1, 7)):
         inputs = case.inputs(leading=leading, Tq=queries, Tk=keys)
         lengths = np.random.default_rng(3).integers(0, keys + 1, size=(*leading, queries)).astype("int32")
         result = program(*map(keras.ops.convert_to_tensor, (*inputs.values(), lengths)))
-        for tensor, oracle in zip(result, expected(case, layer, inputs, {"valid_lens": lengths}), strict=True):
-            assert_close(as_numpy(tensor), oracle, "float32")
+        for tensor, oracle in zip(result, compute_expected(case, layer, inputs, {"valid_lens": lengths}), strict=True):
+            assert_close(to_numpy(tensor), oracle, "float32")
 
 
 POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=x64), "mixed": "mixed_bfloat16"}
 
 
-@in_turn("policy", POLICIES, more=1)
+@parametrize_in_turn("policy", POLICIES, more=1)
 def test_symbolic_dtype_under_a_policy(case, policy):
     layer = case.make(dtype=policy)
     symbolic_inputs = {name: keras.Input(array.shape[1:], dtype="float32") for name, array in case.inputs().items()}
     symbolic = layer(**symbolic_inputs, return_attention_scores=True)
-    real = call(layer, case.inputs(), return_attention_scores=True)
+    real = call_layer(layer, case.inputs(), return_attention_scores=True)
     for tensor, result in zip(symbolic, real, strict=True):
         assert tensor.dtype == keras.backend.standardize_dtype(result.dtype) == layer.compute_dtype

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import compiled, every_compiled_mode, gradients_of, x64
+from backends import compile_function, compute_gradients, every_compiled_mode, x64
 from keras import ops
-from layer_contract import as_float64, as_numpy, sentence
+from layer_contract import build_error_pattern, to_float64, to_numpy
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -51,7 +51,7 @@ def random_scores(shape=(B, Tq, Tk), scale=1.0):
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_softmax_agrees_with_the_oracle(softmax, lengths, mask):
     scores = random_scores()
-    weights = as_numpy(softmax(scores, LENGTHS[lengths], MASKS[mask]))
+    weights = to_numpy(softmax(scores, LENGTHS[lengths], MASKS[mask]))
     expected = reference.masked_softmax(scores, LENGTHS[lengths], MASKS[mask])
     assert_close(weights, expected, "float32")
     assert np.array_equal(weights == 0, expected == 0)
@@ -73,7 +73,7 @@ def test_lengths_of_small_dtypes_do_not_wrap_around(softmax, lengths):
     """300 keys: a comparison in the dtype of the lengths, or a cast of them to int32, would wrap around."""
     scores = random_scores((B, Tq, 300))
     expected = reference.masked_softmax(scores, lengths)
-    weights = as_numpy(softmax(scores, lengths))
+    weights = to_numpy(softmax(scores, lengths))
     assert_close(weights, expected, "float32")
     assert np.array_equal(weights == 0, expected == 0)
 
@@ -84,7 +84,7 @@ def test_any_number_of_leading_axes_is_taken(softmax, leading):
     scores, rng = random_scores((*leading, Tq, Tk)), np.random.default_rng(4)
     for shape in (leading, (*leading, Tq)):
         lengths = rng.integers(0, Tk + 1, size=shape)
-        assert_close(as_numpy(softmax(scores, lengths)), reference.masked_softmax(scores, lengths), "float32")
+        assert_close(to_numpy(softmax(scores, lengths)), reference.masked_softmax(scores, lengths), "float32")
 
 
 @both_forms
@@ -92,10 +92,10 @@ def test_any_number_of_leading_axes_is_taken(softmax, leading):
 def test_poison_in_masked_scores_changes_nothing(softmax, poison):
     scores, lengths = random_scores(), np.array([[1, 2, 0], [4, 3, 2]])
     dirty = np.where(np.arange(Tk) < lengths[..., None], scores, np.float32(poison))
-    assert_identical(as_numpy(softmax(dirty, lengths)), as_numpy(softmax(scores, lengths)))
+    assert_identical(to_numpy(softmax(dirty, lengths)), to_numpy(softmax(scores, lengths)))
     upstream = np.arange(1, Tk + 1, dtype="float32")
-    gradient = gradients_of(lambda scores: ops.sum(ops.multiply(softmax(scores, lengths), upstream)), 1)
-    gradients = [as_numpy(gradient(ops.convert_to_tensor(array))[0]) for array in (scores, dirty)]
+    gradient = compute_gradients(lambda scores: ops.sum(ops.multiply(softmax(scores, lengths), upstream)), 1)
+    gradients = [to_numpy(gradient(ops.convert_to_tensor(array))[0]) for array in (scores, dirty)]
     assert_identical(gradients[1], gradients[0])
     assert np.all(gradients[0][0, 2] == 0), "no gradient from the row with no key"
     assert np.all(gradients[0][np.arange(Tk) >= lengths[..., None]] == 0)
@@ -111,8 +111,8 @@ def test_large_scores_and_empty_rows_agree_with_the_oracle(softmax, dtype):
     """Scores up to 6e4, near the end of float16, where a fill value of -1e9 or -1e6 is already -inf."""
     scores = keras.ops.cast(random_scores(scale=2e4).clip(-6e4, 6e4), dtype)
     lengths = np.array([[1, 5, 0], [4, 0, 5]])
-    weights = as_numpy(softmax(scores, lengths))
-    expected = reference.masked_softmax(as_float64(scores), lengths)
+    weights = to_numpy(softmax(scores, lengths))
+    expected = reference.masked_softmax(to_float64(scores), lengths)
     assert_close(weights, expected, dtype)
 
 
@@ -121,7 +121,7 @@ def test_large_scores_and_empty_rows_agree_with_the_oracle(softmax, dtype):
 def test_scores_below_usual_fill_values_keep_their_weights(softmax, lowest):
     """A masked score filled with -1e6 or -1e9 would win against these, and their row would be lost."""
     scores, lengths = np.float32(lowest) * (1 + np.abs(random_scores())), np.array([[2, 5, 0], [1, 3, 4]])
-    weights = as_numpy(softmax(scores, lengths))
+    weights = to_numpy(softmax(scores, lengths))
     assert_close(weights, reference.masked_softmax(scores, lengths), "float32")
     assert_close(weights.sum(-1), (lengths > 0).astype("float32"))
 
@@ -130,7 +130,7 @@ def test_scores_below_usual_fill_values_keep_their_weights(softmax, lowest):
 def test_scores_at_the_ends_of_the_dtype_are_exact(dtype):
     largest = float(np.finfo(dtype).max)
     scores = np.array([[largest, largest, 0, 0], [-largest / 2, 0, largest, largest]], dtype)
-    weights = as_numpy(keras_attn.masked_softmax(scores, mask=np.array([[1, 1, 1, 0], [1, 0, 0, 0]], bool)))
+    weights = to_numpy(keras_attn.masked_softmax(scores, mask=np.array([[1, 1, 1, 0], [1, 0, 0, 0]], bool)))
     assert_identical(weights, np.array([[0.5, 0.5, 0, 0], [1, 0, 0, 0]], dtype))
 
 
@@ -138,13 +138,13 @@ def test_scores_at_the_ends_of_the_dtype_are_exact(dtype):
 def test_half_precision_is_rounded_once_from_float32(dtype):
     scores = ops.cast(np.linspace(-4, 4, 9, dtype="float32")[None], dtype)
     rounded = ops.cast(ops.softmax(ops.cast(scores, "float32")), dtype)
-    assert_identical(as_numpy(keras_attn.masked_softmax(scores)), as_numpy(rounded))
+    assert_identical(to_numpy(keras_attn.masked_softmax(scores)), to_numpy(rounded))
 
 
 def test_single_key_gets_the_whole_weight():
     """Keras warns of a softmax over one entry, and warnings are errors here."""
     weights = keras_attn.masked_softmax(np.array([[[3.0], [-50.0]], [[0.0], [1e30]]], "float32"), [1, 0])
-    assert_identical(as_numpy(weights), np.float32([[[1], [1]], [[0], [0]]]))
+    assert_identical(to_numpy(weights), np.float32([[[1], [1]], [[0], [0]]]))
 
 
 @both_forms
@@ -152,8 +152,8 @@ def test_single_key_gets_the_whole_weight():
 def test_one_program_takes_dynamic_axes(softmax, mode):
     scores, lengths, mask = random_scores(), LENGTHS["by_query"].astype("int32"), MASKS["full"]
     signature = [((None, None, None), "float32"), ((None, None), "int32"), ((None, None, None), "bool")]
-    program = compiled(softmax, mode, signature=signature)
-    weights = as_numpy(program(*map(ops.convert_to_tensor, (scores, lengths, mask))))
+    program = compile_function(softmax, mode, signature=signature)
+    weights = to_numpy(program(*map(ops.convert_to_tensor, (scores, lengths, mask))))
     assert_close(weights, reference.masked_softmax(scores, lengths, mask), "float32")
 
 
@@ -177,18 +177,18 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "name"), [pytest.param(*bad[1:], id=bad[0]) for bad in BAD])
 def test_bad_input_is_refused(arguments, name):
-    with pytest.raises((TypeError, ValueError), match=sentence(name)):
+    with pytest.raises((TypeError, ValueError), match=build_error_pattern(name)):
         keras_attn.masked_softmax(random_scores(), **arguments)
     layer_name = "attention_mask" if name == "mask" else name
     layer_arguments = {"attention_mask" if key == "mask" else key: value for key, value in arguments.items()}
     for scores in (random_scores(), keras.Input(batch_shape=(B, Tq, Tk))):
-        with pytest.raises((TypeError, ValueError), match=sentence(layer_name)):
+        with pytest.raises((TypeError, ValueError), match=build_error_pattern(layer_name)):
             keras_attn.MaskedSoftmax()(scores, **layer_arguments)
 
 
 @pytest.mark.parametrize("scores", [np.ones(Tk, "float32"), np.ones((B, Tk), "int32")], ids=["rank 1", "integers"])
 def test_bad_scores_are_refused(scores):
-    with pytest.raises((TypeError, ValueError), match=sentence("scores")):
+    with pytest.raises((TypeError, ValueError), match=build_error_pattern("scores")):
         keras_attn.masked_softmax(scores)
 
 
@@ -201,8 +201,8 @@ def test_softmax_layer_is_saved_and_loaded(softmax, tmp_path):
     model, inputs = keras.Model([scores, lengths], symbolic), [random_scores(), np.array([3, 0], "int32")]
     model.save(tmp_path / "softmax.keras")
     reloaded = keras.saving.load_model(tmp_path / "softmax.keras")
-    assert_close(as_numpy(model(inputs)), reference.masked_softmax(*inputs), "float32")
-    assert_identical(as_numpy(reloaded(inputs)), as_numpy(model(inputs)))
+    assert_close(to_numpy(model(inputs)), reference.masked_softmax(*inputs), "float32")
+    assert_identical(to_numpy(reloaded(inputs)), to_numpy(model(inputs)))
 
 
 NO_MASKS, ALL_PAIRS = Masks(None, None, None, None, None), BandMask()

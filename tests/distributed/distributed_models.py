@@ -12,7 +12,7 @@ from unittest import mock
 
 import keras
 import numpy as np
-from backends import gradients_of
+from backends import compute_gradients
 from distributed_processes import Trained
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
@@ -166,7 +166,7 @@ def trained_in_turns(branch, replicas, draws_as):
                 found.append(keras.ops.mean((output - goal) ** 2))
             return sum(found) / replicas
 
-        gradients = gradients_of(loss, 0, model.trainable_variables)()
+        gradients = compute_gradients(loss, 0, model.trainable_variables)()
         model.optimizer.apply(gradients, model.trainable_variables)
         rows.append({f"{branch}_loss": sum(float(keras.ops.convert_to_numpy(each)) for each in found) / replicas})
     return model, means_so_far(rows)

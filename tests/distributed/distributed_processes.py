@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from environments import with_support
+from environments import build_environment
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
 LIMIT = 480  # seconds that a process may take; the longest takes 25 on two cores that do nothing else
@@ -110,7 +110,7 @@ def _codes(processes, deadline):
 def _environment(extra):
     # One thread each: on two cores, those of two processes that wait for each other would stand in each other's way.
     quiet = {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
-    return with_support(**(quiet | extra))
+    return build_environment(**(quiet | extra))
 
 
 def _read(folder, rank):

@@ -4,7 +4,7 @@ There is one program over all devices, whose dropout draws one mask for the whol
 """
 
 import pytest
-from backends import only_on
+from backends import run_only_on
 from distributed_models import (
     BATCH,
     BRANCHES,
@@ -19,7 +19,7 @@ from distributed_models import (
 )
 from distributed_processes import Trained, devices_of_jax, processes_of_jax, run, trained
 
-pytestmark = only_on("jax", reason="keras.distribution acts on JAX; nox -s jax runs this file there")
+pytestmark = run_only_on("jax", reason="keras.distribution acts on JAX; nox -s jax runs this file there")
 
 
 ODD_HEAD = """import pytest

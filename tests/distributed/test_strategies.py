@@ -1,7 +1,7 @@
 """Two devices of one process, and two processes, train what one does: TensorFlow's strategies, and torch's DDP."""
 
 import pytest
-from backends import BACKEND, only_on
+from backends import BACKEND, run_only_on
 from distributed_models import (
     BRANCHES,
     DROPPED,
@@ -14,7 +14,7 @@ from distributed_models import (
 )
 from distributed_processes import Trained, cluster_of_tensorflow, group_of_torch, trained
 
-pytestmark = only_on("tensorflow", "torch", reason="test_jax_distribution.py has what JAX has for this")
+pytestmark = run_only_on("tensorflow", "torch", reason="test_jax_distribution.py has what JAX has for this")
 PLAIN = tuple(name for name in BRANCHES if name != DROPPED)
 ENGINE, processes = ("ddp", group_of_torch) if BACKEND == "torch" else ("multi_worker", cluster_of_tensorflow)
 
@@ -40,7 +40,7 @@ def check_branches(several: Trained, in_turns: Trained, told: str) -> None:
 
 
 @pytest.mark.slow
-@only_on("tensorflow", reason="torch gives each device a process")
+@run_only_on("tensorflow", reason="torch gives each device a process")
 def test_two_devices_train_every_branch_as_one(tmp_path, in_turns):
     (both,) = trained("mirrored", tmp_path, BRANCHES, [{}])
     assert both.found["traces"] == 1

@@ -63,7 +63,7 @@ def keep(name, inputs, outputs):
 
 def everything():
     """Export a trained model, a subclass with options, one in half precision, and all that must fail."""
-    model, inputs = models.trained_model(), models.inputs_of_trained()
+    model, inputs = models.build_trained_model(), models.draw_trained_model_inputs()
     logger, handler = logging.getLogger("keras_attn_export"), logging.handlers.BufferingHandler(1000)
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -77,7 +77,7 @@ def everything():
             bool(np.array_equal(keras.ops.convert_to_numpy(again[name]), array)) for name, array in expected.items()
         ]
 
-    subclass, samples = models.scaled()
+    subclass, samples = models.build_scaled_model()
     export_model(subclass, FOLDER / "subclass", sample_inputs=samples, lowering="portable", precision="float16")
     flat = {"queries": samples["queries"], **{f"memory_{name}": each for name, each in samples["memory"].items()}}
     keep("subclass", flat, subclass(samples["queries"], memory=samples["memory"], training=False))
@@ -86,16 +86,18 @@ def everything():
     half = dict_inputs_and_outputs()
     keras.config.set_dtype_policy("float32")
     export_model(half, FOLDER / "half")
-    export_model(models.looping(), FOLDER / "looping", sample_inputs={"x": np.ones((2, 6, 5), "float32")})
+    export_model(
+        models.build_while_loop_model(), FOLDER / "looping", sample_inputs={"x": np.ones((2, 6, 5), "float32")}
+    )
 
     return {
         "golden is ours": golden_is_ours,
         "logged": [record.getMessage() for record in handler.buffer],
-        "without a size": error_of(models.looping()),
-        "in the script": error_of(models.through(InTheScript())),
-        "not on TensorFlow": error_of(models.through(models.Elsewhere())),
-        "fatal": error_of(models.through(models.Fatal())),
-        "changed": changed_by_export(models.augmented()),
+        "without a size": error_of(models.build_while_loop_model()),
+        "in the script": error_of(models.build_layer_model(InTheScript())),
+        "not on TensorFlow": error_of(models.build_layer_model(models.Elsewhere())),
+        "fatal": error_of(models.build_layer_model(models.Fatal())),
+        "changed": changed_by_export(models.build_augmentation_model()),
         "shifted": shifted("dense"),
     }
 
@@ -111,9 +113,9 @@ def changed_by_export(model):
 
 def shifted(source):
     """Return what comes of a difference of three limits between this backend and TensorFlow."""
-    _, reference = build_reference(shifted_models.shifted(source, 0.0, 3), Options(), lambda _: None)
+    _, reference = build_reference(shifted_models.build_shifted_model(source, 0.0, 3), Options(), lambda _: None)
     limit = max(float(case.rounding["y"].max()) for case in reference.golden.cases)
-    return error_of(shifted_models.shifted(source, 3 * limit, 3))
+    return error_of(shifted_models.build_shifted_model(source, 3 * limit, 3))
 
 
 def hang():
@@ -125,7 +127,7 @@ def hang():
             time.sleep(600)
 
     (FOLDER / "stopped").mkdir()
-    model = models.through(keras.layers.Dense(models.U))
+    model = models.build_layer_model(keras.layers.Dense(models.U))
     export_model(model, FOLDER / "stopped" / "bundle", progress=step)
 
 

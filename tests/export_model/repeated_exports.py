@@ -59,8 +59,8 @@ EXPORTS = {
     "weights apart": (wide, {}),
     "recurrent": (export_models.implicit_mask_and_encoders, {}),
     "decoder": (decoder, {}),
-    "loops": (lambda: attention_loop_models.looped(attention_loop_models.Buffered), {}),
-    "lookup": (text_models.of_one_word, {}),
+    "loops": (lambda: attention_loop_models.build_loop_model(attention_loop_models.Buffered), {}),
+    "lookup": (text_models.build_lookup_model, {}),
     "convolutions": (all_attention_models.convolutions, {}),
     "subclassed": (export_models.TwoArguments, {"sample_inputs": export_models.two_argument_samples()}),
 }

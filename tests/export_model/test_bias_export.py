@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from export_models import qkvl
-from unchecked_export import Unproven
+from export_models import build_attention_inputs
+from unchecked_export import UncheckedExport
 
 from keras_attn import DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model
@@ -29,12 +29,12 @@ def padded_on_the_left():
 
 @pytest.mark.slow
 def test_added_mask_excludes_masked_keys(tmp_path):
-    traced, inputs = Unproven(heads_with_a_bias()), padded_on_the_left()
+    traced, inputs = UncheckedExport(heads_with_a_bias()), padded_on_the_left()
     later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
     for lowering, large in [*((each, False) for each in (*LOWERINGS, ADAPTIVE_GPU)), ("adaptive", True)]:
-        file = traced.written(tmp_path, lowering, large=large)
+        file = traced.write(tmp_path, lowering, large=large)
         found = file.run(inputs)["output"]
-        np.testing.assert_allclose(found, traced.expected(inputs)["output"], atol=1e-5)
+        np.testing.assert_allclose(found, traced.compute_expected(inputs)["output"], atol=1e-5)
         np.testing.assert_array_equal(file.run(later)["output"][:, :4], found[:, :4])
 
 
@@ -50,7 +50,7 @@ def test_added_mask_in_float16_matches_keras(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_bias_in_mixed_precision_exports(dtype, tmp_path):
     policy = keras.dtype_policies.DTypePolicy("mixed_float16")
-    queries, keys, _, lengths = qkvl(keys=6)
+    queries, keys, _, lengths = build_attention_inputs(keys=6)
     bias = keras.Input((None, None), name="bias", dtype=dtype)
     attend = MultiHeadAttention(DotProductAttention(dtype=policy), 2, name="attend", dtype=policy)
     output = attend(queries, keys, keys, lengths, score_bias=bias)

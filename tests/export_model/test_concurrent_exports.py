@@ -8,8 +8,8 @@ import time
 from collections import Counter
 
 import pytest
-from environments import with_support
-from kill_exports import loaded_name, make_bundle, stage
+from environments import build_environment
+from kill_exports import load_name, make_bundle, stage
 
 WRITER = """
 import json, sys
@@ -32,7 +32,7 @@ print(json.dumps([done, errors]))
 
 def race(target, sources, *, overwrite, times, meanwhile=lambda: None):
     """Let a process for each source put it in place again and again; return how often each did, and what it said."""
-    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": with_support()}
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": build_environment()}
     arguments = [[target, source, overwrite, times] for source in sources]
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, *map(str, each)], **options) for each in arguments]
     for writer in writers:
@@ -62,14 +62,14 @@ def test_concurrent_overwriting_leaves_a_complete_bundle(target, sources):
     read = Counter()
 
     def load():
-        read[loaded_name(target)] += 1  # or an error, of a bundle that is replaced during the read
+        read[load_name(target)] += 1  # or an error, of a bundle that is replaced during the read
         time.sleep(0.001)
 
     results = race(target, sources, overwrite=True, times=30, meanwhile=load)
     assert all(done + len(errors) == 30 for done, errors in results)
     assert sum(done for done, _ in results) > 30
     assert sum(read[name] for name in "abcd") > 20
-    assert loaded_name(target) in "abcd"
+    assert load_name(target) in "abcd"
     assert os.listdir(target.parent) == ["bundle"]
 
 
@@ -79,5 +79,5 @@ def test_concurrent_exports_without_overwriting_keep_the_first(target, sources):
     assert sorted(done for done, _ in results) == [0, 0, 0, 1]
     for done, errors in results:
         assert done or "already exists" in errors[0] or "Directory not empty" in errors[0]
-    assert loaded_name(target) in "abcd"
+    assert load_name(target) in "abcd"
     assert os.listdir(target.parent) == ["bundle"]

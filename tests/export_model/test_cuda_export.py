@@ -7,7 +7,7 @@ import onnx
 import provider_option
 import pytest
 from all_attention_models import three_layers
-from text_models import of_texts
+from text_models import build_text_model
 
 import keras_attn
 from keras_attn_export import ParityError, ProviderError, UnsupportedModelError, export_model, verify_bundle
@@ -21,7 +21,7 @@ WHOLE_BATCH = "the whole batch, in a form chosen by sizes"
 
 @pytest.fixture
 def cuda_is_the_cpu(monkeypatch):
-    if provider_option.chosen() == "cpu":
+    if provider_option.get_chosen_provider() == "cpu":
         as_cpu = PROVIDERS["cuda"]._replace(name="CPUExecutionProvider", options={})
         monkeypatch.setitem(PROVIDERS, "cuda", as_cpu)
 
@@ -88,4 +88,4 @@ def test_attention_on_another_provider_fails_verification(tmp_path, monkeypatch)
 @pytest.mark.usefixtures("cuda_is_the_cpu")
 def test_cuda_export_refuses_texts(tmp_path):
     with pytest.raises(UnsupportedModelError, match="cannot load with CUDA"):
-        export_model(of_texts(), tmp_path / "bundle", provider="cuda")
+        export_model(build_text_model(), tmp_path / "bundle", provider="cuda")

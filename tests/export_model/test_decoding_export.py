@@ -6,25 +6,34 @@ from decoding_models import (
     END_GROWING,
     OPTIONS,
     START,
-    arrays,
-    attending,
-    firsts_of,
-    growing,
-    ids_of,
-    of_one_batch,
-    recurrent,
+    build_attention_models,
+    build_cache_models,
+    build_recurrent_models,
+    draw_first_inputs,
+    draw_ids,
+    fix_batch_size,
+    to_arrays,
 )
-from unchecked_export import Unproven
+from unchecked_export import UncheckedExport
 
 from keras_attn.decoding import beam, greedy
 from keras_attn_export import export_model
 from keras_attn_export._onnx.traversal import iter_nodes, iter_subgraphs
 
 CASES = {
-    "attention": lambda: (greedy(*attending(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]), ids_of),
-    "a cache that grows": lambda: (greedy(*growing(), **{**OPTIONS, "end": END_GROWING}), firsts_of),
-    "without an end": lambda: (greedy(*recurrent(), start=START, max_length=3, outputs=["weights"]), ids_of),
-    "beam": lambda: (beam(*recurrent(), **{**OPTIONS, "max_length": 3}, width=2, outputs=["weights"]), ids_of),
+    "attention": lambda: (
+        greedy(*build_attention_models(), **{**OPTIONS, "max_length": 4}, outputs=["weights"]),
+        draw_ids,
+    ),
+    "a cache that grows": lambda: (greedy(*build_cache_models(), **{**OPTIONS, "end": END_GROWING}), draw_first_inputs),
+    "without an end": lambda: (
+        greedy(*build_recurrent_models(), start=START, max_length=3, outputs=["weights"]),
+        draw_ids,
+    ),
+    "beam": lambda: (
+        beam(*build_recurrent_models(), **{**OPTIONS, "max_length": 3}, width=2, outputs=["weights"]),
+        draw_ids,
+    ),
 }
 
 
@@ -38,8 +47,8 @@ def test_decoder_exports_and_matches(name, tmp_path):
 @pytest.fixture(scope="module", params=CASES)
 def written(request, tmp_path_factory):
     model, inputs_of = CASES[request.param]()
-    traced = Unproven(model)
-    return request.param, traced, traced.written(tmp_path_factory.mktemp("decoding")), inputs_of
+    traced = UncheckedExport(model)
+    return request.param, traced, traced.write(tmp_path_factory.mktemp("decoding")), inputs_of
 
 
 @pytest.mark.slow
@@ -76,13 +85,16 @@ def test_ended_rows_leave_the_loop_of_the_file(written):
 
 @pytest.mark.slow
 def test_step_of_fixed_batch_is_exported_with_it(tmp_path):
-    encoder, step, state = recurrent()
-    model, inputs = greedy(encoder, of_one_batch(step, 4), state, **OPTIONS), {"ids": ids_of(9)["ids"][[7, 0, 8, 1]]}
+    encoder, step, state = build_recurrent_models()
+    model, inputs = (
+        greedy(encoder, fix_batch_size(step, 4), state, **OPTIONS),
+        {"ids": draw_ids(9)["ids"][[7, 0, 8, 1]]},
+    )
     bundle = export_model(model, tmp_path / "bundle")
     assert bundle.manifest["inputs"] == [{"name": "ids", "dtype": "int32", "shape": [4, "ids_length"]}]
     first_sizes = {spec["name"]: spec["shape"][0] for spec in bundle.manifest["outputs"]}
     assert first_sizes == dict.fromkeys(("tokens", "lengths", "scores"), 4)
-    found, expected = bundle.run(inputs), arrays(greedy(encoder, step, state, **OPTIONS)(inputs))
+    found, expected = bundle.run(inputs), to_arrays(greedy(encoder, step, state, **OPTIONS)(inputs))
     assert len(set(expected["lengths"].tolist())) > 2  # so that rows would leave
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)

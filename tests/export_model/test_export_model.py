@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 from export_models import additive, dict_inputs_and_outputs, sequential
-from handwritten_bundles import onnx_bundle
+from handwritten_bundles import write_onnx_bundle
 from keras import layers
-from small_bundle import names
+from small_bundle import list_names
 
 import keras_attn
 from keras_attn_export import ExportError, ParityError, UnsupportedModelError, export_model, load_bundle
@@ -134,7 +134,7 @@ def test_sizes_that_must_be_multiples_are_in_the_manifest(tmp_path):
 def test_unreadable_bundle_replaces_nothing(tmp_path, monkeypatch):
     def write(run, model):
         number = {"x": ("float32", ["batch"])}
-        onnx_bundle(run.folder, "y = Neg(x)", number, {"y": number["x"]})
+        write_onnx_bundle(run.folder, "y = Neg(x)", number, {"y": number["x"]})
         (run.folder / "model.onnx").write_bytes(b"damaged")
 
     monkeypatch.setattr("keras_attn_export._export.export_model._export", write)
@@ -143,5 +143,5 @@ def test_unreadable_bundle_replaces_nothing(tmp_path, monkeypatch):
     (tmp_path / "bundle").mkdir()
     with pytest.raises(ExportError, match=r"could not be read: .*is not the file that was exported"):
         export_model(model, tmp_path / "bundle", overwrite=True)
-    assert names(tmp_path) == ["bundle"]
-    assert names(tmp_path / "bundle") == []
+    assert list_names(tmp_path) == ["bundle"]
+    assert list_names(tmp_path / "bundle") == []

@@ -7,8 +7,8 @@ import keras
 import ml_dtypes
 import numpy as np
 import pytest
-from handwritten_bundles import manifest_of
-from small_bundle import small_inputs
+from handwritten_bundles import build_manifest
+from small_bundle import draw_small_inputs
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle
@@ -94,12 +94,12 @@ ODD = {
 def test_odd_inputs_are_refused_in_one_line(value):
     for dtype in ("float32", "float16", "int32", "uint8", "bool"):
         with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
-            validate_inputs(manifest_of([Spec("x", dtype, ("n",))]), {"x": value})
+            validate_inputs(build_manifest([Spec("x", dtype, ("n",))]), {"x": value})
 
 
 def test_bfloat16_is_converted_to_float32():
     value = np.array([1.5, np.inf, -3e38], ml_dtypes.bfloat16)
-    array = validate_inputs(manifest_of([Spec("x", "float32", ("n",))]), {"x": value})["x"]
+    array = validate_inputs(build_manifest([Spec("x", "float32", ("n",))]), {"x": value})["x"]
     np.testing.assert_array_equal(array, value.astype("float32"))
 
 
@@ -112,7 +112,7 @@ def test_inputs_must_be_a_mapping_or_all_arrays(exported, inputs):
 
 
 def test_inputs_are_taken_in_order(exported):
-    bundle, inputs = load_bundle(exported), small_inputs()
+    bundle, inputs = load_bundle(exported), draw_small_inputs()
     in_order = [np.asarray(inputs[spec["name"]]) for spec in bundle.manifest["inputs"]]
     for name, array in bundle.run(in_order).items():
         np.testing.assert_array_equal(array, bundle.run(inputs)[name])
@@ -122,4 +122,4 @@ def test_inputs_are_taken_in_order(exported):
 
 def test_input_names_must_be_strings(exported):
     with pytest.raises(InputError, match=r"Inputs \[3, None\] are unknown"):
-        load_bundle(exported).run({**small_inputs(), 3: 1, None: 2})
+        load_bundle(exported).run({**draw_small_inputs(), 3: 1, None: 2})

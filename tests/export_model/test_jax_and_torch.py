@@ -15,8 +15,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from environments import with_support
-from other_backend_models import inputs_of_trained, scaled, trained_model
+from environments import build_environment
+from other_backend_models import build_scaled_model, build_trained_model, draw_trained_model_inputs
 from sigint import heeding_interrupts
 from tolerances import assert_close
 
@@ -32,7 +32,7 @@ ACROSS = 1e-5  # each backend adds up in an order of its own
 
 
 def environment(backend):
-    return with_support(KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES="-1")
+    return build_environment(KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES="-1")
 
 
 def start(backend, what, folder, stderr=subprocess.PIPE):
@@ -84,7 +84,7 @@ def test_trained_model_equals_its_backend(folder):
     dtypes = {spec["name"]: spec["dtype"] for spec in (*bundle.manifest["inputs"], *bundle.manifest["outputs"])}
     assert (dtypes["valid_lens"], dtypes["twice"]) == ("int64", "int64")  # which JAX computes in 32 bits
     assert {str(case.outputs["twice"].dtype) for case in load_cases(bundle.path / CASES)} == {"int64"}
-    twice = bundle.run(inputs := inputs_of_trained())["twice"]
+    twice = bundle.run(inputs := draw_trained_model_inputs())["twice"]
     np.testing.assert_array_equal(twice, 2 * inputs["valid_lens"])
     backend = bundle.manifest["backend"]
     assert backend in BACKENDS
@@ -150,7 +150,7 @@ def test_export_changes_no_variable(found):
 @pytest.mark.slow
 def test_saved_subclass_exports_with_its_weights(tmp_path):
     """On TensorFlow too: Keras cannot build it before it has seen the samples, and loads no weights until then."""
-    model, samples = scaled()
+    model, samples = build_scaled_model()
     wanted = model(samples["queries"], memory=samples["memory"])
     model.save(tmp_path / "model.keras")
     bundle = export_model(tmp_path / "model.keras", tmp_path / "bundle", sample_inputs=samples)
@@ -166,14 +166,14 @@ def test_saved_subclass_exports_with_its_weights(tmp_path):
 @pytest.mark.needs("jax")
 def test_command_exports_a_file_on_another_backend(tmp_path):
     """Here the file is written on TensorFlow, and JAX is where it is read."""
-    model, file = trained_model(), tmp_path / "model.keras"
+    model, file = build_trained_model(), tmp_path / "model.keras"
     model.save(file)
     command = [sys.executable, "-m", "keras_attn_export", "export", str(file), str(tmp_path / "bundle")]
     done = subprocess.run(command, env=environment("jax"), capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"^parity +all \d+ outputs match", done.stdout, flags=re.MULTILINE)
     assert re.search(r"^ +with the outputs of Keras on jax$", done.stdout, flags=re.MULTILINE)
-    outputs = load_bundle(tmp_path / "bundle").run(inputs := inputs_of_trained())
+    outputs = load_bundle(tmp_path / "bundle").run(inputs := draw_trained_model_inputs())
     expected = model(list(inputs.values()), training=False)
     assert_close(outputs["weights"], keras.ops.convert_to_numpy(expected["weights"]), "float32", tolerance=ACROSS)
 

@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-from attention_loop_models import LENGTH, Buffered, Greedy, Leaving, Nested, Refined, looped, samples_of
-from small_bundle import reseal
-from unchecked_export import Unproven
+from attention_loop_models import LENGTH, Buffered, Greedy, Leaving, Nested, Refined, build_loop_model, draw_samples
+from small_bundle import refresh_checksum
+from unchecked_export import UncheckedExport
 
 from keras_attn_export import export_model, load_bundle, verify_bundle
 from keras_attn_export._bundle.first_difference import find_first_difference
@@ -33,7 +33,7 @@ def depth_of_calls(graph, above=()):
 
 
 def assert_like_keras(model, run, **sizes):
-    inputs = samples_of(model, **sizes)
+    inputs = draw_samples(model, **sizes)
     found, expected = run(inputs), model(inputs)
     for name, array in expected.items():
         assert found[name].shape == array.shape
@@ -43,9 +43,9 @@ def assert_like_keras(model, run, **sizes):
 
 @pytest.fixture(scope="module")
 def greedy(tmp_path_factory):
-    model = looped(Greedy)
+    model = build_loop_model(Greedy)
     path = tmp_path_factory.mktemp("loops") / "greedy"
-    return model, export_model(model, path, sample_inputs=samples_of(model), lowering="adaptive")
+    return model, export_model(model, path, sample_inputs=draw_samples(model), lowering="adaptive")
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_difference_in_a_loop_names_its_layer(greedy, tmp_path):
     proto = file_of(greedy[1])
     next(node for node in proto.functions[0].node if node.op_type == "Tanh").op_type = "Sigmoid"
     onnx.save(proto, str(folder / "model.onnx"))
-    reseal(folder, "model.onnx")
+    refresh_checksum(folder, "model.onnx")
     found = find_first_difference(load_bundle(folder), ["samples"], {"relative": 1e-3, "absolute": 1e-4})
     assert found.first is not None
     assert found.first.layer == "loop"
@@ -101,9 +101,9 @@ def test_difference_in_a_loop_names_its_layer(greedy, tmp_path):
     ],
 )
 def test_attention_calls_stay_in_their_loops(layer, lowering, opset, depths, tmp_path):
-    traced = Unproven(looped(layer))
-    file = traced.written(tmp_path, lowering, opset, large=True)
-    assert sorted(depth_of_calls(file.finished.model.graph).values()) == depths
+    traced = UncheckedExport(build_loop_model(layer))
+    file = traced.write(tmp_path, lowering, opset, large=True)
+    assert sorted(depth_of_calls(file.traced.model.graph).values()) == depths
     assert file.lowerings == {"attention": lowering if depths else "portable"}
     assert_like_keras(traced.model, file.run)
     assert_like_keras(traced.model, file.run, rows=2)
@@ -115,7 +115,9 @@ def test_attention_calls_stay_in_their_loops(layer, lowering, opset, depths, tmp
     [(Nested, "adaptive", "int8"), (Nested, "portable", "float16"), (Leaving, "adaptive", "float32")],
 )
 def test_models_with_loops_export_and_match(layer, lowering, precision, tmp_path):
-    assert export_model(looped(layer), tmp_path / "bundle", lowering=lowering, precision=precision).report.passed
+    assert export_model(
+        build_loop_model(layer), tmp_path / "bundle", lowering=lowering, precision=precision
+    ).report.passed
 
 
 @pytest.mark.slow
@@ -123,7 +125,7 @@ def test_products_in_a_loop_take_both_forms_by_size(tmp_path, monkeypatch):
     """Weights of the loop lie in a second file, as if there were gigabytes of them."""
     monkeypatch.setattr(external_data, "MAX_EMBEDDED_WEIGHT_BYTES", 100)
     monkeypatch.setattr(weight_inputs, "MIN_INPUT_BYTES", 64)
-    bundle = export_model(looped(Refined), tmp_path / "bundle")
+    bundle = export_model(build_loop_model(Refined), tmp_path / "bundle")
     proto = file_of(bundle)
     assert set(depth_of_calls(proto.graph).values()) == {("Loop",)}
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["adaptive"] * 2

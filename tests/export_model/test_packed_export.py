@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from unchecked_export import Unproven
+from unchecked_export import UncheckedExport
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn_export import export_model
@@ -34,10 +34,10 @@ def one_by_one(answer):
 
 @pytest.mark.slow
 def test_packed_texts_equal_single_texts_in_every_lowering(tmp_path):
-    traced = Unproven(packing())
-    expected = one_by_one(lambda inputs: traced.expected(inputs)["output"])
+    traced = UncheckedExport(packing())
+    expected = one_by_one(lambda inputs: traced.compute_expected(inputs)["output"])
     for lowering, large in [*((each, False) for each in (*LOWERINGS, ADAPTIVE_GPU)), ("adaptive", True)]:
-        file = traced.written(tmp_path, lowering, large=large)
+        file = traced.write(tmp_path, lowering, large=large)
         found = file.run({"x": packed(), "segment_ids": IDS})["output"]
         np.testing.assert_allclose(found, expected, atol=1e-5)
 

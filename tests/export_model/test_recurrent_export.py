@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from attention_cell_cases import CELLS, Dm, Dx, inputs_of, made
-from unchecked_export import Unproven
+from attention_cell_cases import CELLS, Dm, Dx, build_cell, draw_inputs
+from unchecked_export import UncheckedExport
 
 from keras_attn_export import export_model
 
@@ -12,7 +12,7 @@ STEPS = {"bahdanau": None, "luong": 2, "location": 2, "heads": 2}  # a proof of 
 
 
 def model_of(name):
-    rnn = made(name)
+    rnn = build_cell(name)
     inputs, memory = keras.Input((STEPS[name], Dx), name="inputs"), keras.Input((None, Dm), name="memory")
     lengths, input_lens = (keras.Input((), dtype="int32", name=n) for n in ("valid_lens", "input_lens"))
     (outputs, *states), weights = rnn(inputs, memory, lengths, input_lens=input_lens, return_attention_scores=True)
@@ -21,7 +21,7 @@ def model_of(name):
 
 
 def samples(batch=4, steps=2, places=5, seed=0):
-    inputs, memory = inputs_of(seed, batch, steps, places)
+    inputs, memory = draw_inputs(seed, batch, steps, places)
     random = np.random.default_rng(seed)
     lengths = {"valid_lens": random.integers(0, places + 1, batch), "input_lens": random.integers(0, steps + 1, batch)}
     return {"inputs": inputs, "memory": memory, **{n: each.astype("int32") for n, each in lengths.items()}}
@@ -29,8 +29,8 @@ def samples(batch=4, steps=2, places=5, seed=0):
 
 @pytest.fixture(scope="module", params=CELLS)
 def written(request, tmp_path_factory):
-    traced = Unproven(model_of(request.param))
-    return request.param, traced, traced.written(tmp_path_factory.mktemp("recurrent"))
+    traced = UncheckedExport(model_of(request.param))
+    return request.param, traced, traced.write(tmp_path_factory.mktemp("recurrent"))
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_recurrent_decoder_exports_with_named_axes(name, tmp_path):
     assert bundle.report.passed
     shapes, steps = {spec["name"]: spec["shape"] for spec in bundle.manifest["outputs"]}, STEPS[name] or "inputs_length"
     assert shapes["weights"] == ["batch", *([2] if name == "heads" else []), steps, "memory_length"]
-    assert shapes["outputs"] == ["batch", steps, made(name).cell.output_size]
+    assert shapes["outputs"] == ["batch", steps, build_cell(name).cell.output_size]
 
 
 def assert_same(found, expected):

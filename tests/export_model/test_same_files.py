@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from environments import with_support
+from environments import build_environment
 from repeated_exports import EXPORTS
 
 from keras_attn_export._onnx.traversal import iter_graphs, iter_nodes
@@ -27,7 +27,7 @@ def exported(folder, threads, *options):
     variables["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which divides sums by the number of threads
     variables |= {"PYTHONHASHSEED": str(len(options)), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, str(SCRIPT), str(folder), *options]
-    subprocess.run(command, env=with_support(**variables), check=True, capture_output=True, timeout=1200)
+    subprocess.run(command, env=build_environment(**variables), check=True, capture_output=True, timeout=1200)
     return folder
 
 

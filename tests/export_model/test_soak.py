@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_bundle import small_inputs
+from small_bundle import draw_small_inputs
 
 from keras_attn_export import load_bundle
 
@@ -24,7 +24,7 @@ def resident_bytes() -> int:
 def test_threads_get_equal_outputs_and_memory_stays_flat(exported):
     bundle = load_bundle(exported)
     rng = np.random.default_rng(0)
-    requests = [small_inputs(*rng.integers(1, 40, 3)) for _ in range(DISTINCT)]
+    requests = [draw_small_inputs(*rng.integers(1, 40, 3)) for _ in range(DISTINCT)]
     alone = [bundle.run(inputs) for inputs in requests]
 
     def work(seed: int) -> int:

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from golden_case_helpers import cases_of
+from golden_case_helpers import generate_cases
 from keras import layers, ops
 
 from keras_attn_export import ParityError, export_model
@@ -46,7 +46,7 @@ def test_summand_that_keras_takes_for_a_bias_is_detected(x, y, mistaken):
 
 def test_sizes_with_a_mistaken_bias_are_no_case():
     x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")  # as many features as the base has rows
-    found = cases_of(keras.Model([x, y], x + y))
+    found = generate_cases(keras.Model([x, y], x + y))
     assert {name for name, why in found.refused.items() if "summand along the wrong axis" in why} == {"base"}
-    of_known_sizes = cases_of(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
+    of_known_sizes = generate_cases(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
     assert not of_known_sizes.refused  # a graph of it does the same

@@ -8,7 +8,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from text_models import NAMES, of_one_word, of_texts
+from text_models import NAMES, build_lookup_model, build_text_model
 
 from keras_attn_export import ExportError, InputError, ParityError, UnsupportedModelError, export_model, verify_bundle
 from keras_attn_export._bundle.bundle_files import finalize_bundle
@@ -27,7 +27,7 @@ GIVEN = {
 
 @pytest.fixture(scope="module")
 def model():
-    return of_texts()
+    return build_text_model()
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_integers_that_are_only_crossed_are_exported(tmp_path):
 
 @pytest.mark.slow
 def test_unknown_word_is_refused_as_in_keras(tmp_path):
-    bundle = export_model(of_one_word(num_oov_indices=0), tmp_path / "bundle")
+    bundle = export_model(build_lookup_model(num_oov_indices=0), tmp_path / "bundle")
     assert bundle.run([["red", "blue", "grün"]])["found"].tolist() == [[0, 1, 2]]
     with pytest.raises(ExportError, match="onnxruntime cannot run the model on inputs `word`"):
         bundle.run([["red", "blue", "green"]])
@@ -145,7 +145,7 @@ def test_unknown_word_is_refused_as_in_keras(tmp_path):
 def test_strings_are_refused_on_other_backends(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(UnsupportedModelError, match="`word` holds strings, which need KERAS_BACKEND=tensorflow"):
-        build_signature(of_one_word())
+        build_signature(build_lookup_model())
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from shifted_models import SOURCES, TIES, Shifted, choosing, shifted
+from shifted_models import SOURCES, TIES, Shifted, build_choice_model, build_shifted_model
 
 from keras_attn_export import ParityError, export_model, verify_bundle
 from keras_attn_export._options import Options
@@ -26,7 +26,7 @@ def widest_limit(model, samples=None):
 @pytest.mark.parametrize("source", [*SOURCES, "choices"])
 def test_difference_of_three_limits_is_found(source, tmp_path):
     samples = {"x": TIES} if source == "choices" else None
-    build = choosing if source == "choices" else partial(shifted, source)
+    build = build_choice_model if source == "choices" else partial(build_shifted_model, source)
     limit = widest_limit(build(0.0), samples)
     with pytest.raises(ParityError, match=r"`predict` and an eager call .*The difference begins in layer `shifted`\.$"):
         export_model(build(3 * limit), tmp_path / "bundle", sample_inputs=samples)
@@ -35,9 +35,9 @@ def test_difference_of_three_limits_is_found(source, tmp_path):
 
 @pytest.mark.slow
 def test_difference_of_three_limits_is_found_on_samples(tmp_path):
-    bundle = export_model(shifted("dense", 0.0), tmp_path / "bundle")
+    bundle = export_model(build_shifted_model("dense", 0.0), tmp_path / "bundle")
     samples = {"x": np.random.default_rng(0).standard_normal((3, 5, 6)).astype("float32")}
-    other = shifted("dense", 0.0)
+    other = build_shifted_model("dense", 0.0)
     other.get_layer(index=1).bias.assign([3 * widest_limit(other)] * 3)
     with pytest.raises(ParityError, match="`y` is outside the tolerance in case `samples`"):
         verify_bundle(bundle.path, samples=samples, model=other)

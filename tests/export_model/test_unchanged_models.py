@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from shifted_models import shifted
-from unchanged_variables_check import variables_kept
+from shifted_models import build_shifted_model
+from unchanged_variables_check import assert_variables_unchanged
 
 import keras_attn
 from keras_attn_export import ParityError, UnsupportedModelError, export_model, verify_bundle
@@ -28,7 +28,7 @@ def test_statistics_behind_augmentation_stay(tmp_path):
     first = keras.Sequential([layers.RandomZoom(0.1), layers.RandomContrast(0.1)])
     model, images = convolutional(first), np.random.default_rng(1).random((3, 8, 8, 3), "float32")
     predicted = model.predict(images, verbose=0)
-    with variables_kept(model):
+    with assert_variables_unchanged(model):
         bundle = export_model(model, tmp_path / "bundle")
     (output,) = bundle.run(images).values()
     np.testing.assert_allclose(output, predicted, rtol=1e-4, atol=1e-5)
@@ -40,7 +40,7 @@ def test_check_of_a_model_in_half_precision_leaves_its_variables(tmp_path):
     model = convolutional(layers.CenterCrop(6, 6))
     keras.config.set_dtype_policy("float32")
     images = np.random.default_rng(1).random((3, 8, 8, 3), "float32")
-    with variables_kept(model):
+    with assert_variables_unchanged(model):
         bundle = export_model(model, tmp_path / "bundle")
         assert verify_bundle(bundle.path, samples={"x": images}, model=model).passed
 
@@ -49,8 +49,8 @@ def test_check_of_a_model_in_half_precision_leaves_its_variables(tmp_path):
 def test_failed_export_leaves_seeds_and_statistics(tmp_path):
     x = keras.Input((3, 6), name="x")
     hidden = layers.LSTM(4, dropout=0.2, return_sequences=True)(x)
-    model = keras.Model(x, shifted("dense", 1.0)(layers.Dense(6)(layers.BatchNormalization()(hidden))))
-    with variables_kept(model), pytest.raises(ParityError):
+    model = keras.Model(x, build_shifted_model("dense", 1.0)(layers.Dense(6)(layers.BatchNormalization()(hidden))))
+    with assert_variables_unchanged(model), pytest.raises(ParityError):
         export_model(model, tmp_path / "bundle")
 
 
@@ -61,7 +61,7 @@ def test_cells_with_dropout_are_exported_in_front_of_attention(tmp_path):
     model = keras.Model(x, layers.Dense(2)(keras_attn.AdditiveAttention(4)(*[hidden] * 3)))
     series = np.random.default_rng(0).standard_normal((2, 4, 3)).astype("float32")
     predicted = model(series, training=False)  # which counts the seeds on
-    with variables_kept(model):
+    with assert_variables_unchanged(model):
         bundle = export_model(model, tmp_path / "bundle")
     (output,) = bundle.run(series).values()
     np.testing.assert_allclose(output, predicted, rtol=1e-4, atol=1e-5)
@@ -80,7 +80,7 @@ def test_layer_that_assigns_a_weight_in_inference_is_refused(tmp_path):
     x = keras.Input((6,), name="x")
     model = keras.Model(x, layers.Dense(2)(Counting(name="counting")(x)))
     message = r"^Layer `counting` changes a variable, `calls`, when .* `if training:`, do not"
-    with variables_kept(model), pytest.raises(UnsupportedModelError, match=message):
+    with assert_variables_unchanged(model), pytest.raises(UnsupportedModelError, match=message):
         export_model(model, tmp_path / "bundle")
 
 
@@ -89,7 +89,11 @@ def test_changed_weight_is_restored_and_raises():
         [keras.Input((2,)), layers.Dense(1, name="dense"), layers.Dropout(0.5, seed=0)], name="sequential"
     )
     message = "Weight `sequential/dense"
-    with variables_kept(model), pytest.raises(UnsupportedModelError, match=message), restore_variables(model):
+    with (
+        assert_variables_unchanged(model),
+        pytest.raises(UnsupportedModelError, match=message),
+        restore_variables(model),
+    ):
         model.layers[0].kernel.assign([[1.0], [2.0]])
-    with variables_kept(model), restore_variables(model):
+    with assert_variables_unchanged(model), restore_variables(model):
         model(np.ones((1, 2)), training=True)  # which draws from the seed

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import onnxruntime
 import pytest
-from handwritten_bundles import onnx_bundle
-from small_bundle import small_inputs
+from handwritten_bundles import write_onnx_bundle
+from small_bundle import draw_small_inputs
 
 from keras_attn_export import BundleError, ExportError, ProviderError
 from keras_attn_export._format.interruptible_session import check_provider, open_session, run_session
@@ -140,7 +140,7 @@ def test_placement_is_read_from_a_profile(exported, tmp_path):
     options = onnxruntime.SessionOptions()
     options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
     session = open_session(exported / MODEL, session_options=options)
-    run_session(session, small_inputs())
+    run_session(session, draw_small_inputs())
     profile = tmp_path / session.end_profiling()
     assert check_placement(profile, "cpu") > 3
     with pytest.raises(ProviderError, match=r"No node ran on CUDA\w+: onnxruntime placed them on \['CPU\w+'\]"):
@@ -215,7 +215,7 @@ def test_operator_that_cuda_lacks_is_named_with_a_remedy():
 
 def test_error_of_onnxruntime_names_the_inputs(tmp_path, capfd):
     nodes = "table = Constant <value = float[2] {0, 1}> ()\n rows = Gather <axis = 0> (table, ids)"
-    bundle = onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["n"])}, {"rows": ("float32", ["n"])})
+    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int64", ["n"])}, {"rows": ("float32", ["n"])})
     session = open_session(bundle / MODEL)
     assert run_session(session, {"ids": np.array([1])})["rows"].tolist() == [1.0]
     with pytest.raises(ExportError, match=r"onnxruntime cannot run the model on inputs `ids` \(1,\): .*Gather"):

@@ -14,8 +14,8 @@ from small_bundle import (
     alter_manifest,
     assert_one_line,
     flip_byte,
-    python,
     read_manifest,
+    run_python,
 )
 
 from keras_attn_export import BundleError, ExportError, verify_bundle
@@ -26,7 +26,7 @@ MAX_LINES = 480
 
 
 def verified(bundle, *arguments):
-    return python(bundle / "verify.py", *arguments, cwd=bundle.parent, blocked=PACKAGES)
+    return run_python(bundle / "verify.py", *arguments, cwd=bundle.parent, blocked=PACKAGES)
 
 
 def test_script_is_short_and_needs_numpy_and_onnxruntime_only(bundle):
@@ -170,7 +170,7 @@ def test_script_ends_quietly_if_its_output_is_closed(bundle):
 
 def test_copied_script_needs_its_bundle(bundle, tmp_path):
     shutil.copy(bundle / "verify.py", tmp_path)
-    result = python(tmp_path / "verify.py", cwd=tmp_path, blocked=PACKAGES)
+    result = run_python(tmp_path / "verify.py", cwd=tmp_path, blocked=PACKAGES)
     assert result.returncode == 1
     assert "cannot read manifest.json" in result.stderr
     assert_one_line(result.stderr)

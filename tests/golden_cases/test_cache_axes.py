@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from golden_case_helpers import cases_of, integers, sequence
+from golden_case_helpers import build_integer_input, build_sequence_input, generate_cases
 from keras import ops
 
 from keras_attn import DotProductAttention, MultiHeadAttention
@@ -29,9 +29,9 @@ def step(appends=1, beside=(), positions=1, capacity=CAPACITY):
 
 
 def lengths_in(model):
-    found = cases_of(model)
+    found = generate_cases(model)
     assert not found.refused
-    assert not found.lengths  # it counts along no axis that is dynamic
+    assert not found.counted_axes  # it counts along no axis that is dynamic
     return {case.name: set(case.inputs["filled"].tolist()) for case in found.cases}
 
 
@@ -47,7 +47,7 @@ def test_lengths_leave_room_for_appended_steps(appends, positions):
 
 @pytest.mark.slow
 def test_lengths_leave_room_for_any_number_of_positions():
-    golden = cases_of(step(positions=None))
+    golden = generate_cases(step(positions=None))
     lengths = {case.name: case.inputs for case in golden.cases if case.name in ("base", "x_length 1", "lengths full")}
     for inputs in lengths.values():
         assert inputs["filled"].max() == CAPACITY - inputs["x"].shape[1]
@@ -60,20 +60,20 @@ def test_samples_bound_the_lengths_of_a_state():
     shapes = {tensor.name: (2, *tensor.shape[1:]) for tensor in model.inputs}
     samples = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
     samples["filled"] = np.array([0, 2], "int32")
-    assert max(case.inputs["filled"].max() for case in cases_of(model, samples).cases) == 2
+    assert max(case.inputs["filled"].max() for case in generate_cases(model, samples).cases) == 2
 
 
 def test_nan_is_refused_with_the_lengths_of_the_case():
-    length = integers("length")
+    length = build_integer_input("length")
     model = keras.Model(length, ops.log(ops.cast(-length, "float32")))
     with pytest.raises(InputError, match=r"NaN or an empty tensor on .* `length` \(3,\), with `length` = \[4, 9, 4\]"):
-        cases_of(model, {"length": np.array([4, 9], "int32")})
+        generate_cases(model, {"length": np.array([4, 9], "int32")})
 
 
 @pytest.mark.slow
 def test_length_counts_along_no_axis_of_equal_size():
-    notes = [sequence("notes")]
-    found = cases_of(step(beside=notes))
+    notes = [build_sequence_input("notes")]
+    found = generate_cases(step(beside=notes))
     full = [case.name for case in found.cases].index("lengths full")
     length = found.sizes[full]["notes_length"]
     assert lengths_in(step(capacity=length + 1, beside=notes))["lengths full"] == {length}
@@ -83,7 +83,7 @@ def test_caches_of_one_length_are_empty_in_one_case():
     keys, values, new = (keras.Input((2, size, 4), name=name) for name, size in (("k", None), ("v", None), ("new", 1)))
     k, v = (ops.concatenate([each, new], axis=2) for each in (keys, values))
     product = ops.matmul(ops.transpose(k, (0, 1, 3, 2)), v)
-    found = cases_of(keras.Model([keys, values, new], {"longer k": k, "longer v": v, "product": product}))
+    found = generate_cases(keras.Model([keys, values, new], {"longer k": k, "longer v": v, "product": product}))
     is_empty = {each.name: [each.inputs[name].shape[2] == 0 for name in ("k", "v")] for each in found.cases}
     assert is_empty == {each.name: [each.name == EMPTY_CACHE] * 2 for each in found.cases}
     assert not found.refused
@@ -94,9 +94,9 @@ def test_caches_of_one_length_are_empty_in_one_case():
 
 
 def test_empty_cache_is_left_out_if_keras_cannot_run_it():
-    past, new = sequence("past"), keras.Input((1, 4), name="new")
+    past, new = build_sequence_input("past"), keras.Input((1, 4), name="new")
     present = ops.concatenate([past, new], axis=1)
     largest = ops.max(past, axis=1)  # of no step there is none
-    found = cases_of(keras.Model([past, new], {"present": present, "largest": largest}))
+    found = generate_cases(keras.Model([past, new], {"present": present, "largest": largest}))
     assert EMPTY_CACHE in found.refused
     assert len(found.cases) > 3

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from export_models import additive, dict_inputs_and_outputs, per_query_lengths, qkvl
-from golden_case_helpers import cases_of, integers, sequence
+from export_models import additive, build_attention_inputs, dict_inputs_and_outputs, per_query_lengths
+from golden_case_helpers import build_integer_input, build_sequence_input, generate_cases
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, DotProductAttention
@@ -17,7 +17,7 @@ from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 
 @pytest.fixture(scope="module")
 def found():
-    return cases_of(additive())
+    return generate_cases(additive())
 
 
 @pytest.mark.slow
@@ -29,22 +29,22 @@ def test_inputs_and_outputs_share_axis_names_and_lengths_count_keys(found):
         "valid_lens": ("batch",),
     }
     assert found.name_output_axes("attention", (None, None, 5)) == ("batch", "queries_length", 5)
-    of_queries = cases_of(per_query_lengths())
+    of_queries = generate_cases(per_query_lengths())
     assert of_queries.axes["valid_lens"] == ("batch", "queries_length")
     assert found.counted_axes == of_queries.counted_axes == {"valid_lens": "keys_length"}
 
 
 def test_output_axis_of_another_size_has_its_own_name():
-    x = sequence()
-    twice = cases_of(keras.Model(x, ops.concatenate([x, x], axis=1)))
+    x = build_sequence_input()
+    twice = generate_cases(keras.Model(x, ops.concatenate([x, x], axis=1)))
     (name,) = twice.cases[0][2]
     assert twice.name_output_axes(name, (None, None, 4)) == ("batch", f"{name}_axis_1", 4)
 
 
 def test_samples_of_one_input_set_the_axes_of_others():
-    position, x = integers("position", None), sequence()
+    position, x = build_integer_input("position", None), build_sequence_input()
     model = keras.Model([position, x], x + ops.one_hot(position, 4))
-    assert cases_of(model, {"position": np.array([[0, 1, 2, 3, 0]])}).axes["x"] == ("batch", "position_length", 4)
+    assert generate_cases(model, {"position": np.array([[0, 1, 2, 3, 0]])}).axes["x"] == ("batch", "position_length", 4)
 
 
 @pytest.mark.slow
@@ -63,21 +63,23 @@ def test_sizes_and_lengths_are_swept(found):
 
 @pytest.mark.slow
 def test_sizes_that_keras_refuses_are_reported():
-    x = sequence()
-    needs_four_steps = cases_of(keras.Model(x, layers.Conv1D(2, 4)(x)))
+    x = build_sequence_input()
+    needs_four_steps = generate_cases(keras.Model(x, layers.Conv1D(2, 4)(x)))
     assert list(needs_four_steps.refused) == ["x_length 1"]
     assert len(needs_four_steps.cases) >= 5
     assert LONG not in [case.name for case in needs_four_steps.cases]  # it attends to nothing
-    ids, lens = integers("ids", None), integers("lens")
+    ids, lens = build_integer_input("ids", None), build_integer_input("lens")
     shorter = layers.Conv1D(4, 3)(layers.Embedding(7, 3)(ids))
-    of_lengths = cases_of(keras.Model([ids, lens], AdditiveAttention(4)(shorter, shorter, shorter, lens)))
+    of_lengths = generate_cases(keras.Model([ids, lens], AdditiveAttention(4)(shorter, shorter, shorter, lens)))
     assert "ids_length 1" in of_lengths.refused
     assert len(of_lengths.cases) > 10
 
 
 def test_models_of_long_inputs_have_long_cases():
-    x = sequence(size=2)
-    assert {case.inputs["x"].shape[1] for case in cases_of(keras.Model(x, layers.Cropping1D(500)(x))).cases} >= {1024}
+    x = build_sequence_input(size=2)
+    assert {case.inputs["x"].shape[1] for case in generate_cases(keras.Model(x, layers.Cropping1D(500)(x))).cases} >= {
+        1024
+    }
 
 
 class Scale(layers.Layer):
@@ -91,7 +93,7 @@ class Scale(layers.Layer):
 def test_weights_without_axes_are_not_the_widest():
     x = keras.Input((3,), name="x")
     outputs = Scale()(x)
-    assert len(cases_of(keras.Model(x, [outputs, ops.argmax(outputs, -1)])).cases) > 3
+    assert len(generate_cases(keras.Model(x, [outputs, ops.argmax(outputs, -1)])).cases) > 3
 
 
 class Broken(layers.Layer):
@@ -102,33 +104,33 @@ class Broken(layers.Layer):
 
 
 def test_model_that_never_runs_is_refused_with_its_error():
-    a, b = keras.Input((3,), name="a"), sequence("b")
+    a, b = keras.Input((3,), name="a"), build_sequence_input("b")
     with pytest.raises(InputError, match=r"Keras itself cannot run.*`a` \(3, 3\), [^:]*: never on real tensors"):
-        cases_of(keras.Model([a, b], [Broken()(a), b]))
+        generate_cases(keras.Model([a, b], [Broken()(a), b]))
 
 
 def test_model_with_nan_outputs_asks_for_samples():
-    q, k = sequence("q"), sequence("k")
+    q, k = build_sequence_input("q"), build_sequence_input("k")
     model = keras.Model([q, k], AdditiveAttention(4)(q, ops.log(k), k))
     message = r"returns NaN or an empty tensor on inputs of shapes `q` .* pass its arrays as `sample_inputs`"
     with pytest.raises(InputError, match=message):
-        cases_of(model)
+        generate_cases(model)
     samples = {"q": np.ones((2, 4, 4)), "k": np.ones((2, 5, 4))}
-    assert cases_of(model, samples).axes["k"] == ("batch", "k_length", 4)
+    assert generate_cases(model, samples).axes["k"] == ("batch", "k_length", 4)
 
 
 def test_samples_that_keras_cannot_run_are_refused():
-    ids = integers("ids", None)
+    ids = build_integer_input("ids", None)
     samples = {"ids": np.r_[np.ones((9, 4), int), np.full((1, 4), 99)]}
     with pytest.raises(InputError, match="Keras itself cannot run the model on `sample_inputs`"):
-        cases_of(keras.Model(ids, layers.Embedding(7, 3)(ids)), samples)
+        generate_cases(keras.Model(ids, layers.Embedding(7, 3)(ids)), samples)
 
 
 @pytest.mark.slow
 def test_integers_may_be_ids_and_lengths_at_once():
-    ids, lens = integers("ids", None), integers("lens")
+    ids, lens = build_integer_input("ids", None), build_integer_input("lens")
     embedded = layers.Embedding(9, 4)(ids) + ops.expand_dims(layers.Embedding(3, 4)(lens), 1)
-    both = cases_of(keras.Model([ids, lens], AdditiveAttention(4)(embedded, embedded, embedded, lens)))
+    both = generate_cases(keras.Model([ids, lens], AdditiveAttention(4)(embedded, embedded, embedded, lens)))
     assert {int(n) for _, inputs, *_ in both.cases for n in inputs["lens"]} == {0, 1, 2}
 
 
@@ -146,9 +148,13 @@ def test_padding_is_poisoned_and_one_case_has_large_values(found):
 
 
 def test_padding_behind_casts_is_poisoned_in_half_precision():
-    q, k, lens = sequence("q"), keras.Input((None, 4), name="k", dtype="float16"), integers("lens", dtype="uint8")
+    q, k, lens = (
+        build_sequence_input("q"),
+        keras.Input((None, 4), name="k", dtype="float16"),
+        build_integer_input("lens", dtype="uint8"),
+    )
     attended = DotProductAttention()(q, ops.cast(k, "float32"), k, ops.cast(lens, "int32"))
-    half = {name: inputs["k"] for name, inputs, *_ in cases_of(keras.Model([q, k, lens], attended)).cases}
+    half = {name: inputs["k"] for name, inputs, *_ in generate_cases(keras.Model([q, k, lens], attended)).cases}
     assert "lengths zero" in half
     assert half["poisoned padding"].dtype == "float16"
     assert np.isnan(half["poisoned padding"]).any()
@@ -157,9 +163,9 @@ def test_padding_behind_casts_is_poisoned_in_half_precision():
 
 @pytest.mark.slow
 def test_model_that_reads_its_padding_has_no_poisoned_case():
-    q, k, v, lens = qkvl(values=8)
+    q, k, v, lens = build_attention_inputs(values=8)
     out = AdditiveAttention(4)(q, k, v, lens)
-    reading = cases_of(keras.Model([q, k, v, lens], {"out": out, "mean": ops.mean(k, axis=1)}))
+    reading = generate_cases(keras.Model([q, k, v, lens], {"out": out, "mean": ops.mean(k, axis=1)}))
     assert "poisoned padding" not in {case.name for case in reading.cases} | set(reading.refused)
 
 
@@ -174,18 +180,18 @@ def low_thresholds(monkeypatch):
 
 
 def stock_with_a_mask():
-    x, mask = sequence(), keras.Input((None, None), dtype="bool", name="mask")
+    x, mask = build_sequence_input(), keras.Input((None, None), dtype="bool", name="mask")
     return keras.Model([x, mask], layers.MultiHeadAttention(2, 2)(x, x, attention_mask=mask))
 
 
 def three_steps_in_one():
-    x = sequence()
+    x = build_sequence_input()
     joined = layers.Reshape((-1, 12))(x)
     return keras.Model(x, layers.Attention()([joined, joined]))
 
 
 def few_positions():
-    ids = integers("ids", None)
+    ids = build_integer_input("ids", None)
     # as many as some form of attention needs, and fewer than others do
     positions = layers.Lambda(lambda x: x + ops.ones((12, 4))[: ops.shape(x)[1]])
     x = positions(layers.Embedding(9, 4)(ids))
@@ -204,7 +210,7 @@ def few_positions():
     ],
 )
 def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
-    long = cases_of(build())
+    long = generate_cases(build())
     at = [case.name for case in long.cases].index(LONG)
     assert long.sizes[at] == {"batch": 2, **sizes}
     assert long.multiples == ({"x_length": 3} if build is three_steps_in_one else {})
@@ -214,7 +220,7 @@ def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
 @pytest.mark.usefixtures("low_thresholds")
 def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
     monkeypatch.setattr(edge_cases, "MAX_LONG_ELEMENTS", 2 * 13 * 8 - 1)
-    cases = cases_of(additive())
+    cases = generate_cases(additive())
     assert LONG not in {case.name for case in cases.cases}
     assert cases.refused[LONG] == "not run: 208 numbers, too many for a bundle"
 
@@ -222,10 +228,14 @@ def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
 @pytest.mark.usefixtures("low_thresholds")
 @pytest.mark.parametrize("how", ["lengths", "mask", "ids"])
 def test_two_long_cases_have_no_masked_keys(how):
-    other = integers(how) if how == "lengths" else integers(how, None, dtype="bool" if how == "mask" else "int32")
-    x = layers.Embedding(9, 4, mask_zero=True)(other) if how == "ids" else sequence()
+    other = (
+        build_integer_input(how)
+        if how == "lengths"
+        else build_integer_input(how, None, dtype="bool" if how == "mask" else "int32")
+    )
+    x = layers.Embedding(9, 4, mask_zero=True)(other) if how == "ids" else build_sequence_input()
     given = {"lengths": {"valid_lens": other}, "mask": {"keys_mask": other}, "ids": {}}[how]
-    cases = cases_of(keras.Model([x, other] if given else other, DotProductAttention()(x, x, x, **given)))
+    cases = generate_cases(keras.Model([x, other] if given else other, DotProductAttention()(x, x, x, **given)))
     found = zip(cases.cases, cases.sizes, strict=True)
     every = [(case.inputs[how], sizes) for case, sizes in found if case.name.startswith(LONG_UNMASKED)]
     lengths = [sizes["x_length" if given else "ids_length"] for _, sizes in every]

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_models import additive, dict_inputs_and_outputs, nested_model
-from golden_case_helpers import cases_of, integers, rounding, sequence, usual
+from golden_case_helpers import (
+    build_integer_input,
+    build_sequence_input,
+    generate_cases,
+    measure_output_limits,
+    select_finite_cases,
+)
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention
@@ -20,7 +26,7 @@ from keras_attn_export._signature.signature import build_signature
 
 def ids_and(outputs, **options):
     """A model of one sequence of ids."""
-    ids = integers("ids", None, **options)
+    ids = build_integer_input("ids", None, **options)
     return keras.Model(ids, outputs(ids))
 
 
@@ -63,18 +69,18 @@ class Block(layers.Layer):
 
 @pytest.mark.slow
 def test_lengths_count_the_keys_that_the_layer_reads():
-    ids, lens = integers("ids", None), integers("lens")
+    ids, lens = build_integer_input("ids", None), build_integer_input("lens")
     halved = layers.MaxPooling1D(2)(layers.Embedding(9, 4)(ids))
     sampler = sampler_of(keras.Model([ids, lens], DotProductAttention()(halved, halved, halved, lens)))
     np.testing.assert_array_equal(drawn_by(sampler, "full", ids=(2, 10), lens=(2,))["lens"], [5, 5])
-    x, other, lens = sequence("x", 3), sequence("other", 3), integers("lens")
+    x, other, lens = build_sequence_input("x", 3), build_sequence_input("other", 3), build_integer_input("lens")
     sampler = sampler_of(keras.Model([x, other, lens], [Block()(x, valid_lens=lens), other]))
     np.testing.assert_array_equal(drawn_by(sampler, "full", x=(2, 5), other=(2, 9), lens=(2,))["lens"], [5, 5])
 
 
 def test_lengths_of_memory_and_inputs_count_their_own_steps():
-    inputs, memory = sequence("inputs", 3), sequence("memory", 5)
-    seen, read = integers("seen"), integers("read")
+    inputs, memory = build_sequence_input("inputs", 3), build_sequence_input("memory", 5)
+    seen, read = build_integer_input("seen"), build_integer_input("read")
     decode = AttentionRNN(AttentionCell(layers.GRUCell(4), AdditiveAttention(4)))
     model = keras.Model([inputs, memory, seen, read], decode(inputs, memory, seen, input_lens=read))
     sampler = sampler_of(model)
@@ -88,7 +94,7 @@ def test_lengths_of_memory_and_inputs_count_their_own_steps():
 
 
 def test_integers_named_valid_lens_are_drawn_as_lengths():
-    ids, lens = integers("ids", None), integers("valid_lens")
+    ids, lens = build_integer_input("ids", None), build_integer_input("valid_lens")
     seen = ops.cumsum(ops.ones_like(ids), axis=1) <= ops.expand_dims(lens, 1)
     model = keras.Model([ids, lens], layers.GRU(3)(layers.Embedding(9, 4)(ids), mask=seen))
     for given, expected in ((None, [10, 10]), ({"valid_lens": np.array([3, 4])}, [3, 4])):
@@ -168,7 +174,7 @@ def test_floats_that_are_looked_up_are_ids_without_rounding(layer):
     drawn = drawn_by(sampler_of(model), ids=(40, 10))["ids"]
     assert drawn.dtype == np.float32
     assert set(np.unique(drawn)) == set(range(7))
-    limits, _ = rounding(model, {"ids": np.arange(7, dtype="float32").reshape(1, 7)})
+    limits, _ = measure_output_limits(model, {"ids": np.arange(7, dtype="float32").reshape(1, 7)})
     assert limits.max() < 1e-6
 
 
@@ -179,7 +185,7 @@ def test_floats_that_become_bucket_numbers_are_not_ids():
 
 
 def test_positions_that_start_at_an_input_stay_within_the_table():
-    start, x = integers("start"), keras.Input((None, 4), name="x")
+    start, x = build_integer_input("start"), keras.Input((None, 4), name="x")
 
     class Positions(layers.Layer):
         def __init__(self):
@@ -189,12 +195,12 @@ def test_positions_that_start_at_an_input_stay_within_the_table():
         def call(self, x, start):
             return x + self.table(start[:, None] + ops.arange(ops.shape(x)[1]))
 
-    assert not cases_of(keras.Model([x, start], Positions()(x, start))).refused
+    assert not generate_cases(keras.Model([x, start], Positions()(x, start))).refused
 
 
 def test_masks_and_segments_are_drawn_as_zeros_and_ones():
     names = ("ids", "padding_mask", "segment_ids")
-    ids, mask, segments = (integers(name, None) for name in names)
+    ids, mask, segments = (build_integer_input(name, None) for name in names)
     hidden = Lookup()(ids * mask) * ops.cast(mask, "float32")[..., None]
     model = keras.Model([ids, mask, segments], hidden + ops.one_hot(segments, 4))
     drawn = drawn_by(sampler_of(model), **dict.fromkeys(names, (8, 8)))
@@ -210,7 +216,7 @@ def test_float_masks_stay_zeros_and_ones_in_all_cases():
     x, mask = keras.Input((None, 3), name="x"), keras.Input((None,), name="attention_mask")
     image = keras.Input((None, 3), name="masked_image")
     scores = ops.sum(x + image, -1) + (1 - mask) * -1e9  # which anything but 0 and 1 would decide alone
-    found = cases_of(keras.Model([x, mask, image], ops.softmax(scores)))
+    found = generate_cases(keras.Model([x, mask, image], ops.softmax(scores)))
     drawn = {case.name: case.inputs for case in found.cases}
     assert {"large values", "padding elsewhere"} <= set(drawn)
     assert {*np.concatenate([case["attention_mask"].ravel() for case in drawn.values()])} == {0, 1}
@@ -218,7 +224,7 @@ def test_float_masks_stay_zeros_and_ones_in_all_cases():
 
 
 def test_integers_passed_as_attention_mask_are_drawn_as_a_mask():
-    x, seen = keras.Input((None, 4), name="x"), integers("seen", None, None)
+    x, seen = keras.Input((None, 4), name="x"), build_integer_input("seen", None, None)
     heads = layers.MultiHeadAttention(2, 3)(x, x, attention_mask=seen)
     drawn = drawn_by(sampler_of(keras.Model([x, seen], heads)), x=(2, 9), seen=(2, 9, 9))["seen"]
     assert set(np.unique(drawn)) == {0, 1}
@@ -226,10 +232,10 @@ def test_integers_passed_as_attention_mask_are_drawn_as_a_mask():
 
 
 def test_masked_steps_are_last_and_elsewhere_in_one_case():
-    x, ids = keras.Input((None, 3), name="x"), integers("ids", None)
+    x, ids = keras.Input((None, 3), name="x"), build_integer_input("ids", None)
     mean = layers.GlobalAveragePooling1D()
     masked = mean(layers.Masking(-1.0)(x)) + mean(layers.Embedding(5, 3, mask_zero=True)(ids))
-    found = cases_of(keras.Model([x, ids], masked))
+    found = generate_cases(keras.Model([x, ids], masked))
     skipped = {case.name: ((case.inputs["x"] == -1).all(-1), case.inputs["ids"] == 0) for case in found.cases}
     for steps in skipped["axes apart"]:
         assert steps.any()
@@ -248,15 +254,15 @@ def test_padding_moves_in_the_order_of_the_inputs():
 
 
 def test_every_id_is_drawn_and_unmasked():
-    found = cases_of(ids_and(Lookup(rows=700)))
-    *others, last = (case.inputs["ids"] for case in usual(found))
-    assert usual(found)[-1].name == "every id"
+    found = generate_cases(ids_and(Lookup(rows=700)))
+    *others, last = (case.inputs["ids"] for case in select_finite_cases(found))
+    assert select_finite_cases(found)[-1].name == "every id"
     before = np.concatenate([array.ravel() for array in others])
     assert len(set(before)) == len(before)
     assert set(before) | set(last.ravel()) == set(range(700))
-    ids, mask = integers("ids", None), integers("padding_mask", None)
+    ids, mask = build_integer_input("ids", None), build_integer_input("padding_mask", None)
     hidden = Lookup()(ids) * ops.cast(mask, "float32")[..., None]
-    last = usual(cases_of(keras.Model([ids, mask], hidden)))[-1].inputs
+    last = select_finite_cases(generate_cases(keras.Model([ids, mask], hidden)))[-1].inputs
     assert last["padding_mask"].all()
     assert set(last["ids"].ravel()) == set(range(11))
 
@@ -281,12 +287,12 @@ def test_cases_of_choices_have_rows_with_close_scores():
 
 def test_static_model_has_several_cases():
     x = keras.Input(batch_shape=(2, 3), name="x")
-    found = cases_of(keras.Model(x, layers.Dense(2)(x)))
+    found = generate_cases(keras.Model(x, layers.Dense(2)(x)))
     assert len({case.inputs["x"].tobytes() for case in found.cases}) >= 5
 
 
 def test_unknown_integers_ask_for_samples_by_name():
-    digit, place = integers("digit"), integers("place", None, dtype="int64")
+    digit, place = build_integer_input("digit"), build_integer_input("place", None, dtype="int64")
     outputs = [ops.one_hot(digit, 5), ops.one_hot(place, 3)]
     with pytest.raises(InputError) as caught:
         sampler_of(keras.Model([digit, place], outputs))
@@ -299,14 +305,14 @@ def test_unknown_integers_ask_for_samples_by_name():
 @pytest.mark.parametrize(("dtype", "numbers"), [("uint8", range(256)), ("int8", range(-128, 128)), ("bool", range(2))])
 def test_bytes_and_booleans_take_all_values(dtype, numbers):
     drawn = drawn_by(
-        sampler_of(keras.Model(x := integers("x", None, dtype=dtype), ops.cast(x, "float32"))), x=(20, 400)
+        sampler_of(keras.Model(x := build_integer_input("x", None, dtype=dtype), ops.cast(x, "float32"))), x=(20, 400)
     )
     assert np.unique(drawn["x"]).tolist() == [*numbers]
     assert dtype != "bool" or 0.3 < drawn["x"].mean() < 0.7
 
 
 def test_samples_are_cropped_and_repeated_to_the_batch():
-    digit = integers("digit")
+    digit = build_integer_input("digit")
     sampler = sampler_of(keras.Model(digit, ops.one_hot(digit, 5)), {"digit": np.array([4, 1, 3])})
     np.testing.assert_array_equal(drawn_by(sampler, digit=(5,))["digit"], [4, 1, 3, 4, 1])
     np.testing.assert_array_equal(drawn_by(sampler, digit=(2,))["digit"], [4, 1])

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from text_models import COLOURS, WORDS, of_texts
+from text_models import COLOURS, WORDS, build_text_model
 
 from keras_attn_export._golden_cases.case_generation import generate_golden_cases
 from keras_attn_export._golden_cases.input_generators import build_text_generator, choose_generators
@@ -24,7 +24,7 @@ def generator(layer, *shape, dtype="float32"):
 
 
 def test_each_input_is_read_by_its_own_layers():
-    found = find_preprocessing(build_signature(of_texts()), {})
+    found = find_preprocessing(build_signature(build_text_model()), {})
     assert {name: of_it[0].name for name, of_it in found.items()} == {
         "text": "ids",
         "colour": "known",

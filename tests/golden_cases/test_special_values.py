@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from golden_case_helpers import cases_of
+from golden_case_helpers import generate_cases
 from keras import layers, ops
 
 from keras_attn_export._golden_cases.case_generation import generate_golden_cases
@@ -24,7 +24,7 @@ class Counting(layers.Layer):
 
 def tried(build, shape, dtype, samples=None):
     x = keras.Input(shape, dtype=dtype, name="x")
-    found = cases_of(keras.Model(x, build(x)), samples)
+    found = generate_cases(keras.Model(x, build(x)), samples)
     return found, {name: [trial.value for trial in trials] for name, trials in found.injected_values.items()}
 
 
@@ -58,16 +58,18 @@ def test_float_sequences_have_ties_and_zeros_of_both_signs():
 
 def test_static_batch_of_one_has_a_case_for_each_value():
     x = keras.Input(batch_shape=(1,), dtype="int32", name="x")
-    found = cases_of(keras.Model(x, x * 2), {"x": np.array([3], "int32")})
+    found = generate_cases(keras.Model(x, x * 2), {"x": np.array([3], "int32")})
     assert [*found.injected_values] == [SPECIAL, *(f"{SPECIAL} {number}" for number in (2, 3, 4))]
 
 
 def test_every_input_has_special_values():
     inputs = [keras.Input((1,), name=f"x{number}") for number in range(14)]
-    found = cases_of(keras.Model(inputs, layers.Concatenate()(inputs)))
+    found = generate_cases(keras.Model(inputs, layers.Concatenate()(inputs)))
     assert {trial.input for trial in found.injected_values[SPECIAL]} == {each.name for each in inputs}
     fixed = [keras.Input(batch_shape=(1,), dtype="int32", name=name) for name in ("a", "b")]
-    found = cases_of(keras.Model(fixed, fixed[0] + fixed[1]), {name: np.array([3], "int32") for name in ("a", "b")})
+    found = generate_cases(
+        keras.Model(fixed, fixed[0] + fixed[1]), {name: np.array([3], "int32") for name in ("a", "b")}
+    )
     assert sorted(trials[0].input for trials in found.injected_values.values()) == ["a"] * 4 + ["b"] * 4
 
 

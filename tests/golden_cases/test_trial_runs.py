@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from golden_case_helpers import cases_of, integers, sequence
+from golden_case_helpers import build_integer_input, build_sequence_input, generate_cases
 from keras import layers, ops
 
 from keras_attn_export import UnsupportedModelError
@@ -68,9 +68,9 @@ def test_empty_outputs_are_a_problem_unless_always_empty():
 
 
 def test_model_without_static_inference_is_run():
-    x = sequence()
+    x = build_sequence_input()
     raises_at_known_lengths = layers.Lambda(lambda x: x * 2, lambda shape: (None, shape[1] and 1 // 0, 4))
-    assert cases_of(keras.Model(x, raises_at_known_lengths(x))).axes["x"] == ("batch", "x_length", 4)
+    assert generate_cases(keras.Model(x, raises_at_known_lengths(x))).axes["x"] == ("batch", "x_length", 4)
 
 
 def test_layer_that_drops_without_training_is_refused_by_name():
@@ -84,7 +84,7 @@ def test_layer_that_drops_without_training_is_refused_by_name():
 def test_layer_with_other_outputs_in_each_call_is_refused_by_name():
     model = model_with(Counting(name="unsteady"))
     with pytest.raises(UnsupportedModelError, match="Layer `unsteady` gives other outputs when it is called again"):
-        cases_of(model)
+        generate_cases(model)
 
 
 def image():
@@ -116,7 +116,7 @@ WINDOWS = {
     "pooling": (image, lambda: twice(layers.AveragePooling2D, {"pool_size": 4})),
     "encoder": (image, Encoder),
     "spectrogram": (
-        lambda: sequence(size=1),
+        lambda: build_sequence_input(size=1),
         lambda: layers.STFTSpectrogram(frame_length=16, frame_step=8, window=None),
     ),
 }
@@ -126,7 +126,7 @@ WINDOWS = {
 def test_windows_have_three_positions_at_sizes_without_samples(window):
     make_input, make_layer = WINDOWS[window]
     x = make_input()
-    cases = cases_of(keras.Model(x, make_layer()(x)))
+    cases = generate_cases(keras.Model(x, make_layer()(x)))
     assert all(isinstance(size, str) for size in cases.axes["x"][:-1])
     base = next(case for case in cases.cases if case.name == "base")
     (output,) = base.outputs.values()
@@ -140,7 +140,7 @@ def test_windows_have_three_positions_at_sizes_without_samples(window):
 def test_samples_set_the_scale_of_sizes():
     x = image()
     model = keras.Model(x, twice(layers.Conv2D, {"filters": 2, "kernel_size": 4})(x))
-    cases = cases_of(model, {"x": np.ones((2, 40, 44, 2), "f")})
+    cases = generate_cases(model, {"x": np.ones((2, 40, 44, 2), "f")})
     assert cases.axes["x"] == ("batch", "x_length", "x_axis_2", 2)
     base = next(sizes for case, sizes in zip(cases.cases, cases.sizes, strict=True) if case.name == "base")
     assert (base["x_length"], base["x_axis_2"]) == (40, 44)
@@ -149,15 +149,15 @@ def test_samples_set_the_scale_of_sizes():
 @pytest.mark.parametrize("limit", [5, 2])
 def test_table_of_few_positions_limits_lengths(limit):
     table = layers.Lambda(lambda x: x + ops.slice(ops.ones((limit, 4)), (0, 0), (ops.shape(x)[1], 4)))
-    ids = integers("ids", None)
-    cases = cases_of(keras.Model(ids, table(layers.Embedding(9, 4)(ids))))
+    ids = build_integer_input("ids", None)
+    cases = generate_cases(keras.Model(ids, table(layers.Embedding(9, 4)(ids))))
     assert cases.axes["ids"] == ("batch", "ids_length")
     assert {1, min(limit, 4)} <= {sizes["ids_length"] for sizes in cases.sizes}
 
 
 def test_samples_that_static_inference_rejects_are_run():
-    x = sequence()
+    x = build_sequence_input()
     declares_less = layers.Lambda(lambda x: x * 2, lambda shape: (shape[0], shape[1] and shape[1] - 4, shape[2]))
-    cases = cases_of(keras.Model(x, declares_less(x)), {"x": np.ones((2, 4, 4), "f")})
+    cases = generate_cases(keras.Model(x, declares_less(x)), {"x": np.ones((2, 4, 4), "f")})
     assert cases.axes["x"] == ("batch", "x_length", 4)
     assert cases.cases[0].inputs["x"].shape == (2, 4, 4)

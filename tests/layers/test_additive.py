@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_contract import as_numpy
+from layer_contract import to_numpy
 from tolerances import assert_close
 
 from keras_attn import AdditiveAttention
@@ -63,24 +63,24 @@ def queries_and_keys():
 
 def test_normalized_scores_ignore_the_length_of_w_v():
     layer = normalized()
-    assert float(as_numpy(layer.g)) == pytest.approx(8**-0.5)
-    assert np.all(as_numpy(layer.b) == 0)
+    assert float(to_numpy(layer.g)) == pytest.approx(8**-0.5)
+    assert np.all(to_numpy(layer.b) == 0)
     queries, keys = queries_and_keys()
-    before = as_numpy(layer.score(queries, keys))
-    layer.w_v.kernel.assign(7.0 * as_numpy(layer.w_v.kernel))  # its length does not count
-    assert_close(as_numpy(layer.score(queries, keys)), before, "float32")
-    layer.g.assign(3.0 * as_numpy(layer.g))
-    assert_close(as_numpy(layer.score(queries, keys)), 3.0 * before, "float32")
+    before = to_numpy(layer.score(queries, keys))
+    layer.w_v.kernel.assign(7.0 * to_numpy(layer.w_v.kernel))  # its length does not count
+    assert_close(to_numpy(layer.score(queries, keys)), before, "float32")
+    layer.g.assign(3.0 * to_numpy(layer.g))
+    assert_close(to_numpy(layer.score(queries, keys)), 3.0 * before, "float32")
 
 
 @pytest.mark.slow
 def test_normalized_scores_accept_int8_kernels():
     layer = normalized(64)
     queries, keys = queries_and_keys()
-    exact = as_numpy(layer.score(queries, keys))
+    exact = to_numpy(layer.score(queries, keys))
     for dense in (layer.W_q, layer.W_k, layer.w_v):
         dense.quantize("int8")
-    np.testing.assert_allclose(as_numpy(layer.score(queries, keys)), exact, atol=0.03 * np.abs(exact).max())
+    np.testing.assert_allclose(to_numpy(layer.score(queries, keys)), exact, atol=0.03 * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -89,13 +89,13 @@ def test_normalized_weights_ignore_the_length_of_w_v_in_half_precision(policy, f
     queries, keys = queries_and_keys()
     layer, half = normalized(16), normalized(16, dtype=policy)
     half.set_weights(layer.get_weights())
-    half.w_v.kernel.assign(factor * as_numpy(layer.w_v.kernel))
+    half.w_v.kernel.assign(factor * to_numpy(layer.w_v.kernel))
     _, weights = half(queries, keys, keys, return_attention_scores=True)
     _, exact = layer(queries, keys, keys, return_attention_scores=True)
-    np.testing.assert_allclose(as_numpy(ops.cast(weights, "float32")), as_numpy(exact), atol=0.01)
+    np.testing.assert_allclose(to_numpy(ops.cast(weights, "float32")), to_numpy(exact), atol=0.01)
 
 
 def test_normalized_w_v_of_zeros_scores_zero():
     layer = normalized()
     layer.w_v.kernel.assign(np.zeros((8, 1)))
-    assert np.all(as_numpy(layer.score(np.ones((2, 3, 4), "float32"), np.ones((2, 5, 7), "float32"))) == 0)
+    assert np.all(to_numpy(layer.score(np.ones((2, 3, 4), "float32"), np.ones((2, 5, 7), "float32"))) == 0)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_contract import Evaluator, as_numpy, normal, randomise
+from layer_contract import Evaluator, draw_normal, draw_weights, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import (
@@ -46,15 +46,15 @@ def symbols():
 
 def test_nan_in_keys_after_the_last_causal_query_changes_nothing():
     queries, keys, values = arrays()
-    expected = as_numpy(UniformAttention()(queries, keys, values, use_causal_mask=True))
+    expected = to_numpy(UniformAttention()(queries, keys, values, use_causal_mask=True))
     keys[:, Tq:], values[:, Tq:] = np.nan, np.inf
-    assert_identical(as_numpy(UniformAttention()(queries, keys, values, use_causal_mask=True)), expected)
+    assert_identical(to_numpy(UniformAttention()(queries, keys, values, use_causal_mask=True)), expected)
 
 
 def test_integer_inputs_are_computed_in_the_dtype_of_the_layer():
     values = np.arange(B * Tk * Dv).reshape(B, Tk, Dv)
     output = UniformAttention()(*arrays()[:2], values, np.array([2, 2]))
-    assert_close(as_numpy(output)[:, 0], values[:, :2].mean(1).astype("float32"))
+    assert_close(to_numpy(output)[:, 0], values[:, :2].mean(1).astype("float32"))
 
 
 SWITCHES = ["use_causal_mask", "return_attention_scores"]
@@ -74,7 +74,7 @@ def test_switches_take_numbers_and_none_as_booleans(value):
     given, plain = (UniformAttention()(*arrays(), **dict.fromkeys(SWITCHES, each)) for each in (value, bool(value)))
     assert isinstance(given, tuple) == bool(value)
     for found, expected in zip(keras.tree.flatten(given), keras.tree.flatten(plain), strict=True):
-        assert_identical(as_numpy(found), as_numpy(expected))
+        assert_identical(to_numpy(found), to_numpy(expected))
 
 
 def test_score_of_the_wrong_shape_is_refused():
@@ -174,18 +174,18 @@ class Doubled(AdditiveAttention):
 
 
 def test_overridden_score_takes_a_state_of_keys():
-    x, layer = normal(2, 3, 4), Doubled(8)
-    found = as_numpy(layer(x, x, x))
-    assert_close(as_numpy(layer(x, layer.precompute(x), x)), found)
+    x, layer = draw_normal(2, 3, 4), Doubled(8)
+    found = to_numpy(layer(x, x, x))
+    assert_close(to_numpy(layer(x, layer.precompute(x), x)), found)
 
 
 def test_parameters_of_a_score_may_have_any_names():
-    x, parts, whole = normal(2, 3, 4), Named(), Whole()
-    found = as_numpy(whole(x, x, x))
-    assert_close(as_numpy(parts(x, x, x)), found)
+    x, parts, whole = draw_normal(2, 3, 4), Named(), Whole()
+    found = to_numpy(whole(x, x, x))
+    assert_close(to_numpy(parts(x, x, x)), found)
     for keys in (x, parts.precompute(x)):
-        assert_close(as_numpy(parts(x, keys, x)), found)
-    assert_close(as_numpy(whole(x, whole.precompute(x), x)), found)
+        assert_close(to_numpy(parts(x, keys, x)), found)
+    assert_close(to_numpy(whole(x, whole.precompute(x), x)), found)
 
 
 class OverNothing(AttentionPooling):
@@ -196,7 +196,7 @@ class OverNothing(AttentionPooling):
 def test_layer_without_a_score_is_refused():
     for layer in (OverNothing(), AttentionPooling()):
         with pytest.raises(NotImplementedError, match="must define `score"):
-            layer(normal(1, 2, 4), normal(1, 2, 4), normal(1, 2, 4))
+            layer(draw_normal(1, 2, 4), draw_normal(1, 2, 4), draw_normal(1, 2, 4))
 
 
 class Sharper(LocationSensitiveAttention):
@@ -211,13 +211,13 @@ class LargerKeys(LocationSensitiveAttention):
 
 @pytest.mark.parametrize("layer_class", [Sharper, LargerKeys])
 def test_overridden_parts_of_the_score_read_previous_weights(layer_class):
-    layer, queries, keys = layer_class(6, 4, 3), normal(2, 3, 4), normal(2, 5, 4)
+    layer, queries, keys = layer_class(6, 4, 3), draw_normal(2, 3, 4), draw_normal(2, 5, 4)
     first, last = (np.eye(5, dtype="float32")[[place, place]] for place in (0, 4))
-    found = as_numpy(layer(queries, keys, keys, previous_weights=first))
-    assert np.abs(found - as_numpy(layer(queries, keys, keys, previous_weights=last))).max() > 1e-3
+    found = to_numpy(layer(queries, keys, keys, previous_weights=first))
+    assert np.abs(found - to_numpy(layer(queries, keys, keys, previous_weights=last))).max() > 1e-3
     if layer_class is not Sharper:  # by whose own formula weights for each query are not scored
         of_each_query = np.repeat(first[:, np.newaxis], 3, axis=1)
-        assert_close(as_numpy(layer(queries, keys, keys, previous_weights=of_each_query)), found)
+        assert_close(to_numpy(layer(queries, keys, keys, previous_weights=of_each_query)), found)
 
 
 class Bounded(GaussianAttention):
@@ -226,10 +226,10 @@ class Bounded(GaussianAttention):
 
 
 def test_overridden_gaussian_score_gets_distances_during_an_export():
-    x, layer = normal(2, 3, 12), Bounded()
-    found = as_numpy(layer(x, x, x))
+    x, layer = draw_normal(2, 3, 12), Bounded()
+    found = to_numpy(layer(x, x, x))
     with use_evaluator(Evaluator()):
-        assert_close(as_numpy(layer(x, x, x)), found)
+        assert_close(to_numpy(layer(x, x, x)), found)
 
 
 H, T = 4, 5
@@ -246,19 +246,19 @@ SCORES = {
 def composite_of(layer, *args, **options):
     """Return the composite of a call, and check that its outputs are those without an evaluator."""
     layer(*args, **options)
-    randomise(layer)
+    draw_weights(layer)
     kept = Evaluator()
     expected = layer(*args, return_attention_scores=True, **options)
     with use_evaluator(kept):
         actual = layer(*args, return_attention_scores=True, **options)
     for one, other in zip(actual, expected, strict=True):
-        assert_close(as_numpy(one), as_numpy(other))
+        assert_close(to_numpy(one), to_numpy(other))
     (composite,) = kept.composites
     return composite
 
 
 def sequences(size=8):
-    return [normal(3, T, size, seed=seed) for seed in range(3)]
+    return [draw_normal(3, T, size, seed=seed) for seed in range(3)]
 
 
 IN_HEADS = [score for score in SCORES if score != "gaussian"]

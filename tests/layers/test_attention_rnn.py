@@ -16,14 +16,14 @@ from attention_cell_cases import (
     Dx,
     T,
     Tk,
-    arrays,
-    inputs_of,
-    made,
-    one_by_one,
+    build_cell,
+    call_step_by_step,
+    draw_inputs,
+    to_arrays,
 )
-from backends import COMPILED_MODES, FIT_MODES, MODES, compiled, mask_of
+from backends import COMPILED_MODES, FIT_MODES, MODES, compile_function, read_mask
 from keras import layers, ops
-from layer_contract import as_numpy, randomise, reloaded
+from layer_contract import draw_weights, save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention
@@ -39,15 +39,15 @@ def a_cell(**options):
 
 def run(rnn, *inputs, **options):
     """Outputs, weights and states, as arrays."""
-    (outputs, *states), weights = arrays(rnn(*inputs, return_attention_scores=True, **options))
+    (outputs, *states), weights = to_arrays(rnn(*inputs, return_attention_scores=True, **options))
     return outputs, weights, states
 
 
 @every_cell
 def test_loop_equals_its_steps_one_by_one(name):
-    rnn, (inputs, memory) = made(name), inputs_of()
+    rnn, (inputs, memory) = build_cell(name), draw_inputs()
     outputs, weights, states = run(rnn, inputs, memory, LENGTHS)
-    by_hand = one_by_one(rnn.cell, inputs, memory, LENGTHS)
+    by_hand = call_step_by_step(rnn.cell, inputs, memory, LENGTHS)
     assert_close(outputs, by_hand[0], tolerance=1e-5)
     assert_close(weights, by_hand[1], tolerance=1e-5)
     for found, expected in zip(states, by_hand[2], strict=True):
@@ -58,12 +58,12 @@ def test_loop_equals_its_steps_one_by_one(name):
 
 @every_cell
 def test_masked_steps_keep_the_states_and_give_zeros(name):
-    rnn, (inputs, memory) = made(name), inputs_of()
+    rnn, (inputs, memory) = build_cell(name), draw_inputs()
     kept = np.arange(T) < INPUT_LENS[:, None]
     options = {"inputs_mask": kept} if name in ("luong", "heads") else {"input_lens": INPUT_LENS}
     outputs, weights, states = run(rnn, inputs, memory, LENGTHS, **options)
     (carrying, *_), _ = rnn(inputs, memory, LENGTHS, return_attention_scores=True, **options)
-    assert_identical(arrays(mask_of(carrying)), kept)
+    assert_identical(to_arrays(read_mask(carrying)), kept)
     assert not np.any(outputs[~kept])
     assert not np.any(np.moveaxis(weights, -2, 1)[~kept])
     for row, steps in enumerate(INPUT_LENS):
@@ -76,7 +76,7 @@ def test_masked_steps_keep_the_states_and_give_zeros(name):
 
 
 def test_step_in_the_middle_may_be_masked():
-    rnn, (inputs, memory) = made("bahdanau"), inputs_of()
+    rnn, (inputs, memory) = build_cell("bahdanau"), draw_inputs()
     kept = np.array([[True, False, True, True]] * B)
     outputs, _, (state,) = run(rnn, inputs, memory, inputs_mask=kept)
     without, _, (expected,) = run(rnn, inputs[:, [0, 2, 3]], memory)
@@ -86,7 +86,7 @@ def test_step_in_the_middle_may_be_masked():
 
 @pytest.mark.parametrize("lens", [None, INPUT_LENS, np.array([0, 2, 4])], ids=["all", "some", "none of a row"])
 def test_last_output_is_that_of_the_last_unmasked_step(lens):
-    rnn, (inputs, memory) = made("luong"), inputs_of()
+    rnn, (inputs, memory) = build_cell("luong"), draw_inputs()
     whole, _, _ = run(rnn, inputs, memory, input_lens=lens)
     rnn.return_sequences = False
     last, weights, _ = run(rnn, inputs, memory, input_lens=lens)
@@ -99,17 +99,19 @@ def test_last_output_is_that_of_the_last_unmasked_step(lens):
 def test_masks_of_embeddings_are_read_and_carried_on():
     embed = layers.Embedding(9, Dx, mask_zero=True)
     ids, words = np.array([[3, 4, 0, 0], [1, 2, 3, 4], [5, 0, 0, 0]]), np.array([[1, 2, 0], [1, 0, 0], [1, 2, 3]])
-    encode, rnn = layers.Embedding(9, Dm, mask_zero=True), made("bahdanau")
+    encode, rnn = layers.Embedding(9, Dm, mask_zero=True), build_cell("bahdanau")
     outputs, *_ = rnn(embed(ids), encode(words))
-    assert_identical(arrays(mask_of(outputs)), ids != 0)
-    assert mask_of(rnn(*inputs_of())[0]) is None
-    expected, *_ = rnn(arrays(embed(ids)), arrays(encode(words)), np.array([2, 1, 3]), input_lens=np.array([2, 4, 1]))
-    assert_close(arrays(outputs), arrays(expected), "float32")
+    assert_identical(to_arrays(read_mask(outputs)), ids != 0)
+    assert read_mask(rnn(*draw_inputs())[0]) is None
+    expected, *_ = rnn(
+        to_arrays(embed(ids)), to_arrays(encode(words)), np.array([2, 1, 3]), input_lens=np.array([2, 4, 1])
+    )
+    assert_close(to_arrays(outputs), to_arrays(expected), "float32")
 
 
 @every_cell
 def test_memory_is_projected_once(name, monkeypatch):
-    rnn, (inputs, memory) = made(name), inputs_of()
+    rnn, (inputs, memory) = build_cell(name), draw_inputs()
     expected, shapes = run(rnn, inputs, memory)[0], []
     kind = keras.layers.Dense
     original = kind.call
@@ -127,15 +129,15 @@ def test_memory_is_projected_once(name, monkeypatch):
 
 
 def test_initial_state_takes_states_of_the_cell_or_all():
-    rnn, (inputs, memory) = made("luong"), inputs_of()
+    rnn, (inputs, memory) = build_cell("luong"), draw_inputs()
     random = np.random.default_rng(1)
     hidden, carry = (random.normal(size=(B, UNITS)).astype("float32") for _ in range(2))
     found, _, _ = run(rnn, inputs, memory, initial_state=[hidden, carry])
     fed = np.zeros((B, 9), "float32")
     assert_identical(run(rnn, inputs, memory, initial_state=[hidden, carry, fed])[0], found)
-    expected, _, _ = one_by_one(rnn.cell, inputs, memory, states=[hidden, carry, fed])
+    expected, _, _ = call_step_by_step(rnn.cell, inputs, memory, states=[hidden, carry, fed])
     assert_close(found, expected, tolerance=1e-5)
-    one = made("bahdanau")
+    one = build_cell("bahdanau")
     single = run(one, inputs, memory, initial_state=hidden)[0]
     assert_identical(run(one, inputs, memory, initial_state=[hidden])[0], single)
     assert np.any(single != run(one, inputs, memory)[0])
@@ -152,9 +154,9 @@ class Bare(layers.Layer):
 
 
 def test_cell_without_initial_states_begins_with_zeros():
-    rnn, (inputs, memory) = AttentionRNN(AttentionCell(Bare(), AdditiveAttention(8))), inputs_of()
+    rnn, (inputs, memory) = AttentionRNN(AttentionCell(Bare(), AdditiveAttention(8))), draw_inputs()
     expected = rnn(inputs, memory, initial_state=np.zeros((B, UNITS), "float32"))
-    assert_identical(arrays(rnn(inputs, memory)), arrays(expected))
+    assert_identical(to_arrays(rnn(inputs, memory)), to_arrays(expected))
 
 
 @pytest.mark.slow
@@ -162,7 +164,7 @@ def test_cell_without_initial_states_begins_with_zeros():
     ("name", "mode"), [(name, COMPILED_MODES[n % len(COMPILED_MODES)]) for n, name in enumerate(CELLS)]
 )
 def test_one_program_takes_every_size(name, mode):
-    rnn = made(name)
+    rnn = build_cell(name)
     signature = [((None, None, Dx), "float32"), ((None, None, Dm), "float32"), ((None,), "int32"), ((None,), "int32")]
     if mode == "xla":  # its loops need to know how many steps there are
         signature = [((B, T, Dx), "float32"), ((B, Tk, Dm), "float32"), ((B,), "int32"), ((B,), "int32")]
@@ -170,12 +172,12 @@ def test_one_program_takes_every_size(name, mode):
     def decode(inputs, memory, lengths, input_lens):
         return rnn(inputs, memory, lengths, input_lens=input_lens, return_attention_scores=True)
 
-    program = compiled(decode, mode, signature=signature)
+    program = compile_function(decode, mode, signature=signature)
     for batch, steps, places in [(B, T, Tk)] if mode == "xla" else [(B, T, Tk), (2, 1, 3)]:
         sizes = {"batch": batch, "steps": steps, "places": places}
-        given = [*inputs_of(**sizes), *(lens[:batch].astype("int32") for lens in (LENGTHS, INPUT_LENS))]
-        found = arrays(program(*map(ops.convert_to_tensor, given)))
-        expected = arrays(decode(*given))
+        given = [*draw_inputs(**sizes), *(lens[:batch].astype("int32") for lens in (LENGTHS, INPUT_LENS))]
+        found = to_arrays(program(*map(ops.convert_to_tensor, given)))
+        expected = to_arrays(decode(*given))
         for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
             assert_close(one, other, tolerance=1e-5)
 
@@ -200,7 +202,7 @@ def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(name, known, seque
     ]
     for each in (shapes, rnn.compute_output_shape(*given, return_attention_scores=True)):
         assert keras.tree.flatten(each) == keras.tree.flatten([tensor.shape for tensor in keras.tree.flatten(symbolic)])
-    real = rnn(*inputs_of(), return_attention_scores=True)
+    real = rnn(*draw_inputs(), return_attention_scores=True)
     for tensor, result in zip(keras.tree.flatten(symbolic), keras.tree.flatten(real), strict=True):
         assert tensor.dtype == keras.backend.standardize_dtype(result.dtype)
         assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
@@ -208,21 +210,21 @@ def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(name, known, seque
 
 def test_model_of_a_precomputed_memory_is_saved_and_loaded(tmp_path):
     """No shape of a memory is in the file then, but that which the cell was built for."""
-    rnn = made("bahdanau")
+    rnn = build_cell("bahdanau")
     inputs = [keras.Input((None, Dx)), keras.Input((None, 8)), keras.Input((None, Dm))]
     outputs, _ = rnn(inputs[0], {"projected_keys": inputs[1], "projected_values": inputs[2]})
     model = keras.Model(inputs, outputs)
     model.save(tmp_path / "model.keras")
-    x, memory = inputs_of()
-    given = [x, *arrays([*rnn.cell.precompute(memory).values()])]
-    assert_identical(arrays(keras.saving.load_model(tmp_path / "model.keras")(given)), arrays(model(given)))
+    x, memory = draw_inputs()
+    given = [x, *to_arrays([*rnn.cell.precompute(memory).values()])]
+    assert_identical(to_arrays(keras.saving.load_model(tmp_path / "model.keras")(given)), to_arrays(model(given)))
 
 
 def test_two_layers_may_share_a_cell():
     """The cell of one layer in another: a translator that decodes twice from one memory."""
-    cell, (inputs, memory) = a_cell(), inputs_of()
+    cell, (inputs, memory) = a_cell(), draw_inputs()
     first, second = AttentionRNN(cell), AttentionRNN(cell, return_sequences=False)
-    assert_identical(arrays(first(inputs, memory))[:, -1], arrays(second(inputs, memory)))
+    assert_identical(to_arrays(first(inputs, memory))[:, -1], to_arrays(second(inputs, memory)))
 
 
 def quantized(model):
@@ -242,14 +244,14 @@ def with_lora(model):
 def test_quantized_and_lora_kernels_are_saved(change, tmp_path):
     x, m = keras.Input((None, Dx)), keras.Input((None, Dm))
     model = keras.Model([x, m], AttentionRNN(a_cell(when="after", attention_size=8), name="decode")(x, m))
-    randomise(model)
-    before = arrays(model(inputs_of()))
+    draw_weights(model)
+    before = to_arrays(model(draw_inputs()))
     change(model)
-    expected = arrays(model(inputs_of()))
+    expected = to_arrays(model(draw_inputs()))
     assert np.any(expected != before)
     for _ in range(2):
-        model = reloaded(model, tmp_path)
-        assert_identical(arrays(model(inputs_of())), expected)
+        model = save_and_load(model, tmp_path)
+        assert_identical(to_arrays(model(draw_inputs())), expected)
     if change is quantized:
         assert model.get_layer("decode").cell.W_c.quantization_mode == "int8"
 
@@ -259,10 +261,10 @@ def test_weights_of_a_second_call_become_outputs_of_the_model(tmp_path):
     x, m = keras.Input((T, Dx)), keras.Input((Tk, Dm))
     call = partial(AttentionRNN(a_cell()), x, m)
     model = keras.Model([x, m], [call(), call(return_attention_scores=True)[1]])
-    again = reloaded(model, tmp_path)
-    expected = keras.tree.flatten(arrays(model(inputs_of())))
+    again = save_and_load(model, tmp_path)
+    expected = keras.tree.flatten(to_arrays(model(draw_inputs())))
     assert expected[-1].shape[0] == B
-    for found, output in zip(keras.tree.flatten(arrays(again(inputs_of()))), expected, strict=True):
+    for found, output in zip(keras.tree.flatten(to_arrays(again(draw_inputs()))), expected, strict=True):
         assert_identical(found, output)
 
 
@@ -277,7 +279,7 @@ def in_turn(*names):
 @pytest.mark.slow
 @in_turn("location", "luong")
 def test_fit_with_dropout_changes_every_weight(name, jit_compile):
-    model = attention_cell_cases.functional(name)
+    model = attention_cell_cases.build_functional_model(name)
     rnn = model.get_layer("decode")
     attention = rnn.cell.attention
     options = {**attention.get_config(), "dropout": 0.3, "seed": 3}
@@ -285,26 +287,28 @@ def test_fit_with_dropout_changes_every_weight(name, jit_compile):
     rnn = AttentionRNN(AttentionCell(cell, type(attention).from_config(options), when=rnn.cell.when))
     inputs, memory, lengths, input_lens = (keras.Input(each.shape[1:], dtype=each.dtype) for each in model.inputs)
     model = keras.Model([inputs, memory, lengths, input_lens], rnn(inputs, memory, lengths, input_lens=input_lens))
-    before = [as_numpy(variable) for variable in model.trainable_variables]
+    before = [to_numpy(variable) for variable in model.trainable_variables]
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
-    history = model.fit(attention_cell_cases.model_inputs(), np.ones((B, T, rnn.cell.output_size)), epochs=3, verbose=0)
+    history = model.fit(
+        attention_cell_cases.draw_model_inputs(), np.ones((B, T, rnn.cell.output_size)), epochs=3, verbose=0
+    )
     assert np.isfinite(history.history["loss"]).all()
     for variable, old in zip(model.trainable_variables, before, strict=True):
-        assert np.any(as_numpy(variable) != old), variable.path
+        assert np.any(to_numpy(variable) != old), variable.path
 
 
 @pytest.mark.slow
 @in_turn("location", "bahdanau", "heads")
 def test_fit_without_masks_changes_weights(name, jit_compile):
     """XLA takes the gradient of a projection in the loop."""
-    made_of = attention_cell_cases.functional(name).get_layer("decode").cell
-    inputs, memory, *_ = attention_cell_cases.model_inputs()
+    made_of = attention_cell_cases.build_functional_model(name).get_layer("decode").cell
+    inputs, memory, *_ = attention_cell_cases.draw_model_inputs()
     x, m = (keras.Input((None, each.shape[-1])) for each in (inputs, memory))
     model = keras.Model([x, m], layers.Dense(1)(AttentionRNN(made_of)(x, m)))
-    before = as_numpy(made_of.attention.W_q.kernel)
+    before = to_numpy(made_of.attention.W_q.kernel)
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
     model.fit([inputs, memory], inputs[..., :1], verbose=0)
-    after = as_numpy(made_of.attention.W_q.kernel)
+    after = to_numpy(made_of.attention.W_q.kernel)
     assert np.isfinite(after).all()
     assert np.any(after != before)
 
@@ -317,8 +321,8 @@ def drawn(rnn, mode, steps=6):
     """Return outputs in training for the same input at each step, and those of the call after it."""
     inputs, memory = np.ones((2, steps, 1), "float32"), np.ones((2, 40, 3), "float32")
     rnn(inputs, memory)
-    program = compiled(lambda x, m: rnn(x, m, training=True), mode)
-    return arrays([program(*map(ops.convert_to_tensor, (inputs, memory))) for _ in range(2)])
+    program = compile_function(lambda x, m: rnn(x, m, training=True), mode)
+    return to_arrays([program(*map(ops.convert_to_tensor, (inputs, memory))) for _ in range(2)])
 
 
 @pytest.mark.slow
@@ -343,8 +347,8 @@ def test_cell_dropout_is_equal_at_each_step_and_differs_between_calls(mode):
 
 @every_cell
 def test_half_precision_is_close_to_float32(name):
-    inputs, memory = inputs_of()
-    full, half = made(name), made(name, dtype="mixed_float16")
+    inputs, memory = draw_inputs()
+    full, half = build_cell(name), build_cell(name, dtype="mixed_float16")
     expected, _, _ = run(full, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
     found, weights, _ = run(half, inputs, memory, LENGTHS, input_lens=INPUT_LENS)
     assert found.dtype == weights.dtype == "float16"
@@ -356,16 +360,16 @@ def test_dropout_of_the_loop_equals_that_of_its_steps_one_by_one():
         attention = DotProductAttention(0.5, seed=1)
         rnn = AttentionRNN(AttentionCell(layers.SimpleRNNCell(3), attention, when="after", activation=None))
         rnn.build((None, None, 1), (None, None, 3))
-        randomise(rnn)
+        draw_weights(rnn)
         return rnn
 
     inputs, memory = np.ones((2, 4, 1), "float32"), np.ones((2, 40, 3), "float32")
-    looped = arrays(made_anew()(inputs, memory, training=True))
+    looped = to_arrays(made_anew()(inputs, memory, training=True))
     cell = made_anew().cell
     states, outputs = cell.get_initial_state(memory=memory), []
     if keras.backend.backend() != "jax":  # Keras's loop takes the first step once more, to see what it gives
         cell(inputs[:, 0], states, memory, training=True)
     for step in range(4):
         output, states = cell(inputs[:, step], states, memory, training=True)
-        outputs.append(arrays(output))
+        outputs.append(to_arrays(output))
     assert_close(looped, np.stack(outputs, 1), "float32")

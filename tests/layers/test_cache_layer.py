@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from layer_contract import B, Dv, Tk, Tq, as_numpy, every_case, every_variant, outputs, reloaded
+from layer_contract import B, Dv, Tk, Tq, compute_outputs, every_case, every_variant, save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
@@ -13,11 +13,13 @@ from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention
 def test_poison_in_the_padding_of_a_state_changes_nothing(case):
     layer, inputs = case.layer(), case.inputs()
     masks = {"valid_lens": np.array([3, 0])}
-    clean = outputs(layer, {**inputs, "keys": layer.precompute(inputs["keys"])}, masks)
+    clean = compute_outputs(layer, {**inputs, "keys": layer.precompute(inputs["keys"])}, masks)
     keys = inputs["keys"].copy()
     keys[0, 3:] = np.nan
     keys[1] = np.inf
-    for actual, expected in zip(outputs(layer, {**inputs, "keys": layer.precompute(keys)}, masks), clean, strict=True):
+    for actual, expected in zip(
+        compute_outputs(layer, {**inputs, "keys": layer.precompute(keys)}, masks), clean, strict=True
+    ):
         assert_identical(actual, expected)
 
 
@@ -26,7 +28,7 @@ def test_state_passes_within_one_model_and_between_two(case, tmp_path):
     """Keras counts the outputs of a layer's first call, which is `precompute` here and has one."""
     layer, inputs = case.layer(), case.inputs()
     arrays = {**inputs, "valid_lens": np.array([2, 4], "int32")}
-    plain = outputs(layer, inputs, {"valid_lens": arrays["valid_lens"]})
+    plain = compute_outputs(layer, inputs, {"valid_lens": arrays["valid_lens"]})
     entries = {name: keras.Input((None, array.shape[-1]), name=name) for name, array in inputs.items()}
     entries["valid_lens"] = keras.Input((), dtype="int32", name="valid_lens")
     queries, keys, values, lengths = entries.values()
@@ -36,21 +38,21 @@ def test_state_passes_within_one_model_and_between_two(case, tmp_path):
 
     state = layer.precompute(keys)
     one = keras.Model(entries, attended(state))
-    again = reloaded(one, tmp_path)
+    again = save_and_load(one, tmp_path)
     for found, loaded, exact in zip(one(arrays), again(arrays), plain, strict=True):
-        assert_close(as_numpy(found), exact, "float32")
-        assert_identical(as_numpy(loaded), as_numpy(found))
+        assert_close(to_numpy(found), exact, "float32")
+        assert_identical(to_numpy(loaded), to_numpy(found))
     copy = keras.models.clone_model(one)  # its first call of the layer has no queries to build from
     assert [weight.shape for weight in copy.weights] == [weight.shape for weight in one.weights]
     copy.set_weights(one.get_weights())
-    assert_identical(as_numpy(copy(arrays)[0]), as_numpy(one(arrays)[0]))
+    assert_identical(to_numpy(copy(arrays)[0]), to_numpy(one(arrays)[0]))
 
     given = keras.Input(state["projected_keys"].shape[1:], name="state")
     second = keras.Model([queries, given, values, lengths], attended({"projected_keys": given}))
-    kept = as_numpy(keras.Model(keys, state)(inputs["keys"])["projected_keys"])
-    for model in (second, reloaded(second, tmp_path)):
+    kept = to_numpy(keras.Model(keys, state)(inputs["keys"])["projected_keys"])
+    for model in (second, save_and_load(second, tmp_path)):
         found = model([inputs["queries"], kept, inputs["values"], arrays["valid_lens"]])
-        assert_close(as_numpy(found[0]), plain[0], "float32")
+        assert_close(to_numpy(found[0]), plain[0], "float32")
 
 
 def test_heads_take_a_state_with_several_leading_axes():
@@ -59,7 +61,7 @@ def test_heads_take_a_state_with_several_leading_axes():
     mask = rng.random((Tq, Tk)) < 0.6
     plain = layer(queries, keys, values, attention_mask=mask)
     for given in ([layer.precompute(keys, values)], [layer.precompute(keys), values]):
-        assert_close(as_numpy(layer(queries, *given, attention_mask=mask)), as_numpy(plain), "float32")
+        assert_close(to_numpy(layer(queries, *given, attention_mask=mask)), to_numpy(plain), "float32")
 
 
 def test_layer_that_is_not_built_refuses_precompute_and_states():

@@ -5,9 +5,9 @@ import io
 import keras
 import numpy as np
 import pytest
-from backends import FIT_MODES, only_on
+from backends import FIT_MODES, run_only_on
 from keras import layers, ops
-from layer_contract import as_numpy
+from layer_contract import to_numpy
 from matplotlib import image
 
 from keras_attn import AdditiveAttention, AttentionCell, AttentionRNN, DotProductAttention, MultiHeadAttention
@@ -65,7 +65,7 @@ def captured(model, inputs, choices=None):
 
 
 def values_of(variables):
-    return [as_numpy(variable).tolist() for variable in variables]
+    return [to_numpy(variable).tolist() for variable in variables]
 
 
 def files_in(folder):
@@ -107,7 +107,7 @@ def test_captured_weights_equal_returned_weights(layer, arguments):
     sequences = keras.Input((5, 4))
     (weights,) = captured(keras.Model(sequences, layer(*arguments(sequences))), SEQUENCES).values()
     _, expected = layer(*arguments(ops.convert_to_tensor(SEQUENCES)), return_attention_scores=True)
-    np.testing.assert_allclose(weights, as_numpy(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights, to_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_steps_of_a_loop_become_rows_of_one_array():
@@ -119,7 +119,7 @@ def test_steps_of_a_loop_become_rows_of_one_array():
     weights = captured(keras.Model(sequences, output), SEQUENCES)
     _, expected = AttentionRNN(cell)(SEQUENCES[:, :3], SEQUENCES, return_attention_scores=True)
     assert [*weights] == ["cell"]
-    np.testing.assert_allclose(weights["cell"], as_numpy(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights["cell"], to_numpy(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_keras_rnn_is_searched_only_if_it_is_unrolled():
@@ -131,7 +131,7 @@ def test_keras_rnn_is_searched_only_if_it_is_unrolled():
         choose_layers(loop, None)
 
 
-@only_on("tensorflow", reason="`tf.function` is TensorFlow's")
+@run_only_on("tensorflow", reason="`tf.function` is TensorFlow's")
 def test_compiled_calls_are_refused():
     import tensorflow as tf
 
@@ -183,7 +183,7 @@ def test_logger_does_not_change_training(tmp_path):
 
 
 @pytest.mark.slow
-@only_on("tensorflow", "jax", reason="Keras runs one batch a step on torch")
+@run_only_on("tensorflow", "jax", reason="Keras runs one batch a step on torch")
 def test_batches_of_one_step_are_counted(tmp_path):
     logger = AttentionLogger(tmp_path, SEQUENCES, every=3, format="png")
     assert not logger.async_safe

@@ -16,24 +16,24 @@ from decoding_models import (
     STATIC,
     TOKENS,
     WIDTH,
-    Row,
-    arrays,
-    attending,
-    beam_by_loop,
-    decoded,
+    ReferenceDecoder,
+    build_attention_models,
+    build_cache_models,
+    build_constant_models,
+    build_recurrent_models,
+    combine_with_modes,
+    decode,
+    decode_greedily,
+    draw_first_inputs,
+    draw_ids,
     draw_weights,
-    every_sequence,
-    firsts_of,
-    fixed,
-    greedy_by_loop,
-    growing,
-    ids_of,
-    of_one_batch,
-    recurrent,
-    with_modes,
+    enumerate_sequences,
+    fix_batch_size,
+    search_beam,
+    to_arrays,
 )
 from keras import layers, ops
-from layer_contract import reloaded
+from layer_contract import save_and_load
 
 from keras_attn.decoding import beam, greedy
 from keras_attn.decoding._greedy import GreedyDecoding
@@ -45,7 +45,7 @@ def check(found, models, inputs, search, end, *, limit=LENGTH, outputs=(), start
     if found["tokens"].ndim == 2:  # of greedy decoding, which has no axis of ranks
         found = {name: array[:, None] for name, array in found.items()}
     for number, ranks in enumerate(found["tokens"]):
-        row = Row(*models, inputs, number, start if isinstance(start, int) else int(start[number]))
+        row = ReferenceDecoder(*models, inputs, number, start if isinstance(start, int) else int(start[number]))
         best = search(row)[: len(ranks)]
         for rank, (score, tokens) in enumerate(best):
             assert ranks[rank].tolist() == [*tokens, *[end or 0] * (limit - len(tokens))]
@@ -63,18 +63,18 @@ def check(found, models, inputs, search, end, *, limit=LENGTH, outputs=(), start
 
 
 def check_greedy(found, models, inputs, end, limit=LENGTH, **options):
-    return check(found, models, inputs, lambda row: greedy_by_loop(row, end, limit), end, limit=limit, **options)
+    return check(found, models, inputs, lambda row: decode_greedily(row, end, limit), end, limit=limit, **options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "end", "limit", "mode"),
-    with_modes((range(9), END, LENGTH), ([7], END, LENGTH), (range(9), END, 1), (range(3), None, 5)),
+    combine_with_modes((range(9), END, LENGTH), ([7], END, LENGTH), (range(9), END, 1), (range(3), None, 5)),
 )
 def test_greedy_equals_a_loop_over_each_row_alone(mode, rows, end, limit):
-    models, inputs = recurrent(), {"ids": ids_of(9)["ids"][[*rows]]}
+    models, inputs = build_recurrent_models(), {"ids": draw_ids(9)["ids"][[*rows]]}
     model = greedy(*models, start=START, end=end, max_length=limit, outputs=["weights"])
-    lengths = check_greedy(decoded(model, inputs, mode), models, inputs, end, limit=limit, outputs=["weights"])
+    lengths = check_greedy(decode(model, inputs, mode), models, inputs, end, limit=limit, outputs=["weights"])
     if end is None:
         assert lengths == [limit] * len(inputs["ids"])
     elif len(lengths) == 9 and limit == LENGTH:
@@ -84,14 +84,14 @@ def test_greedy_equals_a_loop_over_each_row_alone(mode, rows, end, limit):
 @pytest.mark.slow
 @backends.every_mode
 def test_growing_cache_needs_dynamic_shapes(mode):
-    encoder, step, state = models = growing()
-    inputs, options = firsts_of(9), {"start": START, "end": END_GROWING, "max_length": LENGTH}
+    encoder, step, state = models = build_cache_models()
+    inputs, options = draw_first_inputs(9), {"start": START, "end": END_GROWING, "max_length": LENGTH}
     if mode in STATIC:
         with pytest.raises(ValueError, match=r"The state `cache` must keep its shape .* fixed capacity"):
-            decoded(greedy(*models, **options), inputs, mode)
+            decode(greedy(*models, **options), inputs, mode)
         return
-    for each in (step, of_one_batch(step, 9)):
-        found = decoded(greedy(encoder, each, state, **options), inputs, mode)
+    for each in (step, fix_batch_size(step, 9)):
+        found = decode(greedy(encoder, each, state, **options), inputs, mode)
         assert set(check_greedy(found, models, inputs, END_GROWING)) == {2, 3, 4, LENGTH}
 
 
@@ -109,33 +109,33 @@ def test_cache_of_fixed_capacity_decodes_in_every_mode(mode):
     logits = layers.Dense(TOKENS)(ops.sum(filled, axis=1) + query)
     step = keras.Model([token, position, cache, query], {"logits": logits, "next_cache": filled})
     draw_weights(2, encoder, step)
-    models, inputs = (encoder, step, {"next_cache": "cache"}), firsts_of(4)
-    check_greedy(decoded(greedy(*models, **OPTIONS), inputs, mode), models, inputs, END)
+    models, inputs = (encoder, step, {"next_cache": "cache"}), draw_first_inputs(4)
+    check_greedy(decode(greedy(*models, **OPTIONS), inputs, mode), models, inputs, END)
 
 
 @pytest.mark.slow
 def test_start_names_an_input_and_missing_states_begin_as_zeros():
-    encoder, step, state = recurrent()
+    encoder, step, state = build_recurrent_models()
     first = keras.Input((), dtype="int32", name="first")
     encoder = keras.Model({**encoder.input, "first": first}, {"values": encoder.output["values"]})
-    inputs = {**ids_of(5), "first": np.arange(5, dtype="int32")}
-    found = decoded(greedy(encoder, step, state, **{**OPTIONS, "start": "first"}), inputs)
+    inputs = {**draw_ids(5), "first": np.arange(5, dtype="int32")}
+    found = decode(greedy(encoder, step, state, **{**OPTIONS, "start": "first"}), inputs)
     models = (encoder, step, state)
     check_greedy(found, models, inputs, END, start=inputs["first"])
 
 
-@pytest.mark.parametrize(("logits", "mode"), with_modes(([1.0, 3.0, 3.0],), ([-0.0, 0.0, 0.0],)))
+@pytest.mark.parametrize(("logits", "mode"), combine_with_modes(([1.0, 3.0, 3.0],), ([-0.0, 0.0, 0.0],)))
 def test_first_of_equal_logits_is_taken(logits, mode):
-    models, inputs = fixed(logits)
-    found = decoded(greedy(*models, start=0, max_length=2), inputs, mode)
+    models, inputs = build_constant_models(logits)
+    found = decode(greedy(*models, start=0, max_length=2), inputs, mode)
     assert (found["tokens"] == np.argmax(logits)).all()
 
 
 @pytest.mark.slow
 def test_dropout_is_off_in_training_too():
-    models = recurrent(dropout=0.5)
-    model, inputs = greedy(*models, **OPTIONS), ids_of(9)
-    check_greedy(arrays(model(inputs, training=True)), models, inputs, END)
+    models = build_recurrent_models(dropout=0.5)
+    model, inputs = greedy(*models, **OPTIONS), draw_ids(9)
+    check_greedy(to_arrays(model(inputs, training=True)), models, inputs, END)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_step_gets_no_mask_of_the_encoder():
     draw_weights(0, encoder, step)
     inputs = {"ids": np.array([[3, 5, 0, 0, 0], [1, 2, 3, 0, 0], [4, 0, 0, 0, 0]], "int32")}
     model = greedy(encoder, step, {}, **OPTIONS)
-    check_greedy(decoded(model, inputs), (encoder, step, {}), inputs, END)
+    check_greedy(decode(model, inputs), (encoder, step, {}), inputs, END)
 
 
 def test_symbolic_outputs_have_shapes_and_dtypes():
@@ -161,13 +161,13 @@ def test_symbolic_outputs_have_shapes_and_dtypes():
         "weights": ((None, LENGTH, None), "float32"),
     }
     integers = {name: np.int64(value) for name, value in OPTIONS.items()}
-    model = greedy(*recurrent(), **integers, outputs=["weights"], name="mine")
+    model = greedy(*build_recurrent_models(), **integers, outputs=["weights"], name="mine")
     assert {name: (x.shape, x.dtype) for name, x in model.output.items()} == expected
     assert model.name == "mine"
     known = model(keras.Input(batch_shape=(3, 8), dtype="int32", name="ids"))
     assert [tuple(known[name].shape) for name in ("tokens", "weights")] == [(3, LENGTH), (3, LENGTH, 8)]
 
-    model = beam(*recurrent(), **OPTIONS, width=5, best=2, outputs=["weights"])
+    model = beam(*build_recurrent_models(), **OPTIONS, width=5, best=2, outputs=["weights"])
     ranked = {name: ((None, 2, *shape[1:]), dtype) for name, (shape, dtype) in expected.items()}
     assert {name: (x.shape, x.dtype) for name, x in model.output.items()} == ranked
     assert model.name == model.layers[-1].name
@@ -185,8 +185,8 @@ def test_half_precision_step_decodes(policy):
     logits = layers.Dense(TOKENS, dtype=policy)(following)
     step = keras.Model([token, state], {"logits": logits, "next_state": following})
     draw_weights(3, encoder, step)
-    model, inputs = greedy(encoder, step, {"next_state": "state"}, **OPTIONS, outputs=["next_state"]), ids_of(4)
-    found = decoded(model, inputs)
+    model, inputs = greedy(encoder, step, {"next_state": "state"}, **OPTIONS, outputs=["next_state"]), draw_ids(4)
+    found = decode(model, inputs)
     assert str(found["next_state"].dtype) == half
     check_greedy(found, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)  # XLA rounds less often
 
@@ -212,7 +212,7 @@ class Counting(layers.Layer):
 
 
 @pytest.mark.slow
-@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, so that no row can leave")
+@backends.run_only_on("tensorflow", "torch", reason="on JAX shapes are static, so that no row can leave")
 @pytest.mark.parametrize(
     ("rows", "batch", "mode", "expected", "seen"),
     [
@@ -226,67 +226,67 @@ def test_step_is_not_called_for_rows_that_have_ended(rows, batch, mode, expected
     """A step of one batch keeps its rows until the last has ended."""
     if mode not in backends.MODES:
         pytest.skip("torch is eager")
-    encoder, step, state = recurrent(15)
+    encoder, step, state = build_recurrent_models(15)
     counting = Counting([])
     step = keras.Model(step.input, {**step.output, "logits": counting(step.output["logits"])})
-    model = greedy(encoder, of_one_batch(step, batch) if batch else step, state, **OPTIONS)
+    model = greedy(encoder, fix_batch_size(step, batch) if batch else step, state, **OPTIONS)
     counting.seen.clear()
-    assert decoded(model, {"ids": ids_of(9)["ids"][rows]}, mode)["lengths"].tolist() == expected
+    assert decode(model, {"ids": draw_ids(9)["ids"][rows]}, mode)["lengths"].tolist() == expected
     assert counting.seen[-len(seen) :] == seen
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "mode"), with_modes(([*range(9)],), ([1],)))
+@pytest.mark.parametrize(("rows", "mode"), combine_with_modes(([*range(9)],), ([1],)))
 def test_step_of_one_batch_decodes_that_batch(mode, rows):
-    encoder, step, state = models = recurrent()
-    model = greedy(encoder, of_one_batch(step, len(rows)), state, **OPTIONS, outputs=["weights"])
+    encoder, step, state = models = build_recurrent_models()
+    model = greedy(encoder, fix_batch_size(step, len(rows)), state, **OPTIONS, outputs=["weights"])
     assert model.input["ids"].shape == (len(rows), None)
     assert model.output["tokens"].shape == (len(rows), LENGTH)
-    inputs = {"ids": ids_of(9)["ids"][rows]}
-    check_greedy(decoded(model, inputs, mode), models, inputs, END, outputs=["weights"])
+    inputs = {"ids": draw_ids(9)["ids"][rows]}
+    check_greedy(decode(model, inputs, mode), models, inputs, END, outputs=["weights"])
 
 
 @pytest.mark.slow
 def test_saved_model_shares_the_layer_of_both_models(tmp_path):
-    models, inputs = attending(), ids_of(9)
+    models, inputs = build_attention_models(), draw_ids(9)
     model = greedy(*models, **OPTIONS)
-    before = decoded(model, inputs)
-    loaded = reloaded(model, tmp_path)
-    after = decoded(loaded, inputs)
+    before = decode(model, inputs)
+    loaded = save_and_load(model, tmp_path)
+    after = decode(loaded, inputs)
     assert all(np.array_equal(after[name], array) for name, array in before.items())
     assert len(loaded.weights) == len(model.weights)
     decoding = loaded.layers[-1]
     assert decoding.encoder.get_layer("attend") is decoding.step.get_layer("attend")
     again = keras.models.clone_model(model)
     again.set_weights(model.get_weights())
-    assert np.array_equal(decoded(again, inputs)["tokens"], before["tokens"])
+    assert np.array_equal(decode(again, inputs)["tokens"], before["tokens"])
 
 
 @pytest.mark.slow
-@backends.only_on("tensorflow", reason="the others run an eager call operation by operation")
+@backends.run_only_on("tensorflow", reason="the others run an eager call operation by operation")
 def test_eager_call_reads_variables_of_a_stateless_scope():
     """Weights that a scope puts in the place of others, and none of a scope that has ended."""
-    model, inputs = greedy(*recurrent(), **OPTIONS, outputs=["weights"]), ids_of(4)
-    before = arrays(model(inputs))
+    model, inputs = greedy(*build_recurrent_models(), **OPTIONS, outputs=["weights"]), draw_ids(4)
+    before = to_arrays(model(inputs))
     for seed in (5, 6):
         rng = np.random.default_rng(seed)
         others = [(v, ops.convert_to_tensor(rng.normal(size=v.shape).astype("float32"))) for v in model.weights]
         with keras.StatelessScope(state_mapping=others):
-            within = arrays(model(inputs))
+            within = to_arrays(model(inputs))
         kept = model.get_weights()
         model.set_weights([value for _, value in others])
-        expected = arrays(model(inputs))
+        expected = to_arrays(model(inputs))
         model.set_weights(kept)
         assert all(np.array_equal(within[name], expected[name]) for name in within)
         assert not np.allclose(within["scores"], before["scores"])
-    assert all(np.array_equal(array, before[name]) for name, array in arrays(model(inputs)).items())
+    assert all(np.array_equal(array, before[name]) for name, array in to_arrays(model(inputs)).items())
 
 
 @pytest.mark.slow
-@backends.only_on("tensorflow", reason="the others keep no program")
+@backends.run_only_on("tensorflow", reason="the others keep no program")
 def test_program_of_an_eager_call_does_not_keep_its_model_alive():
-    model = greedy(*recurrent(), **OPTIONS)
-    model(ids_of(2))
+    model = greedy(*build_recurrent_models(), **OPTIONS)
+    model(draw_ids(2))
     layer = weakref.ref(next(each for each in model.layers if isinstance(each, GreedyDecoding)))
     del model
     gc.collect()
@@ -296,14 +296,14 @@ def test_program_of_an_eager_call_does_not_keep_its_model_alive():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "best", "penalty", "end", "mode"),
-    with_modes((3, 3, 0.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None)),
+    combine_with_modes((3, 3, 0.0, END), (3, 2, -0.7, END), (4, 4, 0.6, None)),
 )
 def test_beam_equals_a_loop_over_each_row_alone(mode, width, best, penalty, end):
-    models, inputs = recurrent(), ids_of(5)
+    models, inputs = build_recurrent_models(), draw_ids(5)
     options = {"width": width, "best": best, "length_penalty": penalty, "outputs": ["weights"]}
     model = beam(*models, **{**OPTIONS, "end": end}, **options)
-    found = decoded(model, inputs, mode)
-    check(found, models, inputs, lambda row: beam_by_loop(row, width, end, penalty=penalty), end, outputs=["weights"])
+    found = decode(model, inputs, mode)
+    check(found, models, inputs, lambda row: search_beam(row, width, end, penalty=penalty), end, outputs=["weights"])
 
 
 @pytest.mark.slow
@@ -312,35 +312,35 @@ def test_beam_equals_a_loop_over_each_row_alone(mode, width, best, penalty, end)
     [(0.0, 1, 3), (1.5, None, 7), (-1.0, 1, 7)],
 )
 def test_wide_beam_finds_the_best_of_all_sequences(penalty, end, seed):
-    models, inputs, limit = recurrent(seed, tokens=3), ids_of(4), 3
+    models, inputs, limit = build_recurrent_models(seed, tokens=3), draw_ids(4), 3
     model = beam(*models, start=START, end=end, max_length=limit, width=27, length_penalty=penalty)
 
     def expected(row):
-        return every_sequence(row, 3, end, limit, penalty)
+        return enumerate_sequences(row, 3, end, limit, penalty)
 
-    check(decoded(model, inputs), models, inputs, expected, end, limit=limit)
+    check(decode(model, inputs), models, inputs, expected, end, limit=limit)
 
 
 @pytest.mark.slow
 @backends.every_mode
 def test_growing_cache_and_position_follow_their_beams(mode):
-    models, inputs = growing(), firsts_of(5)
+    models, inputs = build_cache_models(), draw_first_inputs(5)
     model = beam(*models, start=START, end=END_GROWING, max_length=5, width=3, length_penalty=1.0)
     if mode in STATIC:
         with pytest.raises(ValueError, match="The state `cache` must keep its shape"):
-            decoded(model, inputs, mode)
+            decode(model, inputs, mode)
         return
 
     def expected(row):
-        return beam_by_loop(row, 3, END_GROWING, 5, 1.0)
+        return search_beam(row, 3, END_GROWING, 5, 1.0)
 
-    check(decoded(model, inputs, mode), models, inputs, expected, END_GROWING, limit=5)
+    check(decode(model, inputs, mode), models, inputs, expected, END_GROWING, limit=5)
 
 
 @pytest.mark.slow
 @backends.every_mode
 def test_batch_without_rows_gives_empty_outputs(mode):
-    found = decoded(beam(*recurrent(), **OPTIONS, width=3, best=2, outputs=["weights"]), ids_of(0), mode)
+    found = decode(beam(*build_recurrent_models(), **OPTIONS, width=3, best=2, outputs=["weights"]), draw_ids(0), mode)
     shapes = {"tokens": (0, 2, LENGTH), "lengths": (0, 2), "scores": (0, 2), "weights": (0, 2, LENGTH, 5)}
     assert {name: array.shape for name, array in found.items()} == shapes
 
@@ -377,25 +377,25 @@ FIXED = {  # logits after each token, or after all; options; what is found for e
 }
 
 
-@pytest.mark.parametrize(("case", "mode"), with_modes(*((case,) for case in FIXED)))
+@pytest.mark.parametrize(("case", "mode"), combine_with_modes(*((case,) for case in FIXED)))
 def test_sequences_and_ties_are_ranked(case, mode):
     logits, options, expected = FIXED[case]
     table = np.broadcast_to(logits, (len(logits), len(logits))).astype("float32")
-    models, inputs = fixed(table[0])
+    models, inputs = build_constant_models(table[0])
     models[1].layers[-1].set_weights([table])
-    found = decoded(beam(*models, start=0, **options), inputs, mode)
+    found = decode(beam(*models, start=0, **options), inputs, mode)
     for name, each in expected.items():
         assert found[name].tolist() == [each] * 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("end", "mode"), with_modes((None,), (3,)))
+@pytest.mark.parametrize(("end", "mode"), combine_with_modes((None,), (3,)))
 def test_row_that_meets_nan_has_nan_score_and_length_zero(mode, end):
-    models, _ = fixed([0.0] * 4)
+    models, _ = build_constant_models([0.0] * 4)
     table = np.array([[0, 3, 2, 1], [0, np.nan, 0, 0], [0, 0, 1, 2], [-9, -9, 5, -9]], "float32")
     models[1].layers[-1].set_weights([table])
     model = beam(models[0], models[1], {}, start="unread", end=end, max_length=3, width=1)
-    found = decoded(model, {"ids": np.array([0, 2], "int32")}, mode)
+    found = decode(model, {"ids": np.array([0, 2], "int32")}, mode)
     assert np.isnan(found["scores"][0]).all()
     assert not found["lengths"][0].any()
     assert np.isfinite(found["scores"][1]).all()
@@ -404,30 +404,30 @@ def test_row_that_meets_nan_has_nan_score_and_length_zero(mode, end):
 
 @pytest.mark.slow
 def test_step_of_one_batch_takes_rows_of_all_sequences():
-    encoder, step, state = models = recurrent()
-    model, inputs = beam(encoder, of_one_batch(step, 12), state, **OPTIONS, width=3), ids_of(4)
-    check(decoded(model, inputs), models, inputs, lambda row: beam_by_loop(row, 3, END), END)
+    encoder, step, state = models = build_recurrent_models()
+    model, inputs = beam(encoder, fix_batch_size(step, 12), state, **OPTIONS, width=3), draw_ids(4)
+    check(decode(model, inputs), models, inputs, lambda row: search_beam(row, 3, END), END)
 
 
 @pytest.mark.slow
 def test_search_continues_until_no_sequence_can_pass_the_best():
     """A sequence that has ended is kept until no other can pass it: here the longest wins by its length alone."""
-    models, inputs = fixed([np.log(0.5), np.log(0.5)])
-    short = decoded(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
+    models, inputs = build_constant_models([np.log(0.5), np.log(0.5)])
+    short = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
     assert short["lengths"].tolist() == [[1]] * 2
-    long = decoded(beam(*models, start=0, end=0, max_length=6, width=2, best=1, length_penalty=3.0), inputs)
+    long = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1, length_penalty=3.0), inputs)
     assert long["lengths"].tolist() == [[6]] * 2
     np.testing.assert_allclose(long["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
 
 
 def test_saved_beam_search_decodes_alike_and_reads_its_weights(tmp_path):
-    model, inputs = beam(*recurrent(), **OPTIONS, width=3, best=2, length_penalty=1.2), ids_of(4)
-    before = decoded(model, inputs)
-    loaded = reloaded(model, tmp_path)
-    after = decoded(loaded, inputs)
+    model, inputs = beam(*build_recurrent_models(), **OPTIONS, width=3, best=2, length_penalty=1.2), draw_ids(4)
+    before = decode(model, inputs)
+    loaded = save_and_load(model, tmp_path)
+    after = decode(loaded, inputs)
     assert all(np.array_equal(after[name], array) for name, array in before.items())
     draw_weights(15, *(loaded.layers[-1].encoder, loaded.layers[-1].step))
-    assert not np.array_equal(decoded(loaded, inputs)["tokens"], before["tokens"])
+    assert not np.array_equal(decode(loaded, inputs)["tokens"], before["tokens"])
 
 
 @pytest.mark.parametrize(
@@ -442,4 +442,4 @@ def test_saved_beam_search_decodes_alike_and_reads_its_weights(tmp_path):
 )
 def test_beam_refuses_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
-        beam(*recurrent(), **OPTIONS, **options)
+        beam(*build_recurrent_models(), **OPTIONS, **options)

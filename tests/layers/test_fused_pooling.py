@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from backends import gradients_of, only_on
+from backends import compute_gradients, run_only_on
 from keras import ops
-from layer_contract import Evaluator, as_numpy, randomise
+from layer_contract import Evaluator, draw_weights, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import BilinearAttention, CosineAttention, DotProductAttention, MultiHeadAttention
@@ -34,7 +34,7 @@ MASKS = {
 MASKS["bias_and_lengths"] = MASKS["bias"] | MASKS["lengths"]
 BY_HEAD = np.ones((B, 2, T, T), bool)  # a query may see no key in one head, and some in another
 BY_HEAD[0, 0, 1], BY_HEAD[1, 1, :, 2:], BY_HEAD[1, :, 3] = False, False, False
-pytestmark = only_on("torch", reason="the others have no such operation that is faster")
+pytestmark = run_only_on("torch", reason="the others have no such operation that is faster")
 
 
 def in_turn(masks):
@@ -79,7 +79,7 @@ def arrays(seed=0, leading=(B,), num_keys=T):
 def built(name, **options):
     layer = LAYERS[name](**options)
     layer.build(*(array.shape for array in arrays()))
-    randomise(layer)
+    draw_weights(layer)
     for variable in layer.trainable_variables:
         variable.assign(0.3 * variable.value)  # scores of unit size, not of hundreds
     return layer
@@ -104,8 +104,8 @@ def results(layer, inputs, masks):
         return ops.sum(ops.cast(upstream, output.dtype) * output * output)
 
     tensors = [ops.convert_to_tensor(array) for array in inputs]
-    program = gradients_of(loss, 3, layer.trainable_variables)
-    return [as_numpy(tensor) for tensor in (layer(*tensors, **masks), *program(*tensors))]
+    program = compute_gradients(loss, 3, layer.trainable_variables)
+    return [to_numpy(tensor) for tensor in (layer(*tensors, **masks), *program(*tensors))]
 
 
 def assert_as_plain(calls, monkeypatch, layer, inputs, masks):
@@ -166,7 +166,7 @@ def test_finite_garbage_in_later_keys_does_not_leak(mask, calls):
     layer, clean, dirty = built("multi_head"), arrays(), arrays()
     for array in dirty[1:]:
         array[:, -1] = 1e30
-    first, second = (as_numpy(layer(*each, **MASKS[mask])) for each in (clean, dirty))
+    first, second = (to_numpy(layer(*each, **MASKS[mask])) for each in (clean, dirty))
     assert_identical(second[:, : T - 1], first[:, : T - 1])
     assert calls
 
@@ -178,9 +178,9 @@ def test_finite_garbage_in_later_keys_does_not_leak(mask, calls):
 def test_fused_form_keeps_precision_in_half_dtypes(dtype, mask, calls, monkeypatch):
     layer, inputs = DotProductAttention(scale=1.0, dtype=dtype), arrays()
     inputs[0] *= 30  # of scores of some hundreds, which leave little but the largest
-    output = as_numpy(layer(*inputs, **MASKS[mask]))
+    output = to_numpy(layer(*inputs, **MASKS[mask]))
     rounded = [ops.cast(ops.cast(array, dtype), "float32") for array in inputs]
-    exact = as_numpy(plainly(monkeypatch, lambda: DotProductAttention(scale=1.0)(*rounded, **MASKS[mask])))
+    exact = to_numpy(plainly(monkeypatch, lambda: DotProductAttention(scale=1.0)(*rounded, **MASKS[mask])))
     assert str(output.dtype) == dtype
     assert_close(output, exact.astype(output.dtype), dtype)
     assert calls
@@ -192,8 +192,8 @@ def test_large_scores_of_masked_keys_change_nothing_in_float16(calls):
     inputs[1][:, -1] = 6e3  # a score of 48,000
     layer = DotProductAttention(scale=1.0, dtype="float16")
     mask = np.tril(np.ones((T, T), bool))
-    output = as_numpy(layer(*inputs, attention_mask=mask))
-    shorter = as_numpy(layer(inputs[0], *(array[:, :-1] for array in inputs[1:]), attention_mask=mask[:, :-1]))
+    output = to_numpy(layer(*inputs, attention_mask=mask))
+    shorter = to_numpy(layer(inputs[0], *(array[:, :-1] for array in inputs[1:]), attention_mask=mask[:, :-1]))
     assert_identical(output[:, :-1], shorter[:, :-1])
     assert calls
 
@@ -208,12 +208,12 @@ def test_rows_whose_first_keys_are_all_masked_are_exact(calls, monkeypatch):
 @pytest.mark.parametrize("mask", ["lengths", "causal"])
 def test_fused_form_has_second_gradients(mask, calls, monkeypatch):
     layer, masks = built("multi_head"), MASKS[mask]
-    inner = gradients_of(lambda *tensors: ops.sum(layer(*tensors, **masks) ** 2), 3)
-    outer = gradients_of(lambda *tensors: sum(ops.sum(ops.sin(each)) for each in inner(*tensors)), 3)
+    inner = compute_gradients(lambda *tensors: ops.sum(layer(*tensors, **masks) ** 2), 3)
+    outer = compute_gradients(lambda *tensors: sum(ops.sum(ops.sin(each)) for each in inner(*tensors)), 3)
     tensors = [ops.convert_to_tensor(array) for array in arrays()]
-    actual = [as_numpy(each) for each in outer(*tensors)]
+    actual = [to_numpy(each) for each in outer(*tensors)]
     assert calls
-    exact = [as_numpy(each) for each in plainly(monkeypatch, outer, *tensors)]
+    exact = [to_numpy(each) for each in plainly(monkeypatch, outer, *tensors)]
     assert_alike(actual, exact)
     assert all(np.any(each != 0) for each in actual)
 
@@ -228,7 +228,7 @@ def test_function_transforms_of_torch_take_the_plain_form(calls):
 
     transformed = torch.func.grad(loss, argnums=(0, 1, 2))(*tensors)
     assert not calls
-    assert_alike(map(as_numpy, transformed), map(as_numpy, gradients_of(loss, 3)(*tensors)))
+    assert_alike(map(to_numpy, transformed), map(to_numpy, compute_gradients(loss, 3)(*tensors)))
     assert calls
 
 
@@ -237,7 +237,7 @@ def test_fused_form_takes_a_state_and_one_tensor_for_all(calls, monkeypatch):
     tensor = ops.convert_to_tensor(queries)
     for given in ((queries, layer.precompute(keys), values), (tensor, tensor, tensor)):
         for masks in ({}, MASKS["lengths"]):
-            number, output = len(calls), as_numpy(layer(*given, **masks))
+            number, output = len(calls), to_numpy(layer(*given, **masks))
             assert len(calls) == number + 1
             plain = plainly(monkeypatch, lambda given=given, masks=masks: layer(*given, **masks))
-            assert_close(output, as_numpy(plain), "float32")
+            assert_close(output, to_numpy(plain), "float32")

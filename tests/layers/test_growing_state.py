@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from backends import COMPILED_MODES, compiled, gradients_of
+from backends import COMPILED_MODES, compile_function, compute_gradients
 from keras import ops
-from layer_contract import CASES, VARIANTS, as_numpy, in_turn, normal, outputs, reloaded
+from layer_contract import CASES, VARIANTS, compute_outputs, draw_normal, parametrize_in_turn, save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import (
@@ -44,10 +44,10 @@ def decoded(layer, inputs, chunks, capacity, **order):
         if not size:  # of a state that begins empty
             continue
         output, weights = layer(some["queries"], state, return_attention_scores=True, **order)
-        weights = as_numpy(weights)
+        weights = to_numpy(weights)
         assert np.all(weights[..., start + size :] == 0)
         room = [(0, 0)] * (weights.ndim - 1) + [(0, T - start - size)]
-        found.append((as_numpy(output), np.pad(weights[..., : start + size], room)))
+        found.append((to_numpy(output), np.pad(weights[..., : start + size], room)))
         start += size
     outputs_, weights_ = zip(*found, strict=True)
     return np.concatenate(outputs_, -2), np.concatenate(weights_, -2)
@@ -56,10 +56,10 @@ def decoded(layer, inputs, chunks, capacity, **order):
 def assert_equal_to_the_full_pass(layer, inputs, chunks, capacity, **order):
     whole = layer(*inputs.values(), return_attention_scores=True, **order)
     for actual, exact in zip(decoded(layer, inputs, chunks, capacity, **order), whole, strict=True):
-        assert_close(actual, as_numpy(exact), "float32")
+        assert_close(actual, to_numpy(exact), "float32")
 
 
-@in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
+@parametrize_in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
 def test_step_by_step_equals_the_full_pass(case, capacity):
     assert_equal_to_the_full_pass(case.layer(), steps_of(case), CHUNKS["one by one"], capacity, **ORDERS["causal"])
 
@@ -76,7 +76,7 @@ NINE = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in range(3)
     [([*CHUNKS][a], [*ORDERS][b], [*CAPACITIES][c], (None, 2, 1)[d]) for a, b, c, d in NINE],
 )
 def test_heads_equal_the_full_pass_in_any_parts_and_order(chunks, order, capacity, groups):
-    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), three_times(normal(B, T, 8))
+    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), three_times(draw_normal(B, T, 8))
     assert_equal_to_the_full_pass(layer, inputs, CHUNKS[chunks], CAPACITIES[capacity], **ORDERS[order])
 
 
@@ -87,7 +87,9 @@ def test_heads_equal_the_full_pass_in_any_parts_and_order(chunks, order, capacit
 )
 def test_heads_of_every_score_grow_from_an_empty_state(make):
     layer = MultiHeadAttention(make(), 2)
-    assert_equal_to_the_full_pass(layer, three_times(normal(B, T, 8)), [0, 2, 1, 1, 1, 1], T + 2, **ORDERS["causal"])
+    assert_equal_to_the_full_pass(
+        layer, three_times(draw_normal(B, T, 8)), [0, 2, 1, 1, 1, 1], T + 2, **ORDERS["causal"]
+    )
 
 
 def by_position(heads, role, offset):
@@ -99,20 +101,20 @@ def by_position(heads, role, offset):
 
 def attending(num_heads=2, **options):
     """Inputs, heads, and what they give for all steps at once."""
-    x = normal(B, T, 8)
+    x = draw_normal(B, T, 8)
     layer = MultiHeadAttention(DotProductAttention(dtype=options.get("dtype")), num_heads, **options)
-    return x, layer, as_numpy(layer(x, x, x, use_causal_mask=True))
+    return x, layer, to_numpy(layer(x, x, x, use_causal_mask=True))
 
 
 @every_capacity
 def test_positions_of_processed_heads_continue_in_a_state(capacity):
     """Those of values too, which other layers here leave as they are."""
-    x = normal(B, T, 8)
+    x = draw_normal(B, T, 8)
     layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2, process_heads=by_position)
     assert_equal_to_the_full_pass(layer, three_times(x), [2, 1, 3], capacity, **ORDERS["causal"])
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True))
+    whole = to_numpy(layer(x, x, x, use_causal_mask=True))
     layer.process_heads = None
-    assert np.abs(as_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
+    assert np.abs(to_numpy(layer(x, x, x, use_causal_mask=True)) - whole).max() > 0.01
 
 
 def test_each_example_of_fixed_capacity_has_its_own_length():
@@ -122,9 +124,9 @@ def test_each_example_of_fixed_capacity_has_its_own_length():
     state["length"] = ops.convert_to_tensor(np.array([2, 4], "int32"))  # of the first example two are padding
     steps = np.stack([x[0, 2:4], x[1, 4:6]])
     state = layer.append(state, steps, steps)
-    output = as_numpy(layer(steps, state, use_causal_mask=True))
+    output = to_numpy(layer(steps, state, use_causal_mask=True))
     assert_close(output, np.stack([whole[0, 2:4], whole[1, 4:6]]), "float32")
-    np.testing.assert_array_equal(as_numpy(state["length"]), [4, 6])
+    np.testing.assert_array_equal(to_numpy(state["length"]), [4, 6])
 
 
 @every_capacity
@@ -133,23 +135,25 @@ def test_masks_and_lengths_apply_to_a_state(capacity):
     x, seen = rng.normal(size=(B, T, 8)).astype("float32"), rng.random((B, T)) < 0.6
     layer = MultiHeadAttention(DotProductAttention(), 2)
     masks = {"attention_mask": seen[:, None, :], "valid_lens": np.array([0, 5])}
-    whole = as_numpy(layer(x, x, x, use_causal_mask=True, **masks))
+    whole = to_numpy(layer(x, x, x, use_causal_mask=True, **masks))
     state = layer.precompute(x[:, :4], x[:, :4], capacity=capacity)
     state = layer.append(state, x[:, 4:], x[:, 4:])
     room = (capacity or T) - T
     masks["attention_mask"] = np.pad(masks["attention_mask"], [(0, 0), (0, 0), (0, room)], constant_values=True)
-    assert_close(as_numpy(layer(x[:, 4:], state, use_causal_mask=True, **masks)), whole[:, 4:], "float32")
+    assert_close(to_numpy(layer(x[:, 4:], state, use_causal_mask=True, **masks)), whole[:, 4:], "float32")
 
 
-@in_turn("order", ORDERS, CASES + VARIANTS, more=1)
+@parametrize_in_turn("order", ORDERS, CASES + VARIANTS, more=1)
 def test_offset_places_queries_at_any_position(case, order):
     layer, inputs = case.layer(), steps_of(case)
-    whole = outputs(layer, inputs, {"causal": order.get("use_causal_mask", False), "window": order.get("window")})
+    whole = compute_outputs(
+        layer, inputs, {"causal": order.get("use_causal_mask", False), "window": order.get("window")}
+    )
     some = inputs | {"queries": inputs["queries"][:, 2:5]}
     for offset in (2, np.int32(2), np.array([2, 2])):
         found = layer(**some, offset=offset, return_attention_scores=True, **order)
         for actual, exact in zip(found, whole, strict=True):
-            assert_close(as_numpy(actual), exact[..., 2:5, :], "float32")
+            assert_close(to_numpy(actual), exact[..., 2:5, :], "float32")
 
 
 @every_capacity
@@ -167,10 +171,10 @@ def test_gradients_pass_through_appended_steps(capacity):
         return ops.sum(ops.square(ops.concatenate(found, axis=1)))
 
     exact, actual = (
-        gradients_of(each, 1, layer.trainable_variables)(ops.convert_to_tensor(x)) for each in (whole, in_steps)
+        compute_gradients(each, 1, layer.trainable_variables)(ops.convert_to_tensor(x)) for each in (whole, in_steps)
     )
     for one, other in zip(actual, exact, strict=True):
-        assert_close(as_numpy(one), as_numpy(other), "float32", tolerance=2e-5)
+        assert_close(to_numpy(one), to_numpy(other), "float32", tolerance=2e-5)
 
 
 @pytest.mark.slow
@@ -183,11 +187,11 @@ def test_compiled_step_of_fixed_capacity_equals_the_full_pass(mode):
         state = layer.append(state, x, x)
         return layer(x, state, use_causal_mask=True), *state.values()
 
-    run = compiled(step, mode, variables=layer.variables)
+    run = compile_function(step, mode, variables=layer.variables)
     state = list(layer.precompute(x[:, :1], x[:, :1], capacity=T).values())
     for n in range(1, T):
         output, *state = run(ops.convert_to_tensor(x[:, n : n + 1]), *state)
-        assert_close(as_numpy(output), whole[:, n : n + 1], "float32")
+        assert_close(to_numpy(output), whole[:, n : n + 1], "float32")
 
 
 @pytest.mark.slow
@@ -201,11 +205,11 @@ def test_step_as_a_functional_model_is_saved_and_loaded(capacity, tmp_path):
     grown = layer.append(state, now, now)
     assert tuple(grown["projected_keys"].shape) == (None, 2, capacity, 2)
     model = keras.Model({"x": now, **state}, {"output": layer(now, grown, use_causal_mask=True), **grown})
-    for step in (model, reloaded(model, tmp_path)):
+    for step in (model, save_and_load(model, tmp_path)):
         held = layer.precompute(x[:, :1], x[:, :1], capacity=capacity)
         for n in range(1, T):
             held = step({"x": ops.convert_to_tensor(x[:, n : n + 1]), **held})
-            assert_close(as_numpy(held.pop("output")), whole[:, n : n + 1], "float32")
+            assert_close(to_numpy(held.pop("output")), whole[:, n : n + 1], "float32")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
@@ -216,7 +220,7 @@ def test_state_keeps_half_precision(dtype):
         state = layer.precompute(x[:, :4], x[:, :4], capacity=capacity)
         state = layer.append(state, x[:, 4:], x[:, 4:])
         assert keras.backend.standardize_dtype(state["projected_keys"].dtype) == layer.compute_dtype
-        found = as_numpy(layer(x[:, 4:], state, use_causal_mask=True)).astype("float32")
+        found = to_numpy(layer(x[:, 4:], state, use_causal_mask=True)).astype("float32")
         np.testing.assert_allclose(found, whole[:, 4:], atol=0.05)
 
 
@@ -285,16 +289,16 @@ class ScaledHeads(keras.layers.Layer):
 
 @pytest.mark.slow
 def test_layer_that_processes_heads_is_trained_and_saved(tmp_path):
-    x = normal(B, T, 8)
+    x = draw_normal(B, T, 8)
     entry = keras.Input((None, 8))
     layer = MultiHeadAttention(DotProductAttention(), 2, process_heads=ScaledHeads())
     model = keras.Model(entry, layer(entry, entry, entry))
     assert any(variable.path.endswith("scale") for variable in model.trainable_variables)
     model.compile("sgd", "mse")
     model.fit(x, x, verbose=0, epochs=3)
-    assert np.abs(as_numpy(layer.process_heads.scale) - 1).max() > 1e-6
-    again = reloaded(model, tmp_path)
-    assert_identical(as_numpy(again(x)), as_numpy(model(x)))
+    assert np.abs(to_numpy(layer.process_heads.scale) - 1).max() > 1e-6
+    again = save_and_load(model, tmp_path)
+    assert_identical(to_numpy(again(x)), to_numpy(model(x)))
 
 
 FEW, D = 4, 8  # steps, and the size of each
@@ -310,7 +314,7 @@ def masked(ids, size):
 
 
 @carries_masks
-@in_turn("prompt", PROMPTS, more=1)
+@parametrize_in_turn("prompt", PROMPTS, more=1)
 def test_state_carries_the_masks_of_its_steps(case, prompt):
     prompt, capacity = prompt
     layer, inputs = case.layer(), case.inputs(leading=(B,), Tq=3, Tk=FEW)
@@ -321,24 +325,24 @@ def test_state_carries_the_masks_of_its_steps(case, prompt):
         steps = masked(IDS[:, prompt:], keys.shape[-1])
         state = layer.append(state, steps, inputs["values"][:, prompt:])
     _, weights = layer(inputs["queries"], state, return_attention_scores=True)
-    assert_close(as_numpy(weights)[..., :FEW], as_numpy(plain), "float32")
-    assert np.all(as_numpy(weights)[0, ..., 2:] == 0)
+    assert_close(to_numpy(weights)[..., :FEW], to_numpy(plain), "float32")
+    assert np.all(to_numpy(weights)[0, ..., 2:] == 0)
 
 
 @carries_masks
 @pytest.mark.parametrize("capacity", [None, FEW + 2])
 def test_state_joins_masked_values_and_steps_without_a_mask(capacity):
-    layer, x = called(), normal(B, FEW, D)
+    layer, x = called(), draw_normal(B, FEW, D)
     state = layer.precompute(x[:, :3], masked(IDS[:, :3], D), capacity=capacity)
     state = layer.append(state, x[:, 3:], x[:, 3:])  # all of which take part
     _, weights = layer(x[:, 3:], state, return_attention_scores=True)
-    assert np.array_equal(as_numpy(weights)[0, 0, 0, :4] > 0, [True, True, False, True])
-    assert np.all(as_numpy(weights)[1, 0, 0, :4] > 0)
+    assert np.array_equal(to_numpy(weights)[0, 0, 0, :4] > 0, [True, True, False, True])
+    assert np.all(to_numpy(weights)[1, 0, 0, :4] > 0)
 
 
 def called(layer=None):
     layer = MultiHeadAttention(DotProductAttention(), 2) if layer is None else layer
-    x = normal(B, FEW, D)
+    x = draw_normal(B, FEW, D)
     layer(x, x, x)
     return layer
 
@@ -355,9 +359,9 @@ WAYS = [(None, False, False), (None, True, True), (FEW + 2, False, True), (FEW +
 @pytest.mark.parametrize("unlike", UNLIKE)
 @pytest.mark.parametrize(("capacity", "heads", "symbolic"), WAYS)
 def test_append_refuses_steps_of_other_sizes(capacity, unlike, heads, symbolic):
-    layer, x = called(None if heads else AdditiveAttention(5)), normal(B, FEW, D)
+    layer, x = called(None if heads else AdditiveAttention(5)), draw_normal(B, FEW, D)
     state = layer.precompute(x[:, :2], x[:, :2], capacity=capacity)
-    keys, values = (normal(*shape) for shape in UNLIKE[unlike])
+    keys, values = (draw_normal(*shape) for shape in UNLIKE[unlike])
     if symbolic:
         state = {name: keras.KerasTensor(tensor.shape, tensor.dtype) for name, tensor in state.items()}
         keys, values = (keras.KerasTensor(array.shape, "float32") for array in (keys, values))
@@ -367,7 +371,7 @@ def test_append_refuses_steps_of_other_sizes(capacity, unlike, heads, symbolic):
 
 @pytest.mark.x64
 def test_graph_of_any_capacity_takes_lengths_of_64_bits():
-    layer, x = called(), normal(B, FEW, D)
+    layer, x = called(), draw_normal(B, FEW, D)
     state = layer.precompute(x, x, capacity=FEW + 2)
     entries = {name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")}
     entries["length"] = keras.Input((), dtype="int64", name="length")
@@ -375,19 +379,19 @@ def test_graph_of_any_capacity_takes_lengths_of_64_bits():
     grown = layer.append(entries, now, now)
     model = keras.Model({"now": now, **entries}, layer(now, grown))
     exact = layer(x[:, :1], layer.append(state, x[:, :1], x[:, :1]))
-    given = {name: as_numpy(tensor) for name, tensor in state.items()} | {"now": x[:, :1]}
+    given = {name: to_numpy(tensor) for name, tensor in state.items()} | {"now": x[:, :1]}
     given["length"] = given["length"].astype("int64")
-    assert_close(as_numpy(model(given)), as_numpy(exact), "float32")
+    assert_close(to_numpy(model(given)), to_numpy(exact), "float32")
 
 
 @pytest.mark.parametrize("make", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])
 def test_state_that_lost_steps_gives_nan_in_that_example_alone(make):
-    layer, x = called(make()), normal(B, FEW, D)
+    layer, x = called(make()), draw_normal(B, FEW, D)
     state = {**layer.precompute(x, x, capacity=FEW), "length": np.array([FEW - 1, FEW], "int32")}
     state = layer.append(state, x[:, :1], x[:, :1])
     takes_part = np.array([[True, True], [True, False]])
     output, weights = layer(x[:, :2], state, queries_mask=takes_part, return_attention_scores=True)
-    for found in (as_numpy(output), np.moveaxis(as_numpy(weights).reshape(B, -1, 2, FEW), 1, 2)):
+    for found in (to_numpy(output), np.moveaxis(to_numpy(weights).reshape(B, -1, 2, FEW), 1, 2)):
         rows = found.reshape(B, 2, -1)
         assert np.all(np.isfinite(rows[0]))
         assert np.all(np.isnan(rows[1, 0]))

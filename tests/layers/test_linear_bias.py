@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from layer_contract import as_numpy
+from layer_contract import to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import LinearBias
@@ -10,7 +10,7 @@ from keras_attn import LinearBias
 
 def biases(num_heads, num_queries, num_keys, offset=0, **options):
     queries, keys = (np.zeros((1, length, 1), "float32") for length in (num_queries, num_keys))
-    return as_numpy(LinearBias(num_heads, **options)(queries, keys, offset=offset))[0]
+    return to_numpy(LinearBias(num_heads, **options)(queries, keys, offset=offset))[0]
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_biases_equal_those_of_keras_hub_alibi(num_heads):
     """It gives those of the last query to all, which a softmax under a causal mask does not see."""
     import keras_hub
 
-    theirs = as_numpy(keras_hub.layers.AlibiBias()(np.zeros((1, num_heads, 1, 40), "float32")))[0]
+    theirs = to_numpy(keras_hub.layers.AlibiBias()(np.zeros((1, num_heads, 1, 40), "float32")))[0]
     assert_close(biases(num_heads, 1, 40, offset=39), theirs, "float32")

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import gradients_of
+from backends import compute_gradients
 from keras import ops
-from layer_contract import as_float64, as_numpy, randomise
+from layer_contract import draw_weights, to_float64, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention
@@ -18,7 +18,7 @@ B, Tq, Tk, Dq, Dk, Dv, U, FILTERS = 2, 3, 5, 4, 7, 6, 8, 3
 def made(size=3, **options):
     layer = LocationSensitiveAttention(U, FILTERS, size, **options)
     layer.build((B, Tq, Dq), (B, Tk, Dk), (B, Tk, Dv))
-    randomise(layer)
+    draw_weights(layer)
     return layer
 
 
@@ -34,8 +34,8 @@ def weights_of(*axes, seed=5):
 
 def scores_by_loops(layer, queries, keys, previous):
     """The formula of the docstring, for weights before (B, Tq, Tk), which are zero beyond the keys."""
-    W_q, W_k, F, W_f, w_v = (as_float64(getattr(layer, name).kernel) for name in ("W_q", "W_k", "F", "W_f", "w_v"))
-    bias, size = as_float64(layer.W_q.bias), layer.kernel_size
+    W_q, W_k, F, W_f, w_v = (to_float64(getattr(layer, name).kernel) for name in ("W_q", "W_k", "F", "W_f", "w_v"))
+    bias, size = to_float64(layer.W_q.bias), layer.kernel_size
     scores = np.zeros((B, queries.shape[1], Tk))
     for b, i, j in np.ndindex(scores.shape):
         place = np.zeros(FILTERS)
@@ -54,8 +54,8 @@ def test_scores_equal_the_formula(size, axes):
     output, weights = layer(queries, keys, values, previous_weights=previous, return_attention_scores=True)
     by_query = np.broadcast_to(previous if axes else previous[:, None], (B, Tq, Tk))
     expected = reference.masked_softmax(scores_by_loops(layer, queries, keys, by_query))
-    assert_close(as_numpy(weights), expected, "float32")
-    assert_close(as_numpy(output), expected @ values, "float32")
+    assert_close(to_numpy(weights), expected, "float32")
+    assert_close(to_numpy(output), expected @ values, "float32")
 
 
 def test_without_previous_weights_it_equals_additive_attention_with_a_bias():
@@ -65,11 +65,11 @@ def test_without_previous_weights_it_equals_additive_attention_with_a_bias():
     for name in ("W_q", "W_k", "w_v"):
         getattr(additive, name).kernel.assign(getattr(layer, name).kernel)
     layer.W_q.bias.assign(np.zeros(U))
-    expected = as_numpy(additive(*inputs, lengths))
+    expected = to_numpy(additive(*inputs, lengths))
     for options in ({}, {"previous_weights": np.zeros((B, Tk), "float32")}):
-        assert_close(as_numpy(layer(*inputs, lengths, **options)), expected, "float32")
+        assert_close(to_numpy(layer(*inputs, lengths, **options)), expected, "float32")
     layer.W_q.bias.assign(np.ones(U))
-    assert not np.allclose(as_numpy(layer(*inputs, lengths)), expected, atol=1e-3)
+    assert not np.allclose(to_numpy(layer(*inputs, lengths)), expected, atol=1e-3)
 
 
 MASKS = {
@@ -93,7 +93,7 @@ def test_previous_weights_of_masked_keys_count_as_zero(mask, axes, poison):
     poisoned = np.where(hidden, np.float32(poison), given)
     _, weights = layer(*inputs, **masks, previous_weights=poisoned, return_attention_scores=True)
     expected = reference.masked_softmax(scores_by_loops(layer, *inputs[:2], np.where(seen, previous, 0)), mask=seen)
-    assert_close(as_numpy(weights), expected, "float32")
+    assert_close(to_numpy(weights), expected, "float32")
 
 
 def test_nan_in_padding_reaches_no_gradient():
@@ -104,13 +104,13 @@ def test_nan_in_padding_reaches_no_gradient():
     def loss(queries, keys, values, previous):
         return ops.sum(layer(queries, keys, values, lengths, previous_weights=previous) ** 2)
 
-    take = gradients_of(loss, 4, layer.trainable_variables)
+    take = compute_gradients(loss, 4, layer.trainable_variables)
     found = []
     for poison in (0.0, np.nan):
         dirty = [np.where(padded[..., None], np.float32(poison), array) for array in (keys, values)]
         before = np.where(padded[:, None], np.float32(poison), previous)
         arrays = map(ops.convert_to_tensor, (queries, *dirty, before))
-        found.append([as_numpy(gradient) for gradient in take(*arrays)])
+        found.append([to_numpy(gradient) for gradient in take(*arrays)])
     for clean, poisoned in zip(*found, strict=True):
         assert_identical(poisoned, clean)
     assert all(np.any(gradient != 0) for gradient in found[0])

@@ -9,7 +9,7 @@ from typing import get_args
 import keras
 import numpy as np
 import pytest
-from backends import only_on
+from backends import run_only_on
 from keras import ops
 from textbook_subprocess import Apart
 from tolerances import assert_close, assert_identical
@@ -182,7 +182,7 @@ def test_multi_head_attention_of_keras_gives_the_same_outputs(make, ours):
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
-on_tensorflow = only_on("tensorflow", reason="the lines of the document are written for one backend")
+on_tensorflow = run_only_on("tensorflow", reason="the lines of the document are written for one backend")
 
 
 @on_tensorflow

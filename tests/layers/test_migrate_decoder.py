@@ -5,9 +5,9 @@ import importlib
 import keras
 import numpy as np
 import pytest
-from backends import only_on
+from backends import run_only_on
 from keras import layers, ops
-from layer_contract import reloaded
+from layer_contract import save_and_load
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
@@ -67,7 +67,7 @@ def test_built_decoder_keeps_its_variables():
     assert_identical(ops.convert_to_numpy(decode.cell.cell.recurrent_kernel)[:, HIDDEN : 2 * HIDDEN], reset)
 
 
-@only_on("tensorflow", reason="it writes a checkpoint of TensorFlow")
+@run_only_on("tensorflow", reason="it writes a checkpoint of TensorFlow")
 def test_checkpoint_of_keras_cells_is_loaded(tmp_path):
     """Keras 3 writes nothing of stacked cells into a checkpoint: their numbers are those that Keras 2 writes."""
     import tensorflow as tf
@@ -176,6 +176,6 @@ def test_decoder_built_by_a_state_is_saved_and_loaded(tmp_path):
     decode, inputs = from_state(decoder_of(), torch_state(), "torch"), [keras.Input((None, EMBED))]
     inputs.append(keras.Input((None, HIDDEN)))
     model = keras.Model(inputs, decode(*inputs))
-    again = reloaded(model, tmp_path)
+    again = save_and_load(model, tmp_path)
     for now, before in zip(again.weights, model.weights, strict=True):
         assert_identical(ops.convert_to_numpy(now), ops.convert_to_numpy(before))

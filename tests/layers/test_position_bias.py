@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from backends import carrying, compiled, every_mode, mask_of, only_on, x64
+from backends import attach_mask, compile_function, every_mode, read_mask, run_only_on, x64
 from keras import ops
-from layer_contract import as_numpy, reloaded
+from layer_contract import save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
 from traced_models import onnx_outputs
 
@@ -31,7 +31,7 @@ def pair_by_pair(layer, num_queries, num_keys, offset=0):
     """Return the biases of the heads, each pair by a call for one query and one key at its distance."""
     x = zeros(1, 1, 2)
     rows = [
-        [as_numpy(layer(x, x, offset=i + offset - j))[0, :, 0, 0] for j in range(num_keys)] for i in range(num_queries)
+        [to_numpy(layer(x, x, offset=i + offset - j))[0, :, 0, 0] for j in range(num_keys)] for i in range(num_queries)
     ]
     return np.array(rows).transpose(2, 0, 1)
 
@@ -54,7 +54,7 @@ CALLS = {  # axes of queries and keys but the last, an offset
 def test_bias_of_a_pair_depends_on_its_distance_alone(make, call):
     layer, (queries, keys, offset) = make(), CALLS[call]
     given = [zeros(*queries, 5), *([] if keys is None else [zeros(*keys, 6)])]
-    biases, shape, num_keys = as_numpy(layer(*given, offset=offset)), np.shape(offset), (keys or queries)[-1]
+    biases, shape, num_keys = to_numpy(layer(*given, offset=offset)), np.shape(offset), (keys or queries)[-1]
     assert biases.shape == (*(shape or (1,)), H, queries[-1], num_keys)
     for index in np.ndindex(*shape) if biases.size else ():
         exact = pair_by_pair(layer, queries[-1], num_keys, int(np.asarray(offset)[index]))
@@ -68,14 +68,14 @@ def test_one_program_takes_every_size(make, mode, per_example):
     layer = make()
     signature = [((None, None, 5), "float32"), ((None, None, 5), "float32"), ((None,) * per_example, "int32")]
     layer(zeros(1, 1, 5))
-    program = compiled(
+    program = compile_function(
         lambda q, k, offset: layer(q, k, offset=offset), mode, variables=layer.variables, signature=signature
     )
     for B, num_queries, num_keys, first in ((2, Tq, Tk, 0), (3, 1, 9, 8)):
         offset = np.array([first + b for b in range(B)] if per_example else first, "int32")
         tensors = [ops.convert_to_tensor(x) for x in (zeros(B, num_queries, 5), zeros(B, num_keys, 5), offset)]
-        biases = as_numpy(program(*tensors))
-        exact = as_numpy(layer(zeros(1, num_queries, 5), zeros(1, num_keys, 5), offset=first))
+        biases = to_numpy(program(*tensors))
+        exact = to_numpy(layer(zeros(1, num_queries, 5), zeros(1, num_keys, 5), offset=first))
         assert biases.shape == (B if per_example else 1, H, num_queries, num_keys)
         assert_identical(biases[:1], exact)
 
@@ -89,11 +89,11 @@ def test_biases_have_the_dtype_of_the_layer(make, policy):
     keras.config.set_dtype_policy(policy)
     layer = make()
     dtype = keras.DTypePolicy(policy).compute_dtype
-    exact = as_numpy(make()(zeros(1, Tq, 5), zeros(1, Tk, 5))).astype("float64")
+    exact = to_numpy(make()(zeros(1, Tq, 5), zeros(1, Tk, 5))).astype("float64")
     biases = layer(zeros(1, Tq, 5), zeros(1, Tk, 5))
     symbolic = layer(keras.Input((Tq, 5)), keras.Input((Tk, 5)))
     assert keras.backend.standardize_dtype(biases.dtype) == symbolic.dtype == dtype
-    assert_close(as_numpy(biases), exact, dtype)
+    assert_close(to_numpy(biases), exact, dtype)
     assert all(weight.dtype == layer.variable_dtype for weight in layer.weights)
 
 
@@ -117,20 +117,20 @@ def test_model_with_biases_is_saved_and_loaded(make, tmp_path):
     layer = make(bidirectional=False)
     model = keras.Model([queries, keys, offset], {"biases": layer(queries, keys, offset=offset)})
     inputs = [zeros(2, Tq, 5), zeros(2, Tk, 6), np.array([0, 9], "int32")]
-    expected = as_numpy(model(inputs)["biases"])
+    expected = to_numpy(model(inputs)["biases"])
     assert_identical(expected[1], pair_by_pair(layer, Tq, Tk, 9))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)["biases"]), expected)
+    assert_identical(to_numpy(save_and_load(model, tmp_path)(inputs)["biases"]), expected)
     again = type(layer).from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
-    assert_identical(as_numpy(again(*inputs[:2])), as_numpy(layer(*inputs[:2])))  # its initializer draws by a seed
+    assert_identical(to_numpy(again(*inputs[:2])), to_numpy(layer(*inputs[:2])))  # its initializer draws by a seed
 
 
 @every_bias
 def test_biases_carry_no_mask_of_the_queries(make):
     """It says which queries count, and would be taken for one of the biases' first axes."""
-    queries = carrying(zeros(2, 3, 5), np.array([[True, True, False], [True, False, False]]))
-    assert mask_of(queries) is not None
-    assert mask_of(make()(queries)) is None
+    queries = attach_mask(zeros(2, 3, 5), np.array([[True, True, False], [True, False, False]]))
+    assert read_mask(queries) is not None
+    assert read_mask(make()(queries)) is None
 
 
 ONE_EACH = "one for each example.*offset shape "
@@ -154,7 +154,7 @@ def test_bad_arguments_are_refused(make, call, said):
 
 
 @pytest.mark.slow
-@only_on("tensorflow", reason="exports are traced there")
+@run_only_on("tensorflow", reason="exports are traced there")
 @every_bias
 def test_onnx_file_takes_every_size_and_offset(make, tmp_path):
     queries, keys = keras.Input((None, 5), name="queries"), keras.Input((None, 5), name="keys")
@@ -170,5 +170,5 @@ def test_onnx_file_takes_every_size_and_offset(make, tmp_path):
     inputs = {**given, "offset": np.array([0, 30], "int32"), "one": np.array(4, "int32")}
     found = onnx_outputs(model, inputs, tmp_path)
     for name, expected in model(inputs).items():
-        assert_identical(found[name], as_numpy(expected))
+        assert_identical(found[name], to_numpy(expected))
     assert_identical(found["each"][1], pair_by_pair(layer, 5, 9, 30))

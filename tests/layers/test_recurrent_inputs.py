@@ -3,15 +3,15 @@
 import keras
 import numpy as np
 import pytest
-from attention_cell_cases import CELLS, UNITS, B, Dm, Dx, T, Tk, inputs_of, made
+from attention_cell_cases import CELLS, UNITS, B, Dm, Dx, T, Tk, build_cell, draw_inputs
 from keras import layers
-from layer_contract import sentence
+from layer_contract import build_error_pattern
 
 from keras_attn import DotProductAttention
 from keras_attn._recurrent.cell import AttentionCell
 from keras_attn._recurrent.rnn import AttentionRNN
 
-inputs, memory = inputs_of()
+inputs, memory = draw_inputs()
 state = np.ones((B, UNITS), "float32")
 
 
@@ -89,7 +89,7 @@ every_way = pytest.mark.parametrize("as_given", [symbols, dict], ids=["symbolic"
 @every_way
 @pytest.mark.parametrize(("name", "arguments", "message"), rows(OF_CELLS))
 def test_cell_refuses_bad_inputs(name, arguments, message, as_given):
-    cell = made(name).cell
+    cell = build_cell(name).cell
     states = [floats(B, size or Tk) for size in cell.state_size]
     refuses(
         cell, ["inputs", "states", "memory"], as_given, message, {"inputs": inputs[:, 0], "states": states} | arguments
@@ -99,13 +99,13 @@ def test_cell_refuses_bad_inputs(name, arguments, message, as_given):
 @every_way
 @pytest.mark.parametrize(("name", "arguments", "message"), rows(OF_LOOPS))
 def test_loop_refuses_bad_inputs(name, arguments, message, as_given):
-    refuses(made(name), ["inputs", "memory"], as_given, message, {"inputs": inputs} | arguments)
+    refuses(build_cell(name), ["inputs", "memory"], as_given, message, {"inputs": inputs} | arguments)
 
 
 def refuses(layer, positional, as_given, message, arguments):
     given = as_given({"memory": memory} | arguments)
     tensors = [given.pop(name) for name in positional]
-    message = message if " " in message or "\\" in message else sentence(message)
+    message = message if " " in message or "\\" in message else build_error_pattern(message)
     with pytest.raises((TypeError, ValueError), match=message):
         layer(*tensors, **given)
 
@@ -174,7 +174,7 @@ def test_precompute_refuses_bad_memory():
 
 
 def test_symbolic_step_takes_sizes_from_memory_and_states():
-    cell = made("location").cell
+    cell = build_cell("location").cell
     states = [keras.Input(batch_shape=(None, size)) for size in (3, UNITS, UNITS, UNITS, None)]
     unknown = keras.Input(batch_shape=(None, None, Dm))
     known = keras.Input(batch_shape=(B, Tk, Dm))

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from backends import MODES, compiled, gradients_of
+from backends import MODES, compile_function, compute_gradients
 from keras import ops
-from layer_contract import as_numpy, sentence
+from layer_contract import build_error_pattern, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import RelativePositionBias
@@ -50,7 +50,7 @@ def numbered(num_buckets=32, max_distance=128, bidirectional=True):
 def buckets_of(layer, farthest):
     """The buckets of keys from so far before one query to so far behind it."""
     query, keys = np.zeros((1, 1, 1), "float32"), np.zeros((1, 2 * farthest + 1, 1), "float32")
-    first, second = as_numpy(layer(query, keys, offset=farthest))[0, :, 0]
+    first, second = to_numpy(layer(query, keys, offset=farthest))[0, :, 0]
     assert_identical(second, first + 1000)
     return first.astype(int)
 
@@ -91,12 +91,12 @@ def test_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode):
     def loss(upstream, queries, keys, offsets):
         return ops.sum(layer(queries, keys, offset=offsets) * upstream)
 
-    program = compiled(gradients_of(loss, 0, layer.variables), mode, variables=layer.variables)
+    program = compile_function(compute_gradients(loss, 0, layer.variables), mode, variables=layer.variables)
     (gradient,) = program(*map(ops.convert_to_tensor, (upstream, queries, keys, offsets)))
     expected = np.zeros((8, 2))
     for b, h, i, j in np.ndindex(*upstream.shape):
         expected[bucket(j - (i + int(offsets[b])), 8, 20, bidirectional), h] += upstream[b, h, i, j]
-    assert_close(as_numpy(ops.convert_to_tensor(gradient)), expected, "float32")
+    assert_close(to_numpy(ops.convert_to_tensor(gradient)), expected, "float32")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_gradient_of_a_bucket_is_the_sum_over_its_pairs(bidirectional, mode):
     ids=str,
 )
 def test_bad_options_are_refused(options):
-    with pytest.raises((TypeError, ValueError), match=sentence(next(iter(options)))):
+    with pytest.raises((TypeError, ValueError), match=build_error_pattern(next(iter(options)))):
         RelativePositionBias(4, **options)
 
 
@@ -121,4 +121,4 @@ def test_biases_equal_those_of_keras_hub_t5(bidirectional):
     ours.build()
     theirs.relative_attention_bias.assign(ours.embeddings)
     biases = ours(np.zeros((1, 300, 1), "float32"), np.zeros((1, 310, 1), "float32"))
-    assert_identical(as_numpy(biases), as_numpy(theirs.compute_bias(300, 310)))
+    assert_identical(to_numpy(biases), to_numpy(theirs.compute_bias(300, 310)))

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 from keras import ops
-from layer_contract import as_numpy
+from layer_contract import to_numpy
 from tolerances import assert_identical
 
 from keras_attn import DotProductAttention
@@ -16,14 +16,14 @@ def drawn_seeds(monkeypatch, number, draws=3):
     """The seeds that a copy of a model draws, and the state that is left."""
     monkeypatch.setattr(replica_seeds, "replica_number", lambda: number)
     generator = replica_seeds.SeedGenerator(7)
-    drawn = [as_numpy(generator.next()).tolist() for _ in range(draws)]
-    return drawn, as_numpy(generator.state).tolist()
+    drawn = [to_numpy(generator.next()).tolist() for _ in range(draws)]
+    return drawn, to_numpy(generator.state).tolist()
 
 
 def test_first_replica_draws_like_a_single_one(monkeypatch):
     alone = keras.random.SeedGenerator(7)
-    assert drawn_seeds(monkeypatch, 0)[0] == [as_numpy(alone.next()).tolist() for _ in range(3)]
-    assert drawn_seeds(monkeypatch, 0)[1] == as_numpy(alone.state).tolist()
+    assert drawn_seeds(monkeypatch, 0)[0] == [to_numpy(alone.next()).tolist() for _ in range(3)]
+    assert drawn_seeds(monkeypatch, 0)[1] == to_numpy(alone.state).tolist()
 
 
 def test_replicas_draw_different_seeds_from_one_state(monkeypatch):
@@ -42,7 +42,7 @@ def test_replicas_draw_different_dropout(monkeypatch):
 
     def dropped(number):
         monkeypatch.setattr(replica_seeds, "replica_number", lambda: number)
-        return as_numpy(DotProductAttention(0.5, seed=3)(queries, keys, values, training=True)) == 0
+        return to_numpy(DotProductAttention(0.5, seed=3)(queries, keys, values, training=True)) == 0
 
     first, second, again = dropped(0), dropped(1), dropped(1)
     assert_identical(second, again)

@@ -5,9 +5,18 @@ import math
 import keras
 import numpy as np
 import pytest
-from backends import MODES, carrying, compiled, gradients_of, mask_of, only_on, precision_of, x64
+from backends import (
+    MODES,
+    attach_mask,
+    compile_function,
+    compute_gradients,
+    get_precision,
+    read_mask,
+    run_only_on,
+    x64,
+)
 from keras import ops
-from layer_contract import as_numpy, normal, reloaded, sentence
+from layer_contract import build_error_pattern, draw_normal, save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
 from traced_models import onnx_outputs
 
@@ -49,14 +58,14 @@ def expected(heads, offset=0, **options):
 def test_angles_equal_an_example_by_hand():
     """Position 1 turns (1, 0) by 1 radian, and with 4 entries the second pair by `10000^(-2/4) = 0.01`."""
     cos, sin = 0.5403023, 0.8414710
-    assert_close(as_numpy(RotaryEmbedding()(np.array([[1, 0], [1, 0]], "float32"))), [[1, 0], [cos, sin]], "float32")
+    assert_close(to_numpy(RotaryEmbedding()(np.array([[1, 0], [1, 0]], "float32"))), [[1, 0], [cos, sin]], "float32")
     ones = np.array([[1, 2, 0, 0]], "float32")
     half = [[cos, 2 * 0.99995, sin, 2 * 0.00999983]]
-    assert_close(as_numpy(RotaryEmbedding()(ones, offset=1)), half, "float32")
+    assert_close(to_numpy(RotaryEmbedding()(ones, offset=1)), half, "float32")
     side_by_side = [[cos - 2 * sin, 2 * cos + sin, 0, 0]]
-    assert_close(as_numpy(RotaryEmbedding(interleaved=True)(ones, offset=1)), side_by_side, "float32")
+    assert_close(to_numpy(RotaryEmbedding(interleaved=True)(ones, offset=1)), side_by_side, "float32")
     first_two = [[cos - 2 * sin, 2 * cos + sin, 7, 8]]
-    assert_close(as_numpy(RotaryEmbedding(size=2)(np.array([[1, 2, 7, 8]], "float32"), offset=1)), first_two, "float32")
+    assert_close(to_numpy(RotaryEmbedding(size=2)(np.array([[1, 2, 7, 8]], "float32"), offset=1)), first_two, "float32")
 
 
 OFFSETS = {"int": 3, "tensor": np.array(3, "uint8"), "per example": np.array([0, 40])}
@@ -70,30 +79,30 @@ CALLS = [  # each kind eagerly with each offset, and compiled with one
 
 @pytest.mark.parametrize(("options", "mode", "offset"), CALLS)
 def test_heads_are_turned_by_their_positions(options, mode, offset):
-    layer, heads = RotaryEmbedding(**options), normal(B, H, T, D)
+    layer, heads = RotaryEmbedding(**options), draw_normal(B, H, T, D)
     if isinstance(offset, int):
-        program = compiled(lambda x: layer(x, offset=offset), mode, signature=[((None, H, None, D), "float32")])
+        program = compile_function(lambda x: layer(x, offset=offset), mode, signature=[((None, H, None, D), "float32")])
         found = program(ops.convert_to_tensor(heads))
     else:
         signature = [((None, H, None, D), "float32"), ((None,) * offset.ndim, offset.dtype.name)]
-        program = compiled(lambda x, offset: layer(x, offset=offset), mode, signature=signature)
+        program = compile_function(lambda x, offset: layer(x, offset=offset), mode, signature=signature)
         found = program(ops.convert_to_tensor(heads), ops.convert_to_tensor(offset))
-    assert_close(as_numpy(found), expected(heads, offset, **options), "float32", tolerance=1e-5)  # angles up to 45
+    assert_close(to_numpy(found), expected(heads, offset, **options), "float32", tolerance=1e-5)  # angles up to 45
 
 
 def test_values_are_not_turned():
-    values = normal(B, H, T, D)
-    assert_identical(as_numpy(RotaryEmbedding()(values, role="values", offset=3)), values)
-    assert RotaryEmbedding()(normal(1, 2, 3), role="values").shape == (1, 2, 3)  # an odd size, which nothing turns
+    values = draw_normal(B, H, T, D)
+    assert_identical(to_numpy(RotaryEmbedding()(values, role="values", offset=3)), values)
+    assert RotaryEmbedding()(draw_normal(1, 2, 3), role="values").shape == (1, 2, 3)  # an odd size, which nothing turns
 
 
 @pytest.mark.parametrize(("options", "mode"), [(o, MODES[n % len(MODES)]) for n, o in enumerate(OPTIONS.values())])
 def test_gradient_turns_back(options, mode):
-    heads, upstream, layer = normal(B, T, D), normal(B, T, D, seed=1), RotaryEmbedding(**options)
-    program = compiled(gradients_of(lambda x, up: ops.sum(layer(x, offset=2) * up), 1), mode)
+    heads, upstream, layer = draw_normal(B, T, D), draw_normal(B, T, D, seed=1), RotaryEmbedding(**options)
+    program = compile_function(compute_gradients(lambda x, up: ops.sum(layer(x, offset=2) * up), 1), mode)
     (gradient,) = program(ops.convert_to_tensor(heads), ops.convert_to_tensor(upstream))
     exact = [[turned(upstream[b, t], -(t + 2), **options) for t in range(T)] for b in range(B)]
-    assert_close(as_numpy(gradient), np.array(exact), "float32")
+    assert_close(to_numpy(gradient), np.array(exact), "float32")
 
 
 @pytest.mark.parametrize(
@@ -107,10 +116,10 @@ def test_gradient_turns_back(options, mode):
 )
 def test_heads_keep_their_dtype_and_angles_their_digits(dtype, policy):
     """At position 5000 an angle in float16 would be off by 2 radians, and in bfloat16 by 16."""
-    heads, layer = ops.cast(ops.convert_to_tensor(normal(B, T, D)), dtype), RotaryEmbedding(dtype=policy)
-    exact = expected(as_numpy(ops.cast(heads, "float64" if dtype == "float64" else "float32")), 5000)
-    tolerance = 1e-3 if precision_of(dtype) == "float32" else None  # of an angle of 5000, 3e-4 are lost
-    assert_close(as_numpy(layer(heads, offset=5000)), exact, dtype, tolerance=tolerance)
+    heads, layer = ops.cast(ops.convert_to_tensor(draw_normal(B, T, D)), dtype), RotaryEmbedding(dtype=policy)
+    exact = expected(to_numpy(ops.cast(heads, "float64" if dtype == "float64" else "float32")), 5000)
+    tolerance = 1e-3 if get_precision(dtype) == "float32" else None  # of an angle of 5000, 3e-4 are lost
+    assert_close(to_numpy(layer(heads, offset=5000)), exact, dtype, tolerance=tolerance)
     assert layer(keras.KerasTensor((B, T, D), dtype)).dtype == dtype
 
 
@@ -131,32 +140,32 @@ def test_model_with_rotary_embedding_is_saved_and_loaded(options, tmp_path):
     assert RotaryEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
     heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
     model = keras.Model([heads, offset], layer(heads, role="keys", offset=offset))
-    inputs = [normal(B, H, T, D), np.array([0, 9], "int32")]
-    found = as_numpy(model(inputs))
+    inputs = [draw_normal(B, H, T, D), np.array([0, 9], "int32")]
+    found = to_numpy(model(inputs))
     assert_close(found, expected(*inputs, **options), "float32")
-    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), found)
+    assert_identical(to_numpy(save_and_load(model, tmp_path)(inputs)), found)
 
 
 def test_mask_is_carried_on():
     mask = [[True, True, False], [True, False, False]]
-    assert as_numpy(mask_of(RotaryEmbedding()(carrying(normal(2, 3, D), np.array(mask))))).tolist() == mask
+    assert to_numpy(read_mask(RotaryEmbedding()(attach_mask(draw_normal(2, 3, D), np.array(mask))))).tolist() == mask
 
 
 @pytest.mark.parametrize("options", [{"base": 0}, {"scale": -1.0}, {"size": 3}, {"interleaved": "yes"}], ids=str)
 def test_bad_options_are_refused(options):
     (name,) = options
-    with pytest.raises((TypeError, ValueError), match=sentence(name)):
+    with pytest.raises((TypeError, ValueError), match=build_error_pattern(name)):
         RotaryEmbedding(**options)
 
 
 @pytest.mark.parametrize(
     ("heads", "call", "words"),
     [
-        (np.zeros((2, 4), "int32"), {}, sentence("heads")),
-        (normal(2, 5), {}, r"The last axis of `heads` must be even.*heads shape \(2, 5\)"),
-        (normal(2, 4), {"role": "query"}, "`role` must be one of queries, keys, values.*role='query'"),
-        (normal(2, 4), {"offset": 0.5}, "`offset` must be integers: it is a position"),
-        (normal(2, 3, 4), {"offset": np.arange(3)}, r"offset shape \(3,\), heads with.*axes \(2,\)"),
+        (np.zeros((2, 4), "int32"), {}, build_error_pattern("heads")),
+        (draw_normal(2, 5), {}, r"The last axis of `heads` must be even.*heads shape \(2, 5\)"),
+        (draw_normal(2, 4), {"role": "query"}, "`role` must be one of queries, keys, values.*role='query'"),
+        (draw_normal(2, 4), {"offset": 0.5}, "`offset` must be integers: it is a position"),
+        (draw_normal(2, 3, 4), {"offset": np.arange(3)}, r"offset shape \(3,\), heads with.*axes \(2,\)"),
         (keras.KerasTensor((2, 3, None)), {}, "The last axis of `heads` must be known unless `size` is passed"),
     ],
 )
@@ -164,17 +173,17 @@ def test_bad_calls_are_refused(heads, call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         RotaryEmbedding()(heads, **call)
     with pytest.raises(ValueError, match=r"`size` must be at most D.*size=6, heads shape \(2, 4\)"):
-        RotaryEmbedding(size=6)(normal(2, 4))
+        RotaryEmbedding(size=6)(draw_normal(2, 4))
 
 
 @pytest.mark.slow
-@only_on("tensorflow", reason="exports are traced there")
+@run_only_on("tensorflow", reason="exports are traced there")
 def test_onnx_file_takes_every_size_and_offset(tmp_path):
     heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
     one = keras.Input(batch_shape=(), dtype="int32", name="one")
     outputs = {name: RotaryEmbedding(**options)(heads, offset=offset) for name, options in OPTIONS.items()}
     model = keras.Model([heads, offset, one], {**outputs, "one for all": RotaryEmbedding()(heads, offset=one)})
-    inputs = {"heads": normal(B, H, T, D), "offset": np.array([0, 30], "int32"), "one": np.array(4, "int32")}
+    inputs = {"heads": draw_normal(B, H, T, D), "offset": np.array([0, 30], "int32"), "one": np.array(4, "int32")}
     found = onnx_outputs(model, inputs, tmp_path)
     for name, options in OPTIONS.items():
         assert_close(found[name], expected(inputs["heads"], inputs["offset"], **options), "float32", tolerance=1e-5)
@@ -182,7 +191,7 @@ def test_onnx_file_takes_every_size_and_offset(tmp_path):
 
 
 @pytest.mark.slow
-@only_on("tensorflow", reason="exports are traced there")
+@run_only_on("tensorflow", reason="exports are traced there")
 @pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
 def test_decoder_with_an_offset_exports_in_float32_and_float16(precision, tmp_path):
     """In a file of float16 too, angles stay float32: at position 3000 they would be off by a radian."""
@@ -197,9 +206,13 @@ def test_decoder_with_an_offset_exports_in_float32_and_float16(precision, tmp_pa
     samples = {"offset": np.array([0, 7, 3000], "int32")}
     bundle = export_model(model, tmp_path / "bundle", sample_inputs=samples, precision=precision)
     assert bundle.report.passed
-    inputs = {"queries": normal(2, 4, D), "keys": normal(2, 9, D, seed=1), "offset": np.array([0, 3000], "int32")}
+    inputs = {
+        "queries": draw_normal(2, 4, D),
+        "keys": draw_normal(2, 9, D, seed=1),
+        "offset": np.array([0, 3000], "int32"),
+    }
     tolerance = 1e-3 if precision == "float32" else 1e-2
-    assert_close(bundle.run(inputs)["output"], as_numpy(model(inputs)["output"]), "float32", tolerance=tolerance)
+    assert_close(bundle.run(inputs)["output"], to_numpy(model(inputs)["output"]), "float32", tolerance=tolerance)
 
 
 @pytest.mark.slow
@@ -208,7 +221,7 @@ def test_decoder_with_an_offset_exports_in_float32_and_float16(precision, tmp_pa
 def test_rotary_embedding_equals_that_of_keras_hub(scale):
     import keras_hub
 
-    heads = normal(B, H, 40, D)
+    heads = draw_normal(B, H, 40, D)
     theirs = keras_hub.layers.RotaryEmbedding(500.0, 1 / scale)(heads.swapaxes(1, 2), start_index=7)
     ours = RotaryEmbedding(500.0, scale=scale)(heads, offset=7)
-    assert_close(as_numpy(ours), as_numpy(theirs).swapaxes(1, 2))
+    assert_close(to_numpy(ours), to_numpy(theirs).swapaxes(1, 2))

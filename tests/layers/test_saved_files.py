@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from layer_contract import as_numpy, reloaded
+from layer_contract import save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
 
 import keras_attn
@@ -46,10 +46,10 @@ MODELS = {  # arguments; a function of them
 def test_model_with_masks_and_biases_is_saved_and_loaded(arrays, call, tmp_path):
     inputs = [keras.Input((*(None for _ in a.shape[1:-1]), *a.shape[1:][-1:]), dtype=a.dtype.name) for a in arrays]
     model = keras.Model(inputs, call(*inputs))
-    found = as_numpy(model(arrays))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(arrays)), found)
+    found = to_numpy(model(arrays))
+    assert_identical(to_numpy(save_and_load(model, tmp_path)(arrays)), found)
     changed = [arrays[0], *(0 * array for array in arrays[1:])]
-    assert len(arrays) == 1 or not np.allclose(as_numpy(model(changed)), found)
+    assert len(arrays) == 1 or not np.allclose(to_numpy(model(changed)), found)
 
 
 SAVED = Path(__file__).parent / "saved"
@@ -62,10 +62,10 @@ def test_old_file_gives_its_recorded_outputs(name, tmp_path):
     names = ["queries", "keys", "values", "lengths"]
     inputs = [arrays[name] for name in names] if name == "all_layers" else {"ids": arrays["ids"]}
     model = keras.saving.load_model(SAVED / f"{name}.keras")
-    for loaded in (model, reloaded(model, tmp_path)):
+    for loaded in (model, save_and_load(model, tmp_path)):
         for output, tensor in loaded(inputs).items():
             alike = assert_identical if output in ("tokens", "lengths") else assert_close
-            alike(as_numpy(tensor), arrays[f"{name}/{output}"])
+            alike(to_numpy(tensor), arrays[f"{name}/{output}"])
         assert len(loaded.operations) == len(model.operations)
 
 

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import gradients_of
+from backends import compute_gradients
 from keras import ops
-from layer_contract import CASES, B, Tk, Tq, as_numpy, expected, outputs
+from layer_contract import CASES, B, Tk, Tq, compute_expected, compute_outputs, to_numpy
 from tolerances import assert_close
 
 from keras_attn import DotProductAttention, MultiHeadAttention
@@ -28,7 +28,7 @@ def bias_of(shape: tuple, dtype: str = "float32") -> np.ndarray:
 def test_bias_broadcasts_to_the_scores(shape):
     case = CASES[0]
     layer, inputs, masks = case.layer(), case.inputs(), {"score_bias": bias_of(shape)}
-    assert_close(outputs(layer, inputs, masks)[0], expected(case, layer, inputs, masks)[0], "float32")
+    assert_close(compute_outputs(layer, inputs, masks)[0], compute_expected(case, layer, inputs, masks)[0], "float32")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -40,7 +40,7 @@ def test_half_precision_adds_the_bias_in_float32(dtype):
     _, weights = layer(x, x, x, score_bias=bias, return_attention_scores=True)
     likely = np.exp(2) / (1 + np.exp(2))
     exact = np.array([[[likely, 1 - likely], [1 - likely, likely]]])
-    np.testing.assert_allclose(as_numpy(weights).astype("float64"), exact, atol=4e-3)
+    np.testing.assert_allclose(to_numpy(weights).astype("float64"), exact, atol=4e-3)
 
 
 def test_additive_mask_of_large_numbers_works_in_float16():
@@ -50,10 +50,10 @@ def test_additive_mask_of_large_numbers_works_in_float16():
     bias = np.array([[[-1e9] * 3, [0, -1e9, 0], [0, 0, -np.inf]]], "float32")
     given = [keras.Input((3, 4)), keras.Input((3, 3))]
     model = keras.Model(given, layer(*3 * given[:1], score_bias=given[1], return_attention_scores=True))
-    weights = as_numpy(model([x, bias])[1])
+    weights = to_numpy(model([x, bias])[1])
     again = keras.Model.from_config(model.get_config())
     assert len(again.operations) == len(model.operations) == 3  # else a saved model loads with two of one name, or not
-    plain = as_numpy(layer(x, x, x, return_attention_scores=True)[1])
+    plain = to_numpy(layer(x, x, x, return_attention_scores=True)[1])
     assert_close(weights[0, 0], plain[0, 0], "float16")
     assert weights[0, 1, 1] == weights[0, 2, 2] == 0
     np.testing.assert_allclose(weights.astype("float32").sum(-1), 1, atol=2e-3)
@@ -81,7 +81,7 @@ def test_additive_mask_is_finite_beside_other_masks(dtype, fill, kind, heads):
     x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype("float32")
     bias = np.array([[[number, number, 0.0]]]).astype("float64" if fill == "float64" else "float32")
     _, weights = layer(x, x, x, score_bias=bias, return_attention_scores=True, **masks)
-    weights = as_numpy(weights).astype("float32").reshape(-1, 3, 3)
+    weights = to_numpy(weights).astype("float32").reshape(-1, 3, 3)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-2)
     taking_part = np.tril(np.ones((3, 3), bool)) if "valid_lens" not in masks else np.arange(3) < [[3], [2], [3]]
     assert np.all(weights[:, ~taking_part] == 0)
@@ -99,8 +99,8 @@ def test_poison_in_the_bias_of_a_query_without_keys_reaches_no_gradient(poison):
     def loss(x):
         return ops.sum(ops.square(layer(x, x, x, queries_mask=mask, score_bias=bias)))
 
-    (gradient,) = gradients_of(loss, 1)(ops.convert_to_tensor(x))
-    assert np.isfinite(as_numpy(gradient)).all()
+    (gradient,) = compute_gradients(loss, 1)(ops.convert_to_tensor(x))
+    assert np.isfinite(to_numpy(gradient)).all()
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_each_head_gets_its_bias(shape, groups):
     layer, bias = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), bias_of(shape)
     masks = {"valid_lens": np.array([2, 4]), "score_bias": bias}
     _, weights = layer(queries, keys, keys, **masks, return_attention_scores=True)
-    heads = np.moveaxis(as_numpy(layer.W_q(queries)).reshape(B, Tq, 4, -1), 2, 0)
-    of_keys = np.moveaxis(as_numpy(layer.W_k(keys)).reshape(B, Tk, groups or 4, -1), 2, 0)
+    heads = np.moveaxis(to_numpy(layer.W_q(queries)).reshape(B, Tq, 4, -1), 2, 0)
+    of_keys = np.moveaxis(to_numpy(layer.W_k(keys)).reshape(B, Tk, groups or 4, -1), 2, 0)
     for head in range(4):
         scores = heads[head] @ np.swapaxes(of_keys[head // (4 // (groups or 4))], -1, -2) / np.sqrt(2)
         own = bias if bias.ndim < 4 else bias[:, head]
         exact = reference.masked_softmax(scores + own, masks["valid_lens"])
-        np.testing.assert_allclose(as_numpy(weights)[:, head], exact, atol=2e-6)
+        np.testing.assert_allclose(to_numpy(weights)[:, head], exact, atol=2e-6)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import reference
-from backends import gradients_of
+from backends import compute_gradients
 from keras import ops
-from layer_contract import as_numpy, normal
+from layer_contract import draw_normal, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import BilinearAttention, CosineAttention
@@ -18,7 +18,7 @@ MASK = np.array([[True, True, False, True], [False, False, False, False], [False
 
 def weights_of(name, scores, mask=None, dtype="float32"):
     tensor = ops.cast(ops.convert_to_tensor(scores), dtype)
-    return as_numpy(
+    return to_numpy(
         ops.cast(NORMALIZERS[name](tensor, None if mask is None else ops.convert_to_tensor(mask)), "float32")
     )
 
@@ -70,7 +70,7 @@ def test_half_precision_computes_in_float32(name, dtype):
 
 
 def inputs():
-    return [normal(2, length, 4, seed=seed) for seed, length in enumerate((3, 5, 5))]
+    return [draw_normal(2, length, 4, seed=seed) for seed, length in enumerate((3, 5, 5))]
 
 
 def test_weighing_of_features_gets_two_axes():
@@ -79,11 +79,11 @@ def test_weighing_of_features_gets_two_axes():
 
     def weigh(features):
         seen.append(len(features.shape))
-        return ops.matmul(features, normal(6, 1))
+        return ops.matmul(features, draw_normal(6, 1))
 
     for shape in ((2, 3, 4), (1, 1, 1), (2, 0, 4), (2, 3, 0)):
         batch, num_queries, num_keys = shape
-        queries, keys = normal(batch, 1, num_queries, 6), normal(batch, 1, num_keys, 6)
+        queries, keys = draw_normal(batch, 1, num_queries, 6), draw_normal(batch, 1, num_keys, 6)
         assert additive_scores(queries, keys, weigh).shape == (batch, 1, num_queries, num_keys)
     assert seen == [2] * 4
 
@@ -91,15 +91,15 @@ def test_weighing_of_features_gets_two_axes():
 def test_float16_dot_products_do_not_overflow_before_scaling():
     vector = np.full((1, 1, 64), 60, "float16")  # 60 * 60 * 64 = 230400 is past 65504, an eighth of it is not
     scores = dot_product_scores(ops.convert_to_tensor(vector), ops.convert_to_tensor(vector), 64**-0.5)
-    assert_close(as_numpy(scores), np.float16([[[28800]]]))
+    assert_close(to_numpy(scores), np.float16([[[28800]]]))
 
 
 def test_bilinear_scores_start_with_the_documented_variance():
     Dq, Dk = 40, 60
     layer = BilinearAttention(kernel_initializer="glorot_uniform")
-    queries, keys = normal(1, 300, Dq, seed=1), normal(1, 300, Dk, seed=2)
+    queries, keys = draw_normal(1, 300, Dq, seed=1), draw_normal(1, 300, Dk, seed=2)
     layer.build(queries.shape, keys.shape, keys.shape)
-    variance = float(np.var(as_numpy(layer.score(queries, keys))))
+    variance = float(np.var(to_numpy(layer.score(queries, keys))))
     assert abs(variance / (2 * Dq * Dk / (Dq + Dk)) - 1) < 0.1
 
 
@@ -108,7 +108,7 @@ def test_cosine_ignores_the_length_of_vectors(factor):
     queries, keys, values = inputs()
     layer = CosineAttention(0.3)
     scaled = layer(queries * np.float32(factor), keys / np.float32(factor), values)
-    assert_close(as_numpy(scaled), as_numpy(layer(queries, keys, values)), tolerance=1e-5)
+    assert_close(to_numpy(scaled), to_numpy(layer(queries, keys, values)), tolerance=1e-5)
 
 
 def test_cosine_of_zeros_is_zero_with_finite_gradients():
@@ -116,13 +116,13 @@ def test_cosine_of_zeros_is_zero_with_finite_gradients():
     queries[0, 1], keys[1, 2] = 0.0, 0.0
     layer = CosineAttention(0.5)
     layer.build(queries.shape, keys.shape, values.shape)
-    scores = as_numpy(layer.score(queries, keys))
+    scores = to_numpy(layer.score(queries, keys))
     assert np.all(scores[0, 1] == 0)
     assert np.all(scores[1, :, 2] == 0)
-    program = gradients_of(lambda *x: ops.sum(layer(*x) ** 2), 3, layer.trainable_variables)
-    assert all(np.isfinite(as_numpy(gradient)).all() for gradient in program(*map(ops.convert_to_tensor, inputs())))
+    program = compute_gradients(lambda *x: ops.sum(layer(*x) ** 2), 3, layer.trainable_variables)
+    assert all(np.isfinite(to_numpy(gradient)).all() for gradient in program(*map(ops.convert_to_tensor, inputs())))
     dirty = program(*map(ops.convert_to_tensor, (queries, keys, values)))
-    assert all(np.isfinite(as_numpy(gradient)).all() for gradient in dirty)
+    assert all(np.isfinite(to_numpy(gradient)).all() for gradient in dirty)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -132,4 +132,4 @@ def test_cosine_of_large_vectors_is_finite_in_half_precision(policy):
         CosineAttention(dtype=dtype)(queries, keys, values, return_attention_scores=True)
         for dtype in (policy, "float32")
     )
-    np.testing.assert_allclose(as_numpy(ops.cast(half, "float32")), as_numpy(full), atol=2e-2)  # bfloat16 has 8 bits
+    np.testing.assert_allclose(to_numpy(ops.cast(half, "float32")), to_numpy(full), atol=2e-2)  # bfloat16 has 8 bits

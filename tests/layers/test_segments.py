@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from backends import compiled, every_compiled_mode, gradients_of, only_on
+from backends import compile_function, compute_gradients, every_compiled_mode, run_only_on
 from keras import ops
-from layer_contract import as_numpy, randomise
+from layer_contract import draw_weights, to_numpy
 from tolerances import assert_close, assert_identical
 
 from keras_attn import (
@@ -34,7 +34,7 @@ every_layer = pytest.mark.parametrize("name", LAYERS)
 def built(name):
     layer = LAYERS[name]()
     layer.build(*[(None, None, D)] * 3)
-    randomise(layer)
+    draw_weights(layer)
     return layer
 
 
@@ -47,13 +47,13 @@ def test_packed_texts_get_the_outputs_they_get_alone(name):
     layer, x = built(name), packed()
     options = [{}, {"use_causal_mask": True}, {"window": (1, 2)}][[*LAYERS].index(name) % 3]
     output, weights = layer(x, x, x, segment_ids=IDS[None], return_attention_scores=True, **options)
-    seen = np.zeros(as_numpy(weights).shape, bool)
+    seen = np.zeros(to_numpy(weights).shape, bool)
     for end, length in zip(np.cumsum(TEXTS), TEXTS, strict=True):
         place = slice(end - length, end)
         text = x[:, place]
-        assert_close(as_numpy(output)[:, place], as_numpy(layer(text, text, text, **options)), "float32")
+        assert_close(to_numpy(output)[:, place], to_numpy(layer(text, text, text, **options)), "float32")
         seen[..., place, place] = True
-    assert np.all(as_numpy(weights)[~seen] == 0)
+    assert np.all(to_numpy(weights)[~seen] == 0)
 
 
 @every_layer
@@ -62,9 +62,9 @@ def test_query_without_keys_in_its_segment_gives_zeros(name):
     ids = np.where(IDS == 0, 9, IDS)[None], np.where(IDS == 0, 7, IDS)[None]
     output, weights = layer(x, x, x, segment_ids=ids, return_attention_scores=True)
     alone = IDS == 0
-    assert np.all(as_numpy(output)[:, alone] == 0)
-    assert np.all(as_numpy(weights)[..., alone, :] == 0)
-    assert np.all(as_numpy(output)[:, ~alone] != 0)
+    assert np.all(to_numpy(output)[:, alone] == 0)
+    assert np.all(to_numpy(weights)[..., alone, :] == 0)
+    assert np.all(to_numpy(output)[:, ~alone] != 0)
 
 
 def test_mask_of_each_head_intersects_segments():
@@ -73,7 +73,7 @@ def test_mask_of_each_head_intersects_segments():
     mask = np.random.default_rng(2).random((3, 2, x.shape[1], x.shape[1])) < 0.7
     by_pairs = mask & (ids[:, None, :, None] == ids[:, None, None])
     found, expected = (
-        as_numpy(layer(x, x, x, attention_mask=each, segment_ids=segments))
+        to_numpy(layer(x, x, x, attention_mask=each, segment_ids=segments))
         for each, segments in ((mask, ids), (by_pairs, None))
     )
     assert_identical(found, expected)
@@ -88,19 +88,19 @@ def test_state_keeps_to_the_segments_of_its_queries(name, capacity):
     ids = IDS[None, 5:], np.pad(IDS[None], [(0, 0), (0, room)])
     found = layer(x[:, 5:], state, use_causal_mask=True, segment_ids=ids)
     whole = layer(x, x, x, use_causal_mask=True, segment_ids=IDS[None])
-    assert_close(as_numpy(found), as_numpy(whole)[:, 5:], "float32")
+    assert_close(to_numpy(found), to_numpy(whole)[:, 5:], "float32")
 
 
 def test_lists_of_ids_equal_arrays():
     """Two rows are no pair, even as a list of two."""
     x, rows = np.concatenate([packed(0), packed(1)]), np.stack([IDS, np.roll(IDS, 1)])
     attend = DotProductAttention()
-    expected = as_numpy(attend(x, x, x, segment_ids=rows))
+    expected = to_numpy(attend(x, x, x, segment_ids=rows))
     for given in (list(rows), rows.tolist()):
-        assert_identical(as_numpy(attend(x, x, x, segment_ids=given)), expected)
+        assert_identical(to_numpy(attend(x, x, x, segment_ids=given)), expected)
     pair = (IDS[None, :3], IDS[None])
     of_lists, of_arrays = (
-        as_numpy(attend(x[:1, :3], x[:1], x[:1], segment_ids=each)) for each in ([i.tolist() for i in pair], pair)
+        to_numpy(attend(x[:1, :3], x[:1], x[:1], segment_ids=each)) for each in ([i.tolist() for i in pair], pair)
     )
     assert_identical(of_lists, of_arrays)
 
@@ -110,23 +110,23 @@ def test_half_a_pair_of_ids_is_refused():
         DotProductAttention().call(*[ops.convert_to_tensor(packed())] * 3, segment_ids=(IDS[None], None))
 
 
-@only_on("tensorflow", reason="Keras has no unsigned integers of 64 bits on the others")
+@run_only_on("tensorflow", reason="Keras has no unsigned integers of 64 bits on the others")
 def test_large_ids_of_two_dtypes_are_compared_exactly():
     ids = np.array([[2**24, 2**24]], "uint64"), np.array([[2**24, 2**24 + 1]], "int64")
     x = packed()[:, :2]
     weights = DotProductAttention()(x, x, x, segment_ids=ids, return_attention_scores=True)[1]
-    assert_identical(as_numpy(weights), np.array([[[1, 0], [1, 0]]], "float32"))
+    assert_identical(to_numpy(weights), np.array([[[1, 0], [1, 0]]], "float32"))
 
 
 @every_compiled_mode
 def test_one_program_takes_every_size(mode):
     layer = built("multi_head")
     specs = [((None, None, D), "float32"), ((None, None), "int32")]
-    program = compiled(lambda x, ids: layer(x, x, x, segment_ids=ids), mode, signature=specs)
+    program = compile_function(lambda x, ids: layer(x, x, x, segment_ids=ids), mode, signature=specs)
     for length in (sum(TEXTS), 5):
         x, ids = packed()[:, :length], IDS[None, :length].astype("int32")
         found = program(ops.convert_to_tensor(x), ops.convert_to_tensor(ids))
-        assert_close(as_numpy(found), as_numpy(layer(x, x, x, segment_ids=ids)), "float32")
+        assert_close(to_numpy(found), to_numpy(layer(x, x, x, segment_ids=ids)), "float32")
 
 
 class Packing(keras.Model):
@@ -141,10 +141,10 @@ class Packing(keras.Model):
 def test_subclassed_model_with_ids_is_loaded(tmp_path):
     """Keras builds it on float placeholders, which the layer takes for integers."""
     model, inputs = Packing(), {"x": packed(), "ids": IDS[None].astype("int32")}
-    expected = as_numpy(model(inputs))
+    expected = to_numpy(model(inputs))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"Packing": Packing})
-    assert_identical(as_numpy(loaded(inputs)), expected)
+    assert_identical(to_numpy(loaded(inputs)), expected)
 
 
 @every_layer
@@ -155,8 +155,8 @@ def test_no_gradient_goes_to_another_text(name):
         output = layer(queries, keys, values, segment_ids=(IDS[None, :3], IDS[None]))
         return ops.sum(output * output)
 
-    take = gradients_of(loss, 3, layer.trainable_variables)
-    _, by_keys, by_values, *_ = map(as_numpy, take(*map(ops.convert_to_tensor, (x[:, :3], x, x))))
+    take = compute_gradients(loss, 3, layer.trainable_variables)
+    _, by_keys, by_values, *_ = map(to_numpy, take(*map(ops.convert_to_tensor, (x[:, :3], x, x))))
     assert not np.any(by_keys[:, 3:])
     assert not np.any(by_values[:, 3:])
     assert np.any(by_values[:, :3])

@@ -4,7 +4,7 @@ import backends
 import keras
 import numpy as np
 import pytest
-from decoding_models import LENGTH, OPTIONS, TOKENS, WIDTH, growing, of_one_batch, recurrent
+from decoding_models import LENGTH, OPTIONS, TOKENS, WIDTH, build_cache_models, build_recurrent_models, fix_batch_size
 from keras import layers, ops
 
 from keras_attn.decoding import beam, greedy
@@ -42,12 +42,12 @@ def fails(match, encoder, step, state, **options):
     ],
 )
 def test_bad_options_are_refused(options, match):
-    encoder, step, state = recurrent()
+    encoder, step, state = build_recurrent_models()
     fails(match, encoder, step, **{"state": state, **options})
 
 
 def test_models_that_are_not_functional_are_refused():
-    encoder, step, state = recurrent()
+    encoder, step, state = build_recurrent_models()
     fails("`step` must be a functional model, .* Received: step of type Dense", encoder, layers.Dense(2), state)
     built = keras.Sequential([keras.Input((), dtype="int32", name="token"), layers.Embedding(6, 6)])
     fails("`encoder` must be a functional model, .* Received: encoder of type Sequential", built, step, state)
@@ -64,20 +64,20 @@ def test_models_that_are_not_functional_are_refused():
     ],
 )
 def test_different_batches_of_encoder_and_step_are_refused(of_encoder, of_step, options, match):
-    encoder, step, state = recurrent()
+    encoder, step, state = build_recurrent_models()
     match = f"The fixed batch size of the step must be {match}"
-    fails(match, of_one_batch(encoder, of_encoder), of_one_batch(step, of_step), state, **options)
+    fails(match, fix_batch_size(encoder, of_encoder), fix_batch_size(step, of_step), state, **options)
 
 
 def test_models_without_names_for_their_outputs_are_refused():
-    encoder, step, state = recurrent()
+    encoder, step, state = build_recurrent_models()
     single = keras.Model(encoder.input, encoder.output["values"], name="plain")
     fails("`encoder` must return a dict of tensors.* `plain`, which returns a KerasTensor", single, step, state)
     fails("`step` must return a dict of tensors", encoder, keras.Model(step.input, list(step.output.values())), state)
 
 
 def test_mismatched_encoder_and_step_are_refused():
-    encoder, step, state = recurrent()
+    encoder, step, state = build_recurrent_models()
     fewer = keras.Model(encoder.input, {"state": encoder.output["state"]})
     fails("Received: `values`, without a source. Rename", fewer, step, state)
     fails("Received: `state`, without", keras.Model(encoder.input, {"values": encoder.output["values"]}), step, {})
@@ -98,14 +98,14 @@ def test_mismatched_encoder_and_step_are_refused():
 
 
 def test_float_token_is_refused():
-    encoder, _, _ = recurrent()
+    encoder, _, _ = build_recurrent_models()
     token = keras.Input((1,), name="token")
     match = r"`token` must be integers of shape \(B,\). Received: the step's input `token` .* float32"
     fails(match, encoder, keras.Model(token, {"logits": layers.Dense(3)(token)}), {})
 
 
 def test_output_that_grows_with_a_cache_is_refused():
-    encoder, step, state = growing()
+    encoder, step, state = build_cache_models()
     longer = replaced(step, seen=ops.sum(step.output["next_cache"], axis=-1))
     match = r"`outputs` must keep their shape .* `seen` with shape \(None, 6\), and \(None, 7\) a step later"
     fails(match, encoder, longer, state, outputs=["seen"])
@@ -113,7 +113,7 @@ def test_output_that_grows_with_a_cache_is_refused():
 
 def test_state_of_the_encoder_may_have_an_unknown_size():
     """The encoder gives it, such as the weights so far: no cache that grows, though its size is not known."""
-    encoder, step, state = recurrent()
+    encoder, step, state = build_recurrent_models()
     seen = keras.Input((None,), name="seen")
     outputs = {**encoder.output, "seen": ops.zeros_like(encoder.output["values"][..., 0])}
     step = keras.Model([*step.inputs, seen], {**step.output, "next_seen": seen + step.output["weights"]})
@@ -123,10 +123,10 @@ def test_state_of_the_encoder_may_have_an_unknown_size():
     assert model.output["next_seen"].shape == (None, LENGTH, None)
 
 
-@backends.only_on("tensorflow", "torch", reason="on JAX shapes are static, and the cache of this step grows")
+@backends.run_only_on("tensorflow", "torch", reason="on JAX shapes are static, and the cache of this step grows")
 def test_position_of_the_encoder_is_not_counted():
     """It is what the encoder says, and not counted."""
-    encoder, step, state = growing()
+    encoder, step, state = build_cache_models()
     model = greedy(encoder, step, state, **OPTIONS)
     own = replaced(encoder, position=ops.cast(encoder.output["query"][:, 0] * 0 + 9, "int32"))
     other = greedy(own, step, state, **OPTIONS)

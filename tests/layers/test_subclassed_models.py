@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from layer_contract import as_numpy, normal, reloaded
+from layer_contract import draw_normal, save_and_load, to_numpy
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention, MaskedSoftmax, MultiHeadAttention, masked_softmax
@@ -27,7 +27,7 @@ PAIRS = [([*LAYERS][number % 3], name) for number, name in enumerate(MASKS)]
 
 
 def vectors():
-    return normal(B, Tq, D), normal(B, Tk, D)
+    return draw_normal(B, Tq, D), draw_normal(B, Tk, D)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
@@ -85,18 +85,18 @@ def test_positional_inputs_keep_their_weights_and_float_masks_are_refused(layer,
     wrong = (*inputs[:2], inputs[2].astype("float32"))
     with pytest.raises(TypeError, match=sentence):
         model(*wrong)
-    expected, again = as_numpy(model(*inputs)), reloaded(model, tmp_path)
+    expected, again = to_numpy(model(*inputs)), save_and_load(model, tmp_path)
     for each in (model, again):
-        assert_identical(as_numpy(each(*inputs)), expected)
+        assert_identical(to_numpy(each(*inputs)), expected)
         with pytest.raises(TypeError, match=sentence):
             each(*wrong)
 
 
 def test_layer_after_the_softmax_keeps_its_weights(tmp_path):
-    inputs = {"scores": normal(B, Tq, Tk), "valid_lens": MASKS["valid_lens"], "mask": MASKS["attention_mask"]}
+    inputs = {"scores": draw_normal(B, Tq, Tk), "valid_lens": MASKS["valid_lens"], "mask": MASKS["attention_mask"]}
     model = Weighing()
-    expected = as_numpy(model(inputs))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)
+    expected = to_numpy(model(inputs))
+    assert_identical(to_numpy(save_and_load(model, tmp_path)(inputs)), expected)
 
 
 def test_float_lengths_through_another_layer_are_refused_when_the_model_runs():
@@ -110,5 +110,5 @@ def test_float_lengths_through_another_layer_are_refused_when_the_model_runs():
 def test_inputs_in_a_dict_keep_their_weights(name, tmp_path):
     queries, keys = vectors()
     model, inputs = OfDict("additive", name), {"queries": queries, "keys": keys, "mask": MASKS[name]}
-    expected = as_numpy(model(inputs))
-    assert_identical(as_numpy(reloaded(model, tmp_path)(inputs)), expected)
+    expected = to_numpy(model(inputs))
+    assert_identical(to_numpy(save_and_load(model, tmp_path)(inputs)), expected)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from lowered_calls import Plan, assert_right, session
+from lowered_calls import Plan, assert_parity, open_session
 from tolerances import assert_close, assert_identical
 
 from keras_attn_export._lowerings.additive_without_tanh import MAX_ABS_SUM, MAX_ABS_WEIGHT_SUM
@@ -15,7 +15,7 @@ NEAR = 0.999 * MAX_ABS_SUM
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
 def test_units_that_do_not_fill_a_group_equal_the_reference(size):
     plan = Plan("additive", lengths="examples", weights=True, size=size)
-    assert_right(plan, plan.inputs(4, 5))
+    assert_parity(plan, plan.inputs(4, 5))
 
 
 @pytest.mark.parametrize("largest", [0.1, 3.0, MAX_ABS_SUM / 2, MAX_ABS_SUM, 30.0, 1e4, 1e30])
@@ -26,7 +26,7 @@ def test_scores_on_both_sides_of_the_guard_equal_the_reference(form, largest):
         inputs = plan.inputs(6, 7)
         for name, factor in (("queries", sign), ("keys", 1)):
             inputs[name] *= np.float32(factor * 0.999 * largest / np.abs(inputs[name]).max())
-        assert_right(plan, inputs, form)
+        assert_parity(plan, inputs, form)
 
 
 @pytest.mark.parametrize("name", ["queries", "keys"])
@@ -35,7 +35,7 @@ def test_lowest_units_equal_the_reference(name, lowest):
     plan = Plan("additive", leading=(2,), weights=True, size=5)
     inputs = plan.inputs(4, 6)
     inputs[name][0, 1, 2] = lowest
-    assert_right(plan, inputs)
+    assert_parity(plan, inputs)
 
 
 @pytest.mark.parametrize("size", [64, 256])
@@ -46,7 +46,7 @@ def test_weights_of_one_sign_equal_the_reference(size, weight, largest):
     inputs["w_v"] = np.random.default_rng(1).uniform(0.5 * weight, weight, (size, 1)).astype("float32")
     for name in ("queries", "keys"):
         inputs[name] *= np.float32(largest / np.abs(inputs[name]).max())
-    assert_right(plan, inputs)
+    assert_parity(plan, inputs)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_large_terms_equal_the_reference(queries, keys, key_terms):
     inputs = plan.inputs(2, 3)
     inputs["queries"][:], inputs["keys"][:] = np.array(queries, "float32"), np.array(keys, "float32")
     inputs["keys"][0, 1] = key_terms
-    assert_right(plan, inputs)
+    assert_parity(plan, inputs)
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,23 @@ def test_largest_additive_scores_do_not_overflow(total, term):
     if total is not None:
         inputs["keys"][0, 1] = 1 - term
         inputs["w_v"] = np.full((4, 1), min(total * MAX_ABS_WEIGHT_SUM, 1e38) / 4, "float32")
-    assert_right(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
+    assert_parity(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
 
 
 def test_example_out_of_range_leaves_others_unchanged():
     plan = Plan("additive", leading=(3,))
     inputs = plan.inputs(3, 4)
-    run = session(plan, "large", provider="cpu").run
+    run = open_session(plan, "large", provider="cpu").run
     (before,) = run(None, inputs)
     inputs["keys"][1] *= 1e3
-    (after,) = assert_right(plan, inputs, run=run)
+    (after,) = assert_parity(plan, inputs, run=run)
     assert_identical(after[[0, 2]], before[[0, 2]])
 
 
 def test_nan_query_leaves_others_unchanged():
     plan = Plan("additive", leading=(2,))
     inputs = plan.inputs(3, 4)
-    run = session(plan, "large").run
+    run = open_session(plan, "large").run
     (before,) = run(None, inputs)
     inputs["queries"][0, 1] = np.nan
     (after,) = run(None, inputs)
@@ -110,7 +110,7 @@ def test_nan_query_leaves_others_unchanged():
 def test_nan_does_not_hide_large_numbers_from_the_guard(form, large):
     """onnxruntime forgets numbers beside NaN when it takes the largest; which, their places decide."""
     plan = Plan("additive", leading=(1,), weights=True, size=3)
-    run = session(plan, form).run
+    run = open_session(plan, form).run
     for row, column, other in itertools.product((0, 1), range(3), range(3)):
         inputs = plan.inputs(2, 3)
         inputs["queries"][0, 1 - row, other] = 0
@@ -129,4 +129,4 @@ def test_heavy_weights_that_cancel_equal_the_reference():
     inputs["queries"][:] = rng.uniform(9, 9.9, (32, 1, 4))
     inputs["keys"] = rng.integers(-8, 8, (32, 6, 4)).astype("float32") * 2**-13 - inputs["queries"][:, :1]
     for form in ("large", "batched"):
-        assert_right(plan, inputs, form)
+        assert_parity(plan, inputs, form)

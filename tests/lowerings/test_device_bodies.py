@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import provider_option
 import pytest
-from lowered_calls import PLANS, Plan, assert_right, model_of, session
+from lowered_calls import PLANS, Plan, assert_parity, build_model, open_session
 from onnx import TensorProto
 
 from keras_attn_export._lowering_names import ADAPTIVE_GPU
@@ -77,7 +77,7 @@ def test_masks_are_made_on_the_device(plan, form, opset):
 def test_sizes_of_other_cuda_kernels_equal_the_reference(size, value_size, form, opset, masks):
     """From 256 queries on; which one hangs on the size of values, and keys are larger."""
     plan = Plan(leading=(2,), size=size, value_size=value_size, scale=size**-0.5, **masks)
-    assert_right(plan, plan.inputs(260, 260), form, opset)
+    assert_parity(plan, plan.inputs(260, 260), form, opset)
 
 
 SIZES_DECIDE = [
@@ -104,9 +104,9 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     kinds = [{node.op_type for node in iter_nodes(attr.g)} & {"Scan", *OPERATORS} for attr in decision.attribute]
     assert many in kinds
     assert any(kind in kinds for kind in few)
-    run = provider_option.opened(model_of(plan.call(), function, opset)).run
+    run = provider_option.open_on_provider(build_model(plan.call(), function, opset)).run
     for sizes in ((5, 5), (6, 6), (5, 4), (7, 6)):
-        assert_right(plan, plan.inputs(*sizes), run=run)
+        assert_parity(plan, plan.inputs(*sizes), run=run)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_empty_batches_queries_or_keys_give_empty_outputs_or_zeros(plan, B, Tq, 
     if plan.band and not Tk * Tq:
         return  # a mask of pairs of none fails in every form
     inputs = {name: array if name == "w_v" else array[:B] for name, array in plan.inputs(Tq, Tk).items()}
-    outputs = session(plan, ADAPTIVE_GPU).run(None, inputs)
+    outputs = open_session(plan, ADAPTIVE_GPU).run(None, inputs)
     assert [output.shape for output in outputs] == [(B, Tq, 6 * plan.head_counts[0]), (B, Tq, Tk)][: len(outputs)]
     assert not np.any(outputs[0])
 

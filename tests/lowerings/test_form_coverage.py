@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from export_models import qkvl
+from export_models import build_attention_inputs
 from keras import layers
-from traced_models import run
-from unchecked_export import Unproven
+from traced_models import run_model
+from unchecked_export import UncheckedExport
 
 from keras_attn import DotProductAttention
 from keras_attn_export import ParityError, export_model
@@ -39,9 +39,9 @@ def keras_own(y):
 
 def unseen(model, folder):
     """Return the layers whose form for large sizes the golden cases do not reach, and what Keras refused."""
-    traced = Unproven(model)
-    file, golden = traced.written(folder), generate_golden_cases(traced.signature, Options())
-    return find_layers_without_large_case(file.finished, file.deciding, golden, folder / "scratch"), golden.refused
+    traced = UncheckedExport(model)
+    file, golden = traced.write(folder), generate_golden_cases(traced.signature, Options())
+    return find_layers_without_large_case(file.traced, file.adaptive_calls, golden, folder / "scratch"), golden.refused
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("step", "observed"), [(16, ["attend"]), (1, [])])
 def test_queries_and_keys_are_counted_separately(step, observed, tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, "examples", SizeThreshold(0, 400))
-    q, k, v, lens = qkvl(queries=6, keys=6)
+    q, k, v, lens = build_attention_inputs(queries=6, keys=6)
     model = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q[:, ::step], k, v, lens))
     assert unseen(model, tmp_path)[0] == observed
 
@@ -77,7 +77,7 @@ def test_static_query_sizes_leave_no_form_unreached(tmp_path):
     q, k = keras.Input((1, 4), name="q"), keras.Input((None, 4), name="k")
     model = keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k))
     assert unseen(model, tmp_path)[0] == []
-    assert Unproven(model).written(tmp_path).layers[0]["form"].endswith("since the model fixes the sizes")
+    assert UncheckedExport(model).write(tmp_path).layers[0]["form"].endswith("since the model fixes the sizes")
 
 
 class Placed(layers.Layer):
@@ -111,7 +111,7 @@ def test_attention_layer_without_a_call_writes_no_function(tmp_path):
             return x * 2
 
     x = keras.Input((None, 4), name="x")
-    assert Unproven(keras.Model(x, Holding()(x))).written(tmp_path).functions == []
+    assert UncheckedExport(keras.Model(x, Holding()(x))).write(tmp_path).functions == []
 
 
 IN_LOOPS = """
@@ -159,7 +159,7 @@ def test_sizes_are_collected_in_loops_and_branches(count, chosen, nested):
     model = _add_size_outputs(onnx.parser.parse_model(IN_LOOPS), calls)
     onnx.checker.check_model(model, full_check=True)
     x, y = np.ones((2, 3, 2), "float32"), np.ones((2, 5, 2), "float32")
-    observed = run(model, x=x, y=y, count=np.array(count, "int64"))
+    observed = run_model(model, x=x, y=y, count=np.array(count, "int64"))
     assert observed["first/sizes"].tolist() == [[5, 3]]
     assert observed["chosen/sizes"].tolist() == chosen
     assert observed["within/sizes"].tolist() == nested

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import onnxruntime
 import pytest
-from export_models import EXPORTED, additive, dict_inputs_and_outputs, qkvl, shared_layer
-from unchecked_export import Unproven
+from export_models import EXPORTED, additive, build_attention_inputs, dict_inputs_and_outputs, shared_layer
+from unchecked_export import UncheckedExport
 
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, MultiHeadAttention
 from keras_attn._pooling.composite import current_evaluator
@@ -24,7 +24,7 @@ SLOW = pytest.mark.slow
 
 def attending(layer, keys=6, **options):
     """Return a model of one layer over sequences with lengths."""
-    q, k, v, lens = qkvl(keys=keys)
+    q, k, v, lens = build_attention_inputs(keys=keys)
     return keras.Model([q, k, v, lens], layer(q, k, v, lens, **options))
 
 
@@ -39,7 +39,7 @@ def inputs_of(model, rows=3, length=5, dtype="int32"):
 
 
 def assert_like_keras(traced, file, inputs):
-    outputs, expected = file.run(inputs), traced.expected(inputs)
+    outputs, expected = file.run(inputs), traced.compute_expected(inputs)
     assert outputs.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -83,7 +83,7 @@ def in_a_loop():
 
 
 def two_layers():
-    q, k, v, lens = qkvl(keys=6)
+    q, k, v, lens = build_attention_inputs(keys=6)
     first = AdditiveAttention(4, name="first")(q, k, v, lens)
     return keras.Model([q, k, v, lens], {"first": first, "second": DotProductAttention(name="second")(q, k, v, lens)})
 
@@ -156,9 +156,9 @@ WRITTEN = {
 @pytest.mark.parametrize(("build", "lowering", "opset", "lowerings", "functions"), WRITTEN.values(), ids=WRITTEN)
 def test_layer_is_written_in_its_lowering_with_equal_outputs(build, lowering, opset, lowerings, functions, tmp_path):
     """Each call is one node with a body, or plain operators of no one runtime; and Keras's numbers."""
-    traced = Unproven(build())
-    file = traced.written(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
-    nodes = list(iter_nodes(file.finished.model.graph))
+    traced = UncheckedExport(build())
+    file = traced.write(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
+    nodes = list(iter_nodes(file.traced.model.graph))
     assert (file.opset, file.lowerings, file.functions) == (opset, lowerings, functions)
     assert sorted(node.op_type for node in nodes if node.domain == FUNCTION_DOMAIN) == functions
     if not functions:
@@ -172,14 +172,14 @@ def test_layer_is_written_in_its_lowering_with_equal_outputs(build, lowering, op
 def test_portable_files_have_no_nested_loop(tmp_path):
     """OpenVINO loads none."""
     x = keras.Input((49, 3), name="x")
-    file = Unproven(keras.Model(x, InALoop(AdditiveAttention(3))(x))).written(tmp_path, PORTABLE)
-    assert [node.op_type for node in iter_nodes(file.finished.model.graph)].count("Loop") == 1
+    file = UncheckedExport(keras.Model(x, InALoop(AdditiveAttention(3))(x))).write(tmp_path, PORTABLE)
+    assert [node.op_type for node in iter_nodes(file.traced.model.graph)].count("Loop") == 1
 
 
 @pytest.mark.parametrize("weights", [False, True])
 def test_default_lowering_depends_on_the_size(weights, tmp_path):
     model = attending(DotProductAttention(name="attention"), return_attention_scores=weights)
-    file, again = Unproven(model).written(tmp_path), tmp_path / "again"
+    file, again = UncheckedExport(model).write(tmp_path), tmp_path / "again"
     again.mkdir()
     assert file.lowerings == {"attention": "adaptive"}
     assert file.opset == 24
@@ -188,9 +188,9 @@ def test_default_lowering_depends_on_the_size(weights, tmp_path):
     assert file.layers[0]["form"] == (
         f"the operator `Attention` while {queries} * keys < {least.min_pairs:,}, else ragged"
     )
-    (body,) = file.finished.model.functions
+    (body,) = file.traced.model.functions
     assert "Scan" in str(body)
-    assert file.path.read_bytes() == Unproven(model).written(again).path.read_bytes()
+    assert file.path.read_bytes() == UncheckedExport(model).write(again).path.read_bytes()
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -211,10 +211,10 @@ class Rotated(keras.layers.Layer):
 @pytest.mark.parametrize("lowering", ["adaptive", "fused", PORTABLE])
 def test_rotary_operator_is_in_adaptive_files_alone(lowering, tmp_path):
     x = keras.Input((None, 8), name="x")
-    traced = Unproven(keras.Model(x, DotProductAttention(name="attention")(Rotated()(x), x, x)))
-    file = traced.written(tmp_path, lowering)
+    traced = UncheckedExport(keras.Model(x, DotProductAttention(name="attention")(Rotated()(x), x, x)))
+    file = traced.write(tmp_path, lowering)
     assert_like_keras(traced, file, inputs_of(traced.model))
-    domains = {node.domain for node in file.finished.model.graph.node if node.op_type == "RotaryEmbedding"}
+    domains = {node.domain for node in file.traced.model.graph.node if node.op_type == "RotaryEmbedding"}
     assert domains == ({CONTRIB} if lowering == ADAPTIVE else set())
 
 
@@ -233,14 +233,14 @@ def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monk
         raise RuntimeError("no adapter")
 
     monkeypatch.setattr(finalize.version_converter, "convert_version", fails)
-    traced = Unproven(dict_inputs_and_outputs())
+    traced = UncheckedExport(dict_inputs_and_outputs())
     with caplog.at_level("DEBUG", "keras_attn_export"):
-        file = traced.written(tmp_path)
+        file = traced.write(tmp_path)
     assert "opset 24 is not possible" in caplog.text
     assert (file.opset, file.lowerings) == (18, {"attention": "adaptive"})
     assert file.layers[0]["form"].startswith("plain operators")
     with pytest.raises(UnsupportedModelError, match="no adapter"):
-        traced.written(tmp_path, opset=24)
+        traced.write(tmp_path, opset=24)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -259,8 +259,8 @@ class Namesakes(keras.Model):
 
 def test_layers_of_one_path_have_their_own_lowering(tmp_path):
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 6)).astype("float32")}
-    traced = Unproven(Namesakes(), inputs)
-    file = traced.written(tmp_path, "fused")
+    traced = UncheckedExport(Namesakes(), inputs)
+    file = traced.write(tmp_path, "fused")
     assert [layer["lowering"] for layer in file.layers] == [PORTABLE, "fused"]
     assert_like_keras(traced, file, inputs)
 
@@ -275,22 +275,22 @@ def test_layers_of_one_path_have_their_own_lowering(tmp_path):
     ],
 )
 def test_every_opset_equals_keras(name, large, tmp_path):
-    traced = Unproven(EXPORTED[name].build())
+    traced = UncheckedExport(EXPORTED[name].build())
     ids = {"ids": np.arange(12, dtype="int32").reshape(2, 6) % 11}
     inputs = ids if name == "implicit mask and encoders" else inputs_of(traced.model)
     for opset in range(18, 25):
-        file = traced.written(tmp_path, opset=opset, large=large)
-        assert {entry.domain: entry.version for entry in file.finished.model.opset_import}[""] == file.opset == opset
+        file = traced.write(tmp_path, opset=opset, large=large)
+        assert {entry.domain: entry.version for entry in file.traced.model.opset_import}[""] == file.opset == opset
         assert file.lowerings.popitem()[1] == ADAPTIVE
         assert_like_keras(traced, file, inputs)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
 def test_lengths_beyond_int32_count_all_keys(dtype, tmp_path):
-    q, k, v, _ = qkvl(keys=6)
+    q, k, v, _ = build_attention_inputs(keys=6)
     lens = keras.Input((), dtype=dtype, name="valid_lens")
-    traced = Unproven(keras.Model([q, k, v, lens], DotProductAttention()(q, k, v, lens)))
-    file, inputs = traced.written(tmp_path), inputs_of(traced.model, rows=4)
+    traced = UncheckedExport(keras.Model([q, k, v, lens], DotProductAttention()(q, k, v, lens)))
+    file, inputs = traced.write(tmp_path), inputs_of(traced.model, rows=4)
     full, more = (
         file.run(inputs | {"valid_lens": np.array(lens, dtype)}).popitem()[1]
         for lens in ([5] * 4, [2**31, 2**32 - 1, 2**31 - 1, 6])
@@ -302,11 +302,11 @@ def test_lengths_beyond_int32_count_all_keys(dtype, tmp_path):
 @pytest.mark.parametrize("masked", ["lengths", pytest.param("mask", marks=SLOW)])
 def test_padding_changes_no_bit_of_additive_attention(masked, tmp_path):
     """The first try and the second are the same product, though `w_v` is a constant that onnxruntime could pack."""
-    q, k, v, lens = qkvl(queries=64, keys=64)
+    q, k, v, lens = build_attention_inputs(queries=64, keys=64)
     mask = keras.Input((None,), dtype="bool", name="mask")
     mask_inputs = {"valid_lens": lens} if masked == "lengths" else {"keys_mask": mask}
     model = keras.Model([q, k, v, *mask_inputs.values()], AdditiveAttention(64)(q, k, v, **mask_inputs))
-    file, inputs = Unproven(model).written(tmp_path), inputs_of(model, rows=2, length=100)
+    file, inputs = UncheckedExport(model).write(tmp_path), inputs_of(model, rows=2, length=100)
     inputs["queries"] = inputs["queries"][:, :1]
     lengths = np.array([100, 60], "int32")
     inputs |= {"valid_lens": lengths} if masked == "lengths" else {"mask": np.arange(100) < lengths[:, None]}
@@ -338,7 +338,7 @@ def test_node_that_lost_an_input_is_an_error(monkeypatch):
     monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls_intact", drop_one)
     model = additive()
     with pytest.raises(ExportError, match=r"changed the attention call of layer `.+`, so the exporter cannot insert"):
-        Unproven(model)
+        UncheckedExport(model)
 
 
 @pytest.mark.slow

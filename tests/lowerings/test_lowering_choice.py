@@ -5,7 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lowered_calls import PLANS, SCALE, Plan, assert_promises, assert_right, by_query, poisoned, session, taking_part
+from lowered_calls import (
+    PLANS,
+    SCALE,
+    Plan,
+    assert_contract,
+    assert_parity,
+    fill_unused_entries,
+    find_allowed_pairs,
+    move_heads_after_queries,
+    open_session,
+)
 from tolerances import TOLERANCES, assert_close, assert_identical
 
 from keras_attn_export._lowering_names import ADAPTIVE_GPU, PORTABLE_IN_BLOCKS, requested_lowering
@@ -90,11 +100,11 @@ def large_from_6_pairs(monkeypatch):
 @pytest.mark.usefixtures("large_from_6_pairs")
 @pytest.mark.parametrize(("plan", "form"), NUMBERS)
 def test_bodies_equal_the_reference_and_keep_promises_of_masks(plan, form, capfd):
-    run, options = session(plan, *form).run, {"tolerance": TOLERANCES["float16"][0]} if "float16" in form else {}
+    run, options = open_session(plan, *form).run, {"tolerance": TOLERANCES["float16"][0]} if "float16" in form else {}
     for number, (Tq, Tk) in enumerate([(3, 5), (1, 1), (1, 9), (8, 2), (3, 3), (2, 2)]):
         inputs = plan.inputs(Tq, Tk, seed=number)
-        assert_right(plan, inputs, run=run, **options)
-        assert_promises(run, plan, inputs, **options)
+        assert_parity(plan, inputs, run=run, **options)
+        assert_contract(run, plan, inputs, **options)
     assert capfd.readouterr() == ("", ""), "onnxruntime has something to say of the graph"
 
 
@@ -113,10 +123,12 @@ def test_padding_of_the_largest_numbers_changes_nothing(name, form, masks):
     plan = Plan(name, heads=(2, 2), size=1, **masks)
     inputs = plan.inputs(3, 5)
     inputs["queries"] = np.sign(inputs["queries"]) / np.float32(SCALE)
-    run = session(plan, *form).run
+    run = open_session(plan, *form).run
     clean = run(None, inputs)
     for value in (np.finfo("float32").max, np.finfo("float32").min, 1e38):
-        filled = inputs | {"keys": poisoned(plan, inputs, value)["keys"]}  # values of that size would be noticed
+        filled = inputs | {
+            "keys": fill_unused_entries(plan, inputs, value)["keys"]
+        }  # values of that size would be noticed
         for actual, expected_ in zip(run(None, filled), clean, strict=True):
             assert_identical(actual, expected_)
 
@@ -138,10 +150,10 @@ def test_padding_of_the_largest_numbers_changes_nothing(name, form, masks):
 def test_largest_scores_change_no_other_query(masks, heads, form):
     """A key that some queries see: for the others its score is as large as what keeps it out."""
     plan = Plan(size=1, scale=1.0, heads=heads, **masks)
-    run = session(plan, form).run
+    run = open_session(plan, form).run
     inputs = plan.inputs(6, 6)
     inputs["queries"] = np.sign(inputs["queries"])
-    clean, pairs = run(None, inputs), taking_part(plan, inputs)
+    clean, pairs = run(None, inputs), find_allowed_pairs(plan, inputs)
     for key in range(6):
         other_queries = ~pairs[..., key].any(-2)
         largest = np.finfo("float32").max
@@ -151,12 +163,15 @@ def test_largest_scores_change_no_other_query(masks, heads, form):
             filled = inputs | {"keys": inputs["keys"].copy()}
             filled["keys"][:, key] = value
             for actual, expected_ in zip(run(None, filled), clean, strict=True):
-                assert_identical(by_query(plan, actual)[other_queries], by_query(plan, expected_)[other_queries])
+                assert_identical(
+                    move_heads_after_queries(plan, actual)[other_queries],
+                    move_heads_after_queries(plan, expected_)[other_queries],
+                )
 
 
 @pytest.mark.parametrize(("plan", "form", "Tq", "Tk"), BLOCKS)
 def test_blocks_of_queries_equal_the_reference(plan, form, Tq, Tk, small_blocks):
-    assert_right(plan, plan.inputs(Tq, Tk), form)
+    assert_parity(plan, plan.inputs(Tq, Tk), form)
 
 
 @pytest.mark.parametrize(
@@ -177,14 +192,14 @@ def test_windows_and_causal_masks_equal_the_reference_at_full_size(plan, Tq, Tk)
     inputs = plan.inputs(Tq, Tk)
     if plan.keys_mask:
         inputs["keys_mask"][..., 1, :150] = False
-    assert_right(plan, inputs)
+    assert_parity(plan, inputs)
 
 
 @pytest.mark.parametrize("largest", [np.finfo("float32").max, -1e38, 1e30])
 def test_overflowing_score_in_a_window_changes_no_other_query(largest):
     plan = Plan(band=(1, 1))
     inputs = plan.inputs(9, 9)
-    run = session(plan, "large").run
+    run = open_session(plan, "large").run
     (clean,) = run(None, inputs)
     inputs["keys"][:, 4] = largest * np.float32([1, -1, 1, -1])
     (filled,) = run(None, inputs)
@@ -206,7 +221,7 @@ def test_overflowing_score_in_a_window_changes_no_other_query(largest):
 def test_form_depends_on_the_sizes_at_run_time(plan, kind, rule, size_rule, large, small, monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, kind, rule)
     monkeypatch.setattr(ragged, "body", lambda body_call: (body_call.queries * 0.0,))
-    run = session(plan, "adaptive", 18, "cpu").run
+    run = open_session(plan, "adaptive", 18, "cpu").run
     assert (
         lowering_choice.describe_form(plan.call(), "adaptive", 18) == f"plain operators while {size_rule}, else ragged"
     )
@@ -218,7 +233,7 @@ def test_form_depends_on_the_sizes_at_run_time(plan, kind, rule, size_rule, larg
 def test_window_over_an_empty_batch_is_empty():
     plan = Plan(band=(1, 1))
     inputs = {name: array[:0] for name, array in plan.inputs(5, 7).items()}
-    assert session(plan, "large").run(None, inputs)[0].shape == (0, 5, 6)
+    assert open_session(plan, "large").run(None, inputs)[0].shape == (0, 5, 6)
 
 
 @pytest.mark.parametrize(("pairs", "large"), [(11, True), (12, True), (13, False)])
@@ -245,7 +260,7 @@ def test_heads_on_both_sides_of_the_guard_equal_the_reference(heads, masks, form
     for distance in (1.0, 1e3):
         inputs = plan.inputs(7, 5, seed=3)
         inputs["keys"][1, 0, 1] = distance
-        assert_right(plan, inputs, form)
+        assert_parity(plan, inputs, form)
 
 
 @pytest.mark.parametrize("form", ["portable", "large", "batched"])
@@ -254,7 +269,7 @@ def test_distances_far_from_the_origin_equal_the_reference(form):
     inputs = plan.inputs(4, 6)
     for name in ("queries", "keys"):
         inputs[name] += np.float32(1e5)
-    assert_right(plan, inputs, form)
+    assert_parity(plan, inputs, form)
 
 
 @pytest.mark.parametrize("form", ["portable", "large"])
@@ -265,7 +280,7 @@ def test_sparsemax_ignores_many_scores_far_below_the_largest(form):
     inputs["queries"][:] = 1 / SCALE
     inputs["keys"][:] = -123456789.0
     inputs["keys"][0, 7] = 0.0
-    _, weights = session(plan, form).run(None, inputs)
+    _, weights = open_session(plan, form).run(None, inputs)
     assert weights[0, 0, 7] == 1
     assert weights.sum() == 1
 
@@ -276,10 +291,10 @@ def test_sparsemax_sums_to_one_for_scores_of_any_size(form, magnitude):
     plan = Plan(weights=True, normalizer="sparsemax", mask="pairs")
     inputs = plan.inputs(6, 40)
     inputs["queries"] *= np.float32(magnitude)
-    _, weights = session(plan, form).run(None, inputs)
-    assert_close(weights.sum(-1), taking_part(plan, inputs).any(-1)[:, 0].astype("float32"), "float32")
+    _, weights = open_session(plan, form).run(None, inputs)
+    assert_close(weights.sum(-1), find_allowed_pairs(plan, inputs).any(-1)[:, 0].astype("float32"), "float32")
     if magnitude < 1e9:  # where scores differ by less than their rounding, any of them may be the largest
-        assert_right(plan, inputs, form, tolerance=2e-5 if magnitude > 1 else None)
+        assert_parity(plan, inputs, form, tolerance=2e-5 if magnitude > 1 else None)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-50, -1e-50, -1.0, 2.0])

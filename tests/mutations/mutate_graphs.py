@@ -13,11 +13,11 @@ from typing import Any
 import keras
 import numpy as np
 import onnx
-from attention_loop_models import Nested, looped
+from attention_loop_models import Nested, build_loop_model
 from decoder_export_models import bias_of_pairs, bias_of_positions, step_of_a_growing_state, step_of_fixed_capacity
-from decoding_models import END, START, attending
+from decoding_models import END, START, build_attention_models
 from hard_to_check_models import MODELS as PROOF_MODELS
-from hard_to_check_models import ProofModel, perturbed
+from hard_to_check_models import ProofModel, perturb_weights
 from zoo import ZOO
 
 from keras_attn.decoding import greedy
@@ -46,9 +46,9 @@ MODELS = (
     | {
         # with these weights rows end after 1, 2, 3 and 4 steps
         "greedy_decoder": ProofModel(
-            lambda: greedy(*attending(33), start=START, end=END, max_length=4, outputs=["weights"])
+            lambda: greedy(*build_attention_models(33), start=START, end=END, max_length=4, outputs=["weights"])
         ),
-        "attention_in_loops": ProofModel(lambda: looped(Nested), lowering="adaptive"),
+        "attention_in_loops": ProofModel(lambda: build_loop_model(Nested), lowering="adaptive"),
     }
 )
 VISIBLE = {"float32": 1e-3, "float16": 0.1, "int8": 0.3}  # of what stands beside a number
@@ -88,7 +88,7 @@ def _counted(verdicts: list[Verdict]) -> str:
 def verdicts_of(name: str, precision: str, most: int, seed: int) -> Iterator[Verdict]:
     """Exports a model and yields what becomes of up to so many mutants of its file."""
     keras.utils.set_random_seed(seed)
-    model = perturbed(MODELS[name].build(), seed)
+    model = perturb_weights(MODELS[name].build(), seed)
     with tempfile.TemporaryDirectory() as scratch:
         lowering = MODELS[name].lowering
         bundle = export_model(model, Path(scratch) / "bundle", lowering=lowering, precision=precision, progress=False)

@@ -4,8 +4,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from lowered_calls import Plan, model_of
-from traced_models import run
+from lowered_calls import Plan, build_model
+from traced_models import run_model
 
 from keras_attn_export._lowerings import lowering_choice
 from keras_attn_export._lowerings.attention_function import build_call_function
@@ -19,7 +19,7 @@ def written(body):
     call = Plan(leading=(2,), size=1, value_size=1).call()
     found = build_call_function(call, body, 18)
     queries, keys = (np.arange(1, 2 * length + 1, dtype="float32").reshape(2, length, 1) for length in (3, 4))
-    (output,) = run(model_of(call, found), queries=queries, keys=keys, values=keys).values()
+    (output,) = run_model(build_model(call, found), queries=queries, keys=keys, values=keys).values()
     return found, output.ravel().tolist()
 
 

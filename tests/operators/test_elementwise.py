@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import activations, layers, ops
-from traced_models import onnx_outputs, optimized, run, traced
+from traced_models import count_optimized_operators, onnx_outputs, run_model, trace_model
 
 from keras_attn_export._onnx.external_data import add_weights
 
@@ -20,7 +20,7 @@ def model_of(outputs, folder, shape=()):
     x = keras.Input(shape, name="x")
     model = keras.Model(x, {"out": outputs(x)})
     model.set_weights([np.random.default_rng(0).normal(size=each.shape) for each in model.get_weights()])
-    found = traced(model, folder)
+    found = trace_model(model, folder)
     return model, add_weights(found.model, found.weights)
 
 
@@ -38,15 +38,15 @@ def operators(written):
 )
 def test_gelu_is_one_operator_of_onnxruntime(layer, expected, tmp_path):
     model, written = model_of(layer, tmp_path, (None, 6))
-    assert optimized(written, tmp_path) == expected
+    assert count_optimized_operators(written, tmp_path) == expected
     x = np.random.default_rng(1).normal(size=(2, 3, 6)).astype("float32")
-    np.testing.assert_allclose(run(written, x=x)["out"], model(x)["out"], rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(run_model(written, x=x)["out"], model(x)["out"], rtol=2e-6, atol=2e-6)
 
 
 def test_gelu_equals_keras_at_extreme_values(tmp_path):
     model, written = model_of(lambda x: activations.gelu(x), tmp_path)
-    assert optimized(written, tmp_path) == {"Gelu": 1}
-    found, expected = run(written, x=ENDS)["out"], model(ENDS)["out"]
+    assert count_optimized_operators(written, tmp_path) == {"Gelu": 1}
+    found, expected = run_model(written, x=ENDS)["out"], model(ENDS)["out"]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-7)
     np.testing.assert_array_equal(np.signbit(found[ENDS < 0]), np.signbit(expected)[ENDS < 0])
 
@@ -63,7 +63,7 @@ def test_other_erfc_are_not_rewritten(outputs, tmp_path):
     model, written = model_of(outputs, tmp_path)
     assert operators(written)["Div"] == operators(written)["CastLike"] == 0
     x = np.linspace(-6, 6, 101, dtype="float32")
-    np.testing.assert_allclose(run(written, x=x)["out"], model(x)["out"], rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(run_model(written, x=x)["out"], model(x)["out"], rtol=2e-6, atol=2e-6)
 
 
 ULPS = 8  # of the dtype: 1e-6 in float32
@@ -89,17 +89,17 @@ def sweep(operation, dtype):
 def test_log1p_and_expm1_are_accurate_at_all_magnitudes(operation, dtype, tmp_path):
     x = keras.Input((), dtype=dtype.__name__, name="x")
     layer = layers.Lambda(getattr(tf.math, operation), dtype=dtype.__name__)
-    model = traced(keras.Model(x, {"out": layer(x)}), tmp_path).model
+    model = trace_model(keras.Model(x, {"out": layer(x)}), tmp_path).model
     x = sweep(operation, dtype)
     expected = getattr(np, operation)(x.astype(np.longdouble))
-    got = run(model, x=x)["out"]
+    got = run_model(model, x=x)["out"]
     assert got.dtype == dtype
     assert np.abs(got / expected - 1).max() <= ULPS * np.finfo(dtype).eps
     largest, smallest = np.finfo(dtype).max, np.finfo(dtype).smallest_normal
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1, -2, largest, -largest, smallest, -smallest], dtype)
     with np.errstate(all="ignore"):
         expected = getattr(np, operation)(x)
-    got = run(model, x=x)["out"]
+    got = run_model(model, x=x)["out"]
     np.testing.assert_allclose(got, expected, rtol=ULPS * np.finfo(dtype).eps, atol=0)
     np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers, ops
-from traced_models import onnx_outputs, run, traced
+from traced_models import onnx_outputs, run_model, trace_model
 
 TOLERANCE = 2e-6  # of the largest magnitude, in float32, up to a length of 300
 
@@ -54,10 +54,10 @@ TRANSFORMS = {
 def test_complex_transforms_equal_numpy(size, tmp_path):
     parts = [keras.Input((None, size), name=part) for part in "ab"]
     outputs = Of(**{name: operation for name, (operation, _) in TRANSFORMS.items()})(parts)
-    model = traced(keras.Model(parts, outputs), tmp_path).model
+    model = trace_model(keras.Model(parts, outputs), tmp_path).model
     for length in (1, 5, 8, 300):
         a, b = drawn(2, length, size), drawn(2, length, size)[::-1]
-        found = run(model, a=a, b=b)
+        found = run_model(model, a=a, b=b)
         for name, (_, expected) in TRANSFORMS.items():
             assert_parts(found, name, expected(a + 1j * b))
 
@@ -67,10 +67,10 @@ def test_complex_transforms_equal_numpy(size, tmp_path):
 def test_real_transforms_equal_numpy(size, tmp_path):
     x, lengths = keras.Input((3, size), name="x"), {"power": 16, "shorter": 10, "longer": 40, "whole": None}
     operations = {name: lambda x, length=length: ops.rfft(x, length) for name, length in lengths.items()}
-    model = traced(keras.Model(x, Of(**operations)(x)), tmp_path).model
+    model = trace_model(keras.Model(x, Of(**operations)(x)), tmp_path).model
     for samples in (12,) if size else (1, 12, 33):
         x = drawn(2, 3, samples)
-        found = run(model, x=x)
+        found = run_model(model, x=x)
         for name, length in lengths.items():
             assert_parts(found, name, np.fft.rfft(x, length))
 

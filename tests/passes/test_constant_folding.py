@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import parser
-from traced_models import changed, run
+from traced_models import apply_change, run_model
 
 from keras_attn_export._onnx.external_data import add_weights
 from keras_attn_export._onnx.traced_model import TracedModel
@@ -31,7 +31,7 @@ def folded(graph_model):
 
 
 def outputs(graph_model, weights=None):
-    return run(add_weights(graph_model, weights or {"w": WEIGHT}), x=X)
+    return run_model(add_weights(graph_model, weights or {"w": WEIGHT}), x=X)
 
 
 GRAPHS = {
@@ -80,5 +80,5 @@ nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w 
 
 def test_constants_in_nested_branches_are_folded():
     inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
-    folded_model = changed(parser.parse_model(NESTED), lambda model: fold_subgraphs(TracedModel(model)), *inputs)
+    folded_model = apply_change(parser.parse_model(NESTED), lambda model: fold_subgraphs(TracedModel(model)), *inputs)
     assert "Transpose" not in {node.op_type for node in iter_nodes(folded_model.graph)}

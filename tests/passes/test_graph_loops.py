@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from converted_functions import Converted
 from onnx import numpy_helper, parser
-from traced_models import changed, run
+from traced_models import apply_change, run_model
 
 from keras_attn_export._onnx.graph_edits import remove_dead_nodes
 from keras_attn_export._onnx.traced_model import TracedModel
@@ -74,7 +74,7 @@ attend_0 (query, memory) => (output)
 def hoisted(text, counts=(0, 1, 3)):
     """Return the rewritten model after a check that its outputs stay equal."""
     inputs = [{"x": X, "m": M, "count": np.array(count)} for count in counts]
-    return changed(parser.parse_model(text), lambda model: hoist_invariants(TracedModel(model)), *inputs)
+    return apply_change(parser.parse_model(text), lambda model: hoist_invariants(TracedModel(model)), *inputs)
 
 
 def ops_of(graph):
@@ -196,7 +196,7 @@ nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2
 def captured(text):
     """Return the rewritten graph after a check that its outputs stay equal."""
     inputs = [{"x": X, "w": M, "count": np.array(count, "int64")} for count in (0, 1, 2, 3)]
-    return changed(parser.parse_model(text), lambda model: remove_passthrough_state(TracedModel(model)), *inputs)
+    return apply_change(parser.parse_model(text), lambda model: remove_passthrough_state(TracedModel(model)), *inputs)
 
 
 def test_unchanged_state_of_nested_loops_is_captured():
@@ -225,7 +225,7 @@ def test_swapped_states_stay():
             }> (count, yes, x, w)
         }
     """)
-    np.testing.assert_array_equal(run(model, x=X, w=M, count=np.array(3, "int64"))["y"], M)
+    np.testing.assert_array_equal(run_model(model, x=X, w=M, count=np.array(3, "int64"))["y"], M)
 
 
 def test_state_that_shifts_to_another_stays():
@@ -290,7 +290,9 @@ def dropped(*lines, lengths=(0, 1, 3, 8)):
         remove_dead_nodes(model.graph)
 
     inputs = [{"length": np.array(length, "int32"), "x": np.array(0.4, "float32")} for length in lengths]
-    (loop,) = [node for node in changed(parser.parse_model(text), drop, *inputs).graph.node if node.op_type == "Loop"]
+    (loop,) = [
+        node for node in apply_change(parser.parse_model(text), drop, *inputs).graph.node if node.op_type == "Loop"
+    ]
     return [node.op_type for node in next(iter_subgraphs(loop)).node]
 
 

@@ -11,8 +11,8 @@ import pytest
 import traced_models
 from keras import layers, ops
 from onnx import helper, numpy_helper, parser
-from onnx_text import small_graph
-from traced_models import optimized, run
+from onnx_text import build_small_graph
+from traced_models import count_optimized_operators, run_model
 
 from keras_attn_export import export_model
 from keras_attn_export._onnx.external_data import add_weights
@@ -32,7 +32,7 @@ def traced(outputs, folder, *, shape=(None, 6)):
     x = keras.Input(shape, name="x")
     model = keras.Model(x, {"out": outputs(x)})
     model.set_weights([RNG.uniform(0.5, 1.5, weight.shape) for weight in model.get_weights()])
-    traced_model = traced_models.traced(model, folder)
+    traced_model = traced_models.trace_model(model, folder)
     return model, add_weights(traced_model.model, traced_model.weights)
 
 
@@ -43,7 +43,9 @@ def operators(written):
 def assert_same(model, written, magnitude=1, tolerance=2e-5):
     onnx.checker.check_model(written, full_check=True)
     inputs = RNG.standard_normal((8, *(size or 3 for size in model.inputs[0].shape[1:]))).astype("float32") * magnitude
-    np.testing.assert_allclose(run(written, x=inputs)["out"], model(inputs)["out"], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        run_model(written, x=inputs)["out"], model(inputs)["out"], rtol=tolerance, atol=tolerance
+    )
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -88,7 +90,7 @@ def test_dense_and_normalization_layers_are_one_operator(layer, shape, expected,
 def test_rms_normalization_is_fused_by_onnxruntime(layer, shape, tmp_path):
     model, written = traced(layer, tmp_path, shape=shape)
     assert operators(written) == BY_SQUARES
-    assert optimized(written, tmp_path) == FUSED
+    assert count_optimized_operators(written, tmp_path) == FUSED
     assert_same(model, written, 1e-3, 2e-6)
 
 
@@ -119,7 +121,7 @@ def test_normalization_is_accurate_beside_a_large_mean(tmp_path):
     exact = inputs.astype("float64") - inputs.mean(-1, keepdims=True, dtype="float64")
     exact /= np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-3)
     gamma, beta = model.get_weights()
-    np.testing.assert_allclose(run(written, x=inputs)["out"], exact * gamma + beta, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(run_model(written, x=inputs)["out"], exact * gamma + beta, rtol=2e-3, atol=2e-3)
 
 
 # As tf2onnx writes them: (operator, inputs, output) each.
@@ -211,9 +213,9 @@ def build_graph(lines, *replacements, outputs=("y",)):
 
 def simplify_and_compare(written):
     inputs = {name: RNG.standard_normal((2, 5, 6)).astype("float32") for name in ("x", "z")}
-    before = run(written, **inputs)
+    before = run_model(written, **inputs)
     apply_rules(TracedModel(written))
-    after = run(written, **{value.name: inputs[value.name] for value in written.graph.input})
+    after = run_model(written, **{value.name: inputs[value.name] for value in written.graph.input})
     for name, expected in before.items():
         np.testing.assert_allclose(after[name], expected, rtol=1e-5, atol=1e-5)
 
@@ -240,7 +242,7 @@ def test_rms_normalization_is_found_in_every_order(replacements, tmp_path):
     written = build_graph(RMS, *replacements)
     simplify_and_compare(written)
     assert operators(written) == BY_SQUARES
-    assert optimized(written, tmp_path) == FUSED
+    assert count_optimized_operators(written, tmp_path) == FUSED
 
 
 @pytest.mark.parametrize(
@@ -300,16 +302,16 @@ ENDS = [np.nan, np.inf, -np.inf, -3, 3, 0, -0.0, 1e-30, 1e38, -1e38, 2.5, -2.999
 def sigmoid_of(*nodes):
     text = " \n ".join(nodes)
     used = {name: np.float32(number) for name, number in NUMBERS.items() if name in text}
-    return small_graph(text, **used)
+    return build_small_graph(text, **used)
 
 
 @pytest.mark.parametrize("last", [SCALED, DIVIDED])
 def test_hard_sigmoid_is_one_operator_at_every_value(last):
     model, x = sigmoid_of(MOVED, CLIPPED, last), np.float32(ENDS).reshape(3, 4)
-    expected = run(model, x=x)["y"]
+    expected = run_model(model, x=x)["y"]
     apply_rules(TracedModel(model))
     assert [node.op_type for node in model.graph.node] == ["HardSigmoid"]
-    np.testing.assert_allclose(run(model, x=x)["y"], expected, atol=1e-7)
+    np.testing.assert_allclose(run_model(model, x=x)["y"], expected, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -333,12 +335,12 @@ def test_hard_swish_is_fused_into_the_convolution_before(tmp_path):
     x = keras.Input((8, 8, 16), name="x")
     hidden = layers.Conv2D(16, 1)(x)
     model = keras.Model(x, {"out": layers.Conv2D(16, 1)(hidden * keras.ops.hard_sigmoid(hidden))})
-    traced_model = traced_models.traced(model, tmp_path)
+    traced_model = traced_models.trace_model(model, tmp_path)
     written = add_weights(traced_model.model, traced_model.weights)
     assert "HardSigmoid" in Counter(node.op_type for node in written.graph.node)
-    assert "HardSigmoid" not in optimized(written, tmp_path)
+    assert "HardSigmoid" not in count_optimized_operators(written, tmp_path)
     array = np.random.default_rng(0).standard_normal((2, 8, 8, 16)).astype("float32") * 4
-    np.testing.assert_allclose(run(written, x=array)["out"], model(array)["out"], atol=1e-5)
+    np.testing.assert_allclose(run_model(written, x=array)["out"], model(array)["out"], atol=1e-5)
 
 
 PLAIN = "masked = Add (x, mask) \n y = Softmax (masked)"
@@ -348,7 +350,7 @@ VALUES = np.float32([[0, 0, 0, 0], [0, 20, -20, 1], [np.nan, 0, 0, 0], [-np.inf,
 
 
 def masked_softmax(nodes, mask=MASK):
-    return small_graph(nodes, mask=mask, **({"same": SAME} if "same" in nodes else {}))
+    return build_small_graph(nodes, mask=mask, **({"same": SAME} if "same" in nodes else {}))
 
 
 def names_of(model):
@@ -358,10 +360,10 @@ def names_of(model):
 @pytest.mark.parametrize("nodes", [PLAIN, RESHAPED])
 def test_denormal_weights_become_zeros(nodes):
     model = masked_softmax(nodes)
-    before = run(model, x=VALUES)["y"]
+    before = run_model(model, x=VALUES)["y"]
     apply_rules(TracedModel(model))
     assert names_of(model)[-3:] == ["Softmax", "Less", "Where"]
-    after = run(model, x=VALUES)["y"]
+    after = run_model(model, x=VALUES)["y"]
     np.testing.assert_array_equal(after, np.where(before < np.finfo("float32").tiny, 0, before))
     assert after[0, 1] == 0 < after[1, 1]
     assert np.isnan(after[2]).all()
@@ -394,7 +396,7 @@ def test_attention_with_denormal_weights_is_not_fused(tmp_path):
 PRODUCT = "rows = Reshape (x, target) \n product = MatMul (rows, kernel) \n y = Reshape (product, pairs)"
 NEAR_MISSES = {
     "tensordot": (
-        lambda: small_graph(
+        lambda: build_small_graph(
             PRODUCT, kernel=np.eye(4, dtype="float32"), target=np.array([-1, 4]), pairs=np.array([-1, 2])
         ),
         "the output shape is not the input shape with `units` as last size",

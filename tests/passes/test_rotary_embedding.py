@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import onnx
 import pytest
-from traced_models import run
+from traced_models import run_model
 
 from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._passes.rewrite_rules import ONNXRUNTIME_RULES, apply_rules
@@ -91,14 +91,16 @@ def test_rotary_embedding_is_one_operator_of_onnxruntime(lines):
         if x.size > SIZE * HEADS:
             x[0, 0, 0, :3] = np.inf, np.nan, 1e38
         feeds = {"x": x, "angles": angles}
-        np.testing.assert_allclose(run(changed, **feeds)["y"], run(model, **feeds)["y"], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            run_model(changed, **feeds)["y"], run_model(model, **feeds)["y"], rtol=1e-6, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("lines", LEFT.values(), ids=LEFT)
 def test_other_rotations_stay(lines):
     model = model_of(lines)
     heads = model.graph.input[0].type.tensor_type.shape.dim[2].dim_value
-    run(model, x=np.ones((2, 4, heads, SIZE), "float32"), angles=np.ones((1, 4, SIZE // 2), "float32"))
+    run_model(model, x=np.ones((2, 4, heads, SIZE), "float32"), angles=np.ones((1, 4, SIZE // 2), "float32"))
     assert simplified(model) == model
 
 

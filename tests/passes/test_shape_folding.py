@@ -4,8 +4,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from onnx_text import small_graph
-from traced_models import run
+from onnx_text import build_small_graph
+from traced_models import run_model
 
 from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._passes.shape_folding import fold_shapes
@@ -72,7 +72,7 @@ STAYS = {
 
 
 def model_of(nodes, output):
-    return small_graph(nodes, GIVEN, output, **{name: item for name, item in CONSTANTS.items() if name in nodes})
+    return build_small_graph(nodes, GIVEN, output, **{name: item for name, item in CONSTANTS.items() if name in nodes})
 
 
 def assert_same(model, changed, all_sizes=SIZES):
@@ -80,7 +80,7 @@ def assert_same(model, changed, all_sizes=SIZES):
         rng = np.random.default_rng(0)
         shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, width)}
         arrays = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
-        ((before,), (after,)) = (run(item, **arrays).values() for item in (model, changed))
+        ((before,), (after,)) = (run_model(item, **arrays).values() for item in (model, changed))
         assert before.shape == after.shape
         np.testing.assert_array_equal(after, before)
 

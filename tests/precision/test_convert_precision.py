@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 from onnx import numpy_helper
-from small_bundle import python, small_model
+from small_bundle import build_small_model, run_python
 from tolerances import assert_identical
 
 from keras_attn import AdditiveAttention, DotProductAttention
@@ -115,7 +115,7 @@ def test_report_has_the_costs_of_the_precision(attending):
 @pytest.mark.slow
 def test_bundle_replays_without_the_package_in_its_precision(attending):
     assert verify_bundle(attending.path).passed
-    done = python(attending.path / "verify.py", cwd=attending.path.parent, blocked=("tensorflow", "keras", "onnx"))
+    done = run_python(attending.path / "verify.py", cwd=attending.path.parent, blocked=("tensorflow", "keras", "onnx"))
     assert done.returncode == 0, done.stderr
     assert ParityReport.from_json(attending.report.to_json()) == attending.report
     assert sorted(path.name for path in attending.path.glob("*.onnx*")) == [MODEL]
@@ -203,7 +203,7 @@ def test_wrong_converted_file_is_not_written(tmp_path, monkeypatch):
         return converted, ranges
 
     monkeypatch.setattr("keras_attn_export._precision.convert_precision.convert_without_overflow", wrong)
-    model = small_model()
+    model = build_small_model()
     steps = []
     with pytest.raises(ParityError, match=r"ONNX in float16 output `.*` is outside the tolerance") as caught:
         export_model(model, tmp_path / "bundle", precision="float16", progress=steps.append)
@@ -218,7 +218,7 @@ def test_wrong_float32_file_is_not_converted(tmp_path, monkeypatch):
         body_inputs, "_clip_lengths", lambda *call, clip=body_inputs._clip_lengths: op.Min(clip(*call), 1)
     )
     steps = []
-    model = small_model()
+    model = build_small_model()
     with pytest.raises(ParityError, match="ONNX output `"):
         export_model(model, tmp_path / "bundle", precision="int8", tolerance=10, progress=steps.append)
     assert not [step for step in steps if "int8" in step]

@@ -5,8 +5,8 @@ import numpy as np
 import onnx
 import pytest
 from keras import layers
-from onnx_text import small_graph
-from traced_models import optimized, run
+from onnx_text import build_small_graph
+from traced_models import count_optimized_operators, run_model
 
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._onnx.traced_model import TracedModel
@@ -36,12 +36,12 @@ GRAPHS = {
 
 
 def converted(folder, nodes=GRAPHS["bias second"], outputs="float[n, 8] y", **constants):
-    graph = small_graph(nodes, "float[n, 8] x", outputs, w=WEIGHTS, b=BIAS, **constants)
+    graph = build_small_graph(nodes, "float[n, 8] x", outputs, w=WEIGHTS, b=BIAS, **constants)
     return quantize_dynamically(TracedModel(graph), folder).model
 
 
 def assert_outputs_close(model, want, x=X, share=0.02):
-    (got,) = run(model, x=x).values()
+    (got,) = run_model(model, x=x).values()
     np.testing.assert_array_less(np.abs(got - want).max(-1), share * np.abs(want).max(-1))
 
 
@@ -64,7 +64,9 @@ def test_batched_matrices_stay_float32(tmp_path):
 
 def test_product_behind_an_untyped_operator_is_quantized(tmp_path):
     nodes = "same = com.microsoft.FusedMatMul (x, identity) p = MatMul (same, w) y = Add (p, b)"
-    graph = small_graph(nodes, "float[n, 8] x", "float[n, 8] y", w=WEIGHTS, b=BIAS, identity=np.eye(N, dtype="float32"))
+    graph = build_small_graph(
+        nodes, "float[n, 8] x", "float[n, 8] y", w=WEIGHTS, b=BIAS, identity=np.eye(N, dtype="float32")
+    )
     graph.opset_import.add(domain="com.microsoft", version=1)
     model = quantize_dynamically(TracedModel(graph), tmp_path).model
     assert b"MatMulInteger" in model.SerializeToString()
@@ -72,7 +74,7 @@ def test_product_behind_an_untyped_operator_is_quantized(tmp_path):
 
 
 def test_quantized_products_are_fused_by_onnxruntime(tmp_path):
-    assert "MatMulIntegerToFloat" in optimized(converted(tmp_path), tmp_path)
+    assert "MatMulIntegerToFloat" in count_optimized_operators(converted(tmp_path), tmp_path)
 
 
 def test_int8_weights_are_unsigned_so_that_sums_cannot_overflow(tmp_path):
@@ -152,7 +154,7 @@ CONSTANTS = {"origin": [0, 0], "width": [64], "first": [0], "axes": [0], "stride
 @pytest.mark.parametrize("mode", ["dynamic", "calibrated"])
 def test_table_is_int8_if_all_readers_take_integers(nodes, table, is_int8, mode, tmp_path):
     ids, used = np.arange(len(table)), {name: np.array(tensor) for name, tensor in CONSTANTS.items() if name in nodes}
-    float32 = small_graph(nodes, "int64[n] ids", "float[n, 64] y", t=table, **used)
+    float32 = build_small_graph(nodes, "int64[n] ids", "float[n, 64] y", t=table, **used)
     if mode == "dynamic":
         int8 = quantize_dynamically(TracedModel(float32), tmp_path).model
     else:
@@ -162,7 +164,7 @@ def test_table_is_int8_if_all_readers_take_integers(nodes, table, is_int8, mode,
     floats = [tensor for tensor in int8.graph.initializer if tensor.data_type == 1 and [*tensor.dims] == [*table.shape]]
     assert bool(floats) != is_int8
     assert len(int8.SerializeToString()) < (0.7 if is_int8 else 1.05) * len(float32.SerializeToString())
-    want, got = (run(model, ids=ids)["y"] for model in (float32, int8))
+    want, got = (run_model(model, ids=ids)["y"] for model in (float32, int8))
     if is_int8:
         share, axis = (0.05, None) if nodes == TIED else (0.51 / 127, -1)  # half a step of the row
         np.testing.assert_array_less(np.abs(got - want).max(axis), share * np.abs(want).max(axis))

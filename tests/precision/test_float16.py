@@ -3,10 +3,10 @@
 import numpy as np
 import onnx
 import pytest
-from lowered_calls import Plan, model_of
+from lowered_calls import Plan, build_model
 from onnx import TensorProto
-from onnx_text import small_graph
-from traced_models import run
+from onnx_text import build_small_graph
+from traced_models import run_model
 
 from keras_attn_export._lowering_names import ADAPTIVE_GPU
 from keras_attn_export._lowerings import lowering_choice
@@ -33,7 +33,7 @@ def half_ops(converted):
 def assert_close_after_conversion(graph, **inputs):
     converted = to_float16(graph)
     onnx.checker.check_model(converted, full_check=True)
-    for have, want in zip(run(converted, **inputs).values(), run(graph, **inputs).values(), strict=True):
+    for have, want in zip(run_model(converted, **inputs).values(), run_model(graph, **inputs).values(), strict=True):
         assert have.dtype == want.dtype
         np.testing.assert_allclose(have, want, rtol=5e-3, atol=5e-3)
     return converted
@@ -43,7 +43,7 @@ X = RNG.standard_normal((3, 4)).astype("float32")
 
 
 def test_products_and_what_follows_run_in_float16():
-    graph = small_graph("a = MatMul (x, w) c = Add (a, b) y = Tanh (c)", w=WEIGHTS, b=WEIGHTS[0])
+    graph = build_small_graph("a = MatMul (x, w) c = Add (a, b) y = Tanh (c)", w=WEIGHTS, b=WEIGHTS[0])
     before = graph.SerializeToString()
     converted = assert_close_after_conversion(graph, x=X)
     assert half_ops(converted) == ["MatMul", "Add", "Tanh"]
@@ -55,7 +55,7 @@ def test_products_and_what_follows_run_in_float16():
 def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
     """Also where a branch holds it; onnxruntime has no such kernels for a CPU."""
     call = Plan(size=8, value_size=8, causal=True).call()
-    graph = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, opset, "cuda"), opset)
+    graph = build_model(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, opset, "cuda"), opset)
     for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
         nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(graph), provider).traced.model.functions[0])]
         producers = {name: node for node in nodes for name in node.output}
@@ -72,13 +72,15 @@ def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
 def test_attention_with_a_bias_stays_in_float32(bias):
     """Of a key that is masked it holds the lowest float32."""
     call = Plan(lengths="examples", bias=bias).call()
-    graph = model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, FUSED_OPSET, "cuda"), FUSED_OPSET)
+    graph = build_model(
+        call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, FUSED_OPSET, "cuda"), FUSED_OPSET
+    )
     nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(graph), "cuda").traced.model.functions[0])]
     assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 
 
 def test_products_behind_functions_run_in_float16():
-    graph = small_graph("a = own.twice (x) y = MatMul (a, w)", w=WEIGHTS)
+    graph = build_small_graph("a = own.twice (x) y = MatMul (a, w)", w=WEIGHTS)
     graph.opset_import.add(domain="own", version=1)
     twice = '<opset_import: ["" : 18], domain: "own"> twice (x) => (y) { y = Add (x, x) }'
     graph.functions.append(onnx.parser.parse_function(twice))
@@ -88,10 +90,10 @@ def test_products_behind_functions_run_in_float16():
 @pytest.mark.parametrize("constant", [-3.4028235e38, -np.inf, np.nan, 1e-7], ids=str)
 def test_constants_beyond_float16_stay_float32(constant):
     nodes = "a = MatMul (x, w) m = Greater (a, z) y = Where (m, a, c)"
-    graph = small_graph(nodes, w=WEIGHTS, z=np.float32(0), c=np.float32(constant))
+    graph = build_small_graph(nodes, w=WEIGHTS, z=np.float32(0), c=np.float32(constant))
     converted = assert_close_after_conversion(graph, x=X)
     assert half_ops(converted) == ["MatMul"]
-    assert half_ops(to_float16(small_graph("y = MatMul (x, w)", w=WEIGHTS * 1e6))) == []
+    assert half_ops(to_float16(build_small_graph("y = MatMul (x, w)", w=WEIGHTS * 1e6))) == []
 
 
 def test_squares_and_means_stay_float32():
@@ -101,10 +103,10 @@ def test_squares_and_means_stay_float32():
         d = Sub (a, m) s = Mul (d, d) q = Mul (a, a)
         y = Add (s, q)
     """
-    graph = small_graph(nodes, w=WEIGHTS * 100)
+    graph = build_small_graph(nodes, w=WEIGHTS * 100)
     assert half_ops(assert_close_after_conversion(graph, x=X / 100)) == ["MatMul"]
     large = X * 100
-    np.testing.assert_allclose(run(to_float16(graph), x=large)["y"], run(graph, x=large)["y"], rtol=1e-2)
+    np.testing.assert_allclose(run_model(to_float16(graph), x=large)["y"], run_model(graph, x=large)["y"], rtol=1e-2)
 
 
 def test_scores_for_a_softmax_do_not_overflow():
@@ -114,21 +116,21 @@ def test_scores_for_a_softmax_do_not_overflow():
         s = MatMul (q, k) t = Mul (s, c) p = Softmax (t)
         y = MatMul (p, q)
     """
-    converted = to_float16(small_graph(nodes, w=WEIGHTS, c=np.float32(0.5)))
+    converted = to_float16(build_small_graph(nodes, w=WEIGHTS, c=np.float32(0.5)))
     assert half_ops(converted) == ["MatMul", "Transpose", "MatMul"]
-    assert np.isfinite(run(converted, x=X * 1000)["y"]).all()
+    assert np.isfinite(run_model(converted, x=X * 1000)["y"]).all()
 
 
 def test_value_may_be_read_in_both_types():
     nodes = "a = MatMul (x, w) e = Exp (a) f = Erf (a) y = Add (e, f)"
-    graph = small_graph(nodes, made="float[n, 4] y, float[n, 4] a", w=WEIGHTS)
+    graph = build_small_graph(nodes, output_text="float[n, 4] y, float[n, 4] a", w=WEIGHTS)
     converted = assert_close_after_conversion(graph, x=X)
     assert len({node.name for node in converted.graph.node}) == len(converted.graph.node)
 
 
 def test_constants_and_constant_nodes_may_be_read_in_both_types():
     constant = f"c = Constant <value = float[4, 4] {{{', '.join(map(str, WEIGHTS.flat))}}}> ()"
-    graph = small_graph(f"{constant} a = MatMul (x, c) e = Exp (c) y = MatMul (a, e)")
+    graph = build_small_graph(f"{constant} a = MatMul (x, c) e = Exp (c) y = MatMul (a, e)")
     assert half_ops(assert_close_after_conversion(graph, x=X)) == ["MatMul", "MatMul"]
 
 
@@ -144,7 +146,7 @@ def loop(weights_name):
         }}> (count, yes, x, {weights_name})
     """
     inputs = "float[n, 4] x, float[m, 4] v"
-    return small_graph(nodes, inputs, count=np.int64(3), yes=np.bool_(True), w=WEIGHTS)
+    return build_small_graph(nodes, inputs, count=np.int64(3), yes=np.bool_(True), w=WEIGHTS)
 
 
 def test_weights_that_a_loop_carries_are_captured_in_float16():

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from lowered_calls import Plan, model_of
+from lowered_calls import Plan, build_model
 from onnx.reference import ReferenceEvaluator
-from onnx_text import small_graph
+from onnx_text import build_small_graph
 
 from keras_attn_export import ParityError, export_model
 from keras_attn_export._format.names import MODEL, Case
@@ -40,12 +40,12 @@ def measured(folder, model, **runs):
 @pytest.mark.parametrize(
     ("model", "wide"),
     [
-        (small_graph(GRAM, w=EYE, c=np.float32(1e-5)), {"g": 3 * 300**2}),
-        (small_graph(LOOP, w=EYE * 10, count=np.int64(3), yes=np.bool_(True)), {"new": 300 * 10**3}),
-        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2, "r": math.inf}),
-        (small_graph(BRANCHES, w=EYE * 100, c=np.float32(1e3)), {"p": math.inf, "q": math.inf}),
+        (build_small_graph(GRAM, w=EYE, c=np.float32(1e-5)), {"g": 3 * 300**2}),
+        (build_small_graph(LOOP, w=EYE * 10, count=np.int64(3), yes=np.bool_(True)), {"new": 300 * 10**3}),
+        (build_small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2, "r": math.inf}),
+        (build_small_graph(BRANCHES, w=EYE * 100, c=np.float32(1e3)), {"p": math.inf, "q": math.inf}),
         (  # onnxruntime's fusion of GELU removes `h`, although another node reads it
-            small_graph(GELU, w=EYE * 300, **{name: np.float32(value) for name, value in OF_GELU.items()}),
+            build_small_graph(GELU, w=EYE * 300, **{name: np.float32(value) for name, value in OF_GELU.items()}),
             {"a": 9e4, "g": 9e4, "y": 2.7e7},
         ),
     ],
@@ -68,13 +68,13 @@ def test_tensors_beyond_float16_stay_float32(model, wide, tmp_path):
     ids=["large values", "masked garbage", "infinities"],
 )
 def test_only_usual_finite_values_are_reported_near_the_limit(cases, near_limit, tmp_path):
-    _, ranges = measured(tmp_path, small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE), **cases)
+    _, ranges = measured(tmp_path, build_small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE), **cases)
     assert ranges == {"float32_layers": {}, "near_limit": near_limit, "drawn_inputs": {"x": "x"}}
 
 
 def test_attention_of_wide_queries_stays_float32_on_a_gpu():
     call = Plan(size=8, value_size=8).call()
-    traced = TracedModel(model_of(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, 18, "cuda"), 18))
+    traced = TracedModel(build_model(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, 18, "cuda"), 18))
     assert convert_to_float16(traced, "cuda").tensors == {"queries", "keys", "values"}
     assert not convert_to_float16(traced, "cuda", {"queries"}).tensors
 

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
-from onnx_text import small_graph
-from traced_models import optimized, run
+from onnx_text import build_small_graph
+from traced_models import count_optimized_operators, run_model
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._format.interruptible_session import run_cases
@@ -35,7 +35,7 @@ ROWS, MATRICES = normal(32, 8), {"w": normal(8, 16), "b": normal(16), "w2": norm
 
 def quantize_graph(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, output="float[n, 3, 3, 3] y"):
     shape = ", ".join(map(str, x.shape[1:]))
-    traced = TracedModel(small_graph(nodes, f"float[n, {shape}] x", output, **constants))
+    traced = TracedModel(build_small_graph(nodes, f"float[n, {shape}] x", output, **constants))
     calibration = calibrate(traced, [{"x": x[:4]}, {"x": x[4:]}], folder)
     return traced.model, calibration.quantize([*calibration.layers]).model, calibration
 
@@ -50,8 +50,8 @@ def read_integers(model):
 def test_convolutions_pass_integers_to_each_other(tmp_path):
     float32, int8, _ = quantize_graph(tmp_path)
     assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 3
-    assert {*optimized(int8, tmp_path)} >= {"QLinearConv"}
-    want, got = run(float32, x=IMAGES)["y"], run(int8, x=IMAGES)["y"]
+    assert {*count_optimized_operators(int8, tmp_path)} >= {"QLinearConv"}
+    want, got = run_model(float32, x=IMAGES)["y"], run_model(int8, x=IMAGES)["y"]
     assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
@@ -60,10 +60,10 @@ def test_products_read_integers_and_write_floats(tmp_path, x):
     output = f"float[{', '.join(['n', *map(str, x.shape[1:-1])])}, 8] y"
     float32, int8, _ = quantize_graph(tmp_path, MULTIPLIED, x, MATRICES, output)
     assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 2
-    ops = {*optimized(int8, tmp_path)}
+    ops = {*count_optimized_operators(int8, tmp_path)}
     assert "MatMulIntegerToFloat" in ops
     assert ops.isdisjoint({"MatMul", "Gemm", "DequantizeLinear"}), "products of floats"
-    want, got = run(float32, x=x)["y"], run(int8, x=x)["y"]
+    want, got = run_model(float32, x=x)["y"], run_model(int8, x=x)["y"]
     assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
@@ -111,7 +111,7 @@ def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, output, 
     float32, int8, calibration = quantize_graph(tmp_path, nodes, ROWS, used, output)
     assert len(calibration.layers) == expected
     assert sum(node.op_type == "QuantizeLinear" for node in int8.graph.node) == expected
-    want, got = run(float32, x=ROWS)["y"], run(int8, x=ROWS)["y"]
+    want, got = run_model(float32, x=ROWS)["y"], run_model(int8, x=ROWS)["y"]
     assert np.abs(got - want).max() <= 0.05 * np.abs(want).max() * expected
 
 
@@ -127,8 +127,8 @@ def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, output, 
 def test_sums_of_convolutions_add_integers(tmp_path, nodes, fused):
     constants = {"k": KERNELS["k"]} | ({"x8": normal(8, 4, 4)} if "x8" in nodes else {})
     float32, int8, _ = quantize_graph(tmp_path, nodes, constants=constants, output="float[n, 8, 4, 4] y")
-    assert ("QLinearAdd" in {*optimized(int8, tmp_path)}) == (fused is not None)
-    want, got = run(float32, x=IMAGES)["y"], run(int8, x=IMAGES)["y"]
+    assert ("QLinearAdd" in {*count_optimized_operators(int8, tmp_path)}) == (fused is not None)
+    want, got = run_model(float32, x=IMAGES)["y"], run_model(int8, x=IMAGES)["y"]
     assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
@@ -141,7 +141,7 @@ def test_excluded_layers_compute_in_float32(tmp_path):
 
 
 def test_weights_beyond_one_file_are_refused(tmp_path):
-    graph = small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
+    graph = build_small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
     with pytest.raises(UnsupportedModelError, match="at most 2 GiB of weights"):
         calibrate(TracedModel(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
 
@@ -281,9 +281,9 @@ FOLDED = {
 @pytest.mark.parametrize(("nodes", "operators"), FOLDED.values(), ids=FOLDED)
 def test_channel_products_and_sums_are_folded_into_convolutions(nodes, operators):
     more = {"row": normal(5), "one": normal(1)}
-    model = small_graph(nodes, "float[n, 3, 5, 6] x", "float[n, 4, 4, 5] y", **NORMALIZED, **more)
-    expected = run(model, x=PICTURES)["y"]
+    model = build_small_graph(nodes, "float[n, 3, 5, 6] x", "float[n, 4, 4, 5] y", **NORMALIZED, **more)
+    expected = run_model(model, x=PICTURES)["y"]
     fold_batch_norm(model.graph)
     assert [node.op_type for node in model.graph.node] == operators
-    np.testing.assert_allclose(run(model, x=PICTURES)["y"], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run_model(model, x=PICTURES)["y"], expected, rtol=1e-5, atol=1e-5)
     assert {item.name for item in model.graph.initializer} <= {name for node in model.graph.node for name in node.input}

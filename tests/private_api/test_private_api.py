@@ -79,7 +79,7 @@ def private_names(tree, own):
 
 def own_names():
     """The private names that our own code defines: functions, classes, attributes and modules."""
-    names = {"_replace", "_asdict", "_exit"}  # those of named tuples, and `os._exit`, are public
+    names = {"_replace", "_asdict", "_fields", "_exit"}  # those of named tuples, and `os._exit`, are public
     names |= {part for file in TREES for part in file.with_suffix("").parts if part.startswith("_")}
     for node in (node for tree in TREES.values() for node in ast.walk(tree)):
         match node:

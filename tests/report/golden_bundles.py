@@ -1,7 +1,7 @@
 """Bundles of hand-written graphs with golden cases, which take milliseconds to write."""
 
-from handwritten_bundles import onnx_bundle
-from small_bundle import reseal
+from handwritten_bundles import write_onnx_bundle
+from small_bundle import refresh_checksum
 
 from keras_attn_export import load_bundle
 from keras_attn_export._format.case_writing import save_cases
@@ -14,9 +14,9 @@ def golden_bundle(folder, nodes, inputs, outputs, cases, **entries):
 
     Inputs and outputs are dtypes and shapes by name; cases are `Case`s.
     """
-    onnx_bundle(folder, nodes, inputs, outputs, **entries)
+    write_onnx_bundle(folder, nodes, inputs, outputs, **entries)
     save_cases(folder / CASES, cases)
-    reseal(folder, CASES)
+    refresh_checksum(folder, CASES)
     bundle = load_bundle(folder)
     bundle.__dict__["report"] = ParityReport("cpu", ())
     return bundle

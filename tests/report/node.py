@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from small_bundle import finished
+from small_bundle import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "web"
 
 
 def node(*arguments, cwd=WEB):
-    return finished("node", *arguments, cwd=cwd)
+    return run_command("node", *arguments, cwd=cwd)

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from handwritten_bundles import manifest_of
+from handwritten_bundles import build_manifest
 
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.names import Case
@@ -19,7 +19,7 @@ def maps_of(weights, *labelled, shape=None, count=1):
     """Return the maps of weights: for each example, a list of one map. `labelled` are axes with their words."""
     outputs = Spec("other", "float32", ("batch", 2)), Spec("weights", "float32", shape or (*"abcdef"[: weights.ndim],))
     case = Case("base", {}, {"weights": weights, "other": np.zeros((len(weights), 2), "float32")})
-    manifest = manifest_of((), outputs, weights_of={"weights": "attend"})
+    manifest = build_manifest((), outputs, weights_of={"weights": "attend"})
     axes = tuple(LabelledAxis(*axis) for axis in labelled)
     return attention_maps.build_attention_maps(case, manifest, count * [Example((), (), axes)])
 

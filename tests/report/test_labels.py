@@ -1,13 +1,13 @@
 """Labels of ids and classes."""
 
 import pytest
-from handwritten_bundles import manifest_of
+from handwritten_bundles import build_manifest
 
 from keras_attn_export import InputError
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._report.labels import join_words, validate_labels
 
-MANIFEST = manifest_of(
+MANIFEST = build_manifest(
     [Spec("tokens", "int32", ("batch", "tokens_length")), Spec("single", "int32", ())],
     [Spec("answer", "float32", ("batch", 3, 2))],
 )

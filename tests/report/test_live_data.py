@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 import pytest
-from handwritten_bundles import manifest_of
-from small_bundle import small_inputs
+from handwritten_bundles import build_manifest
+from small_bundle import draw_small_inputs
 
 from keras_attn_export import ExportError, load_bundle
 from keras_attn_export._format.cases import load_cases
@@ -81,7 +81,7 @@ def fields(labels):
         "x": np.array([[0.1, np.nan], [np.inf, 1]], "float32"),
         "table": np.ones((2, 2), "float32"),
     }
-    manifest = manifest_of(SPECS, [], counts={"lens": "time"})
+    manifest = build_manifest(SPECS, [], counts={"lens": "time"})
     records = build_form_fields(manifest, labels, Case("base", inputs, {}), {"tokens": "the cat"})
     return {record["name"]: record for record in records}
 
@@ -106,7 +106,7 @@ def test_large_arrays_are_fixed(monkeypatch):
 
 @pytest.mark.slow
 def test_live_page_embeds_model_and_cases(exported, web, tmp_path):
-    page = load_bundle(exported).write_report(tmp_path / "page.html", inputs=small_inputs(B=1), live=True)
+    page = load_bundle(exported).write_report(tmp_path / "page.html", inputs=draw_small_inputs(B=1), live=True)
     text = page.read_text("utf-8")
     data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text)[1])
     assert data["live"]["version"] == "1.99.0"

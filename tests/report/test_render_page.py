@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 from golden_bundles import golden_bundle
-from small_bundle import alter_manifest, names, reseal, small_inputs
+from small_bundle import alter_manifest, draw_small_inputs, list_names, refresh_checksum
 
 from keras_attn_export import Bundle, ExportError, InputError, load_bundle
 from keras_attn_export._format.names import Case
@@ -134,7 +134,7 @@ def test_names_of_methods_are_names(tmp_path, kind):
 
 def test_inputs_and_labels_of_attention_are_shown(exported, tmp_path):
     labels = {"valid_lens": ["none", "one", "two"]}
-    page = written(exported, tmp_path / "page.html", inputs=small_inputs(B=1, Tq=2, Tk=3), labels=labels)
+    page = written(exported, tmp_path / "page.html", inputs=draw_small_inputs(B=1, Tq=2, Tk=3), labels=labels)
     assert "valid_lens one" in text_of(page)
     data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page)[1])
     assert [[drawn["of"] for drawn in maps] for maps in data["maps"]] == [[[1, 2, 3]]]
@@ -160,7 +160,7 @@ def test_warnings_are_above_the_content(bundle):
     report = json.loads((bundle / "parity/report.json").read_text("utf-8"))
     report["coverage"]["outputs"]["context"]["varies"] = False
     (bundle / "parity/report.json").write_text(json.dumps(report), encoding="utf-8")
-    reseal(bundle, "parity/report.json")
+    refresh_checksum(bundle, "parity/report.json")
     (warning,) = load_bundle(bundle).report.warnings
     text = html.unescape(written(bundle))
     assert 0 < text.index(warning.replace("`context`", "<code>context</code>")) < text.index("<main>")
@@ -174,9 +174,9 @@ def test_page_is_written_beside_the_bundle_and_replaces_an_earlier_one(bundle, m
     assert page == bundle.with_name("bundle.html")
     page.write_text(page.read_text("utf-8").replace("Matches", "Matchos"), encoding="utf-8")
     monkeypatch.chdir(bundle)
-    before = names(bundle)
+    before = list_names(bundle)
     assert "Matchos" not in written(".")
-    assert names(bundle) == before
+    assert list_names(bundle) == before
 
 
 def test_page_replaces_no_other_file(exported, tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from handwritten_bundles import manifest_of
+from handwritten_bundles import build_manifest
 
 from keras_attn_export._format.manifest import Spec
 from keras_attn_export._format.names import Case
@@ -21,7 +21,7 @@ def example(inputs, outputs, labels, *, index=0, probabilities=("scores",), **en
         shapes = [tuple(sizes.get(axis, size) for axis, size in enumerate(array.shape)) for array in arrays.values()]
         return [Spec(name, str(arrays[name].dtype), shape) for name, shape in zip(arrays, shapes, strict=True)]
 
-    manifest = manifest_of(specs(inputs), specs(outputs), **entries)
+    manifest = build_manifest(specs(inputs), specs(outputs), **entries)
     return build_example(index, Case("base", inputs, outputs), manifest, labels, probabilities)
 
 
@@ -94,7 +94,7 @@ def test_outputs_of_ids_strings_and_numbers_are_predictions():
 
 
 def test_array_without_batch_axis_is_shown_entirely():
-    manifest = manifest_of([Spec("table", "float32", (2, 2))], [Spec("y", "float32", ("batch", 1))])
+    manifest = build_manifest([Spec("table", "float32", (2, 2))], [Spec("y", "float32", ("batch", 1))])
     case = Case("base", {"table": np.eye(2, dtype="float32")}, {"y": np.zeros((3, 1), "float32")})
     assert build_example(1, case, manifest, {}, ()).inputs == (("table", "2 \N{MULTIPLICATION SIGN} 2: 1 0 0 1"),)
 
@@ -105,7 +105,7 @@ def test_positions_are_the_first_axis_of_arrays_without_batch():
     arrays = {"ids": np.array([1, 2, 3]), "x": np.zeros((2, 2), "float32"), "few": np.array([2])}
     results = {"y": np.zeros((2, 2), "float32"), "scores": np.eye(4, dtype="float32")[1:3]}
     case, labels = Case("base", arrays, results), dict.fromkeys(("ids", "few", "scores"), VOCABULARY)
-    second = build_example(1, case, manifest_of(inputs, outputs), labels, ())
+    second = build_example(1, case, build_manifest(inputs, outputs), labels, ())
     assert second.inputs == (("ids", "the cat sat"), ("x", "0 0"), ("few", "cat"))
     assert second.labelled_axes == ((3, ["the", "cat", "sat"]), ("few", ["cat"]), (2, ["the", "cat"]))
     assert [output.is_sequence for output in second.predictions if output.rows] == [True]
@@ -123,7 +123,7 @@ def test_positions_are_the_first_axis_of_arrays_without_batch():
     ],
 )
 def test_values_of_all_cases_decide_on_probabilities(values, are_probabilities):
-    manifest = manifest_of([], [Spec("y", "float32", ("batch", 2)), Spec("unlabelled", "float32", ("batch", 2))])
+    manifest = build_manifest([], [Spec("y", "float32", ("batch", 2)), Spec("unlabelled", "float32", ("batch", 2))])
     cases = [Case("", {}, {"y": np.array(array, "float32")}) for array in values]
     assert find_probability_outputs(manifest, {"y": ["no", "yes"]}, cases) == ["y"] * are_probabilities
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from handwritten_bundles import onnx_bundle
+from handwritten_bundles import write_onnx_bundle
 from keras import layers
 
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
@@ -168,7 +168,7 @@ def bundle(tmp_path_factory):
     """A model of ids and images."""
     inputs = {"ids": ("int32", ["batch", "length"]), "image": ("float32", ["batch", 8, 8, 3])}
     outputs = {"a": inputs["ids"], "b": inputs["image"]}
-    return onnx_bundle(tmp_path_factory.mktemp("b") / "bundle", "a = Abs(ids) b = Abs(image)", inputs, outputs)
+    return write_onnx_bundle(tmp_path_factory.mktemp("b") / "bundle", "a = Abs(ids) b = Abs(image)", inputs, outputs)
 
 
 IDS, IMAGE = np.ones((2, 5), "int32"), np.zeros((2, 8, 8, 3), "float32")
@@ -233,6 +233,6 @@ def test_file_in_place_of_a_folder_is_refused(bundle, tmp_path):
 def test_old_onnxruntime_is_refused(tmp_path):
     """Which says itself that the opset is under development (onnxruntime 5905)."""
     specs = {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}
-    folder = onnx_bundle(tmp_path / "bundle", "y = Abs(x)", *specs, lowest_onnxruntime="999.0")
+    folder = write_onnx_bundle(tmp_path / "bundle", "y = Abs(x)", *specs, lowest_onnxruntime="999.0")
     with pytest.raises(BundleError, match=r"needs onnxruntime 999.0 or newer, and [\d.]+ is installed. Upgrade"):
         load_bundle(folder)

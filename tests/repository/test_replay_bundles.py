@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from small_bundle import PACKAGES, python, reseal
+from small_bundle import PACKAGES, refresh_checksum, run_python
 
 from keras_attn_export._format.cases import load_cases
 from keras_attn_export._format.names import CASES, MODEL
@@ -27,7 +27,7 @@ def kit(exported, tmp_path):
 def replayed(kit, *options):
     output = kit.parent / "replay.json"
     arguments = (*sorted(kit.iterdir()), "--output", output, "--quick", "--provider", "cpu", *options)
-    done = python(SCRIPT, *arguments, cwd=kit.parent, blocked=PACKAGES)
+    done = run_python(SCRIPT, *arguments, cwd=kit.parent, blocked=PACKAGES)
     rows = json.loads(output.read_text())["bundles"] if output.exists() else []
     return done, {row["bundle"]: row for row in rows}
 
@@ -53,13 +53,13 @@ def weights_changed(bundle):
     largest = max(model.graph.initializer, key=lambda each: np.prod(each.dims))
     largest.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(largest) * np.float32(1.01), largest.name))
     onnx.save(model, bundle / MODEL)
-    reseal(bundle, MODEL)
+    refresh_checksum(bundle, MODEL)
 
 
 def says(bundle, code):
     """Gives its verify.py more to say, and seals it again."""
     (bundle / "verify.py").write_text(f"{(bundle / 'verify.py').read_text()}\n{code}\n")
-    reseal(bundle, "verify.py")
+    refresh_checksum(bundle, "verify.py")
 
 
 EQUAL = "compare = lambda *_: [{'passed': True, 'of_limit': 0.0}]"

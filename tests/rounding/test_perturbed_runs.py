@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from golden_case_helpers import rounding
+from golden_case_helpers import measure_output_limits
 from keras import layers
 
 from keras_attn_export._format.names import Case
@@ -57,7 +57,7 @@ def test_limits_are_independent_of_the_seed_of_tensorflow(monkeypatch):
     found = []
     for seed in (1, 2):
         keras.utils.set_random_seed(seed)
-        found.append(rounding(model, {"x": X})[0])
+        found.append(measure_output_limits(model, {"x": X})[0])
     np.testing.assert_array_equal(*found)
 
 
@@ -83,4 +83,4 @@ def test_float64_models_have_float64_limits(worth, monkeypatch):
     x = keras.Input((6,), dtype="float64", name="x")
     model = keras.Model(x, {"out": layers.Dense(6, "sigmoid", dtype="float64")(x)})
     assert isinstance(runner_of(model, times=1), GraphRunner) == (worth == 0)
-    assert 0 < rounding(model, {"x": X.astype("float64")})[0].max() < 1e-13
+    assert 0 < measure_output_limits(model, {"x": X.astype("float64")})[0].max() < 1e-13

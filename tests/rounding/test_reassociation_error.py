@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from golden_case_helpers import cases_of, sequence
+from golden_case_helpers import build_sequence_input, generate_cases
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
@@ -16,7 +16,7 @@ from keras_attn_export._signature.signature import build_signature
 def widened(model):
     """By how much the limits of an output are widened at most, over the cases."""
     signature = build_signature(model)
-    cases = measure_limits(signature, cases_of(model).cases, "float32")
+    cases = measure_limits(signature, generate_cases(model).cases, "float32")
     (name,) = signature.outputs
     pairs = zip(cases, widen_for_reassociation(signature, cases, {case.name for case in cases}), strict=True)
     return max(float(np.max(wide.rounding[name] / case.rounding[name])) for case, wide in pairs)
@@ -24,7 +24,7 @@ def widened(model):
 
 @pytest.mark.slow
 def test_normalization_over_one_feature_widens_limits_near_them_alone():
-    x = sequence(size=1)
+    x = build_sequence_input(size=1)
     model = keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))
     assert widened(model) > 3
     signature, array = build_signature(model), np.ones((2, 3, 1), "float32")
@@ -47,7 +47,7 @@ def test_normalization_over_one_feature_widens_limits_near_them_alone():
 )
 def test_limits_of_other_layers_stay(build):
     keras.utils.set_random_seed(0)
-    x = sequence(size=6)
+    x = build_sequence_input(size=6)
     assert widened(keras.Model(x, build(x))) < 2
 
 

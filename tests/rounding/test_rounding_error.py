@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from golden_case_helpers import rounding
+from golden_case_helpers import measure_output_limits
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
@@ -31,7 +31,7 @@ def way(request, monkeypatch):
 def rounding_of(outputs, given, precision="float32"):
     """The same of what a function makes of an input."""
     x = keras.Input(given.shape[1:], name="x")
-    return rounding(keras.Model(x, {"out": outputs(x)}), {"x": given}, precision)
+    return measure_output_limits(keras.Model(x, {"out": outputs(x)}), {"x": given}, precision)
 
 
 def numbers(*shape):
@@ -61,7 +61,7 @@ def test_sums_of_equal_numbers_may_cancel():
     model = keras.Model(ids, {"out": project(ops.sum(layers.Embedding(1, 2)(ids), 1))})
     value, kernel = np.array([[0.529625, 0.987625]], "float32"), np.array([[1], [-0.5]], "float32")
     model.set_weights([value, kernel])
-    limit, expected = rounding(model, {"ids": np.zeros((1, 511), "int32")})
+    limit, expected = measure_output_limits(model, {"ids": np.zeros((1, 511), "int32")})
     in_order = np.cumsum(np.repeat(value, 511, 0), 0, dtype="float32")[-1:] @ kernel
     exact = 511 * value.astype("float64") @ kernel
     assert abs(in_order - exact) > 1000 * np.finfo("float32").eps * exact
@@ -126,7 +126,7 @@ def test_weights_that_cancel_widen_limits_and_are_restored(layer):
     ids = keras.Input((), dtype="int32", name="ids")
     model = keras.Model(ids, {"out": layer(7, 5)(ids)})
     model.set_weights([1000 + numbers(7, 5)])
-    limit, expected = rounding(model, {"ids": np.arange(7)})
+    limit, expected = measure_output_limits(model, {"ids": np.arange(7)})
     assert np.abs(expected).max() < 5
     assert 1e-4 < np.median(limit) < 1e-2  # float32 resolves 6e-5 at 1000
     np.testing.assert_array_equal(model.get_weights()[0], 1000 + numbers(7, 5))
@@ -136,21 +136,21 @@ def test_weights_that_cancel_widen_limits_and_are_restored(layer):
 def test_wide_columns_and_fills_leave_other_limits_narrow():
     x, seen = keras.Input((6,), name="x"), keras.Input((6,), dtype="bool", name="seen")
     both = ops.concatenate([layers.Dense(1)(x) * 1e6, layers.Dense(2)(x)], axis=-1)
-    limit, expected = rounding(keras.Model(x, {"out": both}), {"x": numbers(5, 6)})
+    limit, expected = measure_output_limits(keras.Model(x, {"out": both}), {"x": numbers(5, 6)})
     assert np.abs(expected[:, 0]).max() > 1e5
     assert limit[:, 1:].max() < 1e-4
     filled = keras.Model([x, seen], {"out": ops.where(seen, x * 0.3, -1e9)})
-    limit, expected = rounding(filled, {"x": numbers(5, 6), "seen": numbers(5, 6) > 0})
+    limit, expected = measure_output_limits(filled, {"x": numbers(5, 6), "seen": numbers(5, 6) > 0})
     assert limit[expected > -1e8].max() < 1e-4
 
 
 def test_small_outputs_have_small_limits_and_tails_do_not():
     model = dense()
     model.layers[1].set_weights([numbers(6, 4) * 1e-7, np.zeros(4, "float32")])
-    small, expected = rounding(model, {"x": numbers(5, 6)})
+    small, expected = measure_output_limits(model, {"x": numbers(5, 6)})
     assert small.max() < 1e-4 * np.abs(expected).max()
     saturated = dense(1, "sigmoid")
-    tail, expected = rounding(saturated, {"x": numbers(9, 6) * 300})
+    tail, expected = measure_output_limits(saturated, {"x": numbers(9, 6) * 300})
     assert expected.min() < 1e-12  # where onnxruntime gives 1e-8
     assert 3e-8 < tail[expected < 1e-12].min() < 1e-5
 
@@ -160,7 +160,7 @@ def test_closed_gates_allow_the_sigmoid_of_onnxruntime(activation):
     gate, state = keras.Input((3,), name="gate"), keras.Input((3,), name="state")
     out = keras.activations.get(activation)(gate) * state + ops.tanh(state)  # in which the state is not seen
     inputs = {"gate": np.full((4, 3), -20, "float32"), "state": 1e4 * numbers(4, 3)}
-    limit, expected = rounding(keras.Model([gate, state], {"out": out}), inputs)
+    limit, expected = measure_output_limits(keras.Model([gate, state], {"out": out}), inputs)
     size = (1 if activation == "sigmoid" else 20) * np.abs(inputs["state"])
     assert np.abs(expected).max() < 2
     assert np.all(limit > 1.7e-7 * size)  # as far off as onnxruntime's sigmoid was seen to be
@@ -193,9 +193,9 @@ def test_choices_between_equal_scores_are_ties():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, {"out": ops.argmax(x * 0.1 + x * 0.2, -1), "any": ops.any(x > 0.5, -1)})
     x = np.array([[1, 1, 0], [1, 0.5, 0], [0.2, 0.9, 0.9], [0.1, 0, 0.4]], "float32")
-    assert rounding(model, {"x": x})[0].tolist() == [True, False, True, False]
+    assert measure_output_limits(model, {"x": x})[0].tolist() == [True, False, True, False]
     near = np.array([[0.5, 0, 0], [0.6, 0, 0]], "float32")
-    assert rounding(model, {"x": near}, name="any")[0].tolist() == [True, False]
+    assert measure_output_limits(model, {"x": near}, name="any")[0].tolist() == [True, False]
 
 
 def test_scores_apart_in_float32_may_be_ties_in_float16():
@@ -208,7 +208,9 @@ def test_scores_apart_in_float32_may_be_ties_in_float16():
 def test_coarser_precisions_have_wider_limits_which_are_deterministic():
     model, inputs = dense(), {"x": numbers(5, 6)}
     before = model.get_weights()
-    each = [rounding(model, inputs, precision)[0] for precision in ("float32", "float32", "float16", "int8")]
+    each = [
+        measure_output_limits(model, inputs, precision)[0] for precision in ("float32", "float32", "float16", "int8")
+    ]
     np.testing.assert_array_equal(each[0], each[1])
     limits = [np.median(limit) for limit in each[1:]]
     assert 1e-7 < limits[0] < 1e-4 < limits[1] < 0.05 < limits[2] < 1
@@ -220,10 +222,10 @@ def test_image_convolutions_have_no_int8_limit_and_scalars_have_limits():
     x = keras.Input((6, 6, 2), name="x")
     conv = keras.Model(x, {"out": layers.Conv2D(3, 3)(x), "mean": ops.mean(x)})
     inputs = {"x": numbers(2, 6, 6, 2)}
-    float32, int8 = (rounding(conv, inputs, precision)[0].max() for precision in ("float32", "int8"))
+    float32, int8 = (measure_output_limits(conv, inputs, precision)[0].max() for precision in ("float32", "int8"))
     assert int8 < 0.2
     assert float32 < 1e-4
-    limit, expected = rounding(conv, inputs, name="mean")
+    limit, expected = measure_output_limits(conv, inputs, name="mean")
     assert limit.shape == expected.shape == ()
     assert 0 < limit < 1e-5
 

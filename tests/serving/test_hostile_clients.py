@@ -12,7 +12,7 @@ import bundle_service
 import numpy as np
 import pytest
 from bundle_service import running
-from handwritten_bundles import COUNTING, ENDLESS, onnx_bundle
+from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
@@ -90,7 +90,7 @@ def test_clients_with_half_a_request_are_cut_off(exported, tmp_path):
 
 def test_service_ends_while_a_model_computes_for_ever(tmp_path):
     numbers = {"x": ("float32", ["batch"])}
-    bundle = onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
+    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
     (tmp_path / "service").mkdir()
     with ThreadPoolExecutor() as pool, running(tmp_path / "service", bundle) as server:
         asked = pool.submit(server.ask, {"x": [ENDLESS]})
@@ -113,7 +113,7 @@ def test_requests_beyond_the_limit_are_refused_at_once(exported, tmp_path):
 
 def test_unsigned_integers_and_empty_lists_are_inputs(tmp_path):
     kind = {"x": ("uint8", ["batch"])}
-    bundle = onnx_bundle(tmp_path / "bundle", "y = Identity (x)", kind, {"y": kind["x"]})
+    bundle = write_onnx_bundle(tmp_path / "bundle", "y = Identity (x)", kind, {"y": kind["x"]})
     (tmp_path / "service").mkdir()
     with running(tmp_path / "service", bundle) as server:
         for numbers, status in (([1, 255], 200), ([], 200), ([256], 422), ([-1], 422), ([1.0], 422)):

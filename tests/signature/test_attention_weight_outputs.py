@@ -3,9 +3,19 @@
 import keras
 import numpy as np
 import pytest
-from decoding_models import END, LENGTH, START, TOKENS, WIDTH, attending, draw_weights, ids_of, recurrent
+from decoding_models import (
+    END,
+    LENGTH,
+    START,
+    TOKENS,
+    WIDTH,
+    build_attention_models,
+    build_recurrent_models,
+    draw_ids,
+    draw_weights,
+)
 from export_models import TwoArguments
-from golden_case_helpers import cases_of
+from golden_case_helpers import generate_cases
 from keras import layers, ops
 
 from keras_attn import AdditiveAttention, AttentionCell, DotProductAttention, MaskedSoftmax, MultiHeadAttention
@@ -91,11 +101,13 @@ def with_lengths(attention):
 
 
 def lengths_of(count):
-    return {**ids_of(count), "valid_lens": np.arange(1, count + 1, dtype="int32")}
+    return {**draw_ids(count), "valid_lens": np.arange(1, count + 1, dtype="int32")}
 
 
 def test_weights_of_a_step_are_found_but_for_several_heads():
-    found = find_collected_weights(build_signature(greedy(*attending(), **OPTIONS, outputs=["weights"])), ids_of(3))
+    found = find_collected_weights(
+        build_signature(greedy(*build_attention_models(), **OPTIONS, outputs=["weights"])), draw_ids(3)
+    )
     assert found == {"weights": "attend"}
     for attention in (AdditiveAttention(5), MultiHeadAttention(DotProductAttention(), num_heads=2)):
         model = greedy(*with_lengths(attention), **OPTIONS, outputs=["weights", "twice"])
@@ -106,20 +118,20 @@ def test_weights_of_a_step_are_found_but_for_several_heads():
 @pytest.mark.parametrize(
     "model",
     [
-        lambda: greedy(*attending(), **OPTIONS),
-        lambda: greedy(*recurrent(), **OPTIONS, outputs=["weights"]),
-        lambda: beam(*attending(), **OPTIONS, outputs=["weights"]),
-        lambda: recurrent()[0],
+        lambda: greedy(*build_attention_models(), **OPTIONS),
+        lambda: greedy(*build_recurrent_models(), **OPTIONS, outputs=["weights"]),
+        lambda: beam(*build_attention_models(), **OPTIONS, outputs=["weights"]),
+        lambda: build_recurrent_models()[0],
     ],
     ids=["that are not given", "of no layer", "of a beam", "of no decoder"],
 )
 def test_models_without_collected_weights_have_none(model):
-    assert find_collected_weights(build_signature(model()), ids_of(3)) == {}
+    assert find_collected_weights(build_signature(model()), draw_ids(3)) == {}
 
 
 @pytest.mark.slow
 def test_lengths_that_a_step_reads_count_the_ids():
     model = greedy(*with_lengths(AdditiveAttention(5)), **OPTIONS)
-    golden = cases_of(model, lengths_of(3))
-    assert golden.lengths == {"valid_lens": "ids_length"}
+    golden = generate_cases(model, lengths_of(3))
+    assert golden.counted_axes == {"valid_lens": "ids_length"}
     assert {int(length) for case in golden.cases for length in case.inputs["valid_lens"]} >= {-1, 0, 1}

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import onnx
 import pytest
-from traced_models import run
+from traced_models import run_model
 
 from keras_attn_export._lowerings.lowering_choice import build_lowered_function
 from keras_attn_export._onnx.traced_model import TracedModel
@@ -168,13 +168,15 @@ def test_written_attention_is_lowered_with_equal_outputs(input_types, nodes):
     finished = finalize(replaced, *axes, FUSED_OPSET, functions).model
     assert (call.op_type, call.layer) == ("dot_product_3", "model/block_1")
     assert {"Softmax", "MatMul"}.isdisjoint(node.op_type for node in finished.graph.node)
-    np.testing.assert_allclose(run(finished, **arrays)["y"], run(model, **arrays)["y"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        run_model(finished, **arrays)["y"], run_model(model, **arrays)["y"], rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(("input_types", "nodes"), LEFT.values(), ids=LEFT)
 def test_other_products_and_softmaxes_stay_and_the_reason_is_logged(input_types, nodes, caplog):
     model, arrays = model_of(input_types, nodes)
-    run(model, **arrays)  # it is a model
+    run_model(model, **arrays)  # it is a model
     traced = TracedModel(model)
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):
         assert replace_attention_patterns(traced, 0, {}) == (traced, [])

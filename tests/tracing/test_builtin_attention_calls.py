@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 from tolerances import assert_close
-from unchecked_export import Unproven
+from unchecked_export import UncheckedExport
 
 from keras_attn import DotProductAttention
 from keras_attn_export import export_model
@@ -101,7 +101,7 @@ def traced(name):
     model = under_every_mask(make(), scores)
     for weight in model.weights:  # biases too, and scales that are ones
         weight.assign(np.random.default_rng(len(weight.shape)).standard_normal(weight.shape) * 0.5)
-    return Unproven(model)
+    return UncheckedExport(model)
 
 
 @pytest.mark.slow
@@ -116,11 +116,11 @@ def test_stock_attention_equals_keras_under_every_mask(name, lowering, tmp_path,
     of_pairs = [output for output in supported if "_None_" not in output]
     assert sum("mask" in call.shapes for call in model.calls) == len(of_pairs), "a mask has become one of all pairs"
     assert len(model.calls) == len(supported), "a call stays as it is"
-    run = model.written(tmp_path, lowering).run
+    run = model.write(tmp_path, lowering).run
     for (Tq, Tk), magnitude in {(5, 5): 1.0, (3, 7): 6.0, (7, 3): 1.0, (1, 1): 1.0}.items():
         inputs = some_inputs(Tq, Tk, magnitude)
         actual = run(inputs)
-        for output, exact in model.expected(inputs).items():
+        for output, exact in model.compute_expected(inputs).items():
             assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from text_models import COLOURS, of_one_word
+from text_models import COLOURS, build_lookup_model
 from traced_models import onnx_outputs
 
 STRINGS = np.array([["red", "grün", "red"], ["[MASK]", "", "Red"], ["[UNK]", "blue", "gru\u0308n"]], object)
@@ -27,7 +27,7 @@ def assert_equals_keras(model, inputs, folder):
 @pytest.mark.parametrize("unknown", [0, 1])
 def test_string_lookup_equals_keras_in_every_mode(mode, mask, unknown, tmp_path):
     options = {"output_mode": mode, "mask_token": mask, "num_oov_indices": unknown, **WEIGHTS.get(mode, {})}
-    model = of_one_word(**options)
+    model = build_lookup_model(**options)
     inputs = STRINGS if unknown else np.append(KNOWN, [[mask or "red"] * 3], axis=0)
     assert_equals_keras(model, {"word": inputs}, tmp_path)
 
@@ -58,6 +58,6 @@ def test_integer_lookup_with_three_unknown_indices_equals_keras(mode, tmp_path):
 
 @pytest.mark.parametrize("mode", ["int", "multi_hot"])
 def test_unknown_word_without_an_index_is_refused(mode, tmp_path):
-    model = of_one_word(num_oov_indices=0, mask_token="[MASK]", output_mode=mode)
+    model = build_lookup_model(num_oov_indices=0, mask_token="[MASK]", output_mode=mode)
     with pytest.raises(Exception, match="indices element out of data bounds"):
         onnx_outputs(model, {"word": STRINGS}, tmp_path)

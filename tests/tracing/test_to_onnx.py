@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers, ops
-from traced_models import onnx_outputs, traced
+from traced_models import onnx_outputs, trace_model
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._signature.signature import build_signature
@@ -149,7 +149,7 @@ def test_operator_without_a_mapping_is_refused_with_its_layer(outputs, dtype, me
     x = keras.Input((3,), dtype=dtype, name="x")
     model = keras.Model(x, outputs(x if dtype else layers.Dense(3, name="plain")(x)))
     with pytest.raises(UnsupportedModelError, match=message):
-        traced(model, tmp_path, build_signature(model).layer_names)
+        trace_model(model, tmp_path, build_signature(model).layer_names)
 
 
 def test_refusal_names_operator_and_layer_and_gives_reason_and_advice(tmp_path):
@@ -160,7 +160,7 @@ def test_refusal_names_operator_and_layer_and_gives_reason_and_advice(tmp_path):
     layer.table = table  # TensorFlow exports only tables that are attributes
     model = keras.Model(x, layer(x))
     with pytest.raises(UnsupportedModelError) as refused:
-        traced(model, tmp_path, build_signature(model).layer_names)
+        trace_model(model, tmp_path, build_signature(model).layer_names)
     assert str(refused.value) == (
         "Op `LookupTableFindV2` of layer `odd` has no mapping to ONNX: only keys and values of int64 and string are "
         "supported. Write that layer with other ops, or move it out of the model."
@@ -174,6 +174,6 @@ def test_logger_of_tf2onnx_is_silent_and_restored(tmp_path, caplog, monkeypatch)
     before = logger.level, logger.propagate, list(logger.handlers)
     with ThreadPoolExecutor(2) as threads:
         for number in range(2):
-            threads.submit(traced, choice_model("float32"), tmp_path / str(number))
+            threads.submit(trace_model, choice_model("float32"), tmp_path / str(number))
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
     assert not [record for record in caplog.records if record.name.startswith("tf2onnx")]

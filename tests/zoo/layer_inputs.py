@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from hard_to_check_models import perturbed
+from hard_to_check_models import perturb_weights
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
 
@@ -193,4 +193,4 @@ def model_of(rows: Sequence[Row]) -> keras.Model:
     queries = as_sequence(first) if is_sequence else keys
     keys = L.Masking()(keys) if kind.is_masked else keys
     outputs["attention"] = keras_attn.AdditiveAttention(4, name="attention")(queries, keys, keys)
-    return perturbed(keras.Model(dict(zip(kind.shapes, inputs, strict=True)), outputs))
+    return perturb_weights(keras.Model(dict(zip(kind.shapes, inputs, strict=True)), outputs))

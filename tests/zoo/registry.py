@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from hard_to_check_models import perturbed
+from hard_to_check_models import perturb_weights
 
 Samples = Callable[[], Mapping[str, np.ndarray]]
 HALF = ("float16", "int8")
@@ -56,7 +56,7 @@ class Architecture:
         made = self.make(**inputs)
         if not isinstance(made, keras.Model):
             made = keras.Model([*inputs.values()] if len(inputs) > 1 else inputs.popitem()[1], made)
-        return perturbed(made, seed)
+        return perturb_weights(made, seed)
 
     def sample_inputs(self) -> Mapping[str, np.ndarray] | None:
         return self.samples() if self.samples else None

@@ -9,7 +9,7 @@ from importlib import import_module
 import keras
 import numpy as np
 import pytest
-from unchanged_variables_check import variables_kept
+from unchanged_variables_check import assert_variables_unchanged
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.dtypes import decode_strings
@@ -64,7 +64,7 @@ def test_outputs_equal_those_of_keras_at_other_sizes(rows, tmp_path, monkeypatch
     model, kind = model_of(rows), KINDS[rows[0].kind]
     if kind.is_traced:
         trace_runs(monkeypatch)
-    with variables_kept(model):
+    with assert_variables_unchanged(model):
         bundle = export_model(model, tmp_path / "bundle", sample_inputs=kind.samples)
     inputs = kind.draw(1, 5, 9)
     tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from hard_to_check_models import perturbed
-from unchanged_variables_check import variables_kept
+from hard_to_check_models import perturb_weights
+from unchanged_variables_check import assert_variables_unchanged
 
 from keras_attn_export import ExportError, export_model
 
@@ -43,7 +43,7 @@ def test_zoo_model_is_exported_or_refused_as_listed(each, precision, tmp_path):
         with pytest.raises(ExportError, match=each.refused):
             export_model(model, tmp_path / "bundle", **options)
         return
-    with variables_kept(model):
+    with assert_variables_unchanged(model):
         bundle = export_model(model, tmp_path / "bundle", **options)
     assert bundle.report.passed
     # sizes that Keras itself cannot run are few: a length of 1 that is halved by pooling
@@ -89,8 +89,8 @@ HEIGHT, WIDTH = 96, 128
 def test_model_runs_at_other_sizes_and_stays_unchanged(name, tmp_path):
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
-    model = perturbed((SMALL | DOCUMENTED)[name](), 0)
-    with variables_kept(model):
+    model = perturb_weights((SMALL | DOCUMENTED)[name](), 0)
+    with assert_variables_unchanged(model):
         bundle = export_model(model, tmp_path / "bundle")
     (spec,) = bundle.manifest["inputs"]
     assert [isinstance(size, str) for size in spec["shape"]] == [size is None for size in model.inputs[0].shape]

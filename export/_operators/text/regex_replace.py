@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._private_api.python_internals import parse_pattern
 from ..graph_builder import RejectionReason
 from ..text import character_classes
 from .string_builder import CHARACTER, StringReplacement
@@ -78,7 +79,7 @@ def find_first_characters(pattern: str) -> frozenset[str] | None:
         # Python warns of syntax that RE2 reads in another way, such as nested sets
         warnings.simplefilter("error")
         try:
-            parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+            parsed = parse_pattern(pattern)
         except (re.error, FutureWarning, DeprecationWarning):
             return None
     if parsed.state.flags != re.UNICODE.value:  # for example (?i)

@@ -4,7 +4,7 @@ import shutil
 import warnings
 
 import pytest
-from small_bundle import small_model
+from small_bundle import build_small_model
 
 from keras_attn_export import export_model
 
@@ -12,7 +12,7 @@ from keras_attn_export import export_model
 @pytest.fixture(scope="session")
 def model_file(tmp_path_factory):
     file = tmp_path_factory.mktemp("model") / "small.keras"
-    small_model().save(file)
+    build_small_model().save(file)
     return file
 
 
@@ -21,7 +21,7 @@ def exported(tmp_path_factory):
     """Return the bundle of the small model; it is shared, so a test that alters it takes `bundle`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, which a golden case is
-        return export_model(small_model(), tmp_path_factory.mktemp("exported") / "bundle").path
+        return export_model(build_small_model(), tmp_path_factory.mktemp("exported") / "bundle").path
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ PLAINLY = {"portable", "adaptive"}  # the forms of the decoder, whose peer is a 
 DEPTH = 4
 
 
-def model_of(name):
+def build_model(name):
     """One layer with padding, causal, and with a mask of pairs and its weights too; or a model to be timed."""
     keras.utils.set_random_seed(0)
     if name == "timed_answer":
@@ -88,7 +88,7 @@ def coarse(model):
     return model
 
 
-def of_keras_alone(name):
+def build_keras_model(name):
     """The model of Keras's own layers, with the same weights."""
     plan = TIMED[name]
     if name != "timed_transformer":
@@ -104,7 +104,7 @@ def write(folder, name):
     layer, _, form = name.rpartition("-")
     if form == KERAS:
         (folder / name).mkdir(parents=True)
-        write_keras_file(THEIRS, of_keras_alone(layer), folder / name / "model.onnx")
+        write_keras_file(THEIRS, build_keras_model(layer), folder / name / "model.onnx")
         return "written"
     lowering, precision, provider = FORMS["adaptive" if form == LARGE else form]
     options = {"lowering": lowering, "precision": precision, "progress": False}
@@ -114,7 +114,7 @@ def write(folder, name):
         patches.enter_context(patch.object(Options, "attention_target", Options(provider=provider).attention_target))
         if form == LARGE:
             patches.enter_context(patch.object(adaptive_gpu, "UNBLOCKED_LIMITS", adaptive_gpu.ALWAYS_BLOCKED))
-        bundle = export_model(model_of(layer), folder / name, **options)
+        bundle = export_model(build_model(layer), folder / name, **options)
     if any(lowering in each["lowering"] for each in bundle.manifest["layers"]):
         return "written"
     shutil.rmtree(bundle.path)

@@ -23,7 +23,7 @@ COUNTING = """
 ENDLESS = 2.0**62
 
 
-def onnx_bundle(folder, nodes, inputs, outputs, **manifest):
+def write_onnx_bundle(folder, nodes, inputs, outputs, **manifest):
     """Write a bundle whose graph is `nodes`, in ONNX's text format; its one golden case proves nothing.
 
     Inputs and outputs are dtypes and shapes by name, the sizes of dynamic axes strings.
@@ -40,11 +40,11 @@ def onnx_bundle(folder, nodes, inputs, outputs, **manifest):
     }
     save_cases(folder / CASES, [Case("nothing", zeros, {})])
     specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in each.items()] for each in (inputs, outputs))
-    finalize_bundle(folder, manifest_of(*specs, **manifest))
+    finalize_bundle(folder, build_manifest(*specs, **manifest))
     return folder
 
 
-def manifest_of(inputs=(), outputs=(), **entries):
+def build_manifest(inputs=(), outputs=(), **entries):
     """Return a manifest that says little but what goes in and comes out."""
     little = {"model": "drawn", "opset": 17, "layers": [], "versions": {}, "lowest_onnxruntime": "1.18", "sha256": {}}
     parity = {"tolerance": {"relative": 0.0, "absolute": 0.0}, "cases": 1}

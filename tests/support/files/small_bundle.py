@@ -7,7 +7,7 @@ import sys
 
 import keras
 import numpy as np
-from export_models import qkvl
+from export_models import build_attention_inputs
 
 from keras_attn import AdditiveAttention
 from keras_attn_export._format.case_writing import save_cases
@@ -19,21 +19,21 @@ Dq, Dk, Dv, U = 4, 6, 5, 3
 PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "tf2onnx")
 
 
-def small_model():
+def build_small_model():
     """Four inputs and two outputs, all but the feature axes dynamic."""
-    queries, keys, values, lens = qkvl(Dq, Dk, Dv)
+    queries, keys, values, lens = build_attention_inputs(Dq, Dk, Dv)
     context, weights = AdditiveAttention(U, name="attention")(queries, keys, values, lens, return_attention_scores=True)
     return keras.Model([queries, keys, values, lens], {"context": context, "weights": weights}, name="small")
 
 
-def small_inputs(B=2, Tq=3, Tk=7):
+def draw_small_inputs(B=2, Tq=3, Tk=7):
     rng = np.random.default_rng(0)
     draw = {"queries": (B, Tq, Dq), "keys": (B, Tk, Dk), "values": (B, Tk, Dv)}
     inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in draw.items()}
     return {**inputs, "valid_lens": np.arange(1, B + 1, dtype="int32")}
 
 
-def names(folder):
+def list_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -43,7 +43,7 @@ def flip_byte(file):
     file.write_bytes(content)
 
 
-def reseal(folder, name):
+def refresh_checksum(folder, name):
     """Put a file's present hash into the manifest, as someone who alters a bundle on purpose would."""
     alter_manifest(folder, sha256=read_manifest(folder)["sha256"] | {name: sha256(folder / name)})
 
@@ -63,20 +63,20 @@ def alter_golden_outputs(folder):
     cases = load_cases(folder / CASES)
     cases[1][2]["context"] += 1
     save_cases(folder / CASES, cases)
-    reseal(folder, CASES)
+    refresh_checksum(folder, CASES)
 
 
-def python(*arguments, cwd, blocked=(), timeout=60):
+def run_python(*arguments, cwd, blocked=(), timeout=60):
     """Run this Python in `cwd`; the packages in `blocked` cannot be imported there."""
     site = cwd / ".blocking_site"
     site.mkdir(exist_ok=True)
     lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in blocked)]
     (site / "sitecustomize.py").write_text("\n".join(lines), encoding="utf-8")
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    return finished(sys.executable, *arguments, cwd=cwd, env={**os.environ, "PYTHONPATH": path}, timeout=timeout)
+    return run_command(sys.executable, *arguments, cwd=cwd, env={**os.environ, "PYTHONPATH": path}, timeout=timeout)
 
 
-def finished(*command, timeout=200, **options):
+def run_command(*command, timeout=200, **options):
     """Run a command to its end, be it a good one or not."""
     return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=timeout, check=False, **options)
 

@@ -24,14 +24,14 @@ from keras_attn_export._tracing.trace_attention import has_attention, trace_atte
 
 
 @dataclass
-class Written:
+class UncheckedFile:
     """A file, its opset, what the manifest would say of each attention layer, and the calls that decide by sizes."""
 
     path: Path
-    finished: TracedModel
+    traced: TracedModel
     opset: int
     layers: list[dict[str, Any]]
-    deciding: list[TracedCall]
+    adaptive_calls: list[TracedCall]
 
     @property
     def lowerings(self):
@@ -39,7 +39,7 @@ class Written:
 
     @property
     def functions(self):
-        return [function.name for function in self.finished.model.functions]
+        return [function.name for function in self.traced.model.functions]
 
     @cached_property
     def session(self):
@@ -49,14 +49,14 @@ class Written:
         return run_session(self.session, inputs)
 
 
-class Unproven:
+class UncheckedExport:
     def __init__(self, model, samples=None):
         self.model, self.signature = model, build_signature(model, samples)
         function = None if has_attention(self.signature) else trace_function(self.signature, nullcontext)
         self._traced = trace_attention(self.signature, function, needs_zeroed_padding=False)
         self.calls = self._traced.calls
 
-    def written(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
+    def write(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
         """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
 
         With `large`, a file that decides by sizes takes its form for large sizes whatever they are.
@@ -71,9 +71,9 @@ class Unproven:
             layers = lowered.make_manifest_entries(opset)
         save_model(finished, path := folder / f"{lowering}.onnx")
         deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
-        return Written(path, finished, opset, layers, deciding)
+        return UncheckedFile(path, finished, opset, layers, deciding)
 
-    def expected(self, inputs):
+    def compute_expected(self, inputs):
         return {name: keras.ops.convert_to_numpy(array) for name, array in self.signature.call(inputs).items()}
 
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 from keras import layers
-from layer_contract import randomise
+from layer_contract import draw_weights
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
 from keras_attn._layers.location_sensitive import LocationSensitiveAttention
@@ -30,36 +30,36 @@ CELLS = {
 }
 
 
-def made(name, **options):
+def build_cell(name, **options):
     """The layer over a cell, built, with random weights."""
     rnn = AttentionRNN(CELLS[name](**options), **{"return_state": True, **options})
     rnn.build((None, None, Dx), (None, None, Dm))
-    randomise(rnn)
+    draw_weights(rnn)
     for variable in rnn.trainable_variables:  # so that no gate is shut
         variable.assign(variable / 2)
     return rnn
 
 
-def inputs_of(seed=0, batch=B, steps=T, places=Tk):
+def draw_inputs(seed=0, batch=B, steps=T, places=Tk):
     random = np.random.default_rng(seed)
     return [random.normal(size=(batch, *size)).astype("float32") for size in ((steps, Dx), (places, Dm))]
 
 
-def one_by_one(cell, inputs, memory, valid_lens=None, states=None):
+def call_step_by_step(cell, inputs, memory, valid_lens=None, states=None):
     """Outputs, weights and states by single steps with the memory as it is, as arrays."""
     states, outputs, weights = states or cell.get_initial_state(memory=memory), [], []
     for x in np.moveaxis(inputs, 1, 0):
         (output, states), found = cell(x, states, memory, valid_lens, return_attention_scores=True)
-        outputs.append(arrays(output))
-        weights.append(arrays(found))
-    return np.stack(outputs, 1), np.stack(weights, -2), arrays(states)
+        outputs.append(to_arrays(output))
+        weights.append(to_arrays(found))
+    return np.stack(outputs, 1), np.stack(weights, -2), to_arrays(states)
 
 
-def arrays(tensors):
+def to_arrays(tensors):
     return keras.tree.map_structure(keras.ops.convert_to_numpy, tensors)
 
 
-def functional(name, **options):
+def build_functional_model(name, **options):
     """A model around the layer, with lengths of both sides."""
     inputs, memory = keras.Input((T, Dx), name="inputs"), keras.Input((Tk, Dm), name="memory")
     lengths, input_lens = (keras.Input((), dtype="int32", name=n) for n in ("lengths", "input_lens"))
@@ -68,5 +68,5 @@ def functional(name, **options):
     return keras.Model([inputs, memory, lengths, input_lens], {"outputs": outputs, "weights": weights})
 
 
-def model_inputs():
-    return [*inputs_of(), LENGTHS, INPUT_LENS]
+def draw_model_inputs():
+    return [*draw_inputs(), LENGTHS, INPUT_LENS]

@@ -31,7 +31,7 @@ class Stepping(layers.Layer):
         return state, weights[:, 0]
 
 
-def states_of(memory):
+def compute_states(memory):
     return tf.zeros((tf.shape(memory)[0], STATE))
 
 
@@ -57,7 +57,7 @@ class Greedy(Stepping):
             return (i < LENGTH) & ~tf.reduce_all(done)
 
         rows = tf.shape(memory)[0]
-        first = (0, states_of(memory), tf.ones((rows,), tf.int32), tf.zeros((rows,), tf.bool), *arrays)
+        first = (0, compute_states(memory), tf.ones((rows,), tf.int32), tf.zeros((rows,), tf.bool), *arrays)
         *_, tokens, logits, weights = tf.while_loop(condition, body, first)
         return {
             "tokens": tf.transpose(tokens.stack()),
@@ -79,7 +79,7 @@ class Nested(Stepping):
             _, state = tf.while_loop(lambda j, _: j <= i, lambda j, state: (j + 1, once(state)), (0, state))
             return i + 1, tf.cond(tf.equal(i, 1), lambda: once(state) * 2.0, lambda: state / 2.0)
 
-        _, state = tf.while_loop(lambda i, _: i < 3, outer, (0, states_of(memory)))
+        _, state = tf.while_loop(lambda i, _: i < 3, outer, (0, compute_states(memory)))
         return {"state": tf.cond(tf.reduce_sum(valid_lens) > 6, lambda: once(state), lambda: once(-state))}
 
 
@@ -97,7 +97,7 @@ class Leaving(Stepping):
             stays = tf.gather(valid_lens, left) > i
             return i + 1, *(tf.boolean_mask(each, stays) for each in (state, cache, left)), made
 
-        first = (0, states_of(memory), tf.zeros((rows, 0, STATE)), tf.range(rows), states_of(memory))
+        first = (0, compute_states(memory), tf.zeros((rows, 0, STATE)), tf.range(rows), compute_states(memory))
         shapes = ([], [None, STATE], [None, None, STATE], [None], [None, STATE])
         invariants = tuple(map(tf.TensorShape, shapes))
         loop = tf.while_loop(lambda i, s, c, left, _: tf.size(left) > 0, body, first, shape_invariants=invariants)
@@ -139,7 +139,7 @@ class Refined(layers.Layer):
         return {"x": tf.while_loop(lambda i, _: i < 3, body, (0, memory))[1]}
 
 
-def looped(layer):
+def build_loop_model(layer):
     """A model of one of these layers: sequences of any length, and how much of each counts."""
     size = 6 if layer is Refined else D
     memory, lens = keras.Input((None, size), name="memory"), keras.Input((), dtype="int32", name="valid_lens")
@@ -152,7 +152,7 @@ def looped(layer):
     return model
 
 
-def samples_of(model, rows=4, length=7):
+def draw_samples(model, rows=4, length=7):
     """Inputs of such a model, some of them with little that counts."""
     size = model.input_shape[0][-1]
     memory = np.random.default_rng(1).standard_normal((rows, length, size)).astype("float32")

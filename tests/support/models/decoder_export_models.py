@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from export_models import ExportCase, qkvl
+from export_models import ExportCase, build_attention_inputs
 
 from keras_attn import (
     AdditiveAttention,
@@ -15,7 +15,7 @@ from keras_attn import (
 
 
 def bias_of_pairs():
-    q, k, v, lens = qkvl(keys=6)
+    q, k, v, lens = build_attention_inputs(keys=6)
     bias = keras.Input((None, None), name="bias")
     out = AdditiveAttention(7, name="sum")(q, k, v, lens, score_bias=bias)
     products, weights = DotProductAttention(name="product")(
@@ -35,7 +35,7 @@ def bias_of_positions():
 
 
 def queries_from_an_offset():
-    q, k, v, _ = qkvl(keys=6)
+    q, k, v, _ = build_attention_inputs(keys=6)
     first = keras.Input((), dtype="int32", name="first")
     attend = DotProductAttention(name="attention")
     return keras.Model([q, k, v, first], attend(q, k, v, use_causal_mask=True, window=(3, 0), offset=first))

@@ -14,7 +14,7 @@ OPTIONS = {"start": START, "end": END, "max_length": LENGTH}
 STATIC = {"xla", "jit"} if backends.BACKEND != "jax" else {"eager", "jit"}  # modes that need known sizes
 
 
-def recurrent(seed=3, *, tokens=TOKENS, dropout=0.0):
+def build_recurrent_models(seed=3, *, tokens=TOKENS, dropout=0.0):
     """An encoder of ids and a step with a GRU cell that looks back at what they say."""
     read = layers.Embedding(9, WIDTH, name="read")
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -36,7 +36,7 @@ def recurrent(seed=3, *, tokens=TOKENS, dropout=0.0):
     return encoder, step, {"next_state": "state"}
 
 
-def attending(seed=11):
+def build_attention_models(seed=11):
     """A step that takes the keys that the encoder precomputes: both call one layer."""
     attend = AdditiveAttention(5, name="attend")
     ids, token = keras.Input((None,), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
@@ -54,7 +54,7 @@ def attending(seed=11):
     return encoder, step, {"next_state": "state"}
 
 
-def growing(seed=1):
+def build_cache_models(seed=1):
     """A step that looks back at a cache of its own tokens, which begins empty, and reads its position."""
     first = keras.Input((WIDTH,), name="first")
     encoder = keras.Model({"first": first}, {"query": layers.Dense(WIDTH, name="begin")(first)}, name="encoder")
@@ -71,7 +71,7 @@ def growing(seed=1):
     return encoder, step, {"next_cache": "cache"}
 
 
-def of_one_batch(model, rows):
+def fix_batch_size(model, rows):
     """A model that takes so many rows, and no others."""
     inputs = [keras.Input(batch_shape=(rows, *x.shape[1:]), dtype=x.dtype, name=x.name) for x in model.inputs]
     outputs = model(keras.tree.pack_sequence_as(model.input, inputs))
@@ -80,7 +80,7 @@ def of_one_batch(model, rows):
     return keras.Model(inputs, outputs)
 
 
-def fixed(logits):
+def build_constant_models(logits):
     """A step that says the same after every token, and what goes into its encoder."""
     ids, token = keras.Input((), dtype="int32", name="ids"), keras.Input((), dtype="int32", name="token")
     same = layers.Embedding(len(logits), len(logits), name="same")
@@ -96,43 +96,43 @@ def draw_weights(seed, *models):
         weight.assign(1.5 * rng.normal(size=weight.shape))
 
 
-def ids_of(count, *, length=5, seed=0):
+def draw_ids(count, *, length=5, seed=0):
     return {"ids": np.random.default_rng(seed).integers(1, 9, (count, length)).astype("int32")}
 
 
-def firsts_of(count, *, seed=0):
+def draw_first_inputs(count, *, seed=0):
     return {"first": np.random.default_rng(seed).normal(size=(count, WIDTH)).astype("float32")}
 
 
-def with_modes(*rows):
+def combine_with_modes(*rows):
     """Rows of parameters, each with a mode: all of them eagerly, and one in each mode that is compiled."""
     compiled = [(*rows[number % len(rows)], mode) for number, mode in enumerate(backends.MODES[1:])]
     return [(*row, "eager") for row in rows] + compiled
 
 
-def arrays(tensors):
+def to_arrays(tensors):
     return {name: ops.convert_to_numpy(x) for name, x in tensors.items()}
 
 
-def decoded(model, inputs, mode="eager"):
+def decode(model, inputs, mode="eager"):
     """What a model gives in a mode, in a program for any batch and length."""
     names = list(inputs)
-    run = backends.compiled(
+    run = backends.compile_function(
         lambda *tensors: model(dict(zip(names, tensors, strict=True))),
         mode,
         variables=model.variables,
         signature=[((None, *[None] * (array.ndim - 1)), str(array.dtype)) for array in inputs.values()],
     )
-    return arrays(run(*(ops.convert_to_tensor(array) for array in inputs.values())))
+    return to_arrays(run(*(ops.convert_to_tensor(array) for array in inputs.values())))
 
 
-class Row:
+class ReferenceDecoder:
     """One row of a batch, with the step as a function of what has been written before."""
 
     def __init__(self, encoder, step, state, inputs, number, start=START):
         inputs = {name: array[number : number + 1] for name, array in inputs.items()}
         taken = keras.tree.pack_sequence_as(encoder.input, [inputs[x.name] for x in encoder.inputs])
-        self._given = {**inputs, **arrays(encoder(taken))}
+        self._given = {**inputs, **to_arrays(encoder(taken))}
         self._step, self._state, self._start = step, state, start
         self._known = {}
 
@@ -140,7 +140,7 @@ class Row:
         """Log-probabilities in float64 of what can follow some tokens, and the step's outputs then."""
         tokens = tuple(int(token) for token in tokens)
         if tokens not in self._known:
-            out = arrays(self._step(self._inputs(tokens)))
+            out = to_arrays(self._step(self._inputs(tokens)))
             logits = out["logits"][0].astype("float64")
             self._known[tokens] = logits - np.logaddexp.reduce(logits), out
         return self._known[tokens]
@@ -158,7 +158,7 @@ def _zeros(tensor):
     return np.zeros((1, *(size or 0 for size in tensor.shape[1:])), "float32")
 
 
-def greedy_by_loop(row, end=None, limit=LENGTH):
+def decode_greedily(row, end=None, limit=LENGTH):
     tokens, score = [], 0.0
     while len(tokens) < limit and (not tokens or tokens[-1] != end):
         logs, out = row.after(tokens)
@@ -167,7 +167,7 @@ def greedy_by_loop(row, end=None, limit=LENGTH):
     return [(score, tokens)]
 
 
-def beam_by_loop(row, width, end=None, limit=LENGTH, penalty=0.0):
+def search_beam(row, width, end=None, limit=LENGTH, penalty=0.0):
     """All that a beam finds, best first, as (score, tokens). It never stops before the last step."""
     live, ended = [(0.0, [])], []
     for _ in range(limit):
@@ -177,18 +177,18 @@ def beam_by_loop(row, width, end=None, limit=LENGTH, penalty=0.0):
         following.sort(key=lambda each: -each[0])
         ended += [each for each in following[:width] if each[1][-1] == end]
         live = [each for each in following if each[1][-1] != end][:width]
-    return ranked(ended + live, penalty)
+    return rank_sequences(ended + live, penalty)
 
 
-def every_sequence(row, tokens, end=None, limit=LENGTH, penalty=0.0):
+def enumerate_sequences(row, tokens, end=None, limit=LENGTH, penalty=0.0):
     ended, live = [], [(0.0, [])]
     for _ in range(limit):
         live = [(s + log, [*before, t]) for s, before in live for t, log in enumerate(row.after(before)[0][:tokens])]
         ended += [each for each in live if each[1][-1] == end]
         live = [each for each in live if each[1][-1] != end]
-    return ranked(ended + live, penalty)
+    return rank_sequences(ended + live, penalty)
 
 
-def ranked(sequences, penalty):
+def rank_sequences(sequences, penalty):
     scored = [(score / ((5 + len(tokens)) / 6) ** penalty, tokens) for score, tokens in sequences]
     return sorted(scored, key=lambda each: -each[0])

@@ -27,7 +27,7 @@ class ExportCase:
     attention: int = 1
 
 
-def qkvl(queries=6, keys=8, values=5):
+def build_attention_inputs(queries=6, keys=8, values=5):
     return (
         keras.Input((None, queries), name="queries"),
         keras.Input((None, keys), name="keys"),
@@ -37,37 +37,37 @@ def qkvl(queries=6, keys=8, values=5):
 
 
 def additive():
-    q, k, v, lens = qkvl()
+    q, k, v, lens = build_attention_inputs()
     return keras.Model([q, k, v, lens], AdditiveAttention(7, name="attention")(q, k, v, lens))
 
 
 def dict_inputs_and_outputs():
-    q, k, v, lens = qkvl(keys=6)
+    q, k, v, lens = build_attention_inputs(keys=6)
     out, weights = DotProductAttention(name="attention")(q, k, v, lens, return_attention_scores=True)
     return keras.Model({"queries": q, "keys": k, "values": v, "valid_lens": lens}, {"context": out, "weights": weights})
 
 
 def list_outputs_of_one_layer():
-    q, k, v, lens = qkvl()
+    q, k, v, lens = build_attention_inputs()
     return keras.Model(
         [q, k, v, lens], AdditiveAttention(4, name="attention")(q, k, v, lens, return_attention_scores=True)
     )
 
 
 def per_query_lengths():
-    q, k, v, _ = qkvl()
+    q, k, v, _ = build_attention_inputs()
     lens = keras.Input((None,), dtype="int64", name="valid_lens")
     return keras.Model([q, k, v, lens], AdditiveAttention(4)(q, k, v, lens))
 
 
 def boolean_and_causal_mask():
-    q, k, v, _ = qkvl(keys=6)
+    q, k, v, _ = build_attention_inputs(keys=6)
     mask = keras.Input((None, None), dtype="bool", name="mask")
     return keras.Model([q, k, v, mask], DotProductAttention()(q, k, v, attention_mask=mask, use_causal_mask=True))
 
 
 def every_score():
-    q, k, v, lens = qkvl(keys=9)
+    q, k, v, lens = build_attention_inputs(keys=9)
     wide, narrow = layers.Dense(9)(q), layers.Dense(3)
     outputs = {
         "bilinear": BilinearAttention()(q, k, v, lens),
@@ -80,7 +80,7 @@ def every_score():
 
 
 def every_normalizer_and_window():
-    q, k, v, lens = qkvl(keys=6)
+    q, k, v, lens = build_attention_inputs(keys=6)
     sparse, weights = DotProductAttention(normalizer="sparsemax")(q, k, v, lens, return_attention_scores=True)
     each = BilinearAttention(normalizer="sigmoid")(q, k, v, lens, window=(2, 1))
     near = DotProductAttention()(q, k, v, lens, window=(2, None), use_causal_mask=True)
@@ -88,7 +88,7 @@ def every_normalizer_and_window():
 
 
 def multiple_heads():
-    q, k, v, lens = qkvl()
+    q, k, v, lens = build_attention_inputs()
     grouped = MultiHeadAttention(DotProductAttention(), 4, key_dim=3, value_dim=2, num_kv_heads=2, name="grouped")
     out, weights = grouped(q, k, v, lens, return_attention_scores=True)
     additive_heads = MultiHeadAttention(AdditiveAttention(5), 2, name="additive_heads")
@@ -96,7 +96,7 @@ def multiple_heads():
 
 
 def keys_computed_once():
-    q, k, v, lens = qkvl()
+    q, k, v, lens = build_attention_inputs()
     attention = AdditiveAttention(7, name="attention")
     heads = MultiHeadAttention(BilinearAttention(), 2, name="heads")
     for layer in (attention, heads):
@@ -150,13 +150,13 @@ def compiled_with_xla():
 
 
 def shared_layer():
-    q, k, v, lens = qkvl(values=6)
+    q, k, v, lens = build_attention_inputs(values=6)
     attention = AdditiveAttention(4, name="attention")
     return keras.Model([q, k, v, lens], attention(attention(q, k, v, lens), k, v, lens))
 
 
 def nested_model():
-    q, k, v, lens = qkvl()
+    q, k, v, lens = build_attention_inputs()
     inner = additive()
     out = layers.Dense(3, name="outer")(inner([q, k, v, lens]))
     return keras.Model([q, k, v, lens], out)

@@ -10,12 +10,12 @@ import keras
 import numpy as np
 from keras import layers as L  # noqa: N812 - these files consist of them
 from keras import ops
-from small_bundle import small_model
+from small_bundle import build_small_model
 
 Arrays = dict[str, np.ndarray]
 
 
-def perturbed(model, seed=0):
+def perturb_weights(model, seed=0):
     """The model with every weight moved by a tenth of its spread, and variances kept positive."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
@@ -108,7 +108,7 @@ HALF = ("float16", "int8")
 MODELS = {
     each.build.__name__: each
     for each in (
-        ProofModel(small_model, HALF),
+        ProofModel(build_small_model, HALF),
         ProofModel(logits_with_fills),
         ProofModel(causal_scores_with_fills),
         ProofModel(tiny_outputs, HALF),

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 import reference
-from backends import carrying, compiled, gradients_of
+from backends import attach_mask, compile_function, compute_gradients
 from keras import ops
 
 import keras_attn
@@ -103,7 +103,7 @@ class LayerCase:
         """A layer with random weights of unit size, built for these inputs or for those of the usual sizes."""
         layer = self.make(**options)
         layer.build(*(array.shape for array in (inputs or self.inputs()).values()))
-        randomise(layer)
+        draw_weights(layer)
         return layer
 
     def inputs(self, seed=0, **sizes):
@@ -118,35 +118,35 @@ class LayerCase:
         return {name: rng.normal(size=(*leading, *shape)).astype("float32") for name, shape in shapes.items()}
 
 
-def additive_score_of(layer):
-    kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
+def build_additive_score(layer):
+    kernels = (to_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
     if not layer.normalize:
         return reference.additive_score(*kernels)
-    return reference.additive_score(*kernels, g=as_float64(layer.g), b=as_float64(layer.b))
+    return reference.additive_score(*kernels, g=to_float64(layer.g), b=to_float64(layer.b))
 
 
-def after_a_step_score_of(layer):
+def build_after_a_step_score(layer):
     """Additive scores with a bias: where all weights of the step before are 1, so are the features of all places."""
-    *kernels, w_v = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
-    bias = as_float64(layer.W_q.bias) + (as_float64(layer.F.kernel) @ as_float64(layer.W_f.kernel))[0]
+    *kernels, w_v = (to_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
+    bias = to_float64(layer.W_q.bias) + (to_float64(layer.F.kernel) @ to_float64(layer.W_f.kernel))[0]
     return reference.additive_score(*kernels, w_v, g=np.linalg.norm(w_v), b=bias)
 
 
-def one_head_score_of(layer):
-    kernels = (as_float64(dense.kernel) for dense in (layer.W_q, layer.W_k))
+def build_one_head_score(layer):
+    kernels = (to_float64(dense.kernel) for dense in (layer.W_q, layer.W_k))
     return reference.projected_score(*kernels, score=reference.scaled_dot_score(ONE_HEAD_SCALE))
 
 
-def bilinear_score_of(layer):
-    return reference.bilinear_score(as_float64(layer.W.kernel).T)
+def build_bilinear_score(layer):
+    return reference.bilinear_score(to_float64(layer.W.kernel).T)
 
 
-def gaussian_score_of(layer):
-    return reference.gaussian_score(float(np.exp(as_float64(layer.log_bandwidth))))
+def build_gaussian_score(layer):
+    return reference.gaussian_score(float(np.exp(to_float64(layer.log_bandwidth))))
 
 
-def cosine_score_of(layer):
-    return reference.cosine_score(float(np.exp(as_float64(layer.log_temperature))))
+def build_cosine_score(layer):
+    return reference.cosine_score(float(np.exp(to_float64(layer.log_temperature))))
 
 
 additive = partial(keras_attn.AdditiveAttention, num_hiddens=U)
@@ -161,18 +161,20 @@ POOLING = {"dropout": 0.25, "seed": 11}
 LOCATION = {"filters": 2, "kernel_size": 3, "cumulative": True}
 
 CASES = [
-    LayerCase("additive", additive, additive_score_of, 4, 7, POOLING | KERNEL | {"normalize": True}),
-    LayerCase("additive_blocked", blocked, additive_score_of, 4, 7, POOLING | KERNEL),
-    LayerCase("after_a_step", after_a_step, after_a_step_score_of, 4, 7, POOLING | KERNEL | LOCATION, own_class=True),
+    LayerCase("additive", additive, build_additive_score, 4, 7, POOLING | KERNEL | {"normalize": True}),
+    LayerCase("additive_blocked", blocked, build_additive_score, 4, 7, POOLING | KERNEL),
+    LayerCase(
+        "after_a_step", after_a_step, build_after_a_step_score, 4, 7, POOLING | KERNEL | LOCATION, own_class=True
+    ),
     LayerCase("dot_product", dot_product, lambda layer: reference.scaled_dot_score(), 4, 4, POOLING | {"scale": 0.3}),
-    LayerCase("bilinear", bilinear, bilinear_score_of, 4, 7, POOLING | KERNEL),
-    LayerCase("gaussian", gaussian, gaussian_score_of, 4, 4, POOLING | {"bandwidth": 0.7, "trainable": False}),
-    LayerCase("cosine", cosine, cosine_score_of, 4, 4, POOLING | {"temperature": 0.3, "trainable": False}),
-    LayerCase("one_head", partial(OneHead), one_head_score_of, 4, 7, POOLING, own_class=True),
+    LayerCase("bilinear", bilinear, build_bilinear_score, 4, 7, POOLING | KERNEL),
+    LayerCase("gaussian", gaussian, build_gaussian_score, 4, 4, POOLING | {"bandwidth": 0.7, "trainable": False}),
+    LayerCase("cosine", cosine, build_cosine_score, 4, 4, POOLING | {"temperature": 0.3, "trainable": False}),
+    LayerCase("one_head", partial(OneHead), build_one_head_score, 4, 7, POOLING, own_class=True),
     LayerCase(
         "own",
         partial(OwnAttention),
-        lambda layer: reference.bilinear_score(as_float64(layer.W)),
+        lambda layer: reference.bilinear_score(to_float64(layer.W)),
         Dq=4,
         Dk=7,
         options=POOLING | {"normalizer": "sparsemax"},
@@ -190,9 +192,9 @@ VARIANTS = [  # options that change the score and nothing else: held to the orac
     LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
     LayerCase("sparsemax", partial(dot_product, normalizer="sparsemax"), lambda _: reference.scaled_dot_score(), 4, 4),
     LayerCase("sigmoid", partial(dot_product, normalizer="sigmoid"), lambda _: reference.scaled_dot_score(), 4, 4),
-    LayerCase("normalized", partial(additive, normalize=True), additive_score_of, 4, 7),
-    LayerCase("normalized_blocked", partial(blocked, normalize=True), additive_score_of, 4, 7),
-    LayerCase("gaussian_of_many_axes", gaussian, gaussian_score_of, 9, 9),
+    LayerCase("normalized", partial(additive, normalize=True), build_additive_score, 4, 7),
+    LayerCase("normalized_blocked", partial(blocked, normalize=True), build_additive_score, 4, 7),
+    LayerCase("gaussian_of_many_axes", gaussian, build_gaussian_score, 9, 9),
 ]
 
 
@@ -203,7 +205,7 @@ every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda cas
 SLOW_VALUES = {"xla", "xla-bias", "saved_model", "onnx"}  # they compile or export for seconds
 
 
-def in_turn(name, values, cases=CASES, *, more=2):
+def parametrize_in_turn(name, values, cases=CASES, *, more=2):
     """Parameters `case` and another: the first layer with each value, each further layer with one, in turn.
 
     What puts layers and masks, dtypes or paths together is the same code for all layers. With `more` further values a
@@ -220,35 +222,35 @@ def in_turn(name, values, cases=CASES, *, more=2):
     return pytest.mark.parametrize(("case", name), chosen)
 
 
-def sentence(name):
+def build_error_pattern(name):
     """The pattern of an error: the argument between backticks, the rule, and what was received."""
     return rf"`({name})`[^\n]* must [^\n]*Received: [^\n]*({name})"
 
 
-def randomise(layer, seed=1):
+def draw_weights(layer, seed=1):
     """Standard normal weights, so that no score is nearly constant."""
     rng = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
         variable.assign(rng.normal(size=variable.shape))
 
 
-def model_of_lengths(case: LayerCase, **options: Any) -> tuple[Any, Any]:
+def build_lengths_model(case: LayerCase, **options: Any) -> tuple[Any, Any]:
     """A model of queries, keys, values and lengths, with a Dense layer on top so that each has weights; the layer."""
     layer = case.make(**options)
     arguments = [keras.Input((None, array.shape[-1])) for array in case.inputs().values()]
     arguments.append(keras.Input((), dtype="int32"))
     model = keras.Model(arguments, keras.layers.Dense(1)(layer(*arguments)))
-    randomise(layer)
+    draw_weights(layer)
     return model, layer
 
 
-def reloaded(model: Any, folder: Path) -> Any:
+def save_and_load(model: Any, folder: Path) -> Any:
     """Save a model into an empty folder, and load it."""
     model.save(folder / "model.keras")
     return keras.saving.load_model(folder / "model.keras")
 
 
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
+def draw_normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
@@ -265,29 +267,29 @@ class Evaluator:
         return composite.function(**composite.tensors)
 
 
-def trained_weights(model: Any) -> list[np.ndarray]:
+def read_weights(model: Any) -> list[np.ndarray]:
     """Present values of what a step of training changes."""
-    return [as_numpy(variable) for variable in model.trainable_variables]
+    return [to_numpy(variable) for variable in model.trainable_variables]
 
 
-def as_numpy(tensor):
+def to_numpy(tensor):
     if len(tensor.shape) == 0:  # one bfloat16 alone cannot be converted
         return ops.convert_to_numpy(ops.reshape(tensor, (1,))).reshape(())
     return ops.convert_to_numpy(tensor)
 
 
-def as_float64(tensor):
-    return as_numpy(tensor).astype("float64")
+def to_float64(tensor):
+    return to_numpy(tensor).astype("float64")
 
 
-def call(layer, inputs, masks=None, **options):
+def call_layer(layer, inputs, masks=None, **options):
     """Calls the layer with `reference.attention`'s mask names: positional masks are attached to their tensors.
 
     A `score_bias` may be among the masks or, where gradients by it are asked for, among the inputs.
     """
     masks = dict(masks or {})
     tensors = {
-        name: array if masks.get(f"{name}_mask") is None else carrying(array, masks[f"{name}_mask"])
+        name: array if masks.get(f"{name}_mask") is None else attach_mask(array, masks[f"{name}_mask"])
         for name, array in inputs.items()
     }
     return layer(
@@ -304,12 +306,12 @@ def call(layer, inputs, masks=None, **options):
     )
 
 
-def outputs(layer, inputs, masks=None, **options):
-    pair = call(layer, inputs, masks, return_attention_scores=True, **options)
-    return tuple(as_numpy(tensor) for tensor in pair)
+def compute_outputs(layer, inputs, masks=None, **options):
+    pair = call_layer(layer, inputs, masks, return_attention_scores=True, **options)
+    return tuple(to_numpy(tensor) for tensor in pair)
 
 
-def gradients(layer, inputs, masks=None, *, upstream=None, mode="eager"):
+def compute_layer_gradients(layer, inputs, masks=None, *, upstream=None, mode="eager"):
     """Gradients of `sum(upstream * output)` by the inputs and every weight of the layer, named.
 
     The gradient that arrives at the output is 1, 2, 3, ... unless it is given.
@@ -322,7 +324,7 @@ def gradients(layer, inputs, masks=None, *, upstream=None, mode="eager"):
     program = _gradient_program(layer, tuple(inputs), tuple(masks), tuple(static.items()), mode)
     results = program(*map(ops.convert_to_tensor, (*inputs.values(), *masks.values(), upstream)))
     labels = [*inputs, *(variable.path for variable in layer.trainable_variables)]
-    return {label: as_numpy(gradient) for label, gradient in zip(labels, results, strict=True)}
+    return {label: to_numpy(gradient) for label, gradient in zip(labels, results, strict=True)}
 
 
 @lru_cache(maxsize=4)  # so that two calls with other numbers run the same compiled program
@@ -330,14 +332,14 @@ def _gradient_program(layer, inputs, masks, static, mode):
     def loss(*tensors):
         *tensors, upstream = tensors
         named = dict(zip((*inputs, *masks), tensors, strict=True))
-        output = call(layer, {name: named.pop(name) for name in inputs}, named | dict(static))
+        output = call_layer(layer, {name: named.pop(name) for name in inputs}, named | dict(static))
         return ops.sum(ops.cast(upstream, output.dtype) * output)
 
     variables = layer.trainable_variables
-    return compiled(gradients_of(loss, len(inputs), variables), mode, variables=variables)
+    return compile_function(compute_gradients(loss, len(inputs), variables), mode, variables=variables)
 
 
-def expected(case, layer, inputs, masks=None):
+def compute_expected(case, layer, inputs, masks=None):
     return reference.attention(
         **inputs, score=case.score(layer), normalizer=getattr(layer, "normalizer", "softmax"), **(masks or {})
     )

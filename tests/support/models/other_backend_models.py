@@ -11,10 +11,10 @@ from keras_attn import AdditiveAttention, DotProductAttention
 
 B, Tq, Tk, Ti, Dq, Dk, De, U, C = 3, 4, 7, 6, 5, 8, 9, 10, 2
 WORDS = 11
-ELSEWHERE = keras.backend.backend() != "tensorflow"
+OTHER_BACKEND = keras.backend.backend() != "tensorflow"
 
 
-def trained_model():
+def build_trained_model():
     """Return a model with both kinds of scores and three kinds of masks, trained for a few steps."""
     queries, keys = keras.Input((None, Dq), name="queries"), keras.Input((None, Dk), name="keys")
     lens = keras.Input((), dtype="int64", name="valid_lens")
@@ -29,12 +29,12 @@ def trained_model():
     inputs = [queries, keys, lens, ids, keep]
     trained = keras.Model(inputs, classes)
     trained.compile(keras.optimizers.Adam(0.1), "mse")
-    x = inputs_of_trained()
+    x = draw_trained_model_inputs()
     trained.fit(list(x.values()), np.random.default_rng(1).random((B, Tq, C), "float32"), epochs=3, verbose=0)
     return keras.Model(inputs, {"classes": classes, "weights": weights, "twice": 2 * lens}, name="trained")
 
 
-def inputs_of_trained():
+def draw_trained_model_inputs():
     """Return inputs of `trained_model`, with padding in each of its masks."""
     rng = np.random.default_rng(0)
     return {
@@ -46,7 +46,7 @@ def inputs_of_trained():
     }
 
 
-def through(layer):
+def build_layer_model(layer):
     x = keras.Input((Dq,), name="x")
     return keras.Model(x, layers.Dense(C, name="y")(layer(x)))
 
@@ -62,12 +62,12 @@ class Running(layers.Layer):
         return ops.stack([ops.sum(x[:, : step + 1], 1) for step in range(x.shape[1])], 1)
 
 
-def looping():
+def build_while_loop_model():
     x = keras.Input((None, Dq), name="x")
     return keras.Model(x, Running(name="sums")(x))
 
 
-def augmented():
+def build_augmentation_model():
     """Return a model with statistics behind a layer that a call without `training` puts in training mode."""
     x = keras.Input((4, 4, 2), name="x")
     return keras.Model(x, layers.Flatten()(layers.BatchNormalization()(layers.CenterCrop(2, 2)(x))))
@@ -75,7 +75,7 @@ def augmented():
 
 class Elsewhere(layers.Layer):
     def call(self, x):
-        if not ELSEWHERE:
+        if not OTHER_BACKEND:
             raise ValueError("not made for TensorFlow")
         return x * 2
 
@@ -85,7 +85,7 @@ class Fatal(layers.Layer):
     """A layer at which a process with TensorFlow ends without a word to whoever started it."""
 
     def call(self, x):
-        if not ELSEWHERE:
+        if not OTHER_BACKEND:
             print("the last words", file=sys.stderr, flush=True)
             os._exit(3)
         return x * 2
@@ -119,7 +119,7 @@ def halved(x):
     return x / 2
 
 
-def scaled():
+def build_scaled_model():
     rng = np.random.default_rng(2)
     memory = {"keys": rng.standard_normal((B, Tk, Dk), "float32"), "valid_lens": np.array([2, Tk, 4], "int32")}
     return Scaled(U, halved), {"queries": rng.standard_normal((B, Tq, Dq), "float32"), "memory": memory}

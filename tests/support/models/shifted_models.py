@@ -7,14 +7,14 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-ELSEWHERE = keras.backend.backend() != "tensorflow"
+OTHER_BACKEND = keras.backend.backend() != "tensorflow"
 
 
 @keras.saving.register_keras_serializable("tests")
 class Shifted(layers.Layer):
     """Adds a number on TensorFlow, in a graph alone unless the model was made on another backend."""
 
-    def __init__(self, shift, in_eager_calls=ELSEWHERE, **options):
+    def __init__(self, shift, in_eager_calls=OTHER_BACKEND, **options):
         super().__init__(**options)
         self.shift, self.in_eager_calls = shift, in_eager_calls
 
@@ -22,7 +22,7 @@ class Shifted(layers.Layer):
         return {**super().get_config(), "shift": self.shift, "in_eager_calls": self.in_eager_calls}
 
     def call(self, x):
-        if ELSEWHERE:
+        if OTHER_BACKEND:
             return x + 0.0
         import tensorflow as tf
 
@@ -52,14 +52,14 @@ def normalized(x):
 SOURCES = {each.__name__: each for each in (dense, saturated, long_sum, cancelling, normalized)}
 
 
-def shifted(source, shift, length=None):
+def build_shifted_model(source, shift, length=None):
     """Return the model of a source with a shift behind it."""
     keras.utils.set_random_seed(0)
     x = keras.Input((length, 6), name="x")
     return keras.Model(x, {"y": Shifted(shift, name="shifted")(SOURCES[source](x))})
 
 
-def choosing(shift):
+def build_choice_model(shift):
     """Return a model whose float output depends on a choice between equal numbers in some rows of the samples."""
     x = keras.Input((3,), name="x")
     token = ops.argmax(x * 0.1 + x * 0.2, -1)

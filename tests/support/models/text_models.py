@@ -7,7 +7,7 @@ COLOURS = ["red", "blue", "grün"]
 NAMES = ["good", "bad", "schön"]
 
 
-def of_texts():
+def build_text_model():
     """A text, a colour and two numbers; scores, and the name of the largest."""
     text = keras.Input((), dtype="string", name="text")
     colour = keras.Input((1,), dtype="string", name="colour")
@@ -21,7 +21,7 @@ def of_texts():
     return keras.Model([text, colour, numbers], outputs, name="texts")
 
 
-def of_one_word(**options):
+def build_lookup_model(**options):
     """Words of a vocabulary that has all there are, and what stands for each."""
     word = keras.Input((3,), dtype="string", name="word")
     lookup = keras.layers.StringLookup(vocabulary=COLOURS, **options)

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 
-def traced(model, folder, names=()):
+def trace_model(model, folder, names=()):
     """What tracing gives, with the layers of these names known."""
     from keras_attn_export._signature.signature import build_signature
     from keras_attn_export._tracing.saved_model import write_saved_model
@@ -14,7 +14,7 @@ def traced(model, folder, names=()):
     return convert_to_onnx(write_saved_model(build_signature(model), folder / "saved_model"), names)
 
 
-def run(model, **inputs):
+def run_model(model, **inputs):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -22,7 +22,7 @@ def run(model, **inputs):
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-def optimized(model, folder):
+def count_optimized_operators(model, folder):
     """How many of each operator onnxruntime runs on CPUs, in the outermost graph, after all that it does to a graph."""
     import onnx
     import onnxruntime
@@ -36,10 +36,10 @@ def optimized(model, folder):
 
 def onnx_outputs(model, inputs, folder):
     """The outputs of a functional model with a dict of outputs, by onnxruntime on the operators that tracing gives."""
-    return run(with_texts(traced(model, folder).model), **inputs)
+    return run_model(add_string_functions(trace_model(model, folder).model), **inputs)
 
 
-def with_texts(model):
+def add_string_functions(model):
     """A model with the functions on strings that it calls, at an opset that has their operators."""
     from onnx import version_converter
 
@@ -53,7 +53,7 @@ def with_texts(model):
     return add_functions(version_converter.convert_version(model, opset) if opset > TF2ONNX_OPSET else model, functions)
 
 
-def changed(model, change, *inputs):
+def apply_change(model, change, *inputs):
     """A copy of an ONNX model after a change that must leave its outputs as they are, bit for bit, on these inputs."""
     import onnx
 
@@ -62,7 +62,7 @@ def changed(model, change, *inputs):
     assert is_changed in (None, after != model), "a pass returns whether it changed the model"
     onnx.checker.check_model(after, full_check=True)
     for given in inputs:
-        before = run(model, **given)
-        for name, found in run(after, **given).items():
+        before = run_model(model, **given)
+        for name, found in run_model(after, **given).items():
             np.testing.assert_array_equal(found, before[name])
     return after

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import tensorflow as tf
-from traced_models import with_texts
+from traced_models import add_string_functions
 
 from keras_attn_export._format.dtypes import decode_strings
 from keras_attn_export._onnx.external_data import add_weights
@@ -26,7 +26,7 @@ class Converted:
         outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
         self._function, self._inputs = outer.get_concrete_function(), inputs
         found = convert_to_onnx(self._function, ())
-        self.model: onnx.ModelProto = with_texts(add_weights(found.model, found.weights))
+        self.model: onnx.ModelProto = add_string_functions(add_weights(found.model, found.weights))
         onnx.checker.check_model(self.model, full_check=True)
         self._session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
 

@@ -183,7 +183,7 @@ PLANS = [
 ]
 
 
-def taking_part(plan, inputs):
+def find_allowed_pairs(plan, inputs):
     """The pairs of query and key that take part, `B + (H, Tq, Tk)`."""
     Tq, Tk = inputs["queries"].shape[-2], inputs["keys"].shape[-2]
     H, _ = plan.head_counts
@@ -203,21 +203,21 @@ def taking_part(plan, inputs):
     return pairs & (gaps <= 0) if plan.causal else pairs
 
 
-def poisoned(plan, inputs, value=np.nan):
+def fill_unused_entries(plan, inputs, value=np.nan):
     """The inputs, with `value` in all that the call must not read."""
-    pairs = taking_part(plan, inputs).any(-3)
+    pairs = find_allowed_pairs(plan, inputs).any(-3)
     seen = pairs.any(-2)[..., None]
     changed = {"values": seen, "keys": seen, "queries": pairs.any(-1)[..., None]}
     if plan.bias:
-        of_bias = taking_part(plan, inputs) if plan.heads else pairs
+        of_bias = find_allowed_pairs(plan, inputs) if plan.heads else pairs
         shared = tuple(axis for axis, size in enumerate(inputs["bias"].shape) if size == 1)
         changed["bias"] = of_bias.any(shared, keepdims=True)  # of the pairs that read an entry
     return {**inputs, **{name: np.where(seen, inputs[name], np.float32(value)) for name, seen in changed.items()}}
 
 
-def expected(plan, inputs):
+def compute_expected(plan, inputs):
     """Output and weights in float64."""
-    pairs = taking_part(plan, inputs)
+    pairs = find_allowed_pairs(plan, inputs)
     exact = {name: array.astype("float64") for name, array in inputs.items() if array.dtype.kind == "f"}
     H, G = plan.head_counts
     queries, keys, values = (
@@ -235,13 +235,13 @@ def expected(plan, inputs):
         scores = plan.scale * queries @ np.swapaxes(keys, -1, -2)
     if plan.bias:
         scores = scores + (exact["bias"] if plan.heads else exact["bias"][..., None, :, :])
-    weights = normalized(plan, scores, pairs)
+    weights = normalize_scores(plan, scores, pairs)
     output = np.swapaxes(weights @ values, -2, -3)
     output = output.reshape(*output.shape[:-2], -1)
     return [output, weights if plan.heads else weights[..., 0, :, :]][: 1 + plan.weights]
 
 
-def normalized(plan, scores, pairs):
+def normalize_scores(plan, scores, pairs):
     if plan.normalizer == SOFTMAX:
         largest = np.max(scores, -1, keepdims=True, where=pairs, initial=-1e300)
         powers = np.where(pairs, np.exp(np.where(pairs, scores - largest, 0)), 0)
@@ -252,9 +252,9 @@ def normalized(plan, scores, pairs):
     return weights
 
 
-def without_keys(plan, inputs):
+def mask_all_keys(plan, inputs):
     """The inputs, but that every mask which examples have of their own hides all keys from the first that sees any."""
-    example = np.argmax(taking_part(plan, inputs).any((-1, -2, -3)))
+    example = np.argmax(find_allowed_pairs(plan, inputs).any((-1, -2, -3)))
     changed = {name: inputs[name].copy() for name in ("valid_lens", "keys_mask", "mask") if name in inputs}
     for name, array in changed.items():
         if name != "mask" or plan.mask != "shared":
@@ -262,48 +262,48 @@ def without_keys(plan, inputs):
     return {**inputs, **changed}
 
 
-def with_garbage(plan, inputs, garbage):
+def fill_one_masked_key(plan, inputs, garbage):
     """The inputs with a large number in one key of each example that some queries see, and which do not see it."""
-    pairs = taking_part(plan, inputs).any(-3)
+    pairs = find_allowed_pairs(plan, inputs).any(-3)
     column = np.argmax(pairs.any(-2) & ~pairs.all(-2), axis=-1)
     chosen = (np.arange(pairs.shape[-1]) == column[..., None]) & (pairs.any(-2) & ~pairs.all(-2))
     filled = {name: np.where(chosen[..., None], np.float32(garbage), inputs[name]) for name in ("keys", "values")}
     return {**inputs, **filled}, ~(pairs & chosen[..., None, :]).any(-1)
 
 
-def by_query(plan, array):
+def move_heads_after_queries(plan, array):
     """An output or weights, (..., Tq, D) or (..., H, Tq, Tk), with heads behind queries."""
     return np.moveaxis(array, -3, -2) if array.ndim > len(plan.leading) + 2 else array
 
 
-def assert_promises(run, plan, inputs, *, tolerance=None):
+def assert_contract(run, plan, inputs, *, tolerance=None):
     """What is masked changes no bit of what does not see it; no key gives zeros.
 
     The tolerance is that of outputs beside a large number, which may decide how all is computed.
     """
-    clean, pairs = run(None, inputs), taking_part(plan, inputs)
+    clean, pairs = run(None, inputs), find_allowed_pairs(plan, inputs)
     for value in (np.nan, np.inf, 1e30):
-        for actual, expected_ in zip(run(None, poisoned(plan, inputs, value)), clean, strict=True):
+        for actual, expected_ in zip(run(None, fill_unused_entries(plan, inputs, value)), clean, strict=True):
             assert_identical(actual, expected_)
     for garbage in (1e4, -1e4):
-        altered, blind = with_garbage(plan, inputs, garbage)
+        altered, blind = fill_one_masked_key(plan, inputs, garbage)
         for actual, expected_ in zip(run(None, altered), clean, strict=True):
-            rows, wanted = by_query(plan, actual), by_query(plan, expected_)
+            rows, wanted = move_heads_after_queries(plan, actual), move_heads_after_queries(plan, expected_)
             assert_close(rows[blind], wanted[blind], "float32", tolerance=tolerance)
-    lost = without_keys(plan, inputs)
-    seen = taking_part(plan, lost).any((-1, -3))
-    same = np.broadcast_to((taking_part(plan, lost) == pairs).all((-1, -2, -3))[..., None], seen.shape)
+    lost = mask_all_keys(plan, inputs)
+    seen = find_allowed_pairs(plan, lost).any((-1, -3))
+    same = np.broadcast_to((find_allowed_pairs(plan, lost) == pairs).all((-1, -2, -3))[..., None], seen.shape)
     for actual, expected_ in zip(run(None, lost), clean, strict=True):
-        rows = by_query(plan, actual)
-        assert_identical(rows[same], by_query(plan, expected_)[same])
+        rows = move_heads_after_queries(plan, actual)
+        assert_identical(rows[same], move_heads_after_queries(plan, expected_)[same])
         assert not rows[~seen].any()
 
 
-def assert_right(plan, inputs, form="large", opset=18, *, run=None, **options):
+def assert_parity(plan, inputs, form="large", opset=18, *, run=None, **options):
     """Check what a form gives, or a session of one, with NaN in all that it must not read, and return it."""
-    outputs = (run or session(plan, form, opset).run)(None, poisoned(plan, inputs))
-    pairs = taking_part(plan, inputs)
-    for actual, exact in zip(outputs, expected(plan, inputs), strict=True):
+    outputs = (run or open_session(plan, form, opset).run)(None, fill_unused_entries(plan, inputs))
+    pairs = find_allowed_pairs(plan, inputs)
+    for actual, exact in zip(outputs, compute_expected(plan, inputs), strict=True):
         assert_close(actual, exact, "float32", **options)
     assert not outputs[0][~pairs.any((-1, -3))].any()
     if plan.weights:
@@ -311,12 +311,12 @@ def assert_right(plan, inputs, form="large", opset=18, *, run=None, **options):
     return outputs
 
 
-def session(plan, form, opset=18, provider=None, precision="float32"):
+def open_session(plan, form, opset=18, provider=None, precision="float32"):
     """An onnxruntime session of one call on the provider of this run, as it is written for that one or another.
 
     A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
     """
-    call, provider = plan.call(), provider or Options(provider=provider_option.chosen()).attention_target
+    call, provider = plan.call(), provider or Options(provider=provider_option.get_chosen_provider()).attention_target
     if provider != "cpu":
         form = lowering_choice.choose_lowering(call, "adaptive" if form in ("large", ADAPTIVE_GPU) else form, provider)
     if form == "large":
@@ -325,10 +325,10 @@ def session(plan, form, opset=18, provider=None, precision="float32"):
         written = lowering_choice.build_lowered_function(
             call, form, opset, "cuda" if form == ADAPTIVE_GPU else provider, force_large_form=True
         )
-    return provider_option.opened(model_of(call, written, opset, precision))
+    return provider_option.open_on_provider(build_model(call, written, opset, precision))
 
 
-def model_of(call, written, opset=18, precision="float32"):
+def build_model(call, written, opset=18, precision="float32"):
     """A model of one call by its function, whose further outputs are integers on two axes."""
     inputs = [
         helper.make_tensor_value_info(name, ELEMENTS[call.dtypes[name]], _named(name, shape))

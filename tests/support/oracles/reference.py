@@ -109,7 +109,7 @@ def scaled_dot_score(scale: float | None = None) -> PairScore:
     return score
 
 
-def takes_part(
+def compute_mask(
     leading: tuple[int, ...],
     Tq: int,
     Tk: int,
@@ -161,7 +161,7 @@ def masked_softmax(
     """Softmax over the last axis of scores `B + (Tq, Tk)`; exact zeros where masked, zeros in a row without keys."""
     scores = np.asarray(scores, "float64")
     *leading, Tq, Tk = scores.shape
-    keep = takes_part(tuple(leading), Tq, Tk, valid_lens=valid_lens, attention_mask=mask)
+    keep = compute_mask(tuple(leading), Tq, Tk, valid_lens=valid_lens, attention_mask=mask)
     weights = np.zeros(scores.shape)
     for b, i in _rows(tuple(leading), Tq):
         kept = [j for j in range(Tk) if keep[(*b, i, j)]]
@@ -185,7 +185,7 @@ def attention(
     *leading, Tq, _ = queries.shape
     Tk, Dv = values.shape[-2:]
     bias = np.broadcast_to(np.asarray(score_bias, "float64"), (*leading, Tq, Tk))
-    keep = takes_part(tuple(leading), Tq, Tk, **masks)
+    keep = compute_mask(tuple(leading), Tq, Tk, **masks)
     output = np.zeros((*leading, Tq, Dv))
     weights = np.zeros((*leading, Tq, Tk))
     for b, i in _rows(tuple(leading), Tq):

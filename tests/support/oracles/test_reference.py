@@ -90,7 +90,7 @@ def test_attention_by_hand():
 
 def test_lengths_of_a_shape_that_is_neither_are_refused():
     with pytest.raises(ValueError, match="valid_lens"):
-        reference.takes_part((2,), 4, 3, valid_lens=[1, 2, 3])
+        reference.compute_mask((2,), 4, 3, valid_lens=[1, 2, 3])
 
 
 def test_masked_keys_are_never_scored_and_masked_values_never_read():

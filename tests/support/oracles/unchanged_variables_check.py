@@ -7,7 +7,7 @@ from keras import ops
 
 
 @contextmanager
-def variables_kept(model):
+def assert_variables_unchanged(model):
     """Assert that every variable has the same value at the end of the context as at its start."""
     before = [ops.convert_to_numpy(variable).copy() for variable in model.variables]
     yield

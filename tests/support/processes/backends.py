@@ -33,7 +33,7 @@ FIT_MODES = {
 }[BACKEND]
 
 
-def compiled(function, mode, *, variables=(), signature=None):
+def compile_function(function, mode, *, variables=(), signature=None):
     """A function of tensors, run in a mode, which reads later values of `variables`; all others are constants to JAX.
 
     A signature has shapes, with None for each size that one program takes as it comes, and dtypes; JAX does without.
@@ -52,7 +52,7 @@ def compiled(function, mode, *, variables=(), signature=None):
     return lambda *arguments: program([variable.value for variable in variables], arguments)
 
 
-def gradients_of(loss, count, variables=()):
+def compute_gradients(loss, count, variables=()):
     """The gradients of a scalar by the first `count` arguments, which must be floats, and by `variables`, as a list.
 
     The loss may itself call what `gradients_of` gave.
@@ -91,18 +91,18 @@ x64 = pytest.mark.x64
 """For tests that need float64 or int64: JAX turns both into 32 bits unless it is told otherwise."""
 
 
-def precision_of(dtype):
+def get_precision(dtype):
     """The dtype to whose rounding a layer computes: on torch Keras has float32 products for float64, on JAX tanh."""
     return "float32" if dtype == "float64" and BACKEND != "tensorflow" else dtype
 
 
-def only_on(*backends, reason):
+def run_only_on(*backends, reason):
     """For a test that says nothing about a layer on the other backends, with the reason for that."""
     return pytest.mark.skipif(BACKEND not in backends, reason=reason)
 
 
 @contextlib.contextmanager
-def x64_enabled():
+def enable_x64():
     """Lets JAX keep float64 and int64, as the other backends do."""
     if BACKEND != "jax":
         yield
@@ -134,7 +134,7 @@ class _Reader(keras.layers.Layer):
         return tensor
 
 
-def carrying(array, mask):
+def attach_mask(array, mask):
     """A tensor with the implicit mask that `Embedding(mask_zero=True)` or `Masking` would attach.
 
     A layer attaches it, and a layer reads it, because Keras keeps it in another place for JAX, whose arrays take no
@@ -143,7 +143,7 @@ def carrying(array, mask):
     return _Carrier(mask)(array)
 
 
-def mask_of(tensor):
+def read_mask(tensor):
     """The implicit mask that a tensor carries into the next layer, or None."""
     reader = _Reader()
     reader(tensor)

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from small_bundle import assert_one_line, small_inputs
+from small_bundle import assert_one_line, draw_small_inputs
 
 from keras_attn_export._cli.main import main
 
 
 @pytest.fixture
 def samples(tmp_path):
-    np.savez(tmp_path / "samples.npz", **small_inputs())
+    np.savez(tmp_path / "samples.npz", **draw_small_inputs())
     return tmp_path / "samples.npz"
 
 

@@ -7,7 +7,7 @@ SUPPORT = Path(__file__).parents[1]
 FOLDERS = ("models", "oracles", "files", "processes")
 
 
-def with_support(**variables):
+def build_environment(**variables):
     """Return the environment of this process, with the folders of tests/support added to `PYTHONPATH`."""
     given = filter(None, [os.environ.get("PYTHONPATH")])
     path = os.pathsep.join([*(str(SUPPORT / folder) for folder in FOLDERS), *given])

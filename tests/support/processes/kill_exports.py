@@ -15,7 +15,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
-from handwritten_bundles import manifest_of
+from handwritten_bundles import build_manifest
 
 from keras_attn_export import BundleError, load_bundle
 from keras_attn_export._bundle import atomic_writes
@@ -30,7 +30,7 @@ def make_bundle(folder, name):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(b"" if file == "model.onnx" else name.encode() * 1000)
     number = [Spec("x", "float32", ())]
-    finalize_bundle(folder, manifest_of(number, [Spec("y", "float32", ())], model=name))
+    finalize_bundle(folder, build_manifest(number, [Spec("y", "float32", ())], model=name))
     return folder
 
 
@@ -88,7 +88,7 @@ def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def loaded_name(target):
+def load_name(target):
     """Load the bundle, which checks its files, and return its name, the error, or that it is absent."""
     try:
         with warnings.catch_warnings():
@@ -104,15 +104,15 @@ def stop_at_each_line(folder):
     stopped, problems = 0, []
     for before, allowed in ((a, ("a", "b")), (None, ("absent", "b"))):
         lines = run_traced(partial(stage, b, make_target(folder, before)))
-        choices = itertools.product(range(1, lines + 1), (kill, interrupt), (loaded_name, fail_to_export))
+        choices = itertools.product(range(1, lines + 1), (kill, interrupt), (load_name, fail_to_export))
         for line, stop, restore in choices:
             target = make_target(folder, before)
             code = exit_code_of_fork(partial(run_traced, partial(stage, b, target), line, stop))
             restore(target)
             # `loaded_name` alone would restore a bundle that `fail_to_export` should have restored
-            found = loaded_name(target) if target.exists() else "absent"
+            found = load_name(target) if target.exists() else "absent"
             stage(c, target)
-            after = loaded_name(target), old_path(target).exists()
+            after = load_name(target), old_path(target).exists()
             stopped += 1
             if code not in (-signal.SIGKILL, 130) or found not in allowed or after != ("c", False):
                 problems.append(f"{stop.__name__} at line {line} before {before}, {restore.__name__}: {found}, {after}")

@@ -48,7 +48,7 @@ def choose(provider):
     if provider == "cpu":
         return
     try:
-        opened(onnx.parser.parse_model(EMPTY))
+        open_on_provider(onnx.parser.parse_model(EMPTY))
     except ExportError as error:
         raise pytest.UsageError(f"--provider {provider}: {' '.join(str(error).split())}") from error
     lenience = PROVIDERS[provider].limit_factor
@@ -56,7 +56,7 @@ def choose(provider):
         tolerances.TOLERANCES[dtype] = (lenience * relative, lenience * absolute)
 
 
-def chosen():
+def get_chosen_provider():
     return _chosen
 
 
@@ -68,7 +68,7 @@ def pytest_runtest_call(item):
         return (yield)
 
 
-def opened(model):
+def open_on_provider(model):
     """A session of a model on exactly the provider of this run, without TF32; `ProviderError` where that cannot be."""
     if _chosen != "cpu":
         return Placed(model)

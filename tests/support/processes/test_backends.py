@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import pytest
 from backend_neutral_tests import SUPPORT, imports, is_layer_test
-from backends import carrying, compiled, every_mode, gradients_of, mask_of
+from backends import attach_mask, compile_function, compute_gradients, every_mode, read_mask
 from keras import ops
-from layer_contract import as_numpy
+from layer_contract import to_numpy
 from tolerances import assert_close, assert_identical
 
 
@@ -45,26 +45,26 @@ def test_gradients_by_arguments_and_by_variables(mode):
     def loss(x, y, z):
         return x * y * variable**2 * z
 
-    program = compiled(gradients_of(loss, 2, [variable]), mode, variables=[variable])
+    program = compile_function(compute_gradients(loss, 2, [variable]), mode, variables=[variable])
     arguments = [ops.convert_to_tensor(np.float32(number)) for number in (2, 3, 5)]
-    assert [float(as_numpy(gradient)) for gradient in program(*arguments)] == [3 * 49 * 5, 2 * 49 * 5, 2 * 3 * 14 * 5]
+    assert [float(to_numpy(gradient)) for gradient in program(*arguments)] == [3 * 49 * 5, 2 * 49 * 5, 2 * 3 * 14 * 5]
     variable.assign(11.0)
-    assert [float(as_numpy(gradient)) for gradient in program(*arguments)] == [3 * 121 * 5, 2 * 121 * 5, 2 * 3 * 22 * 5]
+    assert [float(to_numpy(gradient)) for gradient in program(*arguments)] == [3 * 121 * 5, 2 * 121 * 5, 2 * 3 * 22 * 5]
 
 
 @every_mode
 def test_gradients_of_gradients(mode):
     """d/dx (d/dx x^3)^2 = 36 x^3."""
-    inner = gradients_of(lambda x: x**3, 1)
-    outer = compiled(gradients_of(lambda x: inner(x)[0] ** 2, 1), mode)
-    assert as_numpy(outer(ops.convert_to_tensor(np.float32(2)))[0]) == 36 * 8
+    inner = compute_gradients(lambda x: x**3, 1)
+    outer = compile_function(compute_gradients(lambda x: inner(x)[0] ** 2, 1), mode)
+    assert to_numpy(outer(ops.convert_to_tensor(np.float32(2)))[0]) == 36 * 8
 
 
 def test_a_mask_is_carried_into_the_next_layer():
     array, mask = np.ones((2, 3, 4), "float32"), np.array([[True, False, True], [False, True, True]])
-    tensor = carrying(array, mask)
-    assert_identical(as_numpy(tensor), array)
-    assert_identical(as_numpy(mask_of(tensor)), mask)
-    assert mask_of(ops.convert_to_tensor(array)) is None
-    mean = keras.layers.GlobalAveragePooling1D()(carrying(array * np.arange(3)[:, None], mask))
-    assert_close(as_numpy(mean)[:, 0], np.float32([1, 1.5]))
+    tensor = attach_mask(array, mask)
+    assert_identical(to_numpy(tensor), array)
+    assert_identical(to_numpy(read_mask(tensor)), mask)
+    assert read_mask(ops.convert_to_tensor(array)) is None
+    mean = keras.layers.GlobalAveragePooling1D()(attach_mask(array * np.arange(3)[:, None], mask))
+    assert_close(to_numpy(mean)[:, 0], np.float32([1, 1.5]))

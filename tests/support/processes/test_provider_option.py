@@ -37,9 +37,9 @@ def test_a_provider_that_is_absent_ends_the_run(monkeypatch):
 def test_bodies_are_those_of_the_provider_and_limits_are_wider():
     relative, _ = TOLERANCES["float32"]
     assert relative == PROVIDERS["cuda"].limit_factor * 1e-5
-    run = lowered_calls.session(PLAN, "adaptive", 18).run  # which is in blocks of queries there
+    run = lowered_calls.open_session(PLAN, "adaptive", 18).run  # which is in blocks of queries there
     inputs = PLAN.inputs(3, 5)
-    np.testing.assert_allclose(run(None, inputs)[0], lowered_calls.expected(PLAN, inputs)[0], atol=1e-5)
+    np.testing.assert_allclose(run(None, inputs)[0], lowered_calls.compute_expected(PLAN, inputs)[0], atol=1e-5)
 
 
 @pytest.mark.usefixtures("on_cuda")
@@ -54,6 +54,6 @@ def test_attention_elsewhere_is_an_error(monkeypatch):
         return events
 
     monkeypatch.setattr(session.json, "loads", softmax_elsewhere)
-    run = lowered_calls.session(PLAN, "portable", 18).run
+    run = lowered_calls.open_session(PLAN, "portable", 18).run
     with pytest.raises(ProviderError, match=r"^Attention did not run on CPUExecutionProvider alone: of layer `layer`"):
         run(None, PLAN.inputs(3, 5))
