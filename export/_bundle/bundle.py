@@ -53,7 +53,6 @@ class Bundle:
         return f"Bundle({str(self.path)!r}, inputs={len(entries.inputs)}, outputs={len(entries.outputs)}, {details})"
 
     def _repr_html_(self) -> str | None:
-        """Return the view of the bundle in a notebook."""
         try:
             return render_notebook_view(self.path, self.entries, self.report)
         except (BundleError, OSError):  # the files were removed; a notebook then shows `repr`
@@ -135,7 +134,6 @@ class Bundle:
         return run_session(self.session(provider), self._validate_inputs(inputs))
 
     def _validate_inputs(self, inputs: Any) -> Mapping[str, np.ndarray]:
-        """Validate inputs and convert their dtypes."""
         if type(inputs) is not dict:
             return validate_inputs(self.entries, inputs)
         # The check takes longer than a small model. A dict with names, dtypes and shapes of an earlier run skips it.

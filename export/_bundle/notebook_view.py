@@ -72,7 +72,6 @@ def _truncate_lines(lines: Iterable[str]) -> list[str]:
 
 
 def _format_cell(tag: str, content: str) -> str:
-    """Return a table cell; a title is not wrapped."""
     wrapping = "nowrap" if tag == "th" else "normal"
     return f'<{tag} style="{_CELL_STYLE}white-space:{wrapping}">{content}</{tag}>'
 

@@ -160,7 +160,6 @@ class _StandardErrorHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _print_debug_messages() -> Iterator[None]:
-    """Print all log records of this package."""
     logger = logging.getLogger("keras_attn_export")
     previous = logger.level, logger.propagate
     handler = _StandardErrorHandler()

@@ -96,7 +96,6 @@ def _trace_to_onnx(run: ExportRun, signature: Signature, function: Any) -> Trace
 def _check_float32(
     run: ExportRun, signature: Signature, comparison: KerasComparison, file: Float32File, manifest: Manifest
 ) -> ParityReport:
-    """Check outputs and weights of the float32 file, and return its report."""
     golden = comparison.reference.golden
     # Saved again, because the comparison may have widened limits, and the hint at a mismatch reads the folder.
     save_cases(run.folder / CASES, golden.cases)
@@ -122,7 +121,6 @@ def _convert(
     report: ParityReport,
     batches: Sequence[Arrays],
 ) -> ParityReport:
-    """Convert the float32 file to the precision of the export, and return the report of the converted file."""
     if run.options.precision == FLOAT32:
         return report
     golden = reference.golden

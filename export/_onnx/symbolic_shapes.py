@@ -92,7 +92,6 @@ def infer_facts(
 
 
 def _infer_call(node: onnx.NodeProto, facts: TensorFacts, rule: AttentionShapeRule) -> tuple[int, SymbolicShape | None]:
-    """Return the type and the shape of the output of an attention call."""
     queries, values = node.input[rule.queries], node.input[rule.values]
     query_shape, (*_, size) = facts.shapes.get(queries), facts.shapes.get(values) or (None,)
     if rule.value_repeats != 1:  # a multiple of a named dim has no name

@@ -135,7 +135,6 @@ class _NameTable:
 
 @cache
 def _get_input_name(op_type: str, domain: str, index: int) -> str:
-    """Return the name of an input of an operator in the ONNX standard."""
     try:
         inputs = onnx.defs.get_schema(op_type, domain=domain).inputs
     except onnx.defs.SchemaError:

@@ -98,7 +98,6 @@ def _is_tensor(node: onnx.NodeProto) -> bool:
 
 
 def _infer_element_types(model: onnx.ModelProto, weights: Weights) -> dict[str, int]:
-    """Return the inferred element type of every tensor, by name."""
     types: dict[str, int] = {}
     for graph in iter_graphs(infer_shapes(model, weights)):
         types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)

@@ -127,7 +127,6 @@ def _make_range_meter(traced: TracedModel, tensors: Collection[str], provider: s
 
 
 def _find_maxima(values: Iterable[tuple[str, float]]) -> Ranges:
-    """Return the largest value of each name."""
     maxima: Ranges = {}
     for name, value in values:
         maxima[name] = max(maxima.get(name, 0.0), value)

@@ -36,7 +36,6 @@ def find_half_policies(signature: Signature) -> list[str]:
 
 
 def _get_policy_name(layer: Any) -> str:
-    """Return the name of the dtype policy of a layer."""
     # Derived from the dtypes, because Keras deletes the names when it serializes a map of policies.
     mixed = "" if layer.compute_dtype == layer.variable_dtype else "mixed_"
     quantization = get_quantization(layer)

@@ -83,7 +83,6 @@ def find_collected_weights(signature: Signature, inputs: Arrays) -> dict[str, st
 
 
 def _map_output_names(signature: Signature) -> dict[str, str]:
-    """Return the output names of the signature by their keys in the Keras model."""
     keys = [path[-1] for path, _ in keras.tree.flatten_with_path(signature.model.output)]
     return dict(zip(keys, signature.outputs, strict=True))
 

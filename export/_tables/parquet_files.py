@@ -79,7 +79,6 @@ def iterate_batches(parquet_file: Any, columns: list[str] | None = None) -> Iter
 
 
 def _estimate_row_bytes(group: Any) -> float:
-    """Estimate the mean bytes of a row in memory, at least 8 for each value."""
     # The sizes in the file alone would be too small: dictionary encoding stores repeated values in almost no bytes.
     values = sum(group.column(index).num_values for index in range(group.num_columns))
     return float(max(1, 8 * values, group.total_byte_size) / max(1, group.num_rows))

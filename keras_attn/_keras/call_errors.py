@@ -43,7 +43,6 @@ class CallErrorMixin:
 
 
 def _describe_argument(value: Any) -> str:
-    """Return a short description of an argument for a message."""
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
     return "a tensor" if hasattr(value, "shape") else type(value).__name__

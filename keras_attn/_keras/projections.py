@@ -40,7 +40,6 @@ def is_plain_matmul(layer: Any) -> bool:
 
 
 def _clone_initializer(option: Any) -> Any:
-    """Return a copy of an initializer, or the option itself."""
     # An initializer with a seed draws the same values in each use, so kernels that share it would be equal.
     return option.clone() if isinstance(option, keras.initializers.Initializer) else option
 

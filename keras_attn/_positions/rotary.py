@@ -117,7 +117,6 @@ class RotaryEmbedding(keras.layers.Layer):
         return (0 if role == "values" else self._rotated_size(shape)), offset
 
     def _rotated_size(self, shape: Shape) -> int:
-        """Return the number of entries to rotate for heads of a shape."""
         last_size, size = shape[-1], self.size
         if size is not None:
             if last_size is not None and size > last_size:

@@ -152,6 +152,5 @@ def tensor_list_concat(graph: Any, node: Any) -> RejectionReason:
 
 
 def _is_tensor(graph: Any, node: Any) -> bool:
-    """Return True if the array that a node reads is already converted to a tensor."""
     source = find_source(graph, node.input[0], ["Identity"])
     return graph.get_node_by_output(source).type not in CREATING_OPS and bool(graph.get_dtype(source))

@@ -77,7 +77,6 @@ def depthwise_conv2d_native(graph: Any, node: Any) -> RejectionReason:
 
 
 def _make_windows(graph: Any, node: Any, sizes: list[int]) -> Windows:
-    """Return the windows of a convolution whose kernel has these spatial sizes."""
     return Windows(graph, node, sizes, node.get_attr_value("strides"), node.get_attr_value("dilations") or [])
 
 

@@ -115,7 +115,6 @@ def _resize_bilinear(axis: ResizedAxis, images: str) -> str:
 
 
 def _resize_bicubic(axis: ResizedAxis, images: str) -> str:
-    """Resize by four neighbours of each new pixel."""
     # Keys's kernel for a neighbour at distance x, with parameter a: (a + 2) x^3 - (a + 3) x^2 + 1 for x <= 1, and
     # a x^3 - 5 a x^2 + 8 a x - 4 a for x <= 2 (Keys 1981), which TensorFlow tabulates in float64. Outside of the image,
     # neighbours have weight 0 for half pixels, and the border is repeated else.

@@ -82,7 +82,6 @@ def fingerprint(characters: Value) -> Value:
 
 
 def _hash_len_0_to_3(size: Value, first: Value, middle: Value, last: Value) -> Value:
-    """Return the hashes of texts of 0 to 3 bytes."""
     y, z = _low_bits(first, 8) + _low_bits(middle, 8) * 256, size + _low_bits(last, 8) * 4
     return op.Where(op.Equal(size, 0), K2, _shift_mix((y * K2) ^ (z * K0)) * K2)
 

@@ -113,7 +113,6 @@ def _find_unambiguous_begin(parsed: Sequence[tuple[Any, Any]], alphabet: frozens
 
 
 def _find_next_characters(sequence: Sequence[PatternItem]) -> frozenset[str]:
-    """Return the characters that a match of a sequence may begin with."""
     characters = frozenset[str]()
     for item in sequence:
         characters |= item.characters

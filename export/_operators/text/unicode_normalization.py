@@ -47,7 +47,6 @@ def _convert(graph: Any, node: Any, form: str) -> None:
 
 
 def _normalize(form: str, texts: Sequence[str]) -> list[str]:
-    """Normalize texts by TensorFlow Text."""
     # TensorFlow Text is optional, but a model with its operators cannot be loaded without it
     import tensorflow_text as tft
 

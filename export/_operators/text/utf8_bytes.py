@@ -139,5 +139,4 @@ def _rotate_right_32(value: Value, count: int) -> Value:
 
 
 def _invert_32(odd: int) -> int:
-    """Return the inverse of an odd number modulo 2³²."""
     return pow(odd, -1, 2**32)
