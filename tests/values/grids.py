@@ -6,8 +6,8 @@ if the operator has no inputs of this kind.
 
 import numpy as np
 
-FINITE, INFINITE, NAN, EMPTY_AXIS, UNIT_AXES = "finite", "infinities", "NaN", "an axis of 0", "axes of 1"
-KINDS = (FINITE, INFINITE, NAN, EMPTY_AXIS, UNIT_AXES)
+FINITE_VALUES, INFINITIES, NAN, EMPTY_AXIS, UNIT_AXES = "finite", "infinities", "NaN", "an axis of 0", "axes of 1"
+KINDS = (FINITE_VALUES, INFINITIES, NAN, EMPTY_AXIS, UNIT_AXES)
 
 FLOAT32 = ("float32",)
 INT32 = ("int32",)
@@ -31,13 +31,13 @@ def make_values(kind: str, dtype: str) -> np.ndarray:
         values = [n for n in _INTEGER_VALUES if limits.min <= n <= limits.max] + [limits.min, limits.max]
     else:
         values = [n for n in [*_INTEGER_VALUES, *_FRACTIONS] if abs(n) < float(np.finfo(dtype).max)]
-        values = {INFINITE: [np.inf, -np.inf, 0, 2.5, -1], NAN: [np.nan, 0, 1, -2.5]}.get(kind, values)
+        values = {INFINITIES: [np.inf, -np.inf, 0, 2.5, -1], NAN: [np.nan, 0, 1, -2.5]}.get(kind, values)
     return np.array({EMPTY_AXIS: values[:0], UNIT_AXES: values[1:2]}.get(kind, values), dtype)
 
 
 def _has_kind(dtype: str, kind: str) -> bool:
     """Return True if a dtype has values of a kind: integers have neither infinities nor NaN."""
-    return kind not in (INFINITE, NAN) or np.issubdtype(dtype, np.floating)
+    return kind not in (INFINITIES, NAN) or np.issubdtype(dtype, np.floating)
 
 
 def make_array(kind: str, dtype: str):
@@ -50,9 +50,11 @@ def make_pairs(kind: str, dtype: str):
     if not _has_kind(dtype, kind):
         return None
     values = make_values(kind, dtype)
-    partners = values if kind in (EMPTY_AXIS, UNIT_AXES) else np.concatenate([values, make_values(FINITE, dtype)[:12]])
-    grid = np.stack([array.ravel() for array in np.meshgrid(values, np.unique(partners))])
-    return tuple(grid if kind in (EMPTY_AXIS, UNIT_AXES) else np.concatenate([grid, grid[::-1]], axis=1))
+    if kind in (EMPTY_AXIS, UNIT_AXES):
+        return (values, values)
+    second_values = np.unique(np.concatenate([values, make_values(FINITE_VALUES, dtype)[:12]]))
+    grid = np.stack([array.ravel() for array in np.meshgrid(values, second_values)])
+    return tuple(np.concatenate([grid, grid[::-1]], axis=1))  # both orders, since not all operators are symmetric
 
 
 def make_quotients(kind: str, dtype: str):
@@ -71,14 +73,14 @@ def make_rows(kind: str, dtype: str):
     if dtype == "bool":
         rows = [[True, False, True, False], [False] * 4, [True] * 4]
     elif np.issubdtype(dtype, np.integer):
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        rows = [[3, 1, 2, 7], [0, 0, 0, 0], [5, 2, 5, 2], [high, 0, 1, high - 1], [low, low + 1, 3, 2]]
-        if low:
+        minimum, maximum = np.iinfo(dtype).min, np.iinfo(dtype).max
+        rows = [[3, 1, 2, 7], [0, 0, 0, 0], [5, 2, 5, 2], [maximum, 0, 1, maximum - 1], [minimum, minimum + 1, 3, 2]]
+        if minimum:
             rows += [[-1, -7, -2, -25], [2, -2, 2, -3], [2**24 + 1, 2**24, -(2**24) - 1, -(2**24)]]
     else:
         inf, nan = np.inf, np.nan
         rows = {
-            INFINITE: [[1, inf, 2, 3], [-inf, 1, -2, 3], [inf, -inf, 1, 2], [inf] * 4, [-inf] * 4, [inf, 1, inf, 0]],
+            INFINITIES: [[1, inf, 2, 3], [-inf, 1, -2, 3], [inf, -inf, 1, 2], [inf] * 4, [-inf] * 4, [inf, 1, inf, 0]],
             NAN: [[nan, 1, 2, 3], [1, 3, nan, -2], [1, 2, 3, nan], [nan] * 4, [nan, 1, nan, 2]],
         }.get(
             kind,
@@ -92,11 +94,11 @@ def fill(*shapes: tuple[int, ...]):
     """Return an input maker of arrays of these shapes, filled with small numbers of both signs; all finite."""
 
     def make_inputs(kind: str, dtype: str):
-        if kind != FINITE:
+        if kind != FINITE_VALUES:
             return None
-        lowest = 0 if dtype.startswith("u") else -5
+        lowest_number = 0 if dtype.startswith("u") else -5
         divisor = 2 if dtype in FLOATS else 1
-        vectors = [np.arange(int(np.prod(shape))) % 13 + lowest for shape in shapes]
+        vectors = [np.arange(int(np.prod(shape))) % 13 + lowest_number for shape in shapes]
         return tuple((v / divisor).astype(dtype).reshape(shape) for v, shape in zip(vectors, shapes, strict=True))
 
     return make_inputs
@@ -107,8 +109,9 @@ def feed(*arrays, **kinds):
 
     Arrays of float64 get the dtype of the case.
     """
-    keywords = {"nan": NAN, "infinite": INFINITE, "empty": EMPTY_AXIS}
-    arrays_by_kind = {FINITE: arrays, **{keywords[keyword]: special for keyword, special in kinds.items()}}
+    keywords = {"nan": NAN, "infinite": INFINITIES, "empty": EMPTY_AXIS}
+    special_arrays = {keywords[keyword]: arrays_of_kind for keyword, arrays_of_kind in kinds.items()}
+    arrays_by_kind = {FINITE_VALUES: arrays, **special_arrays}
 
     def make_inputs(kind: str, dtype: str):
         if kind not in arrays_by_kind:
@@ -121,12 +124,12 @@ def feed(*arrays, **kinds):
 
 def mix(*shape: int, skip_kinds: tuple[str, ...] = ()):
     """Return an input maker of one array of this shape: small numbers mixed with one or two infinities or NaN."""
-    values_by_offset = {FINITE: (), INFINITE: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
+    values_by_offset = {FINITE_VALUES: (), INFINITIES: ((-1, np.inf), (0, -np.inf)), NAN: ((-1, np.nan),)}
 
     def make_inputs(kind: str, dtype: str):
         if kind not in values_by_offset or kind in skip_kinds or not _has_kind(dtype, kind):
             return None
-        (array,) = fill(shape)(FINITE, dtype)
+        (array,) = fill(shape)(FINITE_VALUES, dtype)
         for offset, value in values_by_offset[kind]:
             array.flat[array.size // 2 + offset] = value
         return (array,)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 from keras import ops
 
-from .grids import DTYPES, EMPTY_AXIS, FLOAT32, FLOATS, INFINITE, INT32, INTEGERS, NAN, NUMBERS, feed, fill, make_rows
+from .grids import DTYPES, EMPTY_AXIS, FLOAT32, FLOATS, INFINITIES, INT32, INTEGERS, NAN, NUMBERS, feed, fill, make_rows
 from .table import add, add_ops
 
 MATRIX = fill((3, 4))
@@ -24,8 +24,8 @@ for axis in (-1, 0):
     add_along("nansum nanmean nanprod nanvar nanstd average", dtypes=FLOATS, limit=5e-6)
     add_along("median logsumexp", dtypes=FLOATS, limit=5e-6, deviations=(EMPTY_AXIS,) if axis == 0 else ())
     add_along("nancumsum", dtypes=FLOAT32)
-    add_along("softmax", dtypes=FLOAT32, deviations=(INFINITE, NAN))
-    add_along("softmax", dtypes=("float16",), deviations=() if SOFTMAX_SPREADS_NAN else (INFINITE, NAN))
+    add_along("softmax", dtypes=FLOAT32, deviations=(INFINITIES, NAN))
+    add_along("softmax", dtypes=("float16",), deviations=() if SOFTMAX_SPREADS_NAN else (INFINITIES, NAN))
     add_along("sparsemax", dtypes=FLOATS, deviations=NAN_BY_POSITION)
     add_along("all any", dtypes=DTYPES)
     variant = f"of integers, axis={axis}"

@@ -6,7 +6,20 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from .grids import FINITE, FLOAT32, FLOATS, INFINITE, INT32, INTEGERS, NAN, NUMBERS, SIGNED_INTEGERS, feed, fill, mix
+from .grids import (
+    FINITE_VALUES,
+    FLOAT32,
+    FLOATS,
+    INFINITIES,
+    INT32,
+    INTEGERS,
+    NAN,
+    NUMBERS,
+    SIGNED_INTEGERS,
+    feed,
+    fill,
+    mix,
+)
 from .table import add, add_ops
 
 add_images = partial(add_ops, ops.image)
@@ -21,7 +34,9 @@ for method in ("nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5")
             variant = f"{method}, to {size}, from a size that is {'known' if is_static else 'unknown'}"
             add_images("resize", mix(*PICTURE), variant=variant, size=size, **options)
     # The sines of Lanczos's weights round differently in TensorFlow, which can change a result of integers.
-    dtypes, deviations = (("uint8",), (FINITE,)) if method.startswith("lanczos") else (("uint8", *SIGNED_INTEGERS), ())
+    dtypes, deviations = ("uint8", *SIGNED_INTEGERS), ()
+    if method.startswith("lanczos"):
+        dtypes, deviations = ("uint8",), (FINITE_VALUES,)
     options = {"size": (7, 3), "interpolation": method}
     add_images("resize", fill(PICTURE), dtypes, variant=f"{method}, integers", deviations=deviations, **options)
     options |= {"data_format": "channels_first", "limit": 2e-5}
@@ -51,12 +66,12 @@ add_images("rgb_to_hsv hsv_to_rgb", feed(COLOURS - 0.5), is_static=True, variant
 add_images("rgb_to_hsv hsv_to_rgb rgb_to_grayscale", mix(2, 4, 5, 3), FLOAT32, is_static=True, variant="any numbers")
 add_images("rgb_to_grayscale", fill((4, 5, 3)), ("uint8",), variant="integers", is_static=True)
 
-refused = {"is_static": True, "refusal": "Op `ImageProjectiveTransformV3`"}
+refusal_options = {"is_static": True, "refusal": "Op `ImageProjectiveTransformV3`"}
 transform = np.float32([[1.1, 0.2, -1.3, 0.1, 0.9, 0.7, 0.01, -0.02]] * 2)
-add_images("affine_transform", fill((2, 6, 6, 3)), transform=transform, **refused)
+add_images("affine_transform", fill((2, 6, 6, 3)), transform=transform, **refusal_options)
 CORNERS = {"start_points": [[0, 0], [5, 0], [0, 5], [5, 5]], "end_points": [[1, 1], [5, 1], [0, 4], [4, 4]]}
 options = {name: np.float32(points) for name, points in CORNERS.items()}
-add_images("perspective_transform", fill((2, 6, 6, 3)), **refused, **options)
+add_images("perspective_transform", fill((2, 6, 6, 3)), **refusal_options, **options)
 COORDINATES = np.random.default_rng(3).integers(-12, 36, (3, 2, 7)) / 4
 for order in (0, 1):
     for mode in ("constant", "nearest", "wrap", "mirror", "reflect"):
@@ -107,8 +122,8 @@ def make_kernel(rank: int, size: int, *channels: int) -> np.ndarray:
 def add_windows(names: str, make_inputs, variant: str, dtypes: tuple[str, ...] = FLOAT32, **options: object):
     """Add cases with static sizes, and with unknown sizes."""
     for is_static in (True, False):
-        full_variant = f"{variant}, {'known' if is_static else 'unknown'} sizes"
-        add_nn(names, make_inputs, dtypes, variant=full_variant, is_static=is_static, **options)
+        sized_variant = f"{variant}, {'known' if is_static else 'unknown'} sizes"
+        add_nn(names, make_inputs, dtypes, variant=sized_variant, is_static=is_static, **options)
 
 
 for rank, shape in SHAPES.items():
@@ -145,7 +160,7 @@ negative_infinity = np.full(SHAPES[1], -np.inf)
 make_inputs = feed(np.ones(SHAPES[1]), infinite=(negative_infinity,))
 # If TensorFlow has a kernel of float16 for the processor, the maximum of -infinity is not replaced by a finite number.
 KEEPS_INFINITY = bool(np.isneginf(ops.convert_to_numpy(ops.max_pool(negative_infinity.astype("float16"), 2))).all())
-for dtype, deviations in (("float32", (INFINITE,)), ("float16", () if KEEPS_INFINITY else (INFINITE,))):
+for dtype, deviations in (("float32", (INFINITIES,)), ("float16", () if KEEPS_INFINITY else (INFINITIES,))):
     add_nn("max_pool", make_inputs, (dtype,), variant="-infinity alone", pool_size=2, deviations=deviations)
 kernel = make_kernel(2, 3, 4, 2).astype("float64")
 add_nn("conv depthwise_conv", fill(SHAPES[2]), ("float64",), variant="float64", kernel=kernel, is_static=True)

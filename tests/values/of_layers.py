@@ -39,24 +39,25 @@ def add_layer(layer: keras.Layer, shape: tuple[int, ...], variant="", make_input
 
 for rank, shape in SHAPES.items():
     channels_first = (shape[0], shape[-1], *shape[1:-1])
-    convolution, transposed = (getattr(layers, f"Conv{rank}D{suffix}") for suffix in ("", "Transpose"))
+    convolution, transposed_convolution = (getattr(layers, f"Conv{rank}D{suffix}") for suffix in ("", "Transpose"))
     for options in ({}, {"padding": "same", "strides": 2}, {"groups": 2}, {"dilation_rate": 2, "padding": "same"}):
         add_layer(convolution(6, 3, activation="relu", **options), shape, str(options or ""))
     add_layer(convolution(6, 1, strides=2, padding="same"), shape, "1 by 1, strides=2")
     add_layer(convolution(6, 2, data_format="channels_first"), channels_first, "channels first")
-    strided = {"strides": 2, "padding": "same"}
-    for options in ({}, {"strides": 2}, strided, {"strides": 2, "output_padding": 1, "padding": "same"}):
-        add_layer(transposed(5, 3, **options), shape, str(options or ""))
-    add_layer(transposed(5, 1, strides=2), shape, "a kernel below its stride")
-    add_layer(transposed(5, 3, **strided, data_format="channels_first"), channels_first, "channels first")
+    strided_options = {"strides": 2, "padding": "same"}
+    for options in ({}, {"strides": 2}, strided_options, {"strides": 2, "output_padding": 1, "padding": "same"}):
+        add_layer(transposed_convolution(5, 3, **options), shape, str(options or ""))
+    add_layer(transposed_convolution(5, 1, strides=2), shape, "a kernel below its stride")
+    layer = transposed_convolution(5, 3, **strided_options, data_format="channels_first")
+    add_layer(layer, channels_first, "channels first")
     if rank < 3:
-        dilated = {"padding": "same", "strides": 2, "dilation_rate": 2}
-        for options in ({}, dilated, {"depth_multiplier": 3, "padding": "same"}):
+        dilated_options = {"padding": "same", "strides": 2, "dilation_rate": 2}
+        for options in ({}, dilated_options, {"depth_multiplier": 3, "padding": "same"}):
             add_layer(getattr(layers, f"DepthwiseConv{rank}D")(3, **options), shape, str(options or ""))
             add_layer(getattr(layers, f"SeparableConv{rank}D")(5, 3, **options), shape, str(options or ""))
     for kind in ("Max", "Average"):
         pooling = getattr(layers, f"{kind}Pooling{rank}D")
-        global_pooling, adaptive = (getattr(layers, f"{p}{kind}Pooling{rank}D") for p in ("Global", "Adaptive"))
+        global_pooling, adaptive_pooling = (getattr(layers, f"{p}{kind}Pooling{rank}D") for p in ("Global", "Adaptive"))
         # Without NaN: the maximum of NaN is a documented deviation.
         make_inputs, make_first = (mix(*sizes, skip_kinds=(NAN,)) for sizes in (shape, channels_first))
         for options in ({}, {"padding": "same"}, {"strides": 3, "padding": "same"}):
@@ -65,7 +66,7 @@ for rank, shape in SHAPES.items():
         add_layer(global_pooling(), shape, "", make_inputs)
         pooling = global_pooling(keepdims=True, data_format="channels_first")
         add_layer(pooling, channels_first, "channels first", make_first)
-        add_layer(adaptive(3), shape, "", make_inputs)
+        add_layer(adaptive_pooling(3), shape, "", make_inputs)
     add_layer(getattr(layers, f"Cropping{rank}D")(1), shape, dtypes=NUMBERS)
     add_layer(getattr(layers, f"ZeroPadding{rank}D")(1), shape, dtypes=NUMBERS)
     add_layer(getattr(layers, f"UpSampling{rank}D")(2), shape, dtypes=FLOATS)

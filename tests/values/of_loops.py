@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from .grids import EMPTY_AXIS, FLOAT32, FLOATS, INFINITE, NAN, REALS, UNIT_AXES, feed, fill, make_rows
+from .grids import EMPTY_AXIS, FLOAT32, FLOATS, INFINITIES, NAN, REALS, UNIT_AXES, feed, fill, make_rows
 from .table import add
 
 X = np.arange(12.0).reshape(4, 3) - 5
@@ -115,7 +115,7 @@ def draw_sequences(*shape):
 
     def make_inputs(kind, dtype):
         x = np.random.default_rng(0).standard_normal((3, 5, *shape)).astype(dtype)
-        x[1, 1].flat[0] = {NAN: np.nan, INFINITE: np.inf}.get(kind, 0)
+        x[1, 1].flat[0] = {NAN: np.nan, INFINITIES: np.inf}.get(kind, 0)
         return None if kind == EMPTY_AXIS else (x[:1, :1] if kind == UNIT_AXES else x,)
 
     return make_inputs
@@ -141,7 +141,7 @@ def add_recurrent(build, *shape, variant="", is_operator=False):
         return build_once()(x, mask=ops.slice(MASK, (0, 0), ops.shape(x)[:2]))
 
     masked_variant = f"{variant}, masked" if variant else "masked"
-    deviations = () if not is_operator else (INFINITE, NAN) if "relu" in variant else (NAN,)
+    deviations = () if not is_operator else (INFINITIES, NAN) if "relu" in variant else (NAN,)
     add(name, lambda x: build_once()(x), draw_sequences(*shape), FLOAT32, variant, limit=1e-4, deviations=deviations)
     add(name, call_with_mask, draw_sequences(*shape), FLOAT32, masked_variant, limit=1e-4)
 

@@ -91,8 +91,8 @@ def make_castable(target: str):
         if inputs is None or not (np.issubdtype(dtype, np.floating) and np.issubdtype(target, np.integer)):
             return inputs
         limits = np.iinfo(target)
-        castable = inputs[0][(inputs[0] > limits.min) & (inputs[0] < limits.max)]
-        return (castable,) if kind not in ("infinities", "NaN") else None
+        castable_values = inputs[0][(inputs[0] > limits.min) & (inputs[0] < limits.max)]
+        return (castable_values,) if kind not in ("infinities", "NaN") else None
 
     return make_inputs
 

@@ -24,8 +24,8 @@ def feed_rows(*arguments, **kinds):
     """
 
     def make_inputs(kind: str, dtype: str):
-        special = {keyword: (special_rows, *arguments) for keyword, special_rows in kinds.items()}
-        inputs = feed(ROWS, *arguments, **special)(kind, dtype)
+        inputs_by_kind = {keyword: (special_rows, *arguments) for keyword, special_rows in kinds.items()}
+        inputs = feed(ROWS, *arguments, **inputs_by_kind)(kind, dtype)
         return inputs and (np.abs(ROWS).astype(dtype) if dtype == "uint8" else inputs[0].astype(dtype), *inputs[1:])
 
     return make_inputs
@@ -87,8 +87,8 @@ add("keras.ops.slice_update", lambda x: ops.slice_update(x, (1, 1), x[:2, :2]), 
 for reduction in ("sum", "max", "min", "prod"):
     name, function = f"keras.ops.segment_{reduction}", getattr(ops, f"segment_{reduction}")
     add(name, partial(function, sorted=True), feed_rows(SORTED_IDS, nan=NAN_ROWS), NUMBERS, "sorted", limit=5e-6)
-    unsorted, make_inputs = partial(function, num_segments=4), feed_rows(UNSORTED_IDS, nan=NAN_ROWS)
-    add(name, unsorted, make_inputs, NUMBERS, "ids of -1 and empty segments", limit=5e-6)
+    reduce_unsorted, make_inputs = partial(function, num_segments=4), feed_rows(UNSORTED_IDS, nan=NAN_ROWS)
+    add(name, reduce_unsorted, make_inputs, NUMBERS, "ids of -1 and empty segments", limit=5e-6)
     add(name, function, feed_rows(np.int32([2, 1, 0, 2, 1, 0])), FLOATS, limit=5e-6)
 COUNTS = np.int32([0, 3, 3, 7])
 add_ops(ops, "bincount", feed(COUNTS), SIGNED_INTEGERS)

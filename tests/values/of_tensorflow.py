@@ -5,7 +5,20 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from .grids import DTYPES, FLOAT32, FLOATS, INFINITE, NAN, NUMBERS, REALS, feed, fill, make_array, make_pairs, make_rows
+from .grids import (
+    DTYPES,
+    FLOAT32,
+    FLOATS,
+    INFINITIES,
+    NAN,
+    NUMBERS,
+    REALS,
+    feed,
+    fill,
+    make_array,
+    make_pairs,
+    make_rows,
+)
 from .table import FIELDS, add
 
 CUBE, IMAGES = fill((2, 3, 4)), fill((2, 4, 6, 8))
@@ -39,7 +52,7 @@ add_raw("Acos Acosh Asin Asinh Atan Atanh Cosh Sinh", "x")
 add_raw("Cos Sin Tan", "x", fill((3, 5)))
 add_raw("IsFinite IsInf IsNan", "x", dtypes=FLOAT32)
 add_raw("Elu Relu Relu6 Selu Softplus Softsign LeakyRelu", "features")
-add_raw("Softmax", "logits", make_rows, FLOAT32, limit=1e-5, deviations=(INFINITE, NAN))
+add_raw("Softmax", "logits", make_rows, FLOAT32, limit=1e-5, deviations=(INFINITIES, NAN))
 add_raw("LogSoftmax", "logits", make_rows, limit=1e-5)
 add_raw("Atan2 SquaredDifference DivNoNan RealDiv", "y x", make_pairs, variant="y, x")
 add_raw("Identity Snapshot StopGradient PreventGradient", "input", dtypes=DTYPES)

@@ -63,7 +63,7 @@ for batch_dims, axis in ((1, 1), (-1, None), (-1, -1)):
     add("tensorflow.gather", gather, batch_indices, NUMBERS, f"{batch_dims=}, {axis}")
 add("tensorflow.gather", lambda x: tf.gather(x, [2, 0, 1], batch_dims=-1), feed_rows(), FLOATS, "batch_dims=-1")
 add("tensorflow.gather_nd", tf.gather_nd, feed_rows(np.int32([[0, 2], [5, 1]])), NUMBERS, is_static=True)
-add("tensorflow.scatter_nd", lambda x, at: tf.scatter_nd(at, x, (5, 3)), feed_rows(REPEATED_INDICES), NUMBERS)
+add("tensorflow.scatter_nd", lambda x, i: tf.scatter_nd(i, x, (5, 3)), feed_rows(REPEATED_INDICES), NUMBERS)
 for name in ("add", "sub", "max", "min", "update"):
     indices = UNIQUE_INDICES if name == "update" else REPEATED_INDICES
     scatter = partial(lambda f, x, i: f(x, i, x[::-1]), getattr(tf, f"tensor_scatter_nd_{name}"))
@@ -105,12 +105,13 @@ add_raw("BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift", "x y", make_pair
 add_raw("BiasAddV1", "value bias", fill((2, 3, 4), (4,)), REALS)
 for variant, size in {"NHWC": 5, "NCHW": 3}.items():
     add_raw("BiasAdd", "value bias", fill((2, 3, 4, 5), (size,)), REALS, variant, data_format=variant)
-for first in (False, True):
-    for second in (False, True):
-        shapes, variant = ((4, 3) if first else (3, 4), (5, 4) if second else (4, 5)), f"{first}, {second}"
-        add_raw("MatMul", "a b", fill(*shapes), REALS, variant, transpose_a=first, transpose_b=second)
+for transpose_a in (False, True):
+    for transpose_b in (False, True):
+        shapes = ((4, 3) if transpose_a else (3, 4), (5, 4) if transpose_b else (4, 5))
+        variant = f"{transpose_a}, {transpose_b}"
+        add_raw("MatMul", "a b", fill(*shapes), REALS, variant, transpose_a=transpose_a, transpose_b=transpose_b)
         make_inputs = fill(*((2, *shape) for shape in shapes))
-        add_raw("BatchMatMul BatchMatMulV2", "x y", make_inputs, REALS, variant, adj_x=first, adj_y=second)
+        add_raw("BatchMatMul BatchMatMulV2", "x y", make_inputs, REALS, variant, adj_x=transpose_a, adj_y=transpose_b)
 add_raw("BatchMatMulV3", "x y", fill((2, 3, 4), (4, 5)), ("uint8",), Tout=tf.int32)
 
 # Arguments as tensors

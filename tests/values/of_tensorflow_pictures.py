@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from .grids import FLOAT32, FLOATS, INFINITE, NAN, feed, fill, mix
+from .grids import FLOAT32, FLOATS, INFINITIES, NAN, feed, fill, mix
 from .of_images import COLOUR_PICTURES, make_kernel
 from .of_tensorflow import BOXES, SCORES, add_raw, add_tf
 from .table import add
@@ -69,7 +69,7 @@ for variant, options, refusal in (
         add(f"tf.raw_ops.FusedBatchNorm{version}", normalize, PICTURES, dtypes, variant, limit=1e-5, refusal=refusal)
 for radius, bias in ((5, 1), (1, 2)):
     options = {"depth_radius": radius, "bias": bias, "alpha": 0.3, "beta": 0.75}
-    deviations = (INFINITE, NAN) if radius == 1 else ()
+    deviations = (INFINITIES, NAN) if radius == 1 else ()
     variant = f"radius {radius}, bias {bias}"
     add_raw("LRN", "input", PICTURES, variant=variant, limit=1e-5, deviations=deviations, **options)
 

@@ -16,22 +16,22 @@ MATRIX, ROWS_AND_LENGTHS = fill((4, 3)), feed(np.arange(18.0).reshape(6, 3), np.
 
 
 # Loops and branches
-def call_with_state(x, then):
-    """Return `then(x)` with a control dependency on an assertion, so that loops and branches become stateful."""
+def call_with_state(x, function):
+    """Return `function(x)` with a control dependency on an assertion, so that loops and branches become stateful."""
     with tf.control_dependencies([tf.debugging.assert_greater(x, tf.cast(-99, x.dtype))]):
-        return then(x)
+        return function(x)
 
 
-def compute_cond(x, then=lambda x: x + x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: then(x), lambda: x - 1)
+def compute_cond(x, function=lambda x: x + x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: function(x), lambda: x - 1)
 
 
-def compute_while(x, then=lambda a: a + 1):
-    return tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, then(a)), (0, x))
+def compute_while(x, function=lambda a: a + 1):
+    return tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, function(a)), (0, x))
 
 
-double_with_state = partial(call_with_state, then=lambda x: x * 2)
-for variant, options in {"": {}, "with a state": {"then": double_with_state}}.items():
+double_with_state = partial(call_with_state, function=lambda x: x * 2)
+for variant, options in {"": {}, "with a state": {"function": double_with_state}}.items():
     add_tf("cond", partial(compute_cond, **options), MATRIX, FLOAT32_INT32, variant)
     add_tf("while_loop", partial(compute_while, **options), MATRIX, FLOAT32_INT32, variant)
 add_tf("map_fn", lambda x: tf.map_fn(lambda row: row * row[0], x), MATRIX, FLOAT32_INT32)
@@ -48,9 +48,13 @@ for options in ({}, {"use_peephole": True}, {"cell_clip": 0.3, "forget_bias": 0.
 
 # Arrays
 def write_backwards(x):
-    last = tf.shape(x)[0] - 1
-    array = tf.TensorArray(x.dtype, last + 1)
-    array = tf.while_loop(lambda i, _: i <= last, lambda i, a: (i + 1, a.write(last - i, x[i])), (0, array))[1]
+    last_index = tf.shape(x)[0] - 1
+    array = tf.TensorArray(x.dtype, last_index + 1)
+
+    def write_element(i, array):
+        return i + 1, array.write(last_index - i, x[i])
+
+    _, array = tf.while_loop(lambda i, _: i <= last_index, write_element, (0, array))
     return array.stack(), array.size()
 
 

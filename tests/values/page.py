@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import onnx
 
-from .grids import EMPTY_AXIS, INFINITE, NAN
+from .grids import EMPTY_AXIS, INFINITIES, NAN
 from .running import REJECTED_BY_KERAS, Result
 
-EQUAL, NOT_FINITE, WRONG, REFUSED = "equal", "equal at finite values", "wrong", "refused"
-WORST_LAST = (EQUAL, NOT_FINITE, REFUSED, WRONG)
+EQUAL, EQUAL_AT_FINITE, WRONG, REFUSED = "equal", "equal at finite values", "wrong", "refused"
+WORST_LAST = (EQUAL, EQUAL_AT_FINITE, REFUSED, WRONG)
 
 INTRODUCTION = """# Operators
 
@@ -60,21 +60,21 @@ def build_page(pairs: Sequence[tuple[Result, Result]]) -> str:
 def _format_row(name: str, pairs: Sequence[tuple[Result, Result]]) -> str:
     variants = dict.fromkeys(variant for result, _ in pairs if (variant := result.case.variant.strip(" ,")))
     dtypes = dict.fromkeys(result.dtype for result, _ in pairs)
-    ours, theirs = zip(*pairs, strict=True)
-    opset = max((_compute_opset(result.model) for result in ours if result.model), default="")
-    result_cells = [_format_results(ours), _find_worst(theirs), str(opset)]
+    our_results, keras_results = zip(*pairs, strict=True)
+    opset = max((_compute_opset(result.model) for result in our_results if result.model), default="")
+    result_cells = [_format_results(our_results), _find_worst(keras_results), str(opset)]
     cells = [f"`{name}`", ", ".join(dtypes), _format_variants([*variants]), *result_cells]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _format_variants(variants: Sequence[str]) -> str:
     """Return the first variants and the number of the others; a variant may be a dict of arguments, as a string."""
-    texts = [
+    descriptions = [
         ", ".join(f"{k}={v}" for k, v in ast.literal_eval(text).items()) if text[0] == "{" else text
         for text in variants
     ]
-    remainder = [f"{len(texts) - MAX_VARIANTS} more"] if len(texts) > MAX_VARIANTS else []
-    return "; ".join([*texts[:MAX_VARIANTS], *remainder])
+    remainder = [f"{len(descriptions) - MAX_VARIANTS} more"] if len(descriptions) > MAX_VARIANTS else []
+    return "; ".join([*descriptions[:MAX_VARIANTS], *remainder])
 
 
 def _format_results(results: Sequence[Result]) -> str:
@@ -97,7 +97,7 @@ def _classify(result: Result) -> str:
     if result.refusal:
         return REFUSED
     kinds = {kind for kind, difference in result.differences.items() if difference}
-    return WRONG if kinds - {INFINITE, NAN, EMPTY_AXIS} else NOT_FINITE if kinds else EQUAL
+    return WRONG if kinds - {INFINITIES, NAN, EMPTY_AXIS} else EQUAL_AT_FINITE if kinds else EQUAL
 
 
 def _compute_opset(model: onnx.ModelProto) -> int:

@@ -31,7 +31,7 @@ from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
 from . import session_worker
 from .deviations import find_deviation
-from .grids import EMPTY_AXIS, FINITE, INFINITE, KINDS, NAN
+from .grids import EMPTY_AXIS, FINITE_VALUES, INFINITIES, KINDS, NAN
 from .session_worker import run_model
 from .table import OperatorCase
 
@@ -39,7 +39,7 @@ Converter = Callable[[Callable[..., Any], Mapping[str, tf.TensorSpec]], onnx.Mod
 Runner = Callable[[bytes, Mapping[str, tuple[np.ndarray, ...]]], dict[str, Any]]
 OPERATORS_PER_FUNCTION = 32
 REJECTED_BY_KERAS = "Keras does not accept the inputs"
-DEVIATION_KINDS = {FINITE: "rounding", INFINITE: "infinity", NAN: "NaN", EMPTY_AXIS: "an axis of 0"}
+DEVIATION_KINDS = {FINITE_VALUES: "rounding", INFINITIES: "infinity", NAN: "NaN", EMPTY_AXIS: "an axis of 0"}
 
 
 @dataclass
@@ -85,10 +85,10 @@ def run_cases(
     """Run the cases in all of their dtypes; inputs that Keras rejects are reported as a refusal."""
     with np.errstate(all="ignore"):  # Keras computes some numbers by NumPy
         keras_runs = [_run_keras(case, dtype) for case in cases for dtype in case.dtypes]
-        accepted = [keras_run for keras_run in keras_runs if FINITE in keras_run.outputs]
-        for start in range(0, len(accepted), operators_per_function):
+        accepted_runs = [keras_run for keras_run in keras_runs if FINITE_VALUES in keras_run.outputs]
+        for start in range(0, len(accepted_runs), operators_per_function):
             stop = start + operators_per_function
-            _compare(accepted[start:stop], convert or convert_as_export, run or run_model)
+            _compare(accepted_runs[start:stop], convert or convert_as_export, run or run_model)
     return [keras_run.result for keras_run in keras_runs]
 
 
@@ -131,9 +131,9 @@ def convert_as_export(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx
         with discard_updates():  # of seed generators, which `RandomHue` advances in inference too
             return function(inputs)
 
-    inner = tf.function(call_without_updates, input_signature=[specs], autograph=False)
-    outer = tf.function(lambda inputs: inner(inputs), input_signature=[specs], autograph=False)
-    conversion = convert_to_onnx(_trace(outer), ())
+    inner_function = tf.function(call_without_updates, input_signature=[specs], autograph=False)
+    outer_function = tf.function(lambda inputs: inner_function(inputs), input_signature=[specs], autograph=False)
+    conversion = convert_to_onnx(_trace(outer_function), ())
     model: onnx.ModelProto = add_weights(conversion.model, conversion.weights)
     return model
 
@@ -153,11 +153,11 @@ def convert_as_keras(function: Any, specs: Mapping[str, tf.TensorSpec]) -> onnx.
 
 def _optimize_with_one_copy(graph: Any, catch_errors: bool = True, optimizers: Any = None) -> Any:
     """Optimize as tf2onnx does, but with one copy of the graph instead of a copy before each optimizer."""
-    original = deepcopy(graph)
+    graph_copy = deepcopy(graph)
     try:
         return optimize_graph(graph, False, optimizers)
     except Exception:  # noqa: BLE001 - optimizers raise errors of any class
-        return optimize_graph(original, True, optimizers)  # skips the optimizers that raise
+        return optimize_graph(graph_copy, True, optimizers)  # skips the optimizers that raise
 
 
 def _trace(function: Any) -> Any:
@@ -179,7 +179,7 @@ def _run_keras(case: OperatorCase, dtype: str) -> _KerasRun:
             keras_run.outputs[kind] = [np.asarray(output) for output in _flatten(outputs)]
             keras_run.inputs[kind] = inputs
         except Exception as error:  # noqa: BLE001 - errors of Keras and TensorFlow have no common class
-            if kind == FINITE:
+            if kind == FINITE_VALUES:
                 keras_run.result.refusal = f"{REJECTED_BY_KERAS}: {type(error).__name__}: {error}"
     return keras_run
 
@@ -211,22 +211,23 @@ def _convert_to_models(keras_runs: Sequence[_KerasRun], convert: Converter) -> l
             array.shape if keras_run.result.case.is_static else [None] * array.ndim, array.dtype, f"in{number}_{i}"
         )
         for number, keras_run in enumerate(keras_runs)
-        for i, array in enumerate(keras_run.inputs[FINITE])
+        for i, array in enumerate(keras_run.inputs[FINITE_VALUES])
     }
 
     def call_all(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         outputs = {}
         for number, keras_run in enumerate(keras_runs):
-            arguments = [inputs[f"in{number}_{i}"] for i in range(len(keras_run.inputs[FINITE]))]
+            arguments = [inputs[f"in{number}_{i}"] for i in range(len(keras_run.inputs[FINITE_VALUES]))]
             with tf.name_scope(f"op{number}"):
                 results = _flatten(keras_run.result.case.function(*arguments))
             outputs |= {f"out{number}_{i}": tf.identity(result) for i, result in enumerate(results)}
         return outputs
 
     model = convert(call_all, specs)
+    counts = [len(keras_run.outputs[FINITE_VALUES]) for keras_run in keras_runs]
     return [
-        _extract_model(model, f"in{number}_", [f"out{number}_{i}" for i in range(len(keras_run.outputs[FINITE]))])
-        for number, keras_run in enumerate(keras_runs)
+        _extract_model(model, f"in{number}_", [f"out{number}_{i}" for i in range(count)])
+        for number, count in enumerate(counts)
     ]
 
 
@@ -265,14 +266,16 @@ def _describe_difference(actual: np.ndarray, expected: np.ndarray, limit: float)
         return f"{actual.dtype}{actual.shape} for {expected.dtype}{expected.shape}"
     if np.issubdtype(expected.dtype, np.floating):
         a, b = actual.astype(np.float64), expected.astype(np.float64)
-        tiny = np.finfo(np.float32).tiny  # TensorFlow flushes smaller numbers to zero
+        smallest_normal = np.finfo(np.float32).tiny  # TensorFlow flushes smaller numbers to zero
         with np.errstate(all="ignore"):
             error, scale = np.abs(a - b), np.maximum(np.abs(b), 1e-3)
-            is_equal = (a == b) | (np.isnan(a) & np.isnan(b)) | (error <= limit * scale) | (error < tiny)
+            is_equal = (a == b) | (np.isnan(a) & np.isnan(b)) | (error <= limit * scale) | (error < smallest_normal)
     else:
         is_equal = actual == expected
     if np.all(is_equal):
         return ""
     indices = np.argwhere(~is_equal)
-    examples = ", ".join(f"{actual[tuple(at)]} for {expected[tuple(at)]} at {at.tolist()}" for at in indices[:3])
+    examples = ", ".join(
+        f"{actual[tuple(index)]} for {expected[tuple(index)]} at {index.tolist()}" for index in indices[:3]
+    )
     return f"{len(indices)} of {is_equal.size} differ: {examples}"

@@ -19,7 +19,7 @@ from tf2onnx import handler
 from keras_attn_export._operators.table import HANDLERS
 
 from . import OPERATOR_CASES
-from .grids import FINITE
+from .grids import FINITE_VALUES
 from .running import REJECTED_BY_KERAS, IsolatedRunner, Result, run_cases
 from .table import OperatorCase
 
@@ -33,14 +33,14 @@ def list_unexpected(result: Result) -> list[str]:
     """Return a line for each refusal or difference that the case does not list, and for each that it lists in vain."""
     case = result.case
     if result.refusal:
-        expected = case.refusal and case.refusal in result.refusal
-        return [] if expected else [f"{result.name}: {result.refusal}"]
+        is_expected = case.refusal and case.refusal in result.refusal
+        return [] if is_expected else [f"{result.name}: {result.refusal}"]
     if case.refusal:
         return [f"{result.name} is no longer refused"]
-    unexpected = {kind: text for kind, text in result.differences.items() if bool(text) != (kind in case.deviations)}
-    lines = [f"{result.name}, {kind}: {text or 'no longer deviates'}" for kind, text in unexpected.items()]
-    unexplained = [kind for kind in case.deviations if not result.find_reason(kind)]
-    return lines + [f"{result.name}, {kind}: deviations.py has no reason" for kind in unexplained]
+    differences = {kind: text for kind, text in result.differences.items() if bool(text) != (kind in case.deviations)}
+    lines = [f"{result.name}, {kind}: {text or 'no longer deviates'}" for kind, text in differences.items()]
+    unexplained_kinds = [kind for kind in case.deviations if not result.find_reason(kind)]
+    return lines + [f"{result.name}, {kind}: deviations.py has no reason" for kind in unexplained_kinds]
 
 
 @pytest.mark.slow
@@ -94,12 +94,12 @@ def iter_public_names() -> Iterator[tuple[Callable[..., object], str]]:
 
 
 def test_every_operator_has_a_case():
-    exempt = {f"{module}.{name}" for module, names in NAMES_WITHOUT_OUTPUTS.items() for name in names.split()}
-    exempt |= {f"keras.layers.{name}" for name in (LABEL_LAYERS, *STRING_LAYERS.split())}
-    covered = {case.operator for case in OPERATOR_CASES if case.operator.startswith("keras.")}
-    functions = {reduce(getattr, name.split(".")[1:], __import__("keras")) for name in covered | exempt}
+    exempt_names = {f"{module}.{name}" for module, names in NAMES_WITHOUT_OUTPUTS.items() for name in names.split()}
+    exempt_names |= {f"keras.layers.{name}" for name in (LABEL_LAYERS, *STRING_LAYERS.split())}
+    covered_names = {case.operator for case in OPERATOR_CASES if case.operator.startswith("keras.")}
+    functions = {reduce(getattr, name.split(".")[1:], __import__("keras")) for name in covered_names | exempt_names}
     assert not {name for function, name in iter_public_names() if function not in functions}
-    assert not covered & exempt, "exempt operators with a case"
+    assert not covered_names & exempt_names, "exempt operators with a case"
 
 
 EXEMPT_TENSORFLOW_OPERATORS = {
@@ -128,7 +128,7 @@ OPTIONAL_OPERATORS = {
 
 def list_traced_operators(case: OperatorCase) -> set[str]:
     """Return the TensorFlow operators of a case's function, with those in loops and branches."""
-    inputs = case.make_inputs(FINITE, case.dtypes[0])
+    inputs = case.make_inputs(FINITE_VALUES, case.dtypes[0])
     specs = [tf.TensorSpec(array.shape if case.is_static else [None] * array.ndim, array.dtype) for array in inputs]
     function = tf.function(lambda *inputs: case.function(*inputs), autograph=False)
     graph = function.get_concrete_function(*specs).graph.as_graph_def()
@@ -138,10 +138,10 @@ def list_traced_operators(case: OperatorCase) -> set[str]:
 
 @pytest.mark.slow
 def test_every_mapped_operator_of_tensorflow_has_a_case():
-    mapped = {name for opsets in handler.tf_op.get_opsets().values() for opset in opsets for name in opset}
-    mapped |= {row.name for row in HANDLERS}
-    mapped = {name for name in mapped if op_def_registry.get(name) is not None}
+    mapped_operators = {name for opsets in handler.tf_op.get_opsets().values() for opset in opsets for name in opset}
+    mapped_operators |= {row.name for row in HANDLERS}
+    mapped_operators = {name for name in mapped_operators if op_def_registry.get(name) is not None}
     cases = [case for case in OPERATOR_CASES if case.operator.startswith(("tf.", "tensorflow."))]
-    traced = set().union(*(list_traced_operators(case) for case in cases))
-    exempt = {name for names in EXEMPT_TENSORFLOW_OPERATORS.values() for name in names.split()}
-    assert mapped - traced - OPTIONAL_OPERATORS == exempt
+    traced_operators = set().union(*(list_traced_operators(case) for case in cases))
+    exempt_names = {name for names in EXEMPT_TENSORFLOW_OPERATORS.values() for name in names.split()}
+    assert mapped_operators - traced_operators - OPTIONAL_OPERATORS == exempt_names
