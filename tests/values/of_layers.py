@@ -192,7 +192,7 @@ RandomZoom(0.2) RandomShear(0.1) RandomHue(0.1) RandomSaturation(0.1) RandomGray
 RandomPosterization(4) RandomSharpness(0.1) RandomColorJitter() RandomColorDegeneration(0.1) RandomErasing() CutMix()
 RandomGaussianBlur() RandomPerspective() RandomElasticTransform() Solarization() Equalization() AutoContrast()
 RandAugment()"""
-for call in RANDOM_LAYERS.split():  # in inference most return their inputs
+for call in RANDOM_LAYERS.split():  # in inference most of them return their inputs
     name, _, arguments = call.rstrip(")").partition("(")
     layer = getattr(layers, name)(*(float(text) if "." in text else int(text) for text in arguments.split(",") if text))
     infer = partial(layer, training=False)

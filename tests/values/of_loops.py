@@ -36,7 +36,8 @@ vectorized_map = partial(ops.vectorized_map, lambda row: row * ops.max(row))
 add("keras.ops.vectorized_map", vectorized_map, fill((4, 3)), REALS)
 
 # Complex numbers and signals
-COMPLEX, SIGNAL = fill((2, 6, 8), (2, 6, 8)), fill((2, 40))  # real and imaginary parts
+COMPLEX = fill((2, 6, 8), (2, 6, 8))  # real and imaginary parts
+SIGNAL = fill((2, 40))
 ANGLES = feed(
     np.array([0.0, 0.0, -0.0, -0.0, 1, -1, 1, -1, 3]),
     np.array([0.0, -0.0, 0.0, -0.0, 0.0, 0.0, -0.0, -0.0, -4]),
@@ -54,7 +55,8 @@ def split_parts(z):
 
 
 def scale_by_largest(*parts):
-    """Return the parts divided by the largest magnitude, plus 2: rounding errors are relative to the largest number."""
+    """Divide the parts by their largest magnitude and add 2."""
+    # A transform rounds all results relative to the largest, so that small ones have few digits of their own.
     largest = ops.max(ops.stack([ops.max(ops.abs(part)) for part in parts]))
     return [part / largest + 2 for part in parts]
 

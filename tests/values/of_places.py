@@ -154,7 +154,7 @@ for name, arguments in {
     "array": ([1.0, 2],),
     "convert_to_tensor": ([1.0, 2],),
 }.items():
-    # The exporter needs an input: its sum is added.
+    # These functions have no tensor argument: the sum of the input is added, so that the model has an input.
     create = partial(lambda function, arguments, x: function(*arguments) + ops.sum(x), getattr(ops, name), arguments)
     add(f"keras.ops.{name}", create, fill((2,)), FLOAT32)
 add("keras.ops.empty", lambda x: ops.shape(ops.empty((3, 4)))[0] + x, fill((2,)), INT32)

@@ -183,7 +183,8 @@ make_inputs = feed(np.arange(48.0).reshape(2, 4, 6, 1), np.array([[0, 0, 1, 1], 
 for method, refusal in {"bilinear": "", "nearest": "Op `CropAndResize`"}.items():
     crop = partial(tf.image.crop_and_resize, box_indices=[0, 1], crop_size=[3, 4], method=method)
     add_tf("image.crop_and_resize", crop, make_inputs, FLOAT32, method, refusal=refusal)
-HALFWAY_NUMBERS = feed(np.concatenate([(np.arange(-300, 300) + 0.5) * 12 / 255, [1e10, -1e10, 0]]))  # with 8 bits
+# Halfway between two quantized numbers of 8 bits, and out of range.
+HALFWAY_NUMBERS = feed(np.concatenate([(np.arange(-300, 300) + 0.5) * 12 / 255, [1e10, -1e10, 0]]))
 for variant, options in {
     "": {},
     "4 bits": {"num_bits": 4},
