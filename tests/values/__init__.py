@@ -1,6 +1,6 @@
-"""Every operator and layer of Keras, and those of TensorFlow that tf2onnx maps, at the values that break operators."""
+"""Cases for all operators and layers of Keras and for the TensorFlow operators that tf2onnx maps, at special values."""
 
-from . import (  # noqa: F401 - list their rows
+from . import (  # noqa: F401 - imported for the cases that each module adds
     of_axes,
     of_images,
     of_layers,
@@ -13,4 +13,4 @@ from . import (  # noqa: F401 - list their rows
     of_tensorflow_pictures,
     of_tensorflow_steps,
 )
-from .table import ENTRIES as ENTRIES
+from .table import OPERATOR_CASES as OPERATOR_CASES

@@ -1,4 +1,4 @@
-"""`cd tests && python -m values WORD...` says what comes of the entries whose names hold the words, in all dtypes.
+"""Command line: `cd tests && python -m values WORD...` prints the results of cases whose names contain all words.
 
 Without words it writes docs/operators.md: `nox -s operators-page`.
 """
@@ -11,18 +11,18 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # the same kernels on every processor
 
-from . import ENTRIES
-from .page import page
-from .running import Apart, keras_own, outcomes
+from . import OPERATOR_CASES
+from .page import build_page
+from .running import IsolatedRunner, convert_as_keras, run_cases
 
 if words := sys.argv[1:]:
-    for outcome in outcomes([each for each in ENTRIES if all(word in each.name for word in words)]):
-        for kind, found in outcome.kinds.items():
-            print(f"{outcome.name}, {kind}: {found or 'the same'}")
-        if outcome.refused:
-            print(f"{outcome.name}: {outcome.refused}")
+    for result in run_cases([case for case in OPERATOR_CASES if all(word in case.name for word in words)]):
+        for kind, difference in result.differences.items():
+            print(f"{result.name}, {kind}: {difference or 'equal'}")
+        if result.refusal:
+            print(f"{result.name}: {result.refusal}")
 else:
-    with Apart() as run:
-        # Few together: many of Keras's fail, and tf2onnx copies the whole graph for each node of some operators.
-        pairs = zip(outcomes(ENTRIES), outcomes(ENTRIES, keras_own, run, together=4), strict=True)
-    (Path(__file__).resolve().parents[2] / "docs" / "operators.md").write_text(page([*pairs]), encoding="utf-8")
+    with IsolatedRunner() as run:
+        # Keras's exporter refuses many operators, and tf2onnx copies the graph for each node of some: small functions.
+        results = zip(run_cases(OPERATOR_CASES), run_cases(OPERATOR_CASES, convert_as_keras, run, 4), strict=True)
+    (Path(__file__).resolve().parents[2] / "docs" / "operators.md").write_text(build_page([*results]), encoding="utf-8")

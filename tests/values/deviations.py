@@ -11,14 +11,14 @@ class Deviation(NamedTuple):
 
     Attributes:
         operators: Types of ONNX operators.
-        kind: The kind of value: `"NaN"`, which models make of infinities too, `"infinity"`, `"an axis of 0"` or
+        kind: Kind of value: `"NaN"` (also the result of infinities in a model), `"infinity"`, `"an axis of 0"` or
             `"rounding"`.
-        why: What differs, as the end of a sentence.
+        reason: The difference, as the end of a sentence.
     """
 
     operators: tuple[str, ...]
     kind: str
-    why: str
+    reason: str
 
 
 _ALL_CHANNELS = "TensorFlow adds channels out of reach too, multiplied by zero"
@@ -45,6 +45,7 @@ DEVIATIONS = (
 )
 
 
-def deviation(operators: Iterable[str], kind: str) -> Deviation | None:
-    """Return the row for one of these operators and a kind of value, if there is one."""
-    return next((each for each in DEVIATIONS if each.kind == kind and {*operators}.intersection(each.operators)), None)
+def find_deviation(operators: Iterable[str], kind: str) -> Deviation | None:
+    """Return the row for one of these operators and a kind of value, or None."""
+    types = {*operators}
+    return next((row for row in DEVIATIONS if row.kind == kind and types.intersection(row.operators)), None)

@@ -1,86 +1,104 @@
-"""Operators of `keras.ops` that are computed number by number."""
+"""Elementwise operators of `keras.ops`."""
 
 from functools import partial
 
 import numpy as np
 from keras import ops
 
-from .grids import ALL, FLOATS, INTEGERS, NUMBERS, REALS, SIGNED, each, fixed, ordinary, pairs, quotients
-from .table import add, rows_of
+from .grids import (
+    DTYPES,
+    FLOAT32,
+    FLOATS,
+    INT32,
+    INTEGERS,
+    NUMBERS,
+    REALS,
+    SIGNED_INTEGERS,
+    feed,
+    fill,
+    make_array,
+    make_pairs,
+    make_quotients,
+)
+from .table import add, add_ops
 
-rows_of(ops, "abs absolute negative square floor ceil trunc", each, REALS)
-rows_of(ops, "fabs", each, FLOATS)
-rows_of(ops, "sign relu isposinf isneginf signbit nan_to_num", each, NUMBERS)
-rows_of(ops, "isfinite isinf isnan", each, FLOATS)
-rows_of(ops, "isfinite isinf isnan", ordinary((5,)), INTEGERS, how="of integers", known=True)
-rows_of(ops, "exp expm1 sqrt rsqrt tanh sin cos tan sinh cosh arctan arcsinh erf", each, FLOATS)
-rows_of(ops, "exp2", each, ("float32",))
-rows_of(ops, "log log10 log2 log1p arcsin arccos arccosh arctanh reciprocal deg2rad rad2deg", each, FLOATS)
-# rounding of what nearly cancels
-rows_of(ops, "erfc gelu squareplus tanh_shrink", each, FLOATS, limit=1e-4)
-rows_of(ops, "erfinv", each, ("float32",), refused="Op `Erfinv`")
-rows_of(ops, "gelu", each, FLOATS, how="exact", approximate=False, limit=1e-4)
-rows_of(ops, "sigmoid silu i0", each, FLOATS, limit=1e-5)
-rows_of(ops, "sinc", each, ("float32",))
-rows_of(ops, "softplus elu selu celu relu6 leaky_relu softsign log_sigmoid", each, FLOATS)
-rows_of(ops, "hard_sigmoid hard_silu hard_tanh hard_shrink soft_shrink", each, FLOATS)
-rows_of(ops, "sparse_plus sparse_sigmoid cbrt", each, FLOATS)
-rows_of(ops, "threshold", each, FLOATS, how="0.5, -1", threshold=0.5, default_value=-1)
-rows_of(ops, "nan_to_num", each, FLOATS, how="1, 2, 3", nan=1.0, posinf=2.0, neginf=3.0)
-rows_of(ops, "logical_not zeros_like ones_like copy isreal imag", each, ALL)
-rows_of(ops, "real conj", each, NUMBERS)
-rows_of(ops, "bitwise_not bitwise_invert", each, INTEGERS)
-rows_of(ops, "full_like", each, NUMBERS, fill_value=2)
-rows_of(ops, "stop_gradient", each, FLOATS)
-rows_of(ops, "angle", each, FLOATS)
-rows_of(ops, "heaviside", each, FLOATS, x2=0.5)
+add_ops(ops, "abs absolute negative square floor ceil trunc", make_array, REALS)
+add_ops(ops, "fabs", make_array, FLOATS)
+add_ops(ops, "sign relu isposinf isneginf signbit nan_to_num", make_array, NUMBERS)
+add_ops(ops, "isfinite isinf isnan", make_array, FLOATS)
+add_ops(ops, "isfinite isinf isnan", fill((5,)), INTEGERS, variant="of integers", is_static=True)
+add_ops(ops, "exp expm1 sqrt rsqrt tanh sin cos tan sinh cosh arctan arcsinh erf", make_array, FLOATS)
+add_ops(ops, "exp2", make_array, FLOAT32)
+add_ops(ops, "log log10 log2 log1p arcsin arccos arccosh arctanh reciprocal deg2rad rad2deg", make_array, FLOATS)
+# A larger limit: these operators subtract nearly equal numbers.
+add_ops(ops, "erfc gelu squareplus tanh_shrink", make_array, FLOATS, limit=1e-4)
+add_ops(ops, "erfinv", make_array, FLOAT32, refusal="Op `Erfinv`")
+add_ops(ops, "gelu", make_array, FLOATS, variant="exact", approximate=False, limit=1e-4)
+add_ops(ops, "sigmoid silu i0", make_array, FLOATS, limit=1e-5)
+add_ops(ops, "sinc", make_array, FLOAT32)
+add_ops(ops, "softplus elu selu celu relu6 leaky_relu softsign log_sigmoid", make_array, FLOATS)
+add_ops(ops, "hard_sigmoid hard_silu hard_tanh hard_shrink soft_shrink", make_array, FLOATS)
+add_ops(ops, "sparse_plus sparse_sigmoid cbrt", make_array, FLOATS)
+add_ops(ops, "threshold", make_array, FLOATS, variant="0.5, -1", threshold=0.5, default_value=-1)
+add_ops(ops, "nan_to_num", make_array, FLOATS, variant="1, 2, 3", nan=1.0, posinf=2.0, neginf=3.0)
+add_ops(ops, "logical_not zeros_like ones_like copy isreal imag", make_array, DTYPES)
+add_ops(ops, "real conj", make_array, NUMBERS)
+add_ops(ops, "bitwise_not bitwise_invert", make_array, INTEGERS)
+add_ops(ops, "full_like", make_array, NUMBERS, fill_value=2)
+add_ops(ops, "stop_gradient", make_array, FLOATS)
+add_ops(ops, "angle", make_array, FLOATS)
+add_ops(ops, "heaviside", make_array, FLOATS, x2=0.5)
 for decimals in (0, 2, -1):
-    rows_of(ops, "round", each, FLOATS if not decimals else ("float32",), how=f"{decimals} decimals", decimals=decimals)
-rows_of(ops, "round", each, SIGNED)
+    dtypes, variant = FLOAT32 if decimals else FLOATS, f"{decimals} decimals"
+    add_ops(ops, "round", make_array, dtypes, variant=variant, decimals=decimals)
+add_ops(ops, "round", make_array, SIGNED_INTEGERS)
 
-rows_of(ops, "add subtract multiply maximum minimum fmax fmin", pairs, NUMBERS)
-rows_of(ops, "divide true_divide", pairs, NUMBERS)
-rows_of(ops, "divide_no_nan logaddexp hypot arctan2 isclose", pairs, FLOATS)
-rows_of(ops, "nextafter", pairs, ("float32",), refused="`NextAfter`")
-rows_of(ops, "logaddexp2", pairs, ("float32",))
-# a quotient of float16 is rounded in TensorFlow before it is floored, and float32 in onnxruntime
-rows_of(ops, "floor_divide", quotients, ("float32", *INTEGERS))
-rows_of(ops, "mod fmod", quotients, NUMBERS)
-rows_of(ops, "equal not_equal logical_and logical_or logical_xor", pairs, ALL)
-rows_of(ops, "less less_equal greater greater_equal", pairs, NUMBERS)
-rows_of(ops, "bitwise_and bitwise_or bitwise_xor left_shift right_shift", pairs, INTEGERS)
-rows_of(ops, "bitwise_left_shift bitwise_right_shift", pairs, INTEGERS)
-rows_of(ops, "power", pairs, FLOATS)
-add("keras.ops.power", lambda x: ops.power(x, 3), fixed(np.arange(-9, 9, dtype="int32")), ("int32",), "3")
-add("keras.ops.where", lambda x, y: ops.where(x > y, x, y), pairs, NUMBERS)
-add("keras.ops.where", lambda x, y: ops.where(x, y, ops.logical_not(y)), pairs, ("bool",), "booleans")
-rows_of(ops, "clip", each, (*FLOATS, *INTEGERS), x_min=2, x_max=7)
-BOTH = np.array([0, 4, -6, 12, 7], "int32"), np.array([3, 6, 4, 0, 7], "int32")
-rows_of(ops, "gcd lcm", fixed(*BOTH), ("int32",), known=True)
-rows_of(ops, "ldexp", fixed(np.array([1.5, -2.0, 0.0]), np.array([3, -2, 5], "int32")), ("float32",))
+add_ops(ops, "add subtract multiply maximum minimum fmax fmin", make_pairs, NUMBERS)
+add_ops(ops, "divide true_divide", make_pairs, NUMBERS)
+add_ops(ops, "divide_no_nan logaddexp hypot arctan2 isclose", make_pairs, FLOATS)
+add_ops(ops, "nextafter", make_pairs, FLOAT32, refusal="`NextAfter`")
+add_ops(ops, "logaddexp2", make_pairs, FLOAT32)
+# Without float16: TensorFlow rounds the quotient to float16 before the floor, onnxruntime computes both in float32.
+add_ops(ops, "floor_divide", make_quotients, ("float32", *INTEGERS))
+add_ops(ops, "mod fmod", make_quotients, NUMBERS)
+add_ops(ops, "equal not_equal logical_and logical_or logical_xor", make_pairs, DTYPES)
+add_ops(ops, "less less_equal greater greater_equal", make_pairs, NUMBERS)
+add_ops(ops, "bitwise_and bitwise_or bitwise_xor left_shift right_shift", make_pairs, INTEGERS)
+add_ops(ops, "bitwise_left_shift bitwise_right_shift", make_pairs, INTEGERS)
+add_ops(ops, "power", make_pairs, FLOATS)
+add("keras.ops.power", lambda x: ops.power(x, 3), feed(np.arange(-9, 9, dtype="int32")), INT32, "3")
+add("keras.ops.where", lambda x, y: ops.where(x > y, x, y), make_pairs, NUMBERS)
+add("keras.ops.where", lambda x, y: ops.where(x, y, ops.logical_not(y)), make_pairs, ("bool",), "booleans")
+add_ops(ops, "clip", make_array, (*FLOATS, *INTEGERS), x_min=2, x_max=7)
+add_ops(ops, "gcd lcm", feed(np.int32([0, 4, -6, 12, 7]), np.int32([3, 6, 4, 0, 7])), INT32, is_static=True)
+add_ops(ops, "ldexp", feed(np.array([1.5, -2.0, 0.0]), np.int32([3, -2, 5])), FLOAT32)
 
 for divisor in (3, 4, -3, 1):
-    given, how = partial(lambda kind, dtype: each(kind, dtype)), f"by {divisor}"
-    add("keras.ops.floor_divide", partial(lambda by, x: x // by, divisor), given, ("float32", *SIGNED), how)
-    add("keras.ops.mod", partial(lambda by, x: x % by, divisor), given, REALS, how)
-add("keras.ops.floor_divide", lambda x: -(-x // 2), each, SIGNED, "rounded up")
+    floor_divide, mod = (
+        partial(lambda divisor, x: x // divisor, divisor),
+        partial(lambda divisor, x: x % divisor, divisor),
+    )
+    add("keras.ops.floor_divide", floor_divide, make_array, ("float32", *SIGNED_INTEGERS), f"by {divisor}")
+    add("keras.ops.mod", mod, make_array, REALS, f"by {divisor}")
+add("keras.ops.floor_divide", lambda x: -(-x // 2), make_array, SIGNED_INTEGERS, "rounded up")
 
 
-def held(target: str):
-    """What both dtypes hold: casts of other floats are undefined."""
+def make_castable(target: str):
+    """Return an input maker of the values in the range of a target dtype: casts of other floats are undefined."""
 
-    def given(kind: str, dtype: str):
-        found = each(kind, dtype)
-        if found is None or not (np.issubdtype(dtype, np.floating) and np.issubdtype(target, np.integer)):
-            return found
+    def make_inputs(kind: str, dtype: str):
+        inputs = make_array(kind, dtype)
+        if inputs is None or not (np.issubdtype(dtype, np.floating) and np.issubdtype(target, np.integer)):
+            return inputs
         limits = np.iinfo(target)
-        inside = found[0][(found[0] > limits.min) & (found[0] < limits.max)]
-        return (inside,) if kind not in ("infinities", "NaN") else None
+        castable_values = inputs[0][(inputs[0] > limits.min) & (inputs[0] < limits.max)]
+        return (castable_values,) if kind not in ("infinities", "NaN") else None
 
-    return given
+    return make_inputs
 
 
 for dtype in ("float32", "float16", "int8", "int32", "int64", "uint8", "bool"):
-    add("keras.ops.cast", partial(lambda to, x: ops.cast(x, to), dtype), held(dtype), ALL, f"to {dtype}")
-    add("keras.ops.saturate_cast", partial(lambda to, x: ops.saturate_cast(x, to), dtype), each, ALL, f"to {dtype}")
-add("keras.ops.view", lambda x: ops.view(x, "int32"), each, ("float32",), refused="cannot be traced")
+    cast, saturate_cast = partial(ops.cast, dtype=dtype), partial(ops.saturate_cast, dtype=dtype)
+    add("keras.ops.cast", cast, make_castable(dtype), DTYPES, f"to {dtype}")
+    add("keras.ops.saturate_cast", saturate_cast, make_array, DTYPES, f"to {dtype}")
+add("keras.ops.view", lambda x: ops.view(x, "int32"), make_array, FLOAT32, refusal="cannot be traced")

@@ -1,57 +1,68 @@
-"""Operators of TensorFlow at their own level, as layers that call `tf.` directly trace to them."""
+"""Operators of TensorFlow, as in models whose layers call `tf.` functions directly."""
 
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
-from .grids import ALL, FLOATS, INFINITE, NAN, NUMBERS, REALS, each, fixed, ordinary, pairs, rows
-from .table import add
+from .grids import (
+    DTYPES,
+    FLOAT32,
+    FLOATS,
+    INFINITIES,
+    NAN,
+    NUMBERS,
+    REALS,
+    feed,
+    fill,
+    make_array,
+    make_pairs,
+    make_rows,
+)
+from .table import FIELDS, add
 
-ONLY = ("float32",)
-CUBE, SQUARES, IMAGES = ordinary((2, 3, 4)), ordinary((2, 4, 4)), ordinary((2, 4, 6, 8))
+CUBE, IMAGES = fill((2, 3, 4)), fill((2, 4, 6, 8))
 
 
-def raw(
-    names, arguments, given=each, dtypes=FLOATS, how="", known=False, limit=2e-6, refused="", deviates=(), **options
-):
-    """Put raw operators on the list, which take tensors by these names, and what else is given."""
+def add_raw(names, arguments, make_inputs=make_array, dtypes=FLOATS, variant="", is_static=False, **options):
+    """Add a case for each of the named functions of `tf.raw_ops`; `arguments` are the names of its tensors.
+
+    Options that are no fields of `OperatorCase` become attributes of the operators.
+    """
+    fields = {name: options.pop(name) for name in [*options] if name in FIELDS}
     for name in names.split():
-        operator = getattr(tf.raw_ops, name)
-
-        def called(*tensors, operator=operator):
-            return operator(**dict(zip(arguments.split(), tensors, strict=True)), **options)
-
-        add(f"tf.raw_ops.{name}", called, given, dtypes, how, known, limit, refused, deviates)
+        operator = partial(getattr(tf.raw_ops, name), **options)
+        function = partial(lambda f, *tensors: f(**dict(zip(arguments.split(), tensors, strict=True))), operator)
+        add(f"tf.raw_ops.{name}", function, make_inputs, dtypes, variant, is_static, **fields)
 
 
-def public(name, function, given=CUBE, dtypes=ONLY, how="", **fields):
-    """Put a public function on the list, called in some way."""
-    add(f"tf.{name}", function, given, dtypes, how, **fields)
+def add_tf(name, function, make_inputs=CUBE, dtypes=FLOAT32, variant="", **fields):
+    """Add a case for a public function of TensorFlow."""
+    add(f"tf.{name}", function, make_inputs, dtypes, variant, **fields)
 
 
-# Number by number
-raw("Abs Neg Sign Square", "x", dtypes=REALS)
-raw("Ceil Floor Round Exp Expm1 Log Log1p Sqrt Rsqrt Reciprocal Inv Erf Tanh", "x")
-raw("Rint", "x", dtypes=ONLY)
-raw("Erfc", "x", limit=2e-3)  # 1 - erf has few digits in the tail
-raw("Sigmoid", "x", limit=1e-4)  # as has onnxruntime's
-raw("TruncateDiv MulNoNan Xdivy Xlogy", "x y", pairs, dtypes=ONLY)
-raw("Acos Acosh Asin Asinh Atan Atanh Cosh Sinh", "x")
-raw("Cos Sin Tan", "x", ordinary((3, 5)))
-raw("IsFinite IsInf IsNan", "x", dtypes=ONLY)
-raw("Elu Relu Relu6 Selu Softplus Softsign LeakyRelu", "features")
-raw("Softmax", "logits", rows, ONLY, limit=1e-5, deviates=(INFINITE, NAN))
-raw("LogSoftmax", "logits", rows, limit=1e-5)
-raw("Atan2 SquaredDifference DivNoNan RealDiv", "y x", pairs, how="y, x")
-raw("Identity Snapshot StopGradient PreventGradient", "input", dtypes=ALL)
-raw("ZerosLike OnesLike", "x", dtypes=ALL)
-raw("LogicalNot", "x", dtypes=("bool",))
-raw("LogicalAnd LogicalOr", "x y", pairs, dtypes=("bool",))
-public("add_n", lambda a, b: tf.add_n([a, b, a]), ordinary((2, 3), (2, 3)), REALS)
-public("clip_by_value", lambda x: tf.clip_by_value(x, -2, 2), each, REALS)
+# Elementwise
+add_raw("Abs Neg Sign Square", "x", dtypes=REALS)
+add_raw("Ceil Floor Round Exp Expm1 Log Log1p Sqrt Rsqrt Reciprocal Inv Erf Tanh", "x")
+add_raw("Rint", "x", dtypes=FLOAT32)
+add_raw("Erfc", "x", limit=2e-3)  # 1 - erf has few digits in the tail
+add_raw("Sigmoid", "x", limit=1e-4)  # onnxruntime's sigmoid has few digits in the tail
+add_raw("TruncateDiv MulNoNan Xdivy Xlogy", "x y", make_pairs, dtypes=FLOAT32)
+add_raw("Acos Acosh Asin Asinh Atan Atanh Cosh Sinh", "x")
+add_raw("Cos Sin Tan", "x", fill((3, 5)))
+add_raw("IsFinite IsInf IsNan", "x", dtypes=FLOAT32)
+add_raw("Elu Relu Relu6 Selu Softplus Softsign LeakyRelu", "features")
+add_raw("Softmax", "logits", make_rows, FLOAT32, limit=1e-5, deviations=(INFINITIES, NAN))
+add_raw("LogSoftmax", "logits", make_rows, limit=1e-5)
+add_raw("Atan2 SquaredDifference DivNoNan RealDiv", "y x", make_pairs, variant="y, x")
+add_raw("Identity Snapshot StopGradient PreventGradient", "input", dtypes=DTYPES)
+add_raw("ZerosLike OnesLike", "x", dtypes=DTYPES)
+add_raw("LogicalNot", "x", dtypes=("bool",))
+add_raw("LogicalAnd LogicalOr", "x y", make_pairs, dtypes=("bool",))
+add_tf("add_n", lambda a, b: tf.add_n([a, b, a]), fill((2, 3), (2, 3)), REALS)
+add_tf("clip_by_value", lambda x: tf.clip_by_value(x, -2, 2), make_array, REALS)
 
-# Places
+# Positions
 SLICES = {
     "negative steps": lambda x: x[:, ::-1, -1:-4:-2],
     "an end of 0": lambda x: x[:, -2:0],
@@ -60,157 +71,130 @@ SLICES = {
     "single indices": lambda x: x[-1, :, 1][None],
     "an empty slice": lambda x: x[:, 2:1],
 }
-for how, cut in SLICES.items():
-    public("strided_slice", cut, CUBE, ALL, how)
+for variant, function in SLICES.items():
+    add_tf("strided_slice", function, CUBE, DTYPES, variant)
 for begin, end in ((1, 2), (-1, 3), (0, -1), (-2, 9), (2, -9), (0, 2**31 - 1)):
-    limits = fixed(np.arange(24.0).reshape(2, 3, 4), np.int32(begin), np.int32(end))
-    public(
-        "strided_slice", lambda x, i, j: (x[:, i:j], x[..., j:i:-1], x[:, :, i]), limits, how=f"from {begin} to {end}"
-    )
-public("slice", lambda x: tf.slice(x, [0, 1, 2], [-1, 2, -1]), CUBE, ALL)
+    make_inputs = feed(np.arange(24.0).reshape(2, 3, 4), np.int32(begin), np.int32(end))
+    function, variant = lambda x, i, j: (x[:, i:j], x[..., j:i:-1], x[:, :, i]), f"from {begin} to {end}"
+    add_tf("strided_slice", function, make_inputs, variant=variant)
+add_tf("slice", lambda x: tf.slice(x, [0, 1, 2], [-1, 2, -1]), CUBE, DTYPES)
 for shift, axis in ((1, 0), (-7, 2), ([1, 2], [1, -1]), ([1, 1], [1, 1])):
-    public("roll", partial(tf.roll, shift=shift, axis=axis), CUBE, ALL, f"{shift} along {axis}")
-public("roll", lambda x: tf.roll(x[:, :0], 1, 1), CUBE, how="an axis of 0")
+    add_tf("roll", partial(tf.roll, shift=shift, axis=axis), CUBE, DTYPES, f"{shift} along {axis}")
+add_tf("roll", lambda x: tf.roll(x[:, :0], 1, 1), CUBE, variant="an axis of 0")
 for axes in ([0], [1], [-1], [0, 2], [0, 1, 2]):
-    public("reverse", partial(tf.reverse, axis=axes), CUBE, ALL, f"axes {axes}")
+    add_tf("reverse", partial(tf.reverse, axis=axes), CUBE, DTYPES, f"axes {axes}")
 LENGTHS = {(1, 0): [2, 3], (0, 1): [2, 1, 0], (2, 0): [0, 4], (2, 1): [4, 2, 1], (0, 2): [2, 1, 1, 2]}
 for (time, batch), lengths in LENGTHS.items():
-    turned = partial(tf.reverse_sequence, seq_lengths=lengths, seq_axis=time, batch_axis=batch)
-    public("reverse_sequence", turned, CUBE, NUMBERS, f"time {time}, batch {batch}")
-raw("InvertPermutation", "x", fixed(np.int32([2, 0, 3, 1]), empty=(np.int32([]),)), ("int32",))
-raw("InvertPermutation", "x", fixed(np.int64([2, 0, 3, 1])), ("int64",))
+    reverse = partial(tf.reverse_sequence, seq_lengths=lengths, seq_axis=time, batch_axis=batch)
+    add_tf("reverse_sequence", reverse, CUBE, NUMBERS, f"time {time}, batch {batch}")
+add_raw("InvertPermutation", "x", feed(np.int32([2, 0, 3, 1]), empty=(np.int32([]),)), ("int32",))
+add_raw("InvertPermutation", "x", feed(np.int64([2, 0, 3, 1])), ("int64",))
 for sizes in ([1, 3], [0, 4], [-1, 1], [1, -1]):
-    public("split", partial(tf.split, num_or_size_splits=sizes, axis=2), CUBE, ALL, f"sizes {sizes}")
-public("split", lambda x: tf.split(x, 2, -1), CUBE, ALL, "into halves", known=True)
+    add_tf("split", partial(tf.split, num_or_size_splits=sizes, axis=2), CUBE, DTYPES, f"sizes {sizes}")
+add_tf("split", lambda x: tf.split(x, 2, -1), CUBE, DTYPES, "into halves", is_static=True)
 for axis in (0, -1, 1):
-    public("stack", lambda x, axis=axis: tf.stack([x, x], axis), CUBE, ALL, f"axis {axis}")
-    public(
-        "concat",
-        lambda x, axis=axis: tf.concat([x, x[:, :0], x], axis) if axis == 1 else tf.concat([x, x], axis),
-        CUBE,
-        ALL,
-        f"axis {axis}",
-    )
-public("unstack", lambda x: tf.unstack(x, 3, 1), CUBE, ALL)
-public("transpose", lambda x: tf.transpose(x, [2, 0, 1]), CUBE, ALL)
-public("transpose", lambda x: tf.transpose(x, [-1, 0, 1]), CUBE, ALL, "axes from the end")
-public("tile", lambda x: tf.tile(x, [2, 1, 3]), CUBE, ALL)
-public("broadcast_to", lambda x: tf.broadcast_to(x[:, :1], [2, 2, 3, 4]), CUBE, ALL)
+    add_tf("stack", lambda x, axis=axis: tf.stack([x, x], axis), CUBE, DTYPES, f"axis {axis}")
+    concat = (lambda x: tf.concat([x, x[:, :0], x], 1)) if axis == 1 else lambda x, axis=axis: tf.concat([x, x], axis)
+    add_tf("concat", concat, CUBE, DTYPES, f"axis {axis}")
+add_tf("unstack", lambda x: tf.unstack(x, 3, 1), CUBE, DTYPES)
+add_tf("transpose", lambda x: tf.transpose(x, [2, 0, 1]), CUBE, DTYPES)
+add_tf("transpose", lambda x: tf.transpose(x, [-1, 0, 1]), CUBE, DTYPES, "axes from the end")
+add_tf("tile", lambda x: tf.tile(x, [2, 1, 3]), CUBE, DTYPES)
+add_tf("broadcast_to", lambda x: tf.broadcast_to(x[:, :1], [2, 2, 3, 4]), CUBE, DTYPES)
+
+PADDINGS = [[0, 0], [1, 2], [2, 0]]
 for mode in ("REFLECT", "SYMMETRIC"):
-    public("pad", partial(tf.pad, paddings=[[0, 0], [1, 2], [2, 0]], mode=mode), CUBE, ALL, mode.lower())
-public(
-    "pad", lambda x: tf.pad(x, [[0, 0], [1, 2], [2, 0]], constant_values=tf.cast(1, x.dtype)), CUBE, ALL, "with ones"
-)
-public("where", tf.where, rows, ONLY)
-public("unique", lambda x: tf.unique(x), fixed(np.array([3, 1, 3, 2, 1.0]), empty=(np.zeros(0),)), FLOATS)
-public(
-    "unique", lambda x: tf.unique_with_counts(x), fixed(np.int32([3, 1, 2**31 - 1, -(2**31), 1])), ("int32",), "counts"
-)
-public("dynamic_partition", lambda x: tf.dynamic_partition(x, [[0, 2, 0], [1, 1, 2]], 4), CUBE, NUMBERS)
-STITCHED = {"each index once": [[0, 3], [1, 2]], "repeated indices": [[0, 1], [1, 2]], "2D": [[[0], [3]], [[1], [2]]]}
-for how, indices in STITCHED.items():
-    public(
-        "dynamic_stitch",
-        lambda x, y, of=indices: tf.dynamic_stitch(of, [tf.reshape(z, [*np.shape(of[0]), 3]) for z in (x, y)]),
-        ordinary((2, 3), (2, 3)),
-        REALS,
-        how,
-    )
-public("fill", lambda x: tf.fill([2, 3], x[0]), each, ALL)
+    add_tf("pad", partial(tf.pad, paddings=PADDINGS, mode=mode), CUBE, DTYPES, mode.lower())
+add_tf("pad", lambda x: tf.pad(x, PADDINGS, constant_values=tf.cast(1, x.dtype)), CUBE, DTYPES, "with ones")
+add_tf("where", tf.where, make_rows, FLOAT32)
+add_tf("unique", tf.unique, feed(np.array([3, 1, 3, 2, 1.0]), empty=(np.zeros(0),)), FLOATS)
+add_tf("unique", tf.unique_with_counts, feed(np.int32([3, 1, 2**31 - 1, -(2**31), 1])), ("int32",), "counts")
+add_tf("dynamic_partition", lambda x: tf.dynamic_partition(x, [[0, 2, 0], [1, 1, 2]], 4), CUBE, NUMBERS)
+STITCHES = {
+    "each index once": [[0, 3], [1, 2]],
+    "repeated indices": [[0, 1], [1, 2]],
+    "2D": [[[0], [3]], [[1], [2]]],
+}
+for variant, indices in STITCHES.items():
+    shape = [*np.shape(indices[0]), 3]
+    stitch = partial(lambda i, shape, *z: tf.dynamic_stitch(i, [tf.reshape(x, shape) for x in z]), indices, shape)
+    add_tf("dynamic_stitch", stitch, fill((2, 3), (2, 3)), REALS, variant)
+add_tf("fill", lambda x: tf.fill([2, 3], x[0]), make_array, DTYPES)
 for dtype in (np.float32, np.int32):
-    steps = {"increasing": (0, 7, 2), "decreasing": (5, -3, -2), "empty": (0, 0, 1)}
-    for how, limits in steps.items():
-        public("range", tf.range, fixed(*map(dtype, limits)), (np.dtype(dtype).name,), how)
-public("linspace", lambda a, b: tf.linspace(a, b, 5), fixed(np.float32(-1), np.float32(2)), ONLY)
+    arguments = {"increasing": (0, 7, 2), "decreasing": (5, -3, -2), "empty": (0, 0, 1)}
+    for variant, numbers in arguments.items():
+        add_tf("range", tf.range, feed(*map(dtype, numbers)), (np.dtype(dtype).name,), variant)
+add_tf("linspace", lambda a, b: tf.linspace(a, b, 5), feed(np.float32(-1), np.float32(2)), FLOAT32)
 for exclusive in (False, True):
-    for back in (False, True):
-        of = partial(tf.cumsum, axis=-1, exclusive=exclusive, reverse=back)
-        public("cumsum", of, rows, REALS, f"{'exclusive ' * exclusive}{'reverse' * back}".strip())
+    for reverse in (False, True):
+        cumsum = partial(tf.cumsum, axis=-1, exclusive=exclusive, reverse=reverse)
+        add_tf("cumsum", cumsum, make_rows, REALS, f"{'exclusive ' * exclusive}{'reverse' * reverse}".strip())
 for diagonal in (0, 1, -2, (-1, 1)):
-    for align in (
-        ("RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT") if isinstance(diagonal, tuple) else ("RIGHT_LEFT",)
-    ):
-        how, options = f"{diagonal}, {align.lower()}", {"k": diagonal, "align": align}
-        public("linalg.diag_part", partial(tf.linalg.diag_part, **options), CUBE, ALL, how)
-        numbers = ordinary((2, 3, 4)) if isinstance(diagonal, tuple) else ordinary((2, 3))
-        public("linalg.diag", partial(tf.linalg.diag, **options), numbers, ALL, how, known=True)
-        size = {0: (2, 4), 1: (2, 3), -2: (2, 2)}.get(diagonal, (2, 3, 4))
-        both = ordinary((2, 4, 4), size)
-        public("linalg.set_diag", partial(tf.linalg.set_diag, **options), both, ALL, how, known=True)
-public("linalg.diag", lambda x: tf.linalg.diag(x[:0]), ordinary((2, 3)), how="empty")
-public("linalg.diag_part", lambda x: tf.linalg.diag_part(x[:, :0]), how="empty")
-public("linalg.diag_part", tf.linalg.diag_part, rows, ONLY, "infinities and NaN")
-HELD = ("float32", "float16", "int32", "uint8")
-for blocks in ([2, 2], [2, 3]):
-    of = partial(tf.space_to_batch, block_shape=blocks, paddings=[[0, 0], [0, 0]])
-    public("space_to_batch", of, IMAGES, HELD, f"{blocks}")
-of = partial(tf.batch_to_space, block_shape=[2, 2], crops=[[1, 0], [0, 1]])
-public("batch_to_space", of, ordinary((8, 2, 3, 2)), HELD)
-public("nn.depth_to_space", partial(tf.nn.depth_to_space, block_size=2), IMAGES, HELD)
-public("nn.space_to_depth", partial(tf.nn.space_to_depth, block_size=2), IMAGES, HELD)
+    alignments = ("RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT")
+    for align in alignments if isinstance(diagonal, tuple) else alignments[:1]:
+        variant, options = f"{diagonal}, {align.lower()}", {"k": diagonal, "align": align}
+        add_tf("linalg.diag_part", partial(tf.linalg.diag_part, **options), CUBE, DTYPES, variant)
+        diagonals = fill((2, 3, 4) if isinstance(diagonal, tuple) else (2, 3))
+        add_tf("linalg.diag", partial(tf.linalg.diag, **options), diagonals, DTYPES, variant, is_static=True)
+        shape = {0: (2, 4), 1: (2, 3), -2: (2, 2)}.get(diagonal, (2, 3, 4))
+        set_diag = partial(tf.linalg.set_diag, **options)
+        add_tf("linalg.set_diag", set_diag, fill((2, 4, 4), shape), DTYPES, variant, is_static=True)
+add_tf("linalg.diag", lambda x: tf.linalg.diag(x[:0]), fill((2, 3)), variant="empty")
+add_tf("linalg.diag_part", lambda x: tf.linalg.diag_part(x[:, :0]), variant="empty")
+add_tf("linalg.diag_part", tf.linalg.diag_part, make_rows, FLOAT32, "infinities and NaN")
+IMAGE_DTYPES = ("float32", "float16", "int32", "uint8")
+for block_shape in ([2, 2], [2, 3]):
+    space_to_batch = partial(tf.space_to_batch, block_shape=block_shape, paddings=[[0, 0], [0, 0]])
+    add_tf("space_to_batch", space_to_batch, IMAGES, IMAGE_DTYPES, f"{block_shape}")
+batch_to_space = partial(tf.batch_to_space, block_shape=[2, 2], crops=[[1, 0], [0, 1]])
+add_tf("batch_to_space", batch_to_space, fill((8, 2, 3, 2)), IMAGE_DTYPES)
+add_tf("nn.depth_to_space", partial(tf.nn.depth_to_space, block_size=2), IMAGES, IMAGE_DTYPES)
+add_tf("nn.space_to_depth", partial(tf.nn.space_to_depth, block_size=2), IMAGES, IMAGE_DTYPES)
 for equation, shapes in {
     "bij,bjk->bik": ((2, 3, 4), (2, 4, 5)),
     "bthd,bshd->bhts": ((2, 3, 4, 5), (2, 6, 4, 5)),
     "ij,ij->": ((2, 3),) * 2,
     "aB,BA->Aa": ((2, 3), (3, 4)),
 }.items():
-    public("einsum", lambda x, y, of=equation: tf.einsum(of, x, y), ordinary(*shapes), how=equation)
+    add_tf("einsum", partial(tf.einsum, equation), fill(*shapes), variant=equation)
 
 # Losses, boxes, quantization
-CLASSES = fixed(
-    np.int32([0, 4, 2]),
-    np.arange(15.0).reshape(3, 5) / 3,
-    infinite=(np.int32([0, 4, 2]), np.array([[-np.inf, 0, 1, 2, 3], [0, 0, -np.inf, 2, 3], [1, np.inf, 1, 1, 1]])),
-)
-add(
-    "tf.nn.sparse_softmax_cross_entropy_with_logits",
-    tf.nn.sparse_softmax_cross_entropy_with_logits,
-    CLASSES,
-    ONLY,
-    limit=1e-5,
-)
-SHARES = ordinary((3, 5), (3, 5))
-add(
-    "tf.nn.softmax_cross_entropy_with_logits",
-    lambda a, b: tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(a), b),
-    SHARES,
-    ONLY,
-    limit=1e-5,
-)
+CLASSES = np.int32([0, 4, 2])
+INFINITE_LOGITS = np.array([[-np.inf, 0, 1, 2, 3], [0, 0, -np.inf, 2, 3], [1, np.inf, 1, 1, 1]])
+make_inputs = feed(CLASSES, np.arange(15.0).reshape(3, 5) / 3, infinite=(CLASSES, INFINITE_LOGITS))
+name = "nn.sparse_softmax_cross_entropy_with_logits"
+add_tf(name, tf.nn.sparse_softmax_cross_entropy_with_logits, make_inputs, limit=1e-5)
+
+
+def compute_cross_entropy(a, b):
+    return tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(a), b)
+
+
+add_tf("nn.softmax_cross_entropy_with_logits", compute_cross_entropy, fill((3, 5), (3, 5)), limit=1e-5)
 BOXES = np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [1, 11.1, 0, 10.1], [0, 9, 1, 10]])
 SCORES = {"": [0.9, 0.75, 0.6, 0.95, 0.5, 0.3], "ties": [0.5] * 6, "negative": [-0.1, 0.2, -0.3, 0.1, 0.4, -0.6]}
-for how, scores in SCORES.items():
-    of = partial(tf.image.non_max_suppression, max_output_size=4, iou_threshold=0.5)
-    public("image.non_max_suppression", of, fixed(BOXES, np.array(scores)), ONLY, how)
-public(
-    "image.non_max_suppression_with_scores",
-    partial(tf.image.non_max_suppression_with_scores, max_output_size=4, soft_nms_sigma=0.5),
-    fixed(BOXES, np.array(SCORES[""])),
-    ONLY,
-    refused="Op `NonMaxSuppressionV5`",
-)
-CROPPED = fixed(np.arange(48.0).reshape(2, 4, 6, 1), np.array([[0, 0, 1, 1], [0.9, 0.8, -0.3, 1.7]]))
-for method, refused in {"bilinear": "", "nearest": "Op `CropAndResize`"}.items():
-    of = partial(tf.image.crop_and_resize, box_indices=[0, 1], crop_size=[3, 4], method=method)
-    public("image.crop_and_resize", of, CROPPED, ONLY, method, refused=refused)
-NUMBERS_TO_ROUND = fixed(np.concatenate([(np.arange(-300, 300) + 0.5) * 12 / 255, [1e10, -1e10, 0]]))
-for how, options in {
+for variant, scores in SCORES.items():
+    select_boxes = partial(tf.image.non_max_suppression, max_output_size=4, iou_threshold=0.5)
+    add_tf("image.non_max_suppression", select_boxes, feed(BOXES, np.array(scores)), FLOAT32, variant)
+select_boxes = partial(tf.image.non_max_suppression_with_scores, max_output_size=4, soft_nms_sigma=0.5)
+make_inputs, refusal = feed(BOXES, np.array(SCORES[""])), "Op `NonMaxSuppressionV5`"
+add_tf("image.non_max_suppression_with_scores", select_boxes, make_inputs, FLOAT32, refusal=refusal)
+make_inputs = feed(np.arange(48.0).reshape(2, 4, 6, 1), np.array([[0, 0, 1, 1], [0.9, 0.8, -0.3, 1.7]]))
+for method, refusal in {"bilinear": "", "nearest": "Op `CropAndResize`"}.items():
+    crop = partial(tf.image.crop_and_resize, box_indices=[0, 1], crop_size=[3, 4], method=method)
+    add_tf("image.crop_and_resize", crop, make_inputs, FLOAT32, method, refusal=refusal)
+# Halfway between two quantized numbers of 8 bits, and out of range.
+HALFWAY_NUMBERS = feed(np.concatenate([(np.arange(-300, 300) + 0.5) * 12 / 255, [1e10, -1e10, 0]]))
+for variant, options in {
     "": {},
     "4 bits": {"num_bits": 4},
     "narrow": {"narrow_range": True},
     "above 0": {"min": 1, "max": 7},
 }.items():
-    of = partial(tf.quantization.fake_quant_with_min_max_args, **options)
-    public("quantization.fake_quant_with_min_max_args", of, NUMBERS_TO_ROUND, ONLY, how)
-public(
-    "quantization.fake_quant_with_min_max_vars",
-    tf.quantization.fake_quant_with_min_max_vars,
-    fixed(np.arange(-5.0, 5), np.float32(-2), np.float32(3)),
-    ONLY,
-)
-public(
-    "quantization.fake_quant_with_min_max_vars_per_channel",
-    lambda x: tf.quantization.fake_quant_with_min_max_vars_per_channel(x, [-1.0, -2, 0], [1.0, 3, 5]),
-    ordinary((4, 3)),
-    ONLY,
-)
+    quantize = partial(tf.quantization.fake_quant_with_min_max_args, **options)
+    add_tf("quantization.fake_quant_with_min_max_args", quantize, HALFWAY_NUMBERS, FLOAT32, variant)
+make_inputs = feed(np.arange(-5.0, 5), np.float32(-2), np.float32(3))
+quantize = tf.quantization.fake_quant_with_min_max_vars
+add_tf("quantization.fake_quant_with_min_max_vars", quantize, make_inputs, FLOAT32)
+quantize = partial(tf.quantization.fake_quant_with_min_max_vars_per_channel, min=[-1.0, -2, 0], max=[1.0, 3, 5])
+add_tf("quantization.fake_quant_with_min_max_vars_per_channel", quantize, fill((4, 3)), FLOAT32)

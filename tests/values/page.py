@@ -1,4 +1,4 @@
-"""docs/operators.md: what each operator's file gives, exported by us and by Keras's exporter."""
+"""Page docs/operators.md: results of each operator's file, exported by `export_model` and by Keras's exporter."""
 
 import ast
 from collections import Counter, defaultdict
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import onnx
 
-from .grids import EMPTY, INFINITE, NAN
-from .running import NOT_TAKEN, Outcome
+from .grids import EMPTY_AXIS, INFINITIES, NAN
+from .running import REJECTED_BY_KERAS, Result
 
-EQUAL, NOT_FINITE, WRONG, REFUSED = "equal", "equal at finite values", "wrong", "refused"
-WORST_LAST = (EQUAL, NOT_FINITE, REFUSED, WRONG)
+EQUAL, EQUAL_AT_FINITE, WRONG, REFUSED = "equal", "equal at finite values", "wrong", "refused"
+WORST_LAST = (EQUAL, EQUAL_AT_FINITE, REFUSED, WRONG)
 
-HEAD = """# Operators
+INTRODUCTION = """# Operators
 
 Which operators give in onnxruntime what they give in Keras. The tables contain every public
 function of `keras.ops`, every layer of `keras.layers` that computes outputs from inputs, and the
@@ -34,68 +34,73 @@ The results:
 - *refused*: the exporter writes no file.
 - *wrong*: another result at finite values, or a file that does not load or run.
 """
-TABLE = "| operator | dtypes | variants | ours | Keras's exporter | opset |\n|---|---|---|---|---|---|"
-SHOWN = 8  # variants of an operator that are listed
+TABLE_HEADER = "| operator | dtypes | variants | ours | Keras's exporter | opset |\n|---|---|---|---|---|---|"
+MAX_VARIANTS = 8  # in a row
 
 
-def page(pairs: Sequence[tuple[Outcome, Outcome]]) -> str:
-    """Return the page: the results of the entries, by our export and by Keras's."""
-    by_operator: dict[str, list[tuple[Outcome, Outcome]]] = defaultdict(list)
+def build_page(pairs: Sequence[tuple[Result, Result]]) -> str:
+    """Return the page for pairs of results: of our export and of Keras's exporter for the same case."""
+    pairs_by_operator: dict[str, list[tuple[Result, Result]]] = defaultdict(list)
     for pair in pairs:
-        if not pair[0].refused.startswith(NOT_TAKEN):  # by Keras itself, as some convolutions on some processors
-            by_operator[pair[0].entry.operator.replace("tensorflow.", "tf.")].append(pair)
-    counts = [Counter(_worst([pair[side] for pair in found]) for found in by_operator.values()) for side in (0, 1)]
-    lines = [f"| {len(by_operator)} operators | {' | '.join(WORST_LAST)} |", "|---" * (len(WORST_LAST) + 1) + "|"]
+        if not pair[0].refusal.startswith(REJECTED_BY_KERAS):  # some convolutions, on some processors
+            pairs_by_operator[pair[0].case.operator.replace("tensorflow.", "tf.")].append(pair)
+    groups = pairs_by_operator.values()
+    counts = [Counter(_find_worst([pair[side] for pair in group]) for group in groups) for side in (0, 1)]
+    lines = [f"| {len(groups)} operators | {' | '.join(WORST_LAST)} |", "|---" * (len(WORST_LAST) + 1) + "|"]
     for name, count in zip(("ours", "Keras's exporter"), counts, strict=True):
-        lines.append(f"| {name} | " + " | ".join(str(count[each]) for each in WORST_LAST) + " |")
+        lines.append(f"| {name} | " + " | ".join(str(count[verdict]) for verdict in WORST_LAST) + " |")
     sections: dict[str, list[str]] = defaultdict(list)
-    for operator, found in sorted(by_operator.items()):
-        package = operator.rpartition(".")[0]
-        sections[package].append(_row(operator.rpartition(".")[2], found))
-    tables = [f"## {package}\n\n{TABLE}\n" + "\n".join(rows) + "\n" for package, rows in sorted(sections.items())]
-    return "\n".join([HEAD, "\n".join(lines) + "\n", *tables])
+    for operator, group in sorted(pairs_by_operator.items()):
+        package, _, name = operator.rpartition(".")
+        sections[package].append(_format_row(name, group))
+    tables = [f"## {name}\n\n{TABLE_HEADER}\n" + "\n".join(rows) + "\n" for name, rows in sorted(sections.items())]
+    return "\n".join([INTRODUCTION, "\n".join(lines) + "\n", *tables])
 
 
-def _row(name: str, found: Sequence[tuple[Outcome, Outcome]]) -> str:
-    ways = dict.fromkeys(how for outcome, _ in found if (how := outcome.entry.how.strip(" ,")))
-    dtypes = dict.fromkeys(outcome.dtype for outcome, _ in found)
-    mine, theirs = zip(*found, strict=True)
-    opset = max((_opset(each.model) for each in mine if each.model), default=0)
-    cells = [f"`{name}`", ", ".join(dtypes), _listed([*ways]), _said(mine), _worst(theirs), str(opset or "")]
+def _format_row(name: str, pairs: Sequence[tuple[Result, Result]]) -> str:
+    variants = dict.fromkeys(variant for result, _ in pairs if (variant := result.case.variant.strip(" ,")))
+    dtypes = dict.fromkeys(result.dtype for result, _ in pairs)
+    our_results, keras_results = zip(*pairs, strict=True)
+    opset = max((_compute_opset(result.model) for result in our_results if result.model), default="")
+    result_cells = [_format_results(our_results), _find_worst(keras_results), str(opset)]
+    cells = [f"`{name}`", ", ".join(dtypes), _format_variants([*variants]), *result_cells]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _listed(ways: Sequence[str]) -> str:
-    """The first variants, and how many more there are."""
-    shown = [", ".join(f"{k}={v}" for k, v in ast.literal_eval(way).items()) if way[0] == "{" else way for way in ways]
-    more = [f"{len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
-    return "; ".join([*shown[:SHOWN], *more])
+def _format_variants(variants: Sequence[str]) -> str:
+    """Return the first variants and the number of the others; a variant may be a dict of arguments, as a string."""
+    descriptions = [
+        ", ".join(f"{k}={v}" for k, v in ast.literal_eval(text).items()) if text[0] == "{" else text
+        for text in variants
+    ]
+    remainder = [f"{len(descriptions) - MAX_VARIANTS} more"] if len(descriptions) > MAX_VARIANTS else []
+    return "; ".join([*descriptions[:MAX_VARIANTS], *remainder])
 
 
-def _said(found: Sequence[Outcome]) -> str:
-    """The worst result, with the reasons that the table of deviations gives."""
-    reasons = {each.reason(kind) for each in found for kind in each.entry.deviates}
-    reasons |= {_of_refusal(each.entry.refused) for each in found if each.entry.refused}
-    return ": ".join([_worst(found), *(["; ".join(sorted(reasons))] if reasons else [])])
+def _format_results(results: Sequence[Result]) -> str:
+    """Return the worst result, with the reasons for deviations and refusals."""
+    reasons = {result.find_reason(kind) for result in results for kind in result.case.deviations}
+    reasons |= {_format_refusal(result.case.refusal) for result in results if result.case.refusal}
+    return ": ".join([_find_worst(results), *(["; ".join(sorted(reasons))] if reasons else [])])
 
 
-def _of_refusal(part: str) -> str:
-    """The part of a refusal's message that a row names, with its last quote."""
-    return part.replace("Op `", "operator `").replace("op `", "operator `") + "`" * (part.count("`") % 2)
+def _format_refusal(message: str) -> str:
+    """Return the part of a refusal's message that a case contains, with its closing backquote."""
+    return message.replace("Op `", "operator `").replace("op `", "operator `") + "`" * (message.count("`") % 2)
 
 
-def _worst(found: Sequence[Outcome]) -> str:
-    return max((_verdict(each) for each in found), key=WORST_LAST.index)
+def _find_worst(results: Sequence[Result]) -> str:
+    return max((_classify(result) for result in results), key=WORST_LAST.index)
 
 
-def _verdict(outcome: Outcome) -> str:
-    if outcome.refused:
+def _classify(result: Result) -> str:
+    if result.refusal:
         return REFUSED
-    differs = {kind for kind, found in outcome.kinds.items() if found}
-    return WRONG if differs - {INFINITE, NAN, EMPTY} else NOT_FINITE if differs else EQUAL
+    kinds = {kind for kind, difference in result.differences.items() if difference}
+    return WRONG if kinds - {INFINITIES, NAN, EMPTY_AXIS} else EQUAL_AT_FINITE if kinds else EQUAL
 
 
-def _opset(model: onnx.ModelProto) -> int:
+def _compute_opset(model: onnx.ModelProto) -> int:
     opset = model.opset_import[0].version
-    kinds = {node.op_type for node in model.graph.node if not node.domain}
-    return max((onnx.defs.get_schema(kind, opset).since_version for kind in kinds), default=1)
+    operators = {node.op_type for node in model.graph.node if not node.domain}
+    return max((onnx.defs.get_schema(operator, opset).since_version for operator in operators), default=1)

@@ -1,6 +1,6 @@
-"""Runs models in onnxruntime; as a script in a process of its own, which a file may end.
+"""Runner of models in onnxruntime; as a script, a separate process, since a file may terminate its process.
 
-The least integer over -1 does, which Keras's own exporter writes as it is.
+Integer division of the least integer by -1 does, and Keras's own exporter writes such a `Div` unchanged.
 """
 
 import pickle
@@ -12,27 +12,27 @@ import numpy as np
 import onnxruntime as ort
 
 
-def ran(model: bytes, given: Mapping[str, tuple[np.ndarray, ...]]) -> dict[str, Any]:
-    """What a model gives for arrays by kind: its outputs, or the sentence that says why there are none."""
+def run_model(model: bytes, inputs: Mapping[str, tuple[np.ndarray, ...]]) -> dict[str, Any]:
+    """Return the outputs of a model for each kind of value, or the message of the error in their place."""
     try:
         session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common class
-        return dict.fromkeys(given, f"does not load: {error}")
-    names = [each.name for each in session.get_inputs()]
-    found: dict[str, Any] = {}
-    for kind, arrays in given.items():
+        return dict.fromkeys(inputs, f"does not load: {error}")
+    names = [argument.name for argument in session.get_inputs()]
+    results: dict[str, Any] = {}
+    for kind, arrays in inputs.items():
         try:
-            found[kind] = session.run(None, dict(zip(names, arrays, strict=True)))
+            results[kind] = session.run(None, dict(zip(names, arrays, strict=True)))
         except Exception as error:  # noqa: BLE001
-            found[kind] = f"does not run: {error}"
-    return found
+            results[kind] = f"does not run: {error}"
+    return results
 
 
 if __name__ == "__main__":
     while True:
         try:
-            asked = pickle.load(sys.stdin.buffer)
+            arguments = pickle.load(sys.stdin.buffer)
         except EOFError:
             break
-        pickle.dump(ran(*asked), sys.stdout.buffer)
+        pickle.dump(run_model(*arguments), sys.stdout.buffer)
         sys.stdout.buffer.flush()
