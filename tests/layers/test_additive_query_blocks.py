@@ -51,13 +51,17 @@ def assert_gradients_close(actual, expected, dtype="float32"):
     for (name, gradient), expected_gradient in zip(actual.items(), expected.values(), strict=True):
         scale = np.abs(expected_gradient.astype("float64")).max()
         assert scale > 0, name
-        scaled, expected_scaled = (array.astype("float64") / scale for array in (gradient, expected_gradient))
-        assert_close(scaled, expected_scaled, tolerance=tolerance)
+        scaled_gradient, scaled_expected_gradient = (
+            array.astype("float64") / scale for array in (gradient, expected_gradient)
+        )
+        assert_close(scaled_gradient, scaled_expected_gradient, tolerance=tolerance)
 
 
 def compute_second_gradients(tensors, block_size, upstream=1.0, mode="eager"):
-    inner = compute_gradients(lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3)
-    penalty = compute_gradients(lambda *x: sum(ops.sum(gradient**3) for gradient in inner(*x)), 3)
+    compute_first_gradients = compute_gradients(
+        lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3
+    )
+    penalty = compute_gradients(lambda *x: sum(ops.sum(gradient**3) for gradient in compute_first_gradients(*x)), 3)
     gradients = compile_function(penalty, mode)(*tensors)
     return {name: to_numpy(gradient) for name, gradient in zip(("queries", "keys", "w_v"), gradients, strict=True)}
 
@@ -96,15 +100,15 @@ CALLS_AND_MODES += [pytest.param(name, mode, marks=pytest.mark.slow) for name in
 def test_blocks_equal_the_plain_form(name, mode):
     num_queries, num_keys, block_size, masks = CALLS[name]
     inputs = draw_inputs((B,), num_queries, num_keys)
-    blocked, unblocked = build_layer(block_size), build_layer(None)
-    output, weights = call_layer(blocked, inputs, masks, return_attention_scores=True)
-    oracle = reference.attention(**inputs, score=build_additive_score(blocked), **masks)
+    blocked_layer, plain_layer = build_layer(block_size), build_layer(None)
+    output, weights = call_layer(blocked_layer, inputs, masks, return_attention_scores=True)
+    oracle = reference.attention(**inputs, score=build_additive_score(blocked_layer), **masks)
     assert_close(to_numpy(output), oracle[0], "float32")
     assert_close(to_numpy(weights), oracle[1], "float32")
-    assert_close(to_numpy(output), to_numpy(call_layer(unblocked, inputs, masks)))
+    assert_close(to_numpy(output), to_numpy(call_layer(plain_layer, inputs, masks)))
     assert_gradients_close(
-        compute_layer_gradients(blocked, inputs, masks, mode=mode),
-        compute_layer_gradients(unblocked, inputs, masks, mode=mode),
+        compute_layer_gradients(blocked_layer, inputs, masks, mode=mode),
+        compute_layer_gradients(plain_layer, inputs, masks, mode=mode),
     )
 
 
@@ -213,8 +217,8 @@ def test_second_gradients_of_blocks_equal_the_plain_form(mode):
     rng = np.random.default_rng(0)
     shapes = ((B, Tq, U), (B, Tk, U), (U, 1), (B, Tq, Tk))
     *tensors, upstream = (ops.convert_to_tensor(rng.normal(size=shape)) for shape in shapes)
-    blocked, unblocked = (compute_second_gradients(tensors, size, upstream, mode) for size in (3, None))
-    assert_gradients_close(blocked, unblocked, "float64")
+    gradients, expected = (compute_second_gradients(tensors, size, upstream, mode) for size in (3, None))
+    assert_gradients_close(gradients, expected, "float64")
 
 
 @run_only_on("jax", reason="TensorFlow and torch reject forward-mode derivatives of functions with a custom gradient")
@@ -288,7 +292,7 @@ def test_no_tensor_contains_the_features_of_all_blocks(block_size, rows):
 )
 def test_features_are_not_stored_for_the_gradient(monkeypatch):
     """No features of a block exist after the scores are computed."""
-    references, stored = [], []
+    references, stored_features = [], []
 
     def record_features(rows, keys, apply_w_v):
         features = ops.tanh(ops.expand_dims(rows, -2) + ops.expand_dims(keys, -3))
@@ -302,12 +306,12 @@ def test_features_are_not_stored_for_the_gradient(monkeypatch):
     def loss(*tensors):
         scores = blocked_additive_scores(*tensors, 2)
         gc.collect()
-        stored.extend(reference for reference in references if reference() is not None)
+        stored_features.extend(reference for reference in references if reference() is not None)
         return ops.sum(scores)
 
     assert all(np.any(to_numpy(gradient) != 0) for gradient in compute_gradients(loss, 3)(*tensors))
     assert len(references) >= 4
-    assert not stored
+    assert not stored_features
 
 
 @run_only_on("tensorflow", reason="no other backend traces with unknown sizes")
@@ -366,12 +370,12 @@ def kernels(monkeypatch):
 def test_kernels_equal_the_plain_form(dtype, kernels):
     """Blocks of 3, 3 and 1 queries, heads, and second gradients."""
     inputs, masks = draw_inputs(), {"valid_lens": np.array([3, 5])}
-    blocked, unblocked = build_layer(3, dtype=dtype), build_layer(None)
+    blocked_layer, plain_layer = build_layer(3, dtype=dtype), build_layer(None)
     compute_dtype = dtype.removeprefix("mixed_")
-    outputs = [to_numpy(call_layer(layer, inputs, masks)).astype("float32") for layer in (blocked, unblocked)]
+    outputs = [to_numpy(call_layer(layer, inputs, masks)).astype("float32") for layer in (blocked_layer, plain_layer)]
     assert_close(*outputs, tolerance=TOLERANCES[compute_dtype][0])
     assert_gradients_close(
-        *(compute_layer_gradients(layer, inputs, masks) for layer in (blocked, unblocked)), compute_dtype
+        *(compute_layer_gradients(layer, inputs, masks) for layer in (blocked_layer, plain_layer)), compute_dtype
     )
     queries, keys = np.random.default_rng(0).normal(size=(2, 2, 3, 4, U)).astype("float32")
     tensors = [*map(ops.convert_to_tensor, (queries, keys)), ops.ones((U, 1))]
@@ -427,16 +431,16 @@ DTYPES = ["mixed_float16", "bfloat16", "float64", "mixed_bfloat16", "float16"]
 @pytest.mark.parametrize(("dtype", "mode"), [(dtype, MODES[n % len(MODES)]) for n, dtype in enumerate(DTYPES)])
 def test_blocks_equal_the_plain_form_in_other_precisions(dtype, mode):
     inputs, masks = draw_inputs(), {"valid_lens": np.array([3, 5])}
-    blocked, unblocked, float64_layer = (
+    blocked_layer, plain_layer, float64_layer = (
         build_layer(2, dtype=dtype),
         build_layer(None, dtype=dtype),
         build_layer(None, dtype="float64"),
     )
-    for layer in (blocked, unblocked, float64_layer):
+    for layer in (blocked_layer, plain_layer, float64_layer):
         for variable in layer.trainable_variables:
             variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
     compute_dtype = dtype.removeprefix("mixed_")
-    outputs = [to_numpy(call_layer(layer, inputs, masks)) for layer in (blocked, unblocked)]
+    outputs = [to_numpy(call_layer(layer, inputs, masks)) for layer in (blocked_layer, plain_layer)]
     if BACKEND == "jax" and compute_dtype == "float64":  # float32 features; a loop may round differently
         assert_close(*outputs, tolerance=1e-6)
     else:
@@ -445,5 +449,5 @@ def test_blocks_equal_the_plain_form_in_other_precisions(dtype, mode):
     float64_inputs = {name: array.astype("float64") for name, array in inputs.items()}
     expected = compute_layer_gradients(float64_layer, float64_inputs, masks, upstream=upstream)
     inputs = float64_inputs if compute_dtype == "float64" else inputs
-    gradients = compute_layer_gradients(blocked, inputs, masks, upstream=upstream, mode=mode)
+    gradients = compute_layer_gradients(blocked_layer, inputs, masks, upstream=upstream, mode=mode)
     assert_gradients_close(gradients, expected, compute_dtype)

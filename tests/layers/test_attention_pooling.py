@@ -96,14 +96,14 @@ def test_score_of_another_dtype_keeps_the_dtype_of_the_layer():
     assert [keras.backend.standardize_dtype(x.dtype) for x in (output, weights)] == ["float16", "float16"]
 
 
-@pytest.mark.parametrize(("missing", "is_built"), [("keys", False), ("values", True)])
-def test_missing_keys_or_values_are_rejected(missing, is_built):
+@pytest.mark.parametrize(("missing_name", "is_built"), [("keys", False), ("values", True)])
+def test_missing_keys_or_values_are_rejected(missing_name, is_built):
     layer = DotProductAttention()
     tensors = {name: np.ones((2, size, 4), "float32") for name, size in (("queries", 3), ("keys", 5), ("values", 5))}
     if is_built:
         layer(**tensors)
-    with pytest.raises(ValueError, match=rf"`{missing}` must be a tensor. Received: {missing}=None"):
-        layer(**tensors | {missing: None})
+    with pytest.raises(ValueError, match=rf"`{missing_name}` must be a tensor. Received: {missing_name}=None"):
+        layer(**tensors | {missing_name: None})
 
 
 def test_complex_queries_are_rejected():
@@ -158,8 +158,8 @@ class ProjectedScore(AttentionPooling):
     def project_keys(self, k):
         return 2 * k
 
-    def score_projected(self, q, projected):
-        return ops.matmul(q, ops.swapaxes(projected, -2, -1))
+    def score_projected(self, q, projected_keys):
+        return ops.matmul(q, ops.swapaxes(projected_keys, -2, -1))
 
 
 class UndividedScore(AttentionPooling):
@@ -181,12 +181,12 @@ def test_overridden_score_accepts_precomputed_keys():
 
 
 def test_parameters_of_a_score_may_have_any_names():
-    x, projected, undivided = draw_normal(2, 3, 4), ProjectedScore(), UndividedScore()
-    expected = to_numpy(undivided(x, x, x))
-    assert_close(to_numpy(projected(x, x, x)), expected)
-    for keys in (x, projected.precompute(x)):
-        assert_close(to_numpy(projected(x, keys, x)), expected)
-    assert_close(to_numpy(undivided(x, undivided.precompute(x), x)), expected)
+    x, projected_layer, undivided_layer = draw_normal(2, 3, 4), ProjectedScore(), UndividedScore()
+    expected = to_numpy(undivided_layer(x, x, x))
+    assert_close(to_numpy(projected_layer(x, x, x)), expected)
+    for keys in (x, projected_layer.precompute(x)):
+        assert_close(to_numpy(projected_layer(x, keys, x)), expected)
+    assert_close(to_numpy(undivided_layer(x, undivided_layer.precompute(x), x)), expected)
 
 
 class UndefinedScore(AttentionPooling):

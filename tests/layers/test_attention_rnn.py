@@ -191,18 +191,18 @@ def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(name, sizes, seque
     input_shapes = (batch, steps, Dx), (batch, keys, Dm)
     shapes_before_build = rnn.compute_output_shape(*input_shapes, return_attention_scores=True)
     assert not rnn.cell.built
-    symbolic = rnn(*(keras.Input(batch_shape=shape) for shape in input_shapes), return_attention_scores=True)
-    (outputs, *states), weights = symbolic
+    symbolic_results = rnn(*(keras.Input(batch_shape=shape) for shape in input_shapes), return_attention_scores=True)
+    (outputs, *states), weights = symbolic_results
     assert outputs.shape == ((batch, steps, rnn.cell.output_size) if sequences else (batch, rnn.cell.output_size))
     assert weights.shape == ((batch, 2, steps, keys) if name == "heads" else (batch, steps, keys))
     assert [state.shape for state in states] == [
         (batch, keys if size is None else size) for size in rnn.cell.state_size
     ]
-    expected = keras.tree.flatten([tensor.shape for tensor in keras.tree.flatten(symbolic)])
+    expected = keras.tree.flatten([tensor.shape for tensor in keras.tree.flatten(symbolic_results)])
     for shapes in (shapes_before_build, rnn.compute_output_shape(*input_shapes, return_attention_scores=True)):
         assert keras.tree.flatten(shapes) == expected
     results = rnn(*draw_inputs(), return_attention_scores=True)
-    for tensor, result in zip(keras.tree.flatten(symbolic), keras.tree.flatten(results), strict=True):
+    for tensor, result in zip(keras.tree.flatten(symbolic_results), keras.tree.flatten(results), strict=True):
         assert tensor.dtype == keras.backend.standardize_dtype(result.dtype)
         assert all(size in (None, actual) for size, actual in zip(tensor.shape, result.shape, strict=True))
 
@@ -222,8 +222,8 @@ def test_model_of_a_precomputed_memory_is_saved_and_loaded(tmp_path):
 def test_two_layers_may_share_a_cell():
     """For example in a translator that decodes one memory twice."""
     cell, (inputs, memory) = build_gru_cell(), draw_inputs()
-    first, second = AttentionRNN(cell), AttentionRNN(cell, return_sequences=False)
-    assert_identical(to_arrays(first(inputs, memory))[:, -1], to_arrays(second(inputs, memory)))
+    sequence_rnn, last_output_rnn = AttentionRNN(cell), AttentionRNN(cell, return_sequences=False)
+    assert_identical(to_arrays(sequence_rnn(inputs, memory))[:, -1], to_arrays(last_output_rnn(inputs, memory)))
 
 
 def quantize(model):
@@ -244,13 +244,13 @@ def test_quantized_and_lora_kernels_are_saved(change, tmp_path):
     x, m = keras.Input((None, Dx)), keras.Input((None, Dm))
     model = keras.Model([x, m], AttentionRNN(build_gru_cell(when="after", attention_size=8), name="decode")(x, m))
     draw_weights(model)
-    original = to_arrays(model(draw_inputs()))
+    original_outputs = to_arrays(model(draw_inputs()))
     change(model)
-    expected = to_arrays(model(draw_inputs()))
-    assert np.any(expected != original)
+    expected_outputs = to_arrays(model(draw_inputs()))
+    assert np.any(expected_outputs != original_outputs)
     for _ in range(2):
         model = save_and_load(model, tmp_path)
-        assert_identical(to_arrays(model(draw_inputs())), expected)
+        assert_identical(to_arrays(model(draw_inputs())), expected_outputs)
     if change is quantize:
         assert model.get_layer("decode").cell.W_c.quantization_mode == "int8"
 
@@ -328,19 +328,19 @@ def compute_training_outputs(rnn, mode, steps=6):
 @every_random_mode
 def test_attention_dropout_differs_between_steps_and_calls(mode):
     rnn = AttentionRNN(AttentionCell(layers.SimpleRNNCell(3), DotProductAttention(0.5, seed=1), when="after"))
-    first, second = compute_training_outputs(rnn, mode)
-    contexts = first[0, :, 0]  # the memory is ones: a context is the sum of the weights that were not dropped
+    first_outputs, second_outputs = compute_training_outputs(rnn, mode)
+    contexts = first_outputs[0, :, 0]  # the memory is ones: a context is the sum of the weights that were not dropped
     assert len(set(contexts.tolist())) > 1
-    assert np.any(first != second)
+    assert np.any(first_outputs != second_outputs)
 
 
 @every_random_mode
 def test_cell_dropout_is_equal_at_each_step_and_differs_between_calls(mode):
     cell = layers.SimpleRNNCell(20, dropout=0.5, recurrent_initializer="zeros", seed=1)
     rnn = AttentionRNN(AttentionCell(cell, BilinearAttention()))
-    first, second = compute_training_outputs(rnn, mode)
-    assert_close(first, np.repeat(first[:, :1], 6, axis=1), "float32")
-    assert np.any(first != second)
+    first_outputs, second_outputs = compute_training_outputs(rnn, mode)
+    assert_close(first_outputs, np.repeat(first_outputs[:, :1], 6, axis=1), "float32")
+    assert np.any(first_outputs != second_outputs)
     assert cell._dropout_mask is None  # a cached mask would be used again in the next call
 
 

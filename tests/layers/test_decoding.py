@@ -417,11 +417,11 @@ def test_fixed_batch_size_of_step_counts_all_beams():
 def test_search_continues_until_no_sequence_can_exceed_the_best():
     """With a length penalty above 0, longer sequences can exceed an ended one: the longest has the best score here."""
     models, inputs = build_constant_models([np.log(0.5), np.log(0.5)])
-    unpenalized = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
-    assert unpenalized["lengths"].tolist() == [[1]] * 2
-    penalized = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1, length_penalty=3.0), inputs)
-    assert penalized["lengths"].tolist() == [[6]] * 2
-    np.testing.assert_allclose(penalized["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
+    decoded = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1), inputs)
+    assert decoded["lengths"].tolist() == [[1]] * 2
+    penalized_decoded = decode(beam(*models, start=0, end=0, max_length=6, width=2, best=1, length_penalty=3.0), inputs)
+    assert penalized_decoded["lengths"].tolist() == [[6]] * 2
+    np.testing.assert_allclose(penalized_decoded["scores"], 6 * np.log(0.5) / (11 / 6) ** 3, rtol=1e-5)
 
 
 def test_loaded_beam_search_decodes_equally_and_uses_changed_weights(tmp_path):

@@ -50,19 +50,19 @@ def calls(monkeypatch):
     """Options of each call of the fused operation."""
     import torch
 
-    recorded = []
+    recorded_options = []
     operation = torch.nn.functional.scaled_dot_product_attention
 
     def record_call(*tensors, **options):
-        mask = options["attn_mask"]  # CUDA kernels require a full last axis, contiguous, and one of two dtypes
+        mask = options["attn_mask"]  # CUDA kernels require an entry for each key, contiguous, in one of two dtypes
         if mask is not None:
             assert (mask.shape[-1], mask.stride(-1)) == (tensors[1].shape[-2], 1)
             assert mask.dtype in (torch.bool, tensors[0].dtype)
-        recorded.append(options)
+        recorded_options.append(options)
         return operation(*tensors, **options)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record_call)
-    return recorded
+    return recorded_options
 
 
 def run_in_plain_form(monkeypatch, function, *arguments):
@@ -175,8 +175,10 @@ def test_fused_form_keeps_precision_in_half_dtypes(dtype, mask, calls, monkeypat
     layer, inputs = DotProductAttention(scale=1.0, dtype=dtype), draw_inputs()
     inputs[0] *= 30  # scores of several hundreds: nearly all weight belongs to the largest score
     output = to_numpy(layer(*inputs, **MASKS[mask]))
-    rounded = [ops.cast(ops.cast(array, dtype), "float32") for array in inputs]
-    expected = to_numpy(run_in_plain_form(monkeypatch, lambda: DotProductAttention(scale=1.0)(*rounded, **MASKS[mask])))
+    rounded_inputs = [ops.cast(ops.cast(array, dtype), "float32") for array in inputs]
+    expected = to_numpy(
+        run_in_plain_form(monkeypatch, lambda: DotProductAttention(scale=1.0)(*rounded_inputs, **MASKS[mask]))
+    )
     assert str(output.dtype) == dtype
     assert_close(output, expected.astype(output.dtype), dtype)
     assert calls
@@ -204,12 +206,14 @@ def test_fully_masked_blocks_of_keys_are_not_fully_masked_queries(calls, monkeyp
 @pytest.mark.parametrize("mask", ["lengths", "causal"])
 def test_fused_form_has_second_gradients(mask, calls, monkeypatch):
     layer, masks = build_layer("multi_head"), MASKS[mask]
-    inner = compute_gradients(lambda *tensors: ops.sum(layer(*tensors, **masks) ** 2), 3)
-    outer = compute_gradients(lambda *tensors: sum(ops.sum(ops.sin(gradient)) for gradient in inner(*tensors)), 3)
+    compute_first_gradients = compute_gradients(lambda *tensors: ops.sum(layer(*tensors, **masks) ** 2), 3)
+    compute_second_gradients = compute_gradients(
+        lambda *tensors: sum(ops.sum(ops.sin(gradient)) for gradient in compute_first_gradients(*tensors)), 3
+    )
     tensors = [ops.convert_to_tensor(array) for array in draw_inputs()]
-    actual = [to_numpy(gradient) for gradient in outer(*tensors)]
+    actual = [to_numpy(gradient) for gradient in compute_second_gradients(*tensors)]
     assert calls
-    expected = [to_numpy(gradient) for gradient in run_in_plain_form(monkeypatch, outer, *tensors)]
+    expected = [to_numpy(gradient) for gradient in run_in_plain_form(monkeypatch, compute_second_gradients, *tensors)]
     assert_results_close(actual, expected)
     assert all(np.any(gradient != 0) for gradient in actual)
 

@@ -115,9 +115,9 @@ def test_positions_of_processed_heads_continue_in_a_state(capacity):
     inputs = draw_self_attention_inputs()
     layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=2, process_heads=scale_by_position)
     assert_equal_to_full_pass(layer, inputs, [2, 1, 3], capacity, **BAND_MASKS["causal"])
-    processed = to_numpy(layer(**inputs, use_causal_mask=True))
+    expected = to_numpy(layer(**inputs, use_causal_mask=True))
     layer.process_heads = None
-    assert np.abs(to_numpy(layer(**inputs, use_causal_mask=True)) - processed).max() > 0.01
+    assert np.abs(to_numpy(layer(**inputs, use_causal_mask=True)) - expected).max() > 0.01
 
 
 def test_each_example_of_fixed_capacity_has_its_own_length():
@@ -364,14 +364,14 @@ INVALID_SHAPES = {  # of keys and values
 
 @pytest.mark.parametrize("shapes", INVALID_SHAPES)
 @pytest.mark.parametrize(
-    ("capacity", "heads", "symbolic"),
+    ("capacity", "has_heads", "is_symbolic"),
     [(None, False, False), (None, True, True), (STEPS + 2, False, True), (STEPS + 2, True, False)],
 )
-def test_append_rejects_steps_of_other_sizes(capacity, shapes, heads, symbolic):
-    layer, x = build_by_call(None if heads else AdditiveAttention(5)), draw_normal(B, STEPS, D)
+def test_append_rejects_steps_of_other_sizes(capacity, shapes, has_heads, is_symbolic):
+    layer, x = build_by_call(None if has_heads else AdditiveAttention(5)), draw_normal(B, STEPS, D)
     state = layer.precompute(x[:, :2], x[:, :2], capacity=capacity)
     keys, values = (draw_normal(*shape) for shape in INVALID_SHAPES[shapes])
-    if symbolic:
+    if is_symbolic:
         state = {name: keras.KerasTensor(tensor.shape, tensor.dtype) for name, tensor in state.items()}
         keys, values = (keras.KerasTensor(array.shape, "float32") for array in (keys, values))
     with pytest.raises(ValueError, match=r"must (agree in|have (the|shape|at least)|be 8)"):
@@ -382,10 +382,14 @@ def test_append_rejects_steps_of_other_sizes(capacity, shapes, heads, symbolic):
 def test_model_of_any_capacity_accepts_int64_lengths():
     layer, x = build_by_call(), draw_normal(B, STEPS, D)
     state = layer.precompute(x, x, capacity=STEPS + 2)
-    symbolic = {name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")}
-    symbolic["length"] = keras.Input((), dtype="int64", name="length")
+    symbolic_state = {
+        name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")
+    }
+    symbolic_state["length"] = keras.Input((), dtype="int64", name="length")
     new_step = keras.Input((1, D), name="x")
-    model = keras.Model({"x": new_step, **symbolic}, layer(new_step, layer.append(symbolic, new_step, new_step)))
+    model = keras.Model(
+        {"x": new_step, **symbolic_state}, layer(new_step, layer.append(symbolic_state, new_step, new_step))
+    )
     expected = layer(x[:, :1], layer.append(state, x[:, :1], x[:, :1]))
     inputs = {name: to_numpy(tensor) for name, tensor in state.items()} | {"x": x[:, :1]}
     inputs["length"] = inputs["length"].astype("int64")

@@ -91,15 +91,15 @@ def test_previous_weights_of_masked_keys_are_zeros(mask, axes, poison):
     previous_per_query = np.broadcast_to(previous if axes else previous[:, None], (B, Tq, Tk))
     mask = np.broadcast_to(mask, (B, Tq, Tk))
     # One weight for all queries is ignored only if its key is masked for all queries.
-    poisoned = np.where(mask if axes else mask.any(1), previous, np.float32(poison))
-    _, weights = layer(*inputs, **options, previous_weights=poisoned, return_attention_scores=True)
+    poisoned_weights = np.where(mask if axes else mask.any(1), previous, np.float32(poison))
+    _, weights = layer(*inputs, **options, previous_weights=poisoned_weights, return_attention_scores=True)
     scores = compute_scores_in_loops(layer, *inputs[:2], np.where(mask, previous_per_query, 0))
     assert_close(to_numpy(weights), reference.masked_softmax(scores, mask=mask), "float32")
 
 
 def test_nan_in_padding_does_not_change_gradients():
     layer, (queries, keys, values), lengths = build_layer(), draw_inputs(), np.array([3, 4])
-    padded = np.arange(Tk) >= lengths[:, None]
+    is_padding = np.arange(Tk) >= lengths[:, None]
     previous = draw_previous_weights(Tq)
 
     def loss(queries, keys, values, previous):
@@ -108,9 +108,9 @@ def test_nan_in_padding_does_not_change_gradients():
     program = compute_gradients(loss, 4, layer.trainable_variables)
 
     def compute_with_padding(fill):
-        filled = [np.where(padded[..., None], np.float32(fill), array) for array in (keys, values)]
-        filled.append(np.where(padded[:, None], np.float32(fill), previous))
-        return [to_numpy(gradient) for gradient in program(*map(ops.convert_to_tensor, (queries, *filled)))]
+        filled_arrays = [np.where(is_padding[..., None], np.float32(fill), array) for array in (keys, values)]
+        filled_arrays.append(np.where(is_padding[:, None], np.float32(fill), previous))
+        return [to_numpy(gradient) for gradient in program(*map(ops.convert_to_tensor, (queries, *filled_arrays)))]
 
     expected = compute_with_padding(0.0)
     for gradient, expected_gradient in zip(compute_with_padding(np.nan), expected, strict=True):
@@ -120,7 +120,7 @@ def test_nan_in_padding_does_not_change_gradients():
 
 @pytest.mark.parametrize("previous", [np.ones((B, Tk + 1)), np.ones((B, 2, Tk)), np.ones((B, Tk), "int32")])
 def test_previous_weights_of_another_shape_or_dtype_are_rejected(previous):
-    symbolic = [keras.KerasTensor(array.shape, array.dtype.name) for array in (*draw_inputs(), previous)]
-    for *inputs, weights in ([*draw_inputs(), previous], symbolic):
+    symbolic_arrays = [keras.KerasTensor(array.shape, array.dtype.name) for array in (*draw_inputs(), previous)]
+    for *inputs, weights in ([*draw_inputs(), previous], symbolic_arrays):
         with pytest.raises(ValueError, match=r"`previous_weights` must be floats of shape B \+ \(Tk,\).*Received: "):
             build_layer()(*inputs, previous_weights=weights)
