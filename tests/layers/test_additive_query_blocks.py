@@ -51,17 +51,13 @@ def assert_gradients_close(actual, expected, dtype="float32"):
     for (name, gradient), expected_gradient in zip(actual.items(), expected.values(), strict=True):
         scale = np.abs(expected_gradient.astype("float64")).max()
         assert scale > 0, name
-        scaled_gradient, scaled_expected_gradient = (
-            array.astype("float64") / scale for array in (gradient, expected_gradient)
-        )
-        assert_close(scaled_gradient, scaled_expected_gradient, tolerance=tolerance)
+        scaled_arrays = [array.astype("float64") / scale for array in (gradient, expected_gradient)]
+        assert_close(*scaled_arrays, tolerance=tolerance)
 
 
 def compute_second_gradients(tensors, block_size, upstream=1.0, mode="eager"):
-    compute_first_gradients = compute_gradients(
-        lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3
-    )
-    penalty = compute_gradients(lambda *x: sum(ops.sum(gradient**3) for gradient in compute_first_gradients(*x)), 3)
+    differentiate = compute_gradients(lambda *x: ops.sum(upstream * blocked_additive_scores(*x, block_size)), 3)
+    penalty = compute_gradients(lambda *x: sum(ops.sum(gradient**3) for gradient in differentiate(*x)), 3)
     gradients = compile_function(penalty, mode)(*tensors)
     return {name: to_numpy(gradient) for name, gradient in zip(("queries", "keys", "w_v"), gradients, strict=True)}
 
@@ -172,13 +168,10 @@ def test_one_program_accepts_all_sizes(block_size, leading, causal, mode):
     upstream = np.arange(Dv, dtype="float32")
 
     def build_function(layer):
-        def compute_output(*inputs):
-            return layer(*inputs, use_causal_mask=causal)
-
         def loss(*inputs):
-            return ops.sum(compute_output(*inputs) * ops.convert_to_tensor(upstream))
+            return ops.sum(layer(*inputs, use_causal_mask=causal) * ops.convert_to_tensor(upstream))
 
-        return lambda *inputs: [compute_output(*inputs), *compute_gradients(loss, 3)(*inputs)]
+        return lambda *inputs: [layer(*inputs, use_causal_mask=causal), *compute_gradients(loss, 3)(*inputs)]
 
     compute_expected = build_function(build_layer(None))
     signature = [((*(None for _ in leading), None, size), "float32") for size in (Dq, Dk, Dv)]
@@ -191,7 +184,9 @@ def test_one_program_accepts_all_sizes(block_size, leading, causal, mode):
             assert_close(to_numpy(gradient), to_numpy(expected_gradient), tolerance=1e-5)  # sums of up to 9 terms
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"])  # XLA compiles no update of no entries
+@pytest.mark.parametrize(
+    "mode", [mode for mode in MODES if mode != "xla"]
+)  # XLA cannot compile an update of zero elements
 def test_empty_batch_has_gradients(mode):
     """One of several devices may receive no rows of a last batch."""
     layer, inputs = build_layer(2), [array[:0] for array in draw_inputs().values()]
@@ -370,13 +365,11 @@ def kernels(monkeypatch):
 def test_kernels_equal_the_plain_form(dtype, kernels):
     """Blocks of 3, 3 and 1 queries, heads, and second gradients."""
     inputs, masks = draw_inputs(), {"valid_lens": np.array([3, 5])}
-    blocked_layer, plain_layer = build_layer(3, dtype=dtype), build_layer(None)
+    layers = build_layer(3, dtype=dtype), build_layer(None)
     compute_dtype = dtype.removeprefix("mixed_")
-    outputs = [to_numpy(call_layer(layer, inputs, masks)).astype("float32") for layer in (blocked_layer, plain_layer)]
+    outputs = [to_numpy(call_layer(layer, inputs, masks)).astype("float32") for layer in layers]
     assert_close(*outputs, tolerance=TOLERANCES[compute_dtype][0])
-    assert_gradients_close(
-        *(compute_layer_gradients(layer, inputs, masks) for layer in (blocked_layer, plain_layer)), compute_dtype
-    )
+    assert_gradients_close(*(compute_layer_gradients(layer, inputs, masks) for layer in layers), compute_dtype)
     queries, keys = np.random.default_rng(0).normal(size=(2, 2, 3, 4, U)).astype("float32")
     tensors = [*map(ops.convert_to_tensor, (queries, keys)), ops.ones((U, 1))]
     assert_close(*(to_numpy(blocked_additive_scores(*tensors, size)) for size in (2, None)))
@@ -419,7 +412,7 @@ def test_failed_compilation_warns_once_and_runs_uncompiled(kernels, monkeypatch)
     ):
         output = call_layer(build_layer(3), inputs)
     assert_close(to_numpy(output), to_numpy(call_layer(build_layer(None), inputs)))
-    gradients = compute_layer_gradients(build_layer(3), inputs)  # without a warning
+    gradients = compute_layer_gradients(build_layer(3), inputs)  # a second warning would fail the test
     assert_gradients_close(gradients, compute_layer_gradients(build_layer(None), inputs))
 
 
@@ -431,11 +424,8 @@ DTYPES = ["mixed_float16", "bfloat16", "float64", "mixed_bfloat16", "float16"]
 @pytest.mark.parametrize(("dtype", "mode"), [(dtype, MODES[n % len(MODES)]) for n, dtype in enumerate(DTYPES)])
 def test_blocks_equal_the_plain_form_in_other_precisions(dtype, mode):
     inputs, masks = draw_inputs(), {"valid_lens": np.array([3, 5])}
-    blocked_layer, plain_layer, float64_layer = (
-        build_layer(2, dtype=dtype),
-        build_layer(None, dtype=dtype),
-        build_layer(None, dtype="float64"),
-    )
+    blocked_layer, plain_layer = build_layer(2, dtype=dtype), build_layer(None, dtype=dtype)
+    float64_layer = build_layer(None, dtype="float64")
     for layer in (blocked_layer, plain_layer, float64_layer):
         for variable in layer.trainable_variables:
             variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16

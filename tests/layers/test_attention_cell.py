@@ -74,11 +74,10 @@ def test_input_feeding_adds_the_output_to_the_states(activation):
     fed_output = np.random.default_rng(1).normal(size=(B, 5)).astype("float32")
     output, (next_state, next_fed_output) = to_arrays(cell(x, [state, fed_output], memory))
     expected_state = compute_simple_rnn_step(cell, np.concatenate([x, fed_output], -1), state)
-    preactivation = np.concatenate([compute_context(expected_state, memory), expected_state], -1) @ to_float64(
-        cell.W_c.kernel
-    )
+    features = np.concatenate([compute_context(expected_state, memory), expected_state], -1)
+    expected = features @ to_float64(cell.W_c.kernel)
     assert_close(next_state, expected_state, "float32")
-    assert_close(output, np.float32(np.tanh(preactivation) if activation else preactivation), tolerance=1e-5)
+    assert_close(output, np.float32(np.tanh(expected) if activation else expected), tolerance=1e-5)
     assert_identical(next_fed_output, output)
 
 

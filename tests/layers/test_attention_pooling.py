@@ -70,21 +70,20 @@ def test_boolean_options_reject_other_values(name, value):
 
 @pytest.mark.parametrize("value", [1, np.True_, 0, None])
 def test_boolean_options_accept_numbers_and_none(value):
-    result, expected = (
-        UniformAttention()(*draw_arrays(), **dict.fromkeys(BOOLEAN_OPTIONS, option)) for option in (value, bool(value))
-    )
+    layer, inputs = UniformAttention(), draw_arrays()
+    result, expected = (layer(*inputs, **dict.fromkeys(BOOLEAN_OPTIONS, x)) for x in (value, bool(value)))
     assert isinstance(result, tuple) == bool(value)
     for tensor, expected_tensor in zip(keras.tree.flatten(result), keras.tree.flatten(expected), strict=True):
         assert_identical(to_numpy(tensor), to_numpy(expected_tensor))
 
 
 def test_score_of_another_shape_is_rejected():
-    class Transposed(AttentionPooling):
+    class TransposedScore(AttentionPooling):
         def score(self, queries, keys):
             return ops.zeros((B, Tk, Tq))
 
-    with pytest.raises(ValueError, match=r"`Transposed.score` must return.*\(2, 3, 5\).*shape \(2, 5, 3\)"):
-        Transposed()(*draw_arrays())
+    with pytest.raises(ValueError, match=r"`TransposedScore.score` must return.*\(2, 3, 5\).*shape \(2, 5, 3\)"):
+        TransposedScore()(*draw_arrays())
 
 
 def test_score_of_another_dtype_keeps_the_dtype_of_the_layer():
@@ -115,7 +114,7 @@ def test_complex_queries_are_rejected():
 X = np.zeros((2, 5, 4), "float32")
 
 
-class Faulty(AttentionPooling):
+class FaultyScore(AttentionPooling):
     def score(self, queries, keys):
         raise TypeError("error of the score")
 
@@ -128,12 +127,12 @@ def build_rnn():
     ("call", "message"),
     [
         (
-            lambda: Faulty()(),
-            r"`Faulty` cannot be called with these arguments: missing .*'queries'. Received: nothing. Call it as",
+            lambda: FaultyScore()(),
+            r"`FaultyScore` cannot be called with these arguments: missing .*'queries'. Received: nothing. Call it as",
         ),
-        (lambda: Faulty()((X, X)), "Received: a tuple of 2"),
-        (lambda: Faulty()(None), "Received: NoneType."),
-        (lambda: Faulty()(X, X, lens=2), r"'lens'. Received: a tensor, a tensor, `lens`.*values_mask`.$"),
+        (lambda: FaultyScore()((X, X)), "Received: a tuple of 2"),
+        (lambda: FaultyScore()(None), "Received: NoneType."),
+        (lambda: FaultyScore()(X, X, lens=2), r"'lens'. Received: a tensor, a tensor, `lens`.*values_mask`.$"),
         (lambda: build_rnn()(X), r"missing .*'memory'. Received: a tensor. Call it as `layer\(inputs, memory\)`"),
         (lambda: build_rnn()(keras.Input((5, 4))), "missing .*'memory'. Received: a tensor"),
     ],
@@ -145,7 +144,7 @@ def test_missing_and_unknown_arguments_are_rejected(call, message):
 
 def test_type_errors_of_a_score_keep_their_message():
     with pytest.raises(TypeError, match=r"(?s)^(?!.*cannot be called).*error of the score"):
-        Faulty()(X, X, X)
+        FaultyScore()(X, X, X)
 
 
 class ProjectedScore(AttentionPooling):

@@ -171,12 +171,10 @@ def test_one_program_accepts_every_size(name, mode):
 
     program = compile_function(decode, mode, signature=signature)
     for batch, steps, keys in [(B, T, Tk)] if mode == "xla" else [(B, T, Tk), (2, 1, 3)]:
-        arrays = [*draw_inputs(0, batch, steps, keys), LENGTHS[:batch].astype("int32")]
-        arrays.append(INPUT_LENS[:batch].astype("int32"))
-        actual = to_arrays(program(*map(ops.convert_to_tensor, arrays)))
-        for output, expected in zip(
-            keras.tree.flatten(actual), keras.tree.flatten(to_arrays(decode(*arrays))), strict=True
-        ):
+        lengths = (lens[:batch].astype("int32") for lens in (LENGTHS, INPUT_LENS))
+        arrays = [*draw_inputs(0, batch, steps, keys), *lengths]
+        results = program(*map(ops.convert_to_tensor, arrays)), decode(*arrays)
+        for output, expected in zip(*(keras.tree.flatten(to_arrays(result)) for result in results), strict=True):
             assert_close(output, expected, tolerance=1e-5)
 
 

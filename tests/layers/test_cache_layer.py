@@ -41,7 +41,7 @@ def test_state_is_accepted_in_one_model_and_between_two(case, tmp_path):
     for output, loaded_output, expected_output in zip(model(arrays), loaded(arrays), expected, strict=True):
         assert_close(to_numpy(output), expected_output, "float32")
         assert_identical(to_numpy(loaded_output), to_numpy(output))
-    clone = keras.models.clone_model(model)  # its first call of the layer has no queries to build from
+    clone = keras.models.clone_model(model)  # it calls `precompute` first, without queries
     assert [weight.shape for weight in clone.weights] == [weight.shape for weight in model.weights]
     clone.set_weights(model.get_weights())
     assert_identical(to_numpy(clone(arrays)[0]), to_numpy(model(arrays)[0]))

@@ -96,13 +96,12 @@ class SubclassedModel(keras.Model):
         return output
 
 
+HEADS, KERAS_HEADS = MultiHeadAttention(DotProductAttention(), 2), layers.MultiHeadAttention(2, 3)
+
+
 @pytest.mark.parametrize(
     ("layer", "build_arguments"),
-    [
-        (MultiHeadAttention(DotProductAttention(), 2), lambda x: [x, x, x]),
-        (layers.MultiHeadAttention(2, 3), lambda x: [x, x]),
-        (layers.Attention(), lambda x: [[x, x]]),
-    ],
+    [(HEADS, lambda x: [x, x, x]), (KERAS_HEADS, lambda x: [x, x]), (layers.Attention(), lambda x: [[x, x]])],
 )
 def test_captured_weights_equal_returned_weights(layer, build_arguments):
     sequences = keras.Input((5, 4))
@@ -189,13 +188,8 @@ def test_batches_of_one_step_are_counted(tmp_path):
     logger = AttentionLogger(tmp_path, SEQUENCES, every=3, format="png")
     assert not logger.async_safe
     for _ in range(2):
-        fit(
-            build_sequence_model(DotProductAttention(name="attention")),
-            SEQUENCES,
-            logger,
-            epochs=1,
-            steps_per_execution=2,
-        )
+        model = build_sequence_model(DotProductAttention(name="attention"))
+        fit(model, SEQUENCES, logger, epochs=1, steps_per_execution=2)
     assert list_images(tmp_path) == [f"attention/{step}.png" for step in (4, 6)]
 
 
@@ -203,8 +197,8 @@ def test_batches_of_one_step_are_counted(tmp_path):
 def test_files_and_tensorboard_contain_equal_images_before_training_ends(tmp_path):
     tf = pytest.importorskip("tensorflow", reason="without TensorFlow the logger writes PNG files only")
     loggers = [AttentionLogger(tmp_path / name, SEQUENCES, format=name) for name in ("png", "tensorboard")]
-    model = build_sequence_model(DotProductAttention(name="attention"))
-    callbacks = keras.callbacks.CallbackList(loggers, model=model)
+    layer = DotProductAttention(name="attention")
+    callbacks = keras.callbacks.CallbackList(loggers, model=build_sequence_model(layer))
     callbacks.on_train_begin()
     with tf.summary.record_if(False):  # `keras.callbacks.TensorBoard` sets this in most batches
         callbacks.on_epoch_end(0)

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import backends
 import keras
@@ -39,9 +40,7 @@ from keras_attn.decoding import beam, greedy
 from keras_attn.decoding._greedy import GreedyDecoding
 
 
-def assert_equal_to_search(
-    decoded, models, inputs, search, end, *, limit=LENGTH, step_outputs=(), start=START, rtol=1e-4
-):
+def assert_equals_search(decoded, models, inputs, search, end, *, limit=LENGTH, outputs=(), start=START, rtol=1e-4):
     """Assert that each row has the (score, tokens) pairs of `search`, best first; return the lengths of the best."""
     assert [str(decoded[name].dtype) for name in ("tokens", "lengths", "scores")] == ["int32", "int32", "float32"]
     if decoded["tokens"].ndim == 2:  # greedy decoding has no axis of ranks
@@ -53,7 +52,7 @@ def assert_equal_to_search(
             assert ranked_tokens[rank].tolist() == [*tokens, *[end or 0] * (limit - len(tokens))]
             assert decoded["lengths"][index, rank] == len(tokens)
             assert decoded["scores"][index, rank] == pytest.approx(score, rel=rtol, abs=1e-5)
-            for name in step_outputs:
+            for name in outputs:
                 actual = decoded[name][index, rank]
                 expected = [row.after(tokens[:length])[1][name][0] for length in range(len(tokens))]
                 np.testing.assert_allclose(actual[: len(tokens)], expected, rtol=rtol, atol=1e-5)
@@ -66,9 +65,8 @@ def assert_equal_to_search(
 
 def assert_greedy(decoded, models, inputs, end, limit=LENGTH, **options):
     """Assert that each row equals greedy decoding of that row in a loop; return the lengths."""
-    return assert_equal_to_search(
-        decoded, models, inputs, lambda row: decode_greedily(row, end, limit), end, limit=limit, **options
-    )
+    search = partial(decode_greedily, end=end, limit=limit)
+    return assert_equals_search(decoded, models, inputs, search, end, limit=limit, **options)
 
 
 @pytest.mark.slow
@@ -79,7 +77,7 @@ def assert_greedy(decoded, models, inputs, end, limit=LENGTH, **options):
 def test_greedy_decoding_equals_a_loop_over_single_rows(mode, rows, end, limit):
     models, inputs = build_recurrent_models(), {"ids": draw_ids(9)["ids"][[*rows]]}
     model = greedy(*models, start=START, end=end, max_length=limit, outputs=["weights"])
-    lengths = assert_greedy(decode(model, inputs, mode), models, inputs, end, limit=limit, step_outputs=["weights"])
+    lengths = assert_greedy(decode(model, inputs, mode), models, inputs, end, limit=limit, outputs=["weights"])
     if end is None:
         assert lengths == [limit] * len(inputs["ids"])
     elif len(lengths) == 9 and limit == LENGTH:
@@ -192,7 +190,7 @@ def test_half_precision_step_decodes(policy):
     model, inputs = greedy(encoder, step, {"next_state": "state"}, **OPTIONS, outputs=["next_state"]), draw_ids(4)
     decoded = decode(model, inputs)
     assert str(decoded["next_state"].dtype) == compute_dtype
-    assert_greedy(decoded, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)  # XLA rounds less often
+    assert_greedy(decoded, (encoder, step, {"next_state": "state"}), inputs, END, rtol=0.05)  # XLA rounds fewer results
 
 
 class RowCounter(layers.Layer):
@@ -247,7 +245,7 @@ def test_step_of_fixed_batch_size_decodes_one_batch(mode, rows):
     assert model.input["ids"].shape == (len(rows), None)
     assert model.output["tokens"].shape == (len(rows), LENGTH)
     inputs = {"ids": draw_ids(9)["ids"][rows]}
-    assert_greedy(decode(model, inputs, mode), models, inputs, END, step_outputs=["weights"])
+    assert_greedy(decode(model, inputs, mode), models, inputs, END, outputs=["weights"])
 
 
 @pytest.mark.slow
@@ -306,11 +304,8 @@ def test_beam_search_equals_a_loop_over_single_rows(mode, width, best, penalty, 
     models, inputs = build_recurrent_models(), draw_ids(5)
     options = {"width": width, "best": best, "length_penalty": penalty, "outputs": ["weights"]}
     model = beam(*models, **{**OPTIONS, "end": end}, **options)
-
-    def search(row):
-        return search_beam(row, width, end, penalty=penalty)
-
-    assert_equal_to_search(decode(model, inputs, mode), models, inputs, search, end, step_outputs=["weights"])
+    search = partial(search_beam, width=width, end=end, penalty=penalty)
+    assert_equals_search(decode(model, inputs, mode), models, inputs, search, end, outputs=["weights"])
 
 
 @pytest.mark.slow
@@ -318,11 +313,8 @@ def test_beam_search_equals_a_loop_over_single_rows(mode, width, best, penalty, 
 def test_wide_beam_finds_the_best_of_all_sequences(penalty, end, seed):
     models, inputs, limit = build_recurrent_models(seed, tokens=3), draw_ids(4), 3
     model = beam(*models, start=START, end=end, max_length=limit, width=27, length_penalty=penalty)
-
-    def search(row):
-        return enumerate_sequences(row, 3, end, limit, penalty)
-
-    assert_equal_to_search(decode(model, inputs), models, inputs, search, end, limit=limit)
+    search = partial(enumerate_sequences, tokens=3, end=end, limit=limit, penalty=penalty)
+    assert_equals_search(decode(model, inputs), models, inputs, search, end, limit=limit)
 
 
 @pytest.mark.slow
@@ -334,11 +326,8 @@ def test_growing_cache_and_position_follow_their_beams(mode):
         with pytest.raises(ValueError, match="The state `cache` must keep its shape"):
             decode(model, inputs, mode)
         return
-
-    def search(row):
-        return search_beam(row, 3, END_GROWING, 5, 1.0)
-
-    assert_equal_to_search(decode(model, inputs, mode), models, inputs, search, END_GROWING, limit=5)
+    search = partial(search_beam, width=3, end=END_GROWING, limit=5, penalty=1.0)
+    assert_equals_search(decode(model, inputs, mode), models, inputs, search, END_GROWING, limit=5)
 
 
 @pytest.mark.slow
@@ -410,7 +399,7 @@ def test_row_with_nan_logits_has_nan_score_and_length_zero(mode, end):
 def test_fixed_batch_size_of_step_counts_all_beams():
     encoder, step, state = models = build_recurrent_models()
     model, inputs = beam(encoder, fix_batch_size(step, 12), state, **OPTIONS, width=3), draw_ids(4)
-    assert_equal_to_search(decode(model, inputs), models, inputs, lambda row: search_beam(row, 3, END), END)
+    assert_equals_search(decode(model, inputs), models, inputs, partial(search_beam, width=3, end=END), END)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from keras_attn import DotProductAttention, GaussianAttention
 
 @pytest.mark.parametrize("offset", [2000.0, 1e5])
 def test_offset_of_coordinates_does_not_change_outputs(offset):
-    """Dot products would have squares of up to 1e10, which float32 rounds by up to 1000."""
+    """Dot products would have squares of up to 1e10, which float32 rounds by up to 512."""
     queries, keys = np.float32(np.arange(3)[None, :, None] + 0.5), np.float32(np.arange(6)[None, :, None])
     expected, output = (GaussianAttention(0.7)(queries + x, keys + x, keys) for x in np.float32([0, offset]))
     assert_identical(to_numpy(output), to_numpy(expected))
@@ -48,10 +48,10 @@ class DotProductScore(GaussianAttention):
 
 def test_overridden_score_receives_original_coordinates():
     queries, keys = draw_normal(2, 4, 12), draw_normal(2, 6, 12, seed=1) + 3
-    # Both layers return weights, so that neither uses the fused form.
-    inputs = {"queries": queries, "keys": keys, "values": keys}
     layers = DotProductScore(), DotProductAttention(scale=1.0)
-    assert_identical(*(compute_outputs(layer, inputs)[0] for layer in layers))
+    # Both layers return weights, so that neither uses the fused form.
+    arguments = {"queries": queries, "keys": keys, "values": keys}
+    assert_identical(*(compute_outputs(layer, arguments)[0] for layer in layers))
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

@@ -54,17 +54,14 @@ def decode_in_chunks(layer, inputs, chunk_sizes, capacity, **masks):
 
 def assert_equal_to_full_pass(layer, inputs, chunk_sizes, capacity, **masks):
     full_pass = layer(*inputs.values(), return_attention_scores=True, **masks)
-    for actual, expected in zip(
-        decode_in_chunks(layer, inputs, chunk_sizes, capacity, **masks), full_pass, strict=True
-    ):
+    decoded = decode_in_chunks(layer, inputs, chunk_sizes, capacity, **masks)
+    for actual, expected in zip(decoded, full_pass, strict=True):
         assert_close(actual, to_numpy(expected), "float32")
 
 
 @parametrize_in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
 def test_single_steps_equal_the_full_pass(case, capacity):
-    assert_equal_to_full_pass(
-        case.layer(), draw_steps(case), CHUNK_SIZES["one by one"], capacity, **BAND_MASKS["causal"]
-    )
+    assert_equal_to_full_pass(case.layer(), draw_steps(case), [1] * T, capacity, use_causal_mask=True)
 
 
 def draw_self_attention_inputs():
@@ -80,8 +77,7 @@ COMBINATIONS = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in 
     [([*CHUNK_SIZES][a], [*BAND_MASKS][b], [*CAPACITIES][c], (None, 2, 1)[d]) for a, b, c, d in COMBINATIONS],
 )
 def test_heads_equal_the_full_pass_for_any_chunks_and_band_mask(chunks, band, capacity, groups):
-    layer = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups)
-    inputs = draw_self_attention_inputs()
+    layer, inputs = MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=groups), draw_self_attention_inputs()
     assert_equal_to_full_pass(layer, inputs, CHUNK_SIZES[chunks], CAPACITIES[capacity], **BAND_MASKS[band])
 
 
@@ -229,8 +225,7 @@ def test_state_keeps_half_precision(dtype):
 
 
 def build_heads(num_heads=2):
-    x = np.ones((B, 3, 8), "float32")
-    layer = MultiHeadAttention(DotProductAttention(), num_heads)
+    layer, x = MultiHeadAttention(DotProductAttention(), num_heads), np.ones((B, 3, 8), "float32")
     layer(x, x, x)
     return layer, x
 
@@ -306,11 +301,8 @@ def test_layer_as_process_heads_is_trained_and_saved(tmp_path):
 
 STEPS, D = 4, 8
 IDS = np.array([[1, 2, 0, 0], [1, 2, 3, 4]])  # (B, STEPS); 0 is padding
-PROMPTS = {  # length of the prompt, capacity
-    f"{name}-{length}": (length, capacity)
-    for name, capacity in {"grows": None, "just fits": STEPS, "has room": STEPS + 2}.items()
-    for length in (4, 1)
-}
+STATE_SIZES = {"grows": None, "just fits": STEPS, "has room": STEPS + 2}
+PROMPTS = {f"{name}-{length}": (length, size) for name, size in STATE_SIZES.items() for length in (4, 1)}
 carries_masks = pytest.mark.skipif(keras.backend.backend() == "jax", reason="arrays of JAX have no mask attribute")
 
 
@@ -347,10 +339,9 @@ def test_state_accepts_masked_values_and_unmasked_steps(capacity):
 
 
 def build_by_call(layer=None):
-    """Return a layer, or heads, after a first call."""
+    """Return a layer, or multi-head attention, after a first call."""
     layer = MultiHeadAttention(DotProductAttention(), 2) if layer is None else layer
-    x = draw_normal(B, STEPS, D)
-    layer(x, x, x)
+    layer(*[draw_normal(B, STEPS, D)] * 3)
     return layer
 
 
@@ -382,18 +373,14 @@ def test_append_rejects_steps_of_other_sizes(capacity, shapes, has_heads, is_sym
 def test_model_of_any_capacity_accepts_int64_lengths():
     layer, x = build_by_call(), draw_normal(B, STEPS, D)
     state = layer.precompute(x, x, capacity=STEPS + 2)
-    symbolic_state = {
-        name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")
-    }
-    symbolic_state["length"] = keras.Input((), dtype="int64", name="length")
+    inputs = {name: keras.Input((2, None, D // 2), name=name) for name in ("projected_keys", "projected_values")}
+    inputs["length"] = keras.Input((), dtype="int64", name="length")
     new_step = keras.Input((1, D), name="x")
-    model = keras.Model(
-        {"x": new_step, **symbolic_state}, layer(new_step, layer.append(symbolic_state, new_step, new_step))
-    )
+    model = keras.Model({"x": new_step, **inputs}, layer(new_step, layer.append(inputs, new_step, new_step)))
     expected = layer(x[:, :1], layer.append(state, x[:, :1], x[:, :1]))
-    inputs = {name: to_numpy(tensor) for name, tensor in state.items()} | {"x": x[:, :1]}
-    inputs["length"] = inputs["length"].astype("int64")
-    assert_close(to_numpy(model(inputs)), to_numpy(expected), "float32")
+    arrays = {name: to_numpy(tensor) for name, tensor in state.items()} | {"x": x[:, :1]}
+    arrays["length"] = arrays["length"].astype("int64")
+    assert_close(to_numpy(model(arrays)), to_numpy(expected), "float32")
 
 
 @pytest.mark.parametrize("build_attention", [lambda: None, lambda: AdditiveAttention(5)], ids=["heads", "additive"])

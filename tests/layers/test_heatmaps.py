@@ -119,4 +119,4 @@ def test_tokens_of_ids_label_axes_with_one_matching_input():
         with pytest.raises(ValueError, match=rf"Received: '{name}'. The inputs are: .*'words': \(2, 3\)"):
             look_up_tokens(model, inputs, {name: vocabulary})
     with pytest.raises(ValueError, match=r"Received: 'words'. The inputs are: {0: \(2, 3\), 1: \(3,\)}"):
-        look_up_tokens(keras.layers.Layer(), [ids, ids[0]], {"words": vocabulary})  # without declared inputs
+        look_up_tokens(keras.layers.Layer(), [ids, ids[0]], {"words": vocabulary})  # a layer declares no inputs

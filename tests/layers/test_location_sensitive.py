@@ -90,7 +90,7 @@ def test_previous_weights_of_masked_keys_are_zeros(mask, axes, poison):
     previous = draw_previous_weights(*axes)
     previous_per_query = np.broadcast_to(previous if axes else previous[:, None], (B, Tq, Tk))
     mask = np.broadcast_to(mask, (B, Tq, Tk))
-    # One weight for all queries is ignored only if its key is masked for all queries.
+    # Weights (B, Tk) of all queries are ignored only if a key is masked for all queries.
     poisoned_weights = np.where(mask if axes else mask.any(1), previous, np.float32(poison))
     _, weights = layer(*inputs, **options, previous_weights=poisoned_weights, return_attention_scores=True)
     scores = compute_scores_in_loops(layer, *inputs[:2], np.where(mask, previous_per_query, 0))

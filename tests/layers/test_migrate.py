@@ -19,7 +19,7 @@ from keras_attn.migrate import from_state
 
 B, Tq, Tk, Dq, Dk, Dv, U = 2, 3, 5, 4, 7, 6, 8
 H, HIDDEN = 3, 12
-TEXTBOOKS = {  # source: Python module that its oracle needs
+TEXTBOOKS = {  # source: module that runs its trained layers
     "torch": "torch",
     "tensorflow": "tensorflow",
     "flax": "flax",
@@ -27,7 +27,7 @@ TEXTBOOKS = {  # source: Python module that its oracle needs
     "mxnet": "numpy",
     "tfa": "numpy",
 }
-LENGTHS = [None, np.array([2, 4]), np.array([[1, 5, 3], [2, 4, 1]])]  # the last: for each query
+LENGTHS = [None, np.array([2, 4]), np.array([[1, 5, 3], [2, 4, 1]])]  # none, (B,), (B, Tq)
 
 
 def import_oracle(source):
@@ -71,13 +71,8 @@ TRAINED_LAYERS = {  # name: source, function of its oracle, arguments of the fun
 }
 for source in [*TEXTBOOKS][:-1]:
     TRAINED_LAYERS[f"{source} additive"] = (source, "additive", (Dq, Dk, U), partial(AdditiveAttention, U), sizes)
-    TRAINED_LAYERS[f"{source} heads"] = (
-        source,
-        "multi_head",
-        (*sizes, HIDDEN, H),
-        partial(build_heads, **textbook_options),
-        sizes,
-    )
+    build_layer = partial(build_heads, **textbook_options)
+    TRAINED_LAYERS[f"{source} heads"] = (source, "multi_head", (*sizes, HIDDEN, H), build_layer, sizes)
 for source in ("torch", "paddle"):
     own_sizes = (HIDDEN, Dk, Dv)
     build_layer = partial(build_heads, use_bias=False)

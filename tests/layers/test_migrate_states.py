@@ -175,11 +175,11 @@ def build_heads(attention=None, **options):
 
 
 SHAPES = {"in_proj_weight": (36, 12), "in_proj_bias": (36,), "out_proj.weight": (12, 12), "out_proj.bias": (12,)}
-PACKED_STATE = {name: create_rng().normal(size=shape).astype("float32") for name, shape in SHAPES.items()}
+PACKED = {name: create_rng().normal(size=shape).astype("float32") for name, shape in SHAPES.items()}
 HEADS_STATE, _ = textbook_numpy.multi_head(create_rng(), Dq, Dk, Dv, HIDDEN, H)
 BAHDANAU, _ = textbook_numpy.bahdanau(create_rng(), Dq, Dk, U, False)
 NORMALIZED, _ = textbook_numpy.bahdanau(create_rng(), Dq, Dk, U, True)
-BILINEAR_STATE = {"weight": np.ones((1, Dq, Dk)), "bias": np.ones(1)}
+BILINEAR = {"weight": np.ones((1, Dq, Dk)), "bias": np.ones(1)}
 RULE = "`attention` must be a `DotProductAttention` without a `scale`"
 INVALID_LAYERS = [  # a layer, a state of another layer, its source, a pattern of the error
     (CosineAttention(), {}, "torch", "A layer of type CosineAttention has no counterpart in 'torch'"),
@@ -189,7 +189,7 @@ INVALID_LAYERS = [  # a layer, a state of another layer, its source, a pattern o
     (build_heads(key_dim=4, output_dim=12, use_bias=False), HEADS_STATE, "mxnet", r"no weight for .*: `W_q\.bias`"),
     (
         build_heads(num_kv_heads=1),
-        PACKED_STATE,
+        PACKED,
         "torch",
         r"MultiheadAttention has Dq = Dk = Dv = H\*K = G\*K = G\*V, .*G\*K=4",
     ),
@@ -201,8 +201,7 @@ INVALID_LAYERS = [  # a layer, a state of another layer, its source, a pattern o
     ),
     (build_heads(AdditiveAttention(U)), {}, "torch", RULE),
     (build_heads(DotProductAttention(scale=1.0)), {}, "torch", RULE),
-    # The bias of a bilinear layer changes sigmoid weights, but no softmax weights.
-    (BilinearAttention(normalizer="sigmoid"), BILINEAR_STATE, "torch", "no weight for .*: `bias`"),
+    (BilinearAttention(normalizer="sigmoid"), BILINEAR, "torch", "no weight for .*: `bias`"),  # no effect on softmax
     (
         AdditiveAttention(U),
         draw_state() | {"W_q.weight": np.ones((U + 1, Dq))},

@@ -15,6 +15,7 @@ from keras_attn import AdditiveAttention, CosineAttention, DotProductAttention, 
 
 B, Tq, Tk, Dq, Dk, Dv, H, K, V = 2, 3, 5, 8, 7, 6, 4, 5, 9
 LENGTHS = np.array([2, 4])
+INVALID_BIAS = np.zeros((1, 3, Tq, Tk), "float32")
 
 
 def draw_inputs(seed=0):
@@ -105,7 +106,7 @@ def test_every_option_is_saved_and_loaded(tmp_path):
     assert len(model.losses) == 4
 
 
-def test_one_initializer_object_gives_different_kernels():
+def test_one_initializer_object_draws_different_kernels():
     layer = MultiHeadAttention(DotProductAttention(), 2, 4, kernel_initializer=keras.initializers.GlorotUniform())
     layer.build(*((B, length, 8) for length in (Tq, Tk, Tk)))
     kernels = [to_numpy(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.W_v, layer.W_o)]
@@ -181,10 +182,7 @@ def test_outputs_have_the_dtype_of_the_layer(attention_dtype):
         (lambda: MultiHeadAttention(DotProductAttention(), 4, num_kv_heads=3), "`num_kv_heads` must divide"),
         (lambda: MultiHeadAttention(DotProductAttention(), 3)(*draw_inputs()), "`num_heads` must divide Dq"),
         (lambda: build_layer()(draw_inputs()[1], *draw_inputs()[1:]), "last axis of `queries` must be 8"),
-        (
-            lambda: build_layer()(*draw_inputs(), score_bias=np.zeros((1, 3, Tq, Tk), "float32")),
-            build_error_pattern("score_bias"),
-        ),
+        (lambda: build_layer()(*draw_inputs(), score_bias=INVALID_BIAS), build_error_pattern("score_bias")),
     ],
 )
 def test_invalid_arguments_are_rejected(call, message):

@@ -38,7 +38,7 @@ def compute_pair_by_pair(layer, num_queries, num_keys, offset=0):
     return np.array(rows).transpose(2, 0, 1)
 
 
-CALLS = {  # axes of queries and keys but the last, an offset
+CALLS = {  # shapes of queries and keys without the last axis, an offset
     "more keys": ((2, Tq), (2, Tk), 0),
     "more queries": ((2, Tk), (2, Tq), 0),
     "without keys": ((2, Tq), None, 0),

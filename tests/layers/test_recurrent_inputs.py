@@ -181,8 +181,7 @@ def test_precompute_rejects_invalid_memory():
 def test_symbolic_step_infers_sizes_from_memory_and_states():
     cell = build_cell("location").cell
     states = [keras.Input(batch_shape=(None, size)) for size in (3, UNITS, UNITS, UNITS, None)]
-    dynamic_memory = keras.Input(batch_shape=(None, None, Dm))
-    static_memory = keras.Input(batch_shape=(B, Tk, Dm))
+    dynamic_memory, static_memory = (keras.Input(batch_shape=(*sizes, Dm)) for sizes in ((None, None), (B, Tk)))
     x = keras.Input((Dx,))
     (output, next_states), weights = cell(x, states, static_memory, return_attention_scores=True)
     assert output.shape == (B, UNITS)

@@ -64,9 +64,8 @@ def test_angles_equal_an_example_by_hand():
     assert_close(to_numpy(RotaryEmbedding()(vector, offset=1)), expected, "float32")
     expected = [[cos - 2 * sin, 2 * cos + sin, 0, 0]]
     assert_close(to_numpy(RotaryEmbedding(interleaved=True)(vector, offset=1)), expected, "float32")
-    vector = np.array([[1, 2, 7, 8]], "float32")
     expected = [[cos - 2 * sin, 2 * cos + sin, 7, 8]]
-    assert_close(to_numpy(RotaryEmbedding(size=2)(vector, offset=1)), expected, "float32")
+    assert_close(to_numpy(RotaryEmbedding(size=2)(np.array([[1, 2, 7, 8]], "float32"), offset=1)), expected, "float32")
 
 
 OFFSETS = {"int": 3, "tensor": np.array(3, "uint8"), "per example": np.array([0, 40])}
@@ -88,8 +87,8 @@ def test_heads_are_rotated_by_their_positions(options, mode, offset):
         signature = [((None, H, None, D), "float32"), ((None,) * offset.ndim, offset.dtype.name)]
         program = compile_function(lambda x, offset: layer(x, offset=offset), mode, signature=signature)
         rotated = program(ops.convert_to_tensor(heads), ops.convert_to_tensor(offset))
-    expected = compute_expected(heads, offset, **options)
-    assert_close(to_numpy(rotated), expected, "float32", tolerance=1e-5)  # angles up to 45
+    # Angles are at most 45.
+    assert_close(to_numpy(rotated), compute_expected(heads, offset, **options), "float32", tolerance=1e-5)
 
 
 def test_values_are_not_rotated():
@@ -184,8 +183,7 @@ def test_onnx_file_accepts_every_size_and_offset(tmp_path):
     heads, offset = keras.Input((H, None, D), name="heads"), keras.Input((), dtype="int32", name="offset")
     scalar = keras.Input(batch_shape=(), dtype="int32", name="scalar")
     outputs = {name: RotaryEmbedding(**options)(heads, offset=offset) for name, options in OPTIONS.items()}
-    outputs["scalar offset"] = RotaryEmbedding()(heads, offset=scalar)
-    model = keras.Model([heads, offset, scalar], outputs)
+    model = keras.Model([heads, offset, scalar], {**outputs, "scalar offset": RotaryEmbedding()(heads, offset=scalar)})
     inputs = {"heads": draw_normal(B, H, T, D), "offset": np.array([0, 30], "int32"), "scalar": np.array(4, "int32")}
     outputs = onnx_outputs(model, inputs, tmp_path)
     for name, options in OPTIONS.items():

@@ -34,8 +34,7 @@ def test_bias_broadcasts_to_the_scores(shape):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_adds_the_bias_in_float32(dtype):
     """All scores are equal, so that the weights depend on the bias only."""
-    layer = DotProductAttention(dtype=dtype)
-    x = np.ones((1, 2, 4), "float32")
+    layer, x = DotProductAttention(dtype=dtype), np.ones((1, 2, 4), "float32")
     bias = np.array([[[2.0, 0.0], [0.0, 2.0]]], "float32")
     _, weights = layer(x, x, x, score_bias=bias, return_attention_scores=True)
     weight = np.exp(2) / (1 + np.exp(2))
@@ -52,7 +51,8 @@ def test_additive_mask_of_large_numbers_works_in_float16():
     model = keras.Model(inputs, layer(*3 * inputs[:1], score_bias=inputs[1], return_attention_scores=True))
     weights = to_numpy(model([x, bias])[1])
     clone = keras.Model.from_config(model.get_config())
-    assert len(clone.operations) == len(model.operations) == 3  # more operations break a saved model
+    # With more operations, a loaded model has two operations of one name, or cannot be loaded.
+    assert len(clone.operations) == len(model.operations) == 3
     expected = to_numpy(layer(x, x, x, return_attention_scores=True)[1])
     assert_close(weights[0, 0], expected[0, 0], "float16")
     assert weights[0, 1, 1] == weights[0, 2, 2] == 0

@@ -85,21 +85,18 @@ def test_mismatched_encoder_and_step_are_rejected():
     assert_fails("Received: `state`, without", model, step, {})
     logits, next_state = step.output["logits"], step.output["next_state"]
     for tensor in (ops.expand_dims(logits, 1), ops.cast(logits, "int32"), step.output["weights"]):
-        assert_fails(
-            r"`logits` must be floats \(B, V\), with V known", encoder, replace_outputs(step, logits=tensor), state
-        )
+        model = replace_outputs(step, logits=tensor)
+        assert_fails(r"`logits` must be floats \(B, V\), with V known", encoder, model, state)
     model = replace_outputs(step, next_state=ops.concatenate([next_state, next_state], axis=-1))
     assert_fails(r"must fit the step input .* \(None, 8\), its input `state` \(None, 4\)", encoder, model, state)
     model = replace_outputs(step, next_state=ops.cast(next_state, "float16"))
     assert_fails("must keep its dtype .* `next_state` is float16, its input `state` float32", encoder, model, state)
     model = replace_outputs(step, lengths=next_state)
-    assert_fails(
-        "`outputs` must not contain a name of decoding's own outputs", encoder, model, state, outputs=["lengths"]
-    )
+    match = "`outputs` must not contain a name of decoding's own outputs"
+    assert_fails(match, encoder, model, state, outputs=["lengths"])
     model = replace_outputs(encoder, values=ops.expand_dims(encoder.output["values"], 1))
-    assert_fails(
-        r"must fit the step's input of the same name.* `values` with shape \(None, 1, None, 4\)", model, step, state
-    )
+    match = r"must fit the step's input of the same name.* `values` with shape \(None, 1, None, 4\)"
+    assert_fails(match, model, step, state)
     model = replace_outputs(encoder, state=ops.concatenate([encoder.output["state"]] * 2, axis=-1))
     assert_fails(r"`state` with shape \(None, 8\) of the encoder, \(None, 4\) in the step", model, step, state)
 
@@ -132,9 +129,7 @@ def test_state_of_the_encoder_may_have_a_dynamic_size():
 def test_position_of_the_encoder_is_constant():
     """An encoder output `position` replaces the index of the step."""
     encoder, step, state = build_cache_models()
-    own_position = ops.cast(encoder.output["query"][:, 0] * 0 + 9, "int32")
-    models = (
-        greedy(model, step, state, **OPTIONS) for model in (encoder, replace_outputs(encoder, position=own_position))
-    )
+    nines = ops.cast(encoder.output["query"][:, 0] * 0 + 9, "int32")
+    models = [greedy(model, step, state, **OPTIONS) for model in (encoder, replace_outputs(encoder, position=nines))]
     inputs = {"first": np.ones((1, WIDTH), "float32")}
     assert not np.array_equal(*(ops.convert_to_numpy(model(inputs)["scores"]) for model in models))

@@ -1,7 +1,4 @@
-"""Subclassed models with lengths and masks as inputs: saved weights, and rejected float lengths and masks.
-
-Keras builds a loaded subclassed model with float placeholders for all inputs.
-"""
+"""Subclassed models with lengths and masks, which Keras builds with float placeholders when it loads a file."""
 
 import keras
 import numpy as np

@@ -28,10 +28,8 @@ def test_masked_weights_are_ignored():
     three_keys = np.array([True, True, True, False])
     assert_close(to_numpy(attention_entropy(weights, mask=three_keys)), np.full((1, 2), np.log(3)), "float32")
     poisoned_weights = np.where(mask, weights, np.float32(np.nan))
-    assert_identical(to_numpy(coverage(poisoned_weights, mask=mask)), to_numpy(coverage(weights, mask=mask)))
-    assert_identical(
-        to_numpy(attention_entropy(poisoned_weights, mask=mask)), to_numpy(attention_entropy(weights, mask=mask))
-    )
+    for function in (coverage, attention_entropy):
+        assert_identical(*(to_numpy(function(array, mask=mask)) for array in (poisoned_weights, weights)))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
