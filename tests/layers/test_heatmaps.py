@@ -1,4 +1,4 @@
-"""Heat maps of `show_heatmaps` and of `AttentionLogger`: grids, masked keys, tokens, and refused arguments."""
+"""Heat maps of `show_heatmaps` and `AttentionLogger`: grids, masked keys, tokens, and invalid arguments."""
 
 import io
 import subprocess
@@ -42,7 +42,7 @@ def test_nan_cells_do_not_change_the_colour_scale():
     assert figure.axes[0].images[0].get_clim() == (0.25, 0.75)
 
 
-def test_bad_matrices_and_titles_are_refused():
+def test_invalid_matrices_and_titles_are_rejected():
     for shape in ((3, 4, 5), (0, 3, 4, 5)):
         with pytest.raises(ValueError, match=r"`matrices` must have 4 axes.*Received: matrices shape"):
             show_heatmaps(np.zeros(shape))
@@ -56,32 +56,32 @@ def test_package_imports_without_matplotlib_and_errors_name_the_extra():
         "import sys; sys.modules['matplotlib'] = None\n"
         "import keras_attn, numpy\n"
         "from keras_attn.callbacks import AttentionLogger\n"
-        "for call, given in ((keras_attn.show_heatmaps, [numpy.zeros((1, 1, 2, 3))]), (AttentionLogger, 'ab')):\n"
-        "    try: call(*given)\n"
+        "for call, args in ((keras_attn.show_heatmaps, [numpy.zeros((1, 1, 2, 3))]), (AttentionLogger, 'ab')):\n"
+        "    try: call(*args)\n"
         "    except ImportError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.count('pip install "keras-attn[plot]"') == 2
-    assert "`AttentionLogger` needs matplotlib" in done.stdout
+    process = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert process.stdout.count('pip install "keras-attn[plot]"') == 2
+    assert "`AttentionLogger` needs matplotlib" in process.stdout
 
 
-def test_pyplot_does_not_hold_the_figure():
-    before = pyplot.get_fignums()
+def test_pyplot_does_not_register_the_figure():
+    figure_numbers = pyplot.get_fignums()
     show_heatmaps(MATRICES)
-    assert pyplot.get_fignums() == before
+    assert pyplot.get_fignums() == figure_numbers
 
 
 @pytest.mark.slow
 def test_masked_keys_are_striped_and_nan_is_black():
-    def shares(weight):
-        """Draw the weights 0.5 and `weight`, and return the parts of the image that are grey, stripes and black."""
+    def measure_colours(weight):
+        """Draw the weights 0.5 and `weight`; return the fractions of pixels that are grey, striped and black."""
         png = draw_heatmaps(np.float32([[[[0.5, weight]]]]), "", None, None)
         pixels = image.imread(io.BytesIO(png))[..., :3, None]
         return (abs(pixels - np.array([0.88, 0.72, 0])) < 0.01).all(axis=2).mean(axis=(0, 1))
 
-    plain = shares(1e-9)
-    assert (shares(0) - plain > [0.1, 0.02, -0.01]).all()
-    assert shares(np.nan)[2] - plain[2] > 0.2
+    unmasked_colours = measure_colours(1e-9)
+    assert (measure_colours(0) - unmasked_colours > [0.1, 0.02, -0.01]).all()
+    assert measure_colours(np.nan)[2] - unmasked_colours[2] > 0.2
 
 
 def test_images_have_a_grid_of_examples_and_heads_with_tokens(monkeypatch):
@@ -95,14 +95,14 @@ def test_images_have_a_grid_of_examples_and_heads_with_tokens(monkeypatch):
     assert [axis.get_title() for axis in maps] == [f"example {e}, head {h}" for e in range(2) for h in range(3)]
     assert [axis.get_title() for axis in row] == ["example 0", "example 1"]
     assert row[0].get_subplotspec().get_geometry()[:2] == (1, 2)
-    for number, axis in enumerate(maps):
-        np.testing.assert_array_equal(axis.images[0].get_array(), weights.reshape(6, 2, 4)[number])
+    for index, axis in enumerate(maps):
+        np.testing.assert_array_equal(axis.images[0].get_array(), weights.reshape(6, 2, 4)[index])
         assert axis.images[0].get_clim() == (0, weights.max())
-        assert [text.get_text() for text in axis.get_xticklabels()] == keys[number // 3]
-        assert [text.get_text() for text in axis.get_yticklabels()] == queries[number // 3]
+        assert [text.get_text() for text in axis.get_xticklabels()] == keys[index // 3]
+        assert [text.get_text() for text in axis.get_yticklabels()] == queries[index // 3]
 
 
-def test_ids_become_tokens_of_axes_with_one_matching_input():
+def test_tokens_of_ids_label_axes_with_one_matching_input():
     words = keras.Input((3,), dtype="int32", name="words")
     model = keras.Model(words, keras.layers.Embedding(9, 2)(words))
     ids = np.array([[1, 2, 7], [3, 0, 4]])
@@ -119,4 +119,4 @@ def test_ids_become_tokens_of_axes_with_one_matching_input():
         with pytest.raises(ValueError, match=rf"Received: '{name}'. The inputs are: .*'words': \(2, 3\)"):
             look_up_tokens(model, inputs, {name: vocabulary})
     with pytest.raises(ValueError, match=r"Received: 'words'. The inputs are: {0: \(2, 3\), 1: \(3,\)}"):
-        look_up_tokens(keras.layers.Layer(), [ids, ids[0]], {"words": vocabulary})  # without declared inputs
+        look_up_tokens(keras.layers.Layer(), [ids, ids[0]], {"words": vocabulary})  # a layer declares no inputs

@@ -1,4 +1,4 @@
-"""Location-sensitive attention: what its scores read of the weights before, and what must not reach them."""
+"""`LocationSensitiveAttention`: scores by the formula, previous weights of masked keys, and gradients."""
 
 import keras
 import numpy as np
@@ -15,51 +15,52 @@ from keras_attn._layers.location_sensitive import LocationSensitiveAttention
 B, Tq, Tk, Dq, Dk, Dv, U, FILTERS = 2, 3, 5, 4, 7, 6, 8, 3
 
 
-def made(size=3, **options):
-    layer = LocationSensitiveAttention(U, FILTERS, size, **options)
+def build_layer(kernel_size=3, **options):
+    layer = LocationSensitiveAttention(U, FILTERS, kernel_size, **options)
     layer.build((B, Tq, Dq), (B, Tk, Dk), (B, Tk, Dv))
     draw_weights(layer)
     return layer
 
 
-def inputs_of(queries=Tq, seed=0):
-    random, sizes = np.random.default_rng(seed), ((queries, Dq), (Tk, Dk), (Tk, Dv))
-    return [random.normal(size=(B, *size)).astype("float32") for size in sizes]
+def draw_inputs(seed=0):
+    rng, shapes = np.random.default_rng(seed), ((B, Tq, Dq), (B, Tk, Dk), (B, Tk, Dv))
+    return [rng.normal(size=shape).astype("float32") for shape in shapes]
 
 
-def weights_of(*axes, seed=5):
+def draw_previous_weights(*axes, seed=5):
+    """Return previous weights (B, *axes, Tk) with sums of 1."""
     weights = np.random.default_rng(seed).random((B, *axes, Tk)).astype("float32")
     return weights / weights.sum(-1, keepdims=True)
 
 
-def scores_by_loops(layer, queries, keys, previous):
-    """The formula of the docstring, for weights before (B, Tq, Tk), which are zero beyond the keys."""
+def compute_scores_in_loops(layer, queries, keys, previous):
+    """Compute the formula of the layer's docstring for previous weights (B, Tq, Tk), zero-padded at both ends."""
     W_q, W_k, F, W_f, w_v = (to_float64(getattr(layer, name).kernel) for name in ("W_q", "W_k", "F", "W_f", "w_v"))
     bias, size = to_float64(layer.W_q.bias), layer.kernel_size
     scores = np.zeros((B, queries.shape[1], Tk))
     for b, i, j in np.ndindex(scores.shape):
-        place = np.zeros(FILTERS)
+        feature = np.zeros(FILTERS)
         for r in range(size):
-            at = j + r - (size - 1) // 2
-            if 0 <= at < Tk:
-                place += F[r] * previous[b, i, at]
-        hidden = queries[b, i] @ W_q + keys[b, j] @ W_k + place @ W_f + bias
-        scores[b, i, j] = np.tanh(hidden) @ w_v[:, 0]
+            position = j + r - (size - 1) // 2
+            if 0 <= position < Tk:
+                feature += F[r] * previous[b, i, position]
+        preactivation = queries[b, i] @ W_q + keys[b, j] @ W_k + feature @ W_f + bias
+        scores[b, i, j] = np.tanh(preactivation) @ w_v[:, 0]
     return scores
 
 
-@pytest.mark.parametrize(("size", "axes"), [(1, (1,)), (2, ()), (4, (Tq,)), (9, (1,))])
-def test_scores_equal_the_formula(size, axes):
-    layer, (queries, keys, values), previous = made(size), inputs_of(), weights_of(*axes)
+@pytest.mark.parametrize(("kernel_size", "axes"), [(1, (1,)), (2, ()), (4, (Tq,)), (9, (1,))])
+def test_scores_equal_the_formula(kernel_size, axes):
+    layer, (queries, keys, values), previous = build_layer(kernel_size), draw_inputs(), draw_previous_weights(*axes)
     output, weights = layer(queries, keys, values, previous_weights=previous, return_attention_scores=True)
-    by_query = np.broadcast_to(previous if axes else previous[:, None], (B, Tq, Tk))
-    expected = reference.masked_softmax(scores_by_loops(layer, queries, keys, by_query))
+    previous = np.broadcast_to(previous if axes else previous[:, None], (B, Tq, Tk))
+    expected = reference.masked_softmax(compute_scores_in_loops(layer, queries, keys, previous))
     assert_close(to_numpy(weights), expected, "float32")
     assert_close(to_numpy(output), expected @ values, "float32")
 
 
-def test_without_previous_weights_it_equals_additive_attention_with_a_bias():
-    layer, inputs, lengths = made(), inputs_of(), np.array([2, 5])
+def test_layer_without_previous_weights_equals_additive_attention_with_a_bias():
+    layer, inputs, lengths = build_layer(), draw_inputs(), np.array([2, 5])
     additive = AdditiveAttention(U)
     additive.build(*(array.shape for array in inputs))
     for name in ("W_q", "W_k", "w_v"):
@@ -72,7 +73,7 @@ def test_without_previous_weights_it_equals_additive_attention_with_a_bias():
     assert not np.allclose(to_numpy(layer(*inputs, lengths)), expected, atol=1e-3)
 
 
-MASKS = {
+MASKS = {  # options, and the mask (B, Tq, Tk) or (B, 1, Tk) that they describe
     "lengths": ({"valid_lens": np.array([3, 4])}, np.arange(Tk) < np.array([[[3]], [[4]]])),
     "keys_mask": ({"keys_mask": np.arange(Tk) != np.array([[1], [4]])}, np.arange(Tk) != np.array([[[1]], [[4]]])),
     "by_query": (
@@ -84,41 +85,42 @@ MASKS = {
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("axes", "poison"), [((), np.nan), ((), 7.0), ((Tq,), np.inf)])
-def test_previous_weights_of_masked_keys_count_as_zero(mask, axes, poison):
-    layer, inputs, (masks, seen) = made(4), inputs_of(), MASKS[mask]
-    previous = np.broadcast_to(weights_of(*axes) if axes else weights_of()[:, None], (B, Tq, Tk))
-    given = previous if axes else previous[:, 0]
-    seen = np.broadcast_to(seen, (B, Tq, Tk))
-    hidden = ~seen if axes else ~seen.any(1)  # of weights for all queries those that no query may see
-    poisoned = np.where(hidden, np.float32(poison), given)
-    _, weights = layer(*inputs, **masks, previous_weights=poisoned, return_attention_scores=True)
-    expected = reference.masked_softmax(scores_by_loops(layer, *inputs[:2], np.where(seen, previous, 0)), mask=seen)
-    assert_close(to_numpy(weights), expected, "float32")
+def test_previous_weights_of_masked_keys_are_zeros(mask, axes, poison):
+    layer, inputs, (options, mask) = build_layer(4), draw_inputs(), MASKS[mask]
+    previous = draw_previous_weights(*axes)
+    previous_per_query = np.broadcast_to(previous if axes else previous[:, None], (B, Tq, Tk))
+    mask = np.broadcast_to(mask, (B, Tq, Tk))
+    # Weights (B, Tk) of all queries are ignored only if a key is masked for all queries.
+    poisoned_weights = np.where(mask if axes else mask.any(1), previous, np.float32(poison))
+    _, weights = layer(*inputs, **options, previous_weights=poisoned_weights, return_attention_scores=True)
+    scores = compute_scores_in_loops(layer, *inputs[:2], np.where(mask, previous_per_query, 0))
+    assert_close(to_numpy(weights), reference.masked_softmax(scores, mask=mask), "float32")
 
 
-def test_nan_in_padding_reaches_no_gradient():
-    layer, (queries, keys, values), lengths = made(), inputs_of(), np.array([3, 4])
-    padded = np.arange(Tk) >= lengths[:, None]
-    previous = weights_of(Tq)
+def test_nan_in_padding_does_not_change_gradients():
+    layer, (queries, keys, values), lengths = build_layer(), draw_inputs(), np.array([3, 4])
+    is_padding = np.arange(Tk) >= lengths[:, None]
+    previous = draw_previous_weights(Tq)
 
     def loss(queries, keys, values, previous):
         return ops.sum(layer(queries, keys, values, lengths, previous_weights=previous) ** 2)
 
-    take = compute_gradients(loss, 4, layer.trainable_variables)
-    found = []
-    for poison in (0.0, np.nan):
-        dirty = [np.where(padded[..., None], np.float32(poison), array) for array in (keys, values)]
-        before = np.where(padded[:, None], np.float32(poison), previous)
-        arrays = map(ops.convert_to_tensor, (queries, *dirty, before))
-        found.append([to_numpy(gradient) for gradient in take(*arrays)])
-    for clean, poisoned in zip(*found, strict=True):
-        assert_identical(poisoned, clean)
-    assert all(np.any(gradient != 0) for gradient in found[0])
+    program = compute_gradients(loss, 4, layer.trainable_variables)
+
+    def compute_with_padding(fill):
+        filled_arrays = [np.where(is_padding[..., None], np.float32(fill), array) for array in (keys, values)]
+        filled_arrays.append(np.where(is_padding[:, None], np.float32(fill), previous))
+        return [to_numpy(gradient) for gradient in program(*map(ops.convert_to_tensor, (queries, *filled_arrays)))]
+
+    expected = compute_with_padding(0.0)
+    for gradient, expected_gradient in zip(compute_with_padding(np.nan), expected, strict=True):
+        assert_identical(gradient, expected_gradient)
+    assert all(np.any(gradient != 0) for gradient in expected)
 
 
 @pytest.mark.parametrize("previous", [np.ones((B, Tk + 1)), np.ones((B, 2, Tk)), np.ones((B, Tk), "int32")])
-def test_previous_weights_of_another_shape_or_dtype_are_refused(previous):
-    symbols = [keras.KerasTensor(array.shape, array.dtype.name) for array in (*inputs_of(), previous)]
-    for *inputs, weights in ([*inputs_of(), previous], symbols):
+def test_previous_weights_of_another_shape_or_dtype_are_rejected(previous):
+    symbolic_arrays = [keras.KerasTensor(array.shape, array.dtype.name) for array in (*draw_inputs(), previous)]
+    for *inputs, weights in ([*draw_inputs(), previous], symbolic_arrays):
         with pytest.raises(ValueError, match=r"`previous_weights` must be floats of shape B \+ \(Tk,\).*Received: "):
-            made()(*inputs, previous_weights=weights)
+            build_layer()(*inputs, previous_weights=weights)

@@ -1,4 +1,4 @@
-"""The textbook's recurrent decoder, trained elsewhere: our `AttentionCell` gives what it gave."""
+"""Weights of the textbook's recurrent decoder in `AttentionCell`: equality of outputs, and rejected states."""
 
 import importlib
 
@@ -18,39 +18,40 @@ from keras_attn.migrate import from_state
 B, STEPS, SOURCE, WORDS, EMBED, HIDDEN = 2, 4, 5, 11, 3, 6
 
 
-def decoder_of(number=1, units=4, dtype=None, **options):
-    cells = [layers.GRUCell(HIDDEN, dtype=dtype, **options) for _ in range(number)]
-    cell = cells[0] if number == 1 else layers.StackedRNNCells(cells, dtype=dtype)
+def build_decoder(num_cells=1, units=4, dtype=None, **options):
+    cells = [layers.GRUCell(HIDDEN, dtype=dtype, **options) for _ in range(num_cells)]
+    cell = cells[0] if num_cells == 1 else layers.StackedRNNCells(cells, dtype=dtype)
     return AttentionRNN(AttentionCell(cell, AdditiveAttention(units)))
 
 
-def torch_state(number=1, inputs=HIDDEN + EMBED):
-    """Names and shapes of a decoder of torch, without what goes into it and what reads it."""
-    random = np.random.default_rng(5)
+def draw_torch_state(num_cells=1, input_size=HIDDEN + EMBED):
+    """Return the state of a torch decoder, without its embedding and its output layer."""
+    rng = np.random.default_rng(5)
     shapes = {"attention.W_q.weight": (4, HIDDEN), "attention.W_k.weight": (4, HIDDEN), "attention.w_v.weight": (1, 4)}
-    for place in range(number):
-        kernels = {"weight_ih": (3 * HIDDEN, HIDDEN if place else inputs), "weight_hh": (3 * HIDDEN, HIDDEN)}
+    for index in range(num_cells):
+        kernels = {"weight_ih": (3 * HIDDEN, HIDDEN if index else input_size), "weight_hh": (3 * HIDDEN, HIDDEN)}
         biases = {"bias_ih": (3 * HIDDEN,), "bias_hh": (3 * HIDDEN,)}
-        shapes |= {f"rnn.{name}_l{place}": shape for name, shape in (kernels | biases).items()}
-    return {name: random.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+        shapes |= {f"rnn.{name}_l{index}": shape for name, shape in (kernels | biases).items()}
+    return {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
 
 
-def arrays(number):
-    random = np.random.default_rng(2)
-    tokens = random.integers(0, WORDS, (B, STEPS))
-    memory = random.normal(size=(B, SOURCE, HIDDEN)).astype("float32")
-    return tokens, memory, random.normal(size=(number, B, HIDDEN)).astype("float32"), np.array([2, 5])
+def draw_inputs(num_cells):
+    """Return tokens, memory, initial states (num_cells, B, HIDDEN) and valid lengths."""
+    rng = np.random.default_rng(2)
+    tokens = rng.integers(0, WORDS, (B, STEPS))
+    memory = rng.normal(size=(B, SOURCE, HIDDEN)).astype("float32")
+    return tokens, memory, rng.normal(size=(num_cells, B, HIDDEN)).astype("float32"), np.array([2, 5])
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("number", [1, 2])
-def test_loaded_decoder_gives_outputs_of_trained_decoder(number):
-    trained = importlib.import_module("textbook_torch").decoder
-    state, run = trained(np.random.default_rng(1), WORDS, EMBED, HIDDEN, number)
-    tokens, memory, hidden, valid_lens = arrays(number)
+@pytest.mark.parametrize("num_cells", [1, 2])
+def test_loaded_decoder_equals_the_trained_decoder(num_cells):
+    train_decoder = importlib.import_module("textbook_torch").decoder
+    state, run = train_decoder(np.random.default_rng(1), WORDS, EMBED, HIDDEN, num_cells)
+    tokens, memory, hidden, valid_lens = draw_inputs(num_cells)
 
-    decode = decoder_of(number, HIDDEN)
-    from_state(decode if number == 1 else decode.cell, state, "torch", strict=False)
+    decode = build_decoder(num_cells, HIDDEN)
+    from_state(decode if num_cells == 1 else decode.cell, state, "torch", strict=False)
     outputs = decode(state["embedding.weight"][tokens], memory, valid_lens, initial_state=list(hidden))
     logits = ops.convert_to_numpy(outputs) @ state["dense.weight"].T + state["dense.bias"]
 
@@ -58,18 +59,18 @@ def test_loaded_decoder_gives_outputs_of_trained_decoder(number):
 
 
 def test_built_decoder_keeps_its_variables():
-    decode, (_, memory, hidden, _) = decoder_of(), arrays(1)
+    decode, (_, memory, hidden, _) = build_decoder(), draw_inputs(1)
     decode(np.zeros((B, STEPS, EMBED)), memory, initial_state=hidden[0])
-    variables, state = list(decode.weights), torch_state()
+    variables, state = list(decode.weights), draw_torch_state()
     from_state(decode, state, "torch")
-    assert all(now is before for now, before in zip(decode.weights, variables, strict=True))
-    reset = state["rnn.weight_hh_l0"].T[:, :HIDDEN]
-    assert_identical(ops.convert_to_numpy(decode.cell.cell.recurrent_kernel)[:, HIDDEN : 2 * HIDDEN], reset)
+    assert all(weight is variable for weight, variable in zip(decode.weights, variables, strict=True))
+    reset_kernel = state["rnn.weight_hh_l0"].T[:, :HIDDEN]
+    assert_identical(ops.convert_to_numpy(decode.cell.cell.recurrent_kernel)[:, HIDDEN : 2 * HIDDEN], reset_kernel)
 
 
-@run_only_on("tensorflow", reason="it writes a checkpoint of TensorFlow")
+@run_only_on("tensorflow", reason="the test writes a TensorFlow checkpoint")
 def test_checkpoint_of_keras_cells_is_loaded(tmp_path):
-    """Keras 3 writes nothing of stacked cells into a checkpoint: their numbers are those that Keras 2 writes."""
+    """Keras 3 writes no stacked cells into a checkpoint: the test uses the names that Keras 2 writes."""
     import tensorflow as tf
 
     attention, _ = importlib.import_module("textbook_tensorflow").additive(np.random.default_rng(1), *[HIDDEN] * 3)
@@ -80,102 +81,101 @@ def test_checkpoint_of_keras_cells_is_loaded(tmp_path):
         reader = tf.train.load_checkpoint(tf.train.Checkpoint(rnn=rnn).save(str(tmp_path / "state")))
         names = [name for name in reader.get_variable_to_shape_map() if name.startswith("rnn/cell")]
         states.append({name: reader.get_tensor(name) for name in names})
-    stacked = {
+    stacked_state = {
         name.replace("cell", f"cell/cells/{n}", 1): a for n, state in enumerate(states) for name, a in state.items()
     }
-    for number, state in ((1, states[0]), (2, stacked)):
-        decode = from_state(decoder_of(number, HIDDEN), state | attention, "tensorflow")
-        loaded = [decode.cell.cell] if number == 1 else decode.cell.cell.cells
-        for ours, theirs in zip(loaded, cells[:number], strict=True):
+    for num_cells, state in ((1, states[0]), (2, stacked_state)):
+        decode = from_state(build_decoder(num_cells, HIDDEN), state | attention, "tensorflow")
+        loaded_cells = [decode.cell.cell] if num_cells == 1 else decode.cell.cell.cells
+        for loaded_cell, cell in zip(loaded_cells, cells[:num_cells], strict=True):
             for name in ("kernel", "recurrent_kernel", "bias"):
-                assert_identical(*(ops.convert_to_numpy(getattr(cell, name)) for cell in (ours, theirs)))
+                assert_identical(*(ops.convert_to_numpy(getattr(x, name)) for x in (loaded_cell, cell)))
 
 
-def cell_of(cell=None, attention=None, **options):
+def new_cell(cell=None, attention=None, **options):
     return AttentionCell(cell or layers.GRUCell(HIDDEN), attention or AdditiveAttention(HIDDEN), **options)
 
 
-GATES = "tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and "
+GATES_RULE = "tanh and sigmoid.* Received: AdditiveAttention and GRUCell of .* and "
 
 
 @pytest.mark.parametrize(
-    ("make", "source", "message"),
+    ("build_layer", "source", "message"),
     [
-        (lambda: cell_of(layers.LSTMCell(HIDDEN)), "torch", "Received: AdditiveAttention and LSTM"),
-        (lambda: cell_of(attention=DotProductAttention()), "torch", "Received: DotProductAttention and GRUCell"),
-        (lambda: cell_of(when="after"), "torch", "when='after'"),
-        (lambda: cell_of(layers.GRUCell(HIDDEN, reset_after=False)), "torch", "reset_after"),
-        (lambda: decoder_of(activation="relu"), "torch", GATES),
-        (lambda: decoder_of(recurrent_activation="hard_sigmoid"), "torch", GATES),
-        (lambda: decoder_of(activation=lambda x: x), "torch", GATES),
-        (decoder_of, "flax", "A layer of type AttentionCell has no counterpart in 'flax'"),
+        (lambda: new_cell(layers.LSTMCell(HIDDEN)), "torch", "Received: AdditiveAttention and LSTM"),
+        (lambda: new_cell(attention=DotProductAttention()), "torch", "Received: DotProductAttention and GRUCell"),
+        (lambda: new_cell(when="after"), "torch", "when='after'"),
+        (lambda: new_cell(layers.GRUCell(HIDDEN, reset_after=False)), "torch", "reset_after"),
+        (lambda: build_decoder(activation="relu"), "torch", GATES_RULE),
+        (lambda: build_decoder(recurrent_activation="hard_sigmoid"), "torch", GATES_RULE),
+        (lambda: build_decoder(activation=lambda x: x), "torch", GATES_RULE),
+        (build_decoder, "flax", "A layer of type AttentionCell has no counterpart in 'flax'"),
     ],
 )
-def test_cell_with_other_options_than_the_textbook_is_refused(make, source, message):
+def test_cell_that_differs_from_the_textbook_is_rejected(build_layer, source, message):
     with pytest.raises(ValueError, match=message):
-        from_state(make(), torch_state(), source)
+        from_state(build_layer(), draw_torch_state(), source)
 
 
-def test_refused_state_leaves_the_decoder_unbuilt():
-    decode, state = decoder_of(), torch_state()
-    for wrong, message in (
+def test_rejected_state_does_not_build_the_decoder():
+    decode, state = build_decoder(), draw_torch_state()
+    for invalid_state, message in (
         ({**state, "rnn.weight_ih_l1": np.ones(1)}, "no weight for .*: .*`rnn.weight_ih_l1`"),
         ({name: a for name, a in state.items() if "bias_hh" not in name}, "missing from the state: `rnn.bias_hh_l0`"),
         ({**state, "rnn.weight_hh_l0": np.ones((3 * HIDDEN, 7))}, r"\(3\*H0, H0\) = \(18, 6\) .*shape \(18, 7\)"),
         ({**state, "attention.W_q.weight": np.ones((4, 7))}, r"\(U, H0\) = \(4, 6\) .*shape \(4, 7\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            from_state(decode, wrong, "torch", strict="no weight" in message)
+            from_state(decode, invalid_state, "torch", strict="no weight" in message)
     assert not decode.cell.built
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_state_with_more_recurrent_layers_than_cells_is_refused(strict):
-    state = {**torch_state(2), "dense.bias": np.ones(3)}
-    decode = decoder_of(1)
-    with pytest.raises(ValueError, match=r"`rnn\.bias_hh_l1`") as caught:
+def test_state_with_more_recurrent_layers_than_cells_is_rejected(strict):
+    state = {**draw_torch_state(2), "dense.bias": np.ones(3)}
+    decode = build_decoder(1)
+    with pytest.raises(ValueError, match=r"`rnn\.bias_hh_l1`") as raised:
         from_state(decode, state, "torch", strict=strict)
     assert not decode.cell.built
     if not strict:
-        assert "`dense.bias`" not in str(caught.value)
-        assert "`StackedRNNCells`" in str(caught.value)
-        from_state(decoder_of(2), state, "torch", strict=False)
+        assert "`dense.bias`" not in str(raised.value)
+        assert "`StackedRNNCells`" in str(raised.value)
+        from_state(build_decoder(2), state, "torch", strict=False)
 
 
 @pytest.mark.parametrize(
-    ("part", "name", "built"),
+    ("part", "name", "is_built"),
     [("attention", "attention.W_k.weight", False), ("cell", "rnn.bias_ih_l1", False), ("cell", "rnn.bias_ih_l1", True)],
 )
-def test_numbers_must_fit_the_dtype_of_the_part_that_owns_them(part, name, built):
-    state = torch_state(2)
+def test_numbers_must_fit_the_dtype_of_the_cell_or_attention(part, name, is_built):
+    state = draw_torch_state(2)
     state[name] = np.full_like(state[name], 1e6)
-    # JAX has no orthogonal matrix of float16 on a CPU
-    half = {"dtype": "float16", "recurrent_initializer": "glorot_uniform"} if part == "cell" else {}
-    decode = decoder_of(2, **half)
+    # JAX computes no orthogonal matrix in float16 on a CPU, so that the default initializer fails.
+    options = {"dtype": "float16", "recurrent_initializer": "glorot_uniform"} if part == "cell" else {}
+    decode = build_decoder(2, **options)
     if part == "attention":
         decode.cell.attention = AdditiveAttention(4, dtype="float16")
-    if built:
+    if is_built:
         decode.build((None, None, EMBED), (None, None, HIDDEN))
     with pytest.raises(ValueError, match=rf"`{part}\..* of the layer has dtype float16, and the state has 1e\+06"):
         from_state(decode, state, "torch")
-    assert decode.cell.built == built
+    assert decode.cell.built == is_built
     decode = AttentionCell(decode.cell.cell, decode.cell.attention, dtype="float16")
-    other = next(each for each in state if each.split(".")[0] != name.split(".")[0])  # of float32 in a cell of float16
-    from_state(decode, {**torch_state(2), other: state[other] * 1e5}, "torch")
+    float32_name = next(key for key in state if key.split(".")[0] != name.split(".")[0])
+    from_state(decode, {**draw_torch_state(2), float32_name: state[float32_name] * 1e5}, "torch")
 
 
-@pytest.mark.parametrize("inputs", [HIDDEN - 1, HIDDEN])
-def test_recurrent_layer_without_room_for_an_input_is_refused(inputs):
-    decode = decoder_of(1)
-    with pytest.raises(ValueError, match=rf"context of size M.*Received: X={inputs} .*M={HIDDEN} in the attention"):
-        from_state(decode, torch_state(1, inputs), "torch")
+@pytest.mark.parametrize("input_size", [HIDDEN - 1, HIDDEN])
+def test_recurrent_layer_too_small_for_an_input_is_rejected(input_size):
+    decode = build_decoder(1)
+    with pytest.raises(ValueError, match=rf"context of size M.*Received: X={input_size} .*M={HIDDEN} in the attention"):
+        from_state(decode, draw_torch_state(1, input_size), "torch")
     assert not decode.cell.built
 
 
-def test_decoder_built_by_a_state_is_saved_and_loaded(tmp_path):
-    decode, inputs = from_state(decoder_of(), torch_state(), "torch"), [keras.Input((None, EMBED))]
+def test_decoder_built_from_a_state_is_saved_and_loaded(tmp_path):
+    decode, inputs = from_state(build_decoder(), draw_torch_state(), "torch"), [keras.Input((None, EMBED))]
     inputs.append(keras.Input((None, HIDDEN)))
     model = keras.Model(inputs, decode(*inputs))
-    again = save_and_load(model, tmp_path)
-    for now, before in zip(again.weights, model.weights, strict=True):
-        assert_identical(ops.convert_to_numpy(now), ops.convert_to_numpy(before))
+    for loaded_weight, weight in zip(save_and_load(model, tmp_path).weights, model.weights, strict=True):
+        assert_identical(ops.convert_to_numpy(loaded_weight), ops.convert_to_numpy(weight))

@@ -1,4 +1,4 @@
-"""What cells with attention and the loop around them refuse: in a sentence of theirs, and symbolic calls as others."""
+"""Invalid inputs and options of `AttentionCell` and `AttentionRNN`: error messages of eager and symbolic calls."""
 
 import keras
 import numpy as np
@@ -15,172 +15,176 @@ inputs, memory = draw_inputs()
 state = np.ones((B, UNITS), "float32")
 
 
-def floats(*shape):
+def ones(*shape):
     return np.ones(shape, "float32")
 
 
-def precomputed(keys=(B, Tk, 8), values=(B, Tk, Dm)):
-    return {"projected_keys": floats(*keys), "projected_values": floats(*values)}
+def build_memory(keys=(B, Tk, 8), values=(B, Tk, Dm)):
+    return {"projected_keys": ones(*keys), "projected_values": ones(*values)}
 
 
-FIT = r"`memory` must fit `additive_attention\w*`, whose query is a cell state of size 6.*Received: "
-NEITHER = "`memory` must be a tensor .*or the dict with 'projected_keys' and .*Received: "
-OF_BOTH = {  # what is given, and what is said: the name of an argument stands for a sentence on it
+FIT_RULE = r"`memory` must fit `additive_attention\w*`, whose query is a cell state of size 6.*Received: "
+TYPE_RULE = "`memory` must be a tensor .*or the dict with 'projected_keys' and .*Received: "
+INVALID_INPUTS = {  # arguments; a pattern of the error, or the name of the argument in the usual error
     "no memory": ({"memory": None}, "memory"),
-    "size of the memory": ({"memory": floats(B, Tk, Dm + 1)}, "memory"),
-    "rank of the memory": ({"memory": floats(B, Dm)}, "memory"),
-    "batch of the memory": ({"memory": floats(B + 1, Tk, Dm)}, "`inputs` and `memory` must agree in B.*Received: "),
-    "size of projected values": ({"memory": precomputed(values=(B, Tk, Dm + 1))}, FIT + ".*context has size 8, .* 7"),
-    "size of projected keys": ({"memory": precomputed(keys=(B, Tk, 9))}, FIT + r".*projected_keys.* \(3, 5, 9\)"),
-    "another dict": ({"memory": {"foo": memory}}, NEITHER + r"memory\['foo'\] shape"),
-    "projected keys alone": ({"memory": {"projected_keys": floats(B, Tk, 8)}}, NEITHER),
-    "floats for lengths": ({"valid_lens": floats(B)}, "valid_lens"),
+    "size of the memory": ({"memory": ones(B, Tk, Dm + 1)}, "memory"),
+    "rank of the memory": ({"memory": ones(B, Dm)}, "memory"),
+    "batch of the memory": ({"memory": ones(B + 1, Tk, Dm)}, "`inputs` and `memory` must agree in B.*Received: "),
+    "size of values": ({"memory": build_memory(values=(B, Tk, Dm + 1))}, FIT_RULE + ".*context has size 8, .* 7"),
+    "size of projected keys": ({"memory": build_memory(keys=(B, Tk, 9))}, FIT_RULE + r".*projected_keys.* \(3, 5, 9\)"),
+    "another dict": ({"memory": {"foo": memory}}, TYPE_RULE + r"memory\['foo'\] shape"),
+    "projected keys alone": ({"memory": {"projected_keys": ones(B, Tk, 8)}}, TYPE_RULE),
+    "floats for lengths": ({"valid_lens": ones(B)}, "valid_lens"),
     "length of a mask": ({"memory_mask": np.ones((B, Tk + 1), bool)}, "memory_mask"),
 }
-OF_CELLS = {
+INVALID_CELL_INPUTS = {
     "bahdanau": {
-        "size of a state": ({"states": [floats(B, UNITS + 1)]}, r"`states` .*\[\(3, 6\)\].*Received: .*\[\(3, 7\)\]"),
+        "size of a state": ({"states": [ones(B, UNITS + 1)]}, r"`states` .*\[\(3, 6\)\].*Received: .*\[\(3, 7\)\]"),
         "too many states": ({"states": [state] * 2}, r"`states` must be a list of 1 tensors.*Received: 2 tensors"),
         "no states": ({"states": None}, r"`states` must be a list of tensors, .*states=None\."),
         "a sequence": ({"inputs": inputs}, r"`inputs` of a step must have shape \(B, Dx\).*`AttentionRNN` takes"),
     },
     "luong": {
-        "size of what is fed": ({"states": [state, state, floats(B, 8)]}, r"\(3, 9\)\].*\(3, 6\), \(3, 8\)\]"),
+        "size of the fed output": ({"states": [state, state, ones(B, 8)]}, r"\(3, 9\)\].*\(3, 6\), \(3, 8\)\]"),
     },
     "location": {
-        "places of weights": ({"states": [floats(B, 3), *[state] * 3, floats(B, 6)]}, r"\(3, 5\)\], .*6\)\]\."),
+        "number of weights": ({"states": [ones(B, 3), *[state] * 3, ones(B, 6)]}, r"\(3, 5\)\], .*6\)\]\."),
     },
 }
-FIRST = "`initial_state` must "
-OF_LOOPS = {
+RULE = "`initial_state` must "
+INVALID_RNN_INPUTS = {
     "bahdanau": {
-        "too many states": ({"initial_state": [state] * 3}, FIRST + "be the 1 states .*Received: 3 tensors"),
-        "size of a state": ({"initial_state": floats(B, UNITS + 1)}, FIRST + r".*\(3, 7\) for .*\(3, 6\)"),
+        "too many states": ({"initial_state": [state] * 3}, RULE + "be the 1 states .*Received: 3 tensors"),
+        "size of a state": ({"initial_state": ones(B, UNITS + 1)}, RULE + r".*\(3, 7\) for .*\(3, 6\)"),
         "shape of the lengths of inputs": ({"input_lens": np.ones((B, T), "int32")}, "input_lens"),
         "rank of the inputs": ({"inputs": inputs[0]}, r"`inputs` must have shape \(B, T, Dx\)"),
-        "size of the inputs": ({"inputs": floats(B, T, Dx + 1)}, "inputs"),
-        "no step": ({"inputs": floats(B, 0, Dx)}, "`inputs` must have at least one time step"),
+        "size of the inputs": ({"inputs": ones(B, T, Dx + 1)}, "inputs"),
+        "no step": ({"inputs": ones(B, 0, Dx)}, "`inputs` must have at least one time step"),
     },
     "luong": {
-        "too few states": ({"initial_state": state}, FIRST + "be the 2 states .* or all 3 states. Received: 1 tensors"),
-        "size of what is fed": (
-            {"initial_state": [state, state, floats(B, 8)]},
+        "too few states": ({"initial_state": state}, RULE + "be the 2 states .* or all 3 states. Received: 1 tensors"),
+        "size of the fed output": (
+            {"initial_state": [state, state, ones(B, 8)]},
             r"\(3, 8\) for state 2, expected \(3, 9\)",
         ),
     },
 }
 
 
-def rows(special):
-    each = [pytest.param("bahdanau", *row, id=name) for name, row in OF_BOTH.items()]
-    return each + [pytest.param(cell, *row, id=f"{cell} {n}") for cell, of in special.items() for n, row in of.items()]
+def list_parameters(cases_by_cell):
+    """Return the invalid inputs of cells and RNNs for one cell, then the cases of each cell."""
+    parameters = [pytest.param("bahdanau", *case, id=name) for name, case in INVALID_INPUTS.items()]
+    for cell, cases in cases_by_cell.items():
+        parameters += [pytest.param(cell, *case, id=f"{cell} {name}") for name, case in cases.items()]
+    return parameters
 
 
-def symbols(arguments):
-    """Placeholders of the shapes and dtypes of arrays."""
+def convert_to_symbolic(arguments):
+    """Return placeholders with the shapes and dtypes of arrays."""
     return keras.tree.map_structure(
         lambda a: None if a is None else keras.Input(batch_shape=a.shape, dtype=a.dtype.name), arguments
     )
 
 
-every_way = pytest.mark.parametrize("as_given", [symbols, dict], ids=["symbolic", "real"])
+symbolic_and_eager = pytest.mark.parametrize("convert", [convert_to_symbolic, dict], ids=["symbolic", "real"])
 
 
-@every_way
-@pytest.mark.parametrize(("name", "arguments", "message"), rows(OF_CELLS))
-def test_cell_refuses_bad_inputs(name, arguments, message, as_given):
+@symbolic_and_eager
+@pytest.mark.parametrize(("name", "arguments", "message"), list_parameters(INVALID_CELL_INPUTS))
+def test_cell_rejects_invalid_inputs(name, arguments, message, convert):
     cell = build_cell(name).cell
-    states = [floats(B, size or Tk) for size in cell.state_size]
-    refuses(
-        cell, ["inputs", "states", "memory"], as_given, message, {"inputs": inputs[:, 0], "states": states} | arguments
-    )
+    arguments = {"inputs": inputs[:, 0], "states": [ones(B, size or Tk) for size in cell.state_size]} | arguments
+    assert_rejects(cell, ["inputs", "states", "memory"], convert, message, arguments)
 
 
-@every_way
-@pytest.mark.parametrize(("name", "arguments", "message"), rows(OF_LOOPS))
-def test_loop_refuses_bad_inputs(name, arguments, message, as_given):
-    refuses(build_cell(name), ["inputs", "memory"], as_given, message, {"inputs": inputs} | arguments)
+@symbolic_and_eager
+@pytest.mark.parametrize(("name", "arguments", "message"), list_parameters(INVALID_RNN_INPUTS))
+def test_rnn_rejects_invalid_inputs(name, arguments, message, convert):
+    assert_rejects(build_cell(name), ["inputs", "memory"], convert, message, {"inputs": inputs} | arguments)
 
 
-def refuses(layer, positional, as_given, message, arguments):
-    given = as_given({"memory": memory} | arguments)
-    tensors = [given.pop(name) for name in positional]
+def assert_rejects(layer, positional, convert, message, arguments):
+    arguments = convert({"memory": memory} | arguments)
+    tensors = [arguments.pop(name) for name in positional]
     message = message if " " in message or "\\" in message else build_error_pattern(message)
     with pytest.raises((TypeError, ValueError), match=message):
-        layer(*tensors, **given)
+        layer(*tensors, **arguments)
 
 
-def cell_of(cell=None, attention=None, **options):
+def new_cell(cell=None, attention=None, **options):
     return AttentionCell(cell or layers.GRUCell(3), attention or DotProductAttention(), **options)
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("call", "error", "message"),
     [
-        (lambda: cell_of(layers.GRU(3)), TypeError, r"`GRUCell\(32\)` and not `GRU"),
-        (lambda: cell_of(attention=layers.Attention()), TypeError, "`attention` must be a layer of .* type Attention"),
-        (lambda: cell_of(when="during"), ValueError, '`when` must be "before" or "after"'),
-        (lambda: cell_of(attention_size=0), ValueError, "`attention_size` must be at least 1"),
-        (lambda: cell_of(input_feeding=1), TypeError, "`input_feeding` must be True or False"),
-        (lambda: cell_of().get_initial_state(), ValueError, "must be"),
-        (lambda: cell_of(when="after", input_feeding=True).get_initial_state(2), ValueError, "must be built first, or"),
-        (lambda: cell_of().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}), ValueError, "not built yet must"),
+        (lambda: new_cell(layers.GRU(3)), TypeError, r"`GRUCell\(32\)` and not `GRU"),
+        (lambda: new_cell(attention=layers.Attention()), TypeError, "`attention` must be a layer of .* type Attention"),
+        (lambda: new_cell(when="during"), ValueError, '`when` must be "before" or "after"'),
+        (lambda: new_cell(attention_size=0), ValueError, "`attention_size` must be at least 1"),
+        (lambda: new_cell(input_feeding=1), TypeError, "`input_feeding` must be True or False"),
+        (lambda: new_cell().get_initial_state(), ValueError, "must be"),
+        (
+            lambda: new_cell(when="after", input_feeding=True).get_initial_state(2),
+            ValueError,
+            "must be built first, or",
+        ),
+        (lambda: new_cell().build((B, Dx), None, {"projected_keys": (B, Tk, 8)}), ValueError, "not built yet must"),
         (lambda: AttentionRNN(layers.GRUCell(3)), TypeError, "`cell` must be an `AttentionCell`"),
         (lambda: AttentionRNN(CELLS["bahdanau"](), unroll=True), ValueError, "has no unroll"),
         (lambda: AttentionRNN(CELLS["bahdanau"](), return_state=1), TypeError, "`return_state` must be True or False"),
     ],
 )
-def test_bad_options_and_first_states_are_refused(make, error, message):
+def test_invalid_options_and_initial_states_are_rejected(call, error, message):
     with pytest.raises(error, match=message):
-        make()
+        call()
 
 
-@every_way
-def test_first_call_refuses_bad_inputs_and_leaves_the_cell_unbuilt(as_given):
+@symbolic_and_eager
+def test_first_call_with_invalid_inputs_does_not_build_the_cell(convert):
     rnn = AttentionRNN(AttentionCell(layers.GRUCell(UNITS), DotProductAttention()))
-    for wrong, message in (
+    for invalid_arguments, message in (
         ({"memory": memory}, r"`memory` must fit `dot_product_attention\w*`, .* of size 6.*memory shape \(3, 5, 7\)"),
-        ({"memory": precomputed()}, "`memory` of a cell that is not built yet must be a tensor"),
+        ({"memory": build_memory()}, "`memory` of a cell that is not built yet must be a tensor"),
         ({"inputs": inputs[0]}, r"`inputs` must have shape \(B, T, Dx\)"),
     ):
-        given = as_given({"inputs": inputs, "memory": floats(B, Tk, UNITS), **wrong})
+        arguments = convert({"inputs": inputs, "memory": ones(B, Tk, UNITS), **invalid_arguments})
         with pytest.raises(ValueError, match=message):
-            rnn(given["inputs"], given["memory"])
+            rnn(arguments["inputs"], arguments["memory"])
     assert not rnn.cell.built
 
 
 @pytest.mark.parametrize("sizes", [(None, Dm), (Dx, None)])
-def test_first_call_needs_the_sizes_of_weights(sizes):
-    symbolic = [keras.Input((None, size)) for size in sizes]
+def test_first_call_needs_static_sizes(sizes):
+    symbolic_inputs = [keras.Input((None, size)) for size in sizes]
     with pytest.raises(ValueError, match="The last axes of `inputs` and `memory` must be known when a cell is built"):
-        AttentionRNN(CELLS["heads"]())(*symbolic)
+        AttentionRNN(CELLS["heads"]())(*symbolic_inputs)
 
 
-def test_precompute_refuses_bad_memory():
+def test_precompute_rejects_invalid_memory():
     cell = CELLS["bahdanau"](name="decoder")
     with pytest.raises(
         ValueError, match=r"`decoder` must be built before `precompute`: .*`build\(inputs_shape, None, m"
     ):
         cell.precompute(memory)
     cell.build((B, Dx), None, memory.shape)
-    for wrong, message in (
+    for invalid_memory, message in (
         (None, "`memory` must be a tensor .*memory=None"),
-        (precomputed(), "`memory` of `precompute` must be a tensor .*not the result of `precompute`"),
-        (floats(B, Tk, Dm + 1), "`memory` must have size 7 on the last axis"),
-        (floats(B, Dm), r"`memory` must have shape \(B, Tk, Dv\)"),
+        (build_memory(), "`memory` of `precompute` must be a tensor .*not the result of `precompute`"),
+        (ones(B, Tk, Dm + 1), "`memory` must have size 7 on the last axis"),
+        (ones(B, Dm), r"`memory` must have shape \(B, Tk, Dv\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            cell.precompute(wrong)
+            cell.precompute(invalid_memory)
 
 
-def test_symbolic_step_takes_sizes_from_memory_and_states():
+def test_symbolic_step_infers_sizes_from_memory_and_states():
     cell = build_cell("location").cell
     states = [keras.Input(batch_shape=(None, size)) for size in (3, UNITS, UNITS, UNITS, None)]
-    unknown = keras.Input(batch_shape=(None, None, Dm))
-    known = keras.Input(batch_shape=(B, Tk, Dm))
+    dynamic_memory, static_memory = (keras.Input(batch_shape=(*sizes, Dm)) for sizes in ((None, None), (B, Tk)))
     x = keras.Input((Dx,))
-    (output, after), weights = cell(x, states, known, return_attention_scores=True)
+    (output, next_states), weights = cell(x, states, static_memory, return_attention_scores=True)
     assert output.shape == (B, UNITS)
-    assert weights.shape == after[-1].shape == (B, Tk)
-    _, after = cell(x, [*states[:-1], keras.Input(batch_shape=(B, Tk))], unknown)
-    assert after[-1].shape == (B, Tk)
+    assert weights.shape == next_states[-1].shape == (B, Tk)
+    _, next_states = cell(x, [*states[:-1], keras.Input(batch_shape=(B, Tk))], dynamic_memory)
+    assert next_states[-1].shape == (B, Tk)

@@ -1,4 +1,4 @@
-"""Seeds differ between the copies of a model; the state that they are made of does not."""
+"""Random seeds of replicas: different seeds, and dropout masks, from equal states."""
 
 import keras
 import numpy as np
@@ -12,26 +12,26 @@ from keras_attn._keras import replica_seeds
 SHAPES = ((2, 3, 4), (2, 50, 4), (2, 50, 50))
 
 
-def drawn_seeds(monkeypatch, number, draws=3):
-    """The seeds that a copy of a model draws, and the state that is left."""
-    monkeypatch.setattr(replica_seeds, "replica_number", lambda: number)
+def draw_seeds(monkeypatch, replica, count=3):
+    """Return seeds that a replica draws, and the state of the generator after the draws."""
+    monkeypatch.setattr(replica_seeds, "replica_number", lambda: replica)
     generator = replica_seeds.SeedGenerator(7)
-    drawn = [to_numpy(generator.next()).tolist() for _ in range(draws)]
-    return drawn, to_numpy(generator.state).tolist()
+    seeds = [to_numpy(generator.next()).tolist() for _ in range(count)]
+    return seeds, to_numpy(generator.state).tolist()
 
 
-def test_first_replica_draws_like_a_single_one(monkeypatch):
-    alone = keras.random.SeedGenerator(7)
-    assert drawn_seeds(monkeypatch, 0)[0] == [to_numpy(alone.next()).tolist() for _ in range(3)]
-    assert drawn_seeds(monkeypatch, 0)[1] == to_numpy(alone.state).tolist()
+def test_first_replica_draws_the_seeds_of_keras(monkeypatch):
+    generator = keras.random.SeedGenerator(7)
+    assert draw_seeds(monkeypatch, 0)[0] == [to_numpy(generator.next()).tolist() for _ in range(3)]
+    assert draw_seeds(monkeypatch, 0)[1] == to_numpy(generator.state).tolist()
 
 
 def test_replicas_draw_different_seeds_from_one_state(monkeypatch):
-    drawn, states = zip(*(drawn_seeds(monkeypatch, number) for number in range(64)), strict=True)
-    assert len({tuple(seed) for seeds_of_one in drawn for seed in seeds_of_one}) == 64 * 3
+    seeds_by_replica, states = zip(*(draw_seeds(monkeypatch, replica) for replica in range(64)), strict=True)
+    assert len({tuple(seed) for seeds in seeds_by_replica for seed in seeds}) == 64 * 3
     assert states == (states[0],) * 64
-    # On torch a seed is the sum of the two: sums must lie farther apart than a training has draws.
-    sums = np.sort([sum(seeds_of_one[0]) for seeds_of_one in drawn])
+    # Torch adds the two numbers of a seed: the sums must differ by more than the number of draws in a training.
+    sums = np.sort([sum(seeds[0]) for seeds in seeds_by_replica])
     assert np.diff(sums).min() > 2**20
     assert 0 <= sums[0] < sums[-1] < 2**31
 
@@ -40,11 +40,10 @@ def test_replicas_draw_different_dropout(monkeypatch):
     queries, keys, _ = (ops.zeros(shape) for shape in SHAPES)
     values = ops.broadcast_to(ops.eye(50), SHAPES[2])
 
-    def dropped(number):
-        monkeypatch.setattr(replica_seeds, "replica_number", lambda: number)
+    def draw_dropped_weights(replica):
+        monkeypatch.setattr(replica_seeds, "replica_number", lambda: replica)
         return to_numpy(DotProductAttention(0.5, seed=3)(queries, keys, values, training=True)) == 0
 
-    first, second, again = dropped(0), dropped(1), dropped(1)
-    assert_identical(second, again)
-    # Masks that know nothing of each other differ in half of their places.
-    assert 0.35 < np.mean(first != second) < 0.65
+    masks = [draw_dropped_weights(replica) for replica in (0, 1, 1)]
+    assert_identical(masks[1], masks[2])
+    assert 0.35 < np.mean(masks[0] != masks[1]) < 0.65  # independent masks differ in half of their elements

@@ -1,7 +1,7 @@
-"""Saved models: with every mask and bias as an input, and files of an earlier layout of the package.
+"""Saved models: masks and biases as inputs, and files that an earlier version of the package wrote.
 
-`saved/` was written by the commit c1aed7d on TensorFlow: every public layer, a state and both decoders, with inputs and
-outputs. With newer files there goes a newer name: these stay as they are.
+Commit c1aed7d wrote `saved/` on TensorFlow: every public layer, a state and both decoders, with inputs and outputs.
+Files of a later version need new names: these files never change.
 """
 
 from pathlib import Path
@@ -46,32 +46,31 @@ MODELS = {  # arguments; a function of them
 def test_model_with_masks_and_biases_is_saved_and_loaded(arrays, call, tmp_path):
     inputs = [keras.Input((*(None for _ in a.shape[1:-1]), *a.shape[1:][-1:]), dtype=a.dtype.name) for a in arrays]
     model = keras.Model(inputs, call(*inputs))
-    found = to_numpy(model(arrays))
-    assert_identical(to_numpy(save_and_load(model, tmp_path)(arrays)), found)
-    changed = [arrays[0], *(0 * array for array in arrays[1:])]
-    assert len(arrays) == 1 or not np.allclose(to_numpy(model(changed)), found)
+    expected = to_numpy(model(arrays))
+    assert_identical(to_numpy(save_and_load(model, tmp_path)(arrays)), expected)
+    changed_arrays = [arrays[0], *(0 * array for array in arrays[1:])]
+    assert len(arrays) == 1 or not np.allclose(to_numpy(model(changed_arrays)), expected)
 
 
-SAVED = Path(__file__).parent / "saved"
+SAVED_FOLDER = Path(__file__).parent / "saved"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_layers", "greedy", "beam"])
-def test_old_file_gives_its_recorded_outputs(name, tmp_path):
-    arrays = dict(np.load(SAVED / "expected.npz"))
+def test_old_file_returns_its_recorded_outputs(name, tmp_path):
+    arrays = dict(np.load(SAVED_FOLDER / "expected.npz"))
     names = ["queries", "keys", "values", "lengths"]
     inputs = [arrays[name] for name in names] if name == "all_layers" else {"ids": arrays["ids"]}
-    model = keras.saving.load_model(SAVED / f"{name}.keras")
+    model = keras.saving.load_model(SAVED_FOLDER / f"{name}.keras")
     for loaded in (model, save_and_load(model, tmp_path)):
         for output, tensor in loaded(inputs).items():
-            alike = assert_identical if output in ("tokens", "lengths") else assert_close
-            alike(to_numpy(tensor), arrays[f"{name}/{output}"])
+            assert_equal = assert_identical if output in ("tokens", "lengths") else assert_close
+            assert_equal(to_numpy(tensor), arrays[f"{name}/{output}"])
         assert len(loaded.operations) == len(model.operations)
 
 
-def test_old_file_holds_every_public_layer():
-    model = keras.saving.load_model(SAVED / "all_layers.keras")
-    seen = {type(layer) for layer in model._flatten_layers()} | {type(model.get_layer("heads").process_heads)}
-    public = {getattr(keras_attn, name) for name in keras_attn.__all__}
-    layers = {each for each in public if isinstance(each, type) and each is not keras_attn.AttentionPooling}
-    assert layers - seen == set()
+def test_old_file_contains_every_public_layer():
+    model = keras.saving.load_model(SAVED_FOLDER / "all_layers.keras")
+    classes = {type(layer) for layer in model._flatten_layers()} | {type(model.get_layer("heads").process_heads)}
+    public_objects = {getattr(keras_attn, name) for name in keras_attn.__all__} - {keras_attn.AttentionPooling}
+    assert {value for value in public_objects if isinstance(value, type)} <= classes

@@ -1,4 +1,4 @@
-"""Subclassed models that take lengths and masks as inputs: a file gives Keras floats to build them on."""
+"""Subclassed models with lengths and masks, which Keras builds with float placeholders when it loads a file."""
 
 import keras
 import numpy as np
@@ -23,19 +23,18 @@ MASKS = {
     "keys_mask": RNG.random((B, Tk)) < 0.5,
     "offset": np.array([0, 9]),
 }
-PAIRS = [([*LAYERS][number % 3], name) for number, name in enumerate(MASKS)]
+LAYERS_AND_MASKS = [([*LAYERS][index % 3], name) for index, name in enumerate(MASKS)]
 
 
-def vectors():
+def draw_queries_and_keys():
     return draw_normal(B, Tq, D), draw_normal(B, Tk, D)
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
-class Attending(keras.Model):
-    """A layer over positional inputs, and a layer that is built after it.
+class AttentionModel(keras.Model):
+    """Model of an attention layer with positional inputs, followed by a dense layer."""
 
-    Of several inputs Keras writes the shape of the first alone, unless the model returns those of all.
-    """
+    # Keras saves the shape of the first positional input only, unless `get_build_config` returns all shapes.
 
     def __init__(self, layer, mask, **kwargs):
         super().__init__(**kwargs)
@@ -54,8 +53,8 @@ class Attending(keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
-class OfDict(Attending):
-    """All inputs in one dict: Keras writes the shapes of all."""
+class DictInputModel(AttentionModel):
+    """Model with all inputs in one dict, of which Keras saves all shapes."""
 
     def call(self, inputs):
         return super().call(inputs["queries"], inputs["keys"], inputs["mask"])
@@ -65,50 +64,50 @@ class OfDict(Attending):
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
-class Weighing(keras.Model):
-    """Both forms of the softmax on inputs in a dict, and a layer that is built after the first."""
+class SoftmaxModel(keras.Model):
+    """Model of a softmax layer, a dense layer and the softmax function, with inputs in a dict."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.first, self.dense = MaskedSoftmax(), keras.layers.Dense(Tk)
+        self.softmax, self.dense = MaskedSoftmax(), keras.layers.Dense(Tk)
 
     def call(self, inputs):
         lengths, mask = inputs["valid_lens"], inputs["mask"]
-        weights = self.first(inputs["scores"], lengths, attention_mask=mask)
+        weights = self.softmax(inputs["scores"], lengths, attention_mask=mask)
         return masked_softmax(self.dense(weights), lengths, mask=mask)
 
 
-@pytest.mark.parametrize(("layer", "name"), PAIRS)
-def test_positional_inputs_keep_their_weights_and_float_masks_are_refused(layer, name, tmp_path):
-    model, inputs = Attending(layer, name), (*vectors(), MASKS[name])
-    sentence = rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"
-    wrong = (*inputs[:2], inputs[2].astype("float32"))
-    with pytest.raises(TypeError, match=sentence):
-        model(*wrong)
-    expected, again = to_numpy(model(*inputs)), save_and_load(model, tmp_path)
-    for each in (model, again):
-        assert_identical(to_numpy(each(*inputs)), expected)
-        with pytest.raises(TypeError, match=sentence):
-            each(*wrong)
+@pytest.mark.parametrize(("layer", "name"), LAYERS_AND_MASKS)
+def test_model_with_positional_inputs_is_loaded_and_rejects_float_masks(layer, name, tmp_path):
+    model, inputs = AttentionModel(layer, name), (*draw_queries_and_keys(), MASKS[name])
+    message = rf"`{name.split()[0]}` must be (integers|boolean).*dtype float32"
+    float_inputs = (*inputs[:2], inputs[2].astype("float32"))
+    with pytest.raises(TypeError, match=message):
+        model(*float_inputs)
+    expected = to_numpy(model(*inputs))
+    for tested_model in (model, save_and_load(model, tmp_path)):
+        assert_identical(to_numpy(tested_model(*inputs)), expected)
+        with pytest.raises(TypeError, match=message):
+            tested_model(*float_inputs)
 
 
-def test_layer_after_the_softmax_keeps_its_weights(tmp_path):
+def test_model_with_softmax_is_loaded_with_its_weights(tmp_path):
     inputs = {"scores": draw_normal(B, Tq, Tk), "valid_lens": MASKS["valid_lens"], "mask": MASKS["attention_mask"]}
-    model = Weighing()
+    model = SoftmaxModel()
     expected = to_numpy(model(inputs))
     assert_identical(to_numpy(save_and_load(model, tmp_path)(inputs)), expected)
 
 
-def test_float_lengths_through_another_layer_are_refused_when_the_model_runs():
+def test_float_lengths_of_an_inner_model_are_rejected_at_run_time():
     inputs = [keras.Input((Tq, D)), keras.Input((Tk, D)), keras.Input((), dtype="float32")]
-    model = keras.Model(inputs, Attending("dot product", "valid_lens")(*inputs))
+    model = keras.Model(inputs, AttentionModel("dot product", "valid_lens")(*inputs))
     with pytest.raises(TypeError, match=r"`valid_lens` must be integers.*dtype float32"):
-        model([*vectors(), np.array([2.0, 3.0], "float32")])
+        model([*draw_queries_and_keys(), np.array([2.0, 3.0], "float32")])
 
 
 @pytest.mark.parametrize("name", ["valid_lens", "attention_mask"])
-def test_inputs_in_a_dict_keep_their_weights(name, tmp_path):
-    queries, keys = vectors()
-    model, inputs = OfDict("additive", name), {"queries": queries, "keys": keys, "mask": MASKS[name]}
+def test_model_with_dict_inputs_is_loaded_with_its_weights(name, tmp_path):
+    queries, keys = draw_queries_and_keys()
+    model, inputs = DictInputModel("additive", name), {"queries": queries, "keys": keys, "mask": MASKS[name]}
     expected = to_numpy(model(inputs))
     assert_identical(to_numpy(save_and_load(model, tmp_path)(inputs)), expected)

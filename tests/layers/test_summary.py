@@ -1,4 +1,4 @@
-"""What `model.summary()` says of each layer: its shapes, and nothing beside the layers that were called."""
+"""`model.summary()` of subclassed models: output shapes and parameters of each layer."""
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ from keras_attn import (
     RotaryEmbedding,
 )
 
-LAYERS = {  # name: layer, its call, the shapes that a summary shows
+LAYERS = {  # factory of a layer, a call of the layer, the shapes in a summary
     "additive": (lambda: AdditiveAttention(4, name="layer"), lambda layer, x: layer(x, x, x), "(2, 3, 4)"),
     "heads": (lambda: MultiHeadAttention(DotProductAttention(), 2, name="layer"), lambda h, x: h(x, x, x), "(2, 3, 4)"),
     "cell": (
@@ -35,15 +35,15 @@ LAYERS = {  # name: layer, its call, the shapes that a summary shows
 }
 
 
-class Calling(keras.Model):
-    """A subclass that calls one layer: no functional model knows its shapes."""
+class SubclassedModel(keras.Model):
+    """Model that calls one layer; unlike a functional model, it stores no shapes of the call."""
 
-    def __init__(self, layer, call):
+    def __init__(self, layer, call_layer):
         super().__init__()
-        self.layer, self.called = layer, call
+        self.layer, self.call_layer = layer, call_layer
 
     def call(self, x):
-        self.called(self.layer, x)
+        self.call_layer(self.layer, x)
         return x
 
 
@@ -52,18 +52,18 @@ def _wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
 
 
-def rows(model):
-    """The rows of a summary by the name of the layer, the shapes first."""
+def read_summary(model):
+    """Return the other cells of each row of a summary, by the name of the layer."""
     lines = []
     model.summary(line_length=160, print_fn=lambda text, **_: lines.append(text))
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in "\n".join(lines).split("\n") if "│" in line]
-    return {name.split(" ")[0]: rest for name, *rest in cells if name}
+    return {name.split(" ")[0]: columns for name, *columns in cells if name}
 
 
-@pytest.mark.parametrize(("make", "call", "expected"), LAYERS.values(), ids=LAYERS)
-def test_summary_of_a_subclassed_model_shows_shapes(make, call, expected):
-    model = Calling(make(), call)
+@pytest.mark.parametrize(("build_layer", "call_layer", "expected"), LAYERS.values(), ids=LAYERS)
+def test_summary_of_a_subclassed_model_shows_shapes(build_layer, call_layer, expected):
+    model = SubclassedModel(build_layer(), call_layer)
     model(np.zeros((2, 3, 4), "float32"))
-    shapes, parameters = rows(model)["layer"]
+    shapes, parameters = read_summary(model)["layer"]
     assert shapes == expected
     assert int(parameters) == model.layer.count_params()

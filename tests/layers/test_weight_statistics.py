@@ -1,4 +1,4 @@
-"""Entropy and coverage of weights."""
+"""Entropy and coverage of attention weights: examples by hand, masks, half precision and invalid arguments."""
 
 import numpy as np
 import pytest
@@ -11,37 +11,37 @@ WEIGHTS = np.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], [[0.25, 0.25, 0.5], [0.0
 
 
 def test_entropy_equals_an_example_by_hand():
-    exact = np.array([[np.log(2), 0.0], [0.5 * np.log(4) + 0.5 * np.log(2), 0.0]])
-    assert_close(to_numpy(attention_entropy(WEIGHTS)), exact, "float32")
+    expected = np.array([[np.log(2), 0.0], [0.5 * np.log(4) + 0.5 * np.log(2), 0.0]])
+    assert_close(to_numpy(attention_entropy(WEIGHTS)), expected, "float32")
 
 
 def test_coverage_equals_an_example_by_hand():
     assert_identical(to_numpy(coverage(WEIGHTS)), np.array([[1.5, 0.5, 0.0], [0.25, 0.25, 0.5]], "float32"))
 
 
-def test_masked_weights_do_not_count():
-    """Weights over four keys, of which two are padding that got weight all the same."""
+def test_masked_weights_are_ignored():
+    """Two of four keys are padding with weights that are not zero."""
     weights = np.full((1, 2, 4), 0.25, "float32")
     mask = np.array([True, True, False, False])
     assert_close(to_numpy(attention_entropy(weights, mask=mask)), np.full((1, 2), np.log(2)), "float32")
     assert_close(to_numpy(coverage(weights, mask=mask)), np.array([[0.5, 0.5, 0.0, 0.0]]), "float32")
-    three = np.array([True, True, True, False])
-    assert_close(to_numpy(attention_entropy(weights, mask=three)), np.full((1, 2), np.log(3)), "float32")
-    poisoned = np.where(mask, weights, np.float32(np.nan))
-    assert_identical(to_numpy(coverage(poisoned, mask=mask)), to_numpy(coverage(weights, mask=mask)))
-    assert_identical(to_numpy(attention_entropy(poisoned, mask=mask)), to_numpy(attention_entropy(weights, mask=mask)))
+    three_keys = np.array([True, True, True, False])
+    assert_close(to_numpy(attention_entropy(weights, mask=three_keys)), np.full((1, 2), np.log(3)), "float32")
+    poisoned_weights = np.where(mask, weights, np.float32(np.nan))
+    for function in (coverage, attention_entropy):
+        assert_identical(*(to_numpy(function(array, mask=mask)) for array in (poisoned_weights, weights)))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_half_precision_is_summed_in_float32(dtype):
     weights = np.full((1, 4096, 1), 1.0, dtype)
-    covered = to_numpy(coverage(weights))
-    assert covered.dtype == "float32"
-    assert covered[0, 0] == 4096  # in float16 a sum of ones stops at 2048
+    sums = to_numpy(coverage(weights))
+    assert sums.dtype == "float32"
+    assert sums[0, 0] == 4096  # in float16 a sum of ones stops at 2048
 
 
 @pytest.mark.parametrize("function", [attention_entropy, coverage])
-def test_bad_input_is_refused(function):
+def test_invalid_arguments_are_rejected(function):
     with pytest.raises(TypeError, match="`weights` must be floats"):
         function(np.ones((2, 3), "int32"))
     with pytest.raises(ValueError, match="`weights` must have at least 2 axes"):
