@@ -1,4 +1,4 @@
-"""Groups of axes, found from whether a model runs and from what the library says if it does not."""
+"""Search for groups of tied axes: number of trials, multiples, static axes, and hints in error messages."""
 
 import itertools
 
@@ -8,83 +8,85 @@ from keras_attn_export._golden_cases.axis_groups import choose_distinct_sizes, f
 
 TENSORFLOW = "{{{{function_node op_2_device:CPU:0}}}} Incompatible shapes: [3,{0},8] vs. [3,{1},8] [Op:AddV2] name:"
 PRODUCT = "Matrix size-incompatible: In[0]: [3,8,{0}], In[1]: [3,{1},9] 0 0 [Op:BatchMatMulV2] name:"
-SILENT = "it does not work"
+SILENT = "it does not work"  # names no sizes
 
 
 class Model:
-    """Runs where the axes of each group have one size, a multiple of its step and at most `limit`.
+    """Model that runs if the axes of each group have one size, a multiple of its step and at most `limit`.
 
-    `groups` holds the letters that stand for the axes; letters in `pinned` keep their size.
+    Letters name the axes. A letter in `pinned` is an axis of one size; `message` has a field for each of two sizes.
     """
 
-    def __init__(self, *groups, base=6, said=TENSORFLOW, steps=None, pinned="", limit=10**6):
-        self.groups, self.said, self.steps, self.pinned, self.limit = groups, said, steps or {}, pinned, limit
+    def __init__(self, *groups, base=6, message=TENSORFLOW, steps=None, pinned="", limit=10**6):
+        self.groups, self.message, self.steps, self.pinned, self.limit = groups, message, steps or {}, pinned, limit
         self.base = {(letter, 1): base for letter in "".join(groups) + pinned}
-        self.trials = 0
+        self.num_trials = 0
 
-    def problem(self, changed):
-        self.trials += 1
-        sizes = {letter: size for (letter, _), size in {**self.base, **changed}.items()}
+    def check_sizes(self, new_sizes):
+        self.num_trials += 1
+        sizes = {letter: size for (letter, _), size in {**self.base, **new_sizes}.items()}
         if any(sizes[letter] != self.base[letter, 1] for letter in self.pinned):
             return SILENT
         for group in self.groups:
             for a, b in itertools.pairwise(group):
                 if sizes[a] != sizes[b]:
-                    return self.said.format(sizes[a], sizes[b])
+                    return self.message.format(sizes[a], sizes[b])
             if sizes[group[0]] % self.steps.get(group, 1) or sizes[group[0]] > self.limit:
                 return SILENT
         return None
 
-    def found(self):
-        return find_groups(sorted(self.base), self.base, self.problem)
+    def find_groups(self):
+        return find_groups(sorted(self.base), self.base, self.check_sizes)
 
 
-def letters(groups):
+def join_letters(groups):
+    """Return the letters of every group as one string, sorted."""
     return sorted("".join(sorted(name for name, _ in group.axes)) for group in groups)
 
 
-MANY = [("abcdefghij",), ("acegi", "bdfhj"), ("abcde", "f", "g", "hij"), tuple("abcdefghij")]
-FEW = [("abcdefghij",), ("ab", "cde"), ("ab", "c", "d"), ("a", "b")]  # found without a hint
-TRIALS = {(TENSORFLOW, 15): MANY, (PRODUCT, 25): MANY, (SILENT, 100): FEW}  # features of PRODUCT mislead
+MANY_AXES = [("abcdefghij",), ("acegi", "bdfhj"), ("abcde", "f", "g", "hij"), tuple("abcdefghij")]
+FEW_AXES = [("abcdefghij",), ("ab", "cde"), ("ab", "c", "d"), ("a", "b")]
+# A product names the sizes of features too, which are wrong hints. Without hints, few axes need many trials.
+MAX_TRIALS = {(TENSORFLOW, 15): MANY_AXES, (PRODUCT, 25): MANY_AXES, (SILENT, 100): FEW_AXES}
 
 
 @pytest.mark.parametrize(
-    ("groups", "said", "most_trials"), [(each, *of) for of, many in TRIALS.items() for each in many]
+    ("groups", "message", "max_trials"), [(groups, *key) for key, models in MAX_TRIALS.items() for groups in models]
 )
-def test_groups_are_found_in_few_trials(groups, said, most_trials):
-    model = Model(*groups, said=said)
-    found = model.found()
-    assert letters(found) == sorted(groups)
-    assert [group.multiple for group in found] == [1] * len(groups)
-    assert model.trials < most_trials
+def test_search_finds_groups_in_few_trials(groups, message, max_trials):
+    model = Model(*groups, message=message)
+    result = model.find_groups()
+    assert join_letters(result) == sorted(groups)
+    assert [group.multiple for group in result] == [1] * len(groups)
+    assert model.num_trials < max_trials
 
 
 STEPS = {"base": 16, "steps": {"a": 8, "bc": 4}}
 
 
 @pytest.mark.parametrize(
-    ("model", "steps", "other"),
+    ("model", "steps", "other_size"),
     [
-        (Model("a", "bc", "d", **STEPS, said=TENSORFLOW), {"a": 8, "bc": 4, "d": 1}, None),
-        (Model("a", "bc", "d", **STEPS, said=SILENT), {"a": 8, "bc": 4, "d": 1}, None),
-        (Model("abc", "d", pinned="ez", said=TENSORFLOW), {"abc": 1, "d": 1, "e": None, "z": None}, None),
-        (Model("abc", "d", pinned="ez", said=PRODUCT), {"abc": 1, "d": 1, "e": None, "z": None}, None),
-        (Model("a", "bc", limit=6), {"a": 1, "bc": 1}, 5),  # a size at its limit goes down
+        (Model("a", "bc", "d", **STEPS, message=TENSORFLOW), {"a": 8, "bc": 4, "d": 1}, None),
+        (Model("a", "bc", "d", **STEPS, message=SILENT), {"a": 8, "bc": 4, "d": 1}, None),
+        (Model("abc", "d", pinned="ez", message=TENSORFLOW), {"abc": 1, "d": 1, "e": None, "z": None}, None),
+        (Model("abc", "d", pinned="ez", message=PRODUCT), {"abc": 1, "d": 1, "e": None, "z": None}, None),
+        (Model("a", "bc", limit=6), {"a": 1, "bc": 1}, 5),  # above the base size 6 no size works
     ],
 )
-def test_groups_have_their_step_and_fixed_axes_none(model, steps, other):
-    found = model.found()
-    assert {letters([group])[0]: group.multiple for group in found} == steps
-    assert other is None or {group.other_size for group in found} == {other}
+def test_groups_have_multiples_and_axes_of_one_size_have_none(model, steps, other_size):
+    groups = model.find_groups()
+    assert {join_letters([group])[0]: group.multiple for group in groups} == steps
+    assert other_size is None or {group.other_size for group in groups} == {other_size}
 
 
 def test_misleading_sizes_in_a_message_join_no_axes():
-    """Both sizes are mentioned, and have nothing to do with the failure: `a` must be a multiple of 3."""
+    """The message names the sizes of `a` and `b`, but the model fails because `a` must be a multiple of 3."""
 
-    def problem(changed):
-        sizes = {name: size for (name, _), size in {**base, **changed}.items()}
-        return f"bad shapes ({mention[0]}) and ({mention[1]})" if sizes["a"] % 3 else None
+    def check_sizes(new_sizes):
+        sizes = {name: size for (name, _), size in {**base, **new_sizes}.items()}
+        return f"bad shapes ({named_sizes[0]}) and ({named_sizes[1]})" if sizes["a"] % 3 else None
 
     base = {("a", 1): 6, ("b", 1): 6}
-    mention = sorted(choose_distinct_sizes([group for group in Model("a", "b").found()], base).values())
-    assert letters(find_groups(sorted(base), base, problem)) == ["a", "b"]
+    named_sizes = sorted(choose_distinct_sizes(Model("a", "b").find_groups(), base).values())
+    assert join_letters(find_groups(sorted(base), base, check_sizes)) == ["a", "b"]

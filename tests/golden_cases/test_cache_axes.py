@@ -1,4 +1,4 @@
-"""Golden cases of decoding steps: fill levels of states of fixed capacity, and caches that are empty first."""
+"""Golden cases of decoding steps: lengths of caches of fixed capacity, and empty caches of dynamic length."""
 
 import keras
 import numpy as np
@@ -13,50 +13,52 @@ from keras_attn_export._golden_cases.edge_cases import EMPTY_CACHE
 CAPACITY, WIDTH = 6, 4
 
 
-def step(appends=1, beside=(), positions=1, capacity=CAPACITY):
+def build_step(appends=1, extra_inputs=(), positions=1, capacity=CAPACITY):
+    """Return a decoding step that appends its positions to a cache `appends` times, and attends to the cache."""
     attend = MultiHeadAttention(DotProductAttention(), 2)
     attend.build((None, 1, WIDTH), (None, None, WIDTH), (None, None, WIDTH))
     x = keras.Input((positions, WIDTH), name="x")
     names = ("projected_keys", "projected_values")
-    past = {name: keras.Input((2, capacity, WIDTH // 2), name=name) for name in names}
-    past["length"] = keras.Input((), dtype="int32", name="filled")
-    present = past
+    cache = {name: keras.Input((2, capacity, WIDTH // 2), name=name) for name in names}
+    cache["length"] = keras.Input((), dtype="int32", name="filled")
+    new_cache = cache
     for _ in range(appends):
-        present = attend.append(present, x, x)
-    outputs = {"found": attend(x, present)} | ({"next": present["length"]} if appends else {})
-    outputs |= {f"sum of {other.name}": ops.sum(other, axis=1) for other in beside}
-    return keras.Model([x, *past.values(), *beside], outputs)
+        new_cache = attend.append(new_cache, x, x)
+    outputs = {"context": attend(x, new_cache)} | ({"next": new_cache["length"]} if appends else {})
+    outputs |= {f"sum of {tensor.name}": ops.sum(tensor, axis=1) for tensor in extra_inputs}
+    return keras.Model([x, *cache.values(), *extra_inputs], outputs)
 
 
-def lengths_in(model):
-    found = generate_cases(model)
-    assert not found.refused
-    assert not found.counted_axes  # it counts along no axis that is dynamic
-    return {case.name: set(case.inputs["filled"].tolist()) for case in found.cases}
+def collect_lengths(model):
+    """Return the cache lengths in each golden case; no case may be refused, and no dynamic axis be counted."""
+    golden = generate_cases(model)
+    assert not golden.refused
+    assert not golden.counted_axes
+    return {case.name: set(case.inputs["filled"].tolist()) for case in golden.cases}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("appends", "positions"), [(0, 1), (1, 1), (2, 2)])
 def test_lengths_leave_room_for_appended_steps(appends, positions):
-    found, full = lengths_in(step(appends=appends, positions=positions)), CAPACITY - appends * positions
-    assert found["lengths full"] == {full}
-    assert found["lengths zero"] == {0}
-    assert found["lengths over-full"] == {full + 3}  # where Keras gives NaN, and so must the file
-    assert found["base"] <= set(range(full + 1))
+    lengths = collect_lengths(build_step(appends=appends, positions=positions))
+    max_length = CAPACITY - appends * positions
+    assert lengths["lengths full"] == {max_length}
+    assert lengths["lengths zero"] == {0}
+    assert lengths["lengths over-full"] == {max_length + 3}  # an overflow: Keras and the file return NaN
+    assert lengths["base"] <= set(range(max_length + 1))
 
 
 @pytest.mark.slow
 def test_lengths_leave_room_for_any_number_of_positions():
-    golden = generate_cases(step(positions=None))
-    lengths = {case.name: case.inputs for case in golden.cases if case.name in ("base", "x_length 1", "lengths full")}
-    for inputs in lengths.values():
+    golden = generate_cases(build_step(positions=None))
+    for inputs in (case.inputs for case in golden.cases if case.name in ("base", "x_length 1", "lengths full")):
         assert inputs["filled"].max() == CAPACITY - inputs["x"].shape[1]
     assert all(golden.inputs[name]["moves"] for name in ("projected_keys", "projected_values"))
 
 
 @pytest.mark.slow
-def test_samples_bound_the_lengths_of_a_state():
-    model = step(positions=3)
+def test_samples_bound_the_lengths_of_a_cache():
+    model = build_step(positions=3)
     shapes = {tensor.name: (2, *tensor.shape[1:]) for tensor in model.inputs}
     samples = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
     samples["filled"] = np.array([0, 2], "int32")
@@ -71,32 +73,32 @@ def test_nan_is_refused_with_the_lengths_of_the_case():
 
 
 @pytest.mark.slow
-def test_length_counts_along_no_axis_of_equal_size():
+def test_length_of_a_cache_counts_no_axis_of_equal_size():
     notes = [build_sequence_input("notes")]
-    found = generate_cases(step(beside=notes))
-    full = [case.name for case in found.cases].index("lengths full")
-    length = found.sizes[full]["notes_length"]
-    assert lengths_in(step(capacity=length + 1, beside=notes))["lengths full"] == {length}
+    golden = generate_cases(build_step(extra_inputs=notes))
+    index = [case.name for case in golden.cases].index("lengths full")
+    length = golden.sizes[index]["notes_length"]
+    assert collect_lengths(build_step(capacity=length + 1, extra_inputs=notes))["lengths full"] == {length}
 
 
 def test_caches_of_one_length_are_empty_in_one_case():
     keys, values, new = (keras.Input((2, size, 4), name=name) for name, size in (("k", None), ("v", None), ("new", 1)))
-    k, v = (ops.concatenate([each, new], axis=2) for each in (keys, values))
+    k, v = (ops.concatenate([cache, new], axis=2) for cache in (keys, values))
     product = ops.matmul(ops.transpose(k, (0, 1, 3, 2)), v)
-    found = generate_cases(keras.Model([keys, values, new], {"longer k": k, "longer v": v, "product": product}))
-    is_empty = {each.name: [each.inputs[name].shape[2] == 0 for name in ("k", "v")] for each in found.cases}
-    assert is_empty == {each.name: [each.name == EMPTY_CACHE] * 2 for each in found.cases}
-    assert not found.refused
-    empty = next(each for each in found.cases if each.name == EMPTY_CACHE)
-    assert empty.inputs["new"].shape[0] > 1
+    golden = generate_cases(keras.Model([keys, values, new], {"longer k": k, "longer v": v, "product": product}))
+    is_empty = {case.name: [case.inputs[name].shape[2] == 0 for name in ("k", "v")] for case in golden.cases}
+    assert is_empty == {case.name: [case.name == EMPTY_CACHE] * 2 for case in golden.cases}
+    assert not golden.refused
+    empty_case = next(case for case in golden.cases if case.name == EMPTY_CACHE)
+    assert empty_case.inputs["new"].shape[0] > 1
     for name in ("longer k", "longer v"):
-        np.testing.assert_array_equal(empty.outputs[name], empty.inputs["new"])
+        np.testing.assert_array_equal(empty_case.outputs[name], empty_case.inputs["new"])
 
 
-def test_empty_cache_is_left_out_if_keras_cannot_run_it():
+def test_empty_cache_is_refused_if_keras_cannot_run_it():
     past, new = build_sequence_input("past"), keras.Input((1, 4), name="new")
     present = ops.concatenate([past, new], axis=1)
-    largest = ops.max(past, axis=1)  # of no step there is none
-    found = generate_cases(keras.Model([past, new], {"present": present, "largest": largest}))
-    assert EMPTY_CACHE in found.refused
-    assert len(found.cases) > 3
+    largest = ops.max(past, axis=1)  # the maximum over an axis of size 0 is an error
+    golden = generate_cases(keras.Model([past, new], {"present": present, "largest": largest}))
+    assert EMPTY_CACHE in golden.refused
+    assert len(golden.cases) > 3

@@ -1,4 +1,4 @@
-"""End-to-end calibrated int8 export: proofs in the bundle, reported errors, and refused exports."""
+"""Export to int8 with calibration: reported errors, masked weights, layers that stay float32, and refused exports."""
 
 import json
 
@@ -19,16 +19,16 @@ RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(40, 8, 8, 3)).astype("float32")
 
 
-def images():
-    """Convolutions with a batch normalization between, a residual sum, and a classifier."""
+def build_image_model():
+    """Return a classifier of images: convolutions, a batch normalization and a residual sum."""
     keras.utils.set_random_seed(0)
     rng = np.random.default_rng(1)
     image = keras.Input((8, 8, 3), name="image")
     x = layers.ReLU()(layers.BatchNormalization(name="norm")(layers.Conv2D(8, 3, name="first")(image)))
     x = x + layers.Conv2D(8, 3, padding="same", activation="relu", name="second")(x)
-    kinds = layers.Dense(10, activation="softmax", name="kind", kernel_initializer="he_normal")
-    model = keras.Model(image, kinds(layers.Flatten()(x)))
-    for variable in model.variables:  # as if trained: zeros and ones hide what is done to them
+    classify = layers.Dense(10, activation="softmax", name="kind", kernel_initializer="he_normal")
+    model = keras.Model(image, classify(layers.Flatten()(x)))
+    for variable in model.variables:  # initial zeros and ones would hide errors of the conversion
         if any(part in variable.path for part in ("bias", "beta", "moving_mean")):
             variable.assign(rng.normal(0, 0.3, variable.shape))
         if "gamma" in variable.path or "moving_variance" in variable.path:
@@ -36,8 +36,8 @@ def images():
     return model
 
 
-def attending():
-    """Attention over projected sequences, whose weights are exact zeros where they are masked."""
+def build_attention_model():
+    """Return a model with attention over projected sequences; the weights of masked keys are exact zeros."""
     keras.utils.set_random_seed(1)
     x, lens = keras.Input((None, 16), name="x"), keras.Input((), dtype="int32", name="valid_lens")
     hidden = layers.Dense(32, activation="tanh", name="widen")(x)
@@ -50,131 +50,136 @@ SEQUENCES = {"x": RNG.normal(size=(40, 6, 16)).astype("float32"), "valid_lens": 
 
 
 @pytest.fixture(scope="module")
-def convolved(tmp_path_factory):
+def image_bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images") / "bundle"
-    return export_model(images(), folder, precision="int8", calibration=IMAGES, limit=0.5)
+    return export_model(build_image_model(), folder, precision="int8", calibration=IMAGES, limit=0.5)
 
 
 @pytest.fixture(scope="module")
-def attended(tmp_path_factory):
+def attention_bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sequences") / "bundle"
-    return export_model(attending(), folder, precision="int8", calibration=SEQUENCES, lowering="portable")
+    return export_model(build_attention_model(), folder, precision="int8", calibration=SEQUENCES, lowering="portable")
 
 
 @pytest.mark.slow
-def test_report_has_parity_and_the_distance_on_calibration_rows(convolved):
-    about = convolved.report.precision["calibration"]
-    assert (about["rows"], about["limit"]) == (40, 0.5)
-    assert about["int8_layers"] + about["float32_layers"] == ["first", "second", "kind"]
-    expected = images().predict(IMAGES, verbose=0)
-    got = convolved.run({"image": IMAGES})["kind"]
-    measured = about["outputs"]["kind"]
-    assert measured["largest"] == pytest.approx(np.abs(got - expected).max(), rel=1e-3)
-    assert measured["mean"] == pytest.approx(np.abs(got - expected).mean(), rel=1e-3)
-    assert measured["same_choices"] == np.mean(got.argmax(-1) == expected.argmax(-1))
-    assert measured["share"] == measured["largest"] / measured["scale"]
-    assert max(row.max_rel for row in convolved.report.rows) < 0.05
-    assert "seen_in_precision" not in convolved.report.coverage["outputs"]["kind"], "rows are not against Keras's"
-    assert read_manifest(convolved.path)["calibration"] == about
-    text = " ".join(" ".join(describe(load_bundle(convolved.path))).split())
+def test_report_has_parity_and_the_error_on_calibration_rows(image_bundle):
+    calibration = image_bundle.report.precision["calibration"]
+    assert (calibration["rows"], calibration["limit"]) == (40, 0.5)
+    assert calibration["int8_layers"] + calibration["float32_layers"] == ["first", "second", "kind"]
+    expected = build_image_model().predict(IMAGES, verbose=0)
+    actual = image_bundle.run({"image": IMAGES})["kind"]
+    error = calibration["outputs"]["kind"]
+    assert error["largest"] == pytest.approx(np.abs(actual - expected).max(), rel=1e-3)
+    assert error["mean"] == pytest.approx(np.abs(actual - expected).mean(), rel=1e-3)
+    assert error["same_choices"] == np.mean(actual.argmax(-1) == expected.argmax(-1))
+    assert error["share"] == error["largest"] / error["scale"]
+    assert max(row.max_rel for row in image_bundle.report.rows) < 0.05
+    outputs = image_bundle.report.coverage["outputs"]
+    assert "seen_in_precision" not in outputs["kind"], "rows compare with the int8 graph in floats, not with Keras"
+    assert read_manifest(image_bundle.path)["calibration"] == calibration
+    text = " ".join(" ".join(describe(load_bundle(image_bundle.path))).split())
     assert "calibrated on 40 rows" in text
     assert "of rows have the same top class" in text
-    assert verify_bundle(convolved.path).passed
-    assert ParityReport.from_json(convolved.report.to_json()) == convolved.report
+    assert verify_bundle(image_bundle.path).passed
+    assert ParityReport.from_json(image_bundle.report.to_json()) == image_bundle.report
 
 
 @pytest.mark.slow
-def test_masked_weights_are_zero_and_rows_independent(attended):
+def test_masked_weights_are_zero_and_rows_independent(attention_bundle):
     lens = np.array([3, 0, 6, 1], "int32")
     inputs = {"x": SEQUENCES["x"][:4], "valid_lens": lens}
-    clean = attended.run(inputs)
+    expected = attention_bundle.run(inputs)
     for row, length in enumerate(lens):
-        np.testing.assert_array_equal(clean["weights"][row, :, length:], 0)
-    poisoned = {**inputs, "x": inputs["x"].copy()}
-    poisoned["x"][0, 3:], poisoned["x"][3] = np.nan, 1e30
-    outputs = attended.run(poisoned)
-    np.testing.assert_array_equal(outputs["y"][0, :3], clean["y"][0, :3])
-    np.testing.assert_array_equal(outputs["y"][2], clean["y"][2])
-    assert set(attended.report.precision["calibration"]["int8_layers"]) >= {"widen", "narrow"}
-    assert "same_choices" not in attended.report.precision["calibration"]["outputs"]["weights"]
+        np.testing.assert_array_equal(expected["weights"][row, :, length:], 0)
+    inputs["x"] = inputs["x"].copy()
+    inputs["x"][0, 3:], inputs["x"][3] = np.nan, 1e30
+    outputs = attention_bundle.run(inputs)
+    np.testing.assert_array_equal(outputs["y"][0, :3], expected["y"][0, :3])
+    np.testing.assert_array_equal(outputs["y"][2], expected["y"][2])
+    calibration = attention_bundle.report.precision["calibration"]
+    assert set(calibration["int8_layers"]) >= {"widen", "narrow"}
+    assert "same_choices" not in calibration["outputs"]["weights"]
 
 
 @pytest.mark.slow
-def test_limit_refuses_the_file_and_names_the_output(tmp_path):
+def test_file_beyond_the_limit_is_refused_with_the_output(tmp_path):
     message = r"In int8 output `kind` differs from float32 by up to .* and `limit` allows 1e-06"
-    with pytest.raises(ParityError, match=message) as caught:
-        export_model(images(), tmp_path / "bundle", precision="int8", calibration=[IMAGES], limit=1e-6)
-    assert caught.value.report.precision["calibration"]["limit"] == 1e-6
+    with pytest.raises(ParityError, match=message) as error:
+        export_model(build_image_model(), tmp_path / "bundle", precision="int8", calibration=[IMAGES], limit=1e-6)
+    assert error.value.report.precision["calibration"]["limit"] == 1e-6
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_wrong_int8_file_is_not_written(tmp_path, monkeypatch):
-    """The graph is right, and what is written has other biases in its first convolution."""
+def test_wrong_int8_file_is_refused(tmp_path, monkeypatch):
+    """The saved file has other biases in its first convolution than the graph."""
 
-    def wrong(traced, file, **options):
-        tensor = next(entry for entry in traced.model.graph.initializer if entry.name.endswith("bias_quantized"))
+    def save_with_wrong_bias(traced, file, **options):
+        tensor = next(tensor for tensor in traced.model.graph.initializer if tensor.name.endswith("bias_quantized"))
         tensor.raw_data = (np.frombuffer(tensor.raw_data, np.int32) + 20000).astype(np.int32).tobytes()
-        write(traced, file, **options)
+        save(traced, file, **options)
 
-    write = convert_precision.save_model
-    monkeypatch.setattr(convert_precision, "write", wrong)
+    save = convert_precision.save_model
+    monkeypatch.setattr(convert_precision, "save_model", save_with_wrong_bias)
     with pytest.raises(ParityError, match=r"ONNX in int8 output `kind` is outside the tolerance"):
-        export_model(images(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
+        export_model(build_image_model(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch):
-    """One layer is quantized to nearly nothing here."""
-    quantized = CalibratedModel.quantize
+    """The kernel of the layer `second` becomes zeros in int8."""
+    quantize = CalibratedModel.quantize
 
-    def harmed(self, layers):
-        traced = quantized(self, layers)
+    def quantize_to_zeros(self, layers):
+        traced = quantize(self, layers)
         if "second" in layers:
             for tensor in traced.model.graph.initializer:
                 if tensor.data_type == 3 and tuple(tensor.dims) == (8, 8, 3, 3):
                     tensor.raw_data = bytes(len(tensor.raw_data))
         return traced
 
-    monkeypatch.setattr(CalibratedModel, "quantize", harmed)
-    bundle = export_model(images(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
+    monkeypatch.setattr(CalibratedModel, "quantize", quantize_to_zeros)
+    bundle = export_model(build_image_model(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
     assert bundle.report.precision["calibration"]["float32_layers"] == ["second"]
     assert any("stay float32, by measurement: second" in line for line in describe(bundle))
 
 
-FAR = {"y": {"share": 0.12, "mean": 0.01}}
+LARGE_ERRORS = {"y": {"share": 0.12, "mean": 0.01}}
 
 
-def about(**changed):
+def build_precision_record(**entries):
     outputs = {"y": {"share": 0.02, "mean": 0.001}}
     calibration = {"rows": 100, "int8_layers": ["a"], "float32_layers": [], "outputs": outputs, "limit": None}
-    return {"name": "int8", "calibration": calibration | changed}
+    return {"name": "int8", "calibration": calibration | entries}
 
 
 @pytest.mark.parametrize(
     ("precision", "messages"),
     [
         ({"name": "int8"}, []),
-        (about(), []),
-        (about(rows=3), ["int8 was calibrated on 3 rows: values outside their range are clipped."]),
-        (about(int8_layers=[]), ["Nothing in the model became int8"]),
-        (about(outputs=FAR), ["On the calibration arrays int8 changed output `y` by up to 0.12"]),
-        (about(outputs=FAR, limit=0.2), []),
+        (build_precision_record(), []),
+        (build_precision_record(rows=3), ["int8 was calibrated on 3 rows: values outside their range are clipped."]),
+        (build_precision_record(int8_layers=[]), ["Nothing in the model became int8"]),
+        (
+            build_precision_record(outputs=LARGE_ERRORS),
+            ["On the calibration arrays int8 changed output `y` by up to 0.12"],
+        ),
+        (build_precision_record(outputs=LARGE_ERRORS, limit=0.2), []),
     ],
-    ids=["dynamic", "near", "few rows", "nothing", "far", "as far as was asked"],
+    ids=["dynamic", "small errors", "few rows", "no int8", "large errors", "errors below the limit"],
 )
-def test_calibration_warns_of_few_rows_and_large_differences(precision, messages):
+def test_calibration_warns_of_few_rows_and_large_errors(precision, messages):
     warnings = list(describe_precision(precision))
     assert len(warnings) == len(messages)
-    assert all(entry.startswith(begins) for entry, begins in zip(warnings, messages, strict=True))
+    assert all(warning.startswith(message) for warning, message in zip(warnings, messages, strict=True))
 
 
 @pytest.mark.slow
 def test_export_command_calibrates_and_limits(tmp_path, succeeds):
-    images().save(tmp_path / "images.keras")
+    build_image_model().save(tmp_path / "images.keras")
     np.savez(tmp_path / "rows.npz", image=IMAGES)
     arguments = ["export", tmp_path / "images.keras", tmp_path / "bundle", "--precision", "int8", "--json"]
-    reply = json.loads(succeeds(*arguments, "--calibration", tmp_path / "rows.npz", "--limit", "0.5"))
-    assert reply["report"]["precision"]["calibration"]["limit"] == 0.5
+    result = json.loads(succeeds(*arguments, "--calibration", tmp_path / "rows.npz", "--limit", "0.5"))
+    assert result["report"]["precision"]["calibration"]["limit"] == 0.5
     succeeds("verify", tmp_path / "bundle")

@@ -1,4 +1,4 @@
-"""Keras's attention layers are taken hold of in one context and one thread, and are as they were afterwards."""
+"""Intercepted attention of Keras's layers: replaced results, other threads, and restored methods."""
 
 import threading
 
@@ -18,63 +18,62 @@ X = keras.ops.convert_to_tensor(np.random.default_rng(0).standard_normal((2, 3, 
 METHODS = ("call", "_compute_attention", "_compute_attention_mask")
 
 
-def methods():
+def read_methods():
     return {(owner, name): getattr(owner, name, None) for owner in LAYERS for name in METHODS}
 
 
 @pytest.fixture(autouse=True)
-def _unchanged():
-    before = methods()
+def _check_methods_are_restored():
+    methods = read_methods()
     yield
-    assert methods() == before
+    assert read_methods() == methods
 
 
-def called(layer):
+def call(layer):
     return layer([X, X]) if isinstance(layer, keras.layers.Attention) else layer(X, X)
 
 
-@pytest.fixture(params=LAYERS, ids=lambda each: each.__name__)
+@pytest.fixture(params=LAYERS, ids=lambda layer_type: layer_type.__name__)
 def layer(request):
     return request.param(*LAYERS[request.param])
 
 
-def zeros(attention):
+def return_zeros(attention):
     return keras.ops.zeros_like(attention.original()[0]), None
 
 
-def test_result_is_replaced_unless_none_is_returned(layer):
-    expected = called(layer)
-    seen = []
-    with intercept_builtin_attention(seen.append):
-        np.testing.assert_array_equal(called(layer), expected)
-        called(type(layer).from_config({**layer.get_config(), "dtype": "float16"}))  # which is left alone
-    assert [attention.layer for attention in seen] == [layer]
-    with intercept_builtin_attention(zeros):
-        other = called(layer)
-    assert np.abs(other).max() < np.abs(expected).max()
-    np.testing.assert_array_equal(called(layer), expected)
+def test_result_is_replaced_unless_the_handler_returns_none(layer):
+    expected, calls = call(layer), []
+    with intercept_builtin_attention(calls.append):
+        np.testing.assert_array_equal(call(layer), expected)
+        call(type(layer).from_config({**layer.get_config(), "dtype": "float16"}))  # float16 is not intercepted
+    assert [attention.layer for attention in calls] == [layer]
+    with intercept_builtin_attention(return_zeros):
+        output = call(layer)
+    assert np.abs(output).max() < np.abs(expected).max()
+    np.testing.assert_array_equal(call(layer), expected)
     with pytest.raises(ZeroDivisionError), intercept_builtin_attention(lambda _: 1 / 0):
-        called(layer)
+        call(layer)
 
 
 def test_other_threads_are_not_intercepted(layer):
-    """Also where their contexts end in another order than they began."""
-    expected, seen, found = called(layer), [], []
-    inside, ended = threading.Event(), threading.Event()
+    """The context of the main thread ends before the context of the other thread, which began later."""
+    expected, calls, outputs = call(layer), [], []
+    other_context_began, main_context_ended = threading.Event(), threading.Event()
 
-    def other():
-        found.append(called(layer))
-        with intercept_builtin_attention(zeros):
-            inside.set()
-            ended.wait(60)
-            found.append(called(layer))
+    def run_other_thread():
+        outputs.append(call(layer))
+        with intercept_builtin_attention(return_zeros):
+            other_context_began.set()
+            main_context_ended.wait(60)
+            outputs.append(call(layer))
 
-    thread = threading.Thread(target=other)
-    with intercept_builtin_attention(seen.append):
+    thread = threading.Thread(target=run_other_thread)
+    with intercept_builtin_attention(calls.append):
         thread.start()
-        assert inside.wait(60)
-    ended.set()
+        assert other_context_began.wait(60)
+    main_context_ended.set()
     thread.join()
-    assert not seen
-    np.testing.assert_array_equal(found[0], expected)
-    assert np.abs(found[1]).max() < np.abs(expected).max()
+    assert not calls
+    np.testing.assert_array_equal(outputs[0], expected)
+    assert np.abs(outputs[1]).max() < np.abs(expected).max()

@@ -1,4 +1,4 @@
-"""A scan along an axis of unknown size is refused before Keras begins to trace branches within branches."""
+"""Refusal of scans along an axis of unknown size, for which Keras would trace deeply nested branches."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Models that compute in half precision are exported through a float32 clone, whose distance is in the report."""
+"""Float32 clones of half-precision models: weights, outputs, the reported difference, and models without a clone."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from keras_attn_export._rounding.float32_clone import clone_to_float32, find_hal
 from keras_attn_export._signature.signature import build_signature
 
 
-def under(policy, build):
+def build_with_policy(policy, build):
     keras.config.set_dtype_policy(policy)
     try:
         return build()
@@ -35,20 +35,20 @@ def under(policy, build):
     ],
 )
 def test_clone_computes_in_float32_with_the_same_weights(build, policy):
-    model = under(policy, build)
+    model = build_with_policy(policy, build)
     clone = clone_to_float32(build_signature(model))
     assert find_half_policies(build_signature(model)) == [policy]
     assert find_half_policies(clone) == []
     assert {str(weight.dtype) for weight in clone.model.weights} <= {"float32"}
-    for ours, theirs in zip(clone.model.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(ours, np.asarray(keras.ops.cast(theirs, "float32")))
+    for cloned, original in zip(clone.model.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(cloned, np.asarray(keras.ops.cast(original, "float32")))
     assert clone.model.output_names == model.output_names
     assert keras.config.dtype_policy().name == "float32"
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_clone_has_the_weights_of_a_layer_shared_with_a_nested_model(policy):
-    clone = clone_to_float32(build_signature(under(policy, shared_with_nested_model))).model
+    clone = clone_to_float32(build_signature(build_with_policy(policy, shared_with_nested_model))).model
     x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype("float32")
     np.testing.assert_allclose(clone(x)["out"], shared_with_nested_model()(x)["out"], rtol=1e-6, atol=1e-6)
 
@@ -63,16 +63,16 @@ def test_clone_has_the_weights_of_a_layer_shared_with_a_nested_model(policy):
     ],
 )
 def test_half_precision_exports_as_float32(build, samples, policy, tmp_path):
-    bundle = export_model(under(policy, build), tmp_path / "bundle", sample_inputs=samples)
+    bundle = export_model(build_with_policy(policy, build), tmp_path / "bundle", sample_inputs=samples)
     assert bundle.report.passed
     assert bundle.report.float32_clone["policies"] == [policy]
-    assert 1e-6 < bundle.report.float32_clone["max_rel"] < 0.05, "half precision is near, and not the same"
+    assert 1e-6 < bundle.report.float32_clone["max_rel"] < 0.05, "half precision differs from float32, but by little"
     assert {spec["dtype"] for spec in bundle.manifest["outputs"]} == {"float32"}
 
 
 @keras.saving.register_keras_serializable("tests")
 class Scale(layers.Layer):
-    """A layer whose state is neither a weight nor in its configuration."""
+    """Layer with an attribute that is neither a weight nor in its configuration."""
 
     scale = 1.0
 
@@ -81,26 +81,26 @@ class Scale(layers.Layer):
 
 
 class NoConfig(Scale):
-    """A layer that cannot be made again from its configuration."""
+    """Layer that cannot be rebuilt from its configuration."""
 
     def __init__(self, scale):
         super().__init__()
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"),
+    ("build_layer", "message"),
     [
         (Scale, "float32 clone of .* gives other outputs"),
         (lambda: NoConfig(2), "`half_model` computes in mixed_float16 and has no float32 clone.*precision='float16'"),
     ],
 )
-def test_model_without_an_equal_float32_clone_is_refused(layer, message, tmp_path):
+def test_model_without_an_equal_float32_clone_is_refused(build_layer, message, tmp_path):
     def build():
-        x, made = keras.Input((3,), name="x"), layer()
-        made.scale = 7.0
-        return keras.Model(x, layers.Dense(2)(made(x)), name="half_model")
+        x, layer = keras.Input((3,), name="x"), build_layer()
+        layer.scale = 7.0
+        return keras.Model(x, layers.Dense(2)(layer(x)), name="half_model")
 
-    model = under("mixed_float16", build)
+    model = build_with_policy("mixed_float16", build)
     with pytest.raises(UnsupportedModelError, match=message):
         export_model(model, tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
@@ -114,7 +114,7 @@ def test_clone_keeps_the_statistics_of_a_normalization():
         normalize.adapt(np.random.default_rng(0).normal(5, 3, (100, 3)))
         return keras.Model(x, normalize(x))
 
-    model = under("mixed_float16", build)
+    model = build_with_policy("mixed_float16", build)
     values = np.full((2, 3), 8.0, "float32")
     np.testing.assert_allclose(clone_to_float32(build_signature(model)).model(values), model(values), rtol=1e-2)
 
@@ -127,7 +127,8 @@ def test_bfloat16_outputs_are_refused(tmp_path):
 
 
 def test_clone_leaves_the_global_random_state_unchanged():
-    model = under("mixed_float16", lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2), layers.Dropout(0.5)]))
+    sequence = [keras.Input((3,)), layers.Dense(2), layers.Dropout(0.5)]
+    model = build_with_policy("mixed_float16", lambda: keras.Sequential(sequence))
     keras.utils.set_random_seed(3)
     expected = keras.random.normal((2,))
     keras.utils.set_random_seed(3)

@@ -1,4 +1,4 @@
-"""Golden outputs are computed in full float32, also where a GPU could round products to TF32."""
+"""Golden outputs in full float32: TF32, which rounds the factors of products on a GPU, is switched off."""
 
 import runpy
 import sys
@@ -16,38 +16,39 @@ from keras_attn_export._rounding.reference import build_reference, build_user_ca
 
 
 @pytest.fixture
-def tf32():
-    before = tf.config.experimental.tensor_float_32_execution_enabled()
+def set_tf32():
+    """Function that allows or forbids TF32; the present setting is restored afterwards."""
+    setting = tf.config.experimental.tensor_float_32_execution_enabled()
     yield tf.config.experimental.enable_tensor_float_32_execution
-    tf.config.experimental.enable_tensor_float_32_execution(before)
+    tf.config.experimental.enable_tensor_float_32_execution(setting)
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_tf32_is_off_while_keras_computes_golden_outputs(allowed, tf32):
-    seen = set()
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_tf32_is_off_while_keras_computes_golden_outputs(is_allowed, set_tf32):
+    settings = set()
 
-    def watching(x):
+    def record_setting(x):
         if hasattr(x, "numpy"):
-            seen.add(tf.config.experimental.tensor_float_32_execution_enabled())
+            settings.add(tf.config.experimental.tensor_float_32_execution_enabled())
         return x
 
     x = keras.Input((3,), name="x")
-    model = keras.Model(x, layers.Lambda(watching)(x))
-    tf32(allowed)
+    model = keras.Model(x, layers.Lambda(record_setting)(x))
+    set_tf32(is_allowed)
     for run in (
         lambda: build_reference(model, Options(), lambda name: None),
         lambda: build_user_case("samples", model, Options(samples={"x": np.ones((2, 3))})),
     ):
-        seen.clear()
+        settings.clear()
         run()
-        assert seen == {False}
-        assert tf.config.experimental.tensor_float_32_execution_enabled() is allowed
+        assert settings == {False}
+        assert tf.config.experimental.tensor_float_32_execution_enabled() is is_allowed
 
 
-def test_tf32_is_off_in_the_process_of_the_saved_model(tf32, monkeypatch):
-    for name in ("keras", "keras_attn", "keras_attn_export"):  # which the script makes impossible to import
+def test_tf32_is_off_in_the_process_of_the_saved_model(set_tf32, monkeypatch):
+    for name in ("keras", "keras_attn", "keras_attn_export"):  # restores the entries that `isolate` sets to None
         monkeypatch.setitem(sys.modules, name, sys.modules[name])
-    tf32(True)
+    set_tf32(True)
     script = runpy.run_path(str(Path(keras_attn_export.__file__).with_name("_processes") / "saved_model_run.py"))
     script["isolate"]()
     with pytest.raises(OSError, match="absent"):
