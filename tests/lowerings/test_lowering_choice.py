@@ -223,9 +223,8 @@ def test_form_depends_on_the_sizes_at_run_time(plan, kind, threshold, size_rule,
     monkeypatch.setitem(LARGE_THRESHOLDS, kind, threshold)
     monkeypatch.setattr(ragged, "body", lambda body_call: (body_call.queries * 0.0,))
     run = open_session(plan, "adaptive", 18, "cpu").run
-    assert (
-        lowering_choice.describe_form(plan.call(), "adaptive", 18) == f"plain operators while {size_rule}, else ragged"
-    )
+    form = lowering_choice.describe_form(plan.call(), "adaptive", 18)
+    assert form == f"plain operators while {size_rule}, else ragged"
     for sizes in (*large_sizes, *small_sizes):
         (output,) = run(None, plan.inputs(*sizes))
         assert np.any(output) == (sizes in small_sizes)
@@ -332,9 +331,8 @@ def test_layer_with_two_lowerings_names_both():
     lowerings = {call: lowering_choice.choose_lowering(call, "fused", "cuda") for call in calls}
     layer = AttentionLayerInfo(calls[0].layer_id, "attention", "DotProductAttention", "")
     refusals = {calls[1]: "it returns weights"}
-    (manifest_layer,) = LoweredModel(
-        None, lowerings, "cuda", layers=(layer,), unsupported_reasons=refusals
-    ).make_manifest_entries(24)
+    model = LoweredModel(None, lowerings, "cuda", layers=(layer,), unsupported_reasons=refusals)
+    (manifest_layer,) = model.make_manifest_entries(24)
     assert manifest_layer["lowering"] == "fused and portable"
     assert manifest_layer["form"] == "the operator `Attention`; plain operators, because it returns weights"
 

@@ -52,6 +52,7 @@ SCALED = "scores = Mul (scale, products)"
 WEIGHTS = "weights = Softmax <axis = -1> (scores)"
 MASKED = "scores = Mul (scale, products) \n masked = Where (mask, scores, low)"
 BIASED = "scores = Mul (scale, products) \n sum = Add (scores, bias) \n masked = Where (mask, sum, low)"
+SCALED_BIAS = "half = Mul (products, scale) \n sum = Add (half, bias) \n scores = Div (sum, scale)"
 MEAN = "weights = Softmax (masked)"
 ZEROS = "softmax = Softmax (masked) \n weights = Where (mask, softmax, zero)"
 MATCHES = {  # inputs and nodes
@@ -71,11 +72,8 @@ MATCHES = {  # inputs and nodes
     "one head": (ONE_HEAD, [ONE_HEAD_PRODUCTS, SCALED, WEIGHTS, POOLED]),
     "one head, masked": (ONE_HEAD | {"mask": "bool[q, k]"}, [ONE_HEAD_PRODUCTS, MASKED, ZEROS, POOLED]),
     "heads in groups": (GROUPS, [GROUP_PRODUCTS, SCALED, WEIGHTS, GROUP_OUTPUTS]),
-    "groups, a mask of examples": (
-        GROUPS | {"mask": "bool[b, 1, 1, q, k]"},
-        [GROUP_PRODUCTS, MASKED, ZEROS, GROUP_OUTPUTS],
-    ),
-    "groups, a shared mask": (GROUPS | {"mask": "bool[q, k]"}, [GROUP_PRODUCTS, MASKED, MEAN, GROUP_OUTPUTS]),
+    "masked groups": (GROUPS | {"mask": "bool[b, 1, 1, q, k]"}, [GROUP_PRODUCTS, MASKED, ZEROS, GROUP_OUTPUTS]),
+    "groups with a shared mask": (GROUPS | {"mask": "bool[q, k]"}, [GROUP_PRODUCTS, MASKED, MEAN, GROUP_OUTPUTS]),
     "heads that share one of keys": (
         HEADS | {"keys": f"float[b, k, 1, {D}]", "values": f"float[b, k, 1, {DV}]"},
         [PRODUCTS, SCALED, WEIGHTS, OUTPUTS],
@@ -84,17 +82,7 @@ MATCHES = {  # inputs and nodes
         HEADS | {"bias": f"float[{H}, q, k]"},
         [PRODUCTS, SCALED, "sum = Add (bias, scores)", "weights = Softmax (sum)", OUTPUTS],
     ),
-    "a scaled bias": (
-        HEADS | {"bias": f"float[{H}, 1, k]"},
-        [
-            PRODUCTS,
-            "half = Mul (products, scale)",
-            "sum = Add (half, bias)",
-            "scores = Div (sum, scale)",
-            WEIGHTS,
-            OUTPUTS,
-        ],
-    ),
+    "a scaled bias": (HEADS | {"bias": f"float[{H}, 1, k]"}, [PRODUCTS, SCALED_BIAS, WEIGHTS, OUTPUTS]),
     "means if fully masked": (HEADS | {"mask": "bool[b, 1, q, k]"}, [PRODUCTS, MASKED, MEAN, OUTPUTS]),
     "zeros if fully masked": (HEADS | {"mask": "bool[b, 1, 1, k]"}, [PRODUCTS, MASKED, ZEROS, OUTPUTS]),
     "bias, means if fully masked": (

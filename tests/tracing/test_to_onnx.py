@@ -70,7 +70,7 @@ def repeat_in_loop(function):
     )[1]
 
 
-def build_complex_lambda(function):
+def build_complex_op(function):
     return build_lambda(lambda x: tf.math.imag(function(tf.complex(x, x))))
 
 
@@ -92,11 +92,7 @@ UNSUPPORTED = {
         None,
         "Op `Bitcast` of layer `odd` has no mapping to ONNX: ONNX has bit casts from opset 26",
     ),
-    "complex square root": (
-        build_complex_lambda(lambda z: tf.sqrt(tf.signal.fft(z))),
-        None,
-        "Op `ComplexSqrt` of layer `odd`",
-    ),
+    "complex root": (build_complex_op(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
     "not a loop of TensorFlow": (
         build_lambda(loop_without_counter),
         None,
