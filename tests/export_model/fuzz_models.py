@@ -1,4 +1,4 @@
-"""Small models around the layers, drawn by hypothesis, and inputs that fit them."""
+"""Random small models with attention layers, drawn by hypothesis, and random inputs of the models."""
 
 from types import SimpleNamespace as Plan
 
@@ -16,9 +16,7 @@ from keras_attn import (
     MultiHeadAttention,
 )
 
-sizes = st.integers(1, 6)
-
-
+SIZES = st.integers(1, 6)
 SCORES = {
     "additive": lambda plan, **options: AdditiveAttention(plan.units, **options),
     "dot": lambda plan, **options: DotProductAttention(**options),
@@ -30,14 +28,14 @@ SCORES = {
         DotProductAttention(**options), 4, 3, 2, num_kv_heads=2, name=name
     ),
 }
-OF_ONE_SIZE = ("dot", "gaussian", "cosine")
+EQUAL_SIZE_SCORES = ("dot", "gaussian", "cosine")  # scores of queries and keys with equal sizes
 
-plans = st.builds(
+PLANS = st.builds(
     Plan,
     score=st.sampled_from(["additive", "dot", *SCORES]),
-    Dq=sizes,
-    Dk=sizes,
-    Dv=sizes,
+    Dq=SIZES,
+    Dk=SIZES,
+    Dv=SIZES,
     units=st.integers(1, 9),
     lengths=st.sampled_from([None, "B", "B", "B, Tq"]),
     lengths_dtype=st.sampled_from(["int32", "int64", "int16"]),
@@ -47,42 +45,42 @@ plans = st.builds(
     normalizer=st.sampled_from(["softmax", "softmax", "softmax", "sparsemax", "sigmoid"]),
     dropout=st.sampled_from([0.0, 0.4]),
     encoder=st.sampled_from([None, None, None, "dense", "gru", "conv", "embedding"]),
-    twice=st.booleans(),
-    nested=st.booleans(),
-    static=st.booleans(),
-    weights=st.booleans(),
-    outputs=st.sampled_from(["tensor", "list", "dict"]),
+    has_two_calls=st.booleans(),
+    is_nested=st.booleans(),
+    has_static_axes=st.booleans(),
+    returns_weights=st.booleans(),
+    output_structure=st.sampled_from(["tensor", "list", "dict"]),
 )
 
-STATIC = {"B": None, "Tq": 4, "Tk": 7}
+STATIC_SIZES = {"Tq": 4, "Tk": 7}
 
 
-def build(plan: Plan) -> keras.Model:
-    Tq, Tk = (STATIC["Tq"], STATIC["Tk"]) if plan.static else (None, None)
+def build_planned_model(plan: Plan) -> keras.Model:
+    Tq, Tk = (STATIC_SIZES["Tq"], STATIC_SIZES["Tk"]) if plan.has_static_axes else (None, None)
     inputs = {"queries": keras.Input((Tq, plan.Dq), name="queries")}
-    keys = values = _keys(plan, Tk, inputs)
+    keys = values = _build_keys(plan, Tk, inputs)
     if plan.encoder is None:
         values = inputs["values"] = keras.Input((Tk, plan.Dv), name="values")
     queries = inputs["queries"]
-    if plan.score in OF_ONE_SIZE:
+    if plan.score in EQUAL_SIZE_SCORES:
         queries = layers.Dense(keys.shape[-1], name="to_keys")(queries)
-    masks = _masks(plan, Tq, Tk, inputs)
-    options = {"dropout": plan.dropout, "seed": 1, "normalizer": plan.normalizer}
-    layer = SCORES[plan.score](plan, **options, name="attention")
+    masks = _build_masks(plan, Tq, Tk, inputs)
+    layer_options = {"dropout": plan.dropout, "seed": 1, "normalizer": plan.normalizer}
+    layer = SCORES[plan.score](plan, **layer_options, name="attention")
     pooled, weights = layer(queries, keys, values, return_attention_scores=True, **masks)
-    if plan.twice and pooled.shape[-1] == queries.shape[-1]:
+    if plan.has_two_calls and pooled.shape[-1] == queries.shape[-1]:
         pooled = layer(pooled, keys, values, **masks)
-    made = {"pooled": pooled, "weights": weights} if plan.weights else {"pooled": pooled}
-    if plan.outputs != "dict":
-        made = list(made.values()) if plan.outputs == "list" or plan.weights else pooled
-    model = keras.Model(inputs, made)
-    if plan.nested:
-        outer = {name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in inputs.items()}
-        model = keras.Model(outer, model(outer))
+    outputs = {"pooled": pooled, "weights": weights} if plan.returns_weights else {"pooled": pooled}
+    if plan.output_structure != "dict":
+        outputs = list(outputs.values()) if plan.output_structure == "list" or plan.returns_weights else pooled
+    model = keras.Model(inputs, outputs)
+    if plan.is_nested:
+        outer_inputs = {name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in inputs.items()}
+        model = keras.Model(outer_inputs, model(outer_inputs))
     return model
 
 
-def _keys(plan: Plan, Tk: int | None, inputs: dict) -> keras.KerasTensor:
+def _build_keys(plan: Plan, Tk: int | None, inputs: dict) -> keras.KerasTensor:
     if plan.encoder == "embedding":
         ids = inputs["ids"] = keras.Input((Tk,), dtype="int32", name="ids")
         return layers.Embedding(5, plan.Dk, mask_zero=True)(ids)
@@ -95,7 +93,7 @@ def _keys(plan: Plan, Tk: int | None, inputs: dict) -> keras.KerasTensor:
     return encoders[plan.encoder]()(keys) if plan.encoder else keys
 
 
-def _masks(plan: Plan, Tq: int | None, Tk: int | None, inputs: dict) -> dict:
+def _build_masks(plan: Plan, Tq: int | None, Tk: int | None, inputs: dict) -> dict:
     masks: dict = {"use_causal_mask": plan.causal, "window": plan.window}
     if plan.lengths:
         shape = () if plan.lengths == "B" else (Tq,)
@@ -107,30 +105,31 @@ def _masks(plan: Plan, Tq: int | None, Tk: int | None, inputs: dict) -> dict:
 
 
 def draw_inputs(plan: Plan, model: keras.Model, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return inputs of sizes and lengths of their own, over-full and negative lengths among them."""
+    """Return random inputs of random sizes; some lengths are negative or exceed the number of keys."""
     B = int(rng.integers(1, 6))
-    Tq, Tk = (STATIC["Tq"], STATIC["Tk"]) if plan.static else rng.integers(1, 13, 2).tolist()
+    Tq, Tk = (STATIC_SIZES["Tq"], STATIC_SIZES["Tk"]) if plan.has_static_axes else rng.integers(1, 13, 2).tolist()
     axes = {"queries": (B, Tq), "keys": (B, Tk), "values": (B, Tk), "ids": (B, Tk), "mask": (B, Tq, Tk)}
     axes["lens"] = (B,) if plan.lengths == "B" else (B, Tq)
-    drawn = {}
+    arrays = {}
     for tensor in model.inputs:
-        shape = [known or size for known, size in zip(tensor.shape, axes[tensor.name], strict=False)]
+        shape = [static_size or size for static_size, size in zip(tensor.shape, axes[tensor.name], strict=False)]
         shape += tensor.shape[len(shape) :]
         if tensor.name == "ids":
-            drawn[tensor.name] = rng.integers(0, 5, shape).astype("int32")
+            arrays[tensor.name] = rng.integers(0, 5, shape).astype("int32")
         elif tensor.name == "lens":
-            drawn[tensor.name] = rng.integers(-1, Tk + 3, shape).astype(tensor.dtype)
+            arrays[tensor.name] = rng.integers(-1, Tk + 3, shape).astype(tensor.dtype)
         elif tensor.name == "mask":
-            drawn[tensor.name] = rng.random(shape) < 0.7
+            arrays[tensor.name] = rng.random(shape) < 0.7
         else:
-            drawn[tensor.name] = rng.standard_normal(shape).astype("float32")
-    return drawn
+            arrays[tensor.name] = rng.standard_normal(shape).astype("float32")
+    return arrays
 
 
-def poison(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    poisoned = dict(inputs)
-    for name, garbage in (("keys", np.nan), ("values", np.inf)):
+def poison_padding(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs with NaN in padded keys and infinity in padded values."""
+    arrays = dict(inputs)
+    for name, value in (("keys", np.nan), ("values", np.inf)):
         array = inputs[name].copy()
-        array[np.arange(array.shape[1]) >= inputs["lens"][:, None]] = garbage
-        poisoned[name] = array
-    return poisoned
+        array[np.arange(array.shape[1]) >= inputs["lens"][:, None]] = value
+        arrays[name] = array
+    return arrays

@@ -1,6 +1,6 @@
-"""Export models on the backend of KERAS_BACKEND: `python other_backend_worker.py WHAT FOLDER`.
+"""Script: export models on the backend of KERAS_BACKEND: `python other_backend_worker.py hang|export_all FOLDER`.
 
-A process has one backend, so the tests of other backends start this one. What came of it is in FOLDER/found.json.
+A process has one backend, so tests of JAX and torch start this script. It writes its results to FOLDER/results.json.
 """
 
 import json
@@ -28,112 +28,113 @@ SEED = 20141  # as in conftest.py
 
 
 @keras.saving.register_keras_serializable("tests")
-class InTheScript(keras.layers.Layer):
-    """A layer that no other process can import."""
+class ScriptLayer(keras.layers.Layer):
+    """Layer of a script, which no other process can import."""
 
     def call(self, x):
         return x
 
 
-def error_of(model):
-    place = FOLDER / "failed"
-    place.mkdir(exist_ok=True)
+def describe_export_error(model):
+    """Return class, message, numbers of failed rows and remaining files of a failed export, or None."""
+    folder = FOLDER / "failed"
+    folder.mkdir(exist_ok=True)
     try:
-        export_model(model, place / "bundle")
+        export_model(model, folder / "bundle")
     except ExportError as error:
         report = getattr(error, "report", None)
         return {
             "class": type(error).__name__,
             "message": str(error),
-            "failed": {
+            "failed_rows": {
                 part: sum(not row.passed for row in getattr(report, part))
                 for part in ("rows", "saved_model_rows")
                 if report
             },
-            "left": sorted(os.listdir(place)),
+            "files": sorted(os.listdir(folder)),
         }
     return None
 
 
-def keep(name, inputs, outputs):
+def save_arrays(name, inputs, outputs):
     np.savez(FOLDER / f"{name}_inputs.npz", **inputs)
-    outputs = {name: keras.ops.convert_to_numpy(each) for name, each in outputs.items()}
+    outputs = {name: keras.ops.convert_to_numpy(output) for name, output in outputs.items()}
     np.savez(FOLDER / f"{name}_outputs.npz", **outputs)
 
 
-def everything():
-    """Export a trained model, a subclass with options, one in half precision, and all that must fail."""
+def export_all_models():
+    """Export models that must succeed and models that must fail; return the results."""
     model, inputs = models.build_trained_model(), models.draw_trained_model_inputs()
     logger, handler = logging.getLogger("keras_attn_export"), logging.handlers.BufferingHandler(1000)
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
     bundle = export_model(model, FOLDER / "trained")
     logger.setLevel(logging.NOTSET)
-    keep("trained", inputs, model(list(inputs.values()), training=False))
-    golden_is_ours = []
+    save_arrays("trained", inputs, model(list(inputs.values()), training=False))
+    equal_outputs = []
     for _, arrays, expected, _ in load_cases(bundle.path / CASES):
-        again = model([arrays[name] for name in inputs], training=False)
-        golden_is_ours += [
-            bool(np.array_equal(keras.ops.convert_to_numpy(again[name]), array)) for name, array in expected.items()
+        outputs = model([arrays[name] for name in inputs], training=False)
+        equal_outputs += [
+            bool(np.array_equal(keras.ops.convert_to_numpy(outputs[name]), array)) for name, array in expected.items()
         ]
 
     subclass, samples = models.build_scaled_model()
     export_model(subclass, FOLDER / "subclass", sample_inputs=samples, lowering="portable", precision="float16")
-    flat = {"queries": samples["queries"], **{f"memory_{name}": each for name, each in samples["memory"].items()}}
-    keep("subclass", flat, subclass(samples["queries"], memory=samples["memory"], training=False))
+    arrays = {"queries": samples["queries"], **{f"memory_{name}": array for name, array in samples["memory"].items()}}
+    save_arrays("subclass", arrays, subclass(samples["queries"], memory=samples["memory"], training=False))
 
     keras.config.set_dtype_policy("mixed_float16")
-    half = dict_inputs_and_outputs()
+    float16_model = dict_inputs_and_outputs()
     keras.config.set_dtype_policy("float32")
-    export_model(half, FOLDER / "half")
-    export_model(
-        models.build_while_loop_model(), FOLDER / "looping", sample_inputs={"x": np.ones((2, 6, 5), "float32")}
-    )
+    export_model(float16_model, FOLDER / "half")
+    loop_model, samples = models.build_while_loop_model(), {"x": np.ones((2, 6, 5), "float32")}
+    export_model(loop_model, FOLDER / "looping", sample_inputs=samples)
 
     return {
-        "golden is ours": golden_is_ours,
+        "golden outputs equal": equal_outputs,
         "logged": [record.getMessage() for record in handler.buffer],
-        "without a size": error_of(models.build_while_loop_model()),
-        "in the script": error_of(models.build_layer_model(InTheScript())),
-        "not on TensorFlow": error_of(models.build_layer_model(models.Elsewhere())),
-        "fatal": error_of(models.build_layer_model(models.Fatal())),
-        "changed": changed_by_export(models.build_augmentation_model()),
-        "shifted": shifted("dense"),
+        "without a size": describe_export_error(models.build_while_loop_model()),
+        "in the script": describe_export_error(models.build_layer_model(ScriptLayer())),
+        "not on TensorFlow": describe_export_error(models.build_layer_model(models.Elsewhere())),
+        "fatal": describe_export_error(models.build_layer_model(models.Fatal())),
+        "changed": find_changed_variables(models.build_augmentation_model()),
+        "shifted": export_shifted_model("dense"),
     }
 
 
-def changed_by_export(model):
-    """Return the variables that an export changes."""
+def find_changed_variables(model):
+    """Export a model, and return the paths of the variables that the export changes."""
     before = [keras.ops.convert_to_numpy(variable).copy() for variable in model.variables]
     export_model(model, FOLDER / "augmented")
-    now = map(keras.ops.convert_to_numpy, model.variables)
-    pairs = zip(model.variables, before, now, strict=True)
-    return [variable.path for variable, old, new in pairs if not np.array_equal(old, new)]
+    after = map(keras.ops.convert_to_numpy, model.variables)
+    pairs = zip(model.variables, before, after, strict=True)
+    return [variable.path for variable, old_value, new_value in pairs if not np.array_equal(old_value, new_value)]
 
 
-def shifted(source):
-    """Return what comes of a difference of three limits between this backend and TensorFlow."""
+def export_shifted_model(source):
+    """Return the error of an export whose model differs by three limits between this backend and TensorFlow."""
     _, reference = build_reference(shifted_models.build_shifted_model(source, 0.0, 3), Options(), lambda _: None)
     limit = max(float(case.rounding["y"].max()) for case in reference.golden.cases)
-    return error_of(shifted_models.build_shifted_model(source, 3 * limit, 3))
+    return describe_export_error(shifted_models.build_shifted_model(source, 3 * limit, 3))
 
 
 def hang():
-    """Export until TensorFlow is loaded in the other process, and wait there."""
+    """Start an export, and wait as soon as its TensorFlow process begins to load TensorFlow."""
 
-    def step(name):
-        if name.startswith("Loading TensorFlow"):
+    def wait_at(step):
+        if step.startswith("Loading TensorFlow"):
             (FOLDER / "hangs").touch()
             time.sleep(600)
 
     (FOLDER / "stopped").mkdir()
     model = models.build_layer_model(keras.layers.Dense(models.U))
-    export_model(model, FOLDER / "stopped" / "bundle", progress=step)
+    export_model(model, FOLDER / "stopped" / "bundle", progress=wait_at)
 
 
 keras.utils.set_random_seed(SEED)
-warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, JAX of integers it has 32 bits for
+# Keras warns of a softmax over one key, and JAX of 64-bit integers that it computes with 32 bits.
+warnings.simplefilter("ignore")
 if sys.argv[1] == "hang":
     hang()
 else:
-    (FOLDER / "found.json").write_text(json.dumps(everything(), indent=1))
+    (FOLDER / "results.json").write_text(json.dumps(export_all_models(), indent=1))

@@ -1,6 +1,6 @@
-"""Small models, exported for `test_same_files.py`: `python repeated_exports.py FOLDER [--reversed]`.
+"""Script: export small models for `test_same_files.py`: `python repeated_exports.py FOLDER [--reversed]`.
 
-Nobody asks the SavedModels for anything.
+The SavedModels are not run, since their outputs are not compared here.
 """
 
 import os
@@ -23,8 +23,8 @@ from keras_attn_export._format.cases import load_cases
 from keras_attn_export._onnx import external_data
 
 
-class Trusted:
-    """A SavedModel that gives what Keras does, as far as anybody knows."""
+class StubSavedModelRun:
+    """Stand-in for `SavedModelRun` that returns the golden outputs of Keras."""
 
     def begin(self, saved_model, cases, results):
         self._cases = cases
@@ -39,12 +39,12 @@ class Trusted:
         pass
 
 
-def wide():
+def build_wide_model():
     x = keras.Input((32,), name="x")
     return keras.Model(x, layers.Dense(40)(layers.Dense(33)(x)), name="wide")
 
 
-def decoder():
+def build_decoder():
     x, memory = keras.Input((None, 3), name="x"), keras.Input((None, 5), name="memory")
     valid_lens = keras.Input((), dtype="int32", name="valid_lens")
     cell = AttentionCell(layers.GRUCell(6), AdditiveAttention(4))
@@ -56,9 +56,9 @@ EXPORTS = {
     "portable": (export_models.gelu_norm_dropout_conv, {"lowering": "portable"}),
     "float16": (all_attention_models.block, {"precision": "float16"}),
     "int8": (all_attention_models.block, {"precision": "int8"}),
-    "weights apart": (wide, {}),
+    "external weights": (build_wide_model, {}),
     "recurrent": (export_models.implicit_mask_and_encoders, {}),
-    "decoder": (decoder, {}),
+    "decoder": (build_decoder, {}),
     "loops": (lambda: attention_loop_models.build_loop_model(attention_loop_models.Buffered), {}),
     "lookup": (text_models.build_lookup_model, {}),
     "convolutions": (all_attention_models.convolutions, {}),
@@ -66,15 +66,12 @@ EXPORTS = {
 }
 
 if __name__ == "__main__":
-    export.SavedModelRun = Trusted
-    in_one_file, folder, backwards = (
-        external_data.MAX_EMBEDDED_WEIGHT_BYTES,
-        Path(sys.argv[1]),
-        sys.argv[2:] == ["--reversed"],
-    )
-    for name in sorted(EXPORTS, reverse=backwards):
-        keras.backend.clear_session()  # Keras numbers layers in a process
+    export.SavedModelRun = StubSavedModelRun
+    max_embedded_bytes = external_data.MAX_EMBEDDED_WEIGHT_BYTES
+    folder, is_reversed = Path(sys.argv[1]), sys.argv[2:] == ["--reversed"]
+    for name in sorted(EXPORTS, reverse=is_reversed):
+        keras.backend.clear_session()  # or names of layers depend on earlier exports
         keras.utils.set_random_seed(1)
-        make, options = EXPORTS[name]
-        external_data.MAX_EMBEDDED_WEIGHT_BYTES = 0 if name == "weights apart" else in_one_file
-        export_model(make(), folder / name, progress=False, **options)
+        build, options = EXPORTS[name]
+        external_data.MAX_EMBEDDED_WEIGHT_BYTES = 0 if name == "external weights" else max_embedded_bytes
+        export_model(build(), folder / name, progress=False, **options)

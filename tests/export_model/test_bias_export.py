@@ -1,4 +1,4 @@
-"""Biases of scores in exported files: masks that are added, half precision, and the forms of every lowering."""
+"""Score biases in exported files: additive masks, float16, and the forms of every lowering."""
 
 import keras
 import numpy as np
@@ -13,14 +13,14 @@ from keras_attn_export._lowering_names import ADAPTIVE_GPU, LOWERINGS
 LOWEST = float(np.finfo("float32").min)
 
 
-def heads_with_a_bias():
+def build_biased_heads():
     x, bias = keras.Input((None, 8), name="x"), keras.Input((None, None), name="bias")
     attend = MultiHeadAttention(DotProductAttention(), 2, name="attend")
     return keras.Model([x, bias], {"output": attend(x, x, x, score_bias=bias, use_causal_mask=True)})
 
 
-def padded_on_the_left():
-    """What a causal mask leaves the first queries is padding alone, with the lowest number as its bias."""
+def draw_left_padded_inputs():
+    """Return inputs whose first two keys are masked by the lowest float32 as bias: all causal keys of two queries."""
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     bias = np.zeros((2, 5, 5), "float32")
     bias[:, :, :2] = LOWEST
@@ -29,21 +29,21 @@ def padded_on_the_left():
 
 @pytest.mark.slow
 def test_added_mask_excludes_masked_keys(tmp_path):
-    traced, inputs = UncheckedExport(heads_with_a_bias()), padded_on_the_left()
-    later = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
-    for lowering, large in [*((each, False) for each in (*LOWERINGS, ADAPTIVE_GPU)), ("adaptive", True)]:
+    traced, inputs = UncheckedExport(build_biased_heads()), draw_left_padded_inputs()
+    changed_inputs = {**inputs, "x": inputs["x"] + np.float32(1000) * (np.arange(5) == 4)[:, None]}
+    for lowering, large in [*((name, False) for name in (*LOWERINGS, ADAPTIVE_GPU)), ("adaptive", True)]:
         file = traced.write(tmp_path, lowering, large=large)
-        found = file.run(inputs)["output"]
-        np.testing.assert_allclose(found, traced.compute_expected(inputs)["output"], atol=1e-5)
-        np.testing.assert_array_equal(file.run(later)["output"][:, :4], found[:, :4])
+        output = file.run(inputs)["output"]
+        np.testing.assert_allclose(output, traced.compute_expected(inputs)["output"], atol=1e-5)
+        np.testing.assert_array_equal(file.run(changed_inputs)["output"][:, :4], output[:, :4])
 
 
 @pytest.mark.slow
 def test_added_mask_in_float16_matches_keras(tmp_path):
-    model, inputs = heads_with_a_bias(), padded_on_the_left()
+    model, inputs = build_biased_heads(), draw_left_padded_inputs()
     bundle = export_model(model, tmp_path / "bundle", precision="float16")
-    found = bundle.run(inputs)["output"]
-    np.testing.assert_allclose(found, model.predict_on_batch(inputs)["output"], atol=5e-3)
+    output = bundle.run(inputs)["output"]
+    np.testing.assert_allclose(output, model.predict_on_batch(inputs)["output"], atol=5e-3)
 
 
 @pytest.mark.slow

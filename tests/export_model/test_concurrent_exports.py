@@ -1,4 +1,4 @@
-"""Concurrent exports to one folder: a complete bundle is left, and exports that lose the race raise an error."""
+"""Concurrent exports to one folder: one complete bundle remains, and exports that come second raise an error."""
 
 import json
 import os
@@ -19,29 +19,29 @@ from keras_attn_export import BundleError
 target, source, overwrite, times = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "True", int(sys.argv[4])
 print("null", flush=True)
 sys.stdin.readline()
-done, errors = 0, []
+successes, errors = 0, []
 for _ in range(times):
     try:
         stage(source, target, overwrite=overwrite)
-        done += 1
+        successes += 1
     except BundleError as error:
         errors.append(str(error))
-print(json.dumps([done, errors]))
+print(json.dumps([successes, errors]))
 """
 
 
-def race(target, sources, *, overwrite, times, meanwhile=lambda: None):
-    """Let a process for each source put it in place again and again; return how often each did, and what it said."""
+def run_writers(target, sources, *, overwrite, times, while_running=lambda: None):
+    """Write each source to the target `times` times in a process of its own; return successes and errors by source."""
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": build_environment()}
     arguments = [[target, source, overwrite, times] for source in sources]
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, *map(str, each)], **options) for each in arguments]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, *map(str, row)], **options) for row in arguments]
     for writer in writers:
         assert writer.stdout.readline() == "null\n"
     for writer in writers:
         writer.stdin.write("go\n")
         writer.stdin.flush()
     while any(writer.poll() is None for writer in writers):
-        meanwhile()
+        while_running()
     return [json.loads(writer.communicate()[0]) for writer in writers]
 
 
@@ -52,32 +52,32 @@ def sources(tmp_path):
 
 @pytest.fixture
 def target(tmp_path):
-    (tmp_path / "place").mkdir()
-    return tmp_path / "place" / "bundle"
+    (tmp_path / "exports").mkdir()
+    return tmp_path / "exports" / "bundle"
 
 
 @pytest.mark.slow
 def test_concurrent_overwriting_leaves_a_complete_bundle(target, sources):
     stage(sources[0], target)
-    read = Counter()
+    loads = Counter()
 
     def load():
-        read[load_name(target)] += 1  # or an error, of a bundle that is replaced during the read
+        loads[load_name(target)] += 1  # or an error, if the bundle is replaced during the read
         time.sleep(0.001)
 
-    results = race(target, sources, overwrite=True, times=30, meanwhile=load)
-    assert all(done + len(errors) == 30 for done, errors in results)
-    assert sum(done for done, _ in results) > 30
-    assert sum(read[name] for name in "abcd") > 20
+    results = run_writers(target, sources, overwrite=True, times=30, while_running=load)
+    assert all(successes + len(errors) == 30 for successes, errors in results)
+    assert sum(successes for successes, _ in results) > 30
+    assert sum(loads[name] for name in "abcd") > 20
     assert load_name(target) in "abcd"
     assert os.listdir(target.parent) == ["bundle"]
 
 
 @pytest.mark.slow
 def test_concurrent_exports_without_overwriting_keep_the_first(target, sources):
-    results = race(target, sources, overwrite=False, times=1)
-    assert sorted(done for done, _ in results) == [0, 0, 0, 1]
-    for done, errors in results:
-        assert done or "already exists" in errors[0] or "Directory not empty" in errors[0]
+    results = run_writers(target, sources, overwrite=False, times=1)
+    assert sorted(successes for successes, _ in results) == [0, 0, 0, 1]
+    for successes, errors in results:
+        assert successes or "already exists" in errors[0] or "Directory not empty" in errors[0]
     assert load_name(target) in "abcd"
     assert os.listdir(target.parent) == ["bundle"]

@@ -1,4 +1,4 @@
-"""Models whose loop is in the graph, as one ONNX file."""
+"""Greedy and beam decoding models as one ONNX file: outputs, empty batches, and rows that end early."""
 
 import numpy as np
 import pytest
@@ -40,47 +40,48 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_decoder_exports_and_matches(name, tmp_path):
-    model, inputs_of = CASES[name]()
-    assert export_model(model, tmp_path / "bundle", sample_inputs=inputs_of(5, seed=1)).report.passed
+    model, draw_inputs = CASES[name]()
+    assert export_model(model, tmp_path / "bundle", sample_inputs=draw_inputs(5, seed=1)).report.passed
 
 
 @pytest.fixture(scope="module", params=CASES)
-def written(request, tmp_path_factory):
-    model, inputs_of = CASES[request.param]()
+def exported_decoder(request, tmp_path_factory):
+    """Case name, traced model, ONNX file, and the function that draws inputs."""
+    model, draw_inputs = CASES[request.param]()
     traced = UncheckedExport(model)
-    return request.param, traced, traced.write(tmp_path_factory.mktemp("decoding")), inputs_of
+    return request.param, traced, traced.write(tmp_path_factory.mktemp("decoding")), draw_inputs
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 9, 33])
-def test_any_batch_is_decoded_as_by_keras(written, count):
-    name, traced, file, inputs_of = written
-    inputs = inputs_of(count)
-    found, expected = file.run(inputs), traced.expected(inputs)
-    for key, array in expected.items():
-        assert found[key].shape == array.shape, key
-        np.testing.assert_allclose(found[key], array, rtol=1e-4, atol=1e-5, err_msg=key)
-    if count == 9 and name in ("attention", "a cache that grows"):
-        assert len(set(found["lengths"].tolist())) > 2  # rows leave at different steps
+def test_any_batch_is_decoded_as_by_keras(exported_decoder, count):
+    case, traced, file, draw_inputs = exported_decoder
+    inputs = draw_inputs(count)
+    outputs, expected = file.run(inputs), traced.compute_expected(inputs)
+    for name, array in expected.items():
+        assert outputs[name].shape == array.shape, name
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+    if count == 9 and case in ("attention", "a cache that grows"):
+        assert len(set(outputs["lengths"].tolist())) > 2  # rows end at different steps
 
 
 @pytest.mark.slow
-def test_batch_without_rows_is_decoded(written):
-    _, traced, file, inputs_of = written
-    found = file.run(inputs_of(0))
+def test_batch_without_rows_is_decoded(exported_decoder):
+    _, traced, file, draw_inputs = exported_decoder
+    outputs = file.run(draw_inputs(0))
     for name, spec in traced.model.output.items():
-        assert file.finished.outputs[name] == spec.shape, name  # TensorFlow is told how many steps there are
-        assert found[name].shape == (0, *(5 if size is None else size for size in spec.shape[1:])), name
+        assert file.traced.outputs[name] == spec.shape, name  # the number of steps is static
+        assert outputs[name].shape == (0, *(5 if size is None else size for size in spec.shape[1:])), name
 
 
 @pytest.mark.slow
-def test_ended_rows_leave_the_loop_of_the_file(written):
-    """A loop within a loop, unless all rows take all steps."""
-    name, _, file, _ = written
-    found = [node for node in iter_nodes(file.finished.model.graph) if node.op_type == "Loop"]
-    assert len(found) == (1 if name == "without an end" else 2)
-    leaving = [any(node.op_type == "NonZero" for node in next(iter_subgraphs(loop)).node) for loop in found]
-    assert leaving == [name != "without an end", False][: len(found)]
+def test_ended_rows_leave_the_loop_of_the_file(exported_decoder):
+    """Assert that an outer loop drops ended rows around the loop over steps, unless all rows take all steps."""
+    name, _, file, _ = exported_decoder
+    loops = [node for node in iter_nodes(file.traced.model.graph) if node.op_type == "Loop"]
+    assert len(loops) == (1 if name == "without an end" else 2)
+    drops_rows = [any(node.op_type == "NonZero" for node in next(iter_subgraphs(loop)).node) for loop in loops]
+    assert drops_rows == [name != "without an end", False][: len(loops)]
 
 
 @pytest.mark.slow
@@ -94,7 +95,7 @@ def test_step_of_fixed_batch_is_exported_with_it(tmp_path):
     assert bundle.manifest["inputs"] == [{"name": "ids", "dtype": "int32", "shape": [4, "ids_length"]}]
     first_sizes = {spec["name"]: spec["shape"][0] for spec in bundle.manifest["outputs"]}
     assert first_sizes == dict.fromkeys(("tokens", "lengths", "scores"), 4)
-    found, expected = bundle.run(inputs), to_arrays(greedy(encoder, step, state, **OPTIONS)(inputs))
-    assert len(set(expected["lengths"].tolist())) > 2  # so that rows would leave
+    outputs, expected = bundle.run(inputs), to_arrays(greedy(encoder, step, state, **OPTIONS)(inputs))
+    assert len(set(expected["lengths"].tolist())) > 2  # rows would end at different steps
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-5, err_msg=name)

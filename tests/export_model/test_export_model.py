@@ -1,4 +1,4 @@
-"""The export as a whole: what it writes, and that it writes nothing when something is wrong."""
+"""The complete export: files and manifest of a bundle, parity errors, and no files after a failed export."""
 
 import os
 import time
@@ -31,14 +31,14 @@ def test_bundle_has_its_files_and_manifest(tmp_path):
     assert {"manifest.json", "model.onnx", "verify.py", "parity/cases.npz", "parity/report.json"} < files
     assert "saved_model/saved_model.pb" in files
     assert set(bundle.manifest["sha256"]) == files - {"manifest.json"}
-    small = "the operator `Attention`" if installed_runtime_supports(24, ["fused"]) else "plain operators"
-    least = LARGE_THRESHOLDS["weights"]
+    small_form = "the operator `Attention`" if installed_runtime_supports(24, ["fused"]) else "plain operators"
+    ignored_queries, min_pairs, _ = LARGE_THRESHOLDS["weights"]
     assert bundle.manifest["layers"] == [
         {
             "name": "attention",
             "class": "DotProductAttention",
             "lowering": "adaptive",
-            "form": f"{small} while (queries - {least.ignored_queries}) * keys < {least.min_pairs:,}, else ragged",
+            "form": f"{small_form} while (queries - {ignored_queries}) * keys < {min_pairs:,}, else ragged",
             "precision": "float32",
         }
     ]
@@ -48,31 +48,31 @@ def test_bundle_has_its_files_and_manifest(tmp_path):
 
 
 def test_mismatch_raises_with_every_row_and_keeps_the_old_bundle(tmp_path, monkeypatch):
-    """A lowering lets one key too many take part, as a defect in a converter would."""
+    """A lowering with a fault leaves one masked key unmasked."""
     model = dict_inputs_and_outputs()
-    old = export_model(model, tmp_path / "bundle")
-    before = {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()}
-    right = body_inputs._clip_lengths
-    monkeypatch.setattr(body_inputs, "_clip_lengths", lambda of, lengths: op.Min(right(of, lengths) + 1, of.Tk_scalar))
+    old_bundle = export_model(model, tmp_path / "bundle")
+    contents = {file: file.read_bytes() for file in old_bundle.path.rglob("*") if file.is_file()}
+    clip = body_inputs._clip_lengths
+    monkeypatch.setattr(body_inputs, "_clip_lengths", lambda body, lens: op.Min(clip(body, lens) + 1, body.Tk_scalar))
     with pytest.raises(ParityError, match=r"ONNX output `(weights|context)` .* in case `.*max abs") as caught:
-        export_model(model, old.path, overwrite=True)
+        export_model(model, old_bundle.path, overwrite=True)
     report = caught.value.report
     assert {row.name for row in report.rows if not row.passed} == {"context", "weights"}
     assert sum(not row.passed for row in report.rows) > 10
     assert all(row.passed for row in report.saved_model_rows)
-    assert {file: file.read_bytes() for file in old.path.rglob("*") if file.is_file()} == before
+    assert {file: file.read_bytes() for file in old_bundle.path.rglob("*") if file.is_file()} == contents
     assert sorted(os.listdir(tmp_path)) == ["bundle"]
-    assert load_bundle(old.path).manifest == old.manifest
+    assert load_bundle(old_bundle.path).manifest == old_bundle.manifest
 
 
 @pytest.mark.slow
 def test_tolerance_decides_and_mismatch_leaves_nothing(tmp_path, monkeypatch):
     model, run = sequential(), run_cases
 
-    def off(*arguments):
+    def run_with_error(*arguments):
         return [{name: array * np.float32(1 + 2e-4) for name, array in case.items()} for case in run(*arguments)]
 
-    monkeypatch.setattr("keras_attn_export._export.float32_file.run_cases", off)
+    monkeypatch.setattr("keras_attn_export._export.float32_file.run_cases", run_with_error)
     with pytest.raises(ParityError, match="outside the tolerance"):
         export_model(model, tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
@@ -83,18 +83,13 @@ def test_tolerance_decides_and_mismatch_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "options", "error", "message"),
     [
-        (
-            additive,
-            {"in_steps": True},
-            ExportError,
-            r"Export the encoder and the step separately, .* docs/whole",
-        ),
+        (additive, {"in_steps": True}, ExportError, "Export the encoder and the step separately, .* docs/whole"),
         (additive, {"samples": {}}, TypeError, "unexpected keyword argument 'samples'"),
         (dict, {}, UnsupportedModelError, "Received: dict"),
         (lambda: "empty.keras", {}, UnsupportedModelError, "Keras cannot load empty.keras"),
     ],
 )
-def test_wrong_arguments_leave_nothing(model, options, error, message, tmp_path, monkeypatch):
+def test_invalid_arguments_leave_no_file(model, options, error, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     zipfile.ZipFile("empty.keras", "w").close()
     with pytest.raises(error, match=message):
@@ -103,14 +98,14 @@ def test_wrong_arguments_leave_nothing(model, options, error, message, tmp_path,
 
 
 @pytest.mark.slow
-def test_exports_in_threads_take_turns(tmp_path, monkeypatch):
-    at_work, together = [], []
+def test_exports_in_threads_run_one_after_another(tmp_path, monkeypatch):
+    running, counts = [], []
 
     def write(*_, **__):
-        at_work.append(1)
+        running.append(1)
         time.sleep(0.1)
-        together.append(len(at_work))
-        at_work.pop()
+        counts.append(len(running))
+        running.pop()
         raise ExportError("written")
 
     monkeypatch.setattr(export_module, "_write_bundle", write)
@@ -118,7 +113,7 @@ def test_exports_in_threads_take_turns(tmp_path, monkeypatch):
     with ThreadPoolExecutor(3) as threads:
         runs = [threads.submit(export_model, model, tmp_path / str(number)) for number in range(3)]
     assert [str(run.exception()) for run in runs] == ["written"] * 3
-    assert together == [1, 1, 1]
+    assert counts == [1, 1, 1]
 
 
 @pytest.mark.slow
@@ -133,8 +128,8 @@ def test_sizes_that_must_be_multiples_are_in_the_manifest(tmp_path):
 
 def test_unreadable_bundle_replaces_nothing(tmp_path, monkeypatch):
     def write(run, model):
-        number = {"x": ("float32", ["batch"])}
-        write_onnx_bundle(run.folder, "y = Neg(x)", number, {"y": number["x"]})
+        inputs = {"x": ("float32", ["batch"])}
+        write_onnx_bundle(run.folder, "y = Neg(x)", inputs, {"y": inputs["x"]})
         (run.folder / "model.onnx").write_bytes(b"damaged")
 
     monkeypatch.setattr("keras_attn_export._export.export_model._export", write)

@@ -1,4 +1,4 @@
-"""Every model of export_models.py exports, matches Keras three ways, and can be verified again from disk."""
+"""Every model of export_models.py and every decoder part: export, parity, verification from disk, axis names."""
 
 import onnx
 import pytest
@@ -14,7 +14,7 @@ CASES = [
     (name, LOWERINGS[number % 3] if case.attention else PORTABLE)
     for number, (name, case) in enumerate(EXPORTED.items())
 ]
-CASES += [(name, ADAPTIVE) for name in ("additive", "dict inputs and outputs")]  # one of each score
+CASES += [(name, ADAPTIVE) for name in ("additive", "dict inputs and outputs")]  # one model for each kind of score
 
 
 @pytest.mark.slow
@@ -37,12 +37,14 @@ def test_model_exports_and_matches(case, lowering, tmp_path):
 def assert_dynamic_axes_are_shared_by_name(bundle):
     graph = onnx.load(bundle.path / "model.onnx").graph
     for part, values in (("inputs", graph.input), ("outputs", graph.output)):
-        written = [
+        axes = [
             (value.name, [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim])
             for value in values
         ]
-        assert written == [(spec["name"], spec["shape"]) for spec in bundle.manifest[part]]
-    named = {axis for spec in bundle.manifest["inputs"] for axis in spec["shape"] if isinstance(axis, str)}
+        assert axes == [(spec["name"], spec["shape"]) for spec in bundle.manifest[part]]
+    input_axes = {axis for spec in bundle.manifest["inputs"] for axis in spec["shape"] if isinstance(axis, str)}
     for spec in bundle.manifest["outputs"]:
-        own = {axis for axis in spec["shape"] if isinstance(axis, str)} - named
-        assert all(axis.startswith(f"{spec['name']}_axis_") for axis in own), "neither an input's nor its own"
+        new_axes = {axis for axis in spec["shape"] if isinstance(axis, str)} - input_axes
+        assert all(axis.startswith(f"{spec['name']}_axis_") for axis in new_axes), (
+            "an axis has the name of another output"
+        )

@@ -1,7 +1,7 @@
-"""Models drawn at random are exported, and match Keras on inputs the export has not seen.
+"""Exports of random models: outputs match Keras on inputs that are no golden cases.
 
-`scripts/test tests/export_model/test_fuzz.py --dist load` runs them; `--fuzz N` sets the number of models, and
-`--random-seed N` draws others.
+`scripts/test tests/export_model/test_fuzz.py --dist load` runs them. `--fuzz N` sets the number of models, and
+`--random-seed N` another seed.
 """
 
 import tempfile
@@ -25,33 +25,33 @@ pytestmark = pytest.mark.nightly
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_drawn_models_match(shard, random_seed, request):
-    draws = -(-request.config.getoption("--fuzz") // SHARDS)
-    seen: list[str] = []
+    models_per_shard = -(-request.config.getoption("--fuzz") // SHARDS)
+    results: list[str] = []
 
     @seed(random_seed * SHARDS + shard)
     @settings(
-        max_examples=draws,
+        max_examples=models_per_shard,
         deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    @given(plan=fuzz_models.plans)
+    @given(plan=fuzz_models.PLANS)
     def check(plan):
-        seen.append(check_plan(plan, random_seed + len(seen)))
+        results.append(check_plan(plan, random_seed + len(results)))
 
     check()
-    assert len(seen) >= draws * 0.9, "hypothesis ran out of models"
-    refused = [each for each in seen if each != MATCHED]
-    assert not refused, "nothing that is drawn here is beyond the exporter"
+    assert len(results) >= models_per_shard * 0.9, "hypothesis ran out of models"
+    refused = [result for result in results if result != MATCHED]
+    assert not refused, "the exporter supports every random model"
 
 
 def check_plan(plan, number):
-    """Return `MATCHED`, or how the export was refused."""
+    """Export the model of a plan, and return `MATCHED` or the error of the export."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(number)
-    model = fuzz_models.build(plan)
+    model = fuzz_models.build_planned_model(plan)
     lowering = LOWERINGS[number % len(LOWERINGS)]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -63,11 +63,12 @@ def check_plan(plan, number):
             inputs = fuzz_models.draw_inputs(plan, model, rng)
             outputs = bundle.run(inputs)
             expected = keras.tree.flatten(model(inputs, training=False))
-            for ours, theirs in zip(outputs.values(), expected, strict=True):
-                theirs = np.asarray(theirs)
-                scale = max(1.0, float(np.abs(theirs).max(initial=0)))
-                np.testing.assert_allclose(ours / scale, theirs / scale, **TOLERANCE)
-            if plan.lengths == "B" and plan.encoder is None:  # all queries share the lengths, and nobody else reads
-                for name, array in bundle.run(fuzz_models.poison(inputs)).items():
+            for output, tensor in zip(outputs.values(), expected, strict=True):
+                array = np.asarray(tensor)
+                scale = max(1.0, float(np.abs(array).max(initial=0)))
+                np.testing.assert_allclose(output / scale, array / scale, **TOLERANCE)
+            # padding can be poisoned if all queries share the lengths, and no encoder reads the keys
+            if plan.lengths == "B" and plan.encoder is None:
+                for name, array in bundle.run(fuzz_models.poison_padding(inputs)).items():
                     np.testing.assert_array_equal(array, outputs[name])
     return MATCHED

@@ -1,4 +1,4 @@
-"""Files and inputs made to do harm: each is refused in a sentence, before what it aims at is touched."""
+"""Untrusted .keras files and malformed inputs: refused with a message of one line, before any code of a file runs."""
 
 import json
 import zipfile
@@ -24,35 +24,39 @@ LAMBDA = {
 }
 
 
-def of_class(module, kind, **config):
-    return {"module": module, "class_name": kind, "registered_name": None, "config": config}
+def make_config(module, class_name, **config):
+    return {"module": module, "class_name": class_name, "registered_name": None, "config": config}
 
 
-HOSTILE = {  # replaces the layer or one of its entries, and runs a command
-    "a class of os": ("layer", lambda command: of_class("os", "system", command=command)),
-    "an initializer": ("kernel_initializer", lambda command: of_class("subprocess", "Popen", args=command, shell=True)),
-    "a lambda": ("layer", lambda _: of_class("keras.layers", "Lambda", name="dense", function=LAMBDA)),
+# the key of a layer's configuration that is replaced, or "layer" for all of it, and a value that runs a command
+MALICIOUS_CONFIGS = {
+    "a class of os": ("layer", lambda command: make_config("os", "system", command=command)),
+    "an initializer": (
+        "kernel_initializer",
+        lambda command: make_config("subprocess", "Popen", args=command, shell=True),
+    ),
+    "a lambda": ("layer", lambda _: make_config("keras.layers", "Lambda", name="dense", function=LAMBDA)),
 }
 
 
-@pytest.mark.parametrize(("where", "entry"), HOSTILE.values(), ids=HOSTILE)
-def test_hostile_keras_file_runs_no_code(where, entry, tmp_path, fails):
-    """A file whose configuration makes another file if anything in it is called."""
+@pytest.mark.parametrize(("key", "build_value"), MALICIOUS_CONFIGS.values(), ids=MALICIOUS_CONFIGS)
+def test_malicious_keras_file_runs_no_code(key, build_value, tmp_path, fails):
+    """The configuration in the file contains a command that creates a file."""
     path, bundle = tmp_path / "model.keras", tmp_path / "bundle"
     x = keras.Input((3, 4), name="x")
     keras.Model(x, keras.layers.Dense(2, name="dense")(AdditiveAttention(3)(x, x, x))).save(path)
     with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    config = json.loads(parts["config.json"])
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(contents["config.json"])
     dense = next(layer for layer in config["config"]["layers"] if layer["config"]["name"] == "dense")
-    entry = entry(f"touch {tmp_path / 'ran'}")
-    if where == "layer":
-        dense.update(entry)
+    value = build_value(f"touch {tmp_path / 'ran'}")
+    if key == "layer":
+        dense.update(value)
     else:
-        dense["config"][where] = entry
-    parts["config.json"] = json.dumps(config).encode()
+        dense["config"][key] = value
+    contents["config.json"] = json.dumps(config).encode()
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in parts.items():
+        for name, content in contents.items():
             archive.writestr(name, content)
     with pytest.raises(UnsupportedModelError, match=r"Keras cannot load .*model\.keras: \S"):
         export_model(path, bundle)
@@ -63,22 +67,22 @@ def test_hostile_keras_file_runs_no_code(where, entry, tmp_path, fails):
 # ------------------------------------------------------------------- inputs
 
 
-class Refuses:
+class FailingArray:
     def __array__(self, *args, **kwargs):
-        raise RuntimeError("I am no array\nat all")
+        raise RuntimeError("not an array\n(second line)")
 
 
-def itself():
+def build_recursive_list():
     value = []
     value.append(value)
     return value
 
 
-ODD = {
+MALFORMED_INPUTS = {
     "None": None,
     "bytes": b"bytes",
-    "refuses": Refuses(),
-    "itself": itself(),
+    "failing array": FailingArray(),
+    "recursive list": build_recursive_list(),
     "a huge integer": 10**400,
     "ragged": [[1], [1, 2]],
     "deep": json.loads("[" * 200 + "1" + "]" * 200),
@@ -90,8 +94,8 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
-def test_odd_inputs_are_refused_in_one_line(value):
+@pytest.mark.parametrize("value", MALFORMED_INPUTS.values(), ids=MALFORMED_INPUTS)
+def test_malformed_inputs_are_refused_in_one_line(value):
     for dtype in ("float32", "float16", "int32", "uint8", "bool"):
         with pytest.raises(InputError, match=r"^Input `x` (must|holds) [^\n]+$"):
             validate_inputs(build_manifest([Spec("x", dtype, ("n",))]), {"x": value})
@@ -105,19 +109,18 @@ def test_bfloat16_is_converted_to_float32():
 
 @pytest.mark.parametrize("inputs", [None, "queries", [1, 2]])
 def test_inputs_must_be_a_mapping_or_all_arrays(exported, inputs):
-    with pytest.raises(
-        InputError, match=r"Inputs must be a mapping from names to arrays, or arrays for \[.+\]\. Received: \w+\.$"
-    ):
+    message = r"Inputs must be a mapping from names to arrays, or arrays for \[.+\]\. Received: \w+\.$"
+    with pytest.raises(InputError, match=message):
         load_bundle(exported).run(inputs)
 
 
-def test_inputs_are_taken_in_order(exported):
+def test_sequence_of_inputs_follows_the_order_of_the_manifest(exported):
     bundle, inputs = load_bundle(exported), draw_small_inputs()
-    in_order = [np.asarray(inputs[spec["name"]]) for spec in bundle.manifest["inputs"]]
-    for name, array in bundle.run(in_order).items():
+    arrays = [np.asarray(inputs[spec["name"]]) for spec in bundle.manifest["inputs"]]
+    for name, array in bundle.run(arrays).items():
         np.testing.assert_array_equal(array, bundle.run(inputs)[name])
     with pytest.raises(InputError, match=r"or arrays for \['queries', .+\]\. Received: 1 arrays\.$"):
-        bundle.run(in_order[:1])
+        bundle.run(arrays[:1])
 
 
 def test_input_names_must_be_strings(exported):

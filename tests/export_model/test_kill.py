@@ -1,4 +1,4 @@
-"""Exports that are killed: the old bundle or the new one is at its place, or is put back by the next load."""
+"""Killed exports: the target is the complete old or new bundle, or the next load restores the old bundle."""
 
 import json
 import os
@@ -22,19 +22,19 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork; CI 
 
 
 @pytest.fixture
-def place():
-    """Return a folder, in memory where that is possible: hundreds of kills wait for the disk otherwise."""
+def memory_folder():
+    """Temporary folder, in memory if possible, since hundreds of exports would wait for the disk."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
 
 
 @pytest.mark.slow
-def test_bundle_is_complete_after_a_stop_at_any_line(place):
+def test_bundle_is_complete_after_a_stop_at_any_line(memory_folder):
     with heeding_interrupts():
-        done = run_command(sys.executable, kill_exports.__file__, place, timeout=600, env=build_environment())
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1])
+        run = run_command(sys.executable, kill_exports.__file__, memory_folder, timeout=600, env=build_environment())
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout.splitlines()[-1])
     assert not result["problems"], result
     assert result["stopped"] > 400
 
@@ -45,41 +45,41 @@ from pathlib import Path
 import keras
 from keras_attn_export import export_model
 
-moment, count = int(sys.argv[2]), 0
+kill_at, count = int(sys.argv[2]), 0
 
-def pass_moment(*_):
+def count_or_kill(*_):
     global count
     count += 1
-    if count == moment:
+    if count == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
 
-def rename_slowly(path, target, rename=Path.rename):
-    pass_moment()
+def count_rename(path, target, rename=Path.rename):
+    count_or_kill()
     rename(path, target)
-    pass_moment()
+    count_or_kill()
 
-Path.rename = rename_slowly
+Path.rename = count_rename
 inputs = keras.Input((2,))
 model = keras.Model(inputs, keras.layers.Dense(1)(inputs), name="new")
-export_model(model, sys.argv[1], overwrite=True, progress=pass_moment)
+export_model(model, sys.argv[1], overwrite=True, progress=count_or_kill)
 print(count)
 """
 
 
-def export_and_kill(place, moment):
-    """Replace a bundle, and kill the export when it begins a step, or before or after a rename."""
-    return subprocess.run([sys.executable, "-c", EXPORT, place, str(moment)], capture_output=True, check=False)
+def export_and_kill(path, kill_at):
+    """Replace a bundle, and kill the export at an event: the start of a step, or before or after a rename."""
+    return subprocess.run([sys.executable, "-c", EXPORT, path, str(kill_at)], capture_output=True, check=False)
 
 
-@pytest.mark.nightly  # eleven exports in processes of their own
+@pytest.mark.nightly  # eleven processes that export
 def test_killed_export_leaves_a_complete_bundle(bundle):
-    old, names = load_bundle(bundle).manifest["model"], []
+    old_name, names = load_bundle(bundle).manifest["model"], []
     steps = int(export_and_kill(shutil.copytree(bundle, bundle.with_name("other")), 0).stdout) - 6
-    moments = [1, steps // 2, *range(steps - 1, steps + 7)]  # three renames at the end
-    for moment in moments:
-        assert export_and_kill(bundle, moment).returncode == -signal.SIGKILL
+    events = [1, steps // 2, *range(steps - 1, steps + 7)]  # the last six events are those of three renames
+    for event in events:
+        assert export_and_kill(bundle, event).returncode == -signal.SIGKILL
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a bundle that is restored
             names.append(load_bundle(bundle).manifest["model"])
-    assert len(moments) == 10
-    assert names == [old] * 7 + ["new"] * 3
+    assert len(events) == 10
+    assert names == [old_name] * 7 + ["new"] * 3

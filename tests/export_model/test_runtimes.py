@@ -1,4 +1,4 @@
-"""Files for any runtime: standard operators alone, which another implementation of ONNX computes too."""
+"""Files with `target="standard"`: standard operators only, and equal outputs in the reference evaluator of onnx."""
 
 import all_attention_models as models
 import numpy as np
@@ -19,7 +19,7 @@ from keras_attn_export._onnx.traversal import iter_nodes
 from keras_attn_export._passes.finalize import check_standard
 from keras_attn_export._tracing import weight_inputs
 
-STANDARD = {
+EXPORTS = {
     "three layers": (models.three_layers, {}),
     "fused": (models.three_layers, {"lowering": "fused"}),
     "float16": (models.three_layers, {"precision": "float16"}),
@@ -31,30 +31,30 @@ STANDARD = {
 }
 
 
-def by_reference(folder, model=None):
-    """Replay the golden cases in onnx's own evaluator, and return the rows that compare them with Keras."""
+def compare_in_reference_evaluator(folder, model=None):
+    """Run the golden cases in the reference evaluator of onnx, and return the rows of the comparison with Keras."""
     evaluator = ReferenceEvaluator(model or str(folder / MODEL))
     cases = load_cases(folder / CASES)
     limits, rows = read_manifest(folder)["parity"]["tolerance"], []
     for case in cases:
-        with np.errstate(all="ignore"):  # of the branch of a sigmoid that is not taken
-            found = dict(zip(evaluator.output_names, evaluator.run(None, case.inputs), strict=True))
-        rows += compare(case, found, limits)
+        with np.errstate(all="ignore"):  # an unused branch of a sigmoid overflows
+            outputs = dict(zip(evaluator.output_names, evaluator.run(None, case.inputs), strict=True))
+        rows += compare(case, outputs, limits)
     return rows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("build", "options"), STANDARD.values(), ids=STANDARD)
+@pytest.mark.parametrize(("build", "options"), EXPORTS.values(), ids=EXPORTS)
 def test_standard_file_matches_in_the_reference_evaluator(build, options, tmp_path):
     bundle = export_model(build(), tmp_path / "bundle", target="standard", **options)
     model = onnx.load(bundle.path / MODEL)
     onnx.checker.check_model(model, full_check=True)
     assert [opset.domain for opset in model.opset_import] == [""]
     assert not model.functions
-    kinds = {node.op_type for node in iter_nodes(model.graph)}
-    assert kinds.isdisjoint({"If", "Loop", "Scan"})
-    assert ("Attention" in kinds) == ("lowering" in options)
-    rows = by_reference(bundle.path)
+    operators = {node.op_type for node in iter_nodes(model.graph)}
+    assert operators.isdisjoint({"If", "Loop", "Scan"})
+    assert ("Attention" in operators) == ("lowering" in options)
+    rows = compare_in_reference_evaluator(bundle.path)
     assert len(rows) == len(bundle.report.rows)
     assert not [row for row in rows if not row["passed"]]
 
@@ -63,9 +63,9 @@ def test_standard_file_matches_in_the_reference_evaluator(build, options, tmp_pa
 def test_reference_evaluator_finds_a_changed_axis(tmp_path):
     bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
     model = onnx.load(bundle.path / MODEL)
-    last = [node for node in model.graph.node if node.op_type == "Softmax"][-1]
-    last.attribute.append(onnx.helper.make_attribute("axis", 1))
-    rows = by_reference(bundle.path, model)
+    softmax = [node for node in model.graph.node if node.op_type == "Softmax"][-1]
+    softmax.attribute.append(onnx.helper.make_attribute("axis", 1))
+    rows = compare_in_reference_evaluator(bundle.path, model)
     assert {row["case"] for row in rows if not row["passed"]} >= {"base"}
 
 
@@ -76,10 +76,10 @@ def test_standard_file_with_external_weights_matches(tmp_path, monkeypatch):
     bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
     model = onnx.load(bundle.path / MODEL, load_external_data=False)
     onnx.checker.check_model(str(bundle.path / MODEL), full_check=True)
-    told = {each.key: each.value for each in model.metadata_props}
-    assert told[f"sha256:{DATA_FILE}"] == bundle.manifest["sha256"][DATA_FILE] == sha256(bundle.path / DATA_FILE)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert metadata[f"sha256:{DATA_FILE}"] == bundle.manifest["sha256"][DATA_FILE] == sha256(bundle.path / DATA_FILE)
     assert verify_bundle(bundle.path).passed
-    assert all(row["passed"] for row in by_reference(bundle.path))
+    assert all(row["passed"] for row in compare_in_reference_evaluator(bundle.path))
 
 
 def test_nonstandard_operators_are_refused(tmp_path):
@@ -94,8 +94,8 @@ def test_nonstandard_operators_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_reference_evaluator_lacks_loops_that_collect(tmp_path):
-    """onnx 1.23.2 joins what the steps of a `Loop` give along its first axis, where ONNX makes a new one of them."""
+def test_reference_evaluator_concatenates_scan_outputs(tmp_path):
+    """onnx 1.23.2 concatenates the scan outputs of a `Loop` along their first axis; ONNX stacks them on a new axis."""
     bundle = export_model(models.recurrent(layers.GRU), tmp_path / "bundle", target="standard")
     with pytest.raises(RuntimeError, match="Inconsistent permutation"):
-        by_reference(bundle.path)
+        compare_in_reference_evaluator(bundle.path)

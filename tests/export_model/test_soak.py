@@ -1,4 +1,4 @@
-"""One session, 16 threads, 10,000 requests: the same bits as one thread gives, and memory that stays flat."""
+"""One session with 10,000 requests from 16 threads: bitwise equal outputs and constant memory."""
 
 import gc
 import random
@@ -12,10 +12,10 @@ from small_bundle import draw_small_inputs
 from keras_attn_export import load_bundle
 
 THREADS, REQUESTS, DISTINCT = 16, 10_000, 60
-ALLOWED_GROWTH = 24 * 2**20  # bytes; a leak of one output a request would be several times that
+MAX_GROWTH_BYTES = 24 * 2**20  # a leak of one output per request would be several times as large
 
 
-def resident_bytes() -> int:
+def measure_resident_bytes() -> int:
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[1]) * 4096
 
@@ -25,24 +25,25 @@ def test_threads_get_equal_outputs_and_memory_stays_flat(exported):
     bundle = load_bundle(exported)
     rng = np.random.default_rng(0)
     requests = [draw_small_inputs(*rng.integers(1, 40, 3)) for _ in range(DISTINCT)]
-    alone = [bundle.run(inputs) for inputs in requests]
+    expected = [bundle.run(inputs) for inputs in requests]
 
-    def work(seed: int) -> int:
+    def run_requests(seed: int) -> int:
         order = random.Random(seed)
-        different = 0
+        differences = 0
         for _ in range(REQUESTS // THREADS):
             number = order.randrange(DISTINCT)
             outputs = bundle.run(requests[number])
-            different += any(not np.array_equal(outputs[name], alone[number][name]) for name in alone[number])
-        return different
+            arrays = expected[number].items()
+            differences += any(not np.array_equal(outputs[name], array) for name, array in arrays)
+        return differences
 
     with ThreadPoolExecutor(THREADS) as pool:
-        assert sum(pool.map(work, range(THREADS))) == 0  # and the arena has grown to what 16 requests at once need
+        assert sum(pool.map(run_requests, range(THREADS))) == 0  # the arena grows here to fit 16 requests
         gc.collect()
-        before = resident_bytes()
-        assert sum(pool.map(work, range(100, 100 + THREADS))) == 0
+        before = measure_resident_bytes()
+        assert sum(pool.map(run_requests, range(100, 100 + THREADS))) == 0
         gc.collect()
-        assert resident_bytes() - before < ALLOWED_GROWTH
+        assert measure_resident_bytes() - before < MAX_GROWTH_BYTES
 
 
 def test_threads_share_one_session(exported):

@@ -1,4 +1,4 @@
-"""Mismatches in an export: the error names case, operator and layer; sums that Keras takes for a bias."""
+"""Parity errors name case, operator and layer; sums that Keras computes as a bias along the wrong axis."""
 
 import keras
 import numpy as np
@@ -13,40 +13,40 @@ from keras_attn_export._private_api.keras_internals import detect_wrong_biases
 
 
 def test_mismatch_names_case_operator_and_layer(tmp_path, monkeypatch):
-    """The file takes -1 for 0, as handlers of tf2onnx did that truncate."""
+    """In the file `Min` replaces `Max`."""
 
-    def write_wrongly(traced, path):
+    def save_with_fault(traced, path):
         for node in traced.model.graph.node:
             if node.op_type == "Max":
                 node.op_type = "Min"
-        written(traced, path)
+        save_model(traced, path)
 
-    written = float32_file.save_model
-    monkeypatch.setattr(float32_file, "save_model", write_wrongly)
+    save_model = float32_file.save_model
+    monkeypatch.setattr(float32_file, "save_model", save_with_fault)
     x = keras.Input((2,), dtype="int32", name="x")
     model = keras.Model(x, layers.Maximum(name="floor")([x, ops.absolute(x)]))
     with pytest.raises(ParityError) as caught:
         export_model(model, tmp_path / "bundle", sample_inputs=np.zeros((3, 2), "int32"))
-    said = str(caught.value)
-    assert f"in case `{SPECIAL}`" in said
-    assert "It begins in `Min` of layer `floor`." in said
+    message = str(caught.value)
+    assert f"in case `{SPECIAL}`" in message
+    assert "It begins in `Min` of layer `floor`." in message
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "mistaken"),
+    ("x", "y", "is_wrong"),
     [((5, 5), (5, 1), True), ((5, 4), (5, 1), False), ((5, 5), (1, 5), False), ((2, 5, 5), (1, 5, 1), True)],
 )
-def test_summand_that_keras_takes_for_a_bias_is_detected(x, y, mistaken):
+def test_summand_that_keras_adds_as_a_bias_is_detected(x, y, is_wrong):
     summand = np.arange(np.prod(y), dtype="float32").reshape(y)
-    with detect_wrong_biases() as found:
+    with detect_wrong_biases() as detections:
         sums = ops.add(np.zeros(x, "float32"), summand)
-    assert found == [mistaken]
-    assert np.array_equal(sums, np.zeros(x) + summand) is not mistaken, "Keras has mended it"
+    assert detections == [is_wrong]
+    assert np.array_equal(sums, np.zeros(x) + summand) is not is_wrong, "this version of Keras adds correctly"
 
 
-def test_sizes_with_a_mistaken_bias_are_no_case():
-    x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")  # as many features as the base has rows
-    found = generate_cases(keras.Model([x, y], x + y))
-    assert {name for name, why in found.refused.items() if "summand along the wrong axis" in why} == {"base"}
-    of_known_sizes = generate_cases(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
-    assert not of_known_sizes.refused  # a graph of it does the same
+def test_sizes_with_a_wrong_bias_are_no_case():
+    x, y = keras.Input((3,), name="x"), keras.Input((1,), name="y")  # three features, as case `base` has rows
+    golden = generate_cases(keras.Model([x, y], x + y))
+    assert {name for name, reason in golden.refused.items() if "summand along the wrong axis" in reason} == {"base"}
+    static_golden = generate_cases(keras.Model(z := keras.Input(batch_shape=(3, 3)), z + z[:, :1]))
+    assert not static_golden.refused  # its graph adds the bias along the same axis

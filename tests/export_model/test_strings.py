@@ -1,4 +1,4 @@
-"""Models that take and give strings: proven, run, checked by the bundle itself, and wrong input told."""
+"""Models with string inputs and outputs: parity, runs, verification of the bundle, and errors for invalid inputs."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ from keras_attn_export._format.names import CASES, MANIFEST
 from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
 from keras_attn_export._signature.signature import build_signature
 
-GIVEN = {
+INPUTS = {
     "text": np.array(["The CAT, sat", "", "ÄÖÜ\t世界 nothing"], object),
     "colour": np.array([["grün"], ["red"], ["?"]], object),
     "numbers": np.array([[0.5, 1], [2, -3], [0, 0]], "float32"),
@@ -37,33 +37,33 @@ def bundle(model, tmp_path_factory):
 
 @pytest.mark.slow
 def test_bundle_with_strings_equals_keras(bundle, model):
-    expected, found = build_signature(model).run(GIVEN), bundle.run(GIVEN)
-    assert found["name"].tolist() == expected["name"].tolist()
-    assert {*found["name"]} <= {*NAMES}
-    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-6)
-    done = subprocess.run([sys.executable, "-P", bundle.path / "verify.py"], capture_output=True, text=True, check=True)
-    assert "outputs match on CPUExecutionProvider" in done.stdout
-    for kind in ("U", np.dtypes.StringDType()):
-        again = bundle.run(GIVEN | {"text": GIVEN["text"].astype(kind)})
-        np.testing.assert_array_equal(again["scores"], found["scores"])
+    expected, outputs = build_signature(model).run(INPUTS), bundle.run(INPUTS)
+    assert outputs["name"].tolist() == expected["name"].tolist()
+    assert {*outputs["name"]} <= {*NAMES}
+    np.testing.assert_allclose(outputs["scores"], expected["scores"], atol=1e-6)
+    run = subprocess.run([sys.executable, "-P", bundle.path / "verify.py"], capture_output=True, text=True, check=True)
+    assert "outputs match on CPUExecutionProvider" in run.stdout
+    for dtype in ("U", np.dtypes.StringDType()):
+        dtype_outputs = bundle.run(INPUTS | {"text": INPUTS["text"].astype(dtype)})
+        np.testing.assert_array_equal(dtype_outputs["scores"], outputs["scores"])
 
 
 @pytest.mark.slow
-def test_string_cases_need_no_pickles(bundle):
+def test_string_cases_are_stored_without_pickle(bundle):
     assert [spec["dtype"] for spec in bundle.manifest["inputs"]] == ["string", "string", "float32"]
     assert {spec["name"]: spec["dtype"] for spec in bundle.manifest["outputs"]}["name"] == "string"
     with np.load(bundle.path / CASES, allow_pickle=False) as arrays:
         assert {arrays[name].dtype.kind for name in arrays if "text" in name} == {"U"}
     cases = [case for case in load_cases(bundle.path / CASES) if case.name != "special values"]
-    seen = {text for case in cases for text in case.inputs["text"]}
-    others = sum(not text.isascii() for text in seen)
-    drawn = bundle.report.coverage["inputs"]["text"]["values"]["drawn"]
-    assert drawn == f"{len(seen)} different strings, {others} with characters outside ASCII"
+    texts = {text for case in cases for text in case.inputs["text"]}
+    non_ascii = sum(not text.isascii() for text in texts)
+    description = bundle.report.coverage["inputs"]["text"]["values"]["drawn"]
+    assert description == f"{len(texts)} different strings, {non_ascii} with characters outside ASCII"
     assert bundle.report.warnings == ()
 
 
 @pytest.mark.slow
-def test_cases_hold_every_word_and_odd_strings(bundle):
+def test_cases_contain_every_word_and_edge_case_texts(bundle):
     cases = {case.name: case.inputs for case in load_cases(bundle.path / CASES)}
     assert {*EDGE_CASE_TEXTS} <= {*cases["every text"]["text"]}
     assert {"red", "blue", "grün", *EDGE_CASE_TEXTS} <= {*cases["every text"]["colour"].flat}
@@ -71,13 +71,13 @@ def test_cases_hold_every_word_and_odd_strings(bundle):
 
 
 @pytest.mark.slow
-def test_different_string_output_is_found(bundle, tmp_path):
+def test_different_string_output_fails_verification(bundle, tmp_path):
     shutil.copytree(bundle.path, tmp_path / "bundle")
     cases = load_cases(bundle.path / CASES)
-    wrong = cases[0].outputs["name"].copy()
-    wrong[0] = next(name for name in NAMES if name != wrong[0])
+    names = cases[0].outputs["name"].copy()
+    names[0] = next(name for name in NAMES if name != names[0])
     limits = {name: limit for name, limit in cases[0].rounding.items() if name != "name"}
-    cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": wrong}, rounding=limits)
+    cases[0] = cases[0]._replace(outputs=cases[0].outputs | {"name": names}, rounding=limits)
     save_cases(tmp_path / "bundle" / CASES, cases)
     (tmp_path / "bundle" / MANIFEST).unlink()
     finalize_bundle(tmp_path / "bundle", bundle.entries)
@@ -88,7 +88,7 @@ def test_different_string_output_is_found(bundle, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (np.array([b"a"] * 3), "must hold strings. Received: bytes. Decode them first"),
         (["a", None, "b"], "must hold strings. Received: NoneType"),
@@ -97,14 +97,14 @@ def test_different_string_output_is_found(bundle, tmp_path):
         (["a\0", "b", "c"], "a zero character or half of a surrogate pair"),
     ],
 )
-def test_inputs_without_valid_strings_are_refused(bundle, text, said):
-    with pytest.raises(InputError, match=f"Input `text` (holds )?{said}"):
-        bundle.run(GIVEN | {"text": text})
+def test_inputs_without_valid_strings_are_refused(bundle, text, message):
+    with pytest.raises(InputError, match=f"Input `text` (holds )?{message}"):
+        bundle.run(INPUTS | {"text": text})
 
 
 @pytest.mark.slow
 def test_texts_that_give_nan_are_omitted_with_a_warning(tmp_path):
-    """Keras's mean over a fully masked text is NaN."""
+    """The mean of Keras over a fully masked text is NaN."""
     text = keras.Input((), dtype="string", name="text")
     ids = keras.layers.TextVectorization(vocabulary=["the", "cat", "sat"])(text)
     mean = keras.layers.GlobalAveragePooling1D(name="mean")(keras.layers.Embedding(5, 2, mask_zero=True)(ids))
@@ -123,13 +123,15 @@ def test_texts_that_give_nan_are_omitted_with_a_warning(tmp_path):
 @pytest.mark.slow
 def test_single_string_is_exported(tmp_path):
     word = keras.Input(batch_shape=(), dtype="string", name="word")
-    same = keras.layers.StringLookup(vocabulary=NAMES, invert=True)(keras.layers.StringLookup(vocabulary=NAMES)(word))
-    found = export_model(keras.Model(word, {"same": same}), tmp_path / "bundle").run({"word": np.array("bad", object)})
-    assert found["same"].item() == "bad"
+    inverted = keras.layers.StringLookup(vocabulary=NAMES, invert=True)(
+        keras.layers.StringLookup(vocabulary=NAMES)(word)
+    )
+    bundle = export_model(keras.Model(word, {"same": inverted}), tmp_path / "bundle")
+    assert bundle.run({"word": np.array("bad", object)})["same"].item() == "bad"
 
 
 @pytest.mark.slow
-def test_integers_that_are_only_crossed_are_exported(tmp_path):
+def test_integers_without_a_vocabulary_are_exported(tmp_path):
     x, y = keras.Input((1,), dtype="string", name="word"), keras.Input((1,), dtype="int64", name="number")
     export_model(keras.Model([x, y], keras.layers.HashedCrossing(1000)([x, y])), tmp_path / "bundle")
 
@@ -150,9 +152,8 @@ def test_strings_are_refused_on_other_backends(monkeypatch):
 
 @pytest.mark.slow
 def test_opset_follows_the_target(model, tmp_path):
-    with pytest.raises(
-        UnsupportedModelError, match=r"need opset 20 \(onnxruntime 1\.17 or newer\)\. Received: opset=18"
-    ):
+    message = r"need opset 20 \(onnxruntime 1\.17 or newer\)\. Received: opset=18"
+    with pytest.raises(UnsupportedModelError, match=message):
         export_model(model, tmp_path / "bundle", opset=18)
     bundle = export_model(model, tmp_path / "bundle", target="1.17")
     assert (bundle.manifest["lowest_onnxruntime"], bundle.manifest["opset"]) == ("1.17", 20)
@@ -164,4 +165,4 @@ def test_strings_stay_in_other_precisions(model, tmp_path, precision):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bundle = export_model(model, tmp_path / "bundle", precision=precision)
-    assert {*bundle.run(GIVEN)["name"]} <= {*NAMES}
+    assert {*bundle.run(INPUTS)["name"]} <= {*NAMES}

@@ -1,4 +1,4 @@
-"""The weights in an ONNX file are those of the model, also in rows that no golden case reads."""
+"""Comparison of weights: weights in the file equal those of the model, also in rows that no golden case reads."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ class LookupInLoop(layers.Layer):
         return ops.fori_loop(0, 3, lambda step, total: total + self.table(ids[:, step]), ops.zeros((1, SHAPE[1])))
 
 
-class MaskedDense(layers.Layer):  # its masked kernel becomes a constant that has half of the kernel's values
+class MaskedDense(layers.Layer):  # the file has the masked kernel: a constant with half of the kernel's values
     def build(self, shape):
         self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
 
@@ -69,7 +69,7 @@ def test_damaged_rows_are_refused(stage, precision, layer, rows, tmp_path, monke
         export_model(model, tmp_path / "bundle", precision=precision, sample_inputs=samples)
 
 
-def test_frozen_original_beside_the_tuned_table_passes(tmp_path):
+def test_frozen_original_of_a_tuned_table_passes(tmp_path):
     ids, table = keras.Input((3,), dtype="int32", name="ids"), layers.Embedding(2_000, 4)
     original = np.random.default_rng(0).normal(size=(2_000, 4)).astype("float32")
     model = keras.Model(ids, table(ids) + ops.take(original, ids, axis=0))
@@ -94,6 +94,6 @@ def test_folded_and_tied_weights_pass(tmp_path):
 @pytest.mark.parametrize("precision", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
 def test_lstm_gates_in_the_order_of_onnx_pass(precision, tmp_path):
     x = keras.Input((None, 40), name="x")
-    model = keras.Model(x, layers.LSTM(40)(x))  # kernels below 4 KiB are not compared, those in float16 have 13
+    model = keras.Model(x, layers.LSTM(40)(x))  # 13 KiB in float16; smaller kernels than 4 KiB are not compared
     weights = export_model(model, tmp_path / "bundle", precision=precision).report.coverage["weights"]
     assert weights == {"variables": 3, "unchanged": 0, "other_constants": 2}

@@ -1,4 +1,4 @@
-"""Attention of Keras's own layers, and attention written by hand, become operators or lowered functions."""
+"""Lowering of Keras's attention layers and of hand-written attention: operators or functions in the file."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ from keras_attn_export import export_model
 from keras_attn_export._lowerings import lower_model
 
 
-class ByHand(keras.layers.Layer):
-    """Attention of two heads to itself, which gives zeros where a query has no key, as keras_hub's layers do."""
+class HandWrittenAttention(keras.layers.Layer):
+    """Self-attention with two heads and zeros for fully masked queries, as in keras_hub."""
 
     def build(self, shape):
         self.softmax = keras.layers.Softmax()
@@ -27,36 +27,36 @@ class ByHand(keras.layers.Layer):
 @pytest.fixture
 def model():
     x, mask = keras.Input((None, 6), name="x"), keras.Input((None,), dtype="bool", name="mask")
-    return keras.Model([x, mask], ByHand(name="by_hand")(x, mask))
+    return keras.Model([x, mask], HandWrittenAttention(name="by_hand")(x, mask))
 
 
 @pytest.mark.slow
 def test_hand_written_attention_becomes_the_operator(model, tmp_path):
-    (told,) = export_model(model, tmp_path / "bundle").manifest["layers"]
-    assert {key: told[key] for key in ("class", "lowering")} == {"class": "operations", "lowering": "fused"}
-    assert "by_hand" in told["name"]
+    (layer,) = export_model(model, tmp_path / "bundle").manifest["layers"]
+    assert {key: layer[key] for key in ("class", "lowering")} == {"class": "operations", "lowering": "fused"}
+    assert "by_hand" in layer["name"]
 
 
 @pytest.mark.slow
-def test_different_operator_is_dropped(model, tmp_path, monkeypatch):
-    def wrong(*given):
-        found, calls = lower_by_hand(*given)
-        return found, [replace(call, options={"scale": 2.0}) for call in calls]
+def test_operator_with_different_outputs_is_dropped(model, tmp_path, monkeypatch):
+    def replace_with_wrong_scale(*arguments):
+        traced, calls = replace_patterns(*arguments)
+        return traced, [replace(call, options={"scale": 2.0}) for call in calls]
 
-    lower_by_hand = lower_model.replace_attention_patterns
-    monkeypatch.setattr(lower_model, "replace_attention_patterns", wrong)
+    replace_patterns = lower_model.replace_attention_patterns
+    monkeypatch.setattr(lower_model, "replace_attention_patterns", replace_with_wrong_scale)
     bundle = export_model(model, tmp_path / "bundle")
     assert (bundle.manifest["layers"], bundle.manifest["opset"]) == ([], 18)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [{"lowering": "portable"}, {"opset": 20}])
-def test_hand_written_attention_stays_if_the_operator_is_excluded(model, tmp_path, asked):
-    assert export_model(model, tmp_path / "bundle", **asked).manifest["layers"] == []
+@pytest.mark.parametrize("options", [{"lowering": "portable"}, {"opset": 20}])
+def test_hand_written_attention_stays_if_the_operator_is_excluded(model, tmp_path, options):
+    assert export_model(model, tmp_path / "bundle", **options).manifest["layers"] == []
 
 
-def encoder():
-    """Padding by id 0: keys are masked, and queries too."""
+def build_encoder():
+    """Return a model of Keras's attention layers with implicit masks: id 0 is padding."""
     ids = keras.Input((None,), dtype="int32", name="ids")
     x = keras.layers.Embedding(50, 8, mask_zero=True)(ids)
     x = keras.layers.MultiHeadAttention(2, 4, name="heads")(x, x)
@@ -66,14 +66,13 @@ def encoder():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:[\\s\\S]*destroy the mask:UserWarning")  # what Keras thinks of its own layer
+@pytest.mark.filterwarnings("ignore:[\\s\\S]*destroy the mask:UserWarning")
 @pytest.mark.parametrize("lowering", ["portable", "adaptive"])
 def test_stock_attention_layers_are_lowered(lowering, tmp_path):
-    bundle = export_model(encoder(), tmp_path / "bundle", lowering=lowering)
+    bundle = export_model(build_encoder(), tmp_path / "bundle", lowering=lowering)
     assert bundle.report.passed
     classes = ("MultiHeadAttention", "GroupedQueryAttention", "Attention", "AdditiveAttention")
-    assert [(layer["class"], layer["lowering"]) for layer in bundle.manifest["layers"]] == [
-        (each, lowering) for each in classes
-    ]
+    lowerings = [(layer["class"], layer["lowering"]) for layer in bundle.manifest["layers"]]
+    assert lowerings == [(name, lowering) for name in classes]
     functions = onnx.load(bundle.path / "model.onnx").functions
     assert len(functions) == (4 if lowering == "adaptive" else 0)

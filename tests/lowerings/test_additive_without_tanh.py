@@ -1,4 +1,4 @@
-"""Additive scores by sums without tanh: right within the reach of the guard, at it, and beyond it."""
+"""Additive scores without tanh: equal to the reference below, at and above the limits of the overflow guard."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from tolerances import assert_close, assert_identical
 
 from keras_attn_export._lowerings.additive_without_tanh import MAX_ABS_SUM, MAX_ABS_WEIGHT_SUM
 
-NEAR = 0.999 * MAX_ABS_SUM
+LARGE = 0.999 * MAX_ABS_SUM  # |q| + |k| of LARGE - 1 and 1 is just below the limit
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
@@ -52,12 +52,12 @@ def test_weights_of_one_sign_equal_the_reference(size, weight, largest):
 @pytest.mark.parametrize(
     ("queries", "keys", "key_terms"),
     [
-        ([NEAR - 1, 1 - NEAR, NEAR - 1, 1 - NEAR], [1, -1, -1, 1], [0.5, 0.1, -1, 0]),
-        ([1, -1, -1, 1], [NEAR - 1, 1 - NEAR, NEAR - 1, 1 - NEAR], [0.5, -9, 0.1, 9]),
+        ([LARGE - 1, 1 - LARGE, LARGE - 1, 1 - LARGE], [1, -1, -1, 1], [0.5, 0.1, -1, 0]),
+        ([1, -1, -1, 1], [LARGE - 1, 1 - LARGE, LARGE - 1, 1 - LARGE], [0.5, -9, 0.1, 9]),
         ([-65] * 4, [70] * 4, [65, 65, 65, 65]),
         ([70] * 4, [-65] * 4, [-72, -72, -72, -72]),
     ],
-    ids=["large queries", "large keys", "larger ones that cancel", "that cancel the other way"],
+    ids=["large queries", "large keys", "negative queries that cancel", "positive queries that cancel"],
 )
 def test_large_terms_equal_the_reference(queries, keys, key_terms):
     plan = Plan("additive", leading=(1,), weights=True, size=4)
@@ -70,8 +70,8 @@ def test_large_terms_equal_the_reference(queries, keys, key_terms):
 @pytest.mark.parametrize(
     ("total", "term"),
     [
-        *((total, reach * MAX_ABS_SUM / 2) for total in (0.99, 1.01, 1e38) for reach in (0.99, 1.01, 1.1)),
-        (None, 20.0),  # four units of the sums make exp(160)
+        *((total, factor * MAX_ABS_SUM / 2) for total in (0.99, 1.01, 1e38) for factor in (0.99, 1.01, 1.1)),
+        (None, 20.0),  # a group of four units has terms of exp(160)
     ],
 )
 def test_largest_additive_scores_do_not_overflow(total, term):
@@ -81,48 +81,48 @@ def test_largest_additive_scores_do_not_overflow(total, term):
     if total is not None:
         inputs["keys"][0, 1] = 1 - term
         inputs["w_v"] = np.full((4, 1), min(total * MAX_ABS_WEIGHT_SUM, 1e38) / 4, "float32")
-    assert_parity(plan, inputs, tolerance=1e-4)  # onnxruntime's tanh itself is 4e-5 off here
+    assert_parity(plan, inputs, tolerance=1e-4)  # the error of onnxruntime's tanh is 4e-5 here
 
 
-def test_example_out_of_range_leaves_others_unchanged():
+def test_example_above_the_limit_changes_no_other_example():
     plan = Plan("additive", leading=(3,))
     inputs = plan.inputs(3, 4)
     run = open_session(plan, "large", provider="cpu").run
-    (before,) = run(None, inputs)
+    (expected,) = run(None, inputs)
     inputs["keys"][1] *= 1e3
-    (after,) = assert_parity(plan, inputs, run=run)
-    assert_identical(after[[0, 2]], before[[0, 2]])
+    (output,) = assert_parity(plan, inputs, run=run)
+    assert_identical(output[[0, 2]], expected[[0, 2]])
 
 
-def test_nan_query_leaves_others_unchanged():
+def test_nan_query_changes_no_other_query():
     plan = Plan("additive", leading=(2,))
     inputs = plan.inputs(3, 4)
     run = open_session(plan, "large").run
-    (before,) = run(None, inputs)
+    (expected,) = run(None, inputs)
     inputs["queries"][0, 1] = np.nan
-    (after,) = run(None, inputs)
-    assert np.isnan(after[0, 1]).all()
-    assert_identical(np.delete(after.reshape(6, 6), 1, axis=0), np.delete(before.reshape(6, 6), 1, axis=0))
+    (output,) = run(None, inputs)
+    assert np.isnan(output[0, 1]).all()
+    assert_identical(np.delete(output.reshape(6, 6), 1, axis=0), np.delete(expected.reshape(6, 6), 1, axis=0))
 
 
-@pytest.mark.parametrize("large", [1e3, -np.inf])
+@pytest.mark.parametrize("value", [1e3, -np.inf])
 @pytest.mark.parametrize("form", ["large", "batched"])
-def test_nan_does_not_hide_large_numbers_from_the_guard(form, large):
-    """onnxruntime forgets numbers beside NaN when it takes the largest; which, their places decide."""
+def test_guard_detects_large_numbers_next_to_nan(form, value):
+    """A maximum of onnxruntime can ignore numbers next to NaN, depending on their positions."""
     plan = Plan("additive", leading=(1,), weights=True, size=3)
     run = open_session(plan, form).run
-    for row, column, other in itertools.product((0, 1), range(3), range(3)):
+    for row, column, nan_column in itertools.product((0, 1), range(3), range(3)):
         inputs = plan.inputs(2, 3)
-        inputs["queries"][0, 1 - row, other] = 0
-        inputs["queries"][0, row, column] = large
+        inputs["queries"][0, 1 - row, nan_column] = 0
+        inputs["queries"][0, row, column] = value
         expected = run(None, inputs)
-        inputs["queries"][0, 1 - row, other] = np.nan
-        for output, want in zip(run(None, inputs), expected, strict=True):
-            assert_close(output[0, row], want[0, row])
+        inputs["queries"][0, 1 - row, nan_column] = np.nan
+        for output, array in zip(run(None, inputs), expected, strict=True):
+            assert_close(output[0, row], array[0, row])
 
 
 def test_heavy_weights_that_cancel_equal_the_reference():
-    """The sums would be off here, by a hundred times as much as tanh: their exponents are 38, and rounded."""
+    """Sums without tanh would have a hundred times the error of tanh, from the rounding of exponents near 38."""
     plan, rng = Plan("additive", leading=(32,), weights=True, size=4, normalizer="sigmoid"), np.random.default_rng(0)
     inputs = plan.inputs(4, 6)
     inputs["w_v"] = np.array([[750], [-749], [751], [-750]], "float32")

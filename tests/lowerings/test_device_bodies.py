@@ -1,4 +1,4 @@
-"""Bodies for devices such as GPUs, run on the CPU: their numbers, and that nothing in them waits for the device."""
+"""Function bodies for GPUs, run on the CPU: outputs equal the reference, and no operator waits for the device."""
 
 from functools import partial
 
@@ -17,83 +17,84 @@ from keras_attn_export._onnxruntime_releases import FUSED_OPSET
 from keras_attn_export._thresholds import UnblockedLimits
 
 OPERATORS = {"Attention", "MultiHeadAttention"}
-ON_DEVICE = [(ADAPTIVE_GPU, 18), ("portable", 18), ("fused", FUSED_OPSET)]
-EVERY = [
+DEVICE_FORMS = [(ADAPTIVE_GPU, 18), ("portable", 18), ("fused", FUSED_OPSET)]
+CASES = [
     pytest.param(plan, form, opset, id=f"{form}-{plan}")
     for number, plan in enumerate(PLANS)
-    for turn, (form, opset) in enumerate(ON_DEVICE)
-    if (number + turn) % 7 == 0 and form in (ADAPTIVE_GPU, lowering_choice.choose_lowering(plan.call(), form, "cuda"))
+    for offset, (form, opset) in enumerate(DEVICE_FORMS)
+    if (number + offset) % 7 == 0 and form in (ADAPTIVE_GPU, lowering_choice.choose_lowering(plan.call(), form, "cuda"))
 ]
 
 
-def for_a_device(plan, form=ADAPTIVE_GPU, opset=18):
+def build_device_function(plan, form=ADAPTIVE_GPU, opset=18):
     return lowering_choice.build_lowered_function(plan.call(), form, opset, "cuda", force_large_form=True)
 
 
-@pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
+@pytest.mark.parametrize(("plan", "form", "opset"), CASES)
 def test_bodies_have_no_nested_loops_or_data_dependent_branches(plan, form, opset):
-    """No loop in a loop, none over examples, and no branch that numbers decide but for the guard of additive scores."""
-    function = for_a_device(plan, form, opset)
+    """Loops are blocks of queries; sizes select every branch except that of the guard of additive scores."""
+    function = build_device_function(plan, form, opset)
     producers = {name: node for node in iter_nodes(function) for name in node.output}
 
-    def is_of_sizes(name):
+    def depends_on_sizes_only(name):
         node = producers.get(name)
-        return node is not None and (node.op_type == "Shape" or all(map(is_of_sizes, node.input)))
+        return node is not None and (node.op_type == "Shape" or all(map(depends_on_sizes_only, node.input)))
 
-    branches = [node for node in iter_nodes(function) if node.op_type == "If" and not is_of_sizes(node.input[0])]
+    conditionals = [node for node in iter_nodes(function) if node.op_type == "If"]
+    branches = [node for node in conditionals if not depends_on_sizes_only(node.input[0])]
     assert len(branches) == ((plan.name, form) == ("additive", ADAPTIVE_GPU))
     for scan in (node for node in iter_nodes(function) if node.op_type in ("Scan", "Loop")):
         assert scan.op_type == "Scan"
         (body,) = iter_subgraphs(scan)
         assert not {"Scan", "Loop", "If"} & {node.op_type for node in body.node}
-        numbers, *parts = scan.input
-        assert parts, "blocks of queries"
-        for gather in (producers[producers[part].input[0]] for part in parts):
-            assert (gather.op_type, gather.input[1]) == ("Gather", numbers)
+        block_numbers, *blocks = scan.input
+        assert blocks, "blocks of queries"
+        for gather in (producers[producers[block].input[0]] for block in blocks):
+            assert (gather.op_type, gather.input[1]) == ("Gather", block_numbers)
 
 
-ON_CPU = {"Range": (0, 1, 2), "Expand": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1,), "TopK": (1,)}
-SIZES = {"Add", "Concat", "Cast", "Div", "Equal", "Max", "Min", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"}
-SIZES |= {"And", "LessOrEqual", "Not", "Or"}
+CPU_INPUTS = {"Range": (0, 1, 2), "Expand": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1,), "TopK": (1,)}
+SIZE_OPERATORS = {"Add", "Concat", "Cast", "Div", "Equal", "Max", "Min", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"}
+SIZE_OPERATORS |= {"And", "LessOrEqual", "Not", "Or"}
 
 
-@pytest.mark.parametrize(("plan", "form", "opset"), EVERY)
-def test_masks_are_made_on_the_device(plan, form, opset):
-    """By the rule of onnxruntime: what follows from sizes alone goes to the CPU, unless a kernel reads sizes there."""
-    function = for_a_device(plan, form, opset)
-    for graph in (function, *(inner for node in iter_nodes(function) for inner in iter_subgraphs(node))):
+@pytest.mark.parametrize(("plan", "form", "opset"), CASES)
+def test_masks_are_computed_on_the_device(plan, form, opset):
+    """onnxruntime runs nodes of sizes on the CPU, unless kernels read these inputs there; no mask may be among them."""
+    function = build_device_function(plan, form, opset)
+    for graph in (function, *(body for node in iter_nodes(function) for body in iter_subgraphs(node))):
         on_cpu = {name for node in graph.node if node.op_type in ("Shape", "Constant") for name in node.output}
         for node in graph.node:
-            assert not (node.op_type == "Cast" and node.attribute[0].i == TensorProto.UINT8), "has no reduction there"
-            reads = [name for position, name in enumerate(node.input) if position not in ON_CPU.get(node.op_type, ())]
-            if node.op_type not in ("Shape", "Constant", "If") and reads and on_cpu.issuperset(reads):
+            assert not (node.op_type == "Cast" and node.attribute[0].i == TensorProto.UINT8), "CUDA cannot reduce it"
+            skipped = CPU_INPUTS.get(node.op_type, ())
+            names = [name for position, name in enumerate(node.input) if position not in skipped]
+            if node.op_type not in ("Shape", "Constant", "If") and names and on_cpu.issuperset(names):
                 on_cpu.update(node.output)
-                assert node.op_type in SIZES, f"{node.op_type} of sizes alone"
+                assert node.op_type in SIZE_OPERATORS, f"{node.op_type} depends on sizes only"
 
 
 @pytest.mark.parametrize("masks", [{}, {"lengths": "examples"}, {"causal": True}], ids=str)
-@pytest.mark.parametrize(("form", "opset"), ON_DEVICE)
+@pytest.mark.parametrize(("form", "opset"), DEVICE_FORMS)
 @pytest.mark.parametrize(("size", "value_size"), [(64, 64), (128, 64), (32, 96)])
 def test_sizes_of_other_cuda_kernels_equal_the_reference(size, value_size, form, opset, masks):
-    """From 256 queries on; which one hangs on the size of values, and keys are larger."""
+    """From 256 queries on, CUDA chooses a kernel by the size of values, which may be too small for the keys."""
     plan = Plan(leading=(2,), size=size, value_size=value_size, scale=size**-0.5, **masks)
     assert_parity(plan, plan.inputs(260, 260), form, opset)
 
 
-SIZES_DECIDE = [
+SIZE_DEPENDENT_CASES = [
     (Plan("additive", weights=True), 18, [set()], {"Scan"}),
     (Plan(normalizer="sigmoid", lengths="examples"), 18, [set()], {"Scan"}),
     (Plan(size=8, value_size=8, heads=(2, 2)), 18, [{"Scan"}], {"MultiHeadAttention"}),
     (Plan(size=8, value_size=8, heads=(2, 2), causal=True), FUSED_OPSET, [{"Attention"}], {"MultiHeadAttention"}),
-    # few queries of many keys
     (Plan(), FUSED_OPSET, [set()], {"Attention"}),
     (Plan(lengths="examples"), FUSED_OPSET, [set()], {"Attention"}),
 ]
 
 
-@pytest.mark.parametrize(("plan", "opset", "few", "many"), SIZES_DECIDE, ids=str)
-def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
-    """As sizes alone decide, on both sides of a limit."""
+@pytest.mark.parametrize(("plan", "opset", "few_pair_operators", "many_pair_operators"), SIZE_DEPENDENT_CASES, ids=str)
+def test_few_pairs_are_computed_at_once(plan, opset, few_pair_operators, many_pair_operators, monkeypatch):
+    """Sizes alone select the branch; outputs on both sides of the limit equal the reference."""
     monkeypatch.setattr(adaptive_gpu, "MIN_KEYS_FOR_FEW_ROWS", 5)
     units = plan.size if plan.name == "additive" else 1
     limits = UnblockedLimits(*[3 * 5 * 5 * units] * len(UnblockedLimits._fields))
@@ -101,9 +102,9 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
         plan.call(), partial(adaptive_gpu.body, limits=limits), opset, for_device=True
     )
     decision = next(node for node in function.node if node.op_type == "If")
-    kinds = [{node.op_type for node in iter_nodes(attr.g)} & {"Scan", *OPERATORS} for attr in decision.attribute]
-    assert many in kinds
-    assert any(kind in kinds for kind in few)
+    branches = [{node.op_type for node in iter_nodes(attr.g)} & {"Scan", *OPERATORS} for attr in decision.attribute]
+    assert many_pair_operators in branches
+    assert any(operators in branches for operators in few_pair_operators)
     run = provider_option.open_on_provider(build_model(plan.call(), function, opset)).run
     for sizes in ((5, 5), (6, 6), (5, 4), (7, 6)):
         assert_parity(plan, plan.inputs(*sizes), run=run)
@@ -115,8 +116,8 @@ def test_few_pairs_are_computed_at_once(plan, opset, few, many, monkeypatch):
     ids=str,
 )
 def test_sizes_that_cuda_operators_refuse_have_other_forms(plan):
-    """One keeps all scores of sizes that are no multiple of 8; of keys larger than values both make other products."""
-    assert "MultiHeadAttention" not in {node.op_type for node in iter_nodes(for_a_device(plan))}
+    """`MultiHeadAttention` stores scores of sizes that 8 does not divide, and is wrong for keys larger than values."""
+    assert "MultiHeadAttention" not in {node.op_type for node in iter_nodes(build_device_function(plan))}
     assert (lowering_choice.choose_lowering(plan.call(), "fused", "cuda") == "fused") == (plan.size < 64)
 
 
@@ -133,18 +134,18 @@ def test_sizes_that_cuda_operators_refuse_have_other_forms(plan):
     ],
     ids=str,
 )
-def test_empty_batches_queries_or_keys_give_empty_outputs_or_zeros(plan, B, Tq, Tk):
+def test_empty_axes_give_empty_outputs_or_zeros(plan, B, Tq, Tk):
     if plan.band and not Tk * Tq:
-        return  # a mask of pairs of none fails in every form
+        return  # an empty mask of pairs fails in every form
     inputs = {name: array if name == "w_v" else array[:B] for name, array in plan.inputs(Tq, Tk).items()}
     outputs = open_session(plan, ADAPTIVE_GPU).run(None, inputs)
     assert [output.shape for output in outputs] == [(B, Tq, 6 * plan.head_counts[0]), (B, Tq, Tk)][: len(outputs)]
     assert not np.any(outputs[0])
 
 
-def test_largest_of_no_numbers_is_never_reduced_on_cuda():
-    """It fails there, and not on the CPU."""
-    nodes = [*iter_nodes(for_a_device(Plan("additive", lengths="examples")))]
+def test_maximum_of_an_empty_tensor_is_never_computed_on_cuda():
+    """`ReduceMax` of an empty tensor fails on CUDA, but not on the CPU; `Concat` appends a number."""
+    nodes = [*iter_nodes(build_device_function(Plan("additive", lengths="examples")))]
     producers = {name: node for node in nodes for name in node.output}
-    largest = [producers[node.input[0]] for node in nodes if node.op_type == "ReduceMax"]
-    assert [node.op_type for node in largest] == ["Concat", "Concat"]
+    reduced = [producers[node.input[0]] for node in nodes if node.op_type == "ReduceMax"]
+    assert [node.op_type for node in reduced] == ["Concat", "Concat"]

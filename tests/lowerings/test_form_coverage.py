@@ -1,4 +1,4 @@
-"""Form coverage: a form that no golden case ran is reported, and refused if every form must be proven."""
+"""Form coverage: a form for large sizes that no golden case runs causes a warning, or an error with `strict`."""
 
 from types import SimpleNamespace
 
@@ -19,69 +19,70 @@ from keras_attn_export._lowerings.form_coverage import _add_size_outputs, find_l
 from keras_attn_export._options import Options
 from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 
-UNSEEN = "No case is long enough for the large form of layer `attend`."
+WARNING = "No case is long enough for the large form of layer `attend`."
 
 
-def shortened(by, attend):
-    """A model that attends over fewer positions than its input has."""
+def build_strided_model(stride, attend):
+    """Return a model whose attention has `stride` times fewer positions than its input."""
     x = keras.Input((None, 4), name="x")
-    y = layers.Conv1D(4, by, strides=by, padding="same")(x) if by > 1 else x
+    y = layers.Conv1D(4, stride, strides=stride, padding="same")(x) if stride > 1 else x
     return keras.Model(x, attend(y))
 
 
-def ours(y):
+def attend_keras_attn(y):
     return DotProductAttention(name="attend")(y, y, y)
 
 
-def keras_own(y):
+def attend_keras(y):
     return layers.MultiHeadAttention(2, 2, name="attend")(y, y)
 
 
-def unseen(model, folder):
-    """Return the layers whose form for large sizes the golden cases do not reach, and what Keras refused."""
+def find_uncovered_layers(model, folder):
+    """Return the layers whose form for large sizes no golden case runs, and the cases that Keras refuses."""
     traced = UncheckedExport(model)
     file, golden = traced.write(folder), generate_golden_cases(traced.signature, Options())
     return find_layers_without_large_case(file.traced, file.adaptive_calls, golden, folder / "scratch"), golden.refused
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attend", [ours, keras_own])
-@pytest.mark.parametrize(("by", "observed"), [(1, []), (4, ["attend"])])
-def test_form_that_no_golden_case_reaches_is_found(by, observed, attend, tmp_path):
-    assert unseen(shortened(by, attend), tmp_path)[0] == observed
+@pytest.mark.parametrize("attend", [attend_keras_attn, attend_keras])
+@pytest.mark.parametrize(("stride", "expected"), [(1, []), (4, ["attend"])])
+def test_form_that_no_golden_case_runs_is_detected(stride, expected, attend, tmp_path):
+    assert find_uncovered_layers(build_strided_model(stride, attend), tmp_path)[0] == expected
 
 
 @pytest.mark.slow
-def test_unreached_form_is_warned_of_and_refused_if_strict(tmp_path):
-    assert export_model(shortened(4, ours), tmp_path / "other", lowering="portable").report.warnings == ()
+def test_uncovered_form_causes_a_warning_and_an_error_with_strict(tmp_path):
+    model = build_strided_model(4, attend_keras_attn)
+    assert export_model(model, tmp_path / "portable", lowering="portable").report.warnings == ()
     with pytest.raises(ParityError, match="No case is long enough") as caught:
-        export_model(shortened(4, ours), tmp_path / "strict", strict=True)
-    assert caught.value.report.warnings == (UNSEEN,)
+        export_model(model, tmp_path / "strict", strict=True)
+    assert caught.value.report.warnings == (WARNING,)
 
 
-def test_form_that_is_never_taken_need_not_be_reached(tmp_path, monkeypatch):
+def test_form_that_is_never_chosen_needs_no_golden_case(tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, "flash", SizeThreshold(0, 2**62))
-    assert unseen(shortened(4, ours), tmp_path) == ([], {})
+    assert find_uncovered_layers(build_strided_model(4, attend_keras_attn), tmp_path) == ([], {})
 
 
-@pytest.mark.parametrize(("step", "observed"), [(16, ["attend"]), (1, [])])
-def test_queries_and_keys_are_counted_separately(step, observed, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("stride", "expected"), [(16, ["attend"]), (1, [])])
+def test_queries_and_keys_are_counted_separately(stride, expected, tmp_path, monkeypatch):
     monkeypatch.setitem(LARGE_THRESHOLDS, "examples", SizeThreshold(0, 400))
     q, k, v, lens = build_attention_inputs(queries=6, keys=6)
-    model = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q[:, ::step], k, v, lens))
-    assert unseen(model, tmp_path)[0] == observed
+    model = keras.Model([q, k, v, lens], DotProductAttention(name="attend")(q[:, ::stride], k, v, lens))
+    assert find_uncovered_layers(model, tmp_path)[0] == expected
 
 
 @pytest.mark.slow
-def test_static_query_sizes_leave_no_form_unreached(tmp_path):
+def test_static_query_sizes_leave_no_form_uncovered(tmp_path):
     q, k = keras.Input((1, 4), name="q"), keras.Input((None, 4), name="k")
     model = keras.Model([q, k], layers.MultiHeadAttention(2, 2)(q, k))
-    assert unseen(model, tmp_path)[0] == []
+    assert find_uncovered_layers(model, tmp_path)[0] == []
     assert UncheckedExport(model).write(tmp_path).layers[0]["form"].endswith("since the model fixes the sizes")
 
 
-class Placed(layers.Layer):
-    """Adds what stands in a table of nine places."""
+class PositionTable(layers.Layer):
+    """Sum of the input and a table of nine positions."""
 
     def build(self, shape):
         self.table = self.add_weight(shape=(9, shape[-1]), initializer="normal")
@@ -90,16 +91,16 @@ class Placed(layers.Layer):
         return x + keras.ops.take(self.table, keras.ops.arange(keras.ops.shape(x)[1]), axis=0)
 
 
-def test_model_of_few_positions_leaves_no_form_unreached(tmp_path):
-    """No request can be longer than what Keras takes, so that nothing is left open."""
+def test_model_of_few_positions_leaves_no_form_uncovered(tmp_path):
+    """No request can be longer than the golden cases, since Keras refuses longer inputs."""
     x = keras.Input((None, 4), name="x")
-    observed, refused = unseen(keras.Model(x, ours(Placed()(x))), tmp_path)
+    uncovered, refused = find_uncovered_layers(keras.Model(x, attend_keras_attn(PositionTable()(x))), tmp_path)
     assert LONG in refused
-    assert observed == []
+    assert uncovered == []
 
 
 def test_attention_layer_without_a_call_writes_no_function(tmp_path):
-    class Holding(layers.Layer):
+    class UncalledAttention(layers.Layer):
         def __init__(self):
             super().__init__()
             self.unused = layers.AdditiveAttention()
@@ -111,25 +112,25 @@ def test_attention_layer_without_a_call_writes_no_function(tmp_path):
             return x * 2
 
     x = keras.Input((None, 4), name="x")
-    assert UncheckedExport(keras.Model(x, Holding()(x))).write(tmp_path).functions == []
+    assert UncheckedExport(keras.Model(x, UncalledAttention()(x))).write(tmp_path).functions == []
 
 
-IN_LOOPS = """
+LOOP_MODEL = """
 <ir_version: 8, opset_import: ["" : 18, "alt.keras_attn" : 1]>
-looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out, float[s, b, m, 2] each)
+looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out, float[s, b, m, 2] inputs)
 {
     yes = Constant <value = bool {1}> ()
     no_step = Constant <value = int64 {0}> ()
     before = alt.keras_attn.first (y, x, x)
-    out, each = Loop <body = outer (int64 i, bool go, float[b, n, 2] a)
-        => (bool go_on, float[b, n, 2] a_on, float[b, q, 2] seen)
+    out, inputs = Loop <body = outer (int64 i, bool go, float[b, n, 2] a)
+        => (bool go_on, float[b, n, 2] a_on, float[b, q, 2] input)
     {
         go_on = Identity (go)
         longer = Concat <axis = 1> (a, x)
         is_first = Equal (i, no_step)
         chosen = If <
-            then_branch = then () => (float[b, n, 2] taken) { taken = alt.keras_attn.chosen (longer, y, y) },
-            else_branch = other () => (float[b, n, 2] left) { left = Identity (longer) }
+            then_branch = then () => (float[b, n, 2] attended) { attended = alt.keras_attn.chosen (longer, y, y) },
+            else_branch = other () => (float[b, n, 2] kept) { kept = Identity (longer) }
         > (is_first)
         a_on = Loop <body = inner (int64 j, bool go_inner, float[b, n, 2] c)
             => (bool go_inner_on, float[b, n, 2] c_on)
@@ -137,7 +138,7 @@ looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out,
             go_inner_on = Identity (go_inner)
             c_on = alt.keras_attn.within (c, y, y)
         }> (i, yes, chosen)
-        seen = Identity (x)
+        input = Identity (x)
     }> (count, yes, before)
 }
 """ + "".join(
@@ -150,16 +151,17 @@ looped (float[b, q, 2] x, float[b, k, 2] y, int64 count) => (float[b, n, 2] out,
 
 
 @pytest.mark.parametrize(
-    ("count", "chosen", "nested"), [(0, [], []), (1, [[8, 5]], []), (3, [[8, 5]], [[11, 5], [14, 5], [14, 5]])]
+    ("count", "chosen_sizes", "nested_sizes"),
+    [(0, [], []), (1, [[8, 5]], []), (3, [[8, 5]], [[11, 5], [14, 5], [14, 5]])],
 )
-def test_sizes_are_collected_in_loops_and_branches(count, chosen, nested):
-    """A loop of three steps, a branch that its first takes alone, and a loop in it of none, one and two steps."""
+def test_sizes_are_collected_in_loops_and_branches(count, chosen_sizes, nested_sizes):
+    """The branch `chosen` runs in step 0 only; step i of the outer loop runs i steps of the inner loop."""
     names = ("queries", "keys", "values")
     calls = [SimpleNamespace(op_type=op, shapes=dict.fromkeys(names)) for op in ("first", "chosen", "within")]
-    model = _add_size_outputs(onnx.parser.parse_model(IN_LOOPS), calls)
+    model = _add_size_outputs(onnx.parser.parse_model(LOOP_MODEL), calls)
     onnx.checker.check_model(model, full_check=True)
     x, y = np.ones((2, 3, 2), "float32"), np.ones((2, 5, 2), "float32")
-    observed = run_model(model, x=x, y=y, count=np.array(count, "int64"))
-    assert observed["first/sizes"].tolist() == [[5, 3]]
-    assert observed["chosen/sizes"].tolist() == chosen
-    assert observed["within/sizes"].tolist() == nested
+    outputs = run_model(model, x=x, y=y, count=np.array(count, "int64"))
+    assert outputs["first/sizes"].tolist() == [[5, 3]]
+    assert outputs["chosen/sizes"].tolist() == chosen_sizes
+    assert outputs["within/sizes"].tolist() == nested_sizes

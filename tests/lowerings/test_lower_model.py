@@ -22,43 +22,43 @@ from keras_attn_export._tracing import freeze
 SLOW = pytest.mark.slow
 
 
-def attending(layer, keys=6, **options):
-    """Return a model of one layer over sequences with lengths."""
+def build_model(layer, keys=6, **options):
+    """Return a model of one attention layer with valid lengths."""
     q, k, v, lens = build_attention_inputs(keys=keys)
     return keras.Model([q, k, v, lens], layer(q, k, v, lens, **options))
 
 
-def inputs_of(model, rows=3, length=5, dtype="int32"):
-    """Normal numbers for sequences of one length, of which row after row one more counts."""
+def draw_inputs(model, rows=3, length=5, dtype="int32"):
+    """Return normal random inputs of one length; row i has valid length i."""
     rng = np.random.default_rng(0)
     inputs = {
-        item.name: rng.standard_normal((rows, *(size or length for size in item.shape[1:])), "float32")
-        for item in model.inputs
+        tensor.name: rng.standard_normal((rows, *(size or length for size in tensor.shape[1:])), "float32")
+        for tensor in model.inputs
     }
     return inputs | ({"valid_lens": np.arange(rows, dtype=dtype)} if "valid_lens" in inputs else {})
 
 
-def assert_like_keras(traced, file, inputs):
+def assert_equals_keras(traced, file, inputs):
     outputs, expected = file.run(inputs), traced.compute_expected(inputs)
     assert outputs.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-class Doubled(DotProductAttention):
+class DoubledScore(DotProductAttention):
     def score(self, queries, keys):
         return 2 * super().score(queries, keys)
 
 
-class Twice(DotProductAttention):
-    """Does more than score in its call."""
+class DoubledQueries(DotProductAttention):
+    """Layer whose call doubles the queries."""
 
     def call(self, queries, *args, **kwargs):
         return super().call(queries * 2.0, *args, **kwargs)
 
 
-class ReluWeighed(AdditiveAttention):
-    """Its `w_v` is more than a product."""
+class ReluScore(AdditiveAttention):
+    """Layer whose `w_v` has an activation."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -66,8 +66,8 @@ class ReluWeighed(AdditiveAttention):
 
 
 @keras.saving.register_keras_serializable("tests")
-class InALoop(keras.layers.Layer):
-    """Attention inside of `keras.ops.map`."""
+class MappedAttention(keras.layers.Layer):
+    """Attention inside of `keras.ops.map`, which is a loop."""
 
     def __init__(self, attention=None, **kwargs):
         super().__init__(**kwargs)
@@ -77,24 +77,24 @@ class InALoop(keras.layers.Layer):
         return keras.ops.map(lambda rows: self.attention(rows[None], rows[None], rows[None])[0], x)
 
 
-def in_a_loop():
+def build_mapped_model():
     x = keras.Input((4, 3), name="x")
-    return keras.Model(x, InALoop()(x))
+    return keras.Model(x, MappedAttention()(x))
 
 
-def two_layers():
+def build_two_layer_model():
     q, k, v, lens = build_attention_inputs(keys=6)
     first = AdditiveAttention(4, name="first")(q, k, v, lens)
     return keras.Model([q, k, v, lens], {"first": first, "second": DotProductAttention(name="second")(q, k, v, lens)})
 
 
-def quantized():
+def build_quantized_model():
     model = additive()
     model.get_layer("attention").w_v.quantize("int8")
     return model
 
 
-def with_lora():
+def build_lora_model():
     model = additive()
     attention = model.get_layer("attention")
     for dense in (attention.W_q, attention.W_k, attention.w_v):
@@ -103,59 +103,60 @@ def with_lora():
     return model
 
 
-def that_gives(number):
-    """A model of the output alone, or of the weights alone."""
+def build_single_output_model(index):
+    """Return a model of the output (index 0) or of the weights (index 1)."""
     x = keras.Input((3, 4), batch_size=3, name="x")
     layer = DotProductAttention(name="attention")
-    return keras.Model(x, layer(x, x, x, use_causal_mask=True, return_attention_scores=True)[number])
+    return keras.Model(x, layer(x, x, x, use_causal_mask=True, return_attention_scores=True)[index])
 
 
-def of_constants():
+def build_constant_mask_model():
     x = keras.Input((3, 4), batch_size=3, name="x")
     lens, mask = np.array([2, 0, 3], "int32"), np.eye(3, dtype=bool)
     return keras.Model(x, AdditiveAttention(5, name="attention")(x, x, x, lens, attention_mask=mask))
 
 
-def negative():
-    return attending(DotProductAttention(scale=-1.0, name="attention"))
+def build_negative_scale_model():
+    return build_model(DotProductAttention(scale=-1.0, name="attention"))
 
 
-def in_blocks():
-    return attending(AdditiveAttention(7, query_block_size=2, name="attention"))
+def build_blocked_model():
+    return build_model(AdditiveAttention(7, query_block_size=2, name="attention"))
 
 
-def of_heads():
+def build_multi_head_model():
     x = keras.Input((None, 6), name="x")
-    return keras.Model(x, MultiHeadAttention(Twice(name="attention"), 2)(x, x, x))
+    return keras.Model(x, MultiHeadAttention(DoubledQueries(name="attention"), 2)(x, x, x))
 
 
-PLAIN, BY_SIZE, DOT, SUM = {"attention": PORTABLE}, {"attention": ADAPTIVE}, ["dot_product_0"], ["additive_0"]
-WRITTEN = {
-    "two calls": (shared_layer, ADAPTIVE, 18, BY_SIZE, ["additive_0", "additive_1"]),
-    "two calls, portable": (shared_layer, PORTABLE, 18, PLAIN, []),
-    "at the lowest opset": (dict_inputs_and_outputs, ADAPTIVE, 18, BY_SIZE, DOT),
-    "by an operator": (dict_inputs_and_outputs, "fused", 24, {"attention": "fused"}, DOT),
-    "without a form": (additive, "fused", 18, PLAIN, []),
-    "each its own": (two_layers, "fused", 24, {"first": PORTABLE, "second": "fused"}, DOT),
-    "a score of one's own": (lambda: attending(Doubled(name="attention")), ADAPTIVE, 18, PLAIN, []),
-    "a w_v of one's own": (lambda: attending(ReluWeighed(7, name="attention")), ADAPTIVE, 18, PLAIN, []),
-    "a negative scale": (negative, ADAPTIVE, 18, BY_SIZE, DOT),
-    "a negative scale, fused": (negative, "fused", 18, PLAIN, []),
-    "in a loop": (in_a_loop, ADAPTIVE, 18, BY_SIZE, ["dot_product_1"]),
-    "quantized scores": (quantized, ADAPTIVE, 18, PLAIN, []),
-    "weights of LoRA": (with_lora, ADAPTIVE, 18, BY_SIZE, SUM),
-    "the output alone": (lambda: that_gives(0), ADAPTIVE, 18, BY_SIZE, DOT),
-    "the weights alone": (lambda: that_gives(1), ADAPTIVE, 18, BY_SIZE, DOT),
-    "arguments that are constants": (of_constants, ADAPTIVE, 18, BY_SIZE, SUM),
-    "heads of a layer with a call of its own": (of_heads, ADAPTIVE, 18, BY_SIZE, DOT),
-    "blocks of queries": (in_blocks, ADAPTIVE, 18, BY_SIZE, SUM),
-    "blocks of queries, portable": (in_blocks, PORTABLE, 18, PLAIN, []),
+PLAIN_LAYER, ADAPTIVE_LAYER = {"attention": PORTABLE}, {"attention": ADAPTIVE}
+DOT_PRODUCT, ADDITIVE = ["dot_product_0"], ["additive_0"]
+CASES = {
+    "two calls": (shared_layer, ADAPTIVE, 18, ADAPTIVE_LAYER, ["additive_0", "additive_1"]),
+    "two calls, portable": (shared_layer, PORTABLE, 18, PLAIN_LAYER, []),
+    "at the lowest opset": (dict_inputs_and_outputs, ADAPTIVE, 18, ADAPTIVE_LAYER, DOT_PRODUCT),
+    "by an operator": (dict_inputs_and_outputs, "fused", 24, {"attention": "fused"}, DOT_PRODUCT),
+    "without a form": (additive, "fused", 18, PLAIN_LAYER, []),
+    "each its own": (build_two_layer_model, "fused", 24, {"first": PORTABLE, "second": "fused"}, DOT_PRODUCT),
+    "a score of one's own": (lambda: build_model(DoubledScore(name="attention")), ADAPTIVE, 18, PLAIN_LAYER, []),
+    "a w_v of one's own": (lambda: build_model(ReluScore(7, name="attention")), ADAPTIVE, 18, PLAIN_LAYER, []),
+    "a negative scale": (build_negative_scale_model, ADAPTIVE, 18, ADAPTIVE_LAYER, DOT_PRODUCT),
+    "a negative scale, fused": (build_negative_scale_model, "fused", 18, PLAIN_LAYER, []),
+    "in a loop": (build_mapped_model, ADAPTIVE, 18, ADAPTIVE_LAYER, ["dot_product_1"]),
+    "quantized scores": (build_quantized_model, ADAPTIVE, 18, PLAIN_LAYER, []),
+    "weights of LoRA": (build_lora_model, ADAPTIVE, 18, ADAPTIVE_LAYER, ADDITIVE),
+    "the output alone": (lambda: build_single_output_model(0), ADAPTIVE, 18, ADAPTIVE_LAYER, DOT_PRODUCT),
+    "the weights alone": (lambda: build_single_output_model(1), ADAPTIVE, 18, ADAPTIVE_LAYER, DOT_PRODUCT),
+    "arguments that are constants": (build_constant_mask_model, ADAPTIVE, 18, ADAPTIVE_LAYER, ADDITIVE),
+    "heads of a layer with a call of its own": (build_multi_head_model, ADAPTIVE, 18, ADAPTIVE_LAYER, DOT_PRODUCT),
+    "blocks of queries": (build_blocked_model, ADAPTIVE, 18, ADAPTIVE_LAYER, ADDITIVE),
+    "blocks of queries, portable": (build_blocked_model, PORTABLE, 18, PLAIN_LAYER, []),
 }
 
 
-@pytest.mark.parametrize(("build", "lowering", "opset", "lowerings", "functions"), WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(("build", "lowering", "opset", "lowerings", "functions"), CASES.values(), ids=CASES)
 def test_layer_is_written_in_its_lowering_with_equal_outputs(build, lowering, opset, lowerings, functions, tmp_path):
-    """Each call is one node with a body, or plain operators of no one runtime; and Keras's numbers."""
+    """Each call is one node with a function, or standard ONNX operators; outputs equal Keras."""
     traced = UncheckedExport(build())
     file = traced.write(tmp_path, lowering, 18 if lowering == ADAPTIVE else None, large=True)
     nodes = list(iter_nodes(file.traced.model.graph))
@@ -163,39 +164,38 @@ def test_layer_is_written_in_its_lowering_with_equal_outputs(build, lowering, op
     assert sorted(node.op_type for node in nodes if node.domain == FUNCTION_DOMAIN) == functions
     if not functions:
         assert {node.domain for node in nodes} == {""}
-        in_blocks = {"If", "Loop"} if lowering == PORTABLE else set()
-        assert {"If", "Loop", "Scan"} & {node.op_type for node in nodes} == in_blocks
-    assert_like_keras(traced, file, inputs_of(traced.model))
+        control_flow = {"If", "Loop"} if lowering == PORTABLE else set()
+        assert {"If", "Loop", "Scan"} & {node.op_type for node in nodes} == control_flow
+    assert_equals_keras(traced, file, draw_inputs(traced.model))
 
 
 @pytest.mark.slow
 def test_portable_files_have_no_nested_loop(tmp_path):
-    """OpenVINO loads none."""
+    """OpenVINO cannot load nested loops."""
     x = keras.Input((49, 3), name="x")
-    file = UncheckedExport(keras.Model(x, InALoop(AdditiveAttention(3))(x))).write(tmp_path, PORTABLE)
+    file = UncheckedExport(keras.Model(x, MappedAttention(AdditiveAttention(3))(x))).write(tmp_path, PORTABLE)
     assert [node.op_type for node in iter_nodes(file.traced.model.graph)].count("Loop") == 1
 
 
 @pytest.mark.parametrize("weights", [False, True])
 def test_default_lowering_depends_on_the_size(weights, tmp_path):
-    model = attending(DotProductAttention(name="attention"), return_attention_scores=weights)
-    file, again = UncheckedExport(model).write(tmp_path), tmp_path / "again"
-    again.mkdir()
+    model = build_model(DotProductAttention(name="attention"), return_attention_scores=weights)
+    file, other_folder = UncheckedExport(model).write(tmp_path), tmp_path / "second"
+    other_folder.mkdir()
     assert file.lowerings == {"attention": "adaptive"}
     assert file.opset == 24
-    least = LARGE_THRESHOLDS["weights" if weights else "examples"]
-    queries = f"(queries - {least.ignored_queries})" if least.ignored_queries else "queries"
-    assert file.layers[0]["form"] == (
-        f"the operator `Attention` while {queries} * keys < {least.min_pairs:,}, else ragged"
-    )
+    threshold = LARGE_THRESHOLDS["weights" if weights else "examples"]
+    queries = f"(queries - {threshold.ignored_queries})" if threshold.ignored_queries else "queries"
+    condition = f"{queries} * keys < {threshold.min_pairs:,}"
+    assert file.layers[0]["form"] == f"the operator `Attention` while {condition}, else ragged"
     (body,) = file.traced.model.functions
     assert "Scan" in str(body)
-    assert file.path.read_bytes() == UncheckedExport(model).write(again).path.read_bytes()
+    assert file.path.read_bytes() == UncheckedExport(model).write(other_folder).path.read_bytes()
 
 
 @keras.saving.register_keras_serializable("tests")
 class Rotated(keras.layers.Layer):
-    """Rotary positions of heads, with the halves joined."""
+    """Rotary position embedding of two heads, with concatenated halves."""
 
     def call(self, x):
         length = keras.ops.shape(x)[1]
@@ -203,23 +203,23 @@ class Rotated(keras.layers.Layer):
         angles = keras.ops.arange(length, dtype="float32")[None, :, None] * keras.ops.array([1.0, 0.1])
         angles = keras.ops.concatenate([angles, angles], -1)[:, :, None]
         first, second = keras.ops.split(heads, 2, axis=-1)
-        turned = keras.ops.concatenate([-second, first], -1)
-        rotated = heads * keras.ops.cos(angles) + turned * keras.ops.sin(angles)
+        swapped = keras.ops.concatenate([-second, first], -1)
+        rotated = heads * keras.ops.cos(angles) + swapped * keras.ops.sin(angles)
         return keras.ops.reshape(rotated, (-1, length, 8))
 
 
 @pytest.mark.parametrize("lowering", ["adaptive", "fused", PORTABLE])
-def test_rotary_operator_is_in_adaptive_files_alone(lowering, tmp_path):
+def test_rotary_operator_is_in_adaptive_files_only(lowering, tmp_path):
     x = keras.Input((None, 8), name="x")
     traced = UncheckedExport(keras.Model(x, DotProductAttention(name="attention")(Rotated()(x), x, x)))
     file = traced.write(tmp_path, lowering)
-    assert_like_keras(traced, file, inputs_of(traced.model))
+    assert_equals_keras(traced, file, draw_inputs(traced.model))
     domains = {node.domain for node in file.traced.model.graph.node if node.op_type == "RotaryEmbedding"}
     assert domains == ({CONTRIB} if lowering == ADAPTIVE else set())
 
 
 @pytest.mark.slow
-def test_saved_model_has_no_tags_and_inspect_tells_the_form(tmp_path):
+def test_saved_model_has_no_tags_and_inspect_shows_the_form(tmp_path):
     bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
     assert b"keras_attn.dot_product" not in (bundle.path / "saved_model" / "saved_model.pb").read_bytes()
     assert current_evaluator() is None
@@ -229,10 +229,10 @@ def test_saved_model_has_no_tags_and_inspect_tells_the_form(tmp_path):
 
 
 def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monkeypatch, caplog):
-    def fails(*_):
+    def raise_error(*_):
         raise RuntimeError("no adapter")
 
-    monkeypatch.setattr(finalize.version_converter, "convert_version", fails)
+    monkeypatch.setattr(finalize.version_converter, "convert_version", raise_error)
     traced = UncheckedExport(dict_inputs_and_outputs())
     with caplog.at_level("DEBUG", "keras_attn_export"):
         file = traced.write(tmp_path)
@@ -244,8 +244,8 @@ def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monk
 
 
 @keras.saving.register_keras_serializable("tests")
-class Namesakes(keras.Model):
-    """Two layers of one path."""
+class SameLayerPaths(keras.Model):
+    """Model of two layers with the same path."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -259,30 +259,30 @@ class Namesakes(keras.Model):
 
 def test_layers_of_one_path_have_their_own_lowering(tmp_path):
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 6)).astype("float32")}
-    traced = UncheckedExport(Namesakes(), inputs)
+    traced = UncheckedExport(SameLayerPaths(), inputs)
     file = traced.write(tmp_path, "fused")
     assert [layer["lowering"] for layer in file.layers] == [PORTABLE, "fused"]
-    assert_like_keras(traced, file, inputs)
+    assert_equals_keras(traced, file, inputs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "large"),
-    [
-        ("dict inputs and outputs", True),
-        ("gelu, norm, dropout, conv", False),
-        ("implicit mask and encoders", True),
-    ],
+    [("dict inputs and outputs", True), ("gelu, norm, dropout, conv", False), ("implicit mask and encoders", True)],
 )
 def test_every_opset_equals_keras(name, large, tmp_path):
     traced = UncheckedExport(EXPORTED[name].build())
     ids = {"ids": np.arange(12, dtype="int32").reshape(2, 6) % 11}
-    inputs = ids if name == "implicit mask and encoders" else inputs_of(traced.model)
+    inputs = ids if name == "implicit mask and encoders" else draw_inputs(traced.model)
     for opset in range(18, 25):
         file = traced.write(tmp_path, opset=opset, large=large)
-        assert {entry.domain: entry.version for entry in file.traced.model.opset_import}[""] == file.opset == opset
+        assert (
+            {opset_id.domain: opset_id.version for opset_id in file.traced.model.opset_import}[""]
+            == file.opset
+            == opset
+        )
         assert file.lowerings.popitem()[1] == ADAPTIVE
-        assert_like_keras(traced, file, inputs)
+        assert_equals_keras(traced, file, inputs)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
@@ -290,52 +290,51 @@ def test_lengths_beyond_int32_count_all_keys(dtype, tmp_path):
     q, k, v, _ = build_attention_inputs(keys=6)
     lens = keras.Input((), dtype=dtype, name="valid_lens")
     traced = UncheckedExport(keras.Model([q, k, v, lens], DotProductAttention()(q, k, v, lens)))
-    file, inputs = traced.write(tmp_path), inputs_of(traced.model, rows=4)
-    full, more = (
+    file, inputs = traced.write(tmp_path), draw_inputs(traced.model, rows=4)
+    expected, output = (
         file.run(inputs | {"valid_lens": np.array(lens, dtype)}).popitem()[1]
         for lens in ([5] * 4, [2**31, 2**32 - 1, 2**31 - 1, 6])
     )
-    np.testing.assert_array_equal(more, full)
+    np.testing.assert_array_equal(output, expected)
 
 
-@pytest.mark.fresh_process  # with the thresholds of the package: one query is a small size
+@pytest.mark.fresh_process  # the thresholds of the package make one query a small size
 @pytest.mark.parametrize("masked", ["lengths", pytest.param("mask", marks=SLOW)])
 def test_padding_changes_no_bit_of_additive_attention(masked, tmp_path):
-    """The first try and the second are the same product, though `w_v` is a constant that onnxruntime could pack."""
+    """Attempt and retry compute the same product with `w_v`, although onnxruntime could pack this constant in one."""
     q, k, v, lens = build_attention_inputs(queries=64, keys=64)
     mask = keras.Input((None,), dtype="bool", name="mask")
     mask_inputs = {"valid_lens": lens} if masked == "lengths" else {"keys_mask": mask}
     model = keras.Model([q, k, v, *mask_inputs.values()], AdditiveAttention(64)(q, k, v, **mask_inputs))
-    file, inputs = UncheckedExport(model).write(tmp_path), inputs_of(model, rows=2, length=100)
+    file, inputs = UncheckedExport(model).write(tmp_path), draw_inputs(model, rows=2, length=100)
     inputs["queries"] = inputs["queries"][:, :1]
     lengths = np.array([100, 60], "int32")
     inputs |= {"valid_lens": lengths} if masked == "lengths" else {"mask": np.arange(100) < lengths[:, None]}
-    clean = file.run(inputs)
+    expected = file.run(inputs)
     for name in ("keys", "values"):
         inputs[name] = inputs[name].copy()
         inputs[name][1, 60:] = np.nan
     for name, array in file.run(inputs).items():
-        np.testing.assert_array_equal(array, clean[name])
+        np.testing.assert_array_equal(array, expected[name])
 
 
 @pytest.mark.slow
 def test_old_onnxruntime_refuses_fused(tmp_path, monkeypatch):
     monkeypatch.setattr(onnxruntime, "__version__", "1.24.4")
-    with pytest.raises(
-        ExportError, match=r"`lowering='fused'` needs onnxruntime 1\.25 or newer\. Received: .* 1\.24\.4"
-    ):
-        export_model(dict_inputs_and_outputs(), tmp_path / "asked", lowering="fused")
+    message = r"`lowering='fused'` needs onnxruntime 1\.25 or newer\. Received: .* 1\.24\.4"
+    with pytest.raises(ExportError, match=message):
+        export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="fused")
     assert not list(tmp_path.iterdir())
 
 
-def test_node_that_lost_an_input_is_an_error(monkeypatch):
+def test_node_without_one_of_its_inputs_is_an_error(monkeypatch):
     check = freeze.check_calls_intact
 
-    def drop_one(graph, calls, needed):
+    def drop_input(graph, calls, needed):
         next(node for node in graph.node if node.domain == FUNCTION_DOMAIN).input.pop()
         check(graph, calls, needed)
 
-    monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls_intact", drop_one)
+    monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls_intact", drop_input)
     model = additive()
     with pytest.raises(ExportError, match=r"changed the attention call of layer `.+`, so the exporter cannot insert"):
         UncheckedExport(model)
@@ -351,25 +350,23 @@ def test_node_that_lost_an_input_is_an_error(monkeypatch):
     ],
     ids=["additive", "padded", "every key"],
 )
-def test_fault_in_the_form_for_large_sizes_is_found(layer, module, part, tmp_path, monkeypatch):
-    monkeypatch.setitem(
-        LARGE_THRESHOLDS, "additive", SizeThreshold(2, 7 * 256)
-    )  # of 7 units: the other cases are too small
+def test_fault_in_the_form_for_large_sizes_fails_parity(layer, module, part, tmp_path, monkeypatch):
+    monkeypatch.setitem(LARGE_THRESHOLDS, "additive", SizeThreshold(2, 7 * 256))  # only case `long` has 256 pairs
     original = getattr(module, part)
 
     monkeypatch.setattr(module, part, lambda call: tuple(output * 1.01 for output in original(call)))
-    model = attending(type(layer).from_config(layer.get_config()))
+    model = build_model(type(layer).from_config(layer.get_config()))
     with pytest.raises(ParityError, match="in case `long"):
         export_model(model, tmp_path / "bundle")
 
 
 @pytest.mark.slow
-def test_fault_in_the_blocks_of_a_portable_file_is_found(tmp_path, monkeypatch):
-    """No golden case is large enough to take them."""
+def test_fault_in_the_blocks_of_a_portable_file_fails_parity(tmp_path, monkeypatch):
+    """No golden case is large enough for blocks, which a check of the large forms runs."""
     original = additive_batched.body
     monkeypatch.setattr(additive_batched, "body", lambda call: tuple(output * 1.01 for output in original(call)))
     with pytest.raises(ParityError, match=r"^In the forms of attention for large sizes: Outputs differ"):
-        export_model(attending(AdditiveAttention(7)), tmp_path / "bundle", lowering=PORTABLE)
+        export_model(build_model(AdditiveAttention(7)), tmp_path / "bundle", lowering=PORTABLE)
 
 
 @pytest.mark.slow
@@ -392,8 +389,8 @@ def test_lowerings_pass_in_lower_precisions(name, lowering, precision, tmp_path)
 
 
 @keras.saving.register_keras_serializable("tests")
-class Centred(AttentionPooling):
-    """A score of a pair that all keys have a part in, padding too: it is zeros there."""
+class CentredScore(AttentionPooling):
+    """Attention whose scores depend on the mean of all keys, padding included; padding is set to zeros."""
 
     def score(self, queries, keys):
         centred = keys - keras.ops.mean(keys, axis=-2, keepdims=True)
@@ -401,7 +398,7 @@ class Centred(AttentionPooling):
 
 
 @pytest.mark.slow
-def test_padding_is_hidden_from_custom_scores(tmp_path):
-    bundle = export_model(attending(Centred()), tmp_path / "bundle")
+def test_padding_does_not_change_custom_scores(tmp_path):
+    bundle = export_model(build_model(CentredScore()), tmp_path / "bundle")
     assert "poisoned padding" in {row.case for row in bundle.report.rows}
-    assert bundle.manifest["layers"][0]["lowering"] == "fused"  # recognized in its operations
+    assert bundle.manifest["layers"][0]["lowering"] == "fused"  # matched by its operators

@@ -1,4 +1,4 @@
-"""Constant folding: operators that depend on one weight alone are computed at export."""
+"""Constant folding: nodes that depend on one weight only are computed at export, also in nested branches."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ WEIGHT = np.random.default_rng(0).standard_normal((4, 6)).astype("float32")
 X = np.random.default_rng(1).standard_normal((3, 4)).astype("float32")
 
 
-def model(lines, outputs="float[k, l] y"):
+def parse_graph(lines, outputs="float[k, l] y"):
     return parser.parse_model(f"""
     <ir_version: 8, opset_import: ["" : 18]>
     folded (float[n, 4] x, float[4, 6] w) => ({outputs})
@@ -23,15 +23,15 @@ def model(lines, outputs="float[k, l] y"):
     """)
 
 
-def folded(graph_model):
-    """Return the weights after constant folding."""
-    traced = TracedModel(graph_model, weights={"w": WEIGHT})
+def fold(model):
+    """Fold constants of a model in place, and return its weights."""
+    traced = TracedModel(model, weights={"w": WEIGHT})
     assert fold_weights(traced)
     return traced.weights
 
 
-def outputs(graph_model, weights=None):
-    return run_model(add_weights(graph_model, weights or {"w": WEIGHT}), x=X)
+def run(model, weights=None):
+    return run_model(add_weights(model, weights or {"w": WEIGHT}), x=X)
 
 
 GRAPHS = {
@@ -44,25 +44,25 @@ GRAPHS = {
 
 @pytest.mark.parametrize("lines", GRAPHS.values(), ids=GRAPHS)
 def test_layout_of_a_weight_is_folded(lines):
-    graph_model = model(f"{lines} y = MatMul (x, laid_out)")
-    before = outputs(graph_model)["y"]
-    weights = folded(graph_model)
-    assert [node.op_type for node in graph_model.graph.node] == ["MatMul"]
+    model = parse_graph(f"{lines} y = MatMul (x, laid_out)")
+    expected = run(model)["y"]
+    weights = fold(model)
+    assert [node.op_type for node in model.graph.node] == ["MatMul"]
     assert list(weights) == ["w"]
-    assert {value.name for value in graph_model.graph.input} == {"x", "w"}
-    assert not graph_model.graph.initializer  # nothing reads them any more
-    np.testing.assert_array_equal(outputs(graph_model, weights)["y"], before)
+    assert {value.name for value in model.graph.input} == {"x", "w"}
+    assert not model.graph.initializer  # no node reads the constants
+    np.testing.assert_array_equal(run(model, weights)["y"], expected)
 
 
-def test_two_layouts_and_an_output_of_one_weight_are_kept():
-    graph_model = model("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
-    before = outputs(graph_model)["y"]
-    weights = folded(graph_model)
+def test_each_layout_of_a_weight_is_stored():
+    model = parse_graph("t = Transpose (w) a = MatMul (x, w) y = MatMul (a, t)")
+    expected = run(model)["y"]
+    weights = fold(model)
     assert {name: array.shape for name, array in weights.items()} == {"w": (4, 6), "t": (6, 4)}
-    np.testing.assert_array_equal(outputs(graph_model, weights)["y"], before)
-    graph_model = model("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")  # y is an output
-    weights = folded(graph_model)
-    np.testing.assert_array_equal(outputs(graph_model, weights)["y"], WEIGHT.T)
+    np.testing.assert_array_equal(run(model, weights)["y"], expected)
+    model = parse_graph("y = Transpose (w) z = MatMul (x, w)", "float[6, 4] y, float[k, l] z")
+    weights = fold(model)
+    np.testing.assert_array_equal(run(model, weights)["y"], WEIGHT.T)
 
 
 NESTED = """
@@ -79,6 +79,6 @@ nested (float[n, 4] x, bool once, bool twice) => (float[k, l] y) <float[1, 4] w 
 
 
 def test_constants_in_nested_branches_are_folded():
-    inputs = [{"x": X, "once": np.array(once), "twice": np.array(once)} for once in (True, False)]
+    inputs = [{"x": X, "once": np.array(is_true), "twice": np.array(is_true)} for is_true in (True, False)]
     folded_model = apply_change(parser.parse_model(NESTED), lambda model: fold_subgraphs(TracedModel(model)), *inputs)
     assert "Transpose" not in {node.op_type for node in iter_nodes(folded_model.graph)}

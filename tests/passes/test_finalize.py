@@ -1,4 +1,4 @@
-"""The finished ONNX file: opset, ir version, named axes, full check, and an order that follows from the graph alone."""
+"""Finished ONNX models: opset, IR version, axis names, full check, and an order that depends on the graph only."""
 
 import itertools
 
@@ -15,7 +15,7 @@ from keras_attn_export._passes.canonical_order import sort_nodes, sort_weights
 from keras_attn_export._passes.finalize import finalize
 
 
-def small_model():
+def parse_small_model():
     return parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]> g (float[unk__1, 3] x) => (float[unk__2, 3] y) { y = Relu (x) }'
     )
@@ -23,7 +23,7 @@ def small_model():
 
 @pytest.mark.parametrize("opset", OPSETS)
 def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
-    finished = finalize(TracedModel(small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
+    finished = finalize(TracedModel(parse_small_model()), {"x": ("batch", 3)}, {"y": ("batch", 3)}, opset).model
     assert finished.opset_import[0].version == opset
     assert finished.ir_version == helper.find_min_ir_version_for(list(finished.opset_import))
     assert [dim.dim_param for dim in finished.graph.output[0].type.tensor_type.shape.dim] == ["batch", ""]
@@ -31,17 +31,17 @@ def test_file_has_the_opset_its_ir_version_and_named_axes(opset):
 
 def test_input_missing_in_the_graph_is_an_error():
     with pytest.raises(ExportError, match=r"has \['x'\], but the model has \['z'\]"):
-        finalize(TracedModel(small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
+        finalize(TracedModel(parse_small_model()), {"z": ("batch", 3)}, {"y": ("batch", 3)}, 18)
 
 
 def test_invalid_graph_is_an_error(tmp_path):
-    model = small_model()
+    model = parse_small_model()
     model.graph.node[0].input[0] = "nowhere"
     with pytest.raises(ExportError, match="full check"):
         save_model(TracedModel(model), tmp_path / "model.onnx")
 
 
-MODEL = parser.parse_model("""
+BRANCHED_MODEL = parser.parse_model("""
 <ir_version: 8, opset_import: ["" : 18]>
 g (float[n] x, bool b, float[2] v, float[2] w) => (float[n] y, float[n] z)
 <float one = {1}, float two = {2}, float unread = {3}>
@@ -49,7 +49,7 @@ g (float[n] x, bool b, float[2] v, float[2] w) => (float[n] y, float[n] z)
     c = Mul (x, two)
     a = Add (x, one)
     z = Neg (a)
-    lost = Neg (x)
+    dead = Neg (x)
     y = If (b) <
         then_branch = t () => (float[n] r) { q = Neg (a) p = Add (q, two) r = Mul (p, c) },
         else_branch = e () => (float[n] s) { s = Neg (c) }
@@ -58,18 +58,19 @@ g (float[n] x, bool b, float[2] v, float[2] w) => (float[n] y, float[n] z)
 """)
 
 
-def test_nodes_of_any_order_become_one_order():
-    """`lost` goes, and what `y` needs comes first, in the order in which the branches read it."""
-    for nodes in itertools.permutations(MODEL.graph.node):
-        model = type(MODEL).FromString(MODEL.SerializeToString())
+def test_order_of_nodes_does_not_depend_on_their_previous_order():
+    """The dead node is removed; inputs of `y` come first, in the order in which the branches read them."""
+    for nodes in itertools.permutations(BRANCHED_MODEL.graph.node):
+        model = type(BRANCHED_MODEL).FromString(BRANCHED_MODEL.SerializeToString())
         replace_items(model.graph.node, nodes)
-        replace_items(model.graph.initializer, reversed(MODEL.graph.initializer))
-        branch = next(item for node in model.graph.node for item in node.attribute if item.name == "then_branch").g
+        replace_items(model.graph.initializer, reversed(BRANCHED_MODEL.graph.initializer))
+        conditional = next(node for node in model.graph.node if node.op_type == "If")
+        branch = next(attribute.g for attribute in conditional.attribute if attribute.name == "then_branch")
         replace_items(branch.node, reversed(branch.node))
         sort_nodes(TracedModel(model))
         assert [node.output[0] for node in model.graph.node] == ["a", "c", "y", "z"]
         assert [node.output[0] for node in model.graph.node[2].attribute[0].g.node] == ["q", "p", "r"]
-        assert [item.name for item in model.graph.initializer] == ["one", "two"]
+        assert [tensor.name for tensor in model.graph.initializer] == ["one", "two"]
 
 
 def test_loop_and_body_may_share_an_output_name():
@@ -91,7 +92,7 @@ def test_loop_and_body_may_share_an_output_name():
 
 def test_weights_follow_the_order_of_the_graph():
     weights = dict.fromkeys(("w", "two", "other", "another", "one"), np.zeros(2))
-    model = type(MODEL).FromString(MODEL.SerializeToString())
+    model = type(BRANCHED_MODEL).FromString(BRANCHED_MODEL.SerializeToString())
     traced = TracedModel(model, weights=weights)
     sort_nodes(traced)
     sort_weights(traced)

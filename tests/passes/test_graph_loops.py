@@ -1,4 +1,4 @@
-"""Loops: unchanged state is captured, invariant nodes leave the body, conditions that repeat the trip count go."""
+"""Passes on loops: invariant nodes, unchanged state, and conditions that repeat the trip count leave the body."""
 
 import keras
 import numpy as np
@@ -16,17 +16,17 @@ from keras_attn_export._passes.loop_passthrough_state import remove_passthrough_
 
 X, M = np.array([[1, 2], [3, 4]], "float32"), np.array([[0.5, -1], [2, 0.25]], "float32")
 
-# in the inner loop `twice` depends on the model alone, `sums` on the outer step; what a body gives is made in it
+# In the inner loop `twice` depends on model inputs only, and `sums` on the outer step; outputs of a body stay in it
 NESTED = """
 <ir_version: 8, opset_import: ["" : 18]>
 nested (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y, float[k, 2, 2] scanned)
 {
     yes = Constant <value = bool {1}> ()
     y, scanned = Loop <body = outer (int64 i, bool go_outer, float[n, 2] a)
-        => (bool go_outer_on, float[n, 2] a_after, float[2, 2] each)
+        => (bool go_outer_on, float[n, 2] a_after, float[2, 2] negative)
     {
         go_outer_on = Identity (go_outer)
-        each = Neg (m)
+        negative = Neg (m)
         a_after = Loop <body = inner (int64 j, bool go_inner, float[n, 2] b) => (bool go_inner_on, float[n, 2] b_after)
         {
             go_inner_on = Identity (go_inner)
@@ -41,7 +41,7 @@ nested (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y, float[k, 2
 }
 """
 
-# `w` and `seen` stay, the query does not; the branches of the call read what is made before the loop as well
+# `shifted`, `w` and `total` are invariant; the branches of the call also read values from before the loop
 CALL = """
 <ir_version: 8, opset_import: ["" : 18, "keras_attn" : 1]>
 called (float[n, 2] x, float[2, 2] m, int64 count) => (float[n, 2] y)
@@ -60,51 +60,51 @@ attend_0 (query, memory) => (output)
     shifted = Add (memory, one)
     w = Tanh (shifted)
     total = ReduceSum <keepdims = 0> (w)
-    found = MatMul (query, w)
-    size = ReduceSum <keepdims = 0> (found)
+    product = MatMul (query, w)
+    size = ReduceSum <keepdims = 0> (product)
     is_large = Greater (size, one)
     output = If (is_large) <
-        then_branch = large () => (float[k, l] then_output) {then_output = Div (found, total)},
-        else_branch = small () => (float[o, p] else_output) {else_output = Sub (found, one)}
+        then_branch = large () => (float[k, l] then_output) {then_output = Div (product, total)},
+        else_branch = small () => (float[o, p] else_output) {else_output = Sub (product, one)}
     >
 }
 """
 
 
-def hoisted(text, counts=(0, 1, 3)):
-    """Return the rewritten model after a check that its outputs stay equal."""
+def hoist(text, counts=(0, 1, 3)):
+    """Return the model with invariant nodes hoisted, after a check that its outputs stay equal."""
     inputs = [{"x": X, "m": M, "count": np.array(count)} for count in counts]
     return apply_change(parser.parse_model(text), lambda model: hoist_invariants(TracedModel(model)), *inputs)
 
 
-def ops_of(graph):
+def list_operators(graph):
     return [node.op_type for node in graph.node if node.op_type != "Constant"]
 
 
-def body_of(graph):
+def get_loop_body(graph):
     (loop,) = [node for node in graph.node if node.op_type == "Loop"]
     return next(iter_subgraphs(loop))
 
 
 def test_invariant_nodes_leave_all_loops():
-    graph = hoisted(NESTED).graph
-    assert ops_of(graph) == ["Mul", "Loop"]
-    assert ops_of(body_of(graph)) == ["Identity", "Neg", "Add", "Loop"]
-    assert ops_of(body_of(body_of(graph))) == ["Identity", "MatMul", "Tanh", "Add"]
+    graph = hoist(NESTED).graph
+    assert list_operators(graph) == ["Mul", "Loop"]
+    assert list_operators(get_loop_body(graph)) == ["Identity", "Neg", "Add", "Loop"]
+    assert list_operators(get_loop_body(get_loop_body(graph))) == ["Identity", "MatMul", "Tanh", "Add"]
 
 
 def test_invariant_part_of_a_call_leaves_the_loop():
-    model = hoisted(CALL)
-    first, loop = (node for node in model.graph.node if node.op_type != "Constant")
-    assert (first.op_type, loop.op_type) == ("attend_0_before_loop", "Loop")
-    call = body_of(model.graph).node[-1]
-    assert list(call.input) == ["a", "m", *first.output]
-    late, early = model.functions
-    assert [late.name, early.name] == ["attend_0", "attend_0_before_loop"]
-    assert list(early.input) == ["memory"]
-    assert list(early.output) == list(late.input[2:]) == ["w", "total"]
-    assert ops_of(early) == ["Add", "Tanh", "ReduceSum"]
-    assert ops_of(late) == ["MatMul", "ReduceSum", "Greater", "If"]
+    model = hoist(CALL)
+    early_call, loop = (node for node in model.graph.node if node.op_type != "Constant")
+    assert (early_call.op_type, loop.op_type) == ("attend_0_before_loop", "Loop")
+    call = get_loop_body(model.graph).node[-1]
+    assert list(call.input) == ["a", "m", *early_call.output]
+    loop_function, early_function = model.functions
+    assert [loop_function.name, early_function.name] == ["attend_0", "attend_0_before_loop"]
+    assert list(early_function.input) == ["memory"]
+    assert list(early_function.output) == list(loop_function.input[2:]) == ["w", "total"]
+    assert list_operators(early_function) == ["Add", "Tanh", "ReduceSum"]
+    assert list_operators(loop_function) == ["MatMul", "ReduceSum", "Greater", "If"]
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_invariant_part_of_a_call_leaves_the_loop():
         ("b = keras_attn.attend_0 (a, m) a_after = keras_attn.attend_0 (b, m)", ["Loop"]),
         ("c = keras_attn.attend_0 (m, m) a_after = Add (a, c)", ["attend_0", "Loop"]),
     ],
-    ids=["called twice", "a call of what stays"],
+    ids=["called twice", "invariant call"],
 )
-def test_function_called_twice_or_invariant_stays_whole(lines, ops):
-    model = hoisted(CALL.replace("a_after = keras_attn.attend_0 (a, m)", lines))
-    assert ops_of(model.graph) == ops
+def test_function_called_twice_or_invariant_is_not_split(lines, ops):
+    model = hoist(CALL.replace("a_after = keras_attn.attend_0 (a, m)", lines))
+    assert list_operators(model.graph) == ops
     assert [function.name for function in model.functions] == ["attend_0"]
 
 
@@ -135,15 +135,15 @@ BRANCH = """
     ids=["draws", "a branch"],
 )
 def test_draws_and_branches_stay_in_the_loop(lines, op):
-    model = hoisted(NESTED.replace("twice = Mul (m, two)", lines), counts=())
-    assert op in ops_of(body_of(body_of(model.graph)))
+    model = hoist(NESTED.replace("twice = Mul (m, two)", lines), counts=())
+    assert op in list_operators(get_loop_body(get_loop_body(model.graph)))
 
 
 def test_two_bodies_may_use_the_same_names():
-    """What they hold by these names differs: it cannot stand in one graph. What has a name of its own can."""
-    model = hoisted("""
+    """Only values with a unique name can move to the common graph, since the others differ between the bodies."""
+    model = hoist("""
     <ir_version: 8, opset_import: ["" : 18]>
-    beside (float[2, 2] x, float[2, 2] m, int64 count) => (float[2, 2] z)
+    two_loops (float[2, 2] x, float[2, 2] m, int64 count) => (float[2, 2] z)
     {
         yes = Constant <value = bool {1}> ()
         y = Loop <body = one (int64 i, bool go, float[2, 2] a) => (bool go_on, float[2, 2] b)
@@ -165,12 +165,12 @@ def test_two_bodies_may_use_the_same_names():
         }> (count, yes, y)
     }
     """)
-    assert ops_of(model.graph) == ["Mul", "Loop", "Loop"]
+    assert list_operators(model.graph) == ["Mul", "Loop", "Loop"]
     assert [tensor.name for tensor in model.graph.initializer] == ["own"]
     assert numpy_helper.to_array(model.graph.initializer[0]) == 5
 
 
-# `w` goes through both loops and is an output of the model; the inner one changes what is state of both
+# `w` is unchanged state of both loops and an output of the model; `a` and `b` are changed state
 STATES = """
 <ir_version: 8, opset_import: ["" : 18]>
 nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2] w_after)
@@ -193,14 +193,14 @@ nested (float[n, 2] x, float[2, 2] w, int64 count) => (float[n, 2] y, float[2, 2
 """
 
 
-def captured(text):
-    """Return the rewritten graph after a check that its outputs stay equal."""
+def capture_unchanged_state(text):
+    """Return the model with unchanged state captured, after a check that its outputs stay equal."""
     inputs = [{"x": X, "w": M, "count": np.array(count, "int64")} for count in (0, 1, 2, 3)]
     return apply_change(parser.parse_model(text), lambda model: remove_passthrough_state(TracedModel(model)), *inputs)
 
 
 def test_unchanged_state_of_nested_loops_is_captured():
-    model = captured(STATES)
+    model = capture_unchanged_state(STATES)
     (outer,) = [node for node in model.graph.node if node.op_type == "Loop"]
     (inner,) = [node for node in outer.attribute[0].g.node if node.op_type == "Loop"]
     assert [list(node.input) for node in (outer, inner)] == [["count", "yes", "x"], ["count", "yes", "a"]]
@@ -209,9 +209,9 @@ def test_unchanged_state_of_nested_loops_is_captured():
     assert list(inner.attribute[0].g.node[1].input) == ["b", "w"]
 
 
-def test_swapped_states_stay():
-    """Two states that are swapped in each step come back only every other time."""
-    model = captured("""
+def test_swapped_states_stay_in_the_loop():
+    """Each step swaps the states, so that they have their first values only after an even number of steps."""
+    model = capture_unchanged_state("""
         <ir_version: 8, opset_import: ["" : 18]>
         swapping (float[2, 2] x, float[2, 2] w, int64 count) => (float[2, 2] y, float[2, 2] z)
         {
@@ -228,9 +228,9 @@ def test_swapped_states_stay():
     np.testing.assert_array_equal(run_model(model, x=X, w=M, count=np.array(3, "int64"))["y"], M)
 
 
-def test_state_that_shifts_to_another_stays():
-    """`c` stays, and is what `b` becomes, which is what `a` becomes."""
-    model = captured("""
+def test_state_that_becomes_another_state_stays_in_the_loop():
+    """Each step sets `a` to `b`, and `b` to the constant `c`."""
+    model = capture_unchanged_state("""
         <ir_version: 8, opset_import: ["" : 18]>
         shifting (float[2, 2] x, float[2, 2] w, int64 count) => (float[2, 2] y, float[2, 2] z)
         {
@@ -246,7 +246,7 @@ def test_state_that_shifts_to_another_stays():
     assert len(model.graph.node[1].input) == 4
 
 
-# as tf2onnx writes a recurrent layer: the number of the step and a counter of its own, against the length as floats
+# as tf2onnx writes recurrent layers: the step number and a separate counter are compared with the length as floats
 COUNTED = """
 <ir_version: 8, opset_import: ["" : 18]>
 counted (int32 length, float x) => (float y)
@@ -267,7 +267,7 @@ counted (int32 length, float x) => (float y)
     }> (count, yes, zero, x)
 }
 """
-ENDS = {
+CONDITIONS = {
     "something else": ("go_on = And (first, second)", "third = Less (b, end) go_on = And (first, third)"),
     "either": ("go_on = And (first, second)", "go_on = Or (first, second)"),
     "another length": ("second = Less (counter, end_again)", "half = Mul (end, x) second = Less (counter, half)"),
@@ -278,47 +278,45 @@ ENDS = {
 }
 
 
-def dropped(*lines, lengths=(0, 1, 3, 8)):
-    """The operators of the body afterwards, where lines of the model are others."""
+def list_remaining(*replacements, lengths=(0, 1, 3, 8)):
+    """Return the operators of the loop body after the pass, with lines of the model replaced."""
     text = COUNTED
-    for line, other in lines:
+    for line, replacement in replacements:
         assert text.count(line) == 1
-        text = text.replace(line, other)
+        text = text.replace(line, replacement)
 
-    def drop(model):
+    def change(model):
         remove_conditions(TracedModel(model))
         remove_dead_nodes(model.graph)
 
     inputs = [{"length": np.array(length, "int32"), "x": np.array(0.4, "float32")} for length in lengths]
-    (loop,) = [
-        node for node in apply_change(parser.parse_model(text), drop, *inputs).graph.node if node.op_type == "Loop"
-    ]
-    return [node.op_type for node in next(iter_subgraphs(loop)).node]
+    return [node.op_type for node in get_loop_body(apply_change(parser.parse_model(text), change, *inputs).graph).node]
 
 
-def test_condition_that_repeats_the_trip_count_is_dropped():
-    assert sorted(dropped()) == ["Add", "Add", "Identity"]
-    # of a counter before its step
-    assert "Less" not in dropped(("counter = Cast <to = 1> (later)", "counter = Cast <to = 1> (time)"))
+def test_condition_that_repeats_the_trip_count_is_removed():
+    assert sorted(list_remaining()) == ["Add", "Add", "Identity"]
+    # a counter before its increment
+    assert "Less" not in list_remaining(("counter = Cast <to = 1> (later)", "counter = Cast <to = 1> (time)"))
 
 
-@pytest.mark.parametrize(("line", "other"), ENDS.values(), ids=ENDS)
-def test_condition_that_may_end_a_loop_early_stays(line, other):
-    assert "Cast" in dropped((line, other))
+@pytest.mark.parametrize(("line", "replacement"), CONDITIONS.values(), ids=CONDITIONS)
+def test_condition_that_may_end_a_loop_early_stays(line, replacement):
+    assert "Cast" in list_remaining((line, replacement))
 
 
 NO_COUNT = ("count = Cast <to = 7> (length)", "")
 
 
 def test_loop_without_a_trip_count_keeps_its_condition():
-    assert dropped(("(count, yes, zero, x)", "(, yes, zero, x)"), NO_COUNT, lengths=[1]).count("Less") == 2
+    operators = list_remaining(("(count, yes, zero, x)", "(, yes, zero, x)"), NO_COUNT, lengths=[1])
+    assert operators.count("Less") == 2
 
 
-@pytest.mark.parametrize(("end", "stays"), [(3, False), (2, True)])
-def test_constant_trip_count_is_compared_by_value(end, stays):
-    constants = ("int32 one = {1}", f"int32 one = {{1}}, int64 count = {{3}}, float three = {{{end}}}")
-    ops = dropped(constants, NO_COUNT, ("end_again)", "three)"), ("number, end)", "number, three)"))
-    assert ("Less" in ops) == stays
+@pytest.mark.parametrize(("limit", "has_condition"), [(3, False), (2, True)])
+def test_constant_trip_count_is_compared_by_value(limit, has_condition):
+    constants = ("int32 one = {1}", f"int32 one = {{1}}, int64 count = {{3}}, float three = {{{limit}}}")
+    operators = list_remaining(constants, NO_COUNT, ("end_again)", "three)"), ("number, end)", "number, three)"))
+    assert ("Less" in operators) == has_condition
 
 
 def test_recurrent_layers_have_no_condition():

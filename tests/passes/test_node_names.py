@@ -1,4 +1,4 @@
-"""Names of nodes and values: derived from layers and operators, independent of counters of the process."""
+"""Names of nodes and values: derived from layers and operators, independent of counters in the process."""
 
 import re
 
@@ -15,15 +15,15 @@ from keras_attn_export._passes.node_names import rename
 LAYERS = ("dense", "norm", "memory", "loop")
 
 
-def renamed(rows, constants=(), **options):
-    """A graph from `x` to `y` of nodes `name; operator inputs > outputs`."""
+def build_and_rename(rows, constants=(), **options):
+    """Return a renamed graph from `x` to `y` of nodes `name; operator inputs > outputs`."""
     nodes = []
     for row in rows:
         name, op, *inputs, _, outputs = row.split()
         nodes.append(helper.make_node(op, inputs, outputs.split(","), name.removesuffix(";")))
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
     arrays = [numpy_helper.from_array(np.zeros([2] * name.startswith("W") * 2, "float32"), name) for name in constants]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays, doc_string="tf2onnx__7")
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], arrays, doc_string="tf2onnx__7")
     model = helper.make_model(graph)
     assert rename(TracedModel(model), LAYERS, **options)
     graph = model.graph
@@ -31,12 +31,12 @@ def renamed(rows, constants=(), **options):
     return graph
 
 
-def rows_of(graph):
+def format_nodes(graph):
     return [f"{node.name}; {node.op_type} {' '.join(node.input)} > {','.join(node.output)}" for node in graph.node]
 
 
 def test_nodes_of_tf2onnx_are_named_after_those_of_tensorflow():
-    graph = renamed(
+    graph = build_and_rename(
         [
             "net/norm_1/Rsqrt; Sqrt x > net/norm_1/Rsqrt:0",
             "net/norm_1/Rsqrt__165; Reciprocal net/norm_1/Rsqrt:0 > net/norm_1/Rsqrt__165:0",
@@ -50,7 +50,7 @@ def test_nodes_of_tf2onnx_are_named_after_those_of_tensorflow():
         ["const__3", "Func/input/_1:0"],
         functions=["cond_frozen_96068"],
     )
-    assert rows_of(graph) == [
+    assert format_nodes(graph) == [
         "net/norm_1/Rsqrt; Sqrt x > net/norm_1/Rsqrt:0",
         "net/norm_1/Rsqrt.Reciprocal; Reciprocal net/norm_1/Rsqrt:0 > net/norm_1/Rsqrt.Reciprocal",
         "net/norm_1/Rsqrt.Reciprocal_2; Reciprocal net/norm_1/Rsqrt.Reciprocal > net/norm_1/Rsqrt.Reciprocal_2",
@@ -61,9 +61,9 @@ def test_nodes_of_tf2onnx_are_named_after_those_of_tensorflow():
     ]
 
 
-def test_nodes_without_a_scope_take_that_of_the_layer_around():
-    """One that reads weights is with its reader, others with what feeds them; between two layers it is with none."""
-    graph = renamed(
+def test_nodes_without_a_name_scope_get_that_of_an_adjacent_layer():
+    """Nodes that read weights get the scope of their consumer, others that of their producer; between layers none."""
+    graph = build_and_rename(
         [
             "net/dense_1/MatMul; MatMul x W > a__1",
             "Cast__2; Cast a__1 > b__2",
@@ -76,7 +76,7 @@ def test_nodes_without_a_scope_take_that_of_the_layer_around():
         ],
         ["W", "W__8", "W__9", "axes__5"],
     )
-    assert rows_of(graph) == [
+    assert format_nodes(graph) == [
         "net/dense_1/MatMul; MatMul x W > net/dense_1/MatMul",
         "net/dense_1/Cast; Cast net/dense_1/MatMul > net/dense_1/Cast",
         "net/memory_1/LSTM; LSTM net/dense_1/Cast net/memory_1/LSTM.W net/memory_1/LSTM.R > "
@@ -89,9 +89,9 @@ def test_nodes_without_a_scope_take_that_of_the_layer_around():
     ]
 
 
-def traced(counted):
-    """A function as ONNX in a process that has named so many things; its sizes and constants are alike in part."""
-    tf2onnx.utils.INTERNAL_NAME = counted
+def trace_function(name_counter):
+    """Return the ONNX model of a function with equal sizes and constants, traced from a state of the name counter."""
+    tf2onnx.utils.INTERNAL_NAME = name_counter
     x = np.zeros((2, 3, 4), "float32")
 
     def function(x):
@@ -102,9 +102,9 @@ def traced(counted):
     return Converted(function, x=x).model
 
 
-def test_file_is_independent_of_names_counted_before():
-    """Of two that are alike the first stays, by names; so numbers in these are of one length, and go at the end."""
-    first, second = traced(1), traced(85)
+def test_file_is_independent_of_the_name_counter():
+    """Names order equal nodes, of which the first stays, so numbers in names have one length, and are removed later."""
+    first, second = trace_function(1), trace_function(85)
     assert first.SerializeToString() == second.SerializeToString()
     assert len(str(tf2onnx.utils.INTERNAL_NAME)) == 10
     assert not re.findall(r"[^ ]*(?:__\d|_frozen_)[^ ]*", onnx.printer.to_text(first))

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: an exact match becomes onnxruntime's operator, similar graphs stay."""
+"""Rotary position embeddings: an exact match becomes one operator of onnxruntime, similar graphs stay unchanged."""
 
 import logging
 
@@ -12,6 +12,7 @@ from keras_attn_export._passes.rewrite_rules import ONNXRUNTIME_RULES, apply_rul
 
 HEADS, SIZE = 3, 8
 HALVES = "first, second = Split <axis = -1, num_outputs = 2> (x) \n negative = Neg (second)"
+PARTS = HALVES.replace("<axis = -1, num_outputs = 2> (x)", "<axis = -1> (x, parts)")
 STACKED = """
     stacked_first = Unsqueeze (first, three)
     stacked_second = Unsqueeze (negative, three)
@@ -27,22 +28,17 @@ STACKED_ANGLES = """
 """
 JOINED_ANGLES = "both = Concat <axis = -1> (angles, angles) \n all = Unsqueeze (both, two)"
 SUM = "cosines = Cos (all) \n sines = Sin (all) \n a = Mul (x, cosines) \n b = Mul (turned, sines) \n y = Add (a, b)"
-TURNED_SUM = SUM.replace("Mul (x, cosines)", "Mul (cosines, x)").replace("Add (a, b)", "Add (b, a)")
-FOUND = {
+SWAPPED_SUM = SUM.replace("Mul (x, cosines)", "Mul (cosines, x)").replace("Add (a, b)", "Add (b, a)")
+MATCHES = {
     "as keras_hub writes it": [HALVES, STACKED, STACKED_ANGLES, SUM],
     "joined": [HALVES, JOINED, JOINED_ANGLES, SUM],
-    "in another order": [HALVES, JOINED, STACKED_ANGLES, TURNED_SUM],
+    "in another order": [HALVES, JOINED, STACKED_ANGLES, SWAPPED_SUM],
 }
-LEFT = {
+NEAR_MISSES = {
     "the halves as they are": [HALVES, JOINED.replace("negative, first", "first, negative"), JOINED_ANGLES, SUM],
     "nothing is negative": [HALVES, JOINED.replace("negative", "second"), JOINED_ANGLES, SUM],
     "other angles": [HALVES, JOINED, JOINED_ANGLES, "more = Neg (all)", SUM.replace("Sin (all)", "Sin (more)")],
-    "parts that are no halves": [
-        HALVES.replace("<axis = -1, num_outputs = 2> (x)", "<axis = -1> (x, parts)"),
-        JOINED,
-        JOINED_ANGLES,
-        SUM,
-    ],
+    "parts that are no halves": [PARTS, JOINED, JOINED_ANGLES, SUM],
     "halves of another axis": [HALVES.replace("-1", "2"), JOINED.replace("3", "2"), JOINED_ANGLES, SUM],
     "another tensor is turned": [HALVES.replace("(x)", "(z)"), "z = Neg (x)", JOINED, JOINED_ANGLES, SUM],
     "the rotated tensor has one more axis": [
@@ -56,7 +52,7 @@ LEFT = {
 }
 
 
-def model_of(lines):
+def build_rotation(lines):
     heads = 2 * HEADS if "halves of another axis" in lines else HEADS
     lines = sorted(lines, key=lambda line: not line.startswith("z ="))
     model = onnx.parser.parse_model(
@@ -72,17 +68,17 @@ def model_of(lines):
     return model
 
 
-def simplified(model):
+def simplify(model):
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     apply_rules(TracedModel(changed), ONNXRUNTIME_RULES)
     return changed
 
 
-@pytest.mark.parametrize("lines", FOUND.values(), ids=FOUND)
+@pytest.mark.parametrize("lines", MATCHES.values(), ids=MATCHES)
 def test_rotary_embedding_is_one_operator_of_onnxruntime(lines):
-    model, rng = model_of(lines), np.random.default_rng(0)
-    changed = simplified(model)
+    model, rng = build_rotation(lines), np.random.default_rng(0)
+    changed = simplify(model)
     onnx.checker.check_model(changed)
     assert {node.op_type for node in changed.graph.node} == {"Reshape", "Cos", "Sin", "RotaryEmbedding"}
     for batch, length in ((2, 5), (1, 1), (2, 0), (0, 3)):
@@ -91,22 +87,21 @@ def test_rotary_embedding_is_one_operator_of_onnxruntime(lines):
         if x.size > SIZE * HEADS:
             x[0, 0, 0, :3] = np.inf, np.nan, 1e38
         feeds = {"x": x, "angles": angles}
-        np.testing.assert_allclose(
-            run_model(changed, **feeds)["y"], run_model(model, **feeds)["y"], rtol=1e-6, atol=1e-6
-        )
+        output, expected = run_model(changed, **feeds)["y"], run_model(model, **feeds)["y"]
+        np.testing.assert_allclose(output, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("lines", LEFT.values(), ids=LEFT)
-def test_other_rotations_stay(lines):
-    model = model_of(lines)
+@pytest.mark.parametrize("lines", NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_similar_rotations_stay_unchanged(lines):
+    model = build_rotation(lines)
     heads = model.graph.input[0].type.tensor_type.shape.dim[2].dim_value
     run_model(model, x=np.ones((2, 4, heads, SIZE), "float32"), angles=np.ones((1, 4, SIZE // 2), "float32"))
-    assert simplified(model) == model
+    assert simplify(model) == model
 
 
 def test_near_miss_logs_rule_and_reason(caplog):
     with caplog.at_level(logging.DEBUG, "keras_attn_export"):
-        simplified(model_of(LEFT["parts that are no halves"]))
+        simplify(build_rotation(NEAR_MISSES["parts that are no halves"]))
     assert caplog.messages == [
         "Rule rotary position embedding: no match at node Add_9: the rotated tensors are not the halves of x"
     ]

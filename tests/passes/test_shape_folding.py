@@ -1,4 +1,4 @@
-"""Shape folding: nodes that compute static sizes are removed, and outputs stay equal."""
+"""Shape folding: nodes that compute known sizes are removed, and outputs stay equal."""
 
 from collections import Counter
 
@@ -11,36 +11,32 @@ from keras_attn_export._onnx.traced_model import TracedModel
 from keras_attn_export._passes.shape_folding import fold_shapes
 
 AXES = {"x": ("batch", "length", 4), "z": ("batch", "length"), "other": ("batch", "others")}
-GIVEN = "float[b, t, 4] x, float[c, s] z, float[d, r] other"
+INPUTS = "float[b, t, 4] x, float[c, s] z, float[d, r] other"
 VECTORS = {"first": [0], "second": [1], "third": [2], "three": [3], "numbers": [2, 2], "rest": [-1], "all": [10**9]}
 VECTORS |= {"wide": [3, 1, 1, 1], "minus": [-1], "lowest": [-(10**9)]}
-CONSTANTS = {name: np.array(item) for name, item in VECTORS.items()} | {"from": np.int32(0), "by": np.int32(1)}
+CONSTANTS = {name: np.array(vector) for name, vector in VECTORS.items()} | {"from": np.int32(0), "by": np.int32(1)}
 SHAPE = "shape = Shape (x) \n narrow = Cast <to = 6> (shape)"
 LENGTH = f"{SHAPE} \n length = Slice (narrow, second, third, first) \n alone = Squeeze (length, first)"
-COUNTED = f"{LENGTH} \n places = Range (from, alone, by) \n whole = Cast <to = 1> (places)"
-APART = f"{SHAPE} \n both = Slice (shape, first, third, first) \n target = Concat <axis = 0> (both, numbers)"
-CONSTANTS = {name: np.array(item, getattr(item, "dtype", np.int64)) for name, item in CONSTANTS.items()}
-SIZES = ((2, 3, 5), (1, 1, 1), (3, 1, 2), (1, 4, 4), (2, 0, 3))  # batch, length, others
+POSITIONS = f"{LENGTH} \n positions = Range (from, alone, by) \n floats = Cast <to = 1> (positions)"
+SPLIT_HEADS = f"{SHAPE} \n both = Slice (shape, first, third, first) \n target = Concat <axis = 0> (both, numbers)"
+CONSTANTS = {name: np.array(array, getattr(array, "dtype", np.int64)) for name, array in CONSTANTS.items()}
+SIZES = ((2, 3, 5), (1, 1, 1), (3, 1, 2), (1, 4, 4), (2, 0, 3))  # batch, length, length of `other`
 
-LESS = {  # nodes, the output, and the operators that are left
-    "heads apart": (f"{APART} \n y = Reshape (x, target)", "float[b, t, e, f] y", {"Reshape": 1}),
+FOLDED = {  # nodes, output, remaining operators
+    "heads apart": (f"{SPLIT_HEADS} \n y = Reshape (x, target)", "float[b, t, e, f] y", {"Reshape": 1}),
     "the rest of a batch": (
         f"{LENGTH} \n wide_length = Cast <to = 7> (length) \n four = Slice (shape, third, three, first) \n"
         "target = Concat <axis = 0> (rest, wide_length, four) \n y = Reshape (x, target)",
         "float[b, t, e] y",
         {"Reshape": 1},
     ),
-    "as many as an input has": (f"{COUNTED} \n y = Add (z, whole)", "float[b, t] y", None),
+    "as many as an input has": (f"{POSITIONS} \n y = Add (z, floats)", "float[b, t] y", None),
     "repeated along no axis": (
-        "shape = Shape (x) \n more = Expand (x, shape) \n y = Relu (more)",
+        "shape = Shape (x) \n expanded = Expand (x, shape) \n y = Relu (expanded)",
         "float[b, t, 4] y",
         {"Relu": 1},
     ),
-    "a whole slice": (
-        "part = Slice (x, first, all, second) \n y = Relu (part)",
-        "float[b, t, 4] y",
-        {"Relu": 1},
-    ),
+    "a slice of all": ("part = Slice (x, first, all, second) \n y = Relu (part)", "float[b, t, 4] y", {"Relu": 1}),
     "a slice up to the length of another input": (
         "shape = Shape (z) \n length = Slice (shape, second, third, first) \n"
         "part = Slice (x, first, length, second) \n y = Relu (part)",
@@ -54,7 +50,7 @@ LESS = {  # nodes, the output, and the operators that are left
         {"Cast": 1, "Mul": 1},
     ),
 }
-STAYS = {
+NOT_FOLDED = {
     "another size": (
         "shape = Shape (other) \n others = Slice (shape, second, third, first) \n"
         "part = Slice (x, first, others, second) \n y = Relu (part)",
@@ -71,49 +67,51 @@ STAYS = {
 }
 
 
-def model_of(nodes, output):
-    return build_small_graph(nodes, GIVEN, output, **{name: item for name, item in CONSTANTS.items() if name in nodes})
+def build_graph(nodes, output):
+    constants = {name: array for name, array in CONSTANTS.items() if name in nodes}
+    return build_small_graph(nodes, INPUTS, output, **constants)
 
 
-def assert_same(model, changed, all_sizes=SIZES):
-    for batch, length, width in all_sizes:
+def assert_equal_outputs(model, changed, all_sizes=SIZES):
+    for batch, length, other_length in all_sizes:
         rng = np.random.default_rng(0)
-        shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, width)}
+        shapes = {"x": (batch, length, 4), "z": (batch, length), "other": (batch, other_length)}
         arrays = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
-        ((before,), (after,)) = (run_model(item, **arrays).values() for item in (model, changed))
-        assert before.shape == after.shape
-        np.testing.assert_array_equal(after, before)
+        (expected,), (output,) = (run_model(graph, **arrays).values() for graph in (model, changed))
+        assert output.shape == expected.shape
+        np.testing.assert_array_equal(output, expected)
 
 
-def folded(model):
-    after = type(model).FromString(model.SerializeToString())
-    assert fold_shapes(TracedModel(after), AXES, {}) == (after.graph.node != model.graph.node)
-    return after
+def fold(model):
+    changed = type(model).FromString(model.SerializeToString())
+    assert fold_shapes(TracedModel(changed), AXES, {}) == (changed.graph.node != model.graph.node)
+    return changed
 
 
-def operators(model):
+def count_operators(model):
     return dict(Counter(node.op_type for node in model.graph.node))
 
 
-@pytest.mark.parametrize(("nodes", "output", "remaining"), LESS.values(), ids=LESS)
+@pytest.mark.parametrize(("nodes", "output", "remaining"), FOLDED.values(), ids=FOLDED)
 def test_nodes_that_compute_known_sizes_are_removed(nodes, output, remaining):
-    model = model_of(nodes, output)
-    changed = folded(model)
-    assert_same(model, changed, SIZES[:-1] if "rest" in nodes else SIZES)  # which a reshape cannot tell of nothing
+    model = build_graph(nodes, output)
+    changed = fold(model)
+    # a reshape cannot infer the size -1 of an empty tensor
+    assert_equal_outputs(model, changed, SIZES[:-1] if "rest" in nodes else SIZES)
     if remaining is not None:
-        assert operators(changed) == remaining
+        assert count_operators(changed) == remaining
 
 
-@pytest.mark.parametrize(("nodes", "output"), STAYS.values(), ids=STAYS)
+@pytest.mark.parametrize(("nodes", "output"), NOT_FOLDED.values(), ids=NOT_FOLDED)
 def test_nodes_that_compute_unknown_sizes_stay(nodes, output):
-    model = model_of(nodes, output)
-    changed = folded(model)
-    assert_same(model, changed)
-    assert changed.graph.node[-1].input[0] == model.graph.node[-1].input[0]  # what may be less than `x`, or more
+    model = build_graph(nodes, output)
+    changed = fold(model)
+    assert_equal_outputs(model, changed)
+    assert changed.graph.node[-1].input[0] == model.graph.node[-1].input[0]  # its shape may differ from that of `x`
 
 
 def test_sizes_that_are_outputs_keep_their_name():
-    model = model_of("shape = Shape (z) \n y = Slice (shape, second, third, first)", "int64[1] y")
-    changed = folded(model)
+    model = build_graph("shape = Shape (z) \n y = Slice (shape, second, third, first)", "int64[1] y")
+    changed = fold(model)
     assert [node.output[0] for node in changed.graph.node] == ["shape", "y"]
-    assert_same(model, changed)
+    assert_equal_outputs(model, changed)

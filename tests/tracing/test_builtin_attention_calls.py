@@ -1,4 +1,4 @@
-"""Keras's own attention layers: lowered with outputs equal to Keras, fully masked queries included."""
+"""Attention layers of Keras: lowered with outputs equal to Keras, also for fully masked queries."""
 
 from functools import cache
 from itertools import product
@@ -15,35 +15,34 @@ from keras_attn_export import export_model
 from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 
 SIZE, HEADS = 6, 4
-heads = keras.layers.MultiHeadAttention
-groups = keras.layers.GroupQueryAttention
-LAYERS = {  # and whether their weights are asked for
-    "heads": (lambda: heads(HEADS, 3, value_dim=5), False),
-    "heads with a window and dropout": (lambda: heads(HEADS, 3, sliding_window=2, dropout=0.1), False),
-    "heads with scores": (lambda: heads(HEADS, 3), True),
-    "groups with a gate": (lambda: groups(3, HEADS, 2, use_gate=True), False),
-    "groups with a window": (lambda: groups(3, HEADS, 1, sliding_window=1), False),
-    "groups with scores and dropout": (lambda: groups(3, HEADS, 1, dropout=0.1), True),
+MultiHead = keras.layers.MultiHeadAttention
+Grouped = keras.layers.GroupQueryAttention
+LAYERS = {  # layer, and True if it returns weights
+    "heads": (lambda: MultiHead(HEADS, 3, value_dim=5), False),
+    "heads with a window and dropout": (lambda: MultiHead(HEADS, 3, sliding_window=2, dropout=0.1), False),
+    "heads with scores": (lambda: MultiHead(HEADS, 3), True),
+    "groups with a gate": (lambda: Grouped(3, HEADS, 2, use_gate=True), False),
+    "groups with a window": (lambda: Grouped(3, HEADS, 1, sliding_window=1), False),
+    "groups with scores and dropout": (lambda: Grouped(3, HEADS, 1, dropout=0.1), True),
     "products": (keras.layers.Attention, False),
     "scaled products with scores": (lambda: keras.layers.Attention(use_scale=True), True),
     "concatenated": (lambda: keras.layers.Attention(True, "concat", dropout=0.1), False),
     "additive": (lambda: keras.layers.AdditiveAttention(dropout=0.1), False),
     "additive without scale": (lambda: keras.layers.AdditiveAttention(False), True),
 }
-# which sequences have a mask, which mask of pairs there is, and whether keys have an order: for all layers, and
-# for those with heads beside
-KINDS = [*product(("", "q", "k", "qk"), [None], (False, True))]
-OF_PAIRS = {"pairs": [("", False), ("qk", True)], "rows": [("", False), ("qk", False), ("", True)]}
-OF_PAIRS |= {"row": [("qk", False)], "shared": [("", False)], "heads": [("", False), ("", True), ("k", False)]}
-OF_PAIRS |= {"numbers": [("", False)]}
-pytestmark = [  # what Keras thinks of its own layers
+# (sequences with a mask: "q" queries, "k" keys; attention mask; causal): for all layers, and for layers with heads only
+MASKS = [*product(("", "q", "k", "qk"), [None], (False, True))]
+ATTENTION_MASKS = {"pairs": [("", False), ("qk", True)], "rows": [("", False), ("qk", False), ("", True)]}
+ATTENTION_MASKS |= {"row": [("qk", False)], "shared": [("", False)], "heads": [("", False), ("", True), ("k", False)]}
+ATTENTION_MASKS |= {"numbers": [("", False)]}
+pytestmark = [  # warnings of Keras about its layers
     pytest.mark.filterwarnings(f"ignore:[\\s\\S]*{message}:UserWarning")
     for message in ("destroy the mask", "softmax over axis")
 ]
 
 
-class Marked(keras.layers.Layer):
-    """Gives its first input the second as its mask."""
+class SetMask(keras.layers.Layer):
+    """Return the first input, with the second input as its implicit mask."""
 
     def call(self, inputs):
         return inputs[0] + 0.0
@@ -52,37 +51,37 @@ class Marked(keras.layers.Layer):
         return inputs[1]
 
 
-def under_every_mask(layer, scores):
-    """A model that calls a layer under every kind of mask that it takes, with an output, or two, for each."""
+def call_with_every_mask(layer, returns_weights):
+    """Return a model that calls a layer with every combination of masks that it accepts."""
     shapes = {"queries_mask": (None,), "keys_mask": (None,), "pairs": (None, None), "heads": (HEADS, None, None)}
     queries, keys = (keras.Input((None, SIZE), name=name) for name in ("queries", "keys"))
     masks = {name: keras.Input(shape, dtype="bool", name=name) for name, shape in shapes.items()}
-    pairs = {name: masks[name] for name in ("pairs", "heads")}
-    pairs |= {
-        "rows": pairs["pairs"][:, :1],
-        "row": pairs["pairs"][:, 0][:, None],  # of which the shape says that it is one
-        "shared": pairs["pairs"][0],
+    attention_masks = {name: masks[name] for name in ("pairs", "heads")}
+    attention_masks |= {
+        "rows": masks["pairs"][:, :1],
+        "row": masks["pairs"][:, 0][:, None],  # with a static size of 1
+        "shared": masks["pairs"][0],
         "numbers": ops.where(masks["pairs"], 1.0, 0.3),
     }
-    has_heads = isinstance(layer, heads | groups)
-    more = [(marked, name, causal) for name, entries in OF_PAIRS.items() for marked, causal in entries]
+    has_heads = isinstance(layer, MultiHead | Grouped)
+    head_masks = [(masked, name, causal) for name, pairs in ATTENTION_MASKS.items() for masked, causal in pairs]
     outputs = {}
-    for marked, name, causal in [*KINDS, *(more if has_heads else [])]:
-        # anew for each call: `MultiHeadAttention` takes the mask off
-        q = Marked()([queries, masks["queries_mask"]]) if "q" in marked else queries
-        k = Marked()([keys, masks["keys_mask"]]) if "k" in marked else keys
-        options = {"use_causal_mask": causal, "return_attention_scores": scores}
+    for masked, name, causal in [*MASKS, *(head_masks if has_heads else [])]:
+        # set for each call, since `MultiHeadAttention` removes the implicit mask
+        q = SetMask()([queries, masks["queries_mask"]]) if "q" in masked else queries
+        k = SetMask()([keys, masks["keys_mask"]]) if "k" in masked else keys
+        options = {"use_causal_mask": causal, "return_attention_scores": returns_weights}
         if has_heads:
-            result = layer(q, k, attention_mask=pairs.get(name), **options)
+            result = layer(q, k, attention_mask=attention_masks.get(name), **options)
         else:
-            result = layer([q, k, keys] if marked == "qk" else [q, k], **options)
-        kind = f"{marked or 'none'}_{name}_{causal}"
-        outputs |= {kind: result[0], f"{kind}_scores": result[1]} if scores else {kind: result}
+            result = layer([q, k, keys] if masked == "qk" else [q, k], **options)
+        case = f"{masked or 'none'}_{name}_{causal}"
+        outputs |= {case: result[0], f"{case}_scores": result[1]} if returns_weights else {case: result}
     return keras.Model([queries, keys, *masks.values()], outputs)
 
 
-def some_inputs(Tq, Tk, magnitude):
-    """Inputs of four examples: one without keys, one whose first keys are masked, one without masks at all."""
+def draw_inputs(Tq, Tk, magnitude):
+    """Return inputs of four examples: random masks, all keys masked, first keys masked, and no key masked."""
     rng = np.random.default_rng(0)
     arrays = {name: rng.standard_normal((4, length, SIZE)) for name, length in (("queries", Tq), ("keys", Tk))}
     arrays = {name: (magnitude * array).astype("float32") for name, array in arrays.items()}
@@ -95,11 +94,11 @@ def some_inputs(Tq, Tk, magnitude):
 
 
 @cache
-def traced(name):
+def trace(name):
     keras.utils.set_random_seed(0)
-    make, scores = LAYERS[name]
-    model = under_every_mask(make(), scores)
-    for weight in model.weights:  # biases too, and scales that are ones
+    build, returns_weights = LAYERS[name]
+    model = call_with_every_mask(build(), returns_weights)
+    for weight in model.weights:  # or all biases are 0, and all scales 1
         weight.assign(np.random.default_rng(len(weight.shape)).standard_normal(weight.shape) * 0.5)
     return UncheckedExport(model)
 
@@ -110,27 +109,28 @@ def traced(name):
 def test_stock_attention_equals_keras_under_every_mask(name, lowering, tmp_path, monkeypatch):
     for kind in LARGE_THRESHOLDS:
         monkeypatch.setitem(LARGE_THRESHOLDS, kind, SizeThreshold(0, 20))
-    model = traced(name)
-    outputs = [output for output in model.signature.outputs if not output.endswith("_scores")]
-    supported = [output for output in outputs if not output.startswith("k_heads")]  # where axes of Keras's masks meet
-    of_pairs = [output for output in supported if "_None_" not in output]
-    assert sum("mask" in call.shapes for call in model.calls) == len(of_pairs), "a mask has become one of all pairs"
-    assert len(model.calls) == len(supported), "a call stays as it is"
-    run = model.write(tmp_path, lowering).run
+    traced = trace(name)
+    names = [name for name in traced.signature.outputs if not name.endswith("_scores")]
+    # Keras broadcasts masks (B, H, Tq, Tk) against key masks (B, 1, Tk), so that the axis of heads meets B
+    supported = [name for name in names if not name.startswith("k_heads")]
+    masked_calls = [call for call in traced.calls if "mask" in call.shapes]
+    assert len(masked_calls) == sum("_None_" not in name for name in supported), "a key mask is a mask of pairs"
+    assert len(traced.calls) == len(supported), "a call was not recognized"
+    run = traced.write(tmp_path, lowering).run
     for (Tq, Tk), magnitude in {(5, 5): 1.0, (3, 7): 6.0, (7, 3): 1.0, (1, 1): 1.0}.items():
-        inputs = some_inputs(Tq, Tk, magnitude)
-        actual = run(inputs)
-        for output, exact in model.compute_expected(inputs).items():
-            assert_close(actual[output], exact, "float32", tolerance=1e-5 * max(1, np.abs(exact).max()))
+        inputs = draw_inputs(Tq, Tk, magnitude)
+        outputs = run(inputs)
+        for name, array in traced.compute_expected(inputs).items():
+            assert_close(outputs[name], array, "float32", tolerance=1e-5 * max(1, np.abs(array).max()))
 
 
 @pytest.mark.slow
 def test_layer_in_plain_operators_has_its_reason_in_the_manifest(tmp_path):
-    x, derived = keras.Input((3, SIZE), name="x"), type("Derived", (heads,), {})(2, 4)
-    derived.uncalled = heads(2, 4)
+    x, derived = keras.Input((3, SIZE), name="x"), type("Derived", (MultiHead,), {})(2, 4)
+    derived.uncalled = MultiHead(2, 4)
     outputs = {
         "its class is derived from an attention layer of Keras": derived(x, x),
-        "it attends along the axes (2,)": heads(2, 4, attention_axes=(2,))(x[:, None], x[:, None]),
+        "it attends along the axes (2,)": MultiHead(2, 4, attention_axes=(2,))(x[:, None], x[:, None]),
         "it computes in float64": DotProductAttention(dtype="float64")(x, x, x),
     }
     model = keras.Model(x, [*outputs.values()])

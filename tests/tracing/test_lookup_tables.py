@@ -1,4 +1,4 @@
-"""Lookup layers of strings and integers, with counting modes: ONNX outputs equal Keras bit for bit."""
+"""Lookup layers of strings and integers in all output modes: ONNX outputs equal Keras bit for bit."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from text_models import COLOURS, build_lookup_model
 from traced_models import onnx_outputs
 
 STRINGS = np.array([["red", "grün", "red"], ["[MASK]", "", "Red"], ["[UNK]", "blue", "gru\u0308n"]], object)
-KNOWN = np.array([["red", "grün", "red"], ["blue", "blue", "red"]], object)
+KNOWN_STRINGS = np.array([["red", "grün", "red"], ["blue", "blue", "red"]], object)
 WEIGHTS = {"tf_idf": {"idf_weights": [0.5, 1.5, 2.5]}}
 
 
@@ -23,12 +23,12 @@ def assert_equals_keras(model, inputs, folder):
 
 
 @pytest.mark.parametrize("mode", ["int", "multi_hot", "count", "tf_idf"])
-@pytest.mark.parametrize("mask", [None, "[MASK]"])
-@pytest.mark.parametrize("unknown", [0, 1])
-def test_string_lookup_equals_keras_in_every_mode(mode, mask, unknown, tmp_path):
-    options = {"output_mode": mode, "mask_token": mask, "num_oov_indices": unknown, **WEIGHTS.get(mode, {})}
+@pytest.mark.parametrize("mask_token", [None, "[MASK]"])
+@pytest.mark.parametrize("oov_count", [0, 1])
+def test_string_lookup_equals_keras_in_every_mode(mode, mask_token, oov_count, tmp_path):
+    options = {"output_mode": mode, "mask_token": mask_token, "num_oov_indices": oov_count, **WEIGHTS.get(mode, {})}
     model = build_lookup_model(**options)
-    inputs = STRINGS if unknown else np.append(KNOWN, [[mask or "red"] * 3], axis=0)
+    inputs = STRINGS if oov_count else np.append(KNOWN_STRINGS, [[mask_token or "red"] * 3], axis=0)
     assert_equals_keras(model, {"word": inputs}, tmp_path)
 
 
@@ -41,7 +41,7 @@ def test_inverted_string_lookup_equals_keras(options, tmp_path):
 
 
 def test_inverted_integer_lookup_equals_keras(tmp_path):
-    """An index without a word becomes -1."""
+    """The value for an unknown index is -1."""
     number = keras.Input((None,), dtype="int64", name="number")
     model = keras.Model(number, {"found": layers.IntegerLookup(vocabulary=[5, 7], invert=True)(number)})
     assert -1 in assert_equals_keras(model, {"number": np.array([[0, 1, 2, 99, -1]])}, tmp_path)["found"]
@@ -49,7 +49,7 @@ def test_inverted_integer_lookup_equals_keras(tmp_path):
 
 @pytest.mark.parametrize("mode", ["int", "one_hot", "multi_hot"])
 def test_integer_lookup_with_three_unknown_indices_equals_keras(mode, tmp_path):
-    """The shape of what is looked up is known, or that of the mask would be taken for it."""
+    """The lookup needs a static shape, or it would get the shape of the mask."""
     number = keras.Input((1,), dtype="int64", name="number")
     lookup = layers.IntegerLookup(vocabulary=[5, -7, 100], num_oov_indices=3, mask_token=0, output_mode=mode)
     model = keras.Model(number, {"found": lookup(number)})

@@ -1,4 +1,4 @@
-"""SavedModel files: equal in every process; a fresh process reports errors and ends with its parent."""
+"""SavedModels: equal files in every process; the process that runs them reports errors and ends with its parent."""
 
 import contextlib
 import os
@@ -28,7 +28,8 @@ def test_saved_model_is_the_same_in_each_process(tmp_path):
     model = keras.Sequential([keras.Input((1,)), *(layers.Dense(size, use_bias=False) for size in sizes)])
     write_saved_model(build_signature(model), tmp_path)
     shapes = tf.train.load_checkpoint(str(tmp_path / "variables" / "variables")).get_variable_to_shape_map()
-    assert sorted(shape[-1] for shape in shapes.values() if shape) == sizes  # each once, though Keras lists it twice
+    # each variable is saved once, although Keras lists it twice
+    assert sorted(shape[-1] for shape in shapes.values() if shape) == sizes
     loaded = tf.saved_model.load(str(tmp_path))
     for variables in (loaded._all_variables, loaded.trainable_variables):
         assert [variable.shape[-1] for variable in variables] == sizes
@@ -44,7 +45,7 @@ def test_hyphens_in_names_become_underscores(tmp_path):
     assert serve(Input_Token=tf.ones((3, 2)))["out-1"].shape == (3, 1)
 
 
-# starts a run, tells of it, and waits to be killed
+# starts a run, prints its process id, and waits to be killed
 PARENT = """
 import sys, time
 from pathlib import Path
@@ -56,7 +57,7 @@ time.sleep(600)
 """
 
 
-TOLD = ("model", "cases.npz", "results.npz")
+FILES = ("model", "cases.npz", "results.npz")
 
 
 def is_running(pid):
@@ -66,22 +67,23 @@ def is_running(pid):
     return False
 
 
-def reads(pipe):
-    with contextlib.suppress(OSError):  # there is no reader yet
-        os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # and stays open: what reads it waits on
+def has_reader(pipe):
+    with contextlib.suppress(OSError):  # no reader yet
+        os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)  # stays open, so that the reader waits
         return True
     return False
 
 
-def waited_for(condition):
-    end = time.monotonic() + 60
-    while not (met := condition()) and time.monotonic() < end:
+def becomes_true(condition):
+    """Return True if a condition becomes true within a minute."""
+    deadline = time.monotonic() + 60
+    while not (is_met := condition()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return met
+    return is_met
 
 
-def save(folder, function, inputs):
-    """Write a function of arrays like these as a SavedModel."""
+def save_function(folder, function, inputs):
+    """Write a function of arrays with these shapes and dtypes as a SavedModel."""
     specs = {name: tf.TensorSpec([None, *array.shape[1:]], array.dtype, name=name) for name, array in inputs.items()}
     concrete = tf.function(function).get_concrete_function(**specs)
     tf.saved_model.save(tf.Module(), str(folder / "model"), {"serving_default": concrete})
@@ -90,7 +92,7 @@ def save(folder, function, inputs):
 @pytest.mark.slow
 def test_failed_run_is_an_error_and_the_process_ends_with_the_block(tmp_path):
     with SavedModelRun() as run:
-        run.begin(tmp_path / "absent", *(tmp_path / name for name in TOLD[1:]))
+        run.begin(tmp_path / "absent", *(tmp_path / name for name in FILES[1:]))
         with pytest.raises(ExportError, match=r"does not run in a fresh process: .*absent"):
             run.outputs()
     with SavedModelRun() as run:
@@ -101,21 +103,21 @@ def test_failed_run_is_an_error_and_the_process_ends_with_the_block(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name; CI runs Linux")
 def test_busy_process_ends_with_its_killed_parent(tmp_path):
-    save(tmp_path, lambda x: {"y": 2 * x}, {"x": np.ones(3)})
-    paths = [str(tmp_path / name) for name in TOLD]
-    os.mkfifo(paths[1])  # nobody writes to it: who reads it waits
+    save_function(tmp_path, lambda x: {"y": 2 * x}, {"x": np.ones(3)})
+    paths = [str(tmp_path / name) for name in FILES]
+    os.mkfifo(paths[1])  # no process writes to it, so that the reader waits
     with subprocess.Popen([sys.executable, "-c", PARENT, *paths], stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
-        assert waited_for(lambda: reads(paths[1]))
+        assert becomes_true(lambda: has_reader(paths[1]))
         parent.send_signal(signal.SIGKILL)
-    assert waited_for(lambda: not is_running(pid))
+    assert becomes_true(lambda: not is_running(pid))
 
 
 @pytest.mark.slow
-def test_complex_outputs_come_back(tmp_path):
-    save(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, arrays := {"x": np.array([[1, 2]], "float32")})
+def test_complex_outputs_are_returned(tmp_path):
+    save_function(tmp_path, lambda x: {"y": tf.complex(x, 2 * x)}, arrays := {"x": np.array([[1, 2]], "float32")})
     save_cases(tmp_path / "cases.npz", [Case("one", arrays, {})])
     with SavedModelRun() as run:
-        run.begin(*(tmp_path / name for name in TOLD))
+        run.begin(*(tmp_path / name for name in FILES))
         (outputs,) = run.outputs()
     assert outputs["y"].tolist() == [[1 + 2j, 2 + 4j]]

@@ -1,4 +1,4 @@
-"""`TimeDistributed` over any number of steps: one batch of all steps where TensorFlow would write a loop."""
+"""`TimeDistributed` over a dynamic number of steps: one batch of all steps in place of a loop."""
 
 import keras
 import numpy as np
@@ -10,9 +10,9 @@ from keras_attn_export import ParityError, export_model
 from keras_attn_export._tracing.time_distributed import batch_time_steps
 
 
-def frames(*sizes, layer):
+def build_time_distributed_model(*sizes, layer):
     x = keras.Input((None, *sizes), name="x")
-    return keras.Model(x, {"y": layers.TimeDistributed(layer, name="each")(x)})
+    return keras.Model(x, {"y": layers.TimeDistributed(layer, name="distributed")(x)})
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def frames(*sizes, layer):
     ],
 )
 def test_time_distributed_layers_are_exported_without_a_loop(sizes, layer, tmp_path):
-    model = frames(*sizes, layer=layer())
+    model = build_time_distributed_model(*sizes, layer=layer())
     bundle = export_model(model, tmp_path / "bundle")
     shape = bundle.manifest["inputs"][0]["shape"]
     assert shape[:2] == ["batch", "x_length"]
@@ -34,7 +34,7 @@ def test_time_distributed_layers_are_exported_without_a_loop(sizes, layer, tmp_p
     np.testing.assert_allclose(bundle.run({"x": x})["y"], model(x)["y"], rtol=1e-5, atol=1e-6)
 
 
-def test_steps_keep_their_masks_and_layers_stay_unchanged():
+def test_batched_steps_use_their_masks_and_layers_stay_unchanged():
     x = keras.Input((None, 5, 3), name="x")
     masked = layers.TimeDistributed(layers.Masking())(x)
     model = keras.Model(x, layers.TimeDistributed(layers.GlobalAveragePooling1D())(masked, mask=ops.any(x != 0, -1)))
@@ -50,6 +50,6 @@ def test_steps_keep_their_masks_and_layers_stay_unchanged():
 
 @pytest.mark.slow
 def test_time_distributed_layer_that_mixes_its_batch_fails_parity(tmp_path):
-    model = frames(4, layer=layers.Lambda(lambda x: x - x[:1], output_shape=(4,)))
+    model = build_time_distributed_model(4, layer=layers.Lambda(lambda x: x - x[:1], output_shape=(4,)))
     with pytest.raises(ParityError):
         export_model(model, tmp_path / "bundle")

@@ -1,4 +1,4 @@
-"""Tracing: ops whose stock mapping loses numbers are replaced, ops without one are refused by name."""
+"""Tracing: ops with a wrong mapping in tf2onnx are replaced, and ops without a mapping are refused by name."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -13,39 +13,39 @@ from traced_models import onnx_outputs, trace_model
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._signature.signature import build_signature
 
-WHICH = ("first", "second")
+BRANCHES = ("first", "second")
 
 
-def choice_model(*dtypes):
+def build_where_model(*dtypes):
     """Return a model with one `where` per dtype under a common condition."""
     inputs, outputs = [condition := keras.Input((3,), dtype="bool", name="condition")], {}
     for dtype in dtypes:
-        pair = [keras.Input((3,), dtype=dtype, name=f"{which}_{dtype}") for which in WHICH]
+        pair = [keras.Input((3,), dtype=dtype, name=f"{branch}_{dtype}") for branch in BRANCHES]
         inputs += pair
         outputs[dtype] = ops.where(condition, *pair)
     return keras.Model(inputs, outputs)
 
 
-def test_where_ignores_nan_in_the_other_branch(tmp_path):
+def test_op_where_ignores_nan_in_the_other_branch(tmp_path):
     pairs = {dtype: np.array([[[1, 0, 0]], [[0, 1, 1]]], dtype) for dtype in ("bool", "int32", "int64", "float64")}
     pairs["float32"] = np.array([[[1, np.nan, 3]], [[np.inf, -2, np.nan]]], "float32")
-    feeds = {f"{which}_{dtype}": pair[i] for dtype, pair in pairs.items() for i, which in enumerate(WHICH)}
+    feeds = {f"{branch}_{dtype}": pair[i] for dtype, pair in pairs.items() for i, branch in enumerate(BRANCHES)}
     condition = np.array([[True, False, True]])
-    actual = onnx_outputs(choice_model(*pairs), {"condition": condition, **feeds}, tmp_path)
+    actual = onnx_outputs(build_where_model(*pairs), {"condition": condition, **feeds}, tmp_path)
     for dtype, pair in pairs.items():
         assert actual[dtype].dtype == dtype
         np.testing.assert_array_equal(actual[dtype], np.where(condition, *pair))
 
 
 def test_jit_compiled_functions_equal_keras(tmp_path):
-    x, feeds = keras.Input((3,), name="x"), np.array([[-1, 0, 2.5]], "float32")
-    jitted = layers.Lambda(tf.function(lambda x: tf.nn.relu(x) * 2.0, jit_compile=True))
-    model = keras.Model(x, {"out": layers.Dense(4, name="after")(jitted(x))})
-    np.testing.assert_allclose(onnx_outputs(model, {"x": feeds}, tmp_path)["out"], model(feeds)["out"], rtol=1e-6)
+    x, array = keras.Input((3,), name="x"), np.array([[-1, 0, 2.5]], "float32")
+    compiled = layers.Lambda(tf.function(lambda x: tf.nn.relu(x) * 2.0, jit_compile=True))
+    model = keras.Model(x, {"out": layers.Dense(4, name="after")(compiled(x))})
+    np.testing.assert_allclose(onnx_outputs(model, {"x": array}, tmp_path)["out"], model(array)["out"], rtol=1e-6)
 
 
-class Running(layers.Layer):
-    """Changes a variable of TensorFlow's, which Keras cannot keep as it is."""
+class AssignVariable(layers.Layer):
+    """Layer that assigns a TensorFlow variable, which Keras does not notice."""
 
     def build(self, shape):
         self.total = self.add_weight(shape=(), trainable=False)
@@ -55,96 +55,96 @@ class Running(layers.Layer):
         return x
 
 
-def of_tensorflow(function):
+def build_lambda(function):
     return layers.Lambda(function, name="odd", output_shape=(3,))
 
 
-def nested(function):
-    x = keras.Input((3,), name="within")
+def build_nested_model(function):
+    x = keras.Input((3,), name="inner")
     return keras.Model(x, function(x), name="nested")
 
 
-def in_loop(function):
+def repeat_in_loop(function):
     return lambda x: tf.while_loop(
         lambda i, _: i < 3, lambda i, y: (i + 1, tf.ensure_shape(function(y), y.shape)), (0, x)
     )[1]
 
 
-def of_complex(function):
-    return of_tensorflow(lambda x: tf.math.imag(function(tf.complex(x, x))))
+def build_complex_op(function):
+    return build_lambda(lambda x: tf.math.imag(function(tf.complex(x, x))))
 
 
 @tf.function(autograph=False)
-def other_loop(x):
-    """A loop that counts no steps in its first state, as `tf.nn.ctc_loss` has."""
-    kinds = [tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int32), tf.TensorSpec([None, 3])]
-    go_on = tf.function(lambda i, end, x: i < end).get_concrete_function(*kinds)
-    step = tf.function(lambda i, end, x: (i + 2, end, x * 2.0)).get_concrete_function(*kinds)
-    return tf.raw_ops.StatelessWhile(input=[0, 5, x], cond=go_on, body=step)[2]
+def loop_without_counter(x):
+    """Run a loop whose first state is no step counter, as in `tf.nn.ctc_loss`."""
+    specs = [tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int32), tf.TensorSpec([None, 3])]
+    condition = tf.function(lambda i, end, x: i < end).get_concrete_function(*specs)
+    step = tf.function(lambda i, end, x: (i + 2, end, x * 2.0)).get_concrete_function(*specs)
+    return tf.raw_ops.StatelessWhile(input=[0, 5, x], cond=condition, body=step)[2]
 
 
-GROUPED = np.ones((3, 3, 2, 6), "int32")  # a kernel for two groups of two channels
-NO_FORM = {
-    "no mapping": (of_tensorflow(tf.math.bessel_i0e), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
-    "in a loop": (of_tensorflow(in_loop(tf.math.bessel_i0e)), None, "`BesselI0e`"),
+KERNEL = np.ones((3, 3, 2, 6), "int32")  # two groups of two channels
+UNSUPPORTED = {
+    "no mapping": (build_lambda(tf.math.bessel_i0e), None, "Op `BesselI0e` of layer `odd` has no mapping to ONNX"),
+    "in a loop": (build_lambda(repeat_in_loop(tf.math.bessel_i0e)), None, "`BesselI0e`"),
     "bitcast": (
-        nested(of_tensorflow(lambda x: tf.bitcast(x, tf.int32) + 1)),
+        build_nested_model(build_lambda(lambda x: tf.bitcast(x, tf.int32) + 1)),
         None,
         "Op `Bitcast` of layer `odd` has no mapping to ONNX: ONNX has bit casts from opset 26",
     ),
-    "rooted": (of_complex(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
+    "complex root": (build_complex_op(lambda z: tf.sqrt(tf.signal.fft(z))), None, "Op `ComplexSqrt` of layer `odd`"),
     "not a loop of TensorFlow": (
-        of_tensorflow(other_loop),
+        build_lambda(loop_without_counter),
         None,
         "Op `StatelessWhile` of layer `odd` .+ iteration counter .+ Write that layer with `keras.ops.w",
     ),
     "inverses": (
-        of_tensorflow(lambda x: tf.linalg.inv(x[:, None] * tf.eye(3))),
+        build_lambda(lambda x: tf.linalg.inv(x[:, None] * tf.eye(3))),
         None,
         "Op `MatrixInverse` of layer `odd` has no mapping to ONNX. Write that layer with other ops, or move it out",
     ),
     "another form": (
-        of_tensorflow(lambda x: tf.strings.lower(x, encoding="utf-8")),
+        build_lambda(lambda x: tf.strings.lower(x, encoding="utf-8")),
         "string",
         "Op `StringLower` of layer `odd` has no mapping to ONNX: only ASCII letters .+ Write that layer with `enc",
     ),
-    "of keras.ops": (nested(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
+    "of keras.ops": (build_nested_model(lambda x: ops.nextafter(x, x)), None, "Op `NextAfter` of layer `nested`"),
     "a handler that fails": (
-        of_tensorflow(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
+        build_lambda(lambda x: tf.gather(x, [0, 1, 2], axis=tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32))),
         None,
         "tf2onnx cannot convert op `GatherV2` of layer `odd`: .+ Write that layer with an axis that is a plain integer",
     ),
     "a handler that names its constant": (
-        nested(of_tensorflow(lambda x: tf.reverse(x, [tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32)]))),
+        build_nested_model(build_lambda(lambda x: tf.reverse(x, [tf.cast(tf.reduce_sum(x) * 0 + 1, tf.int32)]))),
         None,
         "tf2onnx cannot convert op `ReverseV2` of layer `odd`: .+ Write that layer with axes that are plain integers",
     ),
     "a handler in a loop": (
-        of_tensorflow(in_loop(lambda x: tf.transpose(x, [axis := tf.cast(x[0, 0] * 0, tf.int32), axis + 1]))),
+        build_lambda(repeat_in_loop(lambda x: tf.transpose(x, [axis := tf.cast(x[0, 0] * 0, tf.int32), axis + 1]))),
         None,
         "tf2onnx cannot convert op `Transpose` of layer `odd`: .+ Write that layer with axes that are plain integers",
     ),
     "integers in groups": (
-        of_tensorflow(lambda x: tf.nn.conv2d(tf.fill((2, 5, 5, 4), tf.cast(x[0, 0], "int32")), GROUPED, 1, "SAME")),
+        build_lambda(lambda x: tf.nn.conv2d(tf.fill((2, 5, 5, 4), tf.cast(x[0, 0], "int32")), KERNEL, 1, "SAME")),
         None,
         "Op `Conv2D` of layer `odd` .+: convolutions of integers and float64 have one group. Write that .+ float32",
     ),
     "of Python": (
-        of_tensorflow(lambda x: tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), [None, 3])),
+        build_lambda(lambda x: tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), [None, 3])),
         None,
         "Op `PyFunc` of layer `odd` has no mapping to ONNX. Write that layer with ops of TensorFlow in place of",
     ),
     "booleans": (
-        of_tensorflow(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)),
+        build_lambda(lambda x: ops.slice_update(x > 0, (0, 1), x[:, :1] > 0)),
         None,
         "Op `XlaDynamicUpdateSlice` of layer `odd` has no mapping to ONNX: .+ no `Where` of booleans",
     ),
-    "added": (Running(name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
-    "in Python": (of_tensorflow(lambda x: np.asarray(x) * 2), None, r"Layer `odd` \(Lambda\) cannot be traced"),
+    "assignment": (AssignVariable(name="odd"), None, "Op `AssignAddVariableOp` of layer `odd` changes a variable"),
+    "in Python": (build_lambda(lambda x: np.asarray(x) * 2), None, r"Layer `odd` \(Lambda\) cannot be traced"),
 }
 
 
-@pytest.mark.parametrize(("outputs", "dtype", "message"), NO_FORM.values(), ids=NO_FORM)
+@pytest.mark.parametrize(("outputs", "dtype", "message"), UNSUPPORTED.values(), ids=UNSUPPORTED)
 def test_operator_without_a_mapping_is_refused_with_its_layer(outputs, dtype, message, tmp_path):
     x = keras.Input((3,), dtype=dtype, name="x")
     model = keras.Model(x, outputs(x if dtype else layers.Dense(3, name="plain")(x)))
@@ -156,24 +156,24 @@ def test_refusal_names_operator_and_layer_and_gives_reason_and_advice(tmp_path):
     content = tf.lookup.KeyValueTensorInitializer(["red"], [0.5])
     table = tf.lookup.StaticHashTable(content, 0.0)
     x = keras.Input((3,), dtype="string", name="x")
-    layer = of_tensorflow(table.lookup)
+    layer = build_lambda(table.lookup)
     layer.table = table  # TensorFlow exports only tables that are attributes
     model = keras.Model(x, layer(x))
-    with pytest.raises(UnsupportedModelError) as refused:
+    with pytest.raises(UnsupportedModelError) as caught:
         trace_model(model, tmp_path, build_signature(model).layer_names)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "Op `LookupTableFindV2` of layer `odd` has no mapping to ONNX: only keys and values of int64 and string are "
         "supported. Write that layer with other ops, or move it out of the model."
     )
 
 
 def test_logger_of_tf2onnx_is_silent_and_restored(tmp_path, caplog, monkeypatch):
-    """Also where two threads trace at once."""
+    """Two threads trace at the same time."""
     logger = logging.getLogger("tf2onnx")
     monkeypatch.setattr(logger, "level", logging.INFO)
-    before = logger.level, logger.propagate, list(logger.handlers)
+    state = logger.level, logger.propagate, list(logger.handlers)
     with ThreadPoolExecutor(2) as threads:
         for number in range(2):
-            threads.submit(trace_model, choice_model("float32"), tmp_path / str(number))
-    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+            threads.submit(trace_model, build_where_model("float32"), tmp_path / str(number))
+    assert (logger.level, logger.propagate, list(logger.handlers)) == state
     assert not [record for record in caplog.records if record.name.startswith("tf2onnx")]

@@ -1,4 +1,4 @@
-"""Weights as graph inputs: the optimizers skip them, and weights beyond 2 GiB get a second file."""
+"""Weights as graph inputs during optimization; weights of more than 2 GiB are in a second file."""
 
 import keras
 import numpy as np
@@ -22,11 +22,11 @@ def test_large_weights_are_stored_in_a_second_file(opset, tmp_path, monkeypatch)
     model = keras.Model(ids, layers.Dense(9)(AdditiveAttention(8)(embedded, embedded, embedded)))
     bundle = export_model(model, tmp_path / "bundle", opset=opset)
     assert bundle.report.passed
-    assert bundle.report.float32_clone is None  # it is the model itself
+    assert bundle.report.float32_clone is None  # the model is its own float32 clone
     model = onnx.load(bundle.path / "model.onnx", load_external_data=False)
-    outside = [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
-    assert len(outside) >= 4
-    assert all(np.prod(tensor.dims) * 4 >= 200 for tensor in outside)
+    external = [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
+    assert len(external) >= 4
+    assert all(np.prod(tensor.dims) * 4 >= 200 for tensor in external)
     assert {value.name for value in model.graph.input} == {"ids"}
     assert "model.onnx.data" in bundle.manifest["sha256"]
     assert verify_bundle(bundle.path).passed
@@ -34,16 +34,16 @@ def test_large_weights_are_stored_in_a_second_file(opset, tmp_path, monkeypatch)
 
 def test_captured_tensors_are_stored_in_the_file(tmp_path):
     x, table = keras.Input((16,), name="x"), layers.Embedding(70, 16)
-    rows = table(keras.ops.arange(70))  # computed now, as scores of all items often are
+    rows = table(keras.ops.arange(70))  # computed once, as common for scores of all items
     model = keras.Model(x, {"scores": keras.ops.matmul(layers.Dense(16)(x), keras.ops.transpose(rows))})
     assert rows.shape.num_elements() * 4 > weight_inputs.MIN_INPUT_BYTES
     bundle = export_model(model, tmp_path / "bundle")
-    assert not (bundle.path / "model.onnx.data").exists()  # small weights stay inside
+    assert not (bundle.path / "model.onnx.data").exists()  # small weights stay in the model file
     batch = np.random.default_rng(0).standard_normal((3, 16)).astype("float32")
     np.testing.assert_allclose(bundle.run({"x": batch})["scores"], model(batch)["scores"], rtol=1e-4, atol=1e-6)
 
 
-# It takes 18 GB, so other precisions are left to test_converted_weights_are_stored_in_a_second_file, with a low limit.
+# This needs 18 GB, so test_converted_weights_are_stored_in_a_second_file covers other precisions with a low limit.
 @pytest.mark.nightly
 def test_model_of_more_than_two_gib_is_exported(tmp_path):
     rows, size = 550_000, 1000  # 2.2 GB of float32
