@@ -95,7 +95,7 @@ def everything():
         "logged": [record.getMessage() for record in handler.buffer],
         "without a size": error_of(models.build_while_loop_model()),
         "in the script": error_of(models.build_layer_model(InTheScript())),
-        "not on TensorFlow": error_of(models.build_layer_model(models.Elsewhere())),
+        "not on TensorFlow": error_of(models.build_layer_model(models.OtherBackendOnly())),
         "fatal": error_of(models.build_layer_model(models.Fatal())),
         "changed": changed_by_export(models.build_augmentation_model()),
         "shifted": shifted("dense"),

@@ -73,7 +73,7 @@ def build_augmentation_model():
     return keras.Model(x, layers.Flatten()(layers.BatchNormalization()(layers.CenterCrop(2, 2)(x))))
 
 
-class Elsewhere(layers.Layer):
+class OtherBackendOnly(layers.Layer):
     def call(self, x):
         if not OTHER_BACKEND:
             raise ValueError("not made for TensorFlow")

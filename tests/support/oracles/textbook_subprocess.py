@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 
-class Apart:
+class TextbookProcess:
     def __init__(self, module):
         self._module = module
 
