@@ -29,9 +29,8 @@ def write_onnx_bundle(folder, nodes, inputs, outputs, **manifest):
     Inputs and outputs map names to a dtype and a shape; the size of a dynamic axis is a string.
     """
     (folder / "parity").mkdir(parents=True)
-    model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 17]> g ({_format_tensors(inputs)}) => ({_format_tensors(outputs)}) {{ {nodes} }}'
-    )
+    signature = f"g ({_format_tensors(inputs)}) => ({_format_tensors(outputs)})"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {signature} {{ {nodes} }}')
     onnx.checker.check_model(model)
     onnx.save(model, str(folder / MODEL))
     zeros = {
@@ -39,9 +38,8 @@ def write_onnx_bundle(folder, nodes, inputs, outputs, **manifest):
         for name, (dtype, shape) in inputs.items()
     }
     save_cases(folder / CASES, [Case("nothing", zeros, {})])
-    specs = (
-        [Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()] for tensors in (inputs, outputs)
-    )
+    pair = (inputs, outputs)
+    specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()] for tensors in pair)
     finalize_bundle(folder, build_manifest(*specs, **manifest))
     return folder
 
