@@ -53,7 +53,7 @@ def check(found, models, inputs, search, end, *, limit=LENGTH, outputs=(), start
             assert found["scores"][number, rank] == pytest.approx(score, rel=rtol, abs=1e-5)
             for name in outputs:
                 kept = found[name][number, rank]
-                expected = [row.after(tokens[:length])[1][name][0] for length in range(len(tokens))]
+                expected = [row.predict_after(tokens[:length])[1][name][0] for length in range(len(tokens))]
                 np.testing.assert_allclose(kept[: len(tokens)], expected, rtol=rtol, atol=1e-5)
                 assert not kept[len(tokens) :].any()
         assert (found["lengths"][number, len(best) :] == 0).all()

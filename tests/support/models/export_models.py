@@ -1,4 +1,4 @@
-"""Models that break other exporters, each with the samples it needs: the table behind test_export_models.py."""
+"""Models that other exporters fail to export, with their sample inputs: the table of test_export_models.py."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from keras_attn import (
 
 @dataclass(frozen=True)
 class ExportCase:
-    """A model, what `export_model` needs beside it, and how many layers a lowering writes in its own way, at least."""
+    """A model, its sample inputs, and a lower bound on the number of its lowered attention layers."""
 
     build: Callable[[], keras.Model]
     samples: Callable[[], Mapping[str, object] | None] = lambda: None
@@ -82,9 +82,9 @@ def every_score():
 def every_normalizer_and_window():
     q, k, v, lens = build_attention_inputs(keys=6)
     sparse, weights = DotProductAttention(normalizer="sparsemax")(q, k, v, lens, return_attention_scores=True)
-    each = BilinearAttention(normalizer="sigmoid")(q, k, v, lens, window=(2, 1))
-    near = DotProductAttention()(q, k, v, lens, window=(2, None), use_causal_mask=True)
-    return keras.Model([q, k, v, lens], {"sparse": sparse, "weights": weights, "each": each, "near": near})
+    independent = BilinearAttention(normalizer="sigmoid")(q, k, v, lens, window=(2, 1))
+    windowed = DotProductAttention()(q, k, v, lens, window=(2, None), use_causal_mask=True)
+    return keras.Model([q, k, v, lens], {"sparse": sparse, "weights": weights, "each": independent, "near": windowed})
 
 
 def multiple_heads():
@@ -107,7 +107,7 @@ def keys_computed_once():
 
 @keras.saving.register_keras_serializable("tests")
 class Halves(layers.Layer):
-    """Splits the last axis in two, as heads are split; all sizes but the last are unknown."""
+    """Splits the last axis in two, as heads are split, with dynamic sizes of all further axes."""
 
     def call(self, x):
         batch, length, size = keras.ops.shape(x)
