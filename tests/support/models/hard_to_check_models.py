@@ -25,7 +25,7 @@ def perturb_weights(model, seed=0):
     return model
 
 
-def logits_with_fills():
+def build_logits_with_fills():
     x, mask = keras.Input((None, 6), name="x"), keras.Input((None,), dtype="bool", name="seen")
     scores = ops.squeeze(layers.Dense(1, name="score")(layers.Dense(7, activation="tanh", name="hidden")(x)), -1)
     return keras.Model([x, mask], {"logits": ops.where(mask, scores, -1e9)})
@@ -39,20 +39,20 @@ class Causal(layers.Layer):
         return scores + ops.where(ops.expand_dims(steps, -1) >= steps, 0.0, -1e9)
 
 
-def causal_scores_with_fills():
+def build_causal_scores_with_fills():
     x = keras.Input((None, 6), name="x")
     q, k = layers.Dense(5, name="q")(x), layers.Dense(5, name="k")(x)
     scores = ops.matmul(q, ops.swapaxes(k, -1, -2))
     return keras.Model(x, {"scores": Causal(name="causal")(scores)})
 
 
-def tiny_outputs():
+def build_tiny_outputs():
     ids = keras.Input((None,), dtype="int32", name="ids")
     hidden = layers.GRU(7, name="gru")(layers.Embedding(30, 6, mask_zero=True, name="table")(ids))
     return keras.Model(ids, {"y": layers.Rescaling(1e-7, name="tiny")(layers.Dense(3, name="out")(hidden))})
 
 
-def columns_of_different_scale():
+def build_columns_of_different_scale():
     x = keras.Input((6,), name="x")
     hidden = layers.Dense(8, activation="gelu", name="hidden")(x)
     large, small = (
@@ -62,18 +62,18 @@ def columns_of_different_scale():
     return keras.Model(x, {"mixed": layers.Concatenate(name="mixed")([large, small])})
 
 
-def rows_of_different_scale():
+def build_rows_of_different_scale():
     x, powers = keras.Input((None, 5), name="x"), keras.Input((None, 1), name="exponent")
     return keras.Model([x, powers], {"y": layers.Dense(4, activation="elu", name="d")(x) * ops.exp(3.0 * powers)})
 
 
-def integer_outputs():
+def build_integer_outputs():
     x = keras.Input((None, 6), name="x")
     scores = layers.Dense(4, name="scores")(layers.Dense(9, activation="relu", name="hidden")(x))
     return keras.Model(x, {"label": ops.argmax(scores, -1), "positive": ops.any(scores > 0.5, axis=-1)})
 
 
-def masked_by_floats():
+def build_masked_by_floats():
     ids, mask = keras.Input((None,), dtype="int32", name="ids"), keras.Input((None,), name="attention_mask")
     table = layers.Embedding(30, 8, name="table")(ids)
     scores = ops.matmul(layers.Dense(8, name="q")(table), ops.swapaxes(layers.Dense(8, name="k")(table), -1, -2))
@@ -105,15 +105,12 @@ class ProofModel:
 
 HALF = ("float16", "int8")
 MODELS = {
-    case.build.__name__: case
-    for case in (
-        ProofModel(build_small_model, HALF),
-        ProofModel(logits_with_fills),
-        ProofModel(causal_scores_with_fills),
-        ProofModel(tiny_outputs, HALF),
-        ProofModel(columns_of_different_scale),
-        ProofModel(rows_of_different_scale),
-        ProofModel(integer_outputs, HALF),
-        ProofModel(masked_by_floats, fresh=draw_texts_and_masks),
-    )
+    "build_small_model": ProofModel(build_small_model, HALF),
+    "logits_with_fills": ProofModel(build_logits_with_fills),
+    "causal_scores_with_fills": ProofModel(build_causal_scores_with_fills),
+    "tiny_outputs": ProofModel(build_tiny_outputs, HALF),
+    "columns_of_different_scale": ProofModel(build_columns_of_different_scale),
+    "rows_of_different_scale": ProofModel(build_rows_of_different_scale),
+    "integer_outputs": ProofModel(build_integer_outputs, HALF),
+    "masked_by_floats": ProofModel(build_masked_by_floats, fresh=draw_texts_and_masks),
 }
