@@ -80,7 +80,7 @@ WAYS = {mode: (mode, False) for mode in MODES} | {f"{mode}-bias": (mode, True) f
 
 
 @x64
-@parametrize_in_turn("way", WAYS, CASES + VARIANTS, more=1)
+@parametrize_in_turn("way", WAYS, CASES + VARIANTS, num_slow_values=1)
 def test_gradients_agree_with_differences_of_the_oracle(case, way):
     """Directional derivatives in float64: the oracle's central difference against the layer's gradient."""
     mode, biased = way
@@ -251,7 +251,7 @@ def test_row_without_keys_adds_nothing_to_the_gradient_of_the_weights(case, mask
 
 
 @pytest.mark.slow
-@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
+@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, num_slow_values=0)
 def test_poison_changes_no_gradient_when_compiled(case, mode):
     layer, inputs, masks = case.layer(), case.inputs(), PADDING["valid_lens"]
     clean = compute_layer_gradients(layer, inputs, masks, mode=mode)

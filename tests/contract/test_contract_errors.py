@@ -68,7 +68,9 @@ def arguments_of(case, overrides: dict) -> dict:
 WAYS = ("new", "built", "symbolic")
 
 
-@parametrize_in_turn("bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, more=4)
+@parametrize_in_turn(
+    "bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, num_slow_values=4
+)
 def test_bad_input_is_refused(case, bad):
     way, overrides, name = bad
     layer, arguments = case.layer() if way == "built" else case.make(), arguments_of(case, overrides)
@@ -83,7 +85,7 @@ def test_bad_input_is_refused(case, bad):
         layer(**arguments)
 
 
-@parametrize_in_turn("name", {"queries": "queries", "keys": "keys"}, more=1)
+@parametrize_in_turn("name", {"queries": "queries", "keys": "keys"}, num_slow_values=1)
 def test_sizes_other_than_the_built_ones_are_refused(case, name):
     layer, inputs = case.layer(), case.inputs()
     if not layer.weights:

@@ -74,7 +74,7 @@ def test_each_mask_of_the_table_masks_keys_that_no_other_masks(lengths):
         assert np.any(reference.compute_mask((B,), Tq, Tk, **without) != everything), name
 
 
-@parametrize_in_turn("chosen", subsets(), CASES + VARIANTS, more=3)
+@parametrize_in_turn("chosen", subsets(), CASES + VARIANTS, num_slow_values=3)
 def test_masks_and_a_bias_agree_with_the_oracle(case, chosen):
     layer, inputs, masks = case.layer(), case.inputs(Tq=Tq, Tk=Tk), masks_of(*chosen)
     output, weights = compute_outputs(layer, inputs, masks)
@@ -89,7 +89,7 @@ def test_masks_and_a_bias_agree_with_the_oracle(case, chosen):
         assert_close(compute_outputs(layer, inputs | {"keys": state}, masks)[0], expected_output, "float32")
 
 
-@parametrize_in_turn("chosen", subsets(), more=3)
+@parametrize_in_turn("chosen", subsets(), num_slow_values=3)
 def test_masks_and_a_bias_hold_under_dropout(case, chosen):
     """Values are the unit vectors, so that the output is the dropped weights: each is 0 or weight / (1 - rate).
 
@@ -123,7 +123,7 @@ def test_attention_mask_of_any_broadcasting_shape_is_taken(case):
 
 
 @parametrize_in_turn(
-    "dtype", {dtype: dtype for dtype in ("int8", "uint8", "int16", "int32", "uint32", "int64")}, more=1
+    "dtype", {dtype: dtype for dtype in ("int8", "uint8", "int16", "int32", "uint32", "int64")}, num_slow_values=1
 )
 def test_lengths_of_any_integer_dtype_or_a_list_are_taken(case, dtype):
     layer, inputs, lengths = case.layer(), case.inputs(Tq=Tq, Tk=Tk), np.array([np.iinfo(dtype).max, 0], dtype)
@@ -132,7 +132,7 @@ def test_lengths_of_any_integer_dtype_or_a_list_are_taken(case, dtype):
         assert_close(to_numpy(layer(**inputs, valid_lens=given)), oracle, "float32")
 
 
-@parametrize_in_turn("name", {name: name for name in ("queries", "keys", "values")}, more=0)
+@parametrize_in_turn("name", {name: name for name in ("queries", "keys", "values")}, num_slow_values=0)
 def test_explicit_mask_takes_precedence_over_an_implicit_one(case, name):
     layer, inputs = case.layer(), case.inputs(Tq=Tq, Tk=Tk)
     size = Tq if name == "queries" else Tk
@@ -170,7 +170,7 @@ def test_mask_of_the_output_reaches_the_next_layer_of_a_functional_model(case):
     assert_close(to_numpy(result), np.ones((B, 1), "float32"))
 
 
-@parametrize_in_turn("weights_too", {"output": False, "both": True}, more=0)
+@parametrize_in_turn("weights_too", {"output": False, "both": True}, num_slow_values=0)
 def test_nan_in_masked_queries_changes_nothing(case, weights_too):
     layer, inputs, mask = case.layer(), case.inputs(Tq=Tq, Tk=Tk), OTHERS["queries"]["queries_mask"]
     dirty = inputs | {"queries": np.where(mask[..., None], inputs["queries"], np.float32(np.nan))}

@@ -71,7 +71,7 @@ PATHS: dict[str, Run] = {mode: partial(called, mode=mode) for mode in MODES}
 PATHS |= {"predict": predict, "keras_file": keras_file}
 if BACKEND == "tensorflow":  # the one whose models Keras writes as a SavedModel without another, and the export takes
     PATHS |= {"saved_model": saved_model, "onnx": onnx}
-every_path = parametrize_in_turn("run", PATHS, more=1)
+every_path = parametrize_in_turn("run", PATHS, num_slow_values=1)
 
 
 def model_of(case, outputs_of: Callable, more: dict[str, keras.KerasTensor], **options) -> tuple[keras.Model, object]:
@@ -160,7 +160,7 @@ def test_every_path_applies_masks_of_an_embedding(case, run, tmp_path):
 
 
 @pytest.mark.slow
-@parametrize_in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], more=0)
+@parametrize_in_turn("jit_compile", FIT_MODES, [CASES[0], *CASES[4:]], num_slow_values=0)
 def test_fit_takes_the_gradient_step_and_ignores_poison(case, jit_compile):
     """One step of `fit`: as a gradient step taken by hand, and bit for bit the same with NaN in what is masked."""
     inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
@@ -192,7 +192,7 @@ def test_fit_takes_the_gradient_step_and_ignores_poison(case, jit_compile):
 
 
 @pytest.mark.slow
-@parametrize_in_turn("jit_compile", FIT_MODES, CASES[:4], more=0)
+@parametrize_in_turn("jit_compile", FIT_MODES, CASES[:4], num_slow_values=0)
 def test_fit_with_dropout_and_rows_without_keys_changes_every_weight(case, jit_compile):
     model, _ = every_mask_model(case, dropout=0.5, seed=3)
     output = keras.layers.Dense(1)(model.output["output"])

@@ -30,8 +30,8 @@ HALVES = {
     "mixed_float16": ("float16", "float32"),
     "mixed_bfloat16": ("bfloat16", "float32"),
 }
-every_half = parametrize_in_turn("policy", {name: name for name in HALVES}, more=1)
-every_mixed = parametrize_in_turn("policy", {name: name for name in HALVES if "mixed" in name}, more=0)
+every_half = parametrize_in_turn("policy", {name: name for name in HALVES}, num_slow_values=1)
+every_mixed = parametrize_in_turn("policy", {name: name for name in HALVES if "mixed" in name}, num_slow_values=0)
 MASKS = {"valid_lens": np.array([[1, 0, 5], [4, 3, 0]])}
 EMPTY_ROWS = {
     "by_query": MASKS,
@@ -117,7 +117,7 @@ TRAINED = {
 
 
 @pytest.mark.slow
-@parametrize_in_turn("way", TRAINED, more=0)
+@parametrize_in_turn("way", TRAINED, num_slow_values=0)
 def test_fit_with_a_mixed_policy_changes_every_weight(case, way):
     """`fit` scales the loss under mixed_float16; a row with no key must not make the step NaN: it would be skipped."""
     policy, jit_compile = way

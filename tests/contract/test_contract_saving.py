@@ -38,7 +38,7 @@ def arguments(case) -> list[np.ndarray]:
     return [*case.inputs().values(), np.array([3, 0], "int32")]
 
 
-@parametrize_in_turn("calls_before_saving", {"0": 0, "2": 2}, more=0)
+@parametrize_in_turn("calls_before_saving", {"0": 0, "2": 2}, num_slow_values=0)
 def test_seed_gives_the_same_draws_after_loading(case, calls_before_saving, tmp_path):
     """A reloaded layer draws from its seed anew, as `keras.layers.Dropout` does."""
     model = functional(case.make(dropout=0.5, seed=21), case)
@@ -78,7 +78,7 @@ def test_config_keeps_every_option_under_the_registered_name(case):
     assert again.get_config() == config
 
 
-@parametrize_in_turn("with_options", {"options": True, "plain": False}, more=1)
+@parametrize_in_turn("with_options", {"options": True, "plain": False}, num_slow_values=1)
 def test_layer_is_saved_and_loaded(case, with_options, tmp_path):
     layer = case.make(**(case.options if with_options else {}))
     model = functional(layer, case)

@@ -40,7 +40,7 @@ def agrees_with_the_oracle(case, inputs, masks):
     assert_close(weights, expected_weights, "float32")
 
 
-@parametrize_in_turn("leading", LEADING, more=1)
+@parametrize_in_turn("leading", LEADING, num_slow_values=1)
 def test_any_number_of_leading_axes_is_taken(case, leading):
     rng = np.random.default_rng(1)
     inputs = case.inputs(leading=leading)
@@ -67,7 +67,7 @@ def test_axes_of_the_same_size_are_not_confused(case, sizes):
 EMPTY = {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}
 
 
-@parametrize_in_turn("sizes", EMPTY, CASES + VARIANTS, more=1)
+@parametrize_in_turn("sizes", EMPTY, CASES + VARIANTS, num_slow_values=1)
 def test_axis_of_size_zero_gives_zeros(case, sizes):
     """No keys at all is a batch of rows with no key: zeros, not NaN."""
     inputs, layer = case.inputs(**sizes), case.layer()
@@ -123,7 +123,7 @@ def test_sizes_known_from_one_input_are_kept(case):
 
 
 @run_only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
-@parametrize_in_turn("known", STATIC, more=1)
+@parametrize_in_turn("known", STATIC, num_slow_values=1)
 def test_static_shapes_are_kept_by_tf_function(case, known):
     import tensorflow as tf
 
@@ -145,7 +145,7 @@ def test_static_shapes_are_kept_by_tf_function(case, known):
 
 
 @pytest.mark.slow
-@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
+@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, num_slow_values=0)
 def test_one_program_takes_every_size(case, mode):
     layer = case.layer()
     signature = [((None, None, None, size), "float32") for size in (case.Dq, case.Dk, Dv)]
@@ -166,7 +166,7 @@ def test_one_program_takes_every_size(case, mode):
 POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=x64), "mixed": "mixed_bfloat16"}
 
 
-@parametrize_in_turn("policy", POLICIES, more=1)
+@parametrize_in_turn("policy", POLICIES, num_slow_values=1)
 def test_symbolic_dtype_under_a_policy(case, policy):
     layer = case.make(dtype=policy)
     symbolic_inputs = {name: keras.Input(array.shape[1:], dtype="float32") for name, array in case.inputs().items()}

@@ -59,7 +59,7 @@ def assert_equal_to_the_full_pass(layer, inputs, chunks, capacity, **order):
         assert_close(actual, to_numpy(exact), "float32")
 
 
-@parametrize_in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
+@parametrize_in_turn("capacity", CAPACITIES, CASES + VARIANTS, num_slow_values=1)
 def test_step_by_step_equals_the_full_pass(case, capacity):
     assert_equal_to_the_full_pass(case.layer(), steps_of(case), CHUNKS["one by one"], capacity, **ORDERS["causal"])
 
@@ -143,7 +143,7 @@ def test_masks_and_lengths_apply_to_a_state(capacity):
     assert_close(to_numpy(layer(x[:, 4:], state, use_causal_mask=True, **masks)), whole[:, 4:], "float32")
 
 
-@parametrize_in_turn("order", ORDERS, CASES + VARIANTS, more=1)
+@parametrize_in_turn("order", ORDERS, CASES + VARIANTS, num_slow_values=1)
 def test_offset_places_queries_at_any_position(case, order):
     layer, inputs = case.layer(), steps_of(case)
     whole = compute_outputs(
@@ -314,7 +314,7 @@ def masked(ids, size):
 
 
 @carries_masks
-@parametrize_in_turn("prompt", PROMPTS, more=1)
+@parametrize_in_turn("prompt", PROMPTS, num_slow_values=1)
 def test_state_carries_the_masks_of_its_steps(case, prompt):
     prompt, capacity = prompt
     layer, inputs = case.layer(), case.inputs(leading=(B,), Tq=3, Tk=FEW)

@@ -205,7 +205,7 @@ every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda cas
 SLOW_VALUES = {"xla", "xla-bias", "saved_model", "onnx"}  # they compile or export for seconds
 
 
-def parametrize_in_turn(name, values, cases=CASES, *, more=2):
+def parametrize_in_turn(name, values, cases=CASES, *, num_slow_values=2):
     """Parametrize `case` and `name`: the first layer with each value, all further layers with one value in turn.
 
     Masks, dtypes and paths are handled by code that all layers share, so not every pair needs a test. `more` further
@@ -216,7 +216,7 @@ def parametrize_in_turn(name, values, cases=CASES, *, more=2):
         for number, (label, value) in enumerate(values.items()):
             distance = (number - turn) % len(values) if turn else 0
             value, marks = (value.values[0], [*value.marks]) if hasattr(value, "marks") else (value, [])
-            if distance <= more:
+            if distance <= num_slow_values:
                 marks += [pytest.mark.slow] if distance or label in SLOW_VALUES else []
                 parameters.append(pytest.param(case, value, id=f"{case.name}-{label}", marks=marks))
     return pytest.mark.parametrize(("case", name), parameters)
