@@ -192,10 +192,8 @@ def test_poison_in_an_entry_without_keys_does_not_change_results(case):
     clean, clean_gradients = compute_outputs(layer, inputs, masks), compute_layer_gradients(layer, inputs, masks)
     first = np.arange(B)[:, None, None] == 0
     dirty_inputs = {name: np.where(first, np.float32(np.nan), array) for name, array in inputs.items()}
-    dirty, dirty_gradients = (
-        compute_outputs(layer, dirty_inputs, masks),
-        compute_layer_gradients(layer, dirty_inputs, masks),
-    )
+    dirty = compute_outputs(layer, dirty_inputs, masks)
+    dirty_gradients = compute_layer_gradients(layer, dirty_inputs, masks)
     assert_identical(dirty[0], clean[0])
     assert_identical(dirty[1], clean[1])
     for name, gradient in clean_gradients.items():

@@ -76,12 +76,9 @@ def test_bad_input_is_refused(case, bad):
     call, overrides, name = bad
     layer, arguments = case.layer() if call == "built" else case.make(), build_arguments(case, overrides)
     if call == "symbolic":
-        arguments = {
-            argument: keras.tree.map_structure(
-                lambda array: keras.Input(batch_shape=array.shape, dtype=array.dtype.name), value
-            )
-            for argument, value in arguments.items()
-        }
+        arguments = keras.tree.map_structure(
+            lambda array: keras.Input(batch_shape=array.shape, dtype=array.dtype.name), arguments
+        )
     with pytest.raises((TypeError, ValueError), match=build_error_pattern(name)):
         layer(**arguments)
 

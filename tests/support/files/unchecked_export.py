@@ -66,9 +66,8 @@ class UncheckedExport:
         with patch.dict(LARGE_THRESHOLDS, dict.fromkeys(LARGE_THRESHOLDS, SizeThreshold(0, 1)) if large else {}):
             inputs = {spec.name: _name_axes(spec.name, spec.shape) for spec in self.signature.inputs}
             rotates = may_use_rotary_operator(lowering, "cpu", "float32")
-            lowered = _fold_model_shapes(
-                _lower_calls(self._traced, Options(lowering=lowering)), inputs, rotates=rotates
-            )
+            lowered = _lower_calls(self._traced, Options(lowering=lowering))
+            lowered = _fold_model_shapes(lowered, inputs, rotates=rotates)
             finished, opset = lowered.finalize(SimpleNamespace(axes=inputs, name_output_axes=_name_axes), opset)
             layers = lowered.make_manifest_entries(opset)
         save_model(finished, path := folder / f"{lowering}.onnx")

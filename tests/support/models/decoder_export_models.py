@@ -18,9 +18,8 @@ def bias_of_pairs():
     q, k, v, lens = build_attention_inputs(keys=6)
     bias = keras.Input((None, None), name="bias")
     out = AdditiveAttention(7, name="sum")(q, k, v, lens, score_bias=bias)
-    products, weights = DotProductAttention(name="product")(
-        q, k, v, lens, score_bias=bias, return_attention_scores=True
-    )
+    attention = DotProductAttention(name="product")
+    products, weights = attention(q, k, v, lens, score_bias=bias, return_attention_scores=True)
     return keras.Model([q, k, v, lens, bias], {"sum": out, "product": products, "weights": weights})
 
 

@@ -30,9 +30,8 @@ def build_recurrent_models(seed=3, *, tokens=TOKENS, dropout=0.0):
     inputs = layers.Dropout(dropout)(layers.Concatenate()([embedded_token, context]))
     next_state, _ = layers.GRUCell(WIDTH, name="cell")(inputs, state)
     logits = layers.Dense(tokens, name="answer")(next_state)
-    step = keras.Model(
-        [token, state, memory], {"logits": logits, "next_state": next_state, "weights": weights}, name="step"
-    )
+    outputs = {"logits": logits, "next_state": next_state, "weights": weights}
+    step = keras.Model([token, state, memory], outputs, name="step")
     draw_weights(seed, encoder, step)
     return encoder, step, {"next_state": "state"}
 

@@ -49,9 +49,8 @@ def dict_inputs_and_outputs():
 
 def list_outputs_of_one_layer():
     q, k, v, lens = build_attention_inputs()
-    return keras.Model(
-        [q, k, v, lens], AdditiveAttention(4, name="attention")(q, k, v, lens, return_attention_scores=True)
-    )
+    outputs = AdditiveAttention(4, name="attention")(q, k, v, lens, return_attention_scores=True)
+    return keras.Model([q, k, v, lens], outputs)
 
 
 def per_query_lengths():

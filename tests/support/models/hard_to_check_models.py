@@ -55,10 +55,8 @@ def build_tiny_outputs():
 def build_columns_of_different_scale():
     x = keras.Input((6,), name="x")
     hidden = layers.Dense(8, activation="gelu", name="hidden")(x)
-    large, small = (
-        layers.Rescaling(1e6, name="large")(layers.Dense(1, name="a")(hidden)),
-        layers.Dense(3, activation="tanh", name="b")(hidden),
-    )
+    large = layers.Rescaling(1e6, name="large")(layers.Dense(1, name="a")(hidden))
+    small = layers.Dense(3, activation="tanh", name="b")(hidden)
     return keras.Model(x, {"mixed": layers.Concatenate(name="mixed")([large, small])})
 
 

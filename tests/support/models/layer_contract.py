@@ -293,9 +293,7 @@ def call_layer(layer, inputs, masks=None, **options):
         for name, array in inputs.items()
     }
     return layer(
-        tensors["queries"],
-        tensors["keys"],
-        tensors["values"],
+        *(tensors[name] for name in ("queries", "keys", "values")),
         masks.get("valid_lens"),
         score_bias=tensors.get("score_bias", masks.get("score_bias")),
         attention_mask=masks.get("attention_mask"),
@@ -340,6 +338,5 @@ def _build_gradient_program(layer, inputs, masks, static, mode):
 
 
 def compute_expected(case, layer, inputs, masks=None):
-    return reference.attention(
-        **inputs, score=case.score(layer), normalizer=getattr(layer, "normalizer", "softmax"), **(masks or {})
-    )
+    normalizer = getattr(layer, "normalizer", "softmax")
+    return reference.attention(**inputs, score=case.score(layer), normalizer=normalizer, **(masks or {}))

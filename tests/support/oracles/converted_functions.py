@@ -20,10 +20,9 @@ class Converted:
     def __init__(self, function: Callable[..., Any], **inputs: np.ndarray) -> None:
         kinds = {name: "string" if array.dtype.kind in "OU" else array.dtype for name, array in inputs.items()}
         specs = {name: tf.TensorSpec([None] * array.ndim, kinds[name], name) for name, array in inputs.items()}
-        function_of_dict = tf.function(
-            lambda given: {"out": tf.identity(function(**given))}, input_signature=[specs], autograph=False
-        )
-        caller = tf.function(lambda given: function_of_dict(given), input_signature=[specs], autograph=False)
+        options = {"input_signature": [specs], "autograph": False}
+        function_of_dict = tf.function(lambda given: {"out": tf.identity(function(**given))}, **options)
+        caller = tf.function(lambda given: function_of_dict(given), **options)
         self._function, self._inputs = caller.get_concrete_function(), inputs
         converted = convert_to_onnx(self._function, ())
         self.model: onnx.ModelProto = add_string_functions(add_weights(converted.model, converted.weights))

@@ -323,9 +323,8 @@ def open_session(plan, form, opset=18, provider=None, precision="float32"):
     if form == "large":
         function = build_call_function(call, ragged.body, opset)
     else:
-        function = lowering_choice.build_lowered_function(
-            call, form, opset, "cuda" if form == ADAPTIVE_GPU else provider, force_large_form=True
-        )
+        target = "cuda" if form == ADAPTIVE_GPU else provider
+        function = lowering_choice.build_lowered_function(call, form, opset, target, force_large_form=True)
     return provider_option.open_on_provider(build_model(call, function, opset, precision))
 
 

@@ -23,9 +23,8 @@ def test_additive_score_equals_the_hand_computed_one():
     # U = 2, Dq = 1, Dk = 2. hidden = (1*ln2 + 0, 0 + 1*ln3) for q = (ln2,), k = (ln3, 9):
     # W_q q = (ln2, 0); W_k k = (0*ln3 + 0*9, 1*ln3 + 0*9) = (0, ln3); tanh = (3/5, 4/5)
     # w_v^T tanh = 10*3/5 + 100*4/5 = 6 + 80 = 86
-    score = reference.additive_score(
-        np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([[10], [100]])
-    )
+    W_k = np.array([[0.0, 1.0], [0.0, 0.0]])
+    score = reference.additive_score(np.array([[1.0, 0.0]]), W_k, np.array([[10], [100]]))
     assert score(np.array([LN2]), np.array([LN3, 9.0])) == pytest.approx(86.0, rel=1e-14)
     # q = (0,), k = (0, 9): tanh(0) = 0
     assert score(np.array([0.0]), np.array([0.0, 9.0])) == 0.0
@@ -102,9 +101,8 @@ def test_masked_keys_are_not_scored_and_masked_values_not_read():
 
     keys = np.array([[[1.0], [np.nan], [3.0]]])
     values = np.array([[[2.0], [np.inf], [4.0]]])
-    output, weights = reference.attention(
-        np.ones((1, 1, 1)), keys, values, record_key, attention_mask=np.array([True, False, True])
-    )
+    mask = np.array([True, False, True])
+    output, weights = reference.attention(np.ones((1, 1, 1)), keys, values, record_key, attention_mask=mask)
     assert scored == [1.0, 3.0]
     assert_close(weights, [[[0.5, 0.0, 0.5]]])
     assert_close(output, [[[3.0]]])  # (2 + 4)/2

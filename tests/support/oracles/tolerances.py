@@ -19,9 +19,8 @@ def assert_close(actual, expected, dtype=None, *, tolerance=None):
     actual, expected = np.asarray(actual), np.asarray(expected)
     _assert_same_shape_and_dtype(actual, expected, dtype)
     relative, absolute = TOLERANCES[actual.dtype.name] if tolerance is None else (tolerance, tolerance)
-    np.testing.assert_allclose(
-        actual.astype("float64"), expected.astype("float64"), rtol=relative, atol=absolute, equal_nan=False
-    )
+    arrays = actual.astype("float64"), expected.astype("float64")
+    np.testing.assert_allclose(*arrays, rtol=relative, atol=absolute, equal_nan=False)
 
 
 def assert_identical(actual, expected):

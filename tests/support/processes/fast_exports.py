@@ -8,10 +8,10 @@ run without the replacements, except for fixtures with a wider scope.
 import atexit
 import json
 import pkgutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
@@ -28,9 +28,7 @@ FEW_PAIRS = 256  # golden cases of 17 queries and 17 keys exceed it, so both for
 def start_worker():
     script = Path(keras_attn_export.__file__).with_name("_processes") / "saved_model_run.py"
     command = [sys.executable, "-P", str(Path(__file__).with_name("saved_model_worker.py")), str(script)]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True)
 
     @atexit.register
     def stop_worker():
