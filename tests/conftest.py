@@ -1,4 +1,4 @@
-"""What all tests share: plugins, options, the seed, and on JAX and torch the selection of layer tests."""
+"""Plugins, options and seeds of all tests, and the selection of layer tests on JAX and torch."""
 
 import os
 
@@ -46,7 +46,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def random_seed(request: pytest.FixtureRequest) -> int:
-    """Return the seed of randomized tests; pytest shows the printed seed if a test fails."""
+    """Seed of randomized tests; it is printed, so pytest shows it if a test fails."""
     seed = request.config.getoption("--random-seed")
     print(f"--random-seed {seed}")
     assert isinstance(seed, int)

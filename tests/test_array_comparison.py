@@ -11,7 +11,7 @@ COLUMNS = np.array([0.0, 0.1])  # limits of two channels
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "dtype", "limits", "same"),
+    ("actual", "expected", "dtype", "limits", "is_match"),
     [
         ([1.0, NAN, INF], [1.0, NAN, INF], "float32", {}, True),
         ([1.0, NAN, INF], [1.0, NAN, -INF], "float32", {"atol": 9.0}, False),
@@ -26,6 +26,6 @@ COLUMNS = np.array([0.0, 0.1])  # limits of two channels
         ([], [], "float32", {}, True),
     ],
 )
-def test_arrays_are_alike_within_the_limits(one, other, dtype, limits, same):
+def test_arrays_match_within_the_limits(actual, expected, dtype, limits, is_match):
     """In float16 a difference of 120,000 would be infinite."""
-    assert arrays_match(np.array(one, dtype), np.array(other, dtype), **limits) is same
+    assert arrays_match(np.array(actual, dtype), np.array(expected, dtype), **limits) is is_match

@@ -1,4 +1,4 @@
-"""Turns and durations of timed sessions."""
+"""Latency of sessions that run in turns."""
 
 from types import SimpleNamespace
 
@@ -10,9 +10,9 @@ def test_sessions_take_turns_within_bounds_of_time_and_runs():
     sessions = [
         SimpleNamespace(get_outputs=lambda: [], run=lambda *_, name=name: order.append(name) or []) for name in "ab"
     ]
-    outputs, taken = measure_interleaved(sessions, {}, 1e-9, warm_up_rounds=3, min_rounds=5, max_rounds=100)
+    outputs, durations = measure_interleaved(sessions, {}, 1e-9, warm_up_rounds=3, min_rounds=5, max_rounds=100)
     assert outputs == [{}, {}]
-    assert [len(each) for each in taken] == [5, 5]
+    assert [len(runs) for runs in durations] == [5, 5]
     assert "".join(order) == 3 * "ab" + "abbaabbaab"
-    _, taken = measure_interleaved(sessions, {}, 10.0, warm_up_rounds=1, min_rounds=1, max_rounds=7)
-    assert [len(each) for each in taken] == [7, 7]
+    _, durations = measure_interleaved(sessions, {}, 10.0, warm_up_rounds=1, min_rounds=1, max_rounds=7)
+    assert [len(runs) for runs in durations] == [7, 7]

@@ -18,17 +18,16 @@ from keras_attn_export._onnxruntime_releases import (
 from keras_attn_export._options import OPSETS, Options, validate_options
 
 
-def asked(tolerance=None, static_axes=None, **others):
-    return validate_options(tolerance=tolerance, static_axes=static_axes, **others)
+def validate(tolerance=None, static_axes=None, **options):
+    return validate_options(tolerance=tolerance, static_axes=static_axes, **options)
 
 
 def test_options_and_export_model_have_equal_defaults():
-    given = inspect.signature(export_model).parameters
-    same = {each.name: each.default for each in fields(Options) if each.name in given and each.default is not MISSING}
-    plain = {"opset", "lowering", "precision", "provider", "safe_mode", "strict", "target", "calibration", "limit"}
-    plain |= {"saved_model"}
-    assert set(same) == plain
-    assert {name: given[name].default for name in same} == same
+    arguments = inspect.signature(export_model).parameters
+    options = [field for field in fields(Options) if field.name in arguments and field.default is not MISSING]
+    names = {"opset", "lowering", "precision", "provider", "safe_mode", "strict", "target", "calibration", "limit"}
+    assert {field.name for field in options} == names | {"saved_model"}
+    assert [arguments[field.name].default for field in options] == [field.default for field in options]
 
 
 def test_every_opset_has_a_lowest_onnxruntime():
@@ -36,10 +35,10 @@ def test_every_opset_has_a_lowest_onnxruntime():
 
 
 def test_fused_lowering_needs_opset_24():
-    asked(lowering="fused")
-    asked(opset=24, lowering="fused")
+    validate(lowering="fused")
+    validate(opset=24, lowering="fused")
     with pytest.raises(ExportError, match=r"`lowering='fused'` needs opset 24.* Received: opset=23"):
-        asked(opset=23, lowering="fused")
+        validate(opset=23, lowering="fused")
 
 
 def test_lowest_onnxruntime_depends_on_opset_and_lowerings():
@@ -53,25 +52,25 @@ def test_lowest_onnxruntime_depends_on_opset_and_lowerings():
 @pytest.mark.parametrize("opset", [17, "18", True])
 def test_opset_must_be_an_integer_from_18_to_24(opset):
     with pytest.raises(ExportError, match="`opset` must be an integer from 18 to 24"):
-        asked(opset=opset)
+        validate(opset=opset)
 
 
 @pytest.mark.parametrize("name", ["precision", "provider"])
 def test_unknown_choices_are_refused(name):
     with pytest.raises(ExportError, match=rf"`{name}` must be one of .* Received: 'best'"):
-        asked(**{name: "best"})
+        validate(**{name: "best"})
 
 
 def test_static_axes_have_sizes_of_1_or_more():
-    assert asked(static_axes={"batch": np.int64(1)}).static_axes == {"batch": 1}
+    assert validate(static_axes={"batch": np.int64(1)}).static_axes == {"batch": 1}
     for size in (0, 1.0, True):
         with pytest.raises(InputError, match=rf"integers of 1 or more\. Received: 'batch': {size}\."):
-            asked(static_axes={"batch": size})
+            validate(static_axes={"batch": size})
 
 
 def test_removed_lowerings_name_their_replacement():
     with pytest.raises(ExportError, match=r"`lowering` must be one of .* Received: 'ragged'\. Use 'adaptive'"):
-        asked(lowering="ragged")
+        validate(lowering="ragged")
 
 
 @pytest.mark.parametrize(
@@ -98,35 +97,35 @@ def test_onnxruntime_that_is_too_old_is_refused(monkeypatch, installed, opset, l
     [(None, 0.0, 0.0), (1e-3, 1e-3, 1e-4), ((1e-3, 0), 1e-3, 0.0), (np.float32(0.5), 0.5, 0.05)],
 )
 def test_tolerance_is_one_number_or_two(tolerance, relative, absolute):
-    checked = asked(tolerance=tolerance).tolerance
+    checked = validate(tolerance=tolerance).tolerance
     assert checked == {"relative": pytest.approx(relative, rel=1e-15), "absolute": pytest.approx(absolute, rel=1e-15)}
     assert {type(value) for value in checked.values()} == {float}
 
 
 @pytest.mark.parametrize("tolerance", [-1e-3, float("nan"), True, "1e-3", (1e-3,), (1e-3, None)], ids=repr)
-def test_senseless_tolerances_are_refused(tolerance):
+def test_invalid_tolerances_are_refused(tolerance):
     with pytest.raises(ExportError, match=r"`tolerance` must be a number of 0 or more, or two .*\. Received: "):
-        asked(tolerance=tolerance)
+        validate(tolerance=tolerance)
 
 
 @pytest.mark.parametrize(
-    ("given", "opset", "lowering"),
+    ("options", "opset", "lowering"),
     [
         ({}, None, "adaptive"),
         ({"target": "1.25.1", "lowering": "fused"}, None, "fused"),
         ({"target": "1.19"}, 18, "adaptive"),
         ({"target": "1.18"}, 18, "portable"),
         ({"target": "1.24", "opset": 24}, 24, "portable"),  # the operator `Attention` needs 1.25
-        ({"target": "1.25", "provider": "cuda"}, 18, "adaptive"),  # which has no kernels of opset 24 yet
+        ({"target": "1.25", "provider": "cuda"}, 18, "adaptive"),  # onnxruntime 1.25 has no CUDA kernels of opset 24
     ],
 )
-def test_target_decides_opset_and_lowering(given, opset, lowering):
-    options = asked(**given)
-    assert (options.opset, options.lowering) == (opset, lowering)
+def test_target_decides_opset_and_lowering(options, opset, lowering):
+    validated = validate(**options)
+    assert (validated.opset, validated.lowering) == (opset, lowering)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         (
             {"target": "1.24", "lowering": "fused"},
@@ -145,13 +144,13 @@ def test_target_decides_opset_and_lowering(given, opset, lowering):
         ),
     ],
 )
-def test_targets_are_refused_that_cannot_run_the_file(given, said):
-    with pytest.raises(ExportError, match=said):
-        asked(**given)
+def test_targets_that_cannot_run_the_file_are_refused(options, message):
+    with pytest.raises(ExportError, match=message):
+        validate(**options)
 
 
 def test_attention_is_written_for_the_device_of_provider_and_target():
-    assert asked().attention_target == "cpu"
-    assert asked(provider="CUDAExecutionProvider").attention_target == "cuda"
-    assert asked(provider="openvino").attention_target == "any"
-    assert asked(provider="cuda", target="standard").attention_target == "any"
+    assert validate().attention_target == "cpu"
+    assert validate(provider="CUDAExecutionProvider").attention_target == "cuda"
+    assert validate(provider="openvino").attention_target == "any"
+    assert validate(provider="cuda", target="standard").attention_target == "any"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import onnxruntime
 import pytest
-from sigint import heeding_interrupts
+from sigint import enable_interrupts
 from small_bundle import assert_one_line, flip_byte, list_names, run_command, run_python
 
 from keras_attn_export._cli import inspect
@@ -221,7 +221,7 @@ sys.exit(main.main([], is_process=True))
 @pytest.mark.parametrize(("how", "name", "code"), [("Dropped", "SIGTERM", 143), ("caught", "SIGINT", 130)])
 def test_signal_whose_exception_is_lost_ends_the_command(how, name, code):
     """Python drops an exception in `__del__`, and tf2onnx catches all exceptions in places."""
-    with heeding_interrupts():
+    with enable_interrupts():
         done = run_command(sys.executable, "-c", LOST.format(name=name, how=how), timeout=20)
     assert done.returncode == code
 

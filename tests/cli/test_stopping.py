@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
-from sigint import heeding_interrupts
+from sigint import enable_interrupts
 
 from keras_attn_export import load_bundle
 from keras_attn_export._bundle.bundle_files import finalize_bundle
@@ -58,7 +58,7 @@ def wait_for(condition, process):
 def started(*command, cwd):
     """Start Python in an empty folder, as a shell does, with another folder for temporary files."""
     (cwd / "temporary").mkdir()
-    with heeding_interrupts():
+    with enable_interrupts():
         return subprocess.Popen(
             [sys.executable, *map(str, command)],
             cwd=cwd,

@@ -1,6 +1,6 @@
-"""Promises 1 to 3 of every public layer: a distribution, the row with no key, and no leak; outputs and gradients.
+"""Promises 1 to 3 of every public layer: normalized weights, fully masked queries and no leaks from masked entries.
 
-The other promises are in test_contract_*.py; the table of layers is in layer_contract.py.
+The further promises are in test_contract_*.py; the table of layers is in layer_contract.py.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from tolerances import assert_close, assert_identical
 
 import keras_attn
 
-PADDING = {  # masks that are the same for all queries; each hides keys 3 and 4 of entry 0, and key 4 of entry 1
+PADDING = {  # the same padding for all queries as different masks: keys 3 and 4 of entry 0, and key 4 of entry 1
     "valid_lens": {"valid_lens": np.array([3, 4])},
     "keys_mask": {"keys_mask": np.arange(Tk) < np.array([[3], [4]])},
     "values_mask": {"values_mask": np.arange(Tk) < np.array([[3], [4]])},
@@ -39,8 +39,8 @@ POISON = {"nan": np.nan, "inf": np.inf, "minus_inf": -np.inf, "1e30": 1e30}
 POISONED = {f"{kind}-{name}": (PADDING[kind], poison) for kind in PADDING for name, poison in POISON.items()}
 
 
-def poisoned(inputs: dict, names: tuple[str, ...], poison: float) -> dict:
-    """The inputs with the padded rows of the named tensors overwritten."""
+def poison_padding(inputs: dict, names: tuple[str, ...], poison: float) -> dict:
+    """Return the inputs with `poison` in the padded rows of the named tensors."""
     return {
         name: np.where(PADDED[..., None], np.float32(poison), array) if name in names else array
         for name, array in inputs.items()
@@ -49,7 +49,7 @@ def poisoned(inputs: dict, names: tuple[str, ...], poison: float) -> dict:
 
 def test_table_covers_every_public_layer():
     public = {getattr(keras_attn, name) for name in keras_attn.__all__}
-    assert {item for item in public if inspect.isclass(item) and issubclass(item, keras.layers.Layer)} == COVERED
+    assert {cls for cls in public if inspect.isclass(cls) and issubclass(cls, keras.layers.Layer)} == COVERED
 
 
 BIAS = 2 * np.random.default_rng(5).normal(size=(B, Tq, Tk)).astype("float32")
@@ -62,33 +62,33 @@ def test_weights_are_a_distribution_over_unmasked_keys(case, dtype):
     layer, inputs = case.layer(dtype=dtype), case.inputs()
     _, weights = compute_outputs(layer, inputs, masks)
     sums = weights.astype("float64").sum(-1)
-    takes_part = np.arange(Tk) < masks["valid_lens"][..., None]
-    assert np.all(weights[~takes_part] == 0), "masked weights must be exact zeros"
+    is_unmasked = np.arange(Tk) < masks["valid_lens"][..., None]
+    assert np.all(weights[~is_unmasked] == 0), "masked weights must be exact zeros"
     assert np.all(weights >= 0)
     # Each of up to Tk weights is rounded once to the dtype; the sum itself is in float64 here.
     spacings = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
     spacing = spacings[get_precision(dtype)]
-    np.testing.assert_allclose(sums, takes_part.any(-1), atol=Tk * spacing, rtol=0)
+    np.testing.assert_allclose(sums, is_unmasked.any(-1), atol=Tk * spacing, rtol=0)
     biased = compute_outputs(layer, inputs, masks | {"score_bias": BIAS})
-    for poison in POISON.values():  # where a pair takes no part
-        dirty = compute_outputs(layer, inputs, masks | {"score_bias": np.where(takes_part, BIAS, np.float32(poison))})
+    for poison in POISON.values():  # in the bias of masked pairs
+        dirty = compute_outputs(layer, inputs, masks | {"score_bias": np.where(is_unmasked, BIAS, np.float32(poison))})
         assert_identical(dirty[0], biased[0])
         assert_identical(dirty[1], biased[1])
 
 
-WAYS = {mode: (mode, False) for mode in MODES} | {f"{mode}-bias": (mode, True) for mode in MODES}
+MODES_AND_BIASES = {mode: (mode, False) for mode in MODES} | {f"{mode}-bias": (mode, True) for mode in MODES}
 
 
 @x64
-@parametrize_in_turn("way", WAYS, CASES + VARIANTS, more=1)
-def test_gradients_agree_with_differences_of_the_oracle(case, way):
-    """Directional derivatives in float64: the oracle's central difference against the layer's gradient."""
-    mode, biased = way
+@parametrize_in_turn("mode_and_bias", MODES_AND_BIASES, CASES + VARIANTS, num_slow_values=1)
+def test_gradients_equal_finite_differences_of_the_oracle(case, mode_and_bias):
+    """Directional derivatives in float64: central differences of the oracle against gradients of the layer."""
+    mode, has_bias = mode_and_bias
     masks = {"valid_lens": np.array([[1, 2, 5], [4, 0, 3]]), "causal": True}
     layer, step, rng = case.layer(dtype="float64"), 1e-6, np.random.default_rng(3)
     relative, absolute = (1e-6, 1e-8) if get_precision("float64") == "float64" else (1e-5, 1e-5)
     inputs = {name: array.astype("float64") for name, array in case.inputs().items()}
-    inputs |= {"score_bias": BIAS.astype("float64")} if biased else {}
+    inputs |= {"score_bias": BIAS.astype("float64")} if has_bias else {}
     upstream = rng.normal(size=(*inputs["queries"].shape[:-1], inputs["values"].shape[-1]))
     computed = compute_layer_gradients(layer, inputs, masks, upstream=upstream, mode=mode)
 
@@ -100,9 +100,9 @@ def test_gradients_agree_with_differences_of_the_oracle(case, way):
         shifts = [loss(inputs | {name: array + sign * step * direction}) for sign in (1, -1)]
         difference = (shifts[0] - shifts[1]) / (2 * step)
         assert np.sum(computed[name] * direction) == pytest.approx(difference, rel=relative, abs=absolute), name
-    if biased:
-        takes_part = reference.compute_mask((B,), Tq, Tk, **masks)
-        assert np.all(computed["score_bias"][~takes_part] == 0)
+    if has_bias:
+        is_unmasked = reference.compute_mask((B,), Tq, Tk, **masks)
+        assert np.all(computed["score_bias"][~is_unmasked] == 0)
     for variable in layer.trainable_variables:
         value, direction = keras.ops.convert_to_numpy(variable), rng.normal(size=variable.shape)
         shifts = []
@@ -115,7 +115,7 @@ def test_gradients_agree_with_differences_of_the_oracle(case, way):
         assert gradient == pytest.approx(difference, rel=relative, abs=absolute), variable.path
 
 
-EMPTY_ROWS = {  # each leaves entry 0 without keys and does not touch entry 1
+EMPTY_ROWS = {  # masks that remove all keys of entry 0
     "length_zero": {"valid_lens": np.array([0, 4])},
     "negative_length": {"valid_lens": np.array([-3, 4])},
     "lengths_by_query": {"valid_lens": np.array([[0, 0, 0], [4, 4, 4]])},
@@ -135,14 +135,14 @@ def test_row_without_keys_gives_zero_weights_and_output(case, masks):
     assert np.all(output[0] == 0)
     assert np.all(weights[0] == 0)
     assert_close(output[1], compute_expected(case, layer, inputs, masks)[0][1], "float32")
-    # The other row of the batch is bit for bit what it is beside a row that has keys.
-    output_beside, weights_beside = compute_outputs(layer, inputs, beside_a_row_with_keys(masks))
-    assert np.any(output_beside[0] != 0)
-    assert_identical(output[1], output_beside[1])
-    assert_identical(weights[1], weights_beside[1])
+    # The second row of the batch does not depend on whether the first row has keys.
+    full_output, full_weights = compute_outputs(layer, inputs, unmask_first_row(masks))
+    assert np.any(full_output[0] != 0)
+    assert_identical(output[1], full_output[1])
+    assert_identical(weights[1], full_weights[1])
 
 
-def beside_a_row_with_keys(masks: dict) -> dict:
+def unmask_first_row(masks: dict) -> dict:
     return {name: np.stack([mask[1], mask[1]]) for name, mask in masks.items()}
 
 
@@ -151,15 +151,15 @@ ROWS = {f"eager-{kind}": ("eager", masks) for kind, masks in EMPTY_ROWS.items()}
 ROWS |= {f"{mode}-{kind}": (mode, EMPTY_ROWS[kind]) for mode in MODES if mode != "eager" for kind in COMPILED_ROWS}
 
 
-@parametrize_in_turn("way", ROWS)
-def test_row_without_keys_gives_zero_gradient(case, way):
-    (mode, masks), layer, inputs = way, case.layer(), case.inputs()
+@parametrize_in_turn("mode_and_masks", ROWS)
+def test_row_without_keys_gives_zero_gradient(case, mode_and_masks):
+    (mode, masks), layer, inputs = mode_and_masks, case.layer(), case.inputs()
     computed = compute_layer_gradients(layer, inputs, masks, mode=mode)
-    computed_beside = compute_layer_gradients(layer, inputs, beside_a_row_with_keys(masks), mode=mode)
+    full_gradients = compute_layer_gradients(layer, inputs, unmask_first_row(masks), mode=mode)
     for name in inputs:
         assert np.all(computed[name][0] == 0), name
-        assert np.any(computed_beside[name][0] != 0), name
-        assert_identical(computed[name][1], computed_beside[name][1])
+        assert np.any(full_gradients[name][0] != 0), name
+        assert_identical(computed[name][1], full_gradients[name][1])
 
 
 @parametrize_in_turn("poisoning", POISONED)
@@ -167,17 +167,17 @@ def test_poison_in_masked_keys_and_values_changes_no_output(case, poisoning):
     (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
     clean = compute_outputs(layer, inputs, masks)
     for names in (("keys",), ("values",), ("keys", "values")):
-        dirty = compute_outputs(layer, poisoned(inputs, names, poison), masks)
+        dirty = compute_outputs(layer, poison_padding(inputs, names, poison), masks)
         assert_identical(dirty[0], clean[0])
         assert_identical(dirty[1], clean[1])
     assert_close(clean[0], compute_expected(case, layer, inputs, masks)[0], "float32")
 
 
-@parametrize_in_turn("poisoning", {name: each for name, each in POISONED.items() if "minus" not in name})
+@parametrize_in_turn("poisoning", {name: pair for name, pair in POISONED.items() if "minus" not in name})
 def test_poison_in_masked_keys_and_values_changes_no_gradient(case, poisoning):
     (masks, poison), layer, inputs = poisoning, case.layer(), case.inputs()
     clean = compute_layer_gradients(layer, inputs, masks)
-    dirty = compute_layer_gradients(layer, poisoned(inputs, ("keys", "values"), poison), masks)
+    dirty = compute_layer_gradients(layer, poison_padding(inputs, ("keys", "values"), poison), masks)
     for name, gradient in clean.items():
         assert_identical(dirty[name], gradient)
     for name in ("keys", "values"):
@@ -186,23 +186,21 @@ def test_poison_in_masked_keys_and_values_changes_no_gradient(case, poisoning):
 
 
 @every_case
-def test_poison_in_an_entry_without_keys_changes_nothing(case):
-    """Every key and value of entry 0 is NaN, and so are its queries: its rows are still zeros."""
+def test_poison_in_an_entry_without_keys_does_not_change_results(case):
+    """Queries, keys and values of entry 0 are NaN: the output rows of the entry stay zeros."""
     layer, inputs, masks = case.layer(), case.inputs(), {"valid_lens": np.array([0, 4])}
     clean, clean_gradients = compute_outputs(layer, inputs, masks), compute_layer_gradients(layer, inputs, masks)
     first = np.arange(B)[:, None, None] == 0
     dirty_inputs = {name: np.where(first, np.float32(np.nan), array) for name, array in inputs.items()}
-    dirty, dirty_gradients = (
-        compute_outputs(layer, dirty_inputs, masks),
-        compute_layer_gradients(layer, dirty_inputs, masks),
-    )
+    dirty = compute_outputs(layer, dirty_inputs, masks)
+    dirty_gradients = compute_layer_gradients(layer, dirty_inputs, masks)
     assert_identical(dirty[0], clean[0])
     assert_identical(dirty[1], clean[1])
     for name, gradient in clean_gradients.items():
         assert_identical(dirty_gradients[name], gradient)
 
 
-BY_QUERY = {  # masks that hide the last key from every query but the last
+QUERY_MASKS = {  # masks that remove the last key for all queries but the last
     "causal": {"causal": True},
     "window": {"window": (1, 2)},
     "lengths_by_query": {"valid_lens": np.array([[1, 2, Tk], [3, 4, Tk]])},
@@ -210,20 +208,20 @@ BY_QUERY = {  # masks that hide the last key from every query but the last
 }
 
 
-LEAKS = {f"{kind}-{sign}": (masks, sign * 1e4) for kind, masks in BY_QUERY.items() for sign in (1, -1)}
+LEAKS = {f"{kind}-{sign}": (masks, sign * 1e4) for kind, masks in QUERY_MASKS.items() for sign in (1, -1)}
 
 
 @parametrize_in_turn("leak", LEAKS)
 def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
-    """The key that only the last query sees holds garbage: the rows before it, and their gradients, do not change."""
+    """Garbage in the key that only the last query attends to: further rows and their gradients do not change."""
     (masks, garbage), layer, inputs = leak, case.layer(), case.inputs(Tk=Tk)
-    hidden = Tq - 1 if "causal" in masks else Tk - 1
+    masked_key = Tq - 1 if "causal" in masks else Tk - 1
     dirty_inputs = {name: array.copy() for name, array in inputs.items()}
-    dirty_inputs["keys"][:, hidden] = dirty_inputs["values"][:, hidden] = garbage
+    dirty_inputs["keys"][:, masked_key] = dirty_inputs["values"][:, masked_key] = garbage
     clean, dirty = compute_outputs(layer, inputs, masks), compute_outputs(layer, dirty_inputs, masks)
     assert_identical(dirty[0][:, :-1], clean[0][:, :-1])
     assert_identical(dirty[1][:, :-1], clean[1][:, :-1])
-    assert np.any(dirty[0][:, -1] != clean[0][:, -1]), "the last query must see the garbage"
+    assert np.any(dirty[0][:, -1] != clean[0][:, -1]), "the last query must attend to the garbage"
 
     upstream = np.ones_like(clean[0])
     upstream[:, -1] = 0
@@ -237,31 +235,32 @@ def test_finite_garbage_does_not_leak_through_a_mask_by_query(case, leak):
 def test_row_without_keys_adds_nothing_to_the_gradient_of_the_weights(case, masks):
     layer, inputs = case.layer(), case.inputs()
     computed = compute_layer_gradients(layer, inputs, masks)
-    second = {name: array[1:] for name, array in inputs.items()}
+    second_row = {name: array[1:] for name, array in inputs.items()}
     upstream = np.arange(1.0, B * Tq * Dv + 1).reshape(B, Tq, Dv)[1:]
-    alone = compute_layer_gradients(layer, second, {name: mask[1:] for name, mask in masks.items()}, upstream=upstream)
-    # By the inputs too, so that layers without weights are held to something.
-    assert_close(computed["values"][1:], alone["values"], tolerance=1e-5)  # sums over queries of numbers up to 36
+    second_masks = {name: mask[1:] for name, mask in masks.items()}
+    expected = compute_layer_gradients(layer, second_row, second_masks, upstream=upstream)
+    # Gradients by the values test layers without weights.
+    assert_close(computed["values"][1:], expected["values"], tolerance=1e-5)  # sums over queries of numbers up to 36
     if layer.trainable_variables:
-        # In units of the largest: the gradient by a bias of keys, which moves all scores of a row, is only rounding.
-        scale = max(np.abs(alone[variable.path]).max() for variable in layer.trainable_variables)
+        # Relative to the largest: a bias of keys shifts all scores of a row, so its gradient is only rounding error.
+        scale = max(np.abs(expected[variable.path]).max() for variable in layer.trainable_variables)
         assert np.isfinite(scale)
     for variable in layer.trainable_variables:
-        assert_close(computed[variable.path] / scale, alone[variable.path] / scale)
+        assert_close(computed[variable.path] / scale, expected[variable.path] / scale)
 
 
 @pytest.mark.slow
-@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
+@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, num_slow_values=0)
 def test_poison_changes_no_gradient_when_compiled(case, mode):
     layer, inputs, masks = case.layer(), case.inputs(), PADDING["valid_lens"]
     clean = compute_layer_gradients(layer, inputs, masks, mode=mode)
-    dirty = compute_layer_gradients(layer, poisoned(inputs, ("keys", "values"), np.nan), masks, mode=mode)
+    dirty = compute_layer_gradients(layer, poison_padding(inputs, ("keys", "values"), np.nan), masks, mode=mode)
     for name, gradient in clean.items():
         assert_identical(dirty[name], gradient)
 
 
 @every_case
-def test_worked_example_gives_the_numbers_worked_out_by_hand(case):
+def test_uniform_weights_give_hand_computed_means(case):
     """Equal keys give uniform weights: over rows 4j + (0, 1, 2, 3) of values, the mean of j is 0.5 and 2.5."""
     queries = np.random.default_rng(0).normal(size=(2, 1, 2 if case.Dq == case.Dk else 20)).astype("float32")
     inputs = {"queries": queries, "keys": np.ones((2, 10, 2), "float32")}

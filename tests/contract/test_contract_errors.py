@@ -1,7 +1,7 @@
-"""Promise 10 of every public layer: bad input gets a sentence that names the argument, eagerly and while building.
+"""Promise 10 of every public layer: errors of bad inputs name the argument, in eager and symbolic calls.
 
-Keras appends a list of all arguments to what a layer raises, so the pattern asks for the sentence itself: the name
-between backticks, the rule, and what was received.
+Keras appends a list of all arguments to the message of a layer, so the pattern matches the sentence of the layer: the
+name between backticks, the rule, and the received value.
 """
 
 import keras
@@ -56,7 +56,7 @@ BAD = {  # overrides of arguments; None stands for Dq or Dk
 }
 
 
-def arguments_of(case, overrides: dict) -> dict:
+def build_arguments(case, overrides: dict) -> dict:
     sizes = {"queries": case.Dq, "keys": case.Dk}
     bad = {
         name: ones(*(size or sizes[name] for size in value)) if name in ("queries", "keys", "values") else value
@@ -65,26 +65,26 @@ def arguments_of(case, overrides: dict) -> dict:
     return case.inputs() | bad
 
 
-WAYS = ("new", "built", "symbolic")
+CALLS = ("new", "built", "symbolic")  # eager calls of an unbuilt and a built layer, and a symbolic call
 
 
-@parametrize_in_turn("bad", {f"{kind}-{way}": (way, *bad) for kind, bad in BAD.items() for way in WAYS}, more=4)
+BAD_CALLS = {f"{kind}-{call}": (call, *bad) for kind, bad in BAD.items() for call in CALLS}
+
+
+@parametrize_in_turn("bad", BAD_CALLS, num_slow_values=4)
 def test_bad_input_is_refused(case, bad):
-    way, overrides, name = bad
-    layer, arguments = case.layer() if way == "built" else case.make(), arguments_of(case, overrides)
-    if way == "symbolic":
-        arguments = {
-            argument: keras.tree.map_structure(
-                lambda array: keras.Input(batch_shape=array.shape, dtype=array.dtype.name), given
-            )
-            for argument, given in arguments.items()
-        }
+    call, overrides, name = bad
+    layer, arguments = case.layer() if call == "built" else case.make(), build_arguments(case, overrides)
+    if call == "symbolic":
+        arguments = keras.tree.map_structure(
+            lambda array: keras.Input(batch_shape=array.shape, dtype=array.dtype.name), arguments
+        )
     with pytest.raises((TypeError, ValueError), match=build_error_pattern(name)):
         layer(**arguments)
 
 
-@parametrize_in_turn("name", {"queries": "queries", "keys": "keys"}, more=1)
-def test_sizes_other_than_the_built_ones_are_refused(case, name):
+@parametrize_in_turn("name", {"queries": "queries", "keys": "keys"}, num_slow_values=1)
+def test_sizes_that_differ_from_build_are_refused(case, name):
     layer, inputs = case.layer(), case.inputs()
     if not layer.weights:
         with pytest.raises(ValueError, match=r"`queries` and `keys` must agree [^\n]*Received: "):
@@ -92,7 +92,7 @@ def test_sizes_other_than_the_built_ones_are_refused(case, name):
     elif not case.own_class:
         with pytest.raises(ValueError, match=build_error_pattern(name)):
             call_layer(layer, inputs | {name: inputs[name][..., :-1]})
-    else:  # a user's own score may say what it likes, but must not pass
+    else:  # the message of a user's score is unknown, but the call must fail
         with pytest.raises(Exception, match=r"(?i)matri|dimension|size"):
             call_layer(layer, inputs | {name: inputs[name][..., :-1]})
 
@@ -124,8 +124,8 @@ def test_bad_options_are_refused(make, name):
 
 
 @every_case
-def test_good_input_is_taken_where_bad_input_is_refused(case):
-    """The same call without the fault, so that the tests above fail for their fault alone."""
+def test_good_input_is_accepted(case):
+    """The calls above without the bad argument: they fail because of the bad argument alone."""
     shapes = {"attention": (B, Tq, Tk), "queries": (B, Tq), "keys": (B, Tk), "values": (B, Tk)}
     masks = {f"{name}_mask": ones(*shape, dtype="bool") for name, shape in shapes.items()}
     segments = tuple(ones(*shapes[name], dtype="int32") for name in ("queries", "keys"))

@@ -1,4 +1,4 @@
-"""Promises 4 and 9 of every public layer: half precision, mixed policies, LoRA and int8 on the Dense sublayers."""
+"""Promises 4 and 9 of every public layer: half precision, mixed policies, and LoRA and int8 in Dense sublayers."""
 
 import keras
 import numpy as np
@@ -30,8 +30,8 @@ HALVES = {
     "mixed_float16": ("float16", "float32"),
     "mixed_bfloat16": ("bfloat16", "float32"),
 }
-every_half = parametrize_in_turn("policy", {name: name for name in HALVES}, more=1)
-every_mixed = parametrize_in_turn("policy", {name: name for name in HALVES if "mixed" in name}, more=0)
+every_half = parametrize_in_turn("policy", {name: name for name in HALVES}, num_slow_values=1)
+every_mixed = parametrize_in_turn("policy", {name: name for name in HALVES if "mixed" in name}, num_slow_values=0)
 MASKS = {"valid_lens": np.array([[1, 0, 5], [4, 3, 0]])}
 EMPTY_ROWS = {
     "by_query": MASKS,
@@ -40,11 +40,11 @@ EMPTY_ROWS = {
 }
 
 
-def dense_sublayers(layer) -> list:
+def list_dense_sublayers(layer) -> list:
     return [sublayer for sublayer in layer._flatten_layers() if isinstance(sublayer, keras.layers.Dense)]
 
 
-DENSE_CASES = [case for case in CASES if dense_sublayers(case.layer())]
+DENSE_CASES = [case for case in CASES if list_dense_sublayers(case.layer())]
 
 
 @every_half
@@ -53,7 +53,7 @@ def test_half_precision_agrees_with_the_oracle(case, policy):
     compute, storage = HALVES[policy]
     for variable in layer.trainable_variables:
         assert variable.dtype == storage
-        variable.assign(0.25 * variable)  # small scores: a score of 10 has a rounding error of 0.04 in bfloat16
+        variable.assign(0.25 * variable)  # small scores, because a score of 10 has a rounding error of 0.04 in bfloat16
     rounded = {name: to_float64(keras.ops.cast(array, compute)) for name, array in inputs.items()}
     output, weights = compute_outputs(layer, inputs, MASKS)
     expected_output, expected_weights = compute_expected(case, layer, rounded, MASKS)
@@ -77,13 +77,13 @@ def test_half_precision_is_finite_with_large_scores_and_rows_without_keys(case, 
     policy, masks, training = large
     layer, inputs = case.layer(dtype=policy, dropout=0.5, seed=2), case.inputs()
     for variable in layer.trainable_variables:
-        variable.assign((3.0 if case.name == "one_head" else 10.0) * variable)  # it multiplies queries and keys by one
+        variable.assign((3.0 if case.name == "one_head" else 10.0) * variable)  # two weights scale its scores
     inputs |= {name: 10 * inputs[name] for name in ("queries", "keys")}
     output, weights = compute_outputs(layer, inputs, masks, training=training)
-    empty = ~reference.compute_mask((B,), Tq, Tk, **masks).any(-1)
+    is_empty = ~reference.compute_mask((B,), Tq, Tk, **masks).any(-1)
     assert np.isfinite(output.astype("float32")).all()
-    np.testing.assert_allclose(weights.astype("float64").sum(-1), ~empty, atol=Tk * 2.0**-8)
-    assert np.all(output[empty] == 0)
+    np.testing.assert_allclose(weights.astype("float64").sum(-1), ~is_empty, atol=Tk * 2.0**-8)
+    assert np.all(output[is_empty] == 0)
     for name, gradient in compute_layer_gradients(layer, inputs, masks).items():
         assert np.isfinite(gradient.astype("float32")).all(), name
 
@@ -111,16 +111,16 @@ def test_global_mixed_policy_reaches_the_layer_and_its_sublayers(case, policy):
     assert [array.dtype.name for array in compute_outputs(layer, case.inputs())] == [HALVES[policy][0]] * 2
 
 
-TRAINED = {
+FIT_RUNS = {
     f"{mode}-{policy}": (policy, jit) for mode, jit in FIT_MODES.items() for policy in HALVES if "mixed" in policy
 }
 
 
 @pytest.mark.slow
-@parametrize_in_turn("way", TRAINED, more=0)
-def test_fit_with_a_mixed_policy_changes_every_weight(case, way):
-    """`fit` scales the loss under mixed_float16; a row with no key must not make the step NaN: it would be skipped."""
-    policy, jit_compile = way
+@parametrize_in_turn("policy_and_jit", FIT_RUNS, num_slow_values=0)
+def test_fit_with_a_mixed_policy_changes_every_weight(case, policy_and_jit):
+    """A row without keys must not cause NaN gradients: loss scaling of mixed_float16 would skip the step."""
+    policy, jit_compile = policy_and_jit
     model, layer = build_lengths_model(case, dtype=policy)
     model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit_compile)
     inputs = [*case.inputs().values(), np.array([3, 0], "int32")]
@@ -135,13 +135,13 @@ def test_fit_with_a_mixed_policy_changes_every_weight(case, way):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
 def test_lora_on_every_dense_sublayer_is_trained_and_saved(case, tmp_path):
-    """The oracle reads `kernel`, which Keras gives with the low-rank part added."""
+    """The oracle reads `kernel`, to which Keras adds the low-rank part."""
     (model, layer), arrays = build_lengths_model(case), case.inputs()
     inputs, before = [*arrays.values(), np.array([3, 0], "int32")], compute_outputs(layer, arrays, MASKS)[0]
-    for dense in dense_sublayers(layer):
+    for dense in list_dense_sublayers(layer):
         dense.enable_lora(rank=2)
-    assert_close(compute_outputs(layer, arrays, MASKS)[0], before)  # a fresh low-rank part is zero
-    trained = [dense for dense in dense_sublayers(layer) if dense.trainable]
+    assert_close(compute_outputs(layer, arrays, MASKS)[0], before)  # the initial low-rank part is zero
+    trained = [dense for dense in list_dense_sublayers(layer) if dense.trainable]
     assert len(layer.trainable_variables) == sum(2 + dense.use_bias for dense in trained)
     draw_weights(layer)
     after = compute_outputs(layer, arrays, MASKS)[0]
@@ -155,30 +155,30 @@ def test_lora_on_every_dense_sublayer_is_trained_and_saved(case, tmp_path):
     assert_close(to_numpy(save_and_load(model, tmp_path)(inputs)), to_numpy(model(inputs)))
 
 
-INT8 = 0.1  # int8 keeps some 2 digits of each kernel and activation; the outputs are means of values of unit size
+INT8_TOLERANCE = 0.1  # int8 has about 2 digits in kernels and activations; outputs are means of values of unit size
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DENSE_CASES, ids=lambda case: case.name)
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # Keras, of its InputLayer
-def test_int8_model_is_close_masks_poison_and_is_saved(case, tmp_path):
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")  # InputLayer of Keras
+def test_int8_model_is_accurate_ignores_poison_and_is_saved(case, tmp_path):
     (model, layer), inputs, masks = build_lengths_model(case), case.inputs(), {"valid_lens": np.array([3, 0], "int32")}
     for variable in layer.trainable_variables:
         variable.assign(0.25 * variable)
     before = compute_outputs(layer, inputs, MASKS)
     model.quantize("int8")
-    assert all(dense.quantization_mode == "int8" for dense in dense_sublayers(layer))
+    assert all(dense.quantization_mode == "int8" for dense in list_dense_sublayers(layer))
     output, weights = compute_outputs(layer, inputs, MASKS)
-    assert np.any(output != before[0]), "the quantized kernels must be the ones that are used"
-    assert_close(output, before[0], tolerance=INT8)
-    assert_close(weights, before[1], tolerance=INT8)
+    assert np.any(output != before[0]), "the layer must use the quantized kernels"
+    assert_close(output, before[0], tolerance=INT8_TOLERANCE)
+    assert_close(weights, before[1], tolerance=INT8_TOLERANCE)
     assert np.array_equal(weights == 0, before[1] == 0)
     dirty = {name: array.copy() for name, array in inputs.items()}
-    # Activations are scaled by their largest: NaN must not be it.
+    # Activations are scaled by the largest magnitude, which must not become NaN.
     dirty["keys"][0, 3:] = dirty["values"][0, 3:] = np.nan
     assert_identical(compute_outputs(layer, dirty, masks)[0], compute_outputs(layer, inputs, masks)[0])
-    given = [*inputs.values(), masks["valid_lens"]]
-    after = to_numpy(model(given))
+    arrays = [*inputs.values(), masks["valid_lens"]]
+    after = to_numpy(model(arrays))
     for _ in range(2):
         model = save_and_load(model, tmp_path)
-        assert_identical(to_numpy(model(given)), after)
+        assert_identical(to_numpy(model(arrays)), after)

@@ -1,4 +1,4 @@
-"""Properties of every public layer over drawn sizes, lengths and masks. Float64, so that rounding hides nothing."""
+"""Properties of every public layer for random sizes and masks, in float64 because rounding errors hide violations."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ bounded = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    phases=[Phase.generate],  # the cases are small as drawn, and shrinking a failure takes half a minute
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # only the seed is per function
+    phases=[Phase.generate],  # the examples are small already, and shrinking takes half a minute
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # only the seed fixture has function scope
 )
 
 SIZES = st.fixed_dictionaries(
@@ -28,46 +28,46 @@ SIZES = st.fixed_dictionaries(
         "Dv": st.integers(1, 3),
     }
 )
-ROUNDING = None if get_precision("float64") == "float64" else 1e-5  # in place of the tolerance of float64
+ROUNDING = None if get_precision("float64") == "float64" else 1e-5  # replaces the tolerance of float64
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def every_other(start):
-    """Half of the layers."""
+def parametrize_half(start):
+    """Parametrize `case` with every second layer from index `start`."""
     return pytest.mark.parametrize("case", CASES[start::2], ids=lambda case: case.name)
 
 
-def drawn(case, sizes: dict, seed: int):
-    """A layer in float64, its inputs, a mask of half the pairs, and the random numbers that go on from there."""
+def draw_example(case, sizes: dict, seed: int):
+    """Return a float64 layer, its inputs, a random mask, and the generator for further draws."""
     inputs = {name: array.astype("float64") for name, array in case.inputs(seed, **sizes).items()}
     rng = np.random.default_rng(seed)
     mask = rng.random((*sizes["leading"], sizes["Tq"], sizes["Tk"])) < rng.random()
     return case.layer(inputs, dtype="float64"), inputs, mask, rng
 
 
-@every_other(0)
+@parametrize_half(0)
 @bounded
 @given(sizes=SIZES, seed=SEEDS, data=st.data())
 def test_masking_a_key_equals_deleting_it(case, sizes, seed, data):
-    layer, inputs, mask, _ = drawn(case, sizes, seed)
+    layer, inputs, mask, _ = draw_example(case, sizes, seed)
     j = data.draw(st.integers(0, sizes["Tk"] - 1), label="key")
     keys_mask = np.broadcast_to(np.arange(sizes["Tk"]) != j, (*sizes["leading"], sizes["Tk"]))
     masked, weights = compute_outputs(layer, inputs, {"attention_mask": mask, "keys_mask": keys_mask})
-    less = inputs | {name: np.delete(inputs[name], j, axis=-2) for name in ("keys", "values")}
-    deleted, weights_left = compute_outputs(layer, less, {"attention_mask": np.delete(mask, j, axis=-1)})
+    fewer_keys = inputs | {name: np.delete(inputs[name], j, axis=-2) for name in ("keys", "values")}
+    deleted, fewer_weights = compute_outputs(layer, fewer_keys, {"attention_mask": np.delete(mask, j, axis=-1)})
     assert_close(masked, deleted, tolerance=ROUNDING)
-    assert_close(np.delete(weights, j, axis=-1), weights_left, tolerance=ROUNDING)
+    assert_close(np.delete(weights, j, axis=-1), fewer_weights, tolerance=ROUNDING)
     assert np.all(weights[..., j] == 0)
     assert np.all(weights[~mask] == 0)
     assert np.all(weights >= 0)
     assert_close(weights.sum(-1), (mask & keys_mask[..., None, :]).any(-1).astype("float64"), tolerance=ROUNDING)
 
 
-@every_other(1)
+@parametrize_half(1)
 @bounded
 @given(sizes=SIZES, seed=SEEDS)
-def test_permuting_keys_with_values_changes_nothing(case, sizes, seed):
-    layer, inputs, mask, rng = drawn(case, sizes, seed)
+def test_permuting_keys_with_values_does_not_change_outputs(case, sizes, seed):
+    layer, inputs, mask, rng = draw_example(case, sizes, seed)
     order = rng.permutation(sizes["Tk"])
     output, weights = compute_outputs(layer, inputs, {"attention_mask": mask})
     shuffled = inputs | {name: inputs[name][..., order, :] for name in ("keys", "values")}
@@ -76,41 +76,42 @@ def test_permuting_keys_with_values_changes_nothing(case, sizes, seed):
     assert_close(weights_shuffled, weights[..., order], tolerance=ROUNDING)
 
 
-@every_other(0)
+@parametrize_half(0)
 @bounded
 @given(sizes=SIZES, seed=SEEDS)
 def test_future_keys_do_not_change_causal_rows(case, sizes, seed):
-    layer, inputs, mask, rng = drawn(case, sizes, seed)
+    layer, inputs, mask, rng = draw_example(case, sizes, seed)
     masks = {"attention_mask": mask, "causal": True}
-    now = int(rng.integers(0, sizes["Tq"]))
+    step = int(rng.integers(0, sizes["Tq"]))
     future = {name: array.copy() for name, array in inputs.items()}
     for name in ("keys", "values"):
-        future[name][..., now + 1 :, :] = 100 * rng.normal(size=future[name][..., now + 1 :, :].shape)
+        future[name][..., step + 1 :, :] = 100 * rng.normal(size=future[name][..., step + 1 :, :].shape)
     before, after = compute_outputs(layer, inputs, masks), compute_outputs(layer, future, masks)
-    assert_identical(after[0][..., : now + 1, :], before[0][..., : now + 1, :])
-    assert_identical(after[1][..., : now + 1, :], before[1][..., : now + 1, :])
+    assert_identical(after[0][..., : step + 1, :], before[0][..., : step + 1, :])
+    assert_identical(after[1][..., : step + 1, :], before[1][..., : step + 1, :])
 
 
 @pytest.mark.slow
-@every_other(1)
+@parametrize_half(1)
 @bounded
 @given(sizes=SIZES, seed=SEEDS, scale=st.floats(-3, 3), shift=st.floats(-3, 3))
 def test_output_is_linear_in_the_values(case, sizes, seed, scale, shift):
-    """A shift of all values shifts the rows that have keys, and leaves those that have none at zero."""
-    layer, inputs, mask, _ = drawn(case, sizes, seed)
+    """A shift of all values shifts the rows with keys; fully masked rows stay zeros."""
+    layer, inputs, mask, _ = draw_example(case, sizes, seed)
+    shifted = inputs | {"values": scale * inputs["values"] + shift}
     output = compute_outputs(layer, inputs, {"attention_mask": mask})[0]
-    moved = to_numpy(call_layer(layer, inputs | {"values": scale * inputs["values"] + shift}, {"attention_mask": mask}))
-    shifted = np.where(mask.any(-1)[..., None], scale * output + shift, 0.0)
-    assert_close(moved, shifted, tolerance=ROUNDING or 1e-11)  # cancellation
+    actual = to_numpy(call_layer(layer, shifted, {"attention_mask": mask}))
+    expected = np.where(mask.any(-1)[..., None], scale * output + shift, 0.0)
+    assert_close(actual, expected, tolerance=ROUNDING or 1e-11)  # cancellation loses digits
 
 
 @bounded
 @given(sizes=SIZES, seed=SEEDS, constants=st.sampled_from([1.0, -30.0, 1e4]))
-def test_adding_a_constant_to_the_scores_of_a_query_changes_nothing(sizes, seed, constants):
+def test_constant_added_to_the_scores_of_a_query_does_not_change_weights(sizes, seed, constants):
     rng = np.random.default_rng(seed)
     shape = (*sizes["leading"], sizes["Tq"], sizes["Tk"])
     scores, mask = rng.normal(size=shape), rng.random(shape) < 0.6
-    moved = scores + constants * rng.normal(size=(*shape[:-1], 1))
+    shifted = scores + constants * rng.normal(size=(*shape[:-1], 1))
     weights = to_numpy(keras_attn.masked_softmax(scores, mask=mask))
     # A score near 1e4 keeps 12 digits after the point.
-    assert_close(to_numpy(keras_attn.masked_softmax(moved, mask=mask)), weights, "float64", tolerance=1e-10)
+    assert_close(to_numpy(keras_attn.masked_softmax(shifted, mask=mask)), weights, "float64", tolerance=1e-10)

@@ -1,4 +1,4 @@
-"""Promise 6 of every public layer: symbolic and real shapes and dtypes agree, and no axis is taken for another."""
+"""Promise 6 of every public layer: symbolic shapes and dtypes equal real ones, and equal sizes confuse no axes."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ from layer_contract import (
 from tolerances import assert_close
 
 LEADING = {"rank3": (2,), "rank4": (2, 4), "rank5": (2, 1, 4)}
-COINCIDENCES = {  # sizes that may be taken for one another
+COINCIDENCES = {  # equal sizes of different axes
     "B_is_Tq": {"leading": (Tq,)},
     "B_is_Tk": {"leading": (Tk,)},
     "Tq_is_Tk": {"Tq": Tk},
@@ -32,7 +32,7 @@ COINCIDENCES = {  # sizes that may be taken for one another
 }
 
 
-def agrees_with_the_oracle(case, inputs, masks):
+def assert_agreement(case, inputs, masks):
     layer = case.layer(inputs)
     output, weights = compute_outputs(layer, inputs, masks)
     expected_output, expected_weights = compute_expected(case, layer, inputs, masks)
@@ -40,8 +40,8 @@ def agrees_with_the_oracle(case, inputs, masks):
     assert_close(weights, expected_weights, "float32")
 
 
-@parametrize_in_turn("leading", LEADING, more=1)
-def test_any_number_of_leading_axes_is_taken(case, leading):
+@parametrize_in_turn("leading", LEADING, num_slow_values=1)
+def test_any_number_of_leading_axes_is_accepted(case, leading):
     rng = np.random.default_rng(1)
     inputs = case.inputs(leading=leading)
     for masks in (
@@ -51,7 +51,7 @@ def test_any_number_of_leading_axes_is_taken(case, leading):
         {"attention_mask": rng.random((*leading, 1, Tk)) < 0.6},
         {"queries_mask": rng.random((*leading, Tq)) < 0.6, "keys_mask": rng.random((*leading, Tk)) < 0.6},
     ):
-        agrees_with_the_oracle(case, inputs, masks)
+        assert_agreement(case, inputs, masks)
 
 
 @parametrize_in_turn("sizes", COINCIDENCES)
@@ -60,16 +60,16 @@ def test_axes_of_the_same_size_are_not_confused(case, sizes):
     *leading, queries, _ = inputs["queries"].shape
     keys = inputs["keys"].shape[-2]
     for shape in (leading, (*leading, queries)):
-        agrees_with_the_oracle(case, inputs, {"valid_lens": rng.integers(0, keys + 1, size=shape)})
-    agrees_with_the_oracle(case, inputs, {"attention_mask": rng.random((queries, keys)) < 0.5, "causal": True})
+        assert_agreement(case, inputs, {"valid_lens": rng.integers(0, keys + 1, size=shape)})
+    assert_agreement(case, inputs, {"attention_mask": rng.random((queries, keys)) < 0.5, "causal": True})
 
 
 EMPTY = {str(sizes): sizes for sizes in ({"Tk": 0}, {"Tq": 0}, {"leading": (0,)}, {"leading": (0, 2)})}
 
 
-@parametrize_in_turn("sizes", EMPTY, CASES + VARIANTS, more=1)
+@parametrize_in_turn("sizes", EMPTY, CASES + VARIANTS, num_slow_values=1)
 def test_axis_of_size_zero_gives_zeros(case, sizes):
-    """No keys at all is a batch of rows with no key: zeros, not NaN."""
+    """Without keys all rows are fully masked: zeros, not NaN."""
     inputs, layer = case.inputs(**sizes), case.layer()
     *leading, queries, _ = inputs["queries"].shape
     for masks in ({}, {"causal": True}, {"valid_lens": np.zeros(leading, "int32")}):
@@ -78,7 +78,7 @@ def test_axis_of_size_zero_gives_zeros(case, sizes):
         assert_close(weights, np.zeros((*leading, queries, inputs["keys"].shape[-2])), "float32")
 
 
-STATIC = {  # known and unknown sizes of B, Tq and Tk
+STATIC_SIZES = {  # B, Tq and Tk; None for a dynamic size
     "nothing": (None, None, None),
     "batch": (B, None, None),
     "queries": (None, Tq, None),
@@ -88,24 +88,24 @@ STATIC = {  # known and unknown sizes of B, Tq and Tk
 
 
 @parametrize_in_turn(
-    "known", {f"{name}-{both}": (*sizes, both) for name, sizes in STATIC.items() for both in (False, True)}
+    "sizes", {f"{name}-{flag}": (*sizes, flag) for name, sizes in STATIC_SIZES.items() for flag in (False, True)}
 )
-def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(case, known):
-    batch, queries, keys, weights_too = known
+def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(case, sizes):
+    batch, queries, keys, returns_weights = sizes
     shapes = {"queries": (queries, case.Dq), "keys": (keys, case.Dk), "values": (keys, Dv)}
     symbolic_inputs = {name: keras.Input(batch_shape=(batch, *shape)) for name, shape in shapes.items()}
     layer = case.make()
-    symbolic = layer(**symbolic_inputs, return_attention_scores=weights_too)
-    wanted = [(batch, queries, Dv), (batch, queries, keys)] if weights_too else [(batch, queries, Dv)]
-    assert isinstance(symbolic, tuple if weights_too else keras.KerasTensor)
-    symbolic = list(symbolic) if weights_too else [symbolic]
-    assert [tensor.shape for tensor in symbolic] == wanted
+    symbolic = layer(**symbolic_inputs, return_attention_scores=returns_weights)
+    expected_shapes = [(batch, queries, Dv), (batch, queries, keys)] if returns_weights else [(batch, queries, Dv)]
+    assert isinstance(symbolic, tuple if returns_weights else keras.KerasTensor)
+    symbolic = list(symbolic) if returns_weights else [symbolic]
+    assert [tensor.shape for tensor in symbolic] == expected_shapes
 
     shapes = [tensor.shape for tensor in symbolic_inputs.values()]
-    computed = layer.compute_output_shape(*shapes, return_attention_scores=weights_too)
-    assert list(computed if weights_too else [computed]) == wanted
+    computed = layer.compute_output_shape(*shapes, return_attention_scores=returns_weights)
+    assert list(computed if returns_weights else [computed]) == expected_shapes
 
-    real = keras.tree.flatten(call_layer(layer, case.inputs(), return_attention_scores=weights_too))
+    real = keras.tree.flatten(call_layer(layer, case.inputs(), return_attention_scores=returns_weights))
     for tensor, result in zip(symbolic, real, strict=True):
         assert tensor.dtype == keras.backend.standardize_dtype(result.dtype) == "float32"
         assert len(tensor.shape) == len(result.shape)
@@ -113,8 +113,8 @@ def test_symbolic_shapes_and_dtypes_equal_those_of_the_result(case, known):
 
 
 @every_case
-def test_sizes_known_from_one_input_are_kept(case):
-    """Tk known from the values alone is the size of the weights' last axis; B likewise, from the keys."""
+def test_static_size_of_one_input_reaches_the_outputs(case):
+    """Tk is static in the values alone and B in the keys alone; both are static in the outputs."""
     shapes = (None, Tq, case.Dq), (B, None, case.Dk), (None, Tk, Dv)
     inputs = [keras.Input(batch_shape=shape) for shape in shapes]
     output, weights = case.make()(*inputs, return_attention_scores=True)
@@ -122,12 +122,12 @@ def test_sizes_known_from_one_input_are_kept(case):
     assert weights.shape == (B, Tq, Tk)
 
 
-@run_only_on("tensorflow", reason="no other backend traces with sizes that are unknown")
-@parametrize_in_turn("known", STATIC, more=1)
-def test_static_shapes_are_kept_by_tf_function(case, known):
+@run_only_on("tensorflow", reason="no other backend traces with dynamic sizes")
+@parametrize_in_turn("sizes", STATIC_SIZES, num_slow_values=1)
+def test_tf_function_keeps_static_shapes(case, sizes):
     import tensorflow as tf
 
-    batch, queries, keys = known
+    batch, queries, keys = sizes
     layer = case.layer()
 
     def compute(queries, keys, values, valid_lens):
@@ -145,8 +145,8 @@ def test_static_shapes_are_kept_by_tf_function(case, known):
 
 
 @pytest.mark.slow
-@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, more=0)
-def test_one_program_takes_every_size(case, mode):
+@parametrize_in_turn("mode", {mode: mode for mode in COMPILED_MODES}, num_slow_values=0)
+def test_one_program_accepts_every_size(case, mode):
     layer = case.layer()
     signature = [((None, None, None, size), "float32") for size in (case.Dq, case.Dk, Dv)]
     signature.append(((None, None, None), "int32"))
@@ -166,8 +166,8 @@ def test_one_program_takes_every_size(case, mode):
 POLICIES = {"float16": "float16", "float64": pytest.param("float64", marks=x64), "mixed": "mixed_bfloat16"}
 
 
-@parametrize_in_turn("policy", POLICIES, more=1)
-def test_symbolic_dtype_under_a_policy(case, policy):
+@parametrize_in_turn("policy", POLICIES, num_slow_values=1)
+def test_symbolic_dtype_follows_the_policy(case, policy):
     layer = case.make(dtype=policy)
     symbolic_inputs = {name: keras.Input(array.shape[1:], dtype="float32") for name, array in case.inputs().items()}
     symbolic = layer(**symbolic_inputs, return_attention_scores=True)

@@ -1,4 +1,4 @@
-"""The contract for `masked_softmax` and `MaskedSoftmax`, which take scores, and the masks that they are made of."""
+"""The contract of `masked_softmax` and `MaskedSoftmax`, whose input is scores, and the combination of masks."""
 
 import inspect
 
@@ -29,20 +29,20 @@ MASKS = {
 }
 
 
-def of_function(scores, valid_lens=None, mask=None):
+def apply_function(scores, valid_lens=None, mask=None):
     return keras_attn.masked_softmax(scores, valid_lens, mask=mask)
 
 
-def of_layer(scores, valid_lens=None, mask=None):
+def apply_layer(scores, valid_lens=None, mask=None):
     return keras_attn.MaskedSoftmax(dtype=keras.backend.standardize_dtype(scores.dtype))(
         scores, valid_lens, attention_mask=mask
     )
 
 
-both_forms = pytest.mark.parametrize("softmax", [of_function, of_layer], ids=["function", "layer"])
+both_forms = pytest.mark.parametrize("softmax", [apply_function, apply_layer], ids=["function", "layer"])
 
 
-def random_scores(shape=(B, Tq, Tk), scale=1.0):
+def draw_scores(shape=(B, Tq, Tk), scale=1.0):
     return (scale * np.random.default_rng(2).normal(size=shape)).astype("float32")
 
 
@@ -50,7 +50,7 @@ def random_scores(shape=(B, Tq, Tk), scale=1.0):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_softmax_agrees_with_the_oracle(softmax, lengths, mask):
-    scores = random_scores()
+    scores = draw_scores()
     weights = to_numpy(softmax(scores, LENGTHS[lengths], MASKS[mask]))
     expected = reference.masked_softmax(scores, LENGTHS[lengths], MASKS[mask])
     assert_close(weights, expected, "float32")
@@ -70,8 +70,8 @@ def test_softmax_agrees_with_the_oracle(softmax, lengths, mask):
     ids=lambda lengths: lengths.dtype.name,
 )
 def test_lengths_of_small_dtypes_do_not_wrap_around(softmax, lengths):
-    """300 keys: a comparison in the dtype of the lengths, or a cast of them to int32, would wrap around."""
-    scores = random_scores((B, Tq, 300))
+    """With 300 keys a comparison in the dtype of the lengths, or in int32, would wrap around."""
+    scores = draw_scores((B, Tq, 300))
     expected = reference.masked_softmax(scores, lengths)
     weights = to_numpy(softmax(scores, lengths))
     assert_close(weights, expected, "float32")
@@ -80,8 +80,8 @@ def test_lengths_of_small_dtypes_do_not_wrap_around(softmax, lengths):
 
 @both_forms
 @pytest.mark.parametrize("leading", [(), (2,), (Tq,), (2, 4)], ids=["rank2", "rank3", "batch as large", "rank4"])
-def test_any_number_of_leading_axes_is_taken(softmax, leading):
-    scores, rng = random_scores((*leading, Tq, Tk)), np.random.default_rng(4)
+def test_any_number_of_leading_axes_is_accepted(softmax, leading):
+    scores, rng = draw_scores((*leading, Tq, Tk)), np.random.default_rng(4)
     for shape in (leading, (*leading, Tq)):
         lengths = rng.integers(0, Tk + 1, size=shape)
         assert_close(to_numpy(softmax(scores, lengths)), reference.masked_softmax(scores, lengths), "float32")
@@ -89,15 +89,15 @@ def test_any_number_of_leading_axes_is_taken(softmax, leading):
 
 @both_forms
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e30])
-def test_poison_in_masked_scores_changes_nothing(softmax, poison):
-    scores, lengths = random_scores(), np.array([[1, 2, 0], [4, 3, 2]])
+def test_poison_in_masked_scores_does_not_change_results(softmax, poison):
+    scores, lengths = draw_scores(), np.array([[1, 2, 0], [4, 3, 2]])
     dirty = np.where(np.arange(Tk) < lengths[..., None], scores, np.float32(poison))
     assert_identical(to_numpy(softmax(dirty, lengths)), to_numpy(softmax(scores, lengths)))
     upstream = np.arange(1, Tk + 1, dtype="float32")
     gradient = compute_gradients(lambda scores: ops.sum(ops.multiply(softmax(scores, lengths), upstream)), 1)
     gradients = [to_numpy(gradient(ops.convert_to_tensor(array))[0]) for array in (scores, dirty)]
     assert_identical(gradients[1], gradients[0])
-    assert np.all(gradients[0][0, 2] == 0), "no gradient from the row with no key"
+    assert np.all(gradients[0][0, 2] == 0), "no gradient from the row without keys"
     assert np.all(gradients[0][np.arange(Tk) >= lengths[..., None]] == 0)
     assert np.any(gradients[0] != 0)
 
@@ -108,8 +108,8 @@ EVERY_DTYPE = ["float16", "bfloat16", "float32", pytest.param("float64", marks=x
 @both_forms
 @pytest.mark.parametrize("dtype", EVERY_DTYPE)
 def test_large_scores_and_empty_rows_agree_with_the_oracle(softmax, dtype):
-    """Scores up to 6e4, near the end of float16, where a fill value of -1e9 or -1e6 is already -inf."""
-    scores = keras.ops.cast(random_scores(scale=2e4).clip(-6e4, 6e4), dtype)
+    """Scores up to 6e4, near the maximum of float16, in which fill values of -1e9 and -1e6 are -inf."""
+    scores = keras.ops.cast(draw_scores(scale=2e4).clip(-6e4, 6e4), dtype)
     lengths = np.array([[1, 5, 0], [4, 0, 5]])
     weights = to_numpy(softmax(scores, lengths))
     expected = reference.masked_softmax(to_float64(scores), lengths)
@@ -119,8 +119,8 @@ def test_large_scores_and_empty_rows_agree_with_the_oracle(softmax, dtype):
 @both_forms
 @pytest.mark.parametrize("lowest", [-1e6, -1e9, -1e30])
 def test_scores_below_usual_fill_values_keep_their_weights(softmax, lowest):
-    """A masked score filled with -1e6 or -1e9 would win against these, and their row would be lost."""
-    scores, lengths = np.float32(lowest) * (1 + np.abs(random_scores())), np.array([[2, 5, 0], [1, 3, 4]])
+    """Masked scores filled with -1e6 or -1e9 would exceed these scores, and receive their weight."""
+    scores, lengths = np.float32(lowest) * (1 + np.abs(draw_scores())), np.array([[2, 5, 0], [1, 3, 4]])
     weights = to_numpy(softmax(scores, lengths))
     assert_close(weights, reference.masked_softmax(scores, lengths), "float32")
     assert_close(weights.sum(-1), (lengths > 0).astype("float32"))
@@ -135,22 +135,22 @@ def test_scores_at_the_ends_of_the_dtype_are_exact(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_rounded_once_from_float32(dtype):
+def test_half_precision_rounds_the_float32_result_once(dtype):
     scores = ops.cast(np.linspace(-4, 4, 9, dtype="float32")[None], dtype)
     rounded = ops.cast(ops.softmax(ops.cast(scores, "float32")), dtype)
     assert_identical(to_numpy(keras_attn.masked_softmax(scores)), to_numpy(rounded))
 
 
-def test_single_key_gets_the_whole_weight():
-    """Keras warns of a softmax over one entry, and warnings are errors here."""
+def test_single_key_has_weight_one_without_a_warning():
+    """Keras warns of a softmax over one entry, and warnings are errors in tests."""
     weights = keras_attn.masked_softmax(np.array([[[3.0], [-50.0]], [[0.0], [1e30]]], "float32"), [1, 0])
     assert_identical(to_numpy(weights), np.float32([[[1], [1]], [[0], [0]]]))
 
 
 @both_forms
 @every_compiled_mode
-def test_one_program_takes_dynamic_axes(softmax, mode):
-    scores, lengths, mask = random_scores(), LENGTHS["by_query"].astype("int32"), MASKS["full"]
+def test_one_program_accepts_dynamic_axes(softmax, mode):
+    scores, lengths, mask = draw_scores(), LENGTHS["by_query"].astype("int32"), MASKS["full"]
     signature = [((None, None, None), "float32"), ((None, None), "int32"), ((None, None, None), "bool")]
     program = compile_function(softmax, mode, signature=signature)
     weights = to_numpy(program(*map(ops.convert_to_tensor, (scores, lengths, mask))))
@@ -160,8 +160,8 @@ def test_one_program_takes_dynamic_axes(softmax, mode):
 def test_options_are_restored_from_the_config():
     layer = keras_attn.MaskedSoftmax(name="weights", dtype="mixed_float16")
     assert keras_attn.MaskedSoftmax.from_config(layer.get_config()).get_config() == layer.get_config()
-    own = set(inspect.signature(keras_attn.MaskedSoftmax).parameters) - {"kwargs"}
-    assert own <= set(layer.get_config())
+    options = set(inspect.signature(keras_attn.MaskedSoftmax).parameters) - {"kwargs"}
+    assert options <= set(layer.get_config())
 
 
 BAD = [
@@ -178,10 +178,10 @@ BAD = [
 @pytest.mark.parametrize(("arguments", "name"), [pytest.param(*bad[1:], id=bad[0]) for bad in BAD])
 def test_bad_input_is_refused(arguments, name):
     with pytest.raises((TypeError, ValueError), match=build_error_pattern(name)):
-        keras_attn.masked_softmax(random_scores(), **arguments)
+        keras_attn.masked_softmax(draw_scores(), **arguments)
     layer_name = "attention_mask" if name == "mask" else name
     layer_arguments = {"attention_mask" if key == "mask" else key: value for key, value in arguments.items()}
-    for scores in (random_scores(), keras.Input(batch_shape=(B, Tq, Tk))):
+    for scores in (draw_scores(), keras.Input(batch_shape=(B, Tq, Tk))):
         with pytest.raises((TypeError, ValueError), match=build_error_pattern(layer_name)):
             keras_attn.MaskedSoftmax()(scores, **layer_arguments)
 
@@ -198,7 +198,7 @@ def test_softmax_layer_is_saved_and_loaded(softmax, tmp_path):
     symbolic = softmax(scores, lengths)
     assert symbolic.shape == (None, None, Tk)
     assert symbolic.dtype == "float32"
-    model, inputs = keras.Model([scores, lengths], symbolic), [random_scores(), np.array([3, 0], "int32")]
+    model, inputs = keras.Model([scores, lengths], symbolic), [draw_scores(), np.array([3, 0], "int32")]
     model.save(tmp_path / "softmax.keras")
     reloaded = keras.saving.load_model(tmp_path / "softmax.keras")
     assert_close(to_numpy(model(inputs)), reference.masked_softmax(*inputs), "float32")
@@ -208,7 +208,7 @@ def test_softmax_layer_is_saved_and_loaded(softmax, tmp_path):
 NO_MASKS, ALL_PAIRS = Masks(None, None, None, None, None), BandMask()
 
 
-def test_masks_of_keys_alone_are_not_spread_over_the_queries():
+def test_masks_of_keys_are_not_broadcast_over_queries():
     keys_mask = ops.ones((2, 5), "bool")
     masks = NO_MASKS._replace(valid_lens=ops.convert_to_tensor([1, 2]), keys_mask=keys_mask, values_mask=keys_mask)
     assert combine_masks(masks, ALL_PAIRS, 3, 5, 3).shape == (2, 1, 5)

@@ -1,44 +1,44 @@
-"""Whether a block of output on a page is what came."""
+"""Comparison of the output on a page with the actual output."""
 
 import re
 
 NUMBER = re.compile(r"-?(?:\d+\.\d*|\d*\.\d+|\d+)(?:[eE][-+]?\d+)?")
-MEASURED = re.compile(r"\.|[eE]")  # a number with a point or an exponent was computed, another one counted
+MEASURED = re.compile(r"\.|[eE]")  # a point or an exponent: computed numbers may differ, counts may not
 
 
-def differs(shown: str, came: str) -> str:
-    """Say where the output differs from the one that is shown, or nothing.
+def describe_difference(shown: str, actual: str) -> str:
+    """Describe the first difference between the shown and the actual output; an empty string if they match.
 
-    A line `...` stands for any lines, `...` within a line for any text. Computed numbers differ between machines: those
-    within a tenth of each other, or within 0.1, are alike, and so are all shares of a limit. So are spaces and dashes,
-    which tables have as many of as their widest number needs.
+    A line `...` matches any lines, `...` within a line any text. Computed numbers differ between machines: they match
+    within a tenth or within 0.1, and all shares of a limit match. Runs of spaces or dashes match whatever their length,
+    because tables have columns as wide as their widest number.
     """
-    lines, shown_lines = came.strip().splitlines(), shown.strip().splitlines()
-    place, anywhere = 0, False
-    for wanted in shown_lines:
-        if wanted.strip() == "...":
-            anywhere = True
+    lines, shown_lines = actual.strip().splitlines(), shown.strip().splitlines()
+    position, may_skip = 0, False
+    for expected in shown_lines:
+        if expected.strip() == "...":
+            may_skip = True
             continue
-        candidates = range(place, len(lines)) if anywhere else range(place, min(place + 1, len(lines)))
-        match = next((at for at in candidates if alike(wanted, lines[at])), None)
+        candidates = range(position, len(lines)) if may_skip else range(position, min(position + 1, len(lines)))
+        match = next((index for index in candidates if lines_match(expected, lines[index])), None)
         if match is None:
-            came = "\n  ".join(lines[place : place + 8] or ["nothing"])
-            return f"the page shows\n  {wanted}\nand what came is\n  {came}"
-        place, anywhere = match + 1, False
-    if place < len(lines) and not anywhere:
-        return f"the page does not show what came at the end:\n  {lines[place]}"
+            following = "\n  ".join(lines[position : position + 8] or ["nothing"])
+            return f"the page shows\n  {expected}\nbut the output is\n  {following}"
+        position, may_skip = match + 1, False
+    if position < len(lines) and not may_skip:
+        return f"the page does not show the end of the output:\n  {lines[position]}"
     return ""
 
 
-def alike(wanted: str, line: str) -> bool:
-    """Whether two lines are the same but for spaces, what `...` stands for, and the last digits of computed numbers."""
-    texts = [re.escape(squeezed(part)).replace("\0", f"({NUMBER.pattern})") for part in wanted.split("...")]
-    match = re.fullmatch(r"\s*.*?\s*".join(texts), squeezed(line, keep_numbers=True))
-    shown = [number for part in wanted.split("...") for number in NUMBER.findall(part)]
-    return match is not None and all(map(near, shown, match.groups()))
+def lines_match(shown: str, line: str) -> bool:
+    """Return True if two lines differ only in spaces, text for `...`, and the last digits of computed numbers."""
+    texts = [re.escape(normalize_line(part)).replace("\0", f"({NUMBER.pattern})") for part in shown.split("...")]
+    match = re.fullmatch(r"\s*.*?\s*".join(texts), normalize_line(line, keep_numbers=True))
+    numbers = [number for part in shown.split("...") for number in NUMBER.findall(part)]
+    return match is not None and all(map(numbers_match, numbers, match.groups()))
 
 
-def squeezed(text: str, *, keep_numbers: bool = False) -> str:
+def normalize_line(text: str, *, keep_numbers: bool = False) -> str:
     """Return a line with single spaces and dashes, and numbers as placeholders."""
     text = re.sub(r"[-─━]{2,}", "--", text)
     text = re.sub(r"0\.\d+ of its limit", "some of its limit", text)
@@ -46,8 +46,8 @@ def squeezed(text: str, *, keep_numbers: bool = False) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def near(shown: str, came: str) -> bool:
-    """Whether two numbers as text are alike."""
-    if not MEASURED.search(shown) and not MEASURED.search(came):
-        return shown == came
-    return abs(float(shown) - float(came)) <= max(0.1, 0.1 * abs(float(shown)))
+def numbers_match(shown: str, actual: str) -> bool:
+    """Return True if two numbers, given as text, match."""
+    if not MEASURED.search(shown) and not MEASURED.search(actual):
+        return shown == actual
+    return abs(float(shown) - float(actual)) <= max(0.1, 0.1 * abs(float(shown)))

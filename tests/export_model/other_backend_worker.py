@@ -95,7 +95,7 @@ def export_all_models():
         "logged": [record.getMessage() for record in handler.buffer],
         "without a size": describe_export_error(models.build_while_loop_model()),
         "in the script": describe_export_error(models.build_layer_model(ScriptLayer())),
-        "not on TensorFlow": describe_export_error(models.build_layer_model(models.Elsewhere())),
+        "not on TensorFlow": describe_export_error(models.build_layer_model(models.OtherBackendOnly())),
         "fatal": describe_export_error(models.build_layer_model(models.Fatal())),
         "changed": find_changed_variables(models.build_augmentation_model()),
         "shifted": export_shifted_model("dense"),

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from environments import build_environment
 from other_backend_models import build_scaled_model, build_trained_model, draw_trained_model_inputs
-from sigint import heeding_interrupts
+from sigint import enable_interrupts
 from tolerances import assert_close
 
 from keras_attn_export import InputError, UnsupportedModelError, export_model, load_bundle, verify_bundle
@@ -37,7 +37,7 @@ def make_environment(backend):
 
 def start_worker(backend, task, folder, stderr=subprocess.PIPE):
     command = [sys.executable, str(WORKER), task, str(folder)]
-    with heeding_interrupts():
+    with enable_interrupts():
         return subprocess.Popen(command, env=make_environment(backend), stderr=stderr, text=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import kill_exports
 import pytest
 from environments import build_environment
-from sigint import heeding_interrupts
+from sigint import enable_interrupts
 from small_bundle import run_command
 
 from keras_attn_export import load_bundle
@@ -31,7 +31,7 @@ def memory_folder():
 
 @pytest.mark.slow
 def test_bundle_is_complete_after_a_stop_at_any_line(memory_folder):
-    with heeding_interrupts():
+    with enable_interrupts():
         run = run_command(sys.executable, kill_exports.__file__, memory_folder, timeout=600, env=build_environment())
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout.splitlines()[-1])

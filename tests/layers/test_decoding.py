@@ -54,7 +54,7 @@ def assert_equals_search(decoded, models, inputs, search, end, *, limit=LENGTH, 
             assert decoded["scores"][index, rank] == pytest.approx(score, rel=rtol, abs=1e-5)
             for name in outputs:
                 actual = decoded[name][index, rank]
-                expected = [row.after(tokens[:length])[1][name][0] for length in range(len(tokens))]
+                expected = [row.predict_after(tokens[:length])[1][name][0] for length in range(len(tokens))]
                 np.testing.assert_allclose(actual[: len(tokens)], expected, rtol=rtol, atol=1e-5)
                 assert not actual[len(tokens) :].any()
         assert (decoded["lengths"][index, len(sequences) :] == 0).all()

@@ -59,7 +59,7 @@ def assert_equal_to_full_pass(layer, inputs, chunk_sizes, capacity, **masks):
         assert_close(actual, to_numpy(expected), "float32")
 
 
-@parametrize_in_turn("capacity", CAPACITIES, CASES + VARIANTS, more=1)
+@parametrize_in_turn("capacity", CAPACITIES, CASES + VARIANTS, num_slow_values=1)
 def test_single_steps_equal_the_full_pass(case, capacity):
     assert_equal_to_full_pass(case.layer(), draw_steps(case), [1] * T, capacity, use_causal_mask=True)
 
@@ -142,7 +142,7 @@ def test_masks_and_lengths_apply_to_a_state(capacity):
     assert_close(to_numpy(layer(x[:, 4:], state, use_causal_mask=True, **masks)), full_pass[:, 4:], "float32")
 
 
-@parametrize_in_turn("band", BAND_MASKS, CASES + VARIANTS, more=1)
+@parametrize_in_turn("band", BAND_MASKS, CASES + VARIANTS, num_slow_values=1)
 def test_offset_sets_the_position_of_the_first_query(case, band):
     layer, inputs = case.layer(), draw_steps(case)
     masks = {"causal": band.get("use_causal_mask", False), "window": band.get("window")}
@@ -312,7 +312,7 @@ def embed_with_mask(ids, size):
 
 
 @carries_masks
-@parametrize_in_turn("prompt", PROMPTS, more=1)
+@parametrize_in_turn("prompt", PROMPTS, num_slow_values=1)
 def test_state_stores_the_masks_of_its_steps(case, prompt):
     length, capacity = prompt
     layer, inputs = case.layer(), case.inputs(leading=(B,), Tq=3, Tk=STEPS)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from backends import run_only_on
 from keras import ops
-from textbook_subprocess import Apart
+from textbook_subprocess import TextbookProcess
 from tolerances import assert_close, assert_identical
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention, migrate
@@ -33,7 +33,7 @@ LENGTHS = [None, np.array([2, 4]), np.array([[1, 5, 3], [2, 4, 1]])]  # none, (B
 def import_oracle(source):
     """Return the oracle module that runs the trained layers of a source."""
     if source == "paddle":
-        return Apart("textbook_paddle")
+        return TextbookProcess("textbook_paddle")
     return importlib.import_module(f"textbook_{TEXTBOOKS[source]}")
 
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: one small real bundle, exported once a session."""
+"""Pytest plugin: one small bundle, exported once per session."""
 
 import shutil
 import warnings
@@ -11,6 +11,7 @@ from keras_attn_export import export_model
 
 @pytest.fixture(scope="session")
 def model_file(tmp_path_factory):
+    """Keras file of the small model."""
     file = tmp_path_factory.mktemp("model") / "small.keras"
     build_small_model().save(file)
     return file
@@ -18,12 +19,13 @@ def model_file(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
-    """Return the bundle of the small model; it is shared, so a test that alters it takes `bundle`."""
+    """Bundle of the small model, shared by all tests; a test that alters the files uses `bundle`."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras warns of a softmax over one key, which a golden case is
+        warnings.simplefilter("ignore")  # one golden case has one key, and Keras warns of its softmax
         return export_model(build_small_model(), tmp_path_factory.mktemp("exported") / "bundle").path
 
 
 @pytest.fixture
 def bundle(exported, tmp_path):
+    """Copy of the bundle of the small model."""
     return shutil.copytree(exported, tmp_path / "bundle")

@@ -1,8 +1,8 @@
-"""Writes bundles for scripts/replay_bundles.py: `scripts/write-bundles FOLDER [LAYER-FORM...]`.
+"""Script: write bundles for scripts/replay_bundles.py: `scripts/write-bundles FOLDER [LAYER-FORM...]`.
 
-A form is as an export on a machine with CUDA or, `cpu`, one without it writes it; each is proven on the CPU. Models to
-be timed have two more: other sizes of blocks, and the file of Keras's own exporter, of Keras's own layers. Where no
-names are given every layer has every form.
+The form `cpu` is that of an export for CPUs, all others are those of an export for CUDA; all are verified on the CPU.
+Timed models have two more forms: `large`, and the ONNX file that Keras's own exporter writes for Keras's own layers.
+Without names every layer is written in every form.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ FORMS = {  # lowering, precision, provider
     "cpu": ("adaptive", "float32", "cpu"),
 }
 LARGE = "large"  # the form of `adaptive` for large sizes, at all sizes
-KERAS = "keras"
+KERAS = "keras"  # the file of Keras's own exporter
 LAYERS = {case.name: (case.make, case.Dq, case.Dk) for case in (*CASES, *VARIANTS)} | {
     "heads": (lambda: MultiHeadAttention(DotProductAttention(), 4, 8, num_kv_heads=2), 6, 7),
 }
@@ -50,18 +50,18 @@ TIMED = {
     "timed_transformer": Plan("block", 512, 8),
     "timed_answer": None,
 }
-PLAINLY = {"portable", "adaptive"}  # the forms of the decoder, whose peer is a loop in Python
-DEPTH = 4
+DECODER_FORMS = {"portable", "adaptive"}  # the decoder is compared with a loop in Python
+TRANSFORMER_BLOCKS = 4
 
 
 def build_model(name):
-    """One layer with padding, causal, and with a mask of pairs and its weights too; or a model to be timed."""
+    """Build a timed model, or a layer in three calls: padding, causal mask, padding and attention mask with weights."""
     keras.utils.set_random_seed(0)
     if name == "timed_answer":
         encoder, step, state = decoding._build_translator()
         return greedy(encoder, step, state, start=decoding.START, end=None, max_length=decoding.LONG_STEPS)
     if name in TIMED:
-        return coarse(transformer(TIMED[name]) if name == "timed_transformer" else build_ours(TIMED[name]))
+        return round_weights(build_transformer(TIMED[name]) if name == "timed_transformer" else build_ours(TIMED[name]))
     make, *sizes = LAYERS[name]
     layer, sequences = make(), [keras.Input((None, size)) for size in (*sizes, sizes[1])]
     lengths, mask = keras.Input((), dtype="int32"), keras.Input((None, None), dtype="bool")
@@ -70,18 +70,18 @@ def build_model(name):
     return keras.Model([*sequences, lengths, mask], [padded, causal, *masked])
 
 
-def transformer(plan, layer_of=lambda plan: MultiHeadAttention(DotProductAttention(), plan.H)):
-    """An encoder of some blocks."""
+def build_transformer(plan, build_attention=lambda plan: MultiHeadAttention(DotProductAttention(), plan.H)):
+    """Build an encoder of a Transformer."""
     keras.utils.set_random_seed(0)
     x = start = keras.Input((None, plan.D), name="inputs")
     lengths = keras.Input((), dtype="int32", name="valid_lens")
-    for _ in range(DEPTH):
-        x = add_feed_forward(x, layer_of(plan)(x, x, x, lengths))
+    for _ in range(TRANSFORMER_BLOCKS):
+        x = add_feed_forward(x, build_attention(plan)(x, x, x, lengths))
     return keras.Model([start, lengths], x)
 
 
-def coarse(model):
-    """Leave few bits of weights, so that files can be compressed."""
+def round_weights(model):
+    """Round the weights to multiples of 1/128, so that the files can be compressed."""
     for variable in model.variables:
         if variable.shape != ():
             variable.assign(np.round(variable * 128) / 128)
@@ -89,18 +89,19 @@ def coarse(model):
 
 
 def build_keras_model(name):
-    """The model of Keras's own layers, with the same weights."""
+    """Build the timed model from Keras's own layers, with equal weights."""
     plan = TIMED[name]
     if name != "timed_transformer":
-        return coarse(build_theirs(plan))
-    model = transformer(plan, lambda plan: KerasMultiHead(plan.H))
-    mine = [array for array in transformer(plan).get_weights() if array.shape != ()]
-    for variable, array in zip(model.weights, mine, strict=True):
+        return round_weights(build_theirs(plan))
+    model = build_transformer(plan, lambda plan: KerasMultiHead(plan.H))
+    arrays = [array for array in build_transformer(plan).get_weights() if array.shape != ()]
+    for variable, array in zip(model.weights, arrays, strict=True):
         variable.assign(array.reshape(variable.shape))
-    return coarse(model)
+    return round_weights(model)
 
 
-def write(folder, name):
+def write_form(folder, name):
+    """Write the bundle `LAYER-FORM`, and return a status."""
     layer, _, form = name.rpartition("-")
     if form == KERAS:
         (folder / name).mkdir(parents=True)
@@ -108,27 +109,27 @@ def write(folder, name):
         return "written"
     lowering, precision, provider = FORMS["adaptive" if form == LARGE else form]
     options = {"lowering": lowering, "precision": precision, "progress": False}
-    if layer == "timed_answer":  # nothing tells the exporter that the mask of a GRU is made of lengths
+    if layer == "timed_answer":  # the exporter cannot infer that the mask of a GRU comes from lengths
         options["sample_inputs"] = {"valid_lens": np.array([2, 5, 3], "int32")}
     with contextlib.ExitStack() as patches:
         patches.enter_context(patch.object(Options, "attention_target", Options(provider=provider).attention_target))
         if form == LARGE:
             patches.enter_context(patch.object(adaptive_gpu, "UNBLOCKED_LIMITS", adaptive_gpu.ALWAYS_BLOCKED))
         bundle = export_model(build_model(layer), folder / name, **options)
-    if any(lowering in each["lowering"] for each in bundle.manifest["layers"]):
+    if any(lowering in entry["lowering"] for entry in bundle.manifest["layers"]):
         return "written"
     shutil.rmtree(bundle.path)
     return "has no such form"
 
 
-def all_names():
+def list_all_names():
     names = (f"{layer}-{form}" for layer in (*LAYERS, *TIMED) for form in FORMS)
-    yield from (name for name in names if "answer" not in name or name.rpartition("-")[2] in PLAINLY)
+    yield from (name for name in names if "answer" not in name or name.rpartition("-")[2] in DECODER_FORMS)
     yield from (f"{layer}-{form}" for layer, plan in TIMED.items() if plan for form in (LARGE, KERAS))
 
 
 if __name__ == "__main__":
-    export.SavedModelRun = WorkerRun  # one process for all SavedModels, which are no matter here
+    export.SavedModelRun = WorkerRun  # one process for all SavedModels, which are not tested
     folder, *names = Path(sys.argv[1]), *sys.argv[2:]
-    for name in names or all_names():
-        print(name, "is there" if (folder / name).exists() else write(folder, name), flush=True)
+    for name in names or list_all_names():
+        print(name, "exists" if (folder / name).exists() else write_form(folder, name), flush=True)

@@ -1,4 +1,4 @@
-"""Bundles around a graph written by hand, in a moment: for what runs a bundle and does not care who made it."""
+"""Bundles around a handwritten graph, written in milliseconds: for tests that run a bundle without an export."""
 
 import numpy as np
 import onnx
@@ -9,7 +9,7 @@ from keras_attn_export._format.dtypes import numpy_dtype
 from keras_attn_export._format.manifest import Manifest, Spec
 from keras_attn_export._format.names import CASES, MODEL, STRING, Case
 
-# As many steps as the largest number in `x` says, and then `x`.
+# The largest number in `x` is the number of steps of the loop; the output is `x`.
 COUNTING = """
     axes = Constant <value = int64[1] {0}> ()
     most = ReduceMax <keepdims = 0> (x)
@@ -20,18 +20,17 @@ COUNTING = """
         t = Identity (s)
     }>
 """
-ENDLESS = 2.0**62
+ENDLESS = 2.0**62  # steps: the run must be interrupted
 
 
 def write_onnx_bundle(folder, nodes, inputs, outputs, **manifest):
-    """Write a bundle whose graph is `nodes`, in ONNX's text format; its one golden case proves nothing.
+    """Write a bundle whose graph is `nodes`, in ONNX's text format; its golden case has no outputs to compare.
 
-    Inputs and outputs are dtypes and shapes by name, the sizes of dynamic axes strings.
+    Inputs and outputs map names to a dtype and a shape; the size of a dynamic axis is a string.
     """
     (folder / "parity").mkdir(parents=True)
-    model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 17]> g ({_typed(inputs)}) => ({_typed(outputs)}) {{ {nodes} }}'
-    )
+    signature = f"g ({_format_tensors(inputs)}) => ({_format_tensors(outputs)})"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {signature} {{ {nodes} }}')
     onnx.checker.check_model(model)
     onnx.save(model, str(folder / MODEL))
     zeros = {
@@ -39,22 +38,23 @@ def write_onnx_bundle(folder, nodes, inputs, outputs, **manifest):
         for name, (dtype, shape) in inputs.items()
     }
     save_cases(folder / CASES, [Case("nothing", zeros, {})])
-    specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in each.items()] for each in (inputs, outputs))
+    pair = (inputs, outputs)
+    specs = ([Spec(name, dtype, tuple(shape)) for name, (dtype, shape) in tensors.items()] for tensors in pair)
     finalize_bundle(folder, build_manifest(*specs, **manifest))
     return folder
 
 
 def build_manifest(inputs=(), outputs=(), **entries):
-    """Return a manifest that says little but what goes in and comes out."""
-    little = {"model": "drawn", "opset": 17, "layers": [], "versions": {}, "lowest_onnxruntime": "1.18", "sha256": {}}
+    """Return a manifest of inputs and outputs, with placeholders for all further entries."""
+    defaults = {"model": "drawn", "opset": 17, "layers": [], "versions": {}, "lowest_onnxruntime": "1.18", "sha256": {}}
     parity = {"tolerance": {"relative": 0.0, "absolute": 0.0}, "cases": 1}
-    return Manifest(**{**little, "parity": parity, "inputs": tuple(inputs), "outputs": tuple(outputs), **entries})
+    return Manifest(**{**defaults, "parity": parity, "inputs": tuple(inputs), "outputs": tuple(outputs), **entries})
 
 
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
-def _typed(tensors):
+def _format_tensors(tensors):
     return ", ".join(
         f"{_ONNX_NAMES.get(dtype, dtype)}[{', '.join(map(str, shape))}] {name}"
         for name, (dtype, shape) in tensors.items()

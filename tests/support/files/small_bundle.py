@@ -1,4 +1,4 @@
-"""The small model behind the tests of bundles, and what those tests do to a bundle; see bundle_fixtures.py."""
+"""The small model behind bundle_fixtures.py, and helpers that alter its bundle or run commands on it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PACKAGES = ("tensorflow", "keras", "keras_attn", "keras_attn_export", "onnx", "t
 
 
 def build_small_model():
-    """Four inputs and two outputs, all but the feature axes dynamic."""
+    """Build a model of four inputs and two outputs; all axes but the feature axes are dynamic."""
     queries, keys, values, lens = build_attention_inputs(Dq, Dk, Dv)
     context, weights = AdditiveAttention(U, name="attention")(queries, keys, values, lens, return_attention_scores=True)
     return keras.Model([queries, keys, values, lens], {"context": context, "weights": weights}, name="small")
@@ -28,8 +28,8 @@ def build_small_model():
 
 def draw_small_inputs(B=2, Tq=3, Tk=7):
     rng = np.random.default_rng(0)
-    draw = {"queries": (B, Tq, Dq), "keys": (B, Tk, Dk), "values": (B, Tk, Dv)}
-    inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in draw.items()}
+    shapes = {"queries": (B, Tq, Dq), "keys": (B, Tk, Dk), "values": (B, Tk, Dv)}
+    inputs = {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
     return {**inputs, "valid_lens": np.arange(1, B + 1, dtype="int32")}
 
 
@@ -44,7 +44,7 @@ def flip_byte(file):
 
 
 def refresh_checksum(folder, name):
-    """Put a file's present hash into the manifest, as someone who alters a bundle on purpose would."""
+    """Write the present hash of a file into the manifest, so that loading does not notice the altered file."""
     alter_manifest(folder, sha256=read_manifest(folder)["sha256"] | {name: sha256(folder / name)})
 
 
@@ -59,7 +59,7 @@ def alter_manifest(folder, **entries):
 
 
 def alter_golden_outputs(folder):
-    """Add 1 to the output `context` of the second golden case, and seal the bundle again."""
+    """Add 1 to the output `context` of the second golden case, and refresh the checksum."""
     cases = load_cases(folder / CASES)
     cases[1][2]["context"] += 1
     save_cases(folder / CASES, cases)
@@ -67,7 +67,7 @@ def alter_golden_outputs(folder):
 
 
 def run_python(*arguments, cwd, blocked=(), timeout=60):
-    """Run this Python in `cwd`; the packages in `blocked` cannot be imported there."""
+    """Run this Python in `cwd`; imports of the packages in `blocked` fail."""
     site = cwd / ".blocking_site"
     site.mkdir(exist_ok=True)
     lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in blocked)]
@@ -77,12 +77,12 @@ def run_python(*arguments, cwd, blocked=(), timeout=60):
 
 
 def run_command(*command, timeout=200, **options):
-    """Run a command to its end, be it a good one or not."""
+    """Run a command, and return the finished process whatever its exit code."""
     return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=timeout, check=False, **options)
 
 
 def assert_one_line(text, start="error: "):
-    """Check that `text` is one line, no traceback, and begins with `start`."""
+    """Assert that `text` is one line that begins with `start`, not a traceback."""
     assert text.startswith(start), text
     assert text.endswith("\n"), text
     assert text.count("\n") == 1, text

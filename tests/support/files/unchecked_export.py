@@ -1,4 +1,4 @@
-"""The ONNX file of a model without a complete export: no cases are drawn, run by Keras and compared."""
+"""The ONNX file of a model without golden cases: tracing and lowering alone, so that an export takes little time."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from keras_attn_export._tracing.trace_attention import has_attention, trace_atte
 
 @dataclass
 class UncheckedFile:
-    """A file, its opset, what the manifest would say of each attention layer, and the calls that decide by sizes."""
+    """An ONNX file, its opset, the manifest entries of its attention layers, and the calls with a size threshold."""
 
     path: Path
     traced: TracedModel
@@ -50,6 +50,8 @@ class UncheckedFile:
 
 
 class UncheckedExport:
+    """A traced model, and its lowered files."""
+
     def __init__(self, model, samples=None):
         self.model, self.signature = model, build_signature(model, samples)
         function = None if has_attention(self.signature) else trace_function(self.signature, nullcontext)
@@ -57,25 +59,24 @@ class UncheckedExport:
         self.calls = self._traced.calls
 
     def write(self, folder, lowering=ADAPTIVE, opset=None, *, large=False):
-        """Write the file in a lowering; each dynamic axis has a name of its own, and onnx checks it in full.
+        """Write the file in a lowering, with a distinct name for each dynamic axis, and check it with onnx.
 
-        With `large`, a file that decides by sizes takes its form for large sizes whatever they are.
+        With `large` the size thresholds are 0: an adaptive file always runs its form for large sizes.
         """
         with patch.dict(LARGE_THRESHOLDS, dict.fromkeys(LARGE_THRESHOLDS, SizeThreshold(0, 1)) if large else {}):
-            inputs = {spec.name: _named(spec.name, spec.shape) for spec in self.signature.inputs}
+            inputs = {spec.name: _name_axes(spec.name, spec.shape) for spec in self.signature.inputs}
             rotates = may_use_rotary_operator(lowering, "cpu", "float32")
-            lowered = _fold_model_shapes(
-                _lower_calls(self._traced, Options(lowering=lowering)), inputs, rotates=rotates
-            )
-            finished, opset = lowered.finalize(SimpleNamespace(axes=inputs, name_output_axes=_named), opset)
+            lowered = _lower_calls(self._traced, Options(lowering=lowering))
+            lowered = _fold_model_shapes(lowered, inputs, rotates=rotates)
+            finished, opset = lowered.finalize(SimpleNamespace(axes=inputs, name_output_axes=_name_axes), opset)
             layers = lowered.make_manifest_entries(opset)
         save_model(finished, path := folder / f"{lowering}.onnx")
-        deciding = [call for call, each in lowered.lowerings.items() if each == ADAPTIVE]
-        return UncheckedFile(path, finished, opset, layers, deciding)
+        adaptive_calls = [call for call, name in lowered.lowerings.items() if name == ADAPTIVE]
+        return UncheckedFile(path, finished, opset, layers, adaptive_calls)
 
     def compute_expected(self, inputs):
         return {name: keras.ops.convert_to_numpy(array) for name, array in self.signature.call(inputs).items()}
 
 
-def _named(name, shape):
+def _name_axes(name, shape):
     return tuple(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape))

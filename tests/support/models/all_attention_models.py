@@ -1,4 +1,4 @@
-"""Small models that between them have each kind of attention layer, for tests of what runs where."""
+"""Small models that together have every kind of attention layer, for tests of onnxruntime releases and providers."""
 
 import keras
 from keras import layers
@@ -14,18 +14,18 @@ from keras_attn import (
 
 
 def three_layers():
-    """Additive scores and dot products with padding, one with its weights, and heads with a causal mask."""
+    """Build a model of additive and dot-product attention with padding, and of heads with a causal mask."""
     x = keras.Input((None, 8), name="x")
     lengths = keras.Input((), dtype="int32", name="lengths")
-    found = AdditiveAttention(6, name="additive")(x, x, x, lengths)
-    found, weights = DotProductAttention(name="dot")(found, x, x, lengths, return_attention_scores=True)
+    context = AdditiveAttention(6, name="additive")(x, x, x, lengths)
+    context, weights = DotProductAttention(name="dot")(context, x, x, lengths, return_attention_scores=True)
     heads = MultiHeadAttention(DotProductAttention(), num_heads=2, key_dim=8, name="heads")
-    found = layers.Dense(3, name="dense")(heads(found, found, found, use_causal_mask=True))
-    return keras.Model([x, lengths], {"found": found, "weights": weights}, name="three_layers")
+    context = layers.Dense(3, name="dense")(heads(context, context, context, use_causal_mask=True))
+    return keras.Model([x, lengths], {"found": context, "weights": weights}, name="three_layers")
 
 
 def scores():
-    """Other scores, other normalizers, a mask of pairs, and keys that heads share."""
+    """Build a model of the further scores and normalizers, of an attention mask, and of grouped heads."""
     x, mask = keras.Input((None, 6), name="x"), keras.Input((None, None), dtype="bool", name="pairs")
     sparse, sigmoid = DotProductAttention(normalizer="sparsemax"), DotProductAttention(normalizer="sigmoid")
     shared = MultiHeadAttention(DotProductAttention(), num_heads=4, key_dim=4, num_kv_heads=2)
@@ -34,7 +34,7 @@ def scores():
 
 
 def block():
-    """A block of a Transformer, of Keras's own layers."""
+    """Build a block of a Transformer from Keras's own layers."""
     x = keras.Input((None, 8), name="x")
     y = x + layers.MultiHeadAttention(2, 4)(*[layers.LayerNormalization()(x)] * 2, use_causal_mask=True)
     y = y + layers.Dense(8)(layers.Dense(12, activation="gelu")(layers.LayerNormalization()(y)))

@@ -1,4 +1,4 @@
-"""Cells that attend, one of each kind, and their inputs: for the tests of `AttentionCell` and `AttentionRNN`."""
+"""Attention cells of every kind and their inputs, for the tests of `AttentionCell` and `AttentionRNN`."""
 
 import keras
 import numpy as np
@@ -14,44 +14,44 @@ B, T, Tk, Dx, Dm, UNITS = 3, 4, 5, 2, 7, 6
 LENGTHS, INPUT_LENS = np.array([2, 5, 0]), np.array([1, 4, 3])
 
 CELLS = {
-    "bahdanau": lambda **o: AttentionCell(layers.GRUCell(UNITS, **o), AdditiveAttention(8, **o), **o),
-    "luong": lambda **o: AttentionCell(
-        layers.LSTMCell(UNITS, **o), BilinearAttention(**o), when="after", attention_size=9, input_feeding=True, **o
+    "bahdanau": lambda **kw: AttentionCell(layers.GRUCell(UNITS, **kw), AdditiveAttention(8, **kw), **kw),
+    "luong": lambda **kw: AttentionCell(
+        layers.LSTMCell(UNITS, **kw), BilinearAttention(**kw), when="after", attention_size=9, input_feeding=True, **kw
     ),
-    "location": lambda **o: AttentionCell(
-        layers.StackedRNNCells([layers.GRUCell(3, **o), layers.LSTMCell(UNITS, **o)], **o),
-        LocationSensitiveAttention(8, 4, 3, cumulative=True, **o),
+    "location": lambda **kw: AttentionCell(
+        layers.StackedRNNCells([layers.GRUCell(3, **kw), layers.LSTMCell(UNITS, **kw)], **kw),
+        LocationSensitiveAttention(8, 4, 3, cumulative=True, **kw),
         input_feeding=True,
-        **o,
+        **kw,
     ),
-    "heads": lambda **o: AttentionCell(
-        layers.SimpleRNNCell(UNITS, **o), MultiHeadAttention(DotProductAttention(**o), 2, 3, **o), when="after", **o
+    "heads": lambda **kw: AttentionCell(
+        layers.SimpleRNNCell(UNITS, **kw), MultiHeadAttention(DotProductAttention(**kw), 2, 3, **kw), when="after", **kw
     ),
 }
 
 
 def build_cell(name, **options):
-    """The layer over a cell, built, with random weights."""
+    """Build an `AttentionRNN` over a cell, with random weights."""
     rnn = AttentionRNN(CELLS[name](**options), **{"return_state": True, **options})
     rnn.build((None, None, Dx), (None, None, Dm))
     draw_weights(rnn)
-    for variable in rnn.trainable_variables:  # so that no gate is shut
+    for variable in rnn.trainable_variables:  # large weights would saturate the gates
         variable.assign(variable / 2)
     return rnn
 
 
-def draw_inputs(seed=0, batch=B, steps=T, places=Tk):
-    random = np.random.default_rng(seed)
-    return [random.normal(size=(batch, *size)).astype("float32") for size in ((steps, Dx), (places, Dm))]
+def draw_inputs(seed=0, batch=B, steps=T, memory_length=Tk):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(batch, *shape)).astype("float32") for shape in ((steps, Dx), (memory_length, Dm))]
 
 
 def call_step_by_step(cell, inputs, memory, valid_lens=None, states=None):
-    """Outputs, weights and states by single steps with the memory as it is, as arrays."""
+    """Return outputs, weights and states of a cell that is called once per step, as arrays."""
     states, outputs, weights = states or cell.get_initial_state(memory=memory), [], []
     for x in np.moveaxis(inputs, 1, 0):
-        (output, states), found = cell(x, states, memory, valid_lens, return_attention_scores=True)
+        (output, states), step_weights = cell(x, states, memory, valid_lens, return_attention_scores=True)
         outputs.append(to_arrays(output))
-        weights.append(to_arrays(found))
+        weights.append(to_arrays(step_weights))
     return np.stack(outputs, 1), np.stack(weights, -2), to_arrays(states)
 
 
@@ -60,9 +60,9 @@ def to_arrays(tensors):
 
 
 def build_functional_model(name, **options):
-    """A model around the layer, with lengths of both sides."""
+    """Build a model of an `AttentionRNN` with lengths of the inputs and of the memory."""
     inputs, memory = keras.Input((T, Dx), name="inputs"), keras.Input((Tk, Dm), name="memory")
-    lengths, input_lens = (keras.Input((), dtype="int32", name=n) for n in ("lengths", "input_lens"))
+    lengths, input_lens = (keras.Input((), dtype="int32", name=name) for name in ("lengths", "input_lens"))
     rnn = AttentionRNN(CELLS[name](**options), return_state=True, name="decode")
     (outputs, *_), weights = rnn(inputs, memory, lengths, input_lens=input_lens, return_attention_scores=True)
     return keras.Model([inputs, memory, lengths, input_lens], {"outputs": outputs, "weights": weights})

@@ -1,4 +1,4 @@
-"""Models whose loops have attention inside: what a decoder does, by hand, without the layers that are made for it."""
+"""Models with attention inside of TensorFlow's loops: decoders written without `keras_attn.decoding`."""
 
 import keras
 import numpy as np
@@ -10,8 +10,8 @@ from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttentio
 D, STATE, TOKENS, LENGTH, END = 5, 6, 7, 5, 2
 
 
-class Stepping(layers.Layer):
-    """A GRU cell over what a state attends to."""
+class LoopLayer(layers.Layer):
+    """A GRU cell whose input is the context that its state attends to."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -35,8 +35,8 @@ def compute_states(memory):
     return tf.zeros((tf.shape(memory)[0], STATE))
 
 
-class Greedy(Stepping):
-    """Ends with the last row; what it gives is as long as ever."""
+class Greedy(LoopLayer):
+    """Greedy decoding that stops once all rows have ended; the outputs always have `LENGTH` steps."""
 
     def call(self, memory, valid_lens):
         keys = self.attention.precompute(memory)
@@ -45,13 +45,13 @@ class Greedy(Stepping):
             for kind, shape in ((tf.int32, [None]), ("float32", [None, TOKENS]), ("float32", [None, None]))
         ]
 
-        def body(i, state, token, done, tokens, logits, seen):
+        def body(i, state, token, done, tokens, logits, steps):
             state, weights = self.step(state + self.table(token), keys, memory, valid_lens)
             scores = self.head(state)
             token = tf.where(done, END, tf.argmax(scores, -1, output_type=tf.int32))
-            tokens, seen = tokens.write(i, token), seen.write(i, tf.where(done[:, None], 0.0, weights))
+            tokens, steps = tokens.write(i, token), steps.write(i, tf.where(done[:, None], 0.0, weights))
             logits = logits.write(i, tf.where(done[:, None], 0.0, scores))
-            return i + 1, state, token, done | tf.equal(token, END), tokens, logits, seen
+            return i + 1, state, token, done | tf.equal(token, END), tokens, logits, steps
 
         def condition(i, state, token, done, *_):
             return (i < LENGTH) & ~tf.reduce_all(done)
@@ -66,53 +66,54 @@ class Greedy(Stepping):
         }
 
 
-class Nested(Stepping):
-    """A loop of more and more steps, in some of which a branch attends once more; and one branch outside of all."""
+class Nested(LoopLayer):
+    """Nested loops with a growing number of steps, and branches that attend, inside and outside of the loops."""
 
     def call(self, memory, valid_lens):
         keys = self.attention.precompute(memory)
 
-        def once(state):
+        def advance(state):
             return self.step(state, keys, memory, valid_lens)[0]
 
-        def outer(i, state):
-            _, state = tf.while_loop(lambda j, _: j <= i, lambda j, state: (j + 1, once(state)), (0, state))
-            return i + 1, tf.cond(tf.equal(i, 1), lambda: once(state) * 2.0, lambda: state / 2.0)
+        def run_inner_loop(i, state):
+            _, state = tf.while_loop(lambda j, _: j <= i, lambda j, state: (j + 1, advance(state)), (0, state))
+            return i + 1, tf.cond(tf.equal(i, 1), lambda: advance(state) * 2.0, lambda: state / 2.0)
 
-        _, state = tf.while_loop(lambda i, _: i < 3, outer, (0, compute_states(memory)))
-        return {"state": tf.cond(tf.reduce_sum(valid_lens) > 6, lambda: once(state), lambda: once(-state))}
+        _, state = tf.while_loop(lambda i, _: i < 3, run_inner_loop, (0, compute_states(memory)))
+        return {"state": tf.cond(tf.reduce_sum(valid_lens) > 6, lambda: advance(state), lambda: advance(-state))}
 
 
-class Leaving(Stepping):
-    """A buffer of Keras's own operations, a cache that grows, and rows that leave."""
+class Leaving(LoopLayer):
+    """A loop with a growing cache, from which rows are removed once they have ended."""
 
     def call(self, memory, valid_lens):
         rows = tf.shape(memory)[0]
 
-        def body(i, state, cache, left, made):
-            state, _ = self.step(state, tf.gather(memory, left), tf.gather(memory, left), tf.gather(valid_lens, left))
+        def body(i, state, cache, active_rows, buffer):
+            keys, values = (tf.gather(memory, active_rows) for _ in range(2))
+            state, _ = self.step(state, keys, values, tf.gather(valid_lens, active_rows))
             cache = tf.concat([cache, state[:, None]], 1)
-            looked_back = self.attention(state[:, None], cache[..., :D], cache[..., :D])[:, 0]
-            made = tf.tensor_scatter_nd_update(made, left[:, None], tf.concat([looked_back, looked_back[:, :1]], -1))
-            stays = tf.gather(valid_lens, left) > i
-            return i + 1, *(tf.boolean_mask(each, stays) for each in (state, cache, left)), made
+            summary = self.attention(state[:, None], cache[..., :D], cache[..., :D])[:, 0]
+            buffer = tf.tensor_scatter_nd_update(buffer, active_rows[:, None], tf.concat([summary, summary[:, :1]], -1))
+            is_active = tf.gather(valid_lens, active_rows) > i
+            return i + 1, *(tf.boolean_mask(tensor, is_active) for tensor in (state, cache, active_rows)), buffer
 
         first = (0, compute_states(memory), tf.zeros((rows, 0, STATE)), tf.range(rows), compute_states(memory))
         shapes = ([], [None, STATE], [None, None, STATE], [None], [None, STATE])
         invariants = tuple(map(tf.TensorShape, shapes))
-        loop = tf.while_loop(lambda i, s, c, left, _: tf.size(left) > 0, body, first, shape_invariants=invariants)
+        loop = tf.while_loop(lambda *state: tf.size(state[3]) > 0, body, first, shape_invariants=invariants)
         return {"made": loop[-1]}
 
 
-class Buffered(Stepping):
+class Buffered(LoopLayer):
     """`keras.ops.while_loop`, and `keras.ops.slice_update` into a buffer."""
 
     def call(self, memory, valid_lens):
         ops = keras.ops
 
-        def body(i, state, made):
+        def body(i, state, buffer):
             state, _ = self.step(state, memory, memory, valid_lens)
-            return i + 1, state, ops.slice_update(made, (0, i, 0), state[:, None])
+            return i + 1, state, ops.slice_update(buffer, (0, i, 0), state[:, None])
 
         rows = ops.shape(memory)[0]
         first = (0, ops.zeros((rows, STATE)), ops.zeros((rows, LENGTH, STATE)))
@@ -120,7 +121,7 @@ class Buffered(Stepping):
 
 
 class Refined(layers.Layer):
-    """Two layers over a sequence, again and again: ours, which is causal, and Keras's own."""
+    """A loop over two attention layers: one of keras_attn with a causal mask, and one of Keras."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -140,7 +141,7 @@ class Refined(layers.Layer):
 
 
 def build_loop_model(layer):
-    """A model of one of these layers: sequences of any length, and how much of each counts."""
+    """Build a model of one of these layers, with a memory of any length and its valid lengths."""
     size = 6 if layer is Refined else D
     memory, lens = keras.Input((None, size), name="memory"), keras.Input((), dtype="int32", name="valid_lens")
     keras.utils.set_random_seed(3)
@@ -153,7 +154,7 @@ def build_loop_model(layer):
 
 
 def draw_samples(model, rows=4, length=7):
-    """Inputs of such a model, some of them with little that counts."""
+    """Draw inputs of a loop model: row i has i + 1 valid positions."""
     size = model.input_shape[0][-1]
     memory = np.random.default_rng(1).standard_normal((rows, length, size)).astype("float32")
     return {"memory": memory, "valid_lens": np.arange(1, rows + 1, dtype="int32")}

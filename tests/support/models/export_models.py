@@ -1,4 +1,4 @@
-"""Models that break other exporters, each with the samples it needs: the table behind test_export_models.py."""
+"""Models that other exporters fail to export, with their sample inputs: the table of test_export_models.py."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from keras_attn import (
 
 @dataclass(frozen=True)
 class ExportCase:
-    """A model, what `export_model` needs beside it, and how many layers a lowering writes in its own way, at least."""
+    """A model, its sample inputs, and a lower bound on the number of its lowered attention layers."""
 
     build: Callable[[], keras.Model]
     samples: Callable[[], Mapping[str, object] | None] = lambda: None
@@ -49,9 +49,8 @@ def dict_inputs_and_outputs():
 
 def list_outputs_of_one_layer():
     q, k, v, lens = build_attention_inputs()
-    return keras.Model(
-        [q, k, v, lens], AdditiveAttention(4, name="attention")(q, k, v, lens, return_attention_scores=True)
-    )
+    outputs = AdditiveAttention(4, name="attention")(q, k, v, lens, return_attention_scores=True)
+    return keras.Model([q, k, v, lens], outputs)
 
 
 def per_query_lengths():
@@ -60,13 +59,13 @@ def per_query_lengths():
     return keras.Model([q, k, v, lens], AdditiveAttention(4)(q, k, v, lens))
 
 
-def boolean_and_causal_mask():
+def build_boolean_and_causal_mask():
     q, k, v, _ = build_attention_inputs(keys=6)
     mask = keras.Input((None, None), dtype="bool", name="mask")
     return keras.Model([q, k, v, mask], DotProductAttention()(q, k, v, attention_mask=mask, use_causal_mask=True))
 
 
-def every_score():
+def build_all_scores():
     q, k, v, lens = build_attention_inputs(keys=9)
     wide, narrow = layers.Dense(9)(q), layers.Dense(3)
     outputs = {
@@ -79,15 +78,15 @@ def every_score():
     return keras.Model([q, k, v, lens], outputs)
 
 
-def every_normalizer_and_window():
+def build_all_normalizers_and_windows():
     q, k, v, lens = build_attention_inputs(keys=6)
     sparse, weights = DotProductAttention(normalizer="sparsemax")(q, k, v, lens, return_attention_scores=True)
-    each = BilinearAttention(normalizer="sigmoid")(q, k, v, lens, window=(2, 1))
-    near = DotProductAttention()(q, k, v, lens, window=(2, None), use_causal_mask=True)
-    return keras.Model([q, k, v, lens], {"sparse": sparse, "weights": weights, "each": each, "near": near})
+    independent = BilinearAttention(normalizer="sigmoid")(q, k, v, lens, window=(2, 1))
+    windowed = DotProductAttention()(q, k, v, lens, window=(2, None), use_causal_mask=True)
+    return keras.Model([q, k, v, lens], {"sparse": sparse, "weights": weights, "each": independent, "near": windowed})
 
 
-def multiple_heads():
+def build_multiple_heads():
     q, k, v, lens = build_attention_inputs()
     grouped = MultiHeadAttention(DotProductAttention(), 4, key_dim=3, value_dim=2, num_kv_heads=2, name="grouped")
     out, weights = grouped(q, k, v, lens, return_attention_scores=True)
@@ -95,7 +94,7 @@ def multiple_heads():
     return keras.Model([q, k, v, lens], {"out": additive_heads(out, k, v, lens), "weights": weights})
 
 
-def keys_computed_once():
+def build_precomputed_keys():
     q, k, v, lens = build_attention_inputs()
     attention = AdditiveAttention(7, name="attention")
     heads = MultiHeadAttention(BilinearAttention(), 2, name="heads")
@@ -107,19 +106,19 @@ def keys_computed_once():
 
 @keras.saving.register_keras_serializable("tests")
 class Halves(layers.Layer):
-    """Splits the last axis in two, as heads are split; all sizes but the last are unknown."""
+    """Splits the last axis in two, as heads are split, with dynamic sizes of all further axes."""
 
     def call(self, x):
         batch, length, size = keras.ops.shape(x)
         return keras.ops.swapaxes(keras.ops.reshape(x, (batch, length, 2, size // 2)), 1, 2)
 
 
-def reshaped_after_dense():
+def build_reshaped_after_dense():
     x = keras.Input((None, 5), name="x")
     return keras.Model(x, Halves(name="halves")(layers.Dense(6)(x)))
 
 
-def masked_softmax_alone():
+def build_masked_softmax_alone():
     scores = keras.Input((3, None), name="scores")
     lens = keras.Input((3,), dtype="int32", name="valid_lens")
     return keras.Model([scores, lens], MaskedSoftmax()(scores, lens))
@@ -143,7 +142,7 @@ def gelu_norm_dropout_conv():
     return keras.Model([x, lens], layers.Dense(2, activation=keras.activations.gelu)(y))
 
 
-def compiled_with_xla():
+def build_compiled_with_xla():
     model = gelu_norm_dropout_conv()
     model.compile("sgd", "mse", jit_compile=True)
     return model
@@ -171,7 +170,7 @@ def shared_with_nested_model():
     return keras.Model(x, {"out": layers.Dense(3)(shared(attended * 2))})
 
 
-def static_shapes():
+def build_static_shapes():
     q = keras.Input((2, 4), batch_size=3, name="queries")
     k = keras.Input((5, 4), batch_size=3, name="keys")
     lens = keras.Input((), batch_size=3, dtype="int32", name="valid_lens")
@@ -187,7 +186,7 @@ def input_passed_through():
     return keras.Model({"x": x}, {"x": x, "doubled": 2 * x})
 
 
-def one_hot_integers():
+def build_one_hot():
     digit = keras.Input((), dtype="int32", name="digit")
     return keras.Model(digit, layers.Dense(2, name="out")(keras.ops.one_hot(digit, 5)))
 
@@ -234,22 +233,22 @@ EXPORTED = {
     "dict inputs and outputs": ExportCase(dict_inputs_and_outputs),
     "list outputs of one layer": ExportCase(list_outputs_of_one_layer),
     "per-query lengths": ExportCase(per_query_lengths),
-    "boolean and causal mask": ExportCase(boolean_and_causal_mask),
-    "every score": ExportCase(every_score, attention=5),
-    "every normalizer, and windows": ExportCase(every_normalizer_and_window),
-    "multiple heads": ExportCase(multiple_heads),
-    "keys computed once": ExportCase(keys_computed_once),
-    "reshaped after dense": ExportCase(reshaped_after_dense, attention=0),
-    "masked softmax alone": ExportCase(masked_softmax_alone, attention=0),
+    "boolean and causal mask": ExportCase(build_boolean_and_causal_mask),
+    "every score": ExportCase(build_all_scores, attention=5),
+    "every normalizer, and windows": ExportCase(build_all_normalizers_and_windows),
+    "multiple heads": ExportCase(build_multiple_heads),
+    "keys computed once": ExportCase(build_precomputed_keys),
+    "reshaped after dense": ExportCase(build_reshaped_after_dense, attention=0),
+    "masked softmax alone": ExportCase(build_masked_softmax_alone, attention=0),
     "implicit mask and encoders": ExportCase(implicit_mask_and_encoders),
     "gelu, norm, dropout, conv": ExportCase(gelu_norm_dropout_conv),
-    "compiled with XLA": ExportCase(compiled_with_xla),
+    "compiled with XLA": ExportCase(build_compiled_with_xla),
     "shared layer": ExportCase(shared_layer),
     "nested model": ExportCase(nested_model),
-    "static shapes": ExportCase(static_shapes),
+    "static shapes": ExportCase(build_static_shapes),
     "sequential": ExportCase(sequential, attention=0),
     "input passed through": ExportCase(input_passed_through, attention=0),
-    "one-hot integers": ExportCase(one_hot_integers, lambda: {"digit": np.array([0, 4, 2], "int32")}, attention=0),
+    "one-hot integers": ExportCase(build_one_hot, lambda: {"digit": np.array([0, 4, 2], "int32")}, attention=0),
     "subclass with two arguments": ExportCase(TwoArguments, two_argument_samples),
     "subclass with one mapping": ExportCase(OneMapping, mapping_samples),
 }

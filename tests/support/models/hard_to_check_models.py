@@ -1,6 +1,6 @@
-"""Models in which a wrong file is hard to see: with fills, tiny outputs, columns of different scale.
+"""Models in which a wrong ONNX file is hard to detect: fill values, tiny outputs, columns of different scale.
 
-Weights are moved from where they are initialized: no bias is zero, no statistics are fresh.
+`perturb_weights` changes the initial weights: no bias stays zero, and no statistics stay at their initial values.
 """
 
 from collections.abc import Callable
@@ -8,31 +8,30 @@ from dataclasses import dataclass
 
 import keras
 import numpy as np
-from keras import layers as L  # noqa: N812 - these files consist of them
-from keras import ops
+from keras import layers, ops
 from small_bundle import build_small_model
 
 Arrays = dict[str, np.ndarray]
 
 
 def perturb_weights(model, seed=0):
-    """The model with every weight moved by a tenth of its spread, and variances kept positive."""
+    """Add noise to every weight, a tenth of its standard deviation; variances stay positive."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         values = keras.ops.convert_to_numpy(weight.value)
         if values.dtype.kind == "f":
-            moved = values + 0.1 * (values.std() or 1.0) * rng.standard_normal(values.shape)
-            weight.assign((np.abs(moved) + 0.1 if "variance" in weight.path else moved).astype(values.dtype))
+            noisy = values + 0.1 * (values.std() or 1.0) * rng.standard_normal(values.shape)
+            weight.assign((np.abs(noisy) + 0.1 if "variance" in weight.path else noisy).astype(values.dtype))
     return model
 
 
-def logits_with_fills():
-    x, seen = keras.Input((None, 6), name="x"), keras.Input((None,), dtype="bool", name="seen")
-    scores = ops.squeeze(L.Dense(1, name="score")(L.Dense(7, activation="tanh", name="hidden")(x)), -1)
-    return keras.Model([x, seen], {"logits": ops.where(seen, scores, -1e9)})
+def build_logits_with_fills():
+    x, mask = keras.Input((None, 6), name="x"), keras.Input((None,), dtype="bool", name="seen")
+    scores = ops.squeeze(layers.Dense(1, name="score")(layers.Dense(7, activation="tanh", name="hidden")(x)), -1)
+    return keras.Model([x, mask], {"logits": ops.where(mask, scores, -1e9)})
 
 
-class Causal(L.Layer):
+class Causal(layers.Layer):
     """Adds -1e9 to the scores of later positions."""
 
     def call(self, scores):
@@ -40,50 +39,48 @@ class Causal(L.Layer):
         return scores + ops.where(ops.expand_dims(steps, -1) >= steps, 0.0, -1e9)
 
 
-def causal_scores_with_fills():
+def build_causal_scores_with_fills():
     x = keras.Input((None, 6), name="x")
-    q, k = L.Dense(5, name="q")(x), L.Dense(5, name="k")(x)
+    q, k = layers.Dense(5, name="q")(x), layers.Dense(5, name="k")(x)
     scores = ops.matmul(q, ops.swapaxes(k, -1, -2))
     return keras.Model(x, {"scores": Causal(name="causal")(scores)})
 
 
-def tiny_outputs():
+def build_tiny_outputs():
     ids = keras.Input((None,), dtype="int32", name="ids")
-    hidden = L.GRU(7, name="gru")(L.Embedding(30, 6, mask_zero=True, name="table")(ids))
-    return keras.Model(ids, {"y": L.Rescaling(1e-7, name="tiny")(L.Dense(3, name="out")(hidden))})
+    hidden = layers.GRU(7, name="gru")(layers.Embedding(30, 6, mask_zero=True, name="table")(ids))
+    return keras.Model(ids, {"y": layers.Rescaling(1e-7, name="tiny")(layers.Dense(3, name="out")(hidden))})
 
 
-def columns_of_different_scale():
+def build_columns_of_different_scale():
     x = keras.Input((6,), name="x")
-    hidden = L.Dense(8, activation="gelu", name="hidden")(x)
-    large, small = (
-        L.Rescaling(1e6, name="large")(L.Dense(1, name="a")(hidden)),
-        L.Dense(3, activation="tanh", name="b")(hidden),
-    )
-    return keras.Model(x, {"mixed": L.Concatenate(name="mixed")([large, small])})
+    hidden = layers.Dense(8, activation="gelu", name="hidden")(x)
+    large = layers.Rescaling(1e6, name="large")(layers.Dense(1, name="a")(hidden))
+    small = layers.Dense(3, activation="tanh", name="b")(hidden)
+    return keras.Model(x, {"mixed": layers.Concatenate(name="mixed")([large, small])})
 
 
-def rows_of_different_scale():
+def build_rows_of_different_scale():
     x, powers = keras.Input((None, 5), name="x"), keras.Input((None, 1), name="exponent")
-    return keras.Model([x, powers], {"y": L.Dense(4, activation="elu", name="d")(x) * ops.exp(3.0 * powers)})
+    return keras.Model([x, powers], {"y": layers.Dense(4, activation="elu", name="d")(x) * ops.exp(3.0 * powers)})
 
 
-def integer_outputs():
+def build_integer_outputs():
     x = keras.Input((None, 6), name="x")
-    scores = L.Dense(4, name="scores")(L.Dense(9, activation="relu", name="hidden")(x))
+    scores = layers.Dense(4, name="scores")(layers.Dense(9, activation="relu", name="hidden")(x))
     return keras.Model(x, {"label": ops.argmax(scores, -1), "positive": ops.any(scores > 0.5, axis=-1)})
 
 
-def masked_by_floats():
+def build_masked_by_floats():
     ids, mask = keras.Input((None,), dtype="int32", name="ids"), keras.Input((None,), name="attention_mask")
-    table = L.Embedding(30, 8, name="table")(ids)
-    scores = ops.matmul(L.Dense(8, name="q")(table), ops.swapaxes(L.Dense(8, name="k")(table), -1, -2))
+    table = layers.Embedding(30, 8, name="table")(ids)
+    scores = ops.matmul(layers.Dense(8, name="q")(table), ops.swapaxes(layers.Dense(8, name="k")(table), -1, -2))
     weights = ops.softmax(scores * 30 + (1 - ops.expand_dims(mask, 1)) * -1e9)
-    return keras.Model([ids, mask], {"y": L.Dense(3, name="out")(ops.matmul(weights, table))})
+    return keras.Model([ids, mask], {"y": layers.Dense(3, name="out")(ops.matmul(weights, table))})
 
 
-def texts_and_masks(rng):
-    """Texts of one to eight words, as a user has them."""
+def draw_texts_and_masks(rng):
+    """Draw ids of texts of one to eight words, padded as by a tokenizer."""
     lens = rng.integers(1, 9, (5, 1))
     return {
         "ids": rng.integers(0, 30, (5, 8)).astype("int32"),
@@ -93,9 +90,9 @@ def texts_and_masks(rng):
 
 @dataclass(frozen=True)
 class ProofModel:
-    """A model by its builder, the lowering it is exported in, and `precisions` beside float32.
+    """A builder of a model, the lowering of its export, and its precisions in addition to float32.
 
-    `fresh` are inputs to see a change on, where those that the exporter itself draws could share its mistakes.
+    `fresh` draws inputs on which a mutant must differ, if the exporter's own inputs could hide the mutation.
     """
 
     build: Callable[[], keras.Model]
@@ -106,15 +103,12 @@ class ProofModel:
 
 HALF = ("float16", "int8")
 MODELS = {
-    each.build.__name__: each
-    for each in (
-        ProofModel(build_small_model, HALF),
-        ProofModel(logits_with_fills),
-        ProofModel(causal_scores_with_fills),
-        ProofModel(tiny_outputs, HALF),
-        ProofModel(columns_of_different_scale),
-        ProofModel(rows_of_different_scale),
-        ProofModel(integer_outputs, HALF),
-        ProofModel(masked_by_floats, fresh=texts_and_masks),
-    )
+    "build_small_model": ProofModel(build_small_model, HALF),
+    "logits_with_fills": ProofModel(build_logits_with_fills),
+    "causal_scores_with_fills": ProofModel(build_causal_scores_with_fills),
+    "tiny_outputs": ProofModel(build_tiny_outputs, HALF),
+    "columns_of_different_scale": ProofModel(build_columns_of_different_scale),
+    "rows_of_different_scale": ProofModel(build_rows_of_different_scale),
+    "integer_outputs": ProofModel(build_integer_outputs, HALF),
+    "masked_by_floats": ProofModel(build_masked_by_floats, fresh=draw_texts_and_masks),
 }

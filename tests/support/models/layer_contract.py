@@ -1,4 +1,4 @@
-"""What the contract tests run: the table of layers, their inputs, and the two ways to get numbers out of them.
+"""The table of layers under contract, their inputs, and helpers that compute outputs and gradients.
 
 A new public layer is one row of `CASES`; test_contract.py fails until it has one.
 """
@@ -25,7 +25,7 @@ B, Tq, Tk, Dv, U = 2, 3, 5, 6, 8
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
 class OwnAttention(keras_attn.AttentionPooling):
-    """A user's own subclass, with a weight: `q^T W k`, W (Dq, Dk). It stands for the base layer."""
+    """A user's subclass of the base layer, with the score `q^T W k` and a weight W (Dq, Dk)."""
 
     def build(self, queries_shape, keys_shape, values_shape):
         super().build(queries_shape, keys_shape, values_shape)
@@ -35,12 +35,12 @@ class OwnAttention(keras_attn.AttentionPooling):
         return ops.matmul(ops.matmul(queries, self.W), ops.swapaxes(keys, -1, -2))
 
 
-ONE_HEAD_SCALE = 0.1  # so that products of weights and inputs ten times as large stay in float16
+ONE_HEAD_SCALE = 0.1  # keeps products of weights and inputs ten times as large within float16
 
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
 class OneHead(keras_attn.MultiHeadAttention):
-    """One head that leaves values as they are, and gives weights without the axis of heads: one more scoring layer."""
+    """One head without projections of values and outputs; the weights have no axis of heads, as in scoring layers."""
 
     def __init__(self, dropout=0.0, *, seed=None, **options):
         attention = options.pop("attention", None) or keras_attn.DotProductAttention(
@@ -67,7 +67,7 @@ class OneHead(keras_attn.MultiHeadAttention):
 
 @keras.saving.register_keras_serializable(package="keras_attn_tests")
 class AfterAStep(LocationSensitiveAttention):
-    """Location-sensitive attention whose step before gave every key the weight 1."""
+    """Location-sensitive attention whose previous weights are 1 for every key."""
 
     def _attend(self, call):
         ones = ops.ones_like(call.keys.tensor[..., 0])
@@ -76,10 +76,10 @@ class AfterAStep(LocationSensitiveAttention):
 
 @dataclass(frozen=True)
 class LayerCase:
-    """One layer of the contract: what gives it, with further options, and the score of a built one by the oracle.
+    """A layer under contract: its constructor, and a function from a built layer to its score for the oracle.
 
-    `options` are all of them, at values that are not their defaults; a process that imports keras_attn alone knows no
-    `own_class`.
+    `options` has all options of the layer, at values other than their defaults. An `own_class` is defined here, so a
+    process that imports keras_attn alone cannot load it.
     """
 
     name: str
@@ -96,18 +96,18 @@ class LayerCase:
 
     @property
     def covers(self):
-        """The public class that this row answers for."""
-        return next(c for c in self.layer_class.__mro__ if c.__name__ in keras_attn.__all__)
+        """The public class that this row covers."""
+        return next(cls for cls in self.layer_class.__mro__ if cls.__name__ in keras_attn.__all__)
 
     def layer(self, inputs=None, **options):
-        """A layer with random weights of unit size, built for these inputs or for those of the usual sizes."""
+        """Build a layer with standard normal weights for `inputs`, by default for inputs of the default sizes."""
         layer = self.make(**options)
         layer.build(*(array.shape for array in (inputs or self.inputs()).values()))
         draw_weights(layer)
         return layer
 
     def inputs(self, seed=0, **sizes):
-        """Standard normal queries, keys and values; `leading`, `Tq`, `Tk` and `Dv` may be given."""
+        """Draw standard normal queries, keys and values; `sizes` may replace `leading`, `Tq`, `Tk` and `Dv`."""
         rng = np.random.default_rng(seed)
         leading = sizes.get("leading", (B,))
         shapes = {
@@ -126,7 +126,7 @@ def build_additive_score(layer):
 
 
 def build_after_a_step_score(layer):
-    """Additive scores with a bias: where all weights of the step before are 1, so are the features of all places."""
+    """Build additive scores with a bias: equal previous weights give equal location features at all positions."""
     *kernels, w_v = (to_float64(dense.kernel) for dense in (layer.W_q, layer.W_k, layer.w_v))
     bias = to_float64(layer.W_q.bias) + (to_float64(layer.F.kernel) @ to_float64(layer.W_f.kernel))[0]
     return reference.additive_score(*kernels, w_v, g=np.linalg.norm(w_v), b=bias)
@@ -182,12 +182,12 @@ CASES = [
     ),
 ]
 POSITION_LAYERS = [keras_attn.LinearBias, keras_attn.RelativePositionBias, keras_attn.RotaryEmbedding]
-"""Layers of positions: test_contract_parts.py is their contract, in heads; test_position_bias.py and test_rotary.py."""
+"""Position layers: tested within heads in test_contract_parts.py, alone in test_position_bias.py and test_rotary.py."""
 RECURRENT_LAYERS = [keras_attn.AttentionCell, keras_attn.AttentionRNN]
-"""Cells that attend: test_contract_parts.py is their contract, test_attention_cell.py and test_attention_rnn.py."""
+"""Recurrent layers: tested in test_contract_parts.py, test_attention_cell.py and test_attention_rnn.py."""
 COVERED = {case.covers for case in CASES} | {*POSITION_LAYERS, *RECURRENT_LAYERS, keras_attn.MaskedSoftmax}
-"""Layers that have a contract: that of the one that takes scores is test_contract_softmax.py."""
-VARIANTS = [  # options that change the score and nothing else: held to the oracle, not to all the rest
+"""Layers under contract; `MaskedSoftmax`, whose input is scores, has its own in test_contract_softmax.py."""
+VARIANTS = [  # options that change only the score or the normalizer: compared with the oracle alone
     LayerCase("scaled", partial(dot_product, scale=0.7), lambda layer: reference.scaled_dot_score(0.7), 4, 4),
     LayerCase("unscaled", partial(dot_product, scale=1.0), lambda layer: reference.scaled_dot_score(1.0), 4, 4),
     LayerCase("sparsemax", partial(dot_product, normalizer="sparsemax"), lambda _: reference.scaled_dot_score(), 4, 4),
@@ -205,37 +205,37 @@ every_variant = pytest.mark.parametrize("case", CASES + VARIANTS, ids=lambda cas
 SLOW_VALUES = {"xla", "xla-bias", "saved_model", "onnx"}  # they compile or export for seconds
 
 
-def parametrize_in_turn(name, values, cases=CASES, *, more=2):
-    """Parameters `case` and another: the first layer with each value, each further layer with one, in turn.
+def parametrize_in_turn(name, values, cases=CASES, *, num_slow_values=2):
+    """Parametrize `case` and `name`: the first layer with each value, all further layers with one value in turn.
 
-    What puts layers and masks, dtypes or paths together is the same code for all layers. With `more` further values a
-    layer is `slow`. A value may be a `pytest.param` with marks.
+    Masks, dtypes and paths are handled by code that all layers share, so not every pair needs a test. `more` further
+    values of each layer are `slow` tests. A value may be a `pytest.param` with marks.
     """
-    chosen = []
+    parameters = []
     for turn, case in enumerate(cases):
         for number, (label, value) in enumerate(values.items()):
             distance = (number - turn) % len(values) if turn else 0
             value, marks = (value.values[0], [*value.marks]) if hasattr(value, "marks") else (value, [])
-            if distance <= more:
+            if distance <= num_slow_values:
                 marks += [pytest.mark.slow] if distance or label in SLOW_VALUES else []
-                chosen.append(pytest.param(case, value, id=f"{case.name}-{label}", marks=marks))
-    return pytest.mark.parametrize(("case", name), chosen)
+                parameters.append(pytest.param(case, value, id=f"{case.name}-{label}", marks=marks))
+    return pytest.mark.parametrize(("case", name), parameters)
 
 
 def build_error_pattern(name):
-    """The pattern of an error: the argument between backticks, the rule, and what was received."""
+    """Return the pattern of an error: the argument between backticks, the rule, and the received value."""
     return rf"`({name})`[^\n]* must [^\n]*Received: [^\n]*({name})"
 
 
 def draw_weights(layer, seed=1):
-    """Standard normal weights, so that no score is nearly constant."""
+    """Set standard normal weights; smaller ones give nearly constant scores."""
     rng = np.random.default_rng(seed)
     for variable in layer.trainable_variables:
         variable.assign(rng.normal(size=variable.shape))
 
 
 def build_lengths_model(case: LayerCase, **options: Any) -> tuple[Any, Any]:
-    """A model of queries, keys, values and lengths, with a Dense layer on top so that each has weights; the layer."""
+    """Build a model of queries, keys, values and lengths with a Dense layer, so that it has weights; return both."""
     layer = case.make(**options)
     arguments = [keras.Input((None, array.shape[-1])) for array in case.inputs().values()]
     arguments.append(keras.Input((), dtype="int32"))
@@ -255,7 +255,7 @@ def draw_normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 class Evaluator:
-    """Evaluates composites by their own functions, and keeps them, as an exporter would."""
+    """Evaluates composites by their own functions, and records them as an exporter would."""
 
     needs_zeroed_padding, reasons = False, {}
 
@@ -268,12 +268,12 @@ class Evaluator:
 
 
 def read_weights(model: Any) -> list[np.ndarray]:
-    """Present values of what a step of training changes."""
+    """Return the present values of the trainable variables."""
     return [to_numpy(variable) for variable in model.trainable_variables]
 
 
 def to_numpy(tensor):
-    if len(tensor.shape) == 0:  # one bfloat16 alone cannot be converted
+    if len(tensor.shape) == 0:  # a bfloat16 scalar cannot be converted
         return ops.convert_to_numpy(ops.reshape(tensor, (1,))).reshape(())
     return ops.convert_to_numpy(tensor)
 
@@ -283,9 +283,9 @@ def to_float64(tensor):
 
 
 def call_layer(layer, inputs, masks=None, **options):
-    """Calls the layer with `reference.attention`'s mask names: positional masks are attached to their tensors.
+    """Call the layer with the mask names of `reference.attention`; masks of queries, keys and values become implicit.
 
-    A `score_bias` may be among the masks or, where gradients by it are asked for, among the inputs.
+    A `score_bias` is one of the masks, or one of the inputs if its gradient is needed.
     """
     masks = dict(masks or {})
     tensors = {
@@ -293,9 +293,7 @@ def call_layer(layer, inputs, masks=None, **options):
         for name, array in inputs.items()
     }
     return layer(
-        tensors["queries"],
-        tensors["keys"],
-        tensors["values"],
+        *(tensors[name] for name in ("queries", "keys", "values")),
         masks.get("valid_lens"),
         score_bias=tensors.get("score_bias", masks.get("score_bias")),
         attention_mask=masks.get("attention_mask"),
@@ -312,27 +310,27 @@ def compute_outputs(layer, inputs, masks=None, **options):
 
 
 def compute_layer_gradients(layer, inputs, masks=None, *, upstream=None, mode="eager"):
-    """Gradients of `sum(upstream * output)` by the inputs and every weight of the layer, named.
+    """Return gradients of `sum(upstream * output)` by name, for the inputs and every weight of the layer.
 
-    The gradient that arrives at the output is 1, 2, 3, ... unless it is given.
+    `upstream` is the gradient by the output, 1, 2, 3, ... by default.
     """
     if upstream is None:
         shape = (*inputs["queries"].shape[:-1], inputs["values"].shape[-1])
         upstream = np.arange(1.0, np.prod(shape) + 1).reshape(shape)
     masks = dict(masks or {})
     static = {name: masks.pop(name) for name in [*masks] if not isinstance(masks[name], np.ndarray)}
-    program = _gradient_program(layer, tuple(inputs), tuple(masks), tuple(static.items()), mode)
+    program = _build_gradient_program(layer, tuple(inputs), tuple(masks), tuple(static.items()), mode)
     results = program(*map(ops.convert_to_tensor, (*inputs.values(), *masks.values(), upstream)))
     labels = [*inputs, *(variable.path for variable in layer.trainable_variables)]
     return {label: to_numpy(gradient) for label, gradient in zip(labels, results, strict=True)}
 
 
-@lru_cache(maxsize=4)  # so that two calls with other numbers run the same compiled program
-def _gradient_program(layer, inputs, masks, static, mode):
+@lru_cache(maxsize=4)  # calls with other arrays run the same compiled program
+def _build_gradient_program(layer, inputs, masks, static, mode):
     def loss(*tensors):
         *tensors, upstream = tensors
-        named = dict(zip((*inputs, *masks), tensors, strict=True))
-        output = call_layer(layer, {name: named.pop(name) for name in inputs}, named | dict(static))
+        tensors_by_name = dict(zip((*inputs, *masks), tensors, strict=True))
+        output = call_layer(layer, {name: tensors_by_name.pop(name) for name in inputs}, tensors_by_name | dict(static))
         return ops.sum(ops.cast(upstream, output.dtype) * output)
 
     variables = layer.trainable_variables
@@ -340,6 +338,5 @@ def _gradient_program(layer, inputs, masks, static, mode):
 
 
 def compute_expected(case, layer, inputs, masks=None):
-    return reference.attention(
-        **inputs, score=case.score(layer), normalizer=getattr(layer, "normalizer", "softmax"), **(masks or {})
-    )
+    normalizer = getattr(layer, "normalizer", "softmax")
+    return reference.attention(**inputs, score=case.score(layer), normalizer=normalizer, **(masks or {}))

@@ -1,4 +1,4 @@
-"""Models and layers that other_backend_worker.py exports: in a module, since another process imports them from it."""
+"""Models and layers of other_backend_worker.py, in a module from which the TensorFlow process can import them."""
 
 import os
 import sys
@@ -15,27 +15,27 @@ OTHER_BACKEND = keras.backend.backend() != "tensorflow"
 
 
 def build_trained_model():
-    """Return a model with both kinds of scores and three kinds of masks, trained for a few steps."""
+    """Build a model with two kinds of scores and three kinds of masks, trained for a few steps."""
     queries, keys = keras.Input((None, Dq), name="queries"), keras.Input((None, Dk), name="keys")
     lens = keras.Input((), dtype="int64", name="valid_lens")
     ids = keras.Input((None,), dtype="int32", name="ids")
-    keep = keras.Input((None, None), dtype="bool", name="keep")
+    mask = keras.Input((None, None), dtype="bool", name="keep")
     words = layers.Embedding(WORDS, De, mask_zero=True)(ids)
-    mixed = AdditiveAttention(U, name="additive")(queries, keys, keys, lens, attention_mask=keep)
-    mixed, weights = DotProductAttention(name="dot_product")(
-        layers.Dense(De)(mixed), words, words, return_attention_scores=True
+    context = AdditiveAttention(U, name="additive")(queries, keys, keys, lens, attention_mask=mask)
+    context, weights = DotProductAttention(name="dot_product")(
+        layers.Dense(De)(context), words, words, return_attention_scores=True
     )
-    classes = layers.Dense(C, activation="softmax", name="classes")(mixed)
-    inputs = [queries, keys, lens, ids, keep]
+    classes = layers.Dense(C, activation="softmax", name="classes")(context)
+    inputs = [queries, keys, lens, ids, mask]
     trained = keras.Model(inputs, classes)
     trained.compile(keras.optimizers.Adam(0.1), "mse")
-    x = draw_trained_model_inputs()
-    trained.fit(list(x.values()), np.random.default_rng(1).random((B, Tq, C), "float32"), epochs=3, verbose=0)
+    targets = np.random.default_rng(1).random((B, Tq, C), "float32")
+    trained.fit(list(draw_trained_model_inputs().values()), targets, epochs=3, verbose=0)
     return keras.Model(inputs, {"classes": classes, "weights": weights, "twice": 2 * lens}, name="trained")
 
 
 def draw_trained_model_inputs():
-    """Return inputs of `trained_model`, with padding in each of its masks."""
+    """Draw inputs of `build_trained_model`, with padding in each of its masks."""
     rng = np.random.default_rng(0)
     return {
         "queries": rng.standard_normal((B, Tq, Dq), "float32"),
@@ -53,7 +53,7 @@ def build_layer_model(layer):
 
 @keras.saving.register_keras_serializable("tests")
 class Running(layers.Layer):
-    """Sums over the steps so far, in a loop that TensorFlow cannot trace for an unknown number of steps."""
+    """Cumulative sums, in a Python loop that TensorFlow cannot trace for an unknown number of steps."""
 
     def compute_output_spec(self, x):
         return keras.KerasTensor(x.shape, x.dtype)
@@ -68,12 +68,12 @@ def build_while_loop_model():
 
 
 def build_augmentation_model():
-    """Return a model with statistics behind a layer that a call without `training` puts in training mode."""
+    """Build a model with statistics after `CenterCrop`, which sets training mode if `training` is missing."""
     x = keras.Input((4, 4, 2), name="x")
     return keras.Model(x, layers.Flatten()(layers.BatchNormalization()(layers.CenterCrop(2, 2)(x))))
 
 
-class Elsewhere(layers.Layer):
+class OtherBackendOnly(layers.Layer):
     def call(self, x):
         if not OTHER_BACKEND:
             raise ValueError("not made for TensorFlow")
@@ -82,7 +82,7 @@ class Elsewhere(layers.Layer):
 
 @keras.saving.register_keras_serializable("tests")
 class Fatal(layers.Layer):
-    """A layer at which a process with TensorFlow ends without a word to whoever started it."""
+    """A layer that ends the process on TensorFlow, without an exception."""
 
     def call(self, x):
         if not OTHER_BACKEND:
@@ -93,7 +93,7 @@ class Fatal(layers.Layer):
 
 @keras.saving.register_keras_serializable("tests")
 class Scaled(keras.Model):
-    """A subclass with arguments of its own: a number and a registered function. It takes a tensor and a mapping."""
+    """A subclassed model with a number and a registered function as options; its inputs are a tensor and a mapping."""
 
     def __init__(self, units, activation="halved", **kwargs):
         super().__init__(**kwargs)

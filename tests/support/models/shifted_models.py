@@ -1,6 +1,6 @@
 """Models with a systematic difference: between graph and eager call, or between TensorFlow and another backend.
 
-Each has a limit of another source: perturbed weights, saturated functions, long sums, choices, perturbed products.
+The limits of the models have different sources: perturbed weights, saturation, long sums, choices, cancellation.
 """
 
 import keras
@@ -12,7 +12,7 @@ OTHER_BACKEND = keras.backend.backend() != "tensorflow"
 
 @keras.saving.register_keras_serializable("tests")
 class Shifted(layers.Layer):
-    """Adds a number on TensorFlow, in a graph alone unless the model was made on another backend."""
+    """Adds `shift` on TensorFlow: in graphs, and in eager calls too if the layer was created on another backend."""
 
     def __init__(self, shift, in_eager_calls=OTHER_BACKEND, **options):
         super().__init__(**options)
@@ -29,38 +29,38 @@ class Shifted(layers.Layer):
         return x + (self.shift if self.in_eager_calls or not tf.executing_eagerly() else 0.0)
 
 
-def dense(x):
+def apply_dense(x):
     return layers.Dense(3)(x)
 
 
-def saturated(x):
+def saturate(x):
     return ops.sigmoid(30 * x)
 
 
-def long_sum(x):
+def average(x):
     return ops.mean(x, 1, keepdims=True)
 
 
-def cancelling(x):
+def cancel_digits(x):
     return (x + 1e4) - 1e4
 
 
-def normalized(x):
+def normalize(x):
     return layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x[..., :1])
 
 
-SOURCES = {each.__name__: each for each in (dense, saturated, long_sum, cancelling, normalized)}
+SOURCES = dict(dense=apply_dense, saturated=saturate, long_sum=average, cancelling=cancel_digits, normalized=normalize)
 
 
 def build_shifted_model(source, shift, length=None):
-    """Return the model of a source with a shift behind it."""
+    """Build the model of a source of limits, with a shift of its output."""
     keras.utils.set_random_seed(0)
     x = keras.Input((length, 6), name="x")
     return keras.Model(x, {"y": Shifted(shift, name="shifted")(SOURCES[source](x))})
 
 
 def build_choice_model(shift):
-    """Return a model whose float output depends on a choice between equal numbers in some rows of the samples."""
+    """Build a model whose float output depends on an argmax, which is a tie in some rows of `TIES`."""
     x = keras.Input((3,), name="x")
     token = ops.argmax(x * 0.1 + x * 0.2, -1)
     table = ops.convert_to_tensor(np.float32([[-0.4, 0.2], [0.1, -0.3], [0.3, 0.2]]))

@@ -1,4 +1,4 @@
-"""A Keras model as ONNX, without the rest of an export, and what onnxruntime makes of an ONNX model."""
+"""A Keras model traced to ONNX without the later steps of an export, and runs of ONNX models in onnxruntime."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def trace_model(model, folder, names=()):
-    """What tracing gives, with the layers of these names known."""
+    """Trace a Keras model to ONNX; `names` are the layers with name scopes."""
     from keras_attn_export._signature.signature import build_signature
     from keras_attn_export._tracing.saved_model import write_saved_model
     from keras_attn_export._tracing.to_onnx import convert_to_onnx
@@ -23,24 +23,24 @@ def run_model(model, **inputs):
 
 
 def count_optimized_operators(model, folder):
-    """How many of each operator onnxruntime runs on CPUs, in the outermost graph, after all that it does to a graph."""
+    """Count the operators of the main graph after the optimizations of onnxruntime for CPUs."""
     import onnx
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 3  # it warns that such a file is for this machine
+    options.log_severity_level = 3  # onnxruntime warns that the optimized file is for this machine only
     onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
 
 
 def onnx_outputs(model, inputs, folder):
-    """The outputs of a functional model with a dict of outputs, by onnxruntime on the operators that tracing gives."""
+    """Return the outputs of a traced functional model with a dict of outputs, computed by onnxruntime."""
     return run_model(add_string_functions(trace_model(model, folder).model), **inputs)
 
 
 def add_string_functions(model):
-    """A model with the functions on strings that it calls, at an opset that has their operators."""
+    """Return a model with the string functions that it calls, converted to an opset that has their operators."""
     from onnx import version_converter
 
     from keras_attn_export._operators.text.hash_functions import build_hash_functions, find_hash_opset
@@ -54,15 +54,15 @@ def add_string_functions(model):
 
 
 def apply_change(model, change, *inputs):
-    """A copy of an ONNX model after a change that must leave its outputs as they are, bit for bit, on these inputs."""
+    """Return a changed copy of an ONNX model, and assert that its outputs on `inputs` are identical."""
     import onnx
 
-    after = type(model).FromString(model.SerializeToString())
-    is_changed = change(after)
-    assert is_changed in (None, after != model), "a pass returns whether it changed the model"
-    onnx.checker.check_model(after, full_check=True)
-    for given in inputs:
-        before = run_model(model, **given)
-        for name, found in run_model(after, **given).items():
-            np.testing.assert_array_equal(found, before[name])
-    return after
+    changed = type(model).FromString(model.SerializeToString())
+    is_changed = change(changed)
+    assert is_changed in (None, changed != model), "a pass returns whether it changed the model"
+    onnx.checker.check_model(changed, full_check=True)
+    for arrays in inputs:
+        expected = run_model(model, **arrays)
+        for name, actual in run_model(changed, **arrays).items():
+            np.testing.assert_array_equal(actual, expected[name])
+    return changed

@@ -1,4 +1,4 @@
-"""Functions of TensorFlow as ONNX models, and both run: what the handler of an operator needs, in a second."""
+"""TensorFlow functions converted to ONNX models, and their comparison: tests of operator handlers in a second."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,31 +15,29 @@ from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
 
 class Converted:
-    """A function of tensors by name as an ONNX `model` with one output, `out`; all axes of its inputs are dynamic."""
+    """A function of named tensors as an ONNX `model` with dynamic axes and one output, `out`."""
 
     def __init__(self, function: Callable[..., Any], **inputs: np.ndarray) -> None:
         kinds = {name: "string" if array.dtype.kind in "OU" else array.dtype for name, array in inputs.items()}
         specs = {name: tf.TensorSpec([None] * array.ndim, kinds[name], name) for name, array in inputs.items()}
-        named = tf.function(
-            lambda given: {"out": tf.identity(function(**given))}, input_signature=[specs], autograph=False
-        )
-        outer = tf.function(lambda given: named(given), input_signature=[specs], autograph=False)
-        self._function, self._inputs = outer.get_concrete_function(), inputs
-        found = convert_to_onnx(self._function, ())
-        self.model: onnx.ModelProto = add_string_functions(add_weights(found.model, found.weights))
+        options = {"input_signature": [specs], "autograph": False}
+        function_of_dict = tf.function(lambda given: {"out": tf.identity(function(**given))}, **options)
+        caller = tf.function(lambda given: function_of_dict(given), **options)
+        self._function, self._inputs = caller.get_concrete_function(), inputs
+        converted = convert_to_onnx(self._function, ())
+        self.model: onnx.ModelProto = add_string_functions(add_weights(converted.model, converted.weights))
         onnx.checker.check_model(self.model, full_check=True)
         self._session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
 
     def assert_same(self, **inputs: np.ndarray) -> np.ndarray:
-        """Return what onnxruntime gives for other inputs or the first ones, which is what TensorFlow does."""
-        given = self._inputs | inputs
-        expected = decode_strings(
-            self._function({name: tf.constant(array) for name, array in given.items()})["out"].numpy()
-        )
-        (found,) = self._session.run(["out"], given)
-        assert found.dtype == expected.dtype
-        if found.dtype.kind != "f":
-            np.testing.assert_array_equal(found, expected)
-            return found
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-        return found
+        """Assert that onnxruntime and TensorFlow agree on the inputs or their replacements; return the output."""
+        arrays = self._inputs | inputs
+        tensors = {name: tf.constant(array) for name, array in arrays.items()}
+        expected = decode_strings(self._function(tensors)["out"].numpy())
+        (actual,) = self._session.run(["out"], arrays)
+        assert actual.dtype == expected.dtype
+        if actual.dtype.kind != "f":
+            np.testing.assert_array_equal(actual, expected)
+            return actual
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
+        return actual

@@ -1,4 +1,4 @@
-"""Golden cases of a model, and inputs of such models."""
+"""Golden cases and rounding limits of small models."""
 
 import keras
 
@@ -22,12 +22,12 @@ def build_integer_input(name, *shape, dtype="int32"):
 
 
 def measure_output_limits(model, inputs, precision="float32", name="out"):
-    """The rounding limits of one output for some inputs, and the output."""
+    """Return the rounding limits of one output for `inputs`, and the output."""
     signature = build_signature(model)
     (case,) = measure_limits(signature, [Case("base", inputs, signature.run(inputs))], precision)
     return case.rounding[name], case.outputs[name]
 
 
-def select_finite_cases(found):
-    """Its cases without that of special values."""
-    return [case for case in found.cases if case.name not in found.injected_values]
+def select_finite_cases(golden_cases):
+    """Return the golden cases without the case of special values."""
+    return [case for case in golden_cases.cases if case.name not in golden_cases.injected_values]

@@ -1,4 +1,4 @@
-"""Calls of attention layers as the exporter sees them, each as an ONNX model of its own, and what they must give."""
+"""Traced calls of attention layers as small ONNX models, their inputs, and a float64 reference of their outputs."""
 
 import itertools
 from dataclasses import dataclass, fields
@@ -24,22 +24,22 @@ from keras_attn_export._tracing.attention_calls import TracedCall
 
 SCALE = 0.5
 DTYPES = {"valid_lens": "int32", "mask": "bool", "keys_mask": "bool"}
-ELEMENTS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
+ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One kind of call, with `name` as its scoring function."""
+    """One kind of attention call; `name` is the scoring function."""
 
     name: str = "dot_product"
     leading: tuple[int, ...] = (3,)
-    lengths: str | None = None  # of "examples" or of "queries"
+    lengths: str | None = None  # valid lengths of "examples" or of "queries"
     keys_mask: bool = False
-    mask: str | None = None  # of "keys", of "pairs", "shared" by all examples, or of pairs that differ by "heads"
-    bias: str | None = None  # likewise, what is added to the scores
-    band: tuple[int | None, int | None] | None = None  # how many keys before and after its own place a query sees
+    mask: str | None = None  # of "keys", of "pairs", "shared" by all examples, or of pairs for each of the "heads"
+    bias: str | None = None  # score bias, with the shapes of `mask`
+    band: tuple[int | None, int | None] | None = None  # window: keys before and after the position of a query
     causal: bool = False
-    weights: bool = False  # are returned
+    weights: bool = False  # whether the call returns weights
     size: int = 4  # D or U, of a head
     heads: tuple[int, int] | None = None  # of queries and of keys
     normalizer: str = SOFTMAX
@@ -47,9 +47,9 @@ class Plan:
     value_size: int = 6  # Dv, of a head
 
     def __str__(self):
-        others = [(each, getattr(self, each.name)) for each in fields(self) if each.name not in ("name", "leading")]
-        told = [f"{each.name}_{value}" for each, value in others if value != each.default]
-        return "-".join([self.name, *told, f"{len(self.leading)}d"])
+        values = [(field, getattr(self, field.name)) for field in fields(self) if field.name not in ("name", "leading")]
+        labels = [f"{field.name}_{value}" for field, value in values if value != field.default]
+        return "-".join([self.name, *labels, f"{len(self.leading)}d"])
 
     @property
     def head_counts(self):
@@ -65,8 +65,8 @@ class Plan:
             "values": (*batch, Tk, self.value_size * G),
             "valid_lens": {None: None, "examples": batch, "queries": (*batch, Tq)}[self.lengths],
             "keys_mask": (*batch, Tk) if self.keys_mask else None,
-            "mask": self._shape_of(self.mask, batch, Tq, Tk),
-            "bias": self._shape_of(self.bias, batch, Tq, Tk),
+            "mask": self._mask_shape(self.mask, batch, Tq, Tk),
+            "bias": self._mask_shape(self.bias, batch, Tq, Tk),
         }
         return {name: shape for name, shape in shapes.items() if shape is not None}
 
@@ -87,7 +87,7 @@ class Plan:
             returns_weights=self.weights,
         )
 
-    def _shape_of(self, kind, batch, Tq, Tk):
+    def _mask_shape(self, kind, batch, Tq, Tk):
         if kind is None:
             return None
         heads = () if self.heads is None else (self.heads[0] if kind == "heads" else 1,)
@@ -95,7 +95,7 @@ class Plan:
         return (*leading, *heads, 1 if kind == "keys" else Tq, Tk)
 
     def inputs(self, Tq, Tk, *, seed=0):
-        """Standard normal numbers; one example without keys, and a query that sees none, where there are masks."""
+        """Draw standard normal inputs; masks leave one example and one query without keys."""
         rng, shapes = np.random.default_rng(seed), self.shapes(self.leading, Tq, Tk)
         numbers = [name for name in ("queries", "keys", "values", "w_v") if name in shapes]
         arrays = {name: rng.standard_normal(shapes[name]).astype("float32") for name in numbers}
@@ -184,7 +184,7 @@ PLANS = [
 
 
 def find_allowed_pairs(plan, inputs):
-    """The pairs of query and key that take part, `B + (H, Tq, Tk)`."""
+    """Return the unmasked pairs of query and key, boolean `B + (H, Tq, Tk)`."""
     Tq, Tk = inputs["queries"].shape[-2], inputs["keys"].shape[-2]
     H, _ = plan.head_counts
     pairs = np.ones((*plan.leading, H, Tq, Tk), bool)
@@ -204,37 +204,37 @@ def find_allowed_pairs(plan, inputs):
 
 
 def fill_unused_entries(plan, inputs, value=np.nan):
-    """The inputs, with `value` in all that the call must not read."""
+    """Return the inputs with `value` in all entries that masks remove."""
     pairs = find_allowed_pairs(plan, inputs).any(-3)
-    seen = pairs.any(-2)[..., None]
-    changed = {"values": seen, "keys": seen, "queries": pairs.any(-1)[..., None]}
+    keys_used = pairs.any(-2)[..., None]
+    used = {"values": keys_used, "keys": keys_used, "queries": pairs.any(-1)[..., None]}
     if plan.bias:
-        of_bias = find_allowed_pairs(plan, inputs) if plan.heads else pairs
-        shared = tuple(axis for axis, size in enumerate(inputs["bias"].shape) if size == 1)
-        changed["bias"] = of_bias.any(shared, keepdims=True)  # of the pairs that read an entry
-    return {**inputs, **{name: np.where(seen, inputs[name], np.float32(value)) for name, seen in changed.items()}}
+        bias_pairs = find_allowed_pairs(plan, inputs) if plan.heads else pairs
+        shared_axes = tuple(axis for axis, size in enumerate(inputs["bias"].shape) if size == 1)
+        used["bias"] = bias_pairs.any(shared_axes, keepdims=True)  # any pair that reads the entry
+    return {**inputs, **{name: np.where(mask, inputs[name], np.float32(value)) for name, mask in used.items()}}
 
 
 def compute_expected(plan, inputs):
-    """Output and weights in float64."""
+    """Return the output and, if the plan has weights, the weights in float64."""
     pairs = find_allowed_pairs(plan, inputs)
-    exact = {name: array.astype("float64") for name, array in inputs.items() if array.dtype.kind == "f"}
+    float64_inputs = {name: array.astype("float64") for name, array in inputs.items() if array.dtype.kind == "f"}
     H, G = plan.head_counts
     queries, keys, values = (
-        np.swapaxes(exact[name].reshape(*exact[name].shape[:-1], heads, -1), -2, -3)
+        np.swapaxes(float64_inputs[name].reshape(*float64_inputs[name].shape[:-1], heads, -1), -2, -3)
         for name, heads in (("queries", H), ("keys", G), ("values", G))
     )
-    keys, values = (np.repeat(each, H // G, axis=-3) for each in (keys, values))
+    keys, values = (np.repeat(array, H // G, axis=-3) for array in (keys, values))
     if plan.name == "additive":
         features = np.tanh(queries[..., :, None, :] + keys[..., None, :, :])
-        scores = (features @ exact["w_v"])[..., 0]
+        scores = (features @ float64_inputs["w_v"])[..., 0]
     elif plan.name == "distance":
-        gaps = (queries[..., :, None, :] - keys[..., None, :, :]) / exact["bandwidth"]
+        gaps = (queries[..., :, None, :] - keys[..., None, :, :]) / float64_inputs["bandwidth"]
         scores = -0.5 * (gaps**2).sum(-1)
     else:
         scores = plan.scale * queries @ np.swapaxes(keys, -1, -2)
     if plan.bias:
-        scores = scores + (exact["bias"] if plan.heads else exact["bias"][..., None, :, :])
+        scores = scores + (float64_inputs["bias"] if plan.heads else float64_inputs["bias"][..., None, :, :])
     weights = normalize_scores(plan, scores, pairs)
     output = np.swapaxes(weights @ values, -2, -3)
     output = output.reshape(*output.shape[:-2], -1)
@@ -253,58 +253,59 @@ def normalize_scores(plan, scores, pairs):
 
 
 def mask_all_keys(plan, inputs):
-    """The inputs, but that every mask which examples have of their own hides all keys from the first that sees any."""
+    """Return the inputs with all keys masked in the first example with unmasked keys, by each mask not shared."""
     example = np.argmax(find_allowed_pairs(plan, inputs).any((-1, -2, -3)))
-    changed = {name: inputs[name].copy() for name in ("valid_lens", "keys_mask", "mask") if name in inputs}
-    for name, array in changed.items():
+    masks = {name: inputs[name].copy() for name in ("valid_lens", "keys_mask", "mask") if name in inputs}
+    for name, array in masks.items():
         if name != "mask" or plan.mask != "shared":
             array.reshape(-1, *array.shape[len(plan.leading) :])[example] = 0
-    return {**inputs, **changed}
+    return {**inputs, **masks}
 
 
 def fill_one_masked_key(plan, inputs, garbage):
-    """The inputs with a large number in one key of each example that some queries see, and which do not see it."""
+    """Return inputs with `garbage` in a key that is masked for some queries of an example; a mask of the queries."""
     pairs = find_allowed_pairs(plan, inputs).any(-3)
     column = np.argmax(pairs.any(-2) & ~pairs.all(-2), axis=-1)
-    chosen = (np.arange(pairs.shape[-1]) == column[..., None]) & (pairs.any(-2) & ~pairs.all(-2))
-    filled = {name: np.where(chosen[..., None], np.float32(garbage), inputs[name]) for name in ("keys", "values")}
-    return {**inputs, **filled}, ~(pairs & chosen[..., None, :]).any(-1)
+    is_filled = (np.arange(pairs.shape[-1]) == column[..., None]) & (pairs.any(-2) & ~pairs.all(-2))
+    filled = {name: np.where(is_filled[..., None], np.float32(garbage), inputs[name]) for name in ("keys", "values")}
+    return {**inputs, **filled}, ~(pairs & is_filled[..., None, :]).any(-1)
 
 
 def move_heads_after_queries(plan, array):
-    """An output or weights, (..., Tq, D) or (..., H, Tq, Tk), with heads behind queries."""
+    """Return an output (..., Tq, D) unchanged, or weights (..., H, Tq, Tk) as (..., Tq, H, Tk)."""
     return np.moveaxis(array, -3, -2) if array.ndim > len(plan.leading) + 2 else array
 
 
 def assert_contract(run, plan, inputs, *, tolerance=None):
-    """What is masked changes no bit of what does not see it; no key gives zeros.
+    """Assert that masked keys do not change outputs, and that fully masked queries give zeros.
 
-    The tolerance is that of outputs beside a large number, which may decide how all is computed.
+    The tolerance is that of outputs next to a large masked number, which may change the order of summation.
     """
     clean, pairs = run(None, inputs), find_allowed_pairs(plan, inputs)
     for value in (np.nan, np.inf, 1e30):
-        for actual, expected_ in zip(run(None, fill_unused_entries(plan, inputs, value)), clean, strict=True):
-            assert_identical(actual, expected_)
+        for actual, expected in zip(run(None, fill_unused_entries(plan, inputs, value)), clean, strict=True):
+            assert_identical(actual, expected)
     for garbage in (1e4, -1e4):
-        altered, blind = fill_one_masked_key(plan, inputs, garbage)
-        for actual, expected_ in zip(run(None, altered), clean, strict=True):
-            rows, wanted = move_heads_after_queries(plan, actual), move_heads_after_queries(plan, expected_)
-            assert_close(rows[blind], wanted[blind], "float32", tolerance=tolerance)
-    lost = mask_all_keys(plan, inputs)
-    seen = find_allowed_pairs(plan, lost).any((-1, -3))
-    same = np.broadcast_to((find_allowed_pairs(plan, lost) == pairs).all((-1, -2, -3))[..., None], seen.shape)
-    for actual, expected_ in zip(run(None, lost), clean, strict=True):
+        altered, is_masked = fill_one_masked_key(plan, inputs, garbage)
+        for actual, expected in zip(run(None, altered), clean, strict=True):
+            rows, expected_rows = move_heads_after_queries(plan, actual), move_heads_after_queries(plan, expected)
+            assert_close(rows[is_masked], expected_rows[is_masked], "float32", tolerance=tolerance)
+    masked_inputs = mask_all_keys(plan, inputs)
+    masked_pairs = find_allowed_pairs(plan, masked_inputs)
+    has_keys = masked_pairs.any((-1, -3))
+    is_unchanged = np.broadcast_to((masked_pairs == pairs).all((-1, -2, -3))[..., None], has_keys.shape)
+    for actual, expected in zip(run(None, masked_inputs), clean, strict=True):
         rows = move_heads_after_queries(plan, actual)
-        assert_identical(rows[same], move_heads_after_queries(plan, expected_)[same])
-        assert not rows[~seen].any()
+        assert_identical(rows[is_unchanged], move_heads_after_queries(plan, expected)[is_unchanged])
+        assert not rows[~has_keys].any()
 
 
 def assert_parity(plan, inputs, form="large", opset=18, *, run=None, **options):
-    """Check what a form gives, or a session of one, with NaN in all that it must not read, and return it."""
+    """Assert that a form, or its session, gives the reference outputs despite NaN in masked entries; return outputs."""
     outputs = (run or open_session(plan, form, opset).run)(None, fill_unused_entries(plan, inputs))
     pairs = find_allowed_pairs(plan, inputs)
-    for actual, exact in zip(outputs, compute_expected(plan, inputs), strict=True):
-        assert_close(actual, exact, "float32", **options)
+    for actual, expected in zip(outputs, compute_expected(plan, inputs), strict=True):
+        assert_close(actual, expected, "float32", **options)
     assert not outputs[0][~pairs.any((-1, -3))].any()
     if plan.weights:
         assert not outputs[1][~(pairs if plan.heads else pairs[..., 0, :, :])].any()
@@ -312,38 +313,38 @@ def assert_parity(plan, inputs, form="large", opset=18, *, run=None, **options):
 
 
 def open_session(plan, form, opset=18, provider=None, precision="float32"):
-    """An onnxruntime session of one call on the provider of this run, as it is written for that one or another.
+    """Open an onnxruntime session of one call on the provider of this run; `provider` selects the lowering instead.
 
-    A form is a lowering, or that of `adaptive` for large sizes alone, or for GPUs.
+    A form is the name of a lowering, "large" (the adaptive form of large sizes alone) or `ADAPTIVE_GPU`.
     """
     call, provider = plan.call(), provider or Options(provider=provider_option.get_chosen_provider()).attention_target
     if provider != "cpu":
         form = lowering_choice.choose_lowering(call, "adaptive" if form in ("large", ADAPTIVE_GPU) else form, provider)
     if form == "large":
-        written = build_call_function(call, ragged.body, opset)
+        function = build_call_function(call, ragged.body, opset)
     else:
-        written = lowering_choice.build_lowered_function(
-            call, form, opset, "cuda" if form == ADAPTIVE_GPU else provider, force_large_form=True
-        )
-    return provider_option.open_on_provider(build_model(call, written, opset, precision))
+        target = "cuda" if form == ADAPTIVE_GPU else provider
+        function = lowering_choice.build_lowered_function(call, form, opset, target, force_large_form=True)
+    return provider_option.open_on_provider(build_model(call, function, opset, precision))
 
 
-def build_model(call, written, opset=18, precision="float32"):
-    """A model of one call by its function, whose further outputs are integers on two axes."""
+def build_model(call, function, opset=18, precision="float32"):
+    """Build a model of one call from its lowered function; a third output is a matrix of integers."""
     inputs = [
-        helper.make_tensor_value_info(name, ELEMENTS[call.dtypes[name]], _named(name, shape))
+        helper.make_tensor_value_info(name, ELEMENT_TYPES[call.dtypes[name]], _name_axes(name, shape))
         for name, shape in call.shapes.items()
     ]
     kinds = [(TensorProto.FLOAT, call.rank), (TensorProto.FLOAT, call.rank + (call.heads is not None))]
     kinds = [*kinds[: len(call.outputs)], (TensorProto.INT64, 2)]
     outputs = [
-        helper.make_tensor_value_info(f"out_{name}", kind, _named(name, [None] * rank))
-        for name, (kind, rank) in zip(written.output, kinds, strict=False)
+        helper.make_tensor_value_info(f"out_{name}", kind, _name_axes(name, [None] * rank))
+        for name, (kind, rank) in zip(function.output, kinds, strict=False)
     ]
-    node = helper.make_node(call.op_type, list(call.shapes), [each.name for each in outputs], domain=FUNCTION_DOMAIN)
+    names = [output.name for output in outputs]
+    node = helper.make_node(call.op_type, list(call.shapes), names, domain=FUNCTION_DOMAIN)
     graph = helper.make_graph([node], "call", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    model = add_functions(model, [written])
+    model = add_functions(model, [function])
     model.ir_version = helper.find_min_ir_version_for([helper.make_opsetid("", opset)])
     if precision == "float16":
         model = convert_to_float16(TracedModel(inliner.inline_local_functions(model))).traced.model
@@ -351,5 +352,5 @@ def build_model(call, written, opset=18, precision="float32"):
     return model
 
 
-def _named(name, shape):
+def _name_axes(name, shape):
     return [f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape)]

@@ -1,7 +1,7 @@
-"""The oracle: attention pooling in float64 NumPy, in plain loops, importing nothing but numpy.
+"""The oracle: attention pooling in float64 NumPy, in plain loops, independent of the tested code.
 
-It is slow and says what the layers must compute, not how. A masked key is never scored and a masked value is never
-read, so that NaN or infinity in them cannot reach the result: masking a key is deleting it.
+The oracle is slow, and defines the results of the layers. A masked key is never scored and a masked value is never
+read, so NaN or infinity in masked entries cannot reach the result: masking a key is equal to deleting it.
 
 Axes: `B` any number of leading axes, `Tq` queries, `Tk` keys, `Dq Dk Dv` sizes, `U` hidden units.
 """
@@ -15,8 +15,8 @@ PairScore = Callable[[np.ndarray, np.ndarray], float]
 """The score of one query (Dq,) and one key (Dk,)."""
 
 
-def softmax_over(scores: list[float]) -> list[float]:
-    """Softmax of the scores of the keys that take part; an empty list gives an empty list."""
+def apply_softmax(scores: list[float]) -> list[float]:
+    """Return the softmax of the scores of the unmasked keys; an empty list gives an empty list."""
     if not scores:
         return []
     largest = max(scores)
@@ -25,8 +25,8 @@ def softmax_over(scores: list[float]) -> list[float]:
     return [power / total for power in powers]
 
 
-def sparsemax_over(scores: list[float]) -> list[float]:
-    """Sparsemax of the scores of the keys that take part: `max(score - t, 0)` with the `t` that makes the sum 1."""
+def apply_sparsemax(scores: list[float]) -> list[float]:
+    """Return the sparsemax of the scores of the unmasked keys: `max(score - t, 0)` with `t` such that the sum is 1."""
     for count in range(len(scores), 0, -1):  # the largest support whose smallest member stays positive
         support = sorted(scores, reverse=True)[:count]
         threshold = (sum(support) - 1) / count
@@ -35,18 +35,18 @@ def sparsemax_over(scores: list[float]) -> list[float]:
     return []
 
 
-def sigmoid_over(scores: list[float]) -> list[float]:
-    """The logistic sigmoid of each score."""
+def apply_sigmoid(scores: list[float]) -> list[float]:
+    """Return the logistic sigmoid of each score."""
     return [float(np.exp(-np.logaddexp(0, -score))) for score in scores]
 
 
-NORMALIZERS = {"softmax": softmax_over, "sparsemax": sparsemax_over, "sigmoid": sigmoid_over}
+NORMALIZERS = {"softmax": apply_softmax, "sparsemax": apply_sparsemax, "sigmoid": apply_sigmoid}
 
 
 def additive_score(
     W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray, *, g: float | None = None, b: np.ndarray | None = None
 ) -> PairScore:
-    """`w_v^T tanh(W_q q + W_k k)`, or given `g` and `b` `g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`.
+    """Return the score `w_v^T tanh(W_q q + W_k k)`, or with `g` and `b` `g w_v^T/||w_v|| tanh(W_q q + W_k k + b)`.
 
     W_q (Dq, U), W_k (Dk, U), w_v (U, 1), as `keras.layers.Dense` stores them.
     """
@@ -65,7 +65,7 @@ def additive_score(
 
 
 def bilinear_score(W: np.ndarray) -> PairScore:
-    """`q^T W k`, W (Dq, Dk)."""
+    """Return the score `q^T W k`, W (Dq, Dk)."""
     W = np.asarray(W, "float64")
 
     def score(query: np.ndarray, key: np.ndarray) -> float:
@@ -75,7 +75,7 @@ def bilinear_score(W: np.ndarray) -> PairScore:
 
 
 def gaussian_score(bandwidth: float) -> PairScore:
-    """`-||q - k||^2 / (2 h^2)`."""
+    """Return the score `-||q - k||^2 / (2 h^2)`, h the bandwidth."""
 
     def score(query: np.ndarray, key: np.ndarray) -> float:
         return float(-sum((query[d] - key[d]) ** 2 for d in range(len(query))) / (2 * bandwidth**2))
@@ -84,7 +84,7 @@ def gaussian_score(bandwidth: float) -> PairScore:
 
 
 def cosine_score(temperature: float) -> PairScore:
-    """`q.k / (||q|| ||k|| T)`."""
+    """Return the score `q.k / (||q|| ||k|| T)`, T the temperature."""
 
     def score(query: np.ndarray, key: np.ndarray) -> float:
         product = sum(query[d] * key[d] for d in range(len(query)))
@@ -95,12 +95,12 @@ def cosine_score(temperature: float) -> PairScore:
 
 
 def projected_score(W_q: np.ndarray, W_k: np.ndarray, score: PairScore) -> PairScore:
-    """A score of projections `q W_q` and `k W_k`."""
+    """Return the score of the projections `q W_q` and `k W_k`."""
     return lambda query, key: score(query @ W_q, key @ W_k)
 
 
 def scaled_dot_score(scale: float | None = None) -> PairScore:
-    """`scale * q.k`, with `1/sqrt(D)` for `scale=None`."""
+    """Return the score `scale * q.k`, with `1/sqrt(D)` for `scale=None`."""
 
     def score(query: np.ndarray, key: np.ndarray) -> float:
         factor = 1.0 / np.sqrt(len(query)) if scale is None else scale
@@ -123,21 +123,21 @@ def compute_mask(
     keys_mask: np.ndarray | None = None,
     values_mask: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The intersection of all masks: boolean `B + (Tq, Tk)`, True where key j takes part for query i."""
+    """Return the intersection of all masks: boolean `B + (Tq, Tk)`, True if key j is unmasked for query i."""
     lengths = None if valid_lens is None else np.asarray(valid_lens)
     if lengths is not None and lengths.shape not in (leading, (*leading, Tq)):
         raise ValueError(f"valid_lens has shape {lengths.shape}; leading axes are {leading}, Tq is {Tq}")
     explicit = None if attention_mask is None else np.broadcast_to(attention_mask, (*leading, Tq, Tk))
     keep = np.zeros((*leading, Tq, Tk), dtype=bool)
-    for b, i, j in _positions(leading, Tq, Tk):
+    for b, i, j in _iterate_pairs(leading, Tq, Tk):
         conditions = [True]
         if lengths is not None:
             conditions.append(j < (lengths[b] if lengths.ndim == len(leading) else lengths[(*b, i)]))
         if explicit is not None:
             conditions.append(explicit[(*b, i, j)])
         if segment_ids is not None:
-            of_queries, of_keys = segment_ids
-            conditions.append(of_queries[(*b, i)] == of_keys[(*b, j)])
+            query_segments, key_segments = segment_ids
+            conditions.append(query_segments[(*b, i)] == key_segments[(*b, j)])
         if causal:
             conditions.append(j <= i)
         left, right = window
@@ -158,14 +158,14 @@ def compute_mask(
 def masked_softmax(
     scores: np.ndarray, valid_lens: np.ndarray | None = None, mask: np.ndarray | None = None
 ) -> np.ndarray:
-    """Softmax over the last axis of scores `B + (Tq, Tk)`; exact zeros where masked, zeros in a row without keys."""
+    """Return the softmax over the last axis of scores `B + (Tq, Tk)`; masked weights and fully masked rows are 0."""
     scores = np.asarray(scores, "float64")
     *leading, Tq, Tk = scores.shape
     keep = compute_mask(tuple(leading), Tq, Tk, valid_lens=valid_lens, attention_mask=mask)
     weights = np.zeros(scores.shape)
-    for b, i in _rows(tuple(leading), Tq):
-        kept = [j for j in range(Tk) if keep[(*b, i, j)]]
-        for j, weight in zip(kept, softmax_over([float(scores[(*b, i, j)]) for j in kept]), strict=True):
+    for b, i in _iterate_queries(tuple(leading), Tq):
+        indices = [j for j in range(Tk) if keep[(*b, i, j)]]
+        for j, weight in zip(indices, apply_softmax([float(scores[(*b, i, j)]) for j in indices]), strict=True):
             weights[(*b, i, j)] = weight
     return weights
 
@@ -180,7 +180,7 @@ def attention(
     normalizer: str = "softmax",
     **masks: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Attention pooling: the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`; masks are those of `takes_part`."""
+    """Return the output `B + (Tq, Dv)` and the weights `B + (Tq, Tk)`; masks are those of `compute_mask`."""
     queries, keys, values = (np.asarray(array, "float64") for array in (queries, keys, values))
     *leading, Tq, _ = queries.shape
     Tk, Dv = values.shape[-2:]
@@ -188,23 +188,23 @@ def attention(
     keep = compute_mask(tuple(leading), Tq, Tk, **masks)
     output = np.zeros((*leading, Tq, Dv))
     weights = np.zeros((*leading, Tq, Tk))
-    for b, i in _rows(tuple(leading), Tq):
-        kept = [j for j in range(Tk) if keep[(*b, i, j)]]
-        row = NORMALIZERS[normalizer]([score(queries[(*b, i)], keys[(*b, j)]) + bias[(*b, i, j)] for j in kept])
-        for j, weight in zip(kept, row, strict=True):
+    for b, i in _iterate_queries(tuple(leading), Tq):
+        indices = [j for j in range(Tk) if keep[(*b, i, j)]]
+        row = NORMALIZERS[normalizer]([score(queries[(*b, i)], keys[(*b, j)]) + bias[(*b, i, j)] for j in indices])
+        for j, weight in zip(indices, row, strict=True):
             weights[(*b, i, j)] = weight
             for d in range(Dv):
                 output[(*b, i, d)] += weight * values[(*b, j, d)]
     return output, weights
 
 
-def _rows(leading: tuple[int, ...], Tq: int) -> Iterator[tuple[tuple[int, ...], int]]:
+def _iterate_queries(leading: tuple[int, ...], Tq: int) -> Iterator[tuple[tuple[int, ...], int]]:
     for b in np.ndindex(*leading):
         for i in range(Tq):
             yield b, i
 
 
-def _positions(leading: tuple[int, ...], Tq: int, Tk: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    for b, i in _rows(leading, Tq):
+def _iterate_pairs(leading: tuple[int, ...], Tq: int, Tk: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    for b, i in _iterate_queries(leading, Tq):
         for j in range(Tk):
             yield b, i, j

@@ -1,4 +1,4 @@
-"""The comparison is first shown to fail."""
+"""Array comparisons of the tests: they fail on differences."""
 
 import numpy as np
 import pytest
@@ -9,18 +9,18 @@ NAN = np.full((2, 3), np.nan, "float32")
 
 
 @pytest.mark.parametrize("compare", [assert_close, assert_identical])
-def test_shape_and_dtype_are_checked_before_values_and_nan_is_a_mismatch(compare):
+def test_comparison_checks_shape_and_dtype_before_values_and_refuses_nan(compare):
     compare(ONES, ONES.copy())
     with pytest.raises(AssertionError, match="shape"):
         compare(np.ones((3,), "float32"), ONES)
     with pytest.raises(AssertionError, match="dtype float64, must be float32"):
         compare(np.zeros((2, 3), "float64"), ONES)
-    with pytest.raises(AssertionError):  # even where NaN is expected
+    with pytest.raises(AssertionError):  # even if NaN is expected
         compare(NAN, NAN.copy())
 
 
 @pytest.mark.parametrize("dtype", sorted(TOLERANCES))
-def test_a_difference_above_the_tolerance_fails_and_one_below_passes(dtype):
+def test_only_differences_above_the_tolerance_fail(dtype):
     relative, absolute = TOLERANCES[dtype]
     actual = np.asarray([1.0], np.dtype(dtype))
     assert_close(actual, np.asarray([1.0 + 0.5 * (relative + absolute)]), dtype)
@@ -28,13 +28,13 @@ def test_a_difference_above_the_tolerance_fails_and_one_below_passes(dtype):
         assert_close(actual, np.asarray([1.0 + 2.5 * (relative + absolute)]), dtype)
 
 
-def test_an_overriding_tolerance_replaces_the_tables():
+def test_tolerance_argument_replaces_the_table():
     assert_close(ONES, ONES + np.float32(0.1), tolerance=0.1)
     with pytest.raises(AssertionError):
         assert_close(ONES, ONES + np.float32(0.1))
 
 
-def test_identical_fails_at_the_last_bit_and_takes_both_zeros_as_one():
+def test_assert_identical_fails_at_the_last_bit_and_accepts_negative_zero():
     with pytest.raises(AssertionError, match="6 of 6"):
         assert_identical(np.nextafter(ONES, np.float32(2)), ONES)
     assert_identical(np.float32([-0.0]), np.float32([0.0]))

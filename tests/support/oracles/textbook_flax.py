@@ -1,13 +1,13 @@
-"""The textbook's layers of Flax; each function returns a state and what runs the layer."""
+"""The textbook's layers in Flax; each function returns a state and a function that runs the layer."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from textbook_numpy import textbook_of
+from textbook_numpy import build_textbook_layers
 
 
-def _runs(module, random, *sizes):
+def _build_layer(module, random, *sizes):
     inputs = [np.zeros((1, 2, size), "float32") for size in sizes]
     variables = jax.eval_shape(module.init, jax.random.key(0), *inputs)
     variables = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape) / 2, "float32"), variables)
@@ -20,12 +20,12 @@ def _runs(module, random, *sizes):
 
 
 def _dense(random, bias, **sizes):
-    layers = {name: _runs(nn.Dense(out, use_bias=bias), random, size) for name, (size, out) in sizes.items()}
+    layers = {name: _build_layer(nn.Dense(out, use_bias=bias), random, size) for name, (size, out) in sizes.items()}
     state = {"params": {name: variables["params"] for name, (variables, _) in layers.items()}}
     return state, {name: run for name, (_, run) in layers.items()}
 
 
-additive, multi_head = textbook_of(_dense)
+additive, multi_head = build_textbook_layers(_dense)
 
 
 class OwnMultiHead(nn.Module):
@@ -47,5 +47,5 @@ class OwnMultiHead(nn.Module):
 
 
 def own_multi_head(random, Dq, Dk, Dv, heads, hidden, out, bias):
-    """`flax.linen.MultiHeadDotProductAttention`, with `own` before its names."""
-    return _runs(OwnMultiHead(heads, hidden, out, bias), random, Dq, Dk, Dv)
+    """Build `flax.linen.MultiHeadDotProductAttention`, with the prefix `own` of its names."""
+    return _build_layer(OwnMultiHead(heads, hidden, out, bias), random, Dq, Dk, Dv)

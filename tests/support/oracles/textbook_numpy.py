@@ -1,6 +1,6 @@
-"""The textbook's layers and those of TensorFlow Addons as formulas, for frameworks that can no longer be installed.
+"""The textbook's layers and those of TensorFlow Addons in NumPy, for frameworks that can no longer be installed.
 
-The textbook's take their dense layers from a framework. MXNet stores a dense kernel as (out, in) and calls it `weight`.
+The textbook's layers use dense layers of a framework. MXNet stores a dense kernel as (out, in), named `weight`.
 The names, shapes and scores of Addons are those of tensorflow_addons/seq2seq/attention_wrapper.py and
 tensorflow_addons/layers/multihead_attention.py at its version 0.23.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def masked_softmax(scores, valid_lens, fill=-1e6):
-    """Softmax of scores (B, Tq, Tk), where those beyond a length are `fill`."""
+    """Return the softmax of scores (B, Tq, Tk), with `fill` as the score of padding."""
     if valid_lens is not None:
         lengths = np.asarray(valid_lens).reshape(len(scores), -1, 1)
         scores = np.where(np.arange(scores.shape[-1]) < lengths, scores, fill)
@@ -17,12 +17,12 @@ def masked_softmax(scores, valid_lens, fill=-1e6):
     return powers / powers.sum(-1, keepdims=True)
 
 
-def textbook_of(dense):
-    """Return the textbook's layers with the dense layers of a framework, each a function of a generator and sizes.
+def build_textbook_layers(dense):
+    """Build the textbook's layers from the dense layers of a framework, as functions of a generator and sizes.
 
     Args:
-        dense: From a generator, whether there are biases, and sizes (in, out) by name to a state, and the dense layers
-            by name as functions of arrays.
+        dense: Function of a generator, a flag for biases, and sizes (in, out) by name. It returns a state, and the
+            dense layers by name as functions of arrays.
     """
 
     def additive(random, Dq, Dk, U):
@@ -39,9 +39,9 @@ def textbook_of(dense):
         state, layers = dense(random, True, **sizes)
 
         def run(queries, keys, values, valid_lens):
-            projected = (layers[name](each) for name, each in (("W_q", queries), ("W_k", keys), ("W_v", values)))
+            projected = (layers[name](array) for name, array in (("W_q", queries), ("W_k", keys), ("W_v", values)))
             lengths = None if valid_lens is None else np.concatenate([valid_lens] * heads)
-            pooled = pooled_by_products(*(np.concatenate(np.split(each, heads, -1)) for each in projected), lengths)
+            pooled = pool_by_products(*(np.concatenate(np.split(array, heads, -1)) for array in projected), lengths)
             return layers["W_o"](np.concatenate(np.split(pooled, heads), -1))
 
         return state, run
@@ -50,11 +50,11 @@ def textbook_of(dense):
 
 
 def dot_product(random):
-    return {}, pooled_by_products
+    return {}, pool_by_products
 
 
-def pooled_by_bilinear(score):
-    """Return what pools by the scores that `nn.Bilinear` gives for rows of queries and of keys."""
+def build_bilinear_pooling(score):
+    """Return a function that pools with `nn.Bilinear` as `score`, a function of rows of queries and of keys."""
 
     def run(queries, keys, values, valid_lens):
         (_, Tq, Dq), (_, Tk, Dk) = queries.shape, keys.shape
@@ -64,7 +64,7 @@ def pooled_by_bilinear(score):
     return run
 
 
-def pooled_by_products(queries, keys, values, valid_lens):
+def pool_by_products(queries, keys, values, valid_lens):
     scores = queries @ np.swapaxes(keys, 1, 2) / queries.shape[-1] ** 0.5
     return masked_softmax(scores, valid_lens) @ values
 
@@ -80,11 +80,11 @@ def _dense(random, bias, **sizes):
     return state, layers
 
 
-additive, multi_head = textbook_of(_dense)
+additive, multi_head = build_textbook_layers(_dense)
 
 
 def bahdanau(random, Dq, Dk, U, normalize):
-    """`tfa.seq2seq.BahdanauAttention`, one query after the other as an `AttentionWrapper` calls it."""
+    """Build `tfa.seq2seq.BahdanauAttention`, called with single queries as by an `AttentionWrapper`."""
     W_q, W_k, v = random.normal(size=(Dq, U)), random.normal(size=(Dk, U)), random.normal(size=U)
     state = {"query_layer/kernel:0": W_q, "memory_layer/kernel:0": W_k, "attention_v:0": v}
     shift = 0.0
@@ -94,30 +94,30 @@ def bahdanau(random, Dq, Dk, U, normalize):
         v = scale * v / np.sqrt(np.sum(v**2))
 
     def run(queries, keys, values, valid_lens):
-        scores = [np.sum(v * np.tanh(keys @ W_k + (query @ W_q)[:, None] + shift), -1) for query in _steps(queries)]
+        scores = [np.sum(v * np.tanh(keys @ W_k + (query @ W_q)[:, None] + shift), -1) for query in _split(queries)]
         return masked_softmax(np.stack(scores, 1), valid_lens, np.finfo("float32").min) @ values
 
     return state, run
 
 
 def luong(random, Dq, Dk, scaled):
-    """`tfa.seq2seq.LuongAttention`, whose number of units must be the size of a query."""
+    """Build `tfa.seq2seq.LuongAttention`, whose number of units must be the size of a query."""
     kernel, scale = random.normal(size=(Dk, Dq)), np.array(0.6 if scaled else 1.0)
     state = {"memory_layer/kernel:0": kernel, **({"attention_g:0": scale} if scaled else {})}
 
     def run(queries, keys, values, valid_lens):
-        scores = [scale * np.sum(query[:, None] * (keys @ kernel), -1) for query in _steps(queries)]
+        scores = [scale * np.sum(query[:, None] * (keys @ kernel), -1) for query in _split(queries)]
         return masked_softmax(np.stack(scores, 1), valid_lens, np.finfo("float32").min) @ values
 
     return state, run
 
 
-def _steps(queries):
+def _split(queries):
     return np.swapaxes(queries, 0, 1)
 
 
 def addons_multi_head(random, Dq, Dk, Dv, heads, head_size, Do, bias):
-    """`tfa.layers.MultiHeadAttention`."""
+    """Build `tfa.layers.MultiHeadAttention`."""
     state = {
         "query_kernel:0": random.normal(size=(heads, Dq, head_size)) / 2,
         "key_kernel:0": random.normal(size=(heads, Dk, head_size)) / 2,
@@ -132,7 +132,7 @@ def addons_multi_head(random, Dq, Dk, Dv, heads, head_size, Do, bias):
         keys = np.einsum("btd,hdk->bhtk", keys, state["key_kernel:0"])
         values = np.einsum("btd,hdk->bhtk", values, state["value_kernel:0"])
         scores = np.einsum("bhqk,bhtk->bhqt", queries, keys)
-        weights = np.stack([masked_softmax(s, valid_lens, -1e10) for s in np.swapaxes(scores, 0, 1)], 1)
+        weights = np.stack([masked_softmax(head, valid_lens, -1e10) for head in np.swapaxes(scores, 0, 1)], 1)
         pooled = np.einsum("bhqt,bhtv->bqhv", weights, values)
         return np.einsum("bqhv,hvo->bqo", pooled, state["projection_kernel:0"]) + state.get("projection_bias:0", 0)
 

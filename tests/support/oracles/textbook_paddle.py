@@ -1,19 +1,19 @@
-"""The textbook's layers of Paddle; each function returns a state and what runs the layer."""
+"""The textbook's layers in Paddle; each function returns a state and a function that runs the layer."""
 
 import numpy as np
 import paddle
 from paddle import nn
-from textbook_numpy import pooled_by_bilinear, textbook_of
+from textbook_numpy import build_bilinear_pooling, build_textbook_layers
 
 
-def state_of(module, random):
-    """Give each parameter normal numbers, and return the state as arrays."""
+def draw_state(module, random):
+    """Draw normal parameters, and return the state as arrays."""
     for parameter in module.parameters():
         parameter.set_value((random.normal(size=parameter.shape) / 2).astype("float32"))
     return {name: np.asarray(tensor) for name, tensor in module.state_dict().items()}
 
 
-def _run(module):
+def _build_runner(module):
     def run(*inputs):
         with paddle.no_grad():
             return module(*map(paddle.to_tensor, inputs)).numpy()
@@ -24,10 +24,10 @@ def _run(module):
 def _dense(random, bias, **sizes):
     bias_attr = None if bias else False
     module = nn.LayerDict({name: nn.Linear(*size, bias_attr=bias_attr) for name, size in sizes.items()})
-    return state_of(module, random), {name: _run(layer) for name, layer in module.items()}
+    return draw_state(module, random), {name: _build_runner(layer) for name, layer in module.items()}
 
 
-additive, multi_head = textbook_of(_dense)
+additive, multi_head = build_textbook_layers(_dense)
 
 
 def own_multi_head(random, Dq, Dk, Dv, heads, bias):
@@ -35,15 +35,15 @@ def own_multi_head(random, Dq, Dk, Dv, heads, bias):
 
     def run(queries, keys, values, valid_lens):
         queries, keys, values = map(paddle.to_tensor, (queries, keys, values))
-        seen = None
+        mask = None
         if valid_lens is not None:
-            seen = (paddle.arange(keys.shape[1]) < paddle.to_tensor(valid_lens).unsqueeze(-1)).unsqueeze([1, 2])
+            mask = (paddle.arange(keys.shape[1]) < paddle.to_tensor(valid_lens).unsqueeze(-1)).unsqueeze([1, 2])
         with paddle.no_grad():
-            return module(queries, keys, values, attn_mask=seen).numpy()
+            return module(queries, keys, values, attn_mask=mask).numpy()
 
-    return state_of(module, random), run
+    return draw_state(module, random), run
 
 
 def own_bilinear(random, Dq, Dk, bias):
     module = nn.Bilinear(Dq, Dk, 1, bias_attr=None if bias else False)
-    return state_of(module, random), pooled_by_bilinear(_run(module))
+    return draw_state(module, random), build_bilinear_pooling(_build_runner(module))

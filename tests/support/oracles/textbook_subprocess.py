@@ -1,4 +1,4 @@
-"""The textbook's layers in a process of their own, for a framework that does not load beside others.
+"""The textbook's layers in a separate process, for a framework that crashes after the import of others.
 
 paddlepaddle 3.3 ends the process with a segmentation fault when it is imported after TensorFlow and torch.
 """
@@ -10,24 +10,26 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 
-class Apart:
+class TextbookProcess:
+    """The functions of a textbook module, called in the separate process."""
+
     def __init__(self, module):
         self._module = module
 
     def __getattr__(self, name):
-        def make(random, *sizes):
+        def build_layer(random, *sizes):
             request = (self._module, name, copy.deepcopy(random), sizes)
-            state, _ = _process().submit(_answer, *request, None).result()
-            return state, lambda *inputs: _process().submit(_answer, *request, inputs).result()[1]
+            state, _ = _start_process().submit(_call_layer, *request, None).result()
+            return state, lambda *inputs: _start_process().submit(_call_layer, *request, inputs).result()[1]
 
-        return make
+        return build_layer
 
 
 @cache
-def _process():
+def _start_process():
     return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _answer(module, name, random, sizes, inputs):
+def _call_layer(module, name, random, sizes, inputs):
     state, run = getattr(importlib.import_module(module), name)(random, *sizes)
     return state, None if inputs is None else run(*inputs)

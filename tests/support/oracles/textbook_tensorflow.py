@@ -1,13 +1,13 @@
-"""The textbook's layers of TensorFlow; each function returns a state and what runs the layer.
+"""The textbook's layers in TensorFlow; each function returns a state and a function that runs the layer.
 
-The state is read from a checkpoint that TensorFlow writes; `attention` stands before its names.
+The state is read from a checkpoint that TensorFlow writes, with the prefix `attention` of its names.
 """
 
 import tempfile
 from pathlib import Path
 
 import tensorflow as tf
-from textbook_numpy import textbook_of
+from textbook_numpy import build_textbook_layers
 
 PREFIX = "attention"
 
@@ -30,7 +30,7 @@ class Parts(tf.Module):
             setattr(self, name, part)
 
 
-def state_of(module):
+def read_state(module):
     with tempfile.TemporaryDirectory() as folder:
         reader = tf.train.load_checkpoint(tf.train.Checkpoint(**{PREFIX: module}).save(str(Path(folder) / "state")))
         names = [name for name in reader.get_variable_to_shape_map() if name.startswith(PREFIX)]
@@ -39,7 +39,7 @@ def state_of(module):
 
 def _dense(random, bias, **sizes):
     layers = {name: Dense(random, *size, bias) for name, size in sizes.items()}
-    return state_of(Parts(**layers)), layers
+    return read_state(Parts(**layers)), layers
 
 
-additive, multi_head = textbook_of(_dense)
+additive, multi_head = build_textbook_layers(_dense)

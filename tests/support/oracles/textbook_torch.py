@@ -1,59 +1,59 @@
-"""The textbook's layers of PyTorch; each function returns a state and what runs the layer."""
+"""The textbook's layers in PyTorch; each function returns a state and a function that runs the layer."""
 
 import torch
-from textbook_numpy import masked_softmax, pooled_by_bilinear, textbook_of
+from textbook_numpy import build_bilinear_pooling, build_textbook_layers, masked_softmax
 from torch import nn
 
 
-def state_of(module, random):
-    """Give each parameter normal numbers, and return the state as arrays."""
+def draw_state(module, random):
+    """Draw normal parameters, and return the state as arrays."""
     for parameter in module.parameters():
         parameter.data = torch.tensor(random.normal(size=parameter.shape) / 2, dtype=torch.float32)
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
-def _run(module):
+def _build_runner(module):
     def run(*inputs):
         with torch.no_grad():
-            return module(*(None if each is None else torch.tensor(each) for each in inputs)).numpy()
+            return module(*(None if array is None else torch.tensor(array) for array in inputs)).numpy()
 
     return run
 
 
-def _linear(bias, sizes):
+def _build_dense(bias, sizes):
     return nn.ModuleDict({name: nn.Linear(*size, bias=bias) for name, size in sizes.items()})
 
 
 def _dense(random, bias, **sizes):
-    module = _linear(bias, sizes)
-    return state_of(module, random), {name: _run(layer) for name, layer in module.items()}
+    module = _build_dense(bias, sizes)
+    return draw_state(module, random), {name: _build_runner(layer) for name, layer in module.items()}
 
 
-additive, multi_head = textbook_of(_dense)
+additive, multi_head = build_textbook_layers(_dense)
 
 
 def own_multi_head(random, Dq, Dk, Dv, heads, bias):
-    """`torch.nn.MultiheadAttention`: one packed kernel where all sizes are one, and three where they are not."""
+    """Build `torch.nn.MultiheadAttention`, which has one packed kernel if all sizes are equal, and three if not."""
     module = nn.MultiheadAttention(Dq, heads, bias=bias, kdim=Dk, vdim=Dv, batch_first=True)
 
     def run(queries, keys, values, valid_lens):
         inputs = map(torch.tensor, (queries, keys, values))
-        hidden = None if valid_lens is None else torch.arange(keys.shape[1]) >= torch.tensor(valid_lens)[:, None]
+        padding_mask = None if valid_lens is None else torch.arange(keys.shape[1]) >= torch.tensor(valid_lens)[:, None]
         with torch.no_grad():
-            return module(*inputs, key_padding_mask=hidden, need_weights=False)[0].numpy()
+            return module(*inputs, key_padding_mask=padding_mask, need_weights=False)[0].numpy()
 
-    return state_of(module, random), run
+    return draw_state(module, random), run
 
 
 def own_bilinear(random, Dq, Dk, bias):
     module = nn.Bilinear(Dq, Dk, 1, bias=bias)
-    return state_of(module, random), pooled_by_bilinear(_run(module))
+    return draw_state(module, random), build_bilinear_pooling(_build_runner(module))
 
 
 class Seq2SeqAttentionDecoder(nn.Module):
     def __init__(self, words, embed, hidden, layers):
         super().__init__()
-        self.attention = _linear(False, {"W_q": (hidden, hidden), "W_k": (hidden, hidden), "w_v": (hidden, 1)})
+        self.attention = _build_dense(False, {"W_q": (hidden, hidden), "W_k": (hidden, hidden), "w_v": (hidden, 1)})
         self.embedding = nn.Embedding(words, embed)
         self.rnn = nn.GRU(embed + hidden, hidden, layers)
         self.dense = nn.Linear(hidden, words)
@@ -70,6 +70,6 @@ class Seq2SeqAttentionDecoder(nn.Module):
 
 
 def decoder(random, *sizes):
-    """The textbook's recurrent decoder: from tokens, the encoder's outputs, states (layers, B, H) and lengths."""
+    """Build the recurrent decoder, a function of tokens, encoder outputs, states (layers, B, H) and lengths."""
     module = Seq2SeqAttentionDecoder(*sizes)
-    return state_of(module, random), _run(module)
+    return draw_state(module, random), _build_runner(module)

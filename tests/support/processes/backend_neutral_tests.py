@@ -1,7 +1,7 @@
-"""Which tests hold the layers to their promises, and so run on every backend of Keras.
+"""Selection of the layer tests, which run on every backend of Keras, by imports.
 
-A file tells by what it imports, itself or through a helper of these tests: `keras` and `keras_attn`, and nothing that
-needs TensorFlow. A test of such a file that does is marked `backends.only_on`, and imports it itself.
+A file of layer tests imports `keras` and `keras_attn`, and nothing that needs TensorFlow, itself or through helpers.
+A test of the file that needs TensorFlow has the mark `backends.run_only_on`, and imports TensorFlow itself.
 """
 
 import ast
@@ -9,28 +9,28 @@ from functools import cache
 from pathlib import Path
 
 SUPPORT = Path(__file__).resolve().parents[1]
-OF_LAYERS = {"keras", "keras_attn"}
-NEED_TENSORFLOW = {"tensorflow", "keras_attn_export", "babel"}  # babel: the demo, which exports what it trained
+LAYER_PACKAGES = {"keras", "keras_attn"}
+TENSORFLOW_PACKAGES = {"tensorflow", "keras_attn_export", "babel"}  # babel: the demo exports its trained model
 
 
 def is_layer_test(path):
-    imported = imports(path)
-    return path.name.startswith("test_") and imported >= OF_LAYERS and imported.isdisjoint(NEED_TENSORFLOW)
+    imported = find_imports(path)
+    return path.name.startswith("test_") and imported >= LAYER_PACKAGES and imported.isdisjoint(TENSORFLOW_PACKAGES)
 
 
 @cache
-def imports(path):
-    """The packages that a file imports when it is imported, those of helpers in tests/ included."""
-    found = set(own_imports(path))
-    for name in own_imports(path):
+def find_imports(path):
+    """Return the packages that a file imports at module level, including the imports of helpers in tests/."""
+    packages = set(find_direct_imports(path))
+    for name in find_direct_imports(path):
         for helper in (path.with_name(f"{name}.py"), *SUPPORT.glob(f"*/{name}.py")):
             if helper.is_file() and helper != path:
-                found |= imports(helper)
-    return frozenset(found)
+                packages |= find_imports(helper)
+    return frozenset(packages)
 
 
 @cache
-def own_imports(path):
+def find_direct_imports(path):
     statements = ast.parse(path.read_text()).body
     modules = [alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names]
     modules += [node.module for node in statements if isinstance(node, ast.ImportFrom) and node.module is not None]

@@ -1,7 +1,7 @@
-"""What differs between the backends of Keras: how a program is compiled, and how gradients are taken.
+"""Backend-neutral compilation, gradients and implicit masks for the layer tests.
 
-The layer tests run on the backend that `KERAS_BACKEND` names, and get from here all that is not the same on each:
-`scripts/test` runs them on TensorFlow, `nox -s jax` and `nox -s torch` on the others.
+The layer tests run on the backend of `KERAS_BACKEND`: TensorFlow in `scripts/test`, the other backends in
+`nox -s jax` and `nox -s torch`. Code that depends on the backend is in this module.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from keras import ops
 
 BACKEND = keras.backend.backend()
 COMPILES_EACH_SIZE = BACKEND == "jax"
-"""Whether each operation is compiled for each size it meets, so that tests of many sizes take minutes."""
+"""True if each operation is compiled for each size, so that tests of many sizes take minutes."""
 
 
 if BACKEND == "tensorflow":
@@ -23,20 +23,20 @@ elif BACKEND == "jax":
 else:
     import torch
 
-# How a program can be run. `torch.compile` is not tried: it needs a C++ compiler on the machine.
+# Ways to run a function. `torch.compile` is missing: it needs a C++ compiler.
 MODES = {"tensorflow": ["eager", "graph", "xla"], "jax": ["eager", "jit"], "torch": ["eager"]}[BACKEND]
-# The `jit_compile` that `fit` can take, by the name of what it makes of a step.
+# The argument `jit_compile` of `fit`, by the mode in which a training step runs.
 FIT_MODES = {
     "tensorflow": {"graph": False, "xla": True},
-    "jax": {"jit": True},  # what `fit` does unless it is told otherwise; without, a step takes seconds
+    "jax": {"jit": True},  # the default of `fit`; a step without it takes seconds
     "torch": {"eager": False},
 }[BACKEND]
 
 
 def compile_function(function, mode, *, variables=(), signature=None):
-    """A function of tensors, run in a mode, which reads later values of `variables`; all others are constants to JAX.
+    """Compile a function of tensors in a mode; JAX treats all variables but `variables` as constants.
 
-    A signature has shapes, with None for each size that one program takes as it comes, and dtypes; JAX does without.
+    `signature` has a shape and a dtype for each argument, with None for dynamic sizes; JAX ignores it.
     """
     if mode == "eager":
         return function
@@ -53,57 +53,58 @@ def compile_function(function, mode, *, variables=(), signature=None):
 
 
 def compute_gradients(loss, count, variables=()):
-    """The gradients of a scalar by the first `count` arguments, which must be floats, and by `variables`, as a list.
+    """Return a function that lists gradients of a scalar by the first `count` (float) arguments and by `variables`.
 
-    The loss may itself call what `gradients_of` gave.
+    The loss may call a function that `compute_gradients` returned.
     """
-    take = {"tensorflow": _gradients_by_tape, "jax": _gradients_by_jax, "torch": _gradients_by_torch}[BACKEND]
-    return lambda *arguments: take(loss, arguments[:count], arguments[count:], variables)
+    functions = {"tensorflow": _differentiate_tape, "jax": _differentiate_jax, "torch": _differentiate_torch}
+    return lambda *arguments: functions[BACKEND](loss, arguments[:count], arguments[count:], variables)
 
 
-def _gradients_by_tape(loss, watched, others, variables):
+def _differentiate_tape(loss, watched, constants, variables):
     with tf.GradientTape() as tape:
         tape.watch(watched)
-        result = loss(*watched, *others)
+        result = loss(*watched, *constants)
     return list(tape.gradient(result, [*watched, *(variable.value for variable in variables)]))
 
 
-def _gradients_by_jax(loss, watched, others, variables):
-    def pure(watched, values):
+def _differentiate_jax(loss, watched, constants, variables):
+    def compute_loss(watched, values):
         with keras.StatelessScope(list(zip(variables, values, strict=True))):
-            return loss(*watched, *others)
+            return loss(*watched, *constants)
 
-    by_tensors, by_variables = jax.grad(pure, argnums=(0, 1))(watched, [variable.value for variable in variables])
-    return [*by_tensors, *by_variables]
+    values = [variable.value for variable in variables]
+    tensor_gradients, variable_gradients = jax.grad(compute_loss, argnums=(0, 1))(watched, values)
+    return [*tensor_gradients, *variable_gradients]
 
 
-def _gradients_by_torch(loss, watched, others, variables):
+def _differentiate_torch(loss, watched, constants, variables):
     nested = any(tensor.requires_grad for tensor in watched)
     watched = tuple(tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in watched)
-    by = [*watched, *(variable.value for variable in variables)]
-    return list(torch.autograd.grad(loss(*watched, *others), by, create_graph=nested))
+    sources = [*watched, *(variable.value for variable in variables)]
+    return list(torch.autograd.grad(loss(*watched, *constants), sources, create_graph=nested))
 
 
-COMPILED_MODES = MODES[1:] or MODES  # torch has no compiled mode here: its tests run eagerly, so that some run
+COMPILED_MODES = MODES[1:] or MODES  # torch has no compiled mode here; its tests run eagerly instead of not at all
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_compiled_mode = pytest.mark.parametrize("mode", COMPILED_MODES)
 x64 = pytest.mark.x64
-"""For tests that need float64 or int64: JAX turns both into 32 bits unless it is told otherwise."""
+"""Mark of tests that need float64 or int64: JAX converts both to 32 bits by default."""
 
 
 def get_precision(dtype):
-    """The dtype to whose rounding a layer computes: on torch Keras has float32 products for float64, on JAX tanh."""
+    """Return the dtype of the rounding errors: Keras computes float64 products on torch and tanh on JAX in float32."""
     return "float32" if dtype == "float64" and BACKEND != "tensorflow" else dtype
 
 
 def run_only_on(*backends, reason):
-    """For a test that says nothing about a layer on the other backends, with the reason for that."""
+    """Mark a test that is meaningless on the other backends, for a reason."""
     return pytest.mark.skipif(BACKEND not in backends, reason=reason)
 
 
 @contextlib.contextmanager
 def enable_x64():
-    """Lets JAX keep float64 and int64, as the other backends do."""
+    """Make JAX keep float64 and int64, as the other backends do."""
     if BACKEND != "jax":
         yield
         return
@@ -111,40 +112,39 @@ def enable_x64():
         yield
 
 
-class _Carrier(keras.layers.Layer):
+class _MaskProducer(keras.layers.Layer):
     def __init__(self, mask):
-        super().__init__(autocast=False, name="carrier")  # TensorFlow takes no scope that begins with an underscore
-        self._carried = mask
+        super().__init__(autocast=False, name="carrier")  # TensorFlow refuses name scopes with a leading underscore
+        self._mask = mask
 
     def call(self, tensor):
         return tensor
 
     def compute_mask(self, inputs, previous_mask=None):
-        return ops.convert_to_tensor(self._carried)
+        return ops.convert_to_tensor(self._mask)
 
 
-class _Reader(keras.layers.Layer):
+class _MaskReader(keras.layers.Layer):
     def __init__(self):
         super().__init__(autocast=False, name="reader")
         self.supports_masking = True
-        self.found: Any = None
+        self.mask: Any = None
 
     def call(self, tensor, mask=None):
-        self.found = mask
+        self.mask = mask
         return tensor
 
 
 def attach_mask(array, mask):
-    """A tensor with the implicit mask that `Embedding(mask_zero=True)` or `Masking` would attach.
+    """Return a tensor with an implicit mask, as `Embedding(mask_zero=True)` or `Masking` attach it.
 
-    A layer attaches it, and a layer reads it, because Keras keeps it in another place for JAX, whose arrays take no
-    attributes.
+    Layers attach and read the mask, because arrays of JAX have no attributes and Keras stores their masks elsewhere.
     """
-    return _Carrier(mask)(array)
+    return _MaskProducer(mask)(array)
 
 
 def read_mask(tensor):
-    """The implicit mask that a tensor carries into the next layer, or None."""
-    reader = _Reader()
+    """Return the implicit mask that the next layer would receive, or None."""
+    reader = _MaskReader()
     reader(tensor)
-    return reader.found
+    return reader.mask

@@ -1,4 +1,4 @@
-"""A plugin of pytest: functions that run the `keras-attn` command in this process, and a file of inputs for it."""
+"""Pytest plugin: fixtures that run the `keras-attn` command in this process, and a file of inputs."""
 
 import numpy as np
 import pytest
@@ -47,9 +47,9 @@ def fails(call):
 @pytest.fixture
 def wrong_usage(capsys):
     def run(*arguments):
-        with pytest.raises(SystemExit) as caught:
+        with pytest.raises(SystemExit) as error:
             main([str(argument) for argument in arguments])
-        assert caught.value.code == 2
+        assert error.value.code == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith("usage: keras-attn")

@@ -9,6 +9,6 @@ FOLDERS = ("models", "oracles", "files", "processes")
 
 def build_environment(**variables):
     """Return the environment of this process, with the folders of tests/support added to `PYTHONPATH`."""
-    given = filter(None, [os.environ.get("PYTHONPATH")])
-    path = os.pathsep.join([*(str(SUPPORT / folder) for folder in FOLDERS), *given])
+    inherited = filter(None, [os.environ.get("PYTHONPATH")])
+    path = os.pathsep.join([*(str(SUPPORT / folder) for folder in FOLDERS), *inherited])
     return os.environ | {"PYTHONPATH": path} | variables

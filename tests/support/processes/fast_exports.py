@@ -1,19 +1,17 @@
-"""What an export takes time for, and the tests do not need each time.
+"""Pytest plugin: replacements of the slow parts of an export.
 
-One process for all SavedModels in the place of a fresh one for each, no wait until
-a bundle is on the disk, and less than thousands of pairs of query and key where attention takes its form for many. A
-test marked `fresh_process` gets the real thing, but for what its module shares.
-
-A pytest plugin.
+One process runs all SavedModels instead of a new process for each, bundles are not synced to the disk, and adaptive
+attention takes its form for large sizes from some hundred pairs of query and key. Tests with the mark `fresh_process`
+run without the replacements, except for fixtures with a wider scope.
 """
 
 import atexit
 import json
 import pkgutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
@@ -23,19 +21,17 @@ from keras_attn_export._format.cases import load_cases
 from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 from keras_attn_export._tracing.saved_model_worker import format_task
 
-FEW_PAIRS = 256  # cases of 17 queries and keys are long then, and take both forms of a file that decides by size
+FEW_PAIRS = 256  # golden cases of 17 queries and 17 keys exceed it, so both forms of an adaptive file run
 
 
 @cache
-def worker():
+def start_worker():
     script = Path(keras_attn_export.__file__).with_name("_processes") / "saved_model_run.py"
     command = [sys.executable, "-P", str(Path(__file__).with_name("saved_model_worker.py")), str(script)]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True)
 
     @atexit.register
-    def end():
+    def stop_worker():
         process.kill()
         process.communicate()
 
@@ -43,7 +39,7 @@ def worker():
 
 
 class WorkerRun:
-    """`keras_attn_export._tracing.saved_model_worker.SavedModelRun`, by the one process."""
+    """Replacement of `keras_attn_export._tracing.saved_model_worker.SavedModelRun`, with the shared process."""
 
     _latest = None
 
@@ -52,17 +48,17 @@ class WorkerRun:
 
     def begin(self, saved_model, cases, results):
         if WorkerRun._latest is not None:
-            WorkerRun._latest._wait()  # an export that begins again has not asked for the first answer
+            WorkerRun._latest._wait()  # an export that starts again leaves the first answer unread
         WorkerRun._latest = self
         self._results, self._answer = results, None
-        worker().stdin.write(format_task(saved_model, cases, results) + "\n")
-        worker().stdin.flush()
+        start_worker().stdin.write(format_task(saved_model, cases, results) + "\n")
+        start_worker().stdin.flush()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._wait()  # the next run must not read this one's answer
+        self._wait()  # the next run must not read the answer of this run
 
     def outputs(self):
         self._wait()
@@ -72,35 +68,35 @@ class WorkerRun:
 
     def _wait(self):
         if self._answer is None:
-            self._answer = json.loads(worker().stdout.readline())
+            self._answer = json.loads(start_worker().stdout.readline())
 
 
-CHEAP = {
+FAST_PARTS = {
     "keras_attn_export._export.export_model.SavedModelRun": WorkerRun,
     "keras_attn_export._bundle.atomic_writes._sync": lambda _: None,
 }
-REAL = {name: pkgutil.resolve_name(name) for name in CHEAP}
-ALL_PAIRS = dict(LARGE_THRESHOLDS)
-FEW = {
-    kind: SizeThreshold(min(least.ignored_queries, 2), min(least.min_pairs, FEW_PAIRS))
-    for kind, least in LARGE_THRESHOLDS.items()
+REAL_PARTS = {name: pkgutil.resolve_name(name) for name in FAST_PARTS}
+REAL_THRESHOLDS = dict(LARGE_THRESHOLDS)
+LOW_THRESHOLDS = {
+    kind: SizeThreshold(min(threshold.ignored_queries, 2), min(threshold.min_pairs, FEW_PAIRS))
+    for kind, threshold in LARGE_THRESHOLDS.items()
 }
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cheap_exports():
+def _use_fast_parts():
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in CHEAP.items():
+        for name, value in FAST_PARTS.items():
             patch.setattr(name, value)
-        for kind, least in FEW.items():
-            patch.setitem(LARGE_THRESHOLDS, kind, least)
+        for kind, threshold in LOW_THRESHOLDS.items():
+            patch.setitem(LARGE_THRESHOLDS, kind, threshold)
         yield
 
 
 @pytest.fixture(autouse=True)
-def _real_exports(request, monkeypatch):
+def _use_real_parts(request, monkeypatch):
     if request.node.get_closest_marker("fresh_process"):
-        for name in CHEAP:
-            monkeypatch.setattr(name, REAL[name])
-        for kind, least in ALL_PAIRS.items():
-            monkeypatch.setitem(LARGE_THRESHOLDS, kind, least)
+        for name in FAST_PARTS:
+            monkeypatch.setattr(name, REAL_PARTS[name])
+        for kind, threshold in REAL_THRESHOLDS.items():
+            monkeypatch.setitem(LARGE_THRESHOLDS, kind, threshold)

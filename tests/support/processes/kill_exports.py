@@ -1,7 +1,7 @@
-"""Script: stop exports at every line of `atomic_writes.py`, and check the bundle that is left.
+"""Script: stop exports at every line of `atomic_writes.py`, and check the bundle that remains.
 
-`python kill_exports.py FOLDER` prints JSON. It is a process of its own since it forks for each line: a fork needs a
-process with few threads, in which slow imports are done.
+`python kill_exports.py FOLDER` prints JSON. It forks for each line, so it is a separate process: one with few threads,
+which has done the slow imports once.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from keras_attn_export._format.manifest import Spec
 
 
 def make_bundle(folder, name):
-    """Write a bundle of five small files that loads; all of them hold `name`."""
+    """Write a loadable bundle of five small files that contain `name`."""
     for file in ("model.onnx", "parity/cases.npz", "parity/report.json", "saved_model/variables/variables.index"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(b"" if file == "model.onnx" else name.encode() * 1000)
-    number = [Spec("x", "float32", ())]
-    finalize_bundle(folder, build_manifest(number, [Spec("y", "float32", ())], model=name))
+    inputs = [Spec("x", "float32", ())]
+    finalize_bundle(folder, build_manifest(inputs, [Spec("y", "float32", ())], model=name))
     return folder
 
 
@@ -44,7 +44,7 @@ def fail_to_export(target):
         raise BundleError("the model cannot be exported")
 
 
-def exit_code_of_fork(function):
+def run_in_fork(function):
     """Run a function in a forked process, and return its exit code: 130 for an interrupt, negative for a signal."""
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -92,7 +92,7 @@ def load_name(target):
     """Load the bundle, which checks its files, and return its name, the error, or that it is absent."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a bundle that is restored
+            warnings.simplefilter("ignore")  # of a restored bundle
             return str(load_bundle(target).manifest["model"])
     except BundleError as error:
         return str(error) if target.exists() else "absent"
@@ -107,15 +107,15 @@ def stop_at_each_line(folder):
         choices = itertools.product(range(1, lines + 1), (kill, interrupt), (load_name, fail_to_export))
         for line, stop, restore in choices:
             target = make_target(folder, before)
-            code = exit_code_of_fork(partial(run_traced, partial(stage, b, target), line, stop))
+            code = run_in_fork(partial(run_traced, partial(stage, b, target), line, stop))
             restore(target)
-            # `loaded_name` alone would restore a bundle that `fail_to_export` should have restored
-            found = load_name(target) if target.exists() else "absent"
+            # Without `exists`, `load_name` would restore a bundle that `fail_to_export` should have restored.
+            state = load_name(target) if target.exists() else "absent"
             stage(c, target)
             after = load_name(target), old_path(target).exists()
             stopped += 1
-            if code not in (-signal.SIGKILL, 130) or found not in allowed or after != ("c", False):
-                problems.append(f"{stop.__name__} at line {line} before {before}, {restore.__name__}: {found}, {after}")
+            if code not in (-signal.SIGKILL, 130) or state not in allowed or after != ("c", False):
+                problems.append(f"{stop.__name__} at line {line} before {before}, {restore.__name__}: {state}, {after}")
     return {"stopped": stopped, "problems": problems}
 
 

@@ -1,7 +1,7 @@
-"""Skips tests whose mark `needs` names something that is not installed: `pytest.mark.needs("ray")`.
+"""Pytest plugin: the mark `needs` skips tests whose requirements are not installed, `pytest.mark.needs("ray")`.
 
-A pytest plugin. A name is that of a Python module, or one of `OTHER_NEEDS`. The reason of the skip names a command that
-installs what is missing.
+A requirement is the name of a Python module, or a key of `OTHER_NEEDS`. The reason of the skip names a command that
+installs the missing requirement.
 """
 
 import importlib.util
@@ -31,12 +31,12 @@ def is_missing(name):
     return not OTHER_NEEDS[name]() if name in OTHER_NEEDS else importlib.util.find_spec(name) is None
 
 
-def command_for(name):
+def find_install_command(name):
     return next((command for command, names in COMMANDS.items() if name in names), "scripts/setup dev")
 
 
-@pytest.hookimpl(tryfirst=True)  # before fixtures that import what is missing
+@pytest.hookimpl(tryfirst=True)  # before fixtures that import the missing module
 def pytest_runtest_setup(item):
     for mark in item.iter_markers("needs"):
         for name in filter(is_missing, mark.args):
-            pytest.skip(f"needs {name}: {command_for(name)}")
+            pytest.skip(f"needs {name}: {find_install_command(name)}")

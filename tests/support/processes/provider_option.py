@@ -1,6 +1,6 @@
-"""A plugin of pytest: `--provider cuda` runs lowered calls, and the bundles of tests/contract and tests/bundle, there.
+"""Pytest plugin: `--provider cuda` runs lowered calls and the bundles of tests/contract and tests/bundle on CUDA.
 
-Where onnxruntime cannot have the provider nothing is run, and one sentence says why.
+If onnxruntime lacks the provider, no tests run and a usage error gives the reason.
 """
 
 import atexit
@@ -21,8 +21,8 @@ from keras_attn_export._format.names import MODEL, ExportError
 from keras_attn_export._format.providers import PROVIDERS
 from keras_attn_export._format.session import check_placement
 
-BY_DEFAULT = {"contract": (export_model, Bundle.run), "bundle": (verify_bundle, Bundle.run)}
-"""By folder of tests what takes the provider of the run where a call names none."""
+PROVIDER_DEFAULTS = {"contract": (export_model, Bundle.run), "bundle": (verify_bundle, Bundle.run)}
+"""Functions whose default provider is that of the run, by folder of tests."""
 EMPTY = '<ir_version: 8, opset_import: ["": 18]> probe (float[2] x) => (float[2] y) { y = Tanh (x) }'
 
 _chosen = "cpu"
@@ -38,11 +38,11 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    choose(config.getoption("--provider"))
+    choose_provider(config.getoption("--provider"))
 
 
-def choose(provider):
-    """Run on a provider from now on, with its tolerances, or raise `pytest.UsageError` where it cannot be had."""
+def choose_provider(provider):
+    """Select a provider and its tolerances for the run, or raise `pytest.UsageError` if it is not available."""
     global _chosen
     _chosen = provider
     if provider == "cpu":
@@ -51,9 +51,9 @@ def choose(provider):
         open_on_provider(onnx.parser.parse_model(EMPTY))
     except ExportError as error:
         raise pytest.UsageError(f"--provider {provider}: {' '.join(str(error).split())}") from error
-    lenience = PROVIDERS[provider].limit_factor
+    limit_factor = PROVIDERS[provider].limit_factor
     for dtype, (relative, absolute) in tolerances.TOLERANCES.items():
-        tolerances.TOLERANCES[dtype] = (lenience * relative, lenience * absolute)
+        tolerances.TOLERANCES[dtype] = (limit_factor * relative, limit_factor * absolute)
 
 
 def get_chosen_provider():
@@ -63,40 +63,40 @@ def get_chosen_provider():
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     with pytest.MonkeyPatch.context() as patch:
-        for function in BY_DEFAULT.get(item.path.parent.name, ()):
+        for function in PROVIDER_DEFAULTS.get(item.path.parent.name, ()):
             patch.setitem(function.__kwdefaults__, "provider", _chosen)
         return (yield)
 
 
 def open_on_provider(model):
-    """A session of a model on exactly the provider of this run, without TF32; `ProviderError` where that cannot be."""
+    """Open a session on the provider of this run alone, without TF32, or raise `ProviderError`."""
     if _chosen != "cpu":
-        return Placed(model)
+        return PlacedSession(model)
     return ort.InferenceSession(model.SerializeToString(), providers=[PROVIDERS["cpu"].name])
 
 
 @cache
-def scratch():
+def make_scratch_folder():
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     return folder
 
 
-class Placed:
-    """A session whose first run raises `ProviderError` unless it was on the provider, with all of attention in it."""
+class PlacedSession:
+    """A session whose first run raises `ProviderError` unless the provider ran all nodes of attention."""
 
     numbers = count()
 
     def __init__(self, model):
-        file = scratch() / MODEL
+        file = make_scratch_folder() / MODEL
         file.write_bytes(model.SerializeToString())
         options = ort.SessionOptions()
-        options.enable_profiling, options.profile_file_prefix = True, f"{scratch()}/{next(self.numbers)}"
-        self._session, self._shown = open_session(file, _chosen, session_options=options), False
+        options.enable_profiling, options.profile_file_prefix = True, f"{make_scratch_folder()}/{next(self.numbers)}"
+        self._session, self._is_checked = open_session(file, _chosen, session_options=options), False
 
     def run(self, names, inputs):
         outputs = self._session.run(names, inputs)
-        if not self._shown:
+        if not self._is_checked:
             check_placement(Path(self._session.end_profiling()), _chosen)
-            self._shown = True
+            self._is_checked = True
         return outputs

@@ -1,4 +1,4 @@
-"""A stand-in for a fresh process a SavedModel: reads (SavedModel, cases, results) as JSON lines, and answers each."""
+"""Script: run SavedModels in one process, with a task (SavedModel, cases, results) and an error message per line."""
 
 import json
 import runpy
@@ -10,6 +10,6 @@ for line in sys.stdin:
     try:
         script["main"](*json.loads(line))
         answer = ""
-    except Exception as error:  # noqa: BLE001 - it is the answer
+    except Exception as error:  # noqa: BLE001 - the error is the answer
         answer = f"{type(error).__name__}: {error}"
     print(json.dumps(answer), flush=True)

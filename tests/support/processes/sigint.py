@@ -1,14 +1,15 @@
-"""Processes that heed Ctrl-C, wherever the tests run."""
+"""Handling of Ctrl-C in processes that tests start."""
 
 import contextlib
 import signal
 
 
 @contextlib.contextmanager
-def heeding_interrupts():
-    """Let processes that are started meanwhile heed SIGINT, which those of a shell's `&` ignore, and all below them."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a handler is the default in another program
+def enable_interrupts():
+    """Make processes that start in the context react to SIGINT, even if the tests run in the background (`&`)."""
+    # A shell's `&` sets SIGINT to be ignored, which child processes inherit. They do not inherit a handler.
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)

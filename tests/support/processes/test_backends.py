@@ -1,4 +1,4 @@
-"""The helpers that hide the backend from the layer tests, and the rule that lets every backend run those tests."""
+"""Backend-neutral helpers of the layer tests, and the selection of the layer tests by imports."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from backend_neutral_tests import SUPPORT, imports, is_layer_test
+from backend_neutral_tests import SUPPORT, find_imports, is_layer_test
 from backends import attach_mask, compile_function, compute_gradients, every_mode, read_mask
 from keras import ops
 from layer_contract import to_numpy
@@ -14,22 +14,23 @@ from tolerances import assert_close, assert_identical
 
 
 @pytest.mark.slow
-def test_layer_tests_leave_tensorflow_to_the_tests_that_need_it():
-    """One import of it at the top of a file would take all its tests away from the other backends."""
+def test_layer_tests_import_tensorflow_only_within_tests():
+    """An import at module level would exclude all tests of the file from the other backends."""
     for path in SUPPORT.parent.rglob("test_*.py"):
-        if "tensorflow" in imports(path) and "keras_attn" in imports(path):
-            assert "keras_attn_export" in imports(path), f"{path.name} must import tensorflow within its tests"
+        if "tensorflow" in find_imports(path) and "keras_attn" in find_imports(path):
+            assert "keras_attn_export" in find_imports(path), f"{path.name} must import tensorflow within its tests"
 
 
-def test_the_rule_finds_the_tests_of_every_layer():
-    found = {path.name for path in SUPPORT.parent.rglob("test_*.py") if is_layer_test(path)}
-    expected = {path.name for path in SUPPORT.parent.rglob("test_contract*.py")}
-    assert expected | {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_attention_pooling.py"} <= found
-    assert found.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
+def test_selection_finds_the_tests_of_every_layer():
+    selected = {path.name for path in SUPPORT.parent.rglob("test_*.py") if is_layer_test(path)}
+    contract_tests = {path.name for path in SUPPORT.parent.rglob("test_contract*.py")}
+    layer_tests = {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_attention_pooling.py"}
+    assert contract_tests | layer_tests <= selected
+    assert selected.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
 
 
 @pytest.mark.slow
-def test_keras_attn_loads_no_backend_that_keras_does_not():
+def test_keras_attn_imports_no_further_backend():
     script = "import sys, keras; before = {*sys.modules}; import keras_attn; print(*{*sys.modules} - before)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     loaded = set(run.stdout.split())
@@ -38,8 +39,8 @@ def test_keras_attn_loads_no_backend_that_keras_does_not():
 
 
 @every_mode
-def test_gradients_by_arguments_and_by_variables(mode):
-    """x y v^2 z, of which z is not asked for, at x = 2, y = 3, z = 5, v = 7; then with v at 11 in the same program."""
+def test_gradients_cover_arguments_and_variables(mode):
+    """Gradients of x y v^2 z by x, y and v at x = 2, y = 3, z = 5, v = 7; then with v = 11 in the same program."""
     variable = keras.Variable(7.0)
 
     def loss(x, y, z):
@@ -53,14 +54,14 @@ def test_gradients_by_arguments_and_by_variables(mode):
 
 
 @every_mode
-def test_gradients_of_gradients(mode):
+def test_gradients_of_gradients_are_computed(mode):
     """d/dx (d/dx x^3)^2 = 36 x^3."""
     inner = compute_gradients(lambda x: x**3, 1)
     outer = compile_function(compute_gradients(lambda x: inner(x)[0] ** 2, 1), mode)
     assert to_numpy(outer(ops.convert_to_tensor(np.float32(2)))[0]) == 36 * 8
 
 
-def test_a_mask_is_carried_into_the_next_layer():
+def test_attached_mask_reaches_the_next_layer():
     array, mask = np.ones((2, 3, 4), "float32"), np.array([[True, False, True], [False, True, True]])
     tensor = attach_mask(array, mask)
     assert_identical(to_numpy(tensor), array)

@@ -1,5 +1,7 @@
+"""Mark `needs`: skipped tests and the install command in the reason."""
+
 import pytest
-from needs_marker import command_for
+from needs_marker import find_install_command
 
 pytest_plugins = ("pytester",)
 
@@ -21,14 +23,14 @@ def test_of_modules_that_are_installed():
 """
 
 
-def test_a_missing_module_skips_its_tests_before_fixtures(pytester):
+def test_missing_module_skips_tests_before_fixtures(pytester):
     pytester.makeini("[pytest]\nmarkers =\n    needs(name, ...): a module or a program")
     pytester.makepyfile(TESTS)
-    done = pytester.runpytest("-p", "needs_marker", "-ra", "--strict-markers")
-    done.assert_outcomes(passed=1, skipped=3)
-    done.stdout.fnmatch_lines("SKIPPED [[]3[]] *: needs no_such_module: scripts/setup dev")
+    result = pytester.runpytest("-p", "needs_marker", "-ra", "--strict-markers")
+    result.assert_outcomes(passed=1, skipped=3)
+    result.stdout.fnmatch_lines("SKIPPED [[]3[]] *: needs no_such_module: scripts/setup dev")
 
 
 @pytest.mark.parametrize(("name", "command"), [("jax", ".venv/bin/nox -s interop"), ("ray", "scripts/setup dev")])
-def test_the_reason_names_the_command_that_installs_a_module(name, command):
-    assert command_for(name) == command
+def test_skip_reason_names_the_install_command(name, command):
+    assert find_install_command(name) == command

@@ -1,3 +1,5 @@
+"""Deselection of slow and nightly tests by the plugin `speed_markers`."""
+
 import pytest
 
 pytest_plugins = ("pytester",)
