@@ -117,7 +117,7 @@ def test_trace_follows_loops_convolutions_and_shared_names(tmp_path):
         result = find_difference(folder, ["base"])
         if layer == "memory":  # tf2onnx moves its transpose past the softmax: the LSTM's output has no name
             assert result.first.tensor.endswith("/shares_1/Softmax:0")
-            assert re.search("tensors that agree, of `memory`, through .*LSTM", result.finding)
+            assert re.search(r"inputs agree \(from `memory`\); between them are .*LSTM", result.finding)
         else:
             assert result.first.layer == layer
         assert [row.layer for row in result.layers] == layer_names
