@@ -79,12 +79,7 @@ def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_pa
     large_inputs = draw_small_inputs(B=9)
     zeros = {name: np.zeros_like(array) for name, array in large_inputs.items()}
     nan_inputs = large_inputs | {"values": np.full_like(large_inputs["values"], np.nan)}
-    samples = {
-        "zeros": zeros,
-        "poisoned": nan_inputs,
-        "small": draw_small_inputs(B=2),
-        "numbers": draw_small_inputs(B=3),
-    }
+    samples = {"zeros": zeros, "nan": nan_inputs, "small": draw_small_inputs(B=2), "numbers": draw_small_inputs(B=3)}
     (tmp_path / "parity").mkdir()
     outputs = load_cases(exported / CASES)[0].outputs
     cases = [Case(name, inputs, outputs) for name, inputs in samples.items()]
