@@ -105,7 +105,7 @@ def test_commands_refuse_a_changed_bundle(bundle, fails):
 
 @pytest.mark.skipif(
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(),
-    reason="tests the message of an onnxruntime without CUDA; .ci/run installs [runtime]",
+    reason="needs an onnxruntime without CUDA; .ci/run installs [runtime]",
 )
 def test_commands_name_the_extra_of_an_absent_provider(exported, model_file, tmp_path, fails):
     for command in (["verify", exported], ["export", model_file, tmp_path / "new"]):

@@ -32,7 +32,7 @@ VALID_INPUTS = {  # inputs of the small bundle: two examples, three queries, two
 }
 
 
-def serving_python():
+def find_serving_python():
     if not (SERVING / "bin" / "uvicorn").is_file():
         pytest.fail("Tests of the service need a separate environment: run nox -s serving.", pytrace=False)
     return SERVING / "bin" / "python"
@@ -84,7 +84,7 @@ def start_service(folder, bundle, **limits):
     (folder / "verify.py").write_text(verify_script(), encoding="utf-8")
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env["BUNDLE"] = str(bundle)
-    command = [str(serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS]
+    command = [str(find_serving_python()), "-m", "uvicorn", "serve_bundle:app", *OPTIONS]
     with (folder / "log.txt").open("wb") as log:
         return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
 

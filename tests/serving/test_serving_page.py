@@ -6,7 +6,7 @@ import subprocess
 import warnings
 
 import pytest
-from bundle_service import OPTIONS, ROOT, run_service, serving_python
+from bundle_service import OPTIONS, ROOT, find_serving_python, run_service
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
@@ -30,7 +30,7 @@ def test_client_of_the_page_prints_the_shown_output(bundle, tmp_path):
     ((client, expected),) = (block for block in SNIPPETS if ADDRESS in block[0])
     with run_service(tmp_path, bundle) as server:
         (tmp_path / "client.py").write_text(client.replace(ADDRESS, f"127.0.0.1:{server.port}"), encoding="utf-8")
-        command = [serving_python(), "client.py"]
+        command = [find_serving_python(), "client.py"]
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert result.stdout + result.stderr == expected != ""
 
