@@ -101,7 +101,7 @@ def test_killed_ray_worker_loses_no_row(exported, case, tmp_path, ray_address):
     assert_complete(tmp_path / "out", oracle)
 
 
-def test_run_without_room_on_the_disk_keeps_finished_files(exported, tmp_path):
+def test_run_on_a_full_disk_keeps_finished_files(exported, tmp_path):
     source = write_source(tmp_path / "in", {f"{n}.parquet": 200 if n == 2 else 20 for n in range(4)})
     predict(exported, source, tmp_path / "complete", progress=False)
     limit, target = (tmp_path / "complete" / "2.parquet").stat().st_size // 2, tmp_path / "out"

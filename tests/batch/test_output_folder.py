@@ -66,7 +66,7 @@ REFUSALS = {  # change, options, message
 
 
 @pytest.mark.parametrize(("change", "options", "match"), REFUSALS.values(), ids=REFUSALS)
-def test_destination_refuses_a_run_that_differs(exported, folders, change, options, match):
+def test_destination_refuses_a_different_run(exported, folders, change, options, match):
     change(*folders)
     assert_refused(match, exported, *folders, **options)
 

@@ -76,7 +76,7 @@ def test_file_with_a_wrong_checksum_is_not_written(sums, tmp_path):
 
 
 @pytest.mark.slow
-def test_files_with_a_changed_byte_stop_no_run(sums, tmp_path, random_seed):
+def test_files_with_a_changed_byte_do_not_stop_the_run(sums, tmp_path, random_seed):
     rng = random.Random(random_seed)
     content = write_table(tmp_path / "in" / "good.parquet", *[[1.0, 2.0]] * 3).read_bytes()
     for number in range(100):
@@ -102,7 +102,7 @@ def test_destination_that_overlaps_the_source_is_refused(sums, tmp_path, source,
         predict(sums, tmp_path / source, tmp_path / target, progress=False)
 
 
-def test_tables_of_errors_of_an_earlier_run_are_no_source(sums, tmp_path):
+def test_error_tables_of_earlier_runs_are_not_read(sums, tmp_path):
     write_table(tmp_path / "in" / "a" / "x.parquet", [1.0])
     write_table(tmp_path / "in" / "_predict" / "errors.parquet", [2.0])
     assert predict(sums, tmp_path / "in" / "*" / "*.parquet", tmp_path / "out", progress=False).parts == 1
@@ -117,7 +117,7 @@ def test_names_of_outputs_stay_when_a_pattern_matches_more(sums, tmp_path):
     assert (tmp_path / "out" / "february" / "x.parquet").is_file()
 
 
-def test_empty_source_is_no_working_folder(sums, tmp_path, monkeypatch):
+def test_empty_source_is_refused(sums, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "x.parquet", [1.0])
     with pytest.raises(InputError, match="`source` must be a path or a pattern"):

@@ -94,7 +94,7 @@ def test_stopped_write_leaves_nothing_and_keeps_the_old_folder(old_bundle, error
         assert_only(old_bundle, OLD_FILES)
 
 
-def test_folder_that_appears_meanwhile_is_not_replaced(target):
+def test_folder_of_a_concurrent_writer_is_not_replaced(target):
     with pytest.raises(BundleError, match="already exists"):
         write_folder(target, lambda: write_folder(target, text="theirs"))
     assert_only(target, OTHER_FILES)

@@ -48,7 +48,7 @@ def test_load_bundle_reads_manifest_and_report(exported, loaded_bundle):
     assert loaded_bundle.report.saved_model_rows
 
 
-def test_onnx_file_holds_its_own_description(exported):
+def test_onnx_file_contains_its_metadata(exported):
     model = onnx.load(exported / MODEL)
     assert (model.producer_name, model.producer_version) == ("keras-attn", keras_attn.__version__)
     assert (model.domain, model.graph.name) == (FUNCTION_DOMAIN, "small")

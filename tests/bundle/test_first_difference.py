@@ -80,7 +80,7 @@ def test_trace_names_a_changed_output(bundle):
 
 
 @pytest.mark.slow
-def test_trace_of_an_unchanged_bundle_finds_nothing(exported):
+def test_trace_of_an_unchanged_bundle_finds_no_difference(exported):
     result = find_difference(exported)
     assert (result.first, result.cases) == (None, CASES)
     assert result.finding.startswith("No tensor differs when onnxruntime returns every tensor")
@@ -210,6 +210,6 @@ def test_verify_trace_prints_json(altered_bundle, call):
     assert json.loads(out)["first_difference"]["first"]["layer"] == "attention/W_k"
 
 
-def test_verify_trace_of_a_good_bundle_has_nothing_to_trace(exported, succeeds):
+def test_verify_trace_of_an_unchanged_bundle_reports_no_difference(exported, succeeds):
     out = succeeds("verify", exported, "--trace")
     assert out.splitlines()[-1] == "Nothing differs, so there is nothing to trace."

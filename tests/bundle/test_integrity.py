@@ -85,7 +85,7 @@ def test_manifest_in_another_form_is_refused(bundle, reformat):
     assert_refused(bundle, "does not match its own `manifest_sha256`")
 
 
-def test_moves_empty_folders_and_files_of_file_managers_are_no_damage(bundle, tmp_path):
+def test_moved_bundle_with_files_of_file_managers_passes(bundle, tmp_path):
     shutil.rmtree(bundle / "saved_model" / "assets")  # git and zip keep no empty folder
     (bundle / "empty").mkdir()
     for name in (".DS_Store", "saved_model/Thumbs.db", "__pycache__/verify.cpython-311.pyc"):
@@ -180,7 +180,7 @@ def test_altered_bundles_are_refused(exported, tmp_path):
     assert_refused(exported / MODEL, "No bundle at")
 
 
-def test_copies_open_sessions_of_their_own(exported):
+def test_copied_bundles_open_new_sessions(exported):
     bundle = load_bundle(exported)
     expected = bundle.run(draw_small_inputs())
     for duplicate in (copy.deepcopy(bundle), pickle.loads(pickle.dumps(bundle))):

@@ -83,7 +83,7 @@ def test_names_are_escaped(tmp_path):
     assert "\x1b" not in html
 
 
-def test_overview_stays_short(tmp_path):
+def test_overview_limits_lines_and_texts(tmp_path):
     specs = tuple(Spec(f"x{number}", "float32", ()) for number in range(MAX_CELL_LINES + 30))
     _, text = render_view(tmp_path, inputs=specs, layers=[{**LAYER, "form": "f" * 9999}])
     assert "and 30 more" in text

@@ -28,7 +28,7 @@ def other_model():
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["model", "file"])
-def test_samples_are_a_further_case(exported_model, index):
+def test_samples_are_an_additional_case(exported_model, index):
     golden = verify_bundle(exported_model[2])
     report = verify_bundle(exported_model[2], samples=LARGE, model=exported_model[index])
     assert report.passed
@@ -59,7 +59,7 @@ def test_samples_and_model_need_each_other(exported_model, options, error, messa
         verify_bundle(exported_model[2], **options)
 
 
-def test_samples_that_do_not_fit_are_refused(exported_model):
+def test_invalid_samples_are_refused(exported_model):
     model, _, bundle = exported_model
     incomplete_samples = {name: array for name, array in LARGE.items() if name != "keys"}
     for samples, message in (
@@ -71,7 +71,7 @@ def test_samples_that_do_not_fit_are_refused(exported_model):
             verify_bundle(bundle, samples=samples, model=model)
 
 
-def test_samples_that_give_only_nan_are_refused():
+def test_samples_with_only_nan_outputs_are_refused():
     x = keras.Input((3,), name="x")
     model = keras.Model(x, keras.layers.Dense(2)(x))
     samples = np.array([[0, 1, np.nan], [2, 3, 4]], "float32")

@@ -151,7 +151,7 @@ def test_ctrl_c_exits_with_130(exported, call, monkeypatch):
     assert call("inspect", exported) == (130, "", "interrupted: nothing was written\n")
 
 
-def test_signal_handler_of_the_caller_is_kept(exported, succeeds):
+def test_signal_handler_of_the_caller_is_restored(exported, succeeds):
     previous_handler = signal.signal(signal.SIGTERM, own_handler := make_raiser(AssertionError("called")))
     try:
         succeeds("inspect", exported)

@@ -78,7 +78,7 @@ def test_files_of_another_kind_are_not_replaced(cwd, fails, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_file_in_a_bundle_is_a_target(cwd, fails, command):
+def test_files_in_a_bundle_are_not_replaced(cwd, fails, command):
     (cwd / "linked").symlink_to("another")
     (cwd / "x").symlink_to("another/x")
     message = "is in a bundle, which holds only the files in its manifest"
@@ -89,7 +89,7 @@ def test_no_file_in_a_bundle_is_a_target(cwd, fails, command):
     assert load_bundle(cwd / "another")
 
 
-def test_input_file_is_no_target(cwd, fails):
+def test_input_file_is_not_replaced(cwd, fails):
     os.link("x.npz", "y.npz")
     for path in ("x.npz", "y.npz"):
         assert_refused(cwd, fails, "run", path, f"{path} is an input of this command")

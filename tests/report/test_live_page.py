@@ -119,7 +119,7 @@ def test_verdicts_equal_those_of_verify(browser, tmp_path):
     assert "The model is not run here" in browser.find("#form").text
 
 
-def test_failed_form_is_no_failed_replay(browser, speller_bundle, tmp_path):
+def test_failed_form_is_reported(browser, speller_bundle, tmp_path):
     page = speller_bundle.write_report(tmp_path / "page.html", live=True)
     page.write_text(page.read_text("utf-8").replace('"inputs":[', '"inputs":[null,', 1), encoding="utf-8")
     browser.open(page)

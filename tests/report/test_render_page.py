@@ -120,7 +120,7 @@ def test_further_examples_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs", "axes"])
-def test_names_of_methods_are_names(tmp_path, kind):
+def test_names_of_dict_methods_are_shown_as_names(tmp_path, kind):
     ports = {name: ("float32", ["batch", name if kind == "axes" else 2]) for name in METHODS}
     other_ports = {f"other_{name}": spec for name, spec in ports.items()}
     inputs, outputs = (other_ports, ports) if kind == "outputs" else (ports, other_ports)
@@ -169,7 +169,7 @@ def test_warnings_are_above_the_content(bundle):
 # The file.
 
 
-def test_page_is_written_beside_the_bundle_and_replaces_an_earlier_one(bundle, monkeypatch):
+def test_page_is_written_next_to_the_bundle_and_replaces_an_earlier_one(bundle, monkeypatch):
     page = load_bundle(bundle).write_report()
     assert page == bundle.with_name("bundle.html")
     page.write_text(page.read_text("utf-8").replace("Matches", "Matchos"), encoding="utf-8")

@@ -30,7 +30,7 @@ def make_prediction(scores, labels=SPECIES, **options):
     return output
 
 
-def test_inputs_are_texts_with_all_their_digits():
+def test_inputs_are_shown_with_all_digits():
     inputs = {
         "x": np.array([[5.1, -2, np.nan, np.inf]], "float32"),
         "flag": np.array([True]),

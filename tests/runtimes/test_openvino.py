@@ -45,7 +45,7 @@ def test_openvino_runs_the_model(build, options, tmp_path):
     assert exported_bundle.report.passed
 
 
-def test_loop_of_the_model_is_refused(tmp_path):
+def test_model_with_a_loop_is_refused(tmp_path):
     with pytest.raises(
         ExportError,
         match=r"cannot load .* not found in graph cache\. OpenVINO's provider supports no `Loop`.*provider 'cpu'\.",

@@ -176,7 +176,7 @@ TOKEN_INPUTS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "
     ],
     ids=["an id outside the embedding", "floats for a mask", "an infinite output"],
 )
-def test_errors_of_the_model_are_responses(tokens, change, message):
+def test_errors_of_the_model_are_returned(tokens, change, message):
     assert tokens.post(TOKEN_INPUTS)[0] == 200
     assert message in read_refusal(tokens.post(TOKEN_INPUTS | change))
 

@@ -35,6 +35,6 @@ def test_client_of_the_page_prints_the_shown_output(bundle, tmp_path):
     assert result.stdout + result.stderr == expected != ""
 
 
-def test_page_starts_the_service_as_the_tests_do():
+def test_page_and_tests_start_the_service_with_equal_options():
     options = " ".join(OPTIONS).replace("--port 0", "--port 8000")
     assert f"\nBUNDLE=bundle uvicorn serve_bundle:app {options}\n" in PAGE.replace(" \\\n  ", " ")
