@@ -16,7 +16,7 @@ def pytest_itemcollected(item):
 @pytest.fixture(scope="session")
 def ray_address():
     """The address of Ray, started in this process, for `RAY_ADDRESS` of other processes."""
-    ray = import_ray()  # refuses clients without the token
+    ray = import_ray()  # makes Ray refuse clients without a token
     handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield ray.get_runtime_context().gcs_address

@@ -25,7 +25,7 @@ MIXED_SCALES = """
     large = Add (none, much)
     y = Concat <axis = 1> (large, mean)
 """
-# The sum; beyond 64 steps, the last step is added
+# The sum of a row; the last step counts twice if the row has more than 64 steps.
 RARE_LAST_STEP = f"""{SUM}
     one = Constant <value = int64 {{1}}> ()
     sizes = Shape (x)

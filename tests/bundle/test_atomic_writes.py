@@ -250,7 +250,7 @@ def test_file_of_concurrent_writers_is_always_complete(tmp_path):
     assert list_names(tmp_path) == ["out"]
 
 
-@pytest.mark.fresh_process  # other tests do not wait for the disk
+@pytest.mark.fresh_process  # other tests skip the wait for the disk
 def test_file_is_synchronized_before_its_rename(tmp_path, monkeypatch):
     calls, fsync, replace = [], os.fsync, Path.replace
 

@@ -169,8 +169,8 @@ def working_folder(tmp_path, monkeypatch):
 
 
 def test_module_that_calls_exit_is_an_error(model_file, fails, working_folder):
-    (working_folder / "a_script.py").write_text("import sys; sys.exit(0)")
-    fails("export", model_file, "bundle", "--import", "a_script", said="error: Cannot import `a_script` (SystemExit: ")
+    (working_folder / "script.py").write_text("import sys; sys.exit(0)")
+    fails("export", model_file, "bundle", "--import", "script", said="error: Cannot import `script` (SystemExit: ")
     assert not (working_folder / "bundle").exists()
 
 

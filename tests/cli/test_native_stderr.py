@@ -1,4 +1,4 @@
-"""Messages of native code to standard error are hidden; messages of Python code arrive."""
+"""Standard error: messages of native code are suppressed, messages of Python code are written."""
 
 import os
 import subprocess

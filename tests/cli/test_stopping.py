@@ -76,7 +76,7 @@ def start_computing(*command, cwd, awaited_file=None):
     maps = Path("/proc", str(process.pid), "maps")
     wait_until(lambda: "onnxruntime_pybind11_state" in maps.read_text(), process)
     wait_until(lambda: awaited_file is None or (cwd / awaited_file).exists(), process)
-    time.sleep(1)  # the session opens
+    time.sleep(1)  # enough to open the session
     return process
 
 

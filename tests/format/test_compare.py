@@ -72,7 +72,7 @@ OUTSIDE, MISPLACED = "is outside the tolerance", "has NaN or infinity in other p
 WIDE = {"relative": 1, "absolute": 9}
 INTEGERS = np.array([[1, 2], [3, 4]], "int32"), np.array([[2**62, 1], [0, 5]]), np.zeros((2, 2), bool)
 COMPARISONS = [  # expected, actual, tolerance, problem
-    *(  # one of the tolerances suffices: the difference is 5e-3, relative to 10 it is 5e-4
+    *(  # one tolerance suffices: the difference is 5e-3 absolute, and 5e-4 relative to the scale 10
         (floats(10, 1, dtype="float64"), floats(10, 1.005, dtype="float64"), dict(relative=r, absolute=a), problem)
         for r, a, problem in ((1e-3, 1e-2, None), (1e-3, 1e-4, None), (1e-5, 1e-2, None), (1e-5, 1e-4, OUTSIDE))
     ),
@@ -85,7 +85,7 @@ COMPARISONS = [  # expected, actual, tolerance, problem
         for first, second in itertools.permutations((1.0, *NONFINITE), 2)
     ),
     *((expected, expected.copy(), WIDE, None) for expected in INTEGERS),
-    # two elements that differ, though within the tolerance of floats
+    # two integers differ by less than the tolerance for floats
     *((expected, add_one_to_first_row(expected), WIDE, "differs in 2 of 4 elements") for expected in INTEGERS),
     (np.zeros((0, 3), "float32"), np.zeros((0, 3), "float32"), TOLERANCE, None),
     (np.float32(2), np.float32(3), TOLERANCE, OUTSIDE),

@@ -94,7 +94,7 @@ def test_fields_begin_with_the_first_example():
     assert fields["table"]["first"] == [[1, 1], [1, 1]]
     labelled_fields = build_fields({"tokens": ["", "the", "cat"]})
     assert labelled_fields["tokens"]["text"] == "the cat"
-    assert labelled_fields["lens"]["first"] is None  # the length of the text
+    assert labelled_fields["lens"]["first"] is None  # the page computes it from the text
 
 
 def test_large_arrays_are_fixed(monkeypatch):
