@@ -97,11 +97,11 @@ def read_rows(file):
         return opened.read().to_pylist()
 
 
-def assert_rows_equal(destination, oracle, *, without=()):
+def assert_rows_equal(destination, oracle, *, excluded_ids=()):
     """Assert that a destination holds the rows of the oracle except some ids: once, in order, without padding."""
     assert set(list_inodes(destination)) == set(oracle)
     for name, rows in oracle.items():
-        actual, expected = read_rows(destination / name), [row for row in rows if row["id"] not in without]
+        actual, expected = read_rows(destination / name), [row for row in rows if row["id"] not in excluded_ids]
         assert [row["id"] for row in actual] == [row["id"] for row in expected], name
         for actual_row, expected_row in zip(actual, expected, strict=True):
             assert set(actual_row) == set(expected_row)

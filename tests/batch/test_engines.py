@@ -57,4 +57,4 @@ def test_engine_lists_failed_rows_and_files(exported, engine, tmp_path, monkeypa
     assert row == {"file": "a.parquet", "row": 17, "key": "row 17", "reason": "`keys` is null or contains a null"}
     assert (file["file"], file["row"], file["key"]) == ("c.parquet", None, None)
     assert file["reason"].startswith("cannot be read: ")
-    assert_rows_equal(tmp_path / "out", oracle, without=[17])
+    assert_rows_equal(tmp_path / "out", oracle, excluded_ids=[17])

@@ -41,7 +41,7 @@ def case(exported, tmp_path_factory):
 
 
 def assert_complete(target, oracle):
-    assert_rows_equal(target, oracle, without=[20])
+    assert_rows_equal(target, oracle, excluded_ids=[20])
     assert [error["key"] for error in read_errors(target)] == ["20", None]
 
 
@@ -52,13 +52,13 @@ def test_killed_run_is_completed_by_the_next(exported, case, tmp_path, engine, r
     source, oracle = case
     target = tmp_path / "out"
     for rows, num_finished in ((0, 0), (1, 0), (41, 1), (120, 2)):
-        killed = subprocess.run([sys.executable, "-c", KILLED_SCRIPT, exported, source, target, str(rows)], check=False)
-        assert killed.returncode == -signal.SIGKILL
+        run = subprocess.run([sys.executable, "-c", KILLED_SCRIPT, exported, source, target, str(rows)], check=False)
+        assert run.returncode == -signal.SIGKILL
         assert len(list_inodes(target)) == num_finished
-    before = list_inodes(target)
+    old_inodes = list_inodes(target)
     result = predict(exported, source, target, key="id", engine=engine, progress=False)
     assert (result.resumed, result.rows, result.errors) == (2, 40, 2)
-    assert before.items() <= list_inodes(target).items()
+    assert old_inodes.items() <= list_inodes(target).items()
     assert_complete(target, oracle)
 
 
@@ -86,13 +86,13 @@ def test_interrupt_ends_the_runs_of_all_threads(tmp_path):
 
 def test_killed_ray_worker_loses_no_row(exported, case, tmp_path, ray_address):
     source, oracle = case
-    killed = []
+    killed_processes = []
 
     def kill_worker(finished_rows, rows):
-        for process in Path("/proc").glob("[0-9]*") if not killed else ():
+        for process in Path("/proc").glob("[0-9]*") if not killed_processes else ():
             if b"ray::_run_task" in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
-                killed.append(process.name)
+                killed_processes.append(process.name)
                 return
         time.sleep(0.05)
 
@@ -105,13 +105,13 @@ def test_run_on_a_full_disk_keeps_finished_files(exported, tmp_path):
     source = write_source(tmp_path / "in", {f"{n}.parquet": 200 if n == 2 else 20 for n in range(4)})
     predict(exported, source, tmp_path / "complete", progress=False)
     limit, target = (tmp_path / "complete" / "2.parquet").stat().st_size // 2, tmp_path / "out"
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    old_limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old_limits[1]))
     try:
         with pytest.raises(ExportError, match=r"^Cannot write .*2.parquet: File too large\.$"):
             predict(exported, source, target, progress=False)
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, old_limits)
     assert set(list_inodes(target)) == {"0.parquet", "1.parquet"}
     result = predict(exported, source, target, progress=False)
     assert (result.errors, result.resumed) == (0, 2)

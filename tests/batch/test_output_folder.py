@@ -31,11 +31,11 @@ def folders(first_run, tmp_path):
 
 def assert_refused(match, bundle, source, target, error_type=InputError, **options):
     """Assert that a run is refused in one line, and that the destination stays unchanged."""
-    before = list_inodes(target)
+    old_inodes = list_inodes(target)
     with pytest.raises(error_type, match=match) as error:
         predict(bundle, source, target, progress=False, **options)
     assert "\n" not in str(error.value)
-    assert list_inodes(target) == before
+    assert list_inodes(target) == old_inodes
 
 
 def write_manifest(text):

@@ -80,9 +80,9 @@ def test_files_with_a_changed_byte_do_not_stop_the_run(sums, tmp_path, random_se
     rng = random.Random(random_seed)
     content = write_table(tmp_path / "in" / "good.parquet", *[[1.0, 2.0]] * 3).read_bytes()
     for number in range(100):
-        altered = bytearray(content)
-        altered[rng.randrange(len(content))] ^= rng.randrange(1, 256)
-        (tmp_path / "in" / f"{number}.parquet").write_bytes(altered)
+        altered_content = bytearray(content)
+        altered_content[rng.randrange(len(content))] ^= rng.randrange(1, 256)
+        (tmp_path / "in" / f"{number}.parquet").write_bytes(altered_content)
     result = predict(sums, tmp_path / "in", tmp_path / "out", progress=False)
     assert (result.parts, result.errors > 30) == (101, True)
     assert pq.read_table(tmp_path / "out" / "good.parquet")["y"].to_pylist() == [3, 3, 3]

@@ -135,11 +135,11 @@ def test_folders_that_are_no_bundles_are_not_replaced(tmp_path, files, path, err
         file = tmp_path / "bundle" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    before = read_files(tmp_path)
+    old_contents = read_files(tmp_path)
     assert_refused(tmp_path / path, error)
     if overwrite_error is not None:
         assert_refused(tmp_path / path, overwrite_error, overwrite=True)
-    assert read_files(tmp_path) == before
+    assert read_files(tmp_path) == old_contents
     assert list_names(tmp_path) == (["bundle"] if files else [])
 
 

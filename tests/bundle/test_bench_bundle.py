@@ -69,9 +69,9 @@ def test_memory_of_the_model_excludes_this_process(tmp_path):
     megabytes = 96
     graph = "(float[1, 1] a) => (float[n, m] out) <int64[2] shape = {96, 262144}> { out = Expand(a, shape) }"
     model = save_text_model(tmp_path / "large.onnx", graph)
-    measured = bench._measure_peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
-    assert megabytes <= measured["model"] / 2**20 < 3 * megabytes
-    assert measured["model"] < measured["process"] < ballast.nbytes
+    memory = bench._measure_peak_memory(model, {"a": np.ones((1, 1), "float32")}, "cpu", 1)
+    assert megabytes <= memory["model"] / 2**20 < 3 * megabytes
+    assert memory["model"] < memory["process"] < ballast.nbytes
 
 
 @pytest.mark.slow
@@ -85,9 +85,9 @@ def test_default_inputs_are_the_largest_golden_case_without_zeros_and_nan(tmp_pa
     cases = [Case(name, inputs, outputs) for name, inputs in samples.items()]
     for saved_cases, expected in ((cases, "numbers"), (cases[:2], "zeros")):
         save_cases(tmp_path / CASES, saved_cases)
-        name, chosen = bench._choose_inputs(Bundle(tmp_path, read_manifest(exported)), None)
+        name, chosen_inputs = bench._choose_inputs(Bundle(tmp_path, read_manifest(exported)), None)
         assert name == f"golden case `{expected}`"
-        assert all(np.array_equal(array, samples[expected][key]) for key, array in chosen.items())
+        assert all(np.array_equal(array, samples[expected][key]) for key, array in chosen_inputs.items())
 
 
 def test_bench_refuses_another_file_with_other_inputs(exported, tmp_path):

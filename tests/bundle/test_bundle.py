@@ -144,10 +144,10 @@ INVALID_INPUTS = {  # changed inputs (`...` removes one), message
 }
 
 
-@pytest.mark.parametrize(("changed", "message"), INVALID_INPUTS.values(), ids=INVALID_INPUTS)
-def test_run_refuses_wrong_inputs(loaded_bundle, changed, message):
+@pytest.mark.parametrize(("changes", "message"), INVALID_INPUTS.values(), ids=INVALID_INPUTS)
+def test_run_refuses_wrong_inputs(loaded_bundle, changes, message):
     loaded_bundle.run(draw_small_inputs())  # the bundle now skips the checks for inputs of these dtypes and shapes
-    inputs = {name: value for name, value in (draw_small_inputs() | changed).items() if value is not ...}
+    inputs = {name: value for name, value in (draw_small_inputs() | changes).items() if value is not ...}
     with pytest.raises(InputError, match=re.escape(message)):
         loaded_bundle.run(inputs)
 
@@ -191,8 +191,8 @@ def test_axis_named_twice_has_one_size_and_inputs_keep_the_order_of_the_manifest
     assert validate_input("float32", np.zeros((3, 3)), ("n", "n")).shape == (3, 3)
     with pytest.raises(InputError, match="`n` is 3 in input `x`"):
         validate_input("float32", np.zeros((3, 4)), ("n", "n"))
-    shuffled = dict(reversed(draw_small_inputs().items()))
-    assert list(validate_inputs(build_manifest(map(Spec.from_dict, SPECS)), shuffled)) == list(draw_small_inputs())
+    inputs = dict(reversed(draw_small_inputs().items()))
+    assert list(validate_inputs(build_manifest(map(Spec.from_dict, SPECS)), inputs)) == list(draw_small_inputs())
 
 
 def test_session_is_opened_once_for_equal_options(exported, loaded_bundle):

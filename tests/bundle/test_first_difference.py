@@ -136,15 +136,15 @@ def test_trace_reads_external_weights(bundle):
 
 @pytest.mark.parametrize("fill", [-np.inf, -1e9])
 def test_scores_next_to_fill_values_are_compared(fill):
-    expected, changed = np.array([1, 2, fill], "float32"), np.array([1, 2.1, fill], "float32")
-    assert _find_best_match("base", "scores", expected, [expected], TOLERANCE)["passed"]
-    row = _find_best_match("base", "scores", expected, [changed], TOLERANCE)
+    expected_scores, changed_scores = np.array([1, 2, fill], "float32"), np.array([1, 2.1, fill], "float32")
+    assert _find_best_match("base", "scores", expected_scores, [expected_scores], TOLERANCE)["passed"]
+    row = _find_best_match("base", "scores", expected_scores, [changed_scores], TOLERANCE)
     assert row["max_rel"] == pytest.approx(0.05)
     assert not row["passed"]
-    unmasked = np.array([1, 2, 3], "float32")
-    assert not _find_best_match("base", "scores", expected, [unmasked], TOLERANCE)["passed"]
+    unmasked_scores = np.array([1, 2, 3], "float32")
+    assert not _find_best_match("base", "scores", expected_scores, [unmasked_scores], TOLERANCE)["passed"]
     float16_scores = np.array([1, 2, max(fill, -65504)], "float16")
-    assert _find_best_match("base", "scores", expected, [float16_scores], TOLERANCE)["passed"]
+    assert _find_best_match("base", "scores", expected_scores, [float16_scores], TOLERANCE)["passed"]
 
 
 def test_tensor_with_permuted_axes_is_equal():

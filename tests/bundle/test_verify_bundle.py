@@ -29,11 +29,11 @@ def other_model():
 
 @pytest.mark.parametrize("index", [0, 1], ids=["model", "file"])
 def test_samples_are_an_additional_case(exported_model, index):
-    golden = verify_bundle(exported_model[2])
+    golden_report = verify_bundle(exported_model[2])
     report = verify_bundle(exported_model[2], samples=LARGE, model=exported_model[index])
     assert report.passed
-    assert report.rows[: len(golden.rows)] == golden.rows
-    sample_rows = report.rows[len(golden.rows) :]
+    assert report.rows[: len(golden_report.rows)] == golden_report.rows
+    sample_rows = report.rows[len(golden_report.rows) :]
     assert [(row.case, row.name, row.shape) for row in sample_rows] == [
         ("samples", "context", (5, 4, 5)),
         ("samples", "weights", (5, 4, 9)),

@@ -172,8 +172,8 @@ def test_export_names_axes_that_become_static(tmp_path, call):
     x, y = keras.Input((None, 3), name="x"), keras.Input((None, 2), name="y")
     keras.Model([x, y], [Running()(x), keras.ops.relu(y)]).save(tmp_path / "model.keras")
     np.savez(tmp_path / "samples.npz", x=np.ones((2, 6, 3), "float32"))
-    static = ["--static", "batch=2"] * 2
-    command = ("export", tmp_path / "model.keras", tmp_path / "bundle", "--samples", tmp_path / "samples.npz", *static)
+    axes = ["--static", "batch=2"] * 2
+    command = ("export", tmp_path / "model.keras", tmp_path / "bundle", "--samples", tmp_path / "samples.npz", *axes)
     code, out, err = call(*command)
     assert code == 0
     assert_one_line(
@@ -188,8 +188,8 @@ def test_export_names_axes_that_become_static(tmp_path, call):
 
 def test_export_needs_unsafe_for_code_and_strict_refuses_warnings(tmp_path, fails):
     model = tmp_path / "model.keras"
-    x, unused = keras.Input((3,), name="x"), keras.Input((4,), name="unused")
-    keras.Model([x, unused], keras.layers.Lambda(lambda y: y + 1)(x)).save(model)
+    x, unused_input = keras.Input((3,), name="x"), keras.Input((4,), name="unused")
+    keras.Model([x, unused_input], keras.layers.Lambda(lambda y: y + 1)(x)).save(model)
     target = tmp_path / "new" / "bundle"
     assert "Lambda" in fails("export", model, target, said=f"error: Keras cannot load {model}: ")
     message = "error: All outputs match, but `strict` asks for more: Input `unused` changes no output."
@@ -205,6 +205,6 @@ def test_removed_options_name_their_replacement(model_file, tmp_path, wrong_usag
 
 @pytest.mark.parametrize("text", ["batch", "=3", "batch=0", "batch=two", "batch=1 batch=2"])
 def test_static_axes_must_be_names_and_sizes(text, model_file, tmp_path, wrong_usage):
-    static = [word for axis in text.split() for word in ("--static", axis)]
-    message = wrong_usage("export", model_file, tmp_path / "bundle", "--static", "keys_length=3", *static)
+    static_options = [word for axis in text.split() for word in ("--static", axis)]
+    message = wrong_usage("export", model_file, tmp_path / "bundle", "--static", "keys_length=3", *static_options)
     assert "batch is both 1 and 2" in message or f"'{text}' is not NAME=SIZE with a size of 1 or more" in message

@@ -123,9 +123,9 @@ def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypa
         "x": {"x": [1.0, 2.0]},
     }.items():
         pq.write_table(pa.table(columns), f"{name}.pq")
-    before = list_names(tmp_path), list_names(source), list_names(bundle)
+    old_names = list_names(tmp_path), list_names(source), list_names(bundle)
     fails("predict", *arguments.split(), said=message)
-    assert (list_names(tmp_path), list_names(source), list_names(bundle)) == before
+    assert (list_names(tmp_path), list_names(source), list_names(bundle)) == old_names
 
 
 @pytest.mark.parametrize(

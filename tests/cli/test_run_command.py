@@ -27,7 +27,7 @@ def test_run_replaces_earlier_outputs_by_those_of_bundle_run(exported, samples, 
 def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fails, monkeypatch):
     inputs, target = tmp_path / "inputs.npz", tmp_path / "outputs.npz"
     np.savez(target, earlier=np.ones(2))
-    before = target.read_bytes()
+    old_content = target.read_bytes()
     np.savez(inputs, **(draw_small_inputs() | {"valid_lens": np.array([1.0, 2.0])}))
     message = "error: Input `valid_lens` must be of dtype int32. Received: float64."
     fails("run", bundle, "--inputs", inputs, "--outputs", target, said=message)
@@ -41,7 +41,7 @@ def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fail
         fails(*command, said=f"error: Cannot write {target}: No space left on device.")
     alter_manifest(bundle, multiples={"keys_length": 3})
     fails(*command, said="where `keys_length` is a multiple of 3. Received: (2, 7, 6).\n")
-    assert target.read_bytes() == before
+    assert target.read_bytes() == old_content
     assert list_names(tmp_path) == ["bundle", "inputs.npz", "outputs.npz", "samples.npz"]
 
 
@@ -71,6 +71,6 @@ MALFORMED_FILES = {  # more malformed files: tests/format/test_cases.py
 def test_run_refuses_files_that_hold_no_inputs(exported, tmp_path, fails, monkeypatch, write, message):
     monkeypatch.chdir(tmp_path)
     write(Path("inputs.npz"))
-    before = list_names(tmp_path)
+    old_names = list_names(tmp_path)
     fails("run", exported, "--inputs", "inputs.npz", "--outputs", "out.npz", said=message)
-    assert list_names(tmp_path) == before
+    assert list_names(tmp_path) == old_names

@@ -62,9 +62,9 @@ def read_content(path):
 
 def assert_refused(cwd, fails, command, path, message):
     """Assert that a command fails with a message and changes no file."""
-    before = [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()]
+    old_contents = [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()]
     fails(*COMMANDS[command].split(), path, said=message)
-    assert [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()] == before
+    assert [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()] == old_contents
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -98,7 +98,7 @@ def test_input_file_is_not_replaced(cwd, fails):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_earlier_output_is_replaced(cwd, succeeds, command):
     WRITE_EARLIER_OUTPUT[command](cwd / "out")
-    before = read_content(cwd / "out")
+    old_content = read_content(cwd / "out")
     succeeds(*COMMANDS[command].split(), "out")
-    assert read_content(cwd / "out") != before
+    assert read_content(cwd / "out") != old_content
     assert list_names(cwd) == ["another", "bundle", "out", "x.npz"]

@@ -151,10 +151,10 @@ def test_rounding_and_cuda_widen_the_limit():
 
 
 def test_integers_may_differ_if_rounding_decides():
-    expected, tied = np.array([1, 2, 3]), {"out": np.array([False, True, True])}
-    (row,) = compare_case("base", {"out": expected}, {"out": np.array([1, 7, 3])}, TOLERANCE, tied)
+    expected, ties = np.array([1, 2, 3]), {"out": np.array([False, True, True])}
+    (row,) = compare_case("base", {"out": expected}, {"out": np.array([1, 7, 3])}, TOLERANCE, ties)
     assert row["passed"]
     assert row["ties"] == 1
     assert "ok (1 decided by rounding)" in format_rows([row])[1]
-    (row,) = compare_case("base", {"out": expected}, {"out": np.array([0, 7, 3])}, TOLERANCE, tied)
+    (row,) = compare_case("base", {"out": expected}, {"out": np.array([0, 7, 3])}, TOLERANCE, ties)
     assert row["problem"] == "differs in 1 of 3 elements"

@@ -43,17 +43,17 @@ def test_absent_providers_are_refused_with_the_package_to_install():
 def test_every_provider_of_onnxruntime_has_a_short_name():
     """Azure's provider calls a remote service; releases after 1.19 lack the other excluded providers."""
     short_names = {provider.name: name for name, provider in PROVIDERS.items()}
-    excluded = {f"{name}ExecutionProvider" for name in ("Azure", "ROCM", "ArmNN", "ACL", "Tvm")}
-    assert {*short_names} >= {*onnxruntime.get_all_providers()} - excluded
+    excluded_providers = {f"{name}ExecutionProvider" for name in ("Azure", "ROCM", "ArmNN", "ACL", "Tvm")}
+    assert {*short_names} >= {*onnxruntime.get_all_providers()} - excluded_providers
     assert all(short_name(provider) == name == short_name(name) for provider, name in short_names.items())
 
 
 def test_session_gets_the_options_of_its_provider(exported, monkeypatch):
-    received = {}
+    session_arguments = {}
 
     def create_session(file, options, providers, **_):
-        ((name, received["options"]),) = providers
-        received.update(name=name, pattern=options.enable_mem_pattern)
+        ((name, session_arguments["options"]),) = providers
+        session_arguments.update(name=name, pattern=options.enable_mem_pattern)
         return types.SimpleNamespace(get_providers=lambda: [name])
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", create_session)
@@ -65,7 +65,7 @@ def test_session_gets_the_options_of_its_provider(exported, monkeypatch):
         ("directml", {}, False),
     ):
         open_session(exported / MODEL, name)
-        assert received == {"name": provider_of(name).name, "options": options, "pattern": pattern}
+        assert session_arguments == {"name": provider_of(name).name, "options": options, "pattern": pattern}
 
 
 NO_DEVICE = "CUDA failure 100: no CUDA-capable device is detected"

@@ -39,7 +39,7 @@ def test_script_is_short_and_needs_numpy_and_onnxruntime_only(bundle):
 
 
 def test_script_passes_without_the_package(bundle):
-    before = sorted(bundle.rglob("*"))
+    old_paths = sorted(bundle.rglob("*"))
     result = run_script(bundle)
     assert (result.returncode, result.stderr) == (0, "")
     header, *rows, summary = result.stdout.splitlines()
@@ -47,7 +47,7 @@ def test_script_passes_without_the_package(bundle):
     assert len(rows) == 2 * read_manifest(bundle)["parity"]["cases"]
     assert all(row.endswith(" ok") for row in rows)
     assert summary == f"all {len(rows)} outputs match on CPUExecutionProvider."
-    assert sorted(bundle.rglob("*")) == before
+    assert sorted(bundle.rglob("*")) == old_paths
 
 
 def change_output(bundle):

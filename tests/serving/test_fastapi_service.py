@@ -47,8 +47,8 @@ def tokens(tmp_path_factory):
     ids = keras.Input((None,), dtype="int32", name="ids")
     mask = keras.Input((None, None), dtype="bool", name="seen")
     gain = keras.Input((), name="gain")
-    embedded = keras.layers.Embedding(11, 6)(ids)
-    context = AdditiveAttention(4, name="attention")(embedded, embedded, embedded, attention_mask=mask)
+    embeddings = keras.layers.Embedding(11, 6)(ids)
+    context = AdditiveAttention(4, name="attention")(embeddings, embeddings, embeddings, attention_mask=mask)
     outputs = {"context": context, "largest": keras.ops.argmax(context, axis=-1), "odds": keras.ops.exp(gain)}
     model = keras.Model([ids, mask, gain], outputs)
     with warnings.catch_warnings():
@@ -63,8 +63,8 @@ def split_cases(bundle: Path) -> tuple[list[Case], list[Case]]:
     split: tuple[list[Case], list[Case]] = [], []
     for case in load_cases(bundle / CASES):
         arrays = (*case.inputs.values(), *case.outputs.values())
-        finite = all(array.dtype == object or np.isfinite(array).all() for array in arrays)
-        split[not finite].append(case)
+        is_finite = all(array.dtype == object or np.isfinite(array).all() for array in arrays)
+        split[not is_finite].append(case)
     return split
 
 
@@ -224,19 +224,19 @@ def test_message_about_a_large_request_is_short(tokens):
 
 
 def test_empty_rows_are_refused_in_a_sentence(tokens):
-    empty = {"ids": [[]], "seen": [[]], "gain": [1]}
-    assert len(read_refusal(tokens.post(empty))) < 150
+    empty_inputs = {"ids": [[]], "seen": [[]], "gain": [1]}
+    assert len(read_refusal(tokens.post(empty_inputs))) < 150
 
 
 def test_too_large_body_is_not_stored(service):
     """A body in pieces has no header with its length."""
-    before = service.read_memory("VmRSS")
+    initial_memory = service.read_memory("VmRSS")
     with service.connect() as connection:
         connection.request("POST", "/predict", (b" " * 2**20 for _ in range(128)))
         response = connection.getresponse()
         message = json.loads(response.read())["detail"]
     assert (response.status, message) == (413, "A request may have 8388608 bytes. Send fewer rows at once.")
-    assert service.read_memory("VmRSS") - before < 64 * 2**20
+    assert service.read_memory("VmRSS") - initial_memory < 64 * 2**20
     assert service.post(VALID_INPUTS)[0] == 200
 
 

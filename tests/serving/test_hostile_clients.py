@@ -60,11 +60,11 @@ def server(exported, tmp_path_factory):
 
 @pytest.mark.parametrize(("body", "message"), COSTLY_REQUESTS.values(), ids=COSTLY_REQUESTS)
 def test_refused_requests_cost_little_memory(server, body, message):
-    before, start = server.read_memory("VmHWM"), time.monotonic()
+    initial_memory, start = server.read_memory("VmHWM"), time.monotonic()
     status, content = server.post(body)
     assert time.monotonic() - start > 0.4, "an immediate refusal would invite the next request at once"
     assert (status, message in content.decode()) == (422, True), content[:300]
-    assert server.read_memory("VmHWM") - before < 10 * len(body) + 16 * MIB
+    assert server.read_memory("VmHWM") - initial_memory < 10 * len(body) + 16 * MIB
 
 
 def test_request_for_a_long_answer_is_refused(server):
