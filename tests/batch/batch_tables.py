@@ -1,6 +1,6 @@
-"""Tables for the small model of small_bundle.py, and the outputs of a plain loop over their rows.
+"""Tables for the small model of small_bundle.py, and reference outputs of their rows.
 
-The loop runs one row at a time through onnxruntime: no batches, no padding, no code of the tested package.
+The reference loop runs onnxruntime on one row at a time: without batches, padding and code of the tested package.
 """
 
 import math
@@ -14,8 +14,8 @@ from keras_attn_export import predict
 
 WIDTHS = {"queries": 4, "keys": 6, "values": 5}  # as in small_bundle.py
 OUTPUTS = ["context", "weights"]
-# Share of the largest output: a row in a batch is summed in another order; measured, it is at most 5.
-ROUNDING = 32 * float(np.finfo("float32").eps)
+# Relative to the largest output. Batches change the order of sums; the largest measured error is 5 eps.
+MAX_RELATIVE_ERROR = 32 * float(np.finfo("float32").eps)
 
 
 def make_table(rows, *, seed, first_id=0, typical=20, longest=400, lens=False):
@@ -28,36 +28,36 @@ def make_table(rows, *, seed, first_id=0, typical=20, longest=400, lens=False):
     ids = range(first_id, first_id + rows)
     columns = {
         "id": pa.array(ids, pa.int64()),
-        "keys": nested(rng, keys, WIDTHS["keys"]),
-        "queries": nested(rng, rng.integers(1, 5, rows), WIDTHS["queries"]),
+        "keys": build_nested_lists(rng, keys, WIDTHS["keys"]),
+        "queries": build_nested_lists(rng, rng.integers(1, 5, rows), WIDTHS["queries"]),
         "name": pa.array([f"row {number}" if number % 7 else None for number in ids], pa.string()),
-        "values": nested(rng, keys, WIDTHS["values"]),
+        "values": build_nested_lists(rng, keys, WIDTHS["values"]),
     }
     if lens:
         columns["valid_lens"] = pa.array(rng.integers(0, keys + 3), pa.int64())
     return pa.table(columns)
 
 
-def nested(rng, lengths, width):
+def build_nested_lists(rng, lengths, width):
     total = int(lengths.sum())
     numbers = pa.array(rng.standard_normal(total * width, dtype="float32"))
     inner = pa.ListArray.from_arrays(np.arange(total + 1, dtype="int32") * width, numbers)
     return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype("int32"), inner)
 
 
-def with_nulls(table, *rows):
+def insert_nulls(table, *rows):
     """Return a table whose keys are null in some rows."""
     index = table.schema.get_field_index("keys")
     keys = [None if number in rows else value for number, value in enumerate(table.column("keys").to_pylist())]
     return table.set_column(index, "keys", pa.array(keys, table.schema.field("keys").type))
 
 
-def floats(rows):
+def to_lists(rows):
     return pa.array(rows, pa.list_(pa.float32()))
 
 
 def write_source(folder, files, *, row_group=None, **options):
-    """Write a folder of tables with as many rows as `files` gives by name, and consecutive ids."""
+    """Write a folder of tables with consecutive ids; `files` maps their names to numbers of rows."""
     first_id = 0
     for number, (name, rows) in enumerate(files.items()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -68,17 +68,17 @@ def write_source(folder, files, *, row_group=None, **options):
 
 
 def run_table(bundle, table, folder, columns=None, **options):
-    """Run one table; return the result, the output by column (all, or some), and the rows that failed."""
+    """Run one table; return the result, the output by column (all or some), and the rows of the error table."""
     folder.mkdir(exist_ok=True)
     pq.write_table(table, folder / "x.parquet")
-    done = predict(bundle, folder / "x.parquet", folder / "out", progress=False, **options)
+    result = predict(bundle, folder / "x.parquet", folder / "out", progress=False, **options)
     errors = read_errors(folder / "out")
-    assert (done.errors, done.errors_file is None) == (len(errors), not errors)
-    return done, pq.read_table(folder / "out" / "x.parquet", columns=columns).to_pydict(), errors
+    assert (result.errors, result.errors_file is None) == (len(errors), not errors)
+    return result, pq.read_table(folder / "out" / "x.parquet", columns=columns).to_pydict(), errors
 
 
-def plain_loop(bundle, root):
-    """Return the outputs of each row of each table below a folder, one at a time."""
+def run_reference_loop(bundle, root):
+    """Return the rows with their outputs, by table below a folder; onnxruntime runs one row at a time."""
     session = ort.InferenceSession(str(bundle / "model.onnx"), providers=["CPUExecutionProvider"])
 
     def run(row):
@@ -97,29 +97,29 @@ def read_rows(file):
         return opened.read().to_pylist()
 
 
-def assert_rows_equal(destination, oracle, *, without=()):
-    """Check that a destination holds the rows of the plain loop except some ids: once, in order, without padding."""
-    assert set(files_of(destination)) == set(oracle)
+def assert_rows_equal(destination, oracle, *, excluded_ids=()):
+    """Assert that a destination holds the rows of the oracle except some ids: once, in order, without padding."""
+    assert set(list_inodes(destination)) == set(oracle)
     for name, rows in oracle.items():
-        written = read_rows(destination / name)
-        expected = [row for row in rows if row["id"] not in without]
-        assert [row["id"] for row in written] == [row["id"] for row in expected], name
-        for own, one in zip(written, expected, strict=True):
-            assert set(own) == set(one)
-            assert own["name"] == one["name"]
-            for output in set(own) & set(OUTPUTS):
-                atol = ROUNDING * float(np.abs(one[output]).max())
-                numbers = np.array(own[output], "float32")  # refuses lists of different lengths
-                np.testing.assert_allclose(numbers, one[output], rtol=0, atol=atol, err_msg=f"{name}, {one['id']}")
+        actual, expected = read_rows(destination / name), [row for row in rows if row["id"] not in excluded_ids]
+        assert [row["id"] for row in actual] == [row["id"] for row in expected], name
+        for actual_row, expected_row in zip(actual, expected, strict=True):
+            assert set(actual_row) == set(expected_row)
+            assert actual_row["name"] == expected_row["name"]
+            for output in set(actual_row) & set(OUTPUTS):
+                reference = expected_row[output]
+                atol = MAX_RELATIVE_ERROR * float(np.abs(reference).max())
+                numbers = np.array(actual_row[output], "float32")  # refuses lists of different lengths
+                np.testing.assert_allclose(numbers, reference, rtol=0, atol=atol, err_msg=f"{name}, {actual_row['id']}")
 
 
-def files_of(destination):
-    """Return the inode of each file that readers of a destination see, by name."""
+def list_inodes(destination):
+    """Return the inodes of the output files in a destination, by name."""
     files = [file for file in destination.rglob("*.parquet") if "_predict" not in file.parts]
     return {file.relative_to(destination).as_posix(): file.stat().st_ino for file in files}
 
 
 def read_errors(destination):
-    """Return the rows of the table of errors; none if there is no such table."""
+    """Return the rows of the error table; an empty list if the table is missing."""
     file = destination / "_predict" / "errors.parquet"
     return read_rows(file) if file.is_file() else []

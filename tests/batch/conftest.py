@@ -1,4 +1,4 @@
-"""Fixtures of the tests of `predict`: Ray, started once because a start takes 5 to 20 seconds, and a small bundle."""
+"""Fixtures for `predict`: Ray, started once because a start takes 5 to 20 seconds, and a small bundle."""
 
 import signal
 
@@ -15,8 +15,8 @@ def pytest_itemcollected(item):
 
 @pytest.fixture(scope="session")
 def ray_address():
-    """Start Ray in this process; return the address for `RAY_ADDRESS` of other processes."""
-    ray = import_ray()  # refuses clients without the token
+    """The address of Ray, started in this process, for `RAY_ADDRESS` of other processes."""
+    ray = import_ray()  # makes Ray refuse clients without a token
     handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield ray.get_runtime_context().gcs_address
@@ -33,7 +33,7 @@ def engine(request):
 
 @pytest.fixture
 def sums(tmp_path):
-    """Return a bundle that adds up each row."""
+    """A bundle that returns the sum of each row."""
     nodes = "last = Constant <value = int64[1] {1}> ()\n y = ReduceSum <keepdims = 0> (x, last)"
     inputs, outputs = {"x": ("float32", ["batch", "time"])}, {"y": ("float32", ["batch"])}
     return write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs)

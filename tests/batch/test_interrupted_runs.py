@@ -11,19 +11,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from batch_tables import assert_rows_equal, files_of, plain_loop, read_errors, with_nulls, write_source
+from batch_tables import assert_rows_equal, insert_nulls, list_inodes, read_errors, run_reference_loop, write_source
 from handwritten_bundles import COUNTING, ENDLESS, write_onnx_bundle
 
 from keras_attn_export import ExportError, predict
 
 pytestmark = pytest.mark.slow
 
-KILLED = """
+KILLED_SCRIPT = """
 import os, signal, sys
 from keras_attn_export import predict
 
-def kill(done, rows):
-    if done >= int(sys.argv[4]):
+def kill(finished_rows, rows):
+    if finished_rows >= int(sys.argv[4]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 predict(*sys.argv[1:4], key="id", batch_size=4, progress=kill)
@@ -32,16 +32,16 @@ predict(*sys.argv[1:4], key="id", batch_size=4, progress=kill)
 
 @pytest.fixture(scope="module")
 def case(exported, tmp_path_factory):
-    """Return a source with a row and a file that fail, and the outputs of all other rows."""
+    """A source with a row and a file that fail, and the reference rows."""
     source = write_source(tmp_path_factory.mktemp("source"), {f"{number}.parquet": 40 for number in range(3)})
-    oracle = plain_loop(exported, source)
-    pq.write_table(with_nulls(pq.read_table(source / "0.parquet"), 20), source / "0.parquet", row_group_size=8)
+    oracle = run_reference_loop(exported, source)
+    pq.write_table(insert_nulls(pq.read_table(source / "0.parquet"), 20), source / "0.parquet", row_group_size=8)
     (source / "broken.parquet").write_bytes(b"this is no table")
     return source, oracle
 
 
 def assert_complete(target, oracle):
-    assert_rows_equal(target, oracle, without=[20])
+    assert_rows_equal(target, oracle, excluded_ids=[20])
     assert [error["key"] for error in read_errors(target)] == ["20", None]
 
 
@@ -51,18 +51,18 @@ def test_killed_run_is_completed_by_the_next(exported, case, tmp_path, engine, r
         request.getfixturevalue("ray_address")
     source, oracle = case
     target = tmp_path / "out"
-    for rows, finished in ((0, 0), (1, 0), (41, 1), (120, 2)):
-        killed = subprocess.run([sys.executable, "-c", KILLED, exported, source, target, str(rows)], check=False)
-        assert killed.returncode == -signal.SIGKILL
-        assert len(files_of(target)) == finished
-    before = files_of(target)
-    done = predict(exported, source, target, key="id", engine=engine, progress=False)
-    assert (done.resumed, done.rows, done.errors) == (2, 40, 2)
-    assert before.items() <= files_of(target).items()
+    for rows, num_finished in ((0, 0), (1, 0), (41, 1), (120, 2)):
+        run = subprocess.run([sys.executable, "-c", KILLED_SCRIPT, exported, source, target, str(rows)], check=False)
+        assert run.returncode == -signal.SIGKILL
+        assert len(list_inodes(target)) == num_finished
+    old_inodes = list_inodes(target)
+    result = predict(exported, source, target, key="id", engine=engine, progress=False)
+    assert (result.resumed, result.rows, result.errors) == (2, 40, 2)
+    assert old_inodes.items() <= list_inodes(target).items()
     assert_complete(target, oracle)
 
 
-INTERRUPTED = """
+INTERRUPTED_SCRIPT = """
 import signal, sys, threading
 from keras_attn_export import predict
 
@@ -75,44 +75,44 @@ except KeyboardInterrupt:
 
 
 def test_interrupt_ends_the_runs_of_all_threads(tmp_path):
-    """Python waits for its threads at the end, which here run a loop without an end."""
+    """Python waits for its threads at exit; the threads of this run compute an endless loop."""
     numbers = {"x": ("float32", ["batch"])}
     bundle = write_onnx_bundle(tmp_path / "bundle", COUNTING, numbers, {"y": numbers["x"]})
     pq.write_table(pa.table({"x": pa.array([ENDLESS] * 9, pa.float32())}), tmp_path / "x.parquet")
-    command = [sys.executable, "-c", INTERRUPTED, bundle, tmp_path / "x.parquet", tmp_path / "out"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout, files_of(tmp_path / "out")) == ("interrupted\n", {})
+    command = [sys.executable, "-c", INTERRUPTED_SCRIPT, bundle, tmp_path / "x.parquet", tmp_path / "out"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (result.stdout, list_inodes(tmp_path / "out")) == ("interrupted\n", {})
 
 
-def test_killed_ray_worker_costs_no_row(exported, case, tmp_path, ray_address):
+def test_killed_ray_worker_loses_no_row(exported, case, tmp_path, ray_address):
     source, oracle = case
-    killed = []
+    killed_processes = []
 
-    def kill_worker(done, rows):
-        for process in Path("/proc").glob("[0-9]*") if not killed else ():
+    def kill_worker(finished_rows, rows):
+        for process in Path("/proc").glob("[0-9]*") if not killed_processes else ():
             if b"ray::_run_task" in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
-                killed.append(process.name)
+                killed_processes.append(process.name)
                 return
         time.sleep(0.05)
 
-    done = predict(exported, source, tmp_path / "out", key="id", engine="ray", batch_size=1, progress=kill_worker)
-    assert (done.rows, done.errors, done.resumed) == (119, 2, 0)
+    result = predict(exported, source, tmp_path / "out", key="id", engine="ray", batch_size=1, progress=kill_worker)
+    assert (result.rows, result.errors, result.resumed) == (119, 2, 0)
     assert_complete(tmp_path / "out", oracle)
 
 
-def test_run_without_room_on_the_disk_keeps_finished_files(exported, tmp_path):
+def test_run_on_a_full_disk_keeps_finished_files(exported, tmp_path):
     source = write_source(tmp_path / "in", {f"{n}.parquet": 200 if n == 2 else 20 for n in range(4)})
     predict(exported, source, tmp_path / "complete", progress=False)
     limit, target = (tmp_path / "complete" / "2.parquet").stat().st_size // 2, tmp_path / "out"
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    old_limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old_limits[1]))
     try:
         with pytest.raises(ExportError, match=r"^Cannot write .*2.parquet: File too large\.$"):
             predict(exported, source, target, progress=False)
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert set(files_of(target)) == {"0.parquet", "1.parquet"}
-    done = predict(exported, source, target, progress=False)
-    assert (done.errors, done.resumed) == (0, 2)
-    assert_rows_equal(target, plain_loop(exported, source))
+        resource.setrlimit(resource.RLIMIT_FSIZE, old_limits)
+    assert set(list_inodes(target)) == {"0.parquet", "1.parquet"}
+    result = predict(exported, source, target, progress=False)
+    assert (result.errors, result.resumed) == (0, 2)
+    assert_rows_equal(target, run_reference_loop(exported, source))

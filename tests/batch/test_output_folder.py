@@ -1,4 +1,4 @@
-"""A destination belongs to one run of one bundle over one source: other runs are refused."""
+"""Destinations of runs: a destination accepts only one run of one bundle over one source."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
-from batch_tables import assert_rows_equal, files_of, make_table, plain_loop, write_source
+from batch_tables import assert_rows_equal, list_inodes, make_table, run_reference_loop, write_source
 from small_bundle import alter_manifest, assert_one_line, run_command
 
 from keras_attn_export import ExportError, InputError, predict
@@ -14,7 +14,7 @@ from keras_attn_export import ExportError, InputError, predict
 
 @pytest.fixture(scope="module")
 def first_run(exported, tmp_path_factory):
-    """Return a folder with a source, and with a destination where the first of three files is finished."""
+    """A folder with a source, and a destination with one finished file of three."""
     folder = tmp_path_factory.mktemp("first")
     write_source(folder / "in", {f"{number}.parquet": 30 for number in range(3)})
     predict(exported, folder / "in", folder / "out", progress=False)
@@ -25,17 +25,17 @@ def first_run(exported, tmp_path_factory):
 
 @pytest.fixture
 def folders(first_run, tmp_path):
-    """Return copies of the source and the destination that a test may change."""
+    """Copies of the source and the destination that a test may change."""
     return tuple(shutil.copytree(first_run / name, tmp_path / name) for name in ("in", "out"))
 
 
-def refuse(match, bundle, source, target, kind=InputError, **options):
-    """Check that a run is refused in one line, and leaves the destination unchanged."""
-    before = files_of(target)
-    with pytest.raises(kind, match=match) as caught:
+def assert_refused(match, bundle, source, target, error_type=InputError, **options):
+    """Assert that a run is refused in one line, and that the destination stays unchanged."""
+    old_inodes = list_inodes(target)
+    with pytest.raises(error_type, match=match) as error:
         predict(bundle, source, target, progress=False, **options)
-    assert "\n" not in str(caught.value)
-    assert files_of(target) == before
+    assert "\n" not in str(error.value)
+    assert list_inodes(target) == old_inodes
 
 
 def write_manifest(text):
@@ -66,14 +66,14 @@ REFUSALS = {  # change, options, message
 
 
 @pytest.mark.parametrize(("change", "options", "match"), REFUSALS.values(), ids=REFUSALS)
-def test_destination_refuses_a_run_that_differs(exported, folders, change, options, match):
+def test_destination_refuses_a_different_run(exported, folders, change, options, match):
     change(*folders)
-    refuse(match, exported, *folders, **options)
+    assert_refused(match, exported, *folders, **options)
 
 
 def test_destination_refuses_another_bundle(bundle, folders):
     alter_manifest(bundle, model="another")
-    refuse("holds a run with another bundle", bundle, *folders)
+    assert_refused("holds a run with another bundle", bundle, *folders)
 
 
 def test_run_resumes_after_both_folders_moved(exported, folders, tmp_path, monkeypatch):
@@ -82,39 +82,39 @@ def test_run_resumes_after_both_folders_moved(exported, folders, tmp_path, monke
     target.rename(tmp_path / "there")
     monkeypatch.chdir(tmp_path)
     assert predict(exported, "elsewhere/*.parquet", "there", progress=False).resumed == 1
-    assert_rows_equal(tmp_path / "there", plain_loop(exported, tmp_path / "elsewhere"))
+    assert_rows_equal(tmp_path / "there", run_reference_loop(exported, tmp_path / "elsewhere"))
 
 
 def test_run_resumes_with_repaired_and_new_files(exported, folders, tmp_path):
     source, target = folders
     pq.write_table(make_table(20, seed=99), source / "1.parquet")
     pq.write_table(make_table(20, seed=98), source / "new.parquet")
-    done = predict(exported, source, target, progress=False)
-    assert (done.resumed, done.rows) == (1, 70)
-    assert_rows_equal(target, plain_loop(exported, source))
+    result = predict(exported, source, target, progress=False)
+    assert (result.resumed, result.rows) == (1, 70)
+    assert_rows_equal(target, run_reference_loop(exported, source))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fcntl; CI runs Linux")
-def test_second_run_to_a_destination_is_refused_meanwhile(exported, folders):
+def test_second_run_to_a_destination_is_refused_during_the_first(exported, folders):
     source, target = folders
-    done_rows = []
+    row_counts = []
 
-    def meanwhile(done, rows):
-        if not done_rows:
-            done_rows.append(done)
-            refuse("Another run writes to", exported, source, target, kind=ExportError)
-            other = run_command(sys.executable, "-m", "keras_attn_export", "predict", exported, source, target)
-            assert (other.returncode, other.stdout) == (1, "")
-            assert_one_line(other.stderr, "error: Another run writes to")
+    def start_second_run(finished_rows, rows):
+        if not row_counts:
+            row_counts.append(finished_rows)
+            assert_refused("Another run writes to", exported, source, target, error_type=ExportError)
+            second = run_command(sys.executable, "-m", "keras_attn_export", "predict", exported, source, target)
+            assert (second.returncode, second.stdout) == (1, "")
+            assert_one_line(second.stderr, "error: Another run writes to")
 
-    done = predict(exported, source, target, progress=meanwhile)
-    assert (done.errors, done.resumed, done_rows) == (0, 1, [30])
+    result = predict(exported, source, target, progress=start_second_run)
+    assert (result.errors, result.resumed, row_counts) == (0, 1, [30])
 
 
 def test_next_run_removes_the_partial_file_of_a_killed_run(exported, folders):
     source, target = folders
-    left = target / f".{'0' * 32}.partial"
-    left.touch()
+    partial_file = target / f".{'0' * 32}.partial"
+    partial_file.touch()
     predict(exported, source, target, progress=False)
-    assert not left.exists()
+    assert not partial_file.exists()

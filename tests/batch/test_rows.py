@@ -3,20 +3,20 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from batch_tables import floats, run_table
+from batch_tables import run_table, to_lists
 from handwritten_bundles import write_onnx_bundle
 
-# Each number times two, and the sum of the numbers within the length, each plus one.
-COUNTED = """
+# `twice`: each number times 2; `total`: the sum of number + 1 over the positions within the length.
+COUNTED_NODES = """
     zero = Constant <value = int64 {0}> ()
     one = Constant <value = int64 {1}> ()
     last = Constant <value = int64[1] {1}> ()
     sizes = Shape (x)
     at_one = Gather <axis = 0> (sizes, one)
-    places = Range (zero, at_one, one)
-    behind = Unsqueeze (lens, last)
-    wide = Cast <to = 7> (behind)
-    counts = Less (places, wide)
+    positions = Range (zero, at_one, one)
+    column = Unsqueeze (lens, last)
+    lengths = Cast <to = 7> (column)
+    counts = Less (positions, lengths)
     share = Cast <to = 1> (counts)
     more = Constant <value = float[1] {1}> ()
     larger = Add (x, more)
@@ -28,14 +28,14 @@ SHAPE = ["batch", "time"]
 HALVES = [[np.float16(1), np.float16(2)], [np.float16(3), np.float16(4)]]
 TABLES = {
     "lengths are computed and padding is cut": (
-        {"x": floats([[1, 2, 3], [], [4], [5, 6]]), "name": list("abcd")},
+        {"x": to_lists([[1, 2, 3], [], [4], [5, 6]]), "name": list("abcd")},
         {"name": list("abcd"), "total": [9, 0, 5, 13], "twice": [[2, 4, 6], [], [8], [10, 12]]},
     ),
     "given lengths include no padding": (
-        {"x": floats([[1, 2, 3], [4], [5, 6]]), "lens": [2, 7, 0]},
+        {"x": to_lists([[1, 2, 3], [4], [5, 6]]), "lens": [2, 7, 0]},
         {"total": [5, 5, 0], "twice": [[2, 4, 6], [8], [10, 12]]},
     ),
-    "no rows": ({"x": floats([]), "name": pa.array([], pa.string())}, {"name": [], "total": [], "twice": []}),
+    "no rows": ({"x": to_lists([]), "name": pa.array([], pa.string())}, {"name": [], "total": [], "twice": []}),
     **{
         str(kind): ({"x": pa.array(HALVES, kind)}, {"total": [5, 9], "twice": [[2, 4], [6, 8]]})
         for kind in (pa.large_list(pa.float64()), pa.list_(pa.float16()), pa.list_(pa.float32(), 2))
@@ -44,12 +44,12 @@ TABLES = {
 
 
 @pytest.mark.parametrize(("columns", "expected"), TABLES.values(), ids=TABLES)
-def test_row_has_its_own_outputs(tmp_path, columns, expected):
+def test_outputs_of_a_row_exclude_padding(tmp_path, columns, expected):
     inputs = {"x": ("float32", SHAPE), "lens": ("int32", ["batch"])}
     outputs = {"total": ("float32", ["batch"]), "twice": ("float32", SHAPE)}
-    counted = write_onnx_bundle(tmp_path / "bundle", COUNTED, inputs, outputs, counts={"lens": "time"})
-    done, written, errors = run_table(counted, pa.table(columns), tmp_path)
-    assert (written, errors, done.exact_axes) == (expected, [], ())
+    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTED_NODES, inputs, outputs, counts={"lens": "time"})
+    result, actual, errors = run_table(bundle, pa.table(columns), tmp_path)
+    assert (actual, errors, result.exact_axes) == (expected, [], ())
 
 
 def test_model_with_only_a_dynamic_batch_axis_runs(tmp_path):
@@ -57,16 +57,16 @@ def test_model_with_only_a_dynamic_batch_axis_runs(tmp_path):
     nodes = "a = Add (x, x)\n flag = Identity (on)"
     bundle = write_onnx_bundle(tmp_path / "bundle", nodes, tensors, {"a": tensors["x"], "flag": tensors["on"]})
     x, on = np.arange(30, dtype="float32").reshape(5, 2, 3), [True, False, True, True, False]
-    _, written, errors = run_table(bundle, pa.table({"x": x.tolist(), "on": on}), tmp_path, batch_size=2)
-    assert (written, errors) == ({"a": (2 * x).tolist(), "flag": on}, [])
+    _, actual, errors = run_table(bundle, pa.table({"x": x.tolist(), "on": on}), tmp_path, batch_size=2)
+    assert (actual, errors) == ({"a": (2 * x).tolist(), "flag": on}, [])
 
 
 def test_output_axis_of_no_input_is_not_cut(tmp_path):
     nodes, outputs = "y = Concat <axis = 1> (x, x)", {"y": ("int64", ["batch", "answer"])}
     bundle = write_onnx_bundle(tmp_path / "bundle", nodes, {"x": ("int64", SHAPE)}, outputs)
     rows = [[1, 2], [3], [4, 5, 6], [7, 8]]
-    _, written, errors = run_table(bundle, pa.table({"x": rows}), tmp_path)
-    assert (written["y"], errors) == ([row + row for row in rows], [])
+    _, actual, errors = run_table(bundle, pa.table({"x": rows}), tmp_path)
+    assert (actual["y"], errors) == ([row + row for row in rows], [])
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -75,17 +75,17 @@ def test_row_that_fails_in_the_model_is_the_only_error(tmp_path, workers):
     embedding = write_onnx_bundle(tmp_path / "bundle", nodes, {"ids": ("int32", SHAPE)}, {"y": ("float32", SHAPE)})
     rows = [[0, 1], [2], [1, 2, 0], [7], [0], [1, 1], [2, -9], [0]]
     table = pa.table({"ids": rows, "id": [f"row {number}" for number in range(8)]})
-    _, written, errors = run_table(embedding, table, tmp_path, key="id", workers=workers)
-    good = [number for number in range(8) if number not in (3, 6)]
-    assert written["id"] == [f"row {number}" for number in good]
-    assert written["y"] == [[10.0 * (1 + value) for value in rows[number]] for number in good]
+    _, actual, errors = run_table(embedding, table, tmp_path, key="id", workers=workers)
+    indices = [number for number in range(8) if number not in (3, 6)]
+    assert actual["id"] == [f"row {number}" for number in indices]
+    assert actual["y"] == [[10.0 * (1 + value) for value in rows[number]] for number in indices]
     listed = [(error["file"], error["row"], error["key"]) for error in errors]
     assert listed == [("x.parquet", number, f"row {number}") for number in (3, 6)]
     assert all("out of data bounds" in error["reason"] for error in errors)
 
 
 # Padding changes the mean of y.
-TWO = """
+MEAN_NODES = """
     axes = Constant <value = int64[1] {-1}> ()
     sums = ReduceSum <keepdims = 0> (x, axes)
     mean = ReduceMean <axes = [1], keepdims = 1> (y)
@@ -107,25 +107,26 @@ TWO = """
 )
 def test_error_names_the_wrong_size_or_value_of_a_row(tmp_path, x, y, reason):
     inputs = {"x": ("float32", [*SHAPE, 2]), "y": ("float32", SHAPE)}
-    two = write_onnx_bundle(tmp_path / "bundle", TWO, inputs, {"z": ("float32", SHAPE)}, multiples={"time": 2})
-    good = [[1, 2], [3, 4]]
-    table = pa.table({"x": [good, x, [*good, *good]], "y": [[1, 3], y, [3, 3, 4, 6]]})
-    _, written, errors = run_table(two, table, tmp_path)
-    assert written["z"] == [[5, 9], [7, 11, 7, 11]]
+    outputs = {"z": ("float32", SHAPE)}
+    bundle = write_onnx_bundle(tmp_path / "bundle", MEAN_NODES, inputs, outputs, multiples={"time": 2})
+    valid_row = [[1, 2], [3, 4]]
+    table = pa.table({"x": [valid_row, x, [*valid_row, *valid_row]], "y": [[1, 3], y, [3, 3, 4, 6]]})
+    _, actual, errors = run_table(bundle, table, tmp_path)
+    assert actual["z"] == [[5, 9], [7, 11, 7, 11]]
     assert [(error["row"], error["reason"]) for error in errors] == [(1, reason)]
 
 
 def test_nan_passes_through_the_model(sums, tmp_path):
-    _, written, errors = run_table(sums, pa.table({"x": floats([[1.0], [float("nan"), 1.0], [2.0]])}), tmp_path)
-    assert (np.isnan(written["y"]).tolist(), errors) == ([False, True, False], [])
+    _, actual, errors = run_table(sums, pa.table({"x": to_lists([[1.0], [float("nan"), 1.0], [2.0]])}), tmp_path)
+    assert (np.isnan(actual["y"]).tolist(), errors) == ([False, True, False], [])
 
 
 def test_length_that_is_no_multiple_is_padded_to_the_next(tmp_path):
     nodes = "last = Constant <value = int64[1] {1}> ()\n y = ReduceSum <keepdims = 0> (x, last)"
     inputs, outputs = {"x": ("float32", SHAPE)}, {"y": ("float32", ["batch"])}
     bundle = write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, multiples={"time": 4})
-    done, written, errors = run_table(bundle, pa.table({"x": floats([[1.0] * n for n in (3, 5, 7, 1)])}), tmp_path)
-    assert (errors, done.exact_axes, written["y"]) == ([], (), [3, 5, 7, 1])
+    result, actual, errors = run_table(bundle, pa.table({"x": to_lists([[1.0] * n for n in (3, 5, 7, 1)])}), tmp_path)
+    assert (errors, result.exact_axes, actual["y"]) == ([], (), [3, 5, 7, 1])
 
 
 @pytest.mark.parametrize(
@@ -140,9 +141,9 @@ def test_length_that_is_no_multiple_is_padded_to_the_next(tmp_path):
     ids=["timestamp", "null", "list", "dictionary", "bytes"],
 )
 def test_error_has_a_key_of_any_type(sums, tmp_path, keys, text):
-    table = pa.table({"x": floats([[1.0], None, [3.0]]), "key": keys})
-    _, written, (error,) = run_table(sums, table, tmp_path, columns=["y"], key="key")
-    assert (written, error["key"]) == ({"y": [1, 3]}, text)
+    table = pa.table({"x": to_lists([[1.0], None, [3.0]]), "key": keys})
+    _, actual, (error,) = run_table(sums, table, tmp_path, columns=["y"], key="key")
+    assert (actual, error["key"]) == ({"y": [1, 3]}, text)
 
 
 def test_columns_of_any_type_are_copied_in_order(sums, tmp_path):
@@ -154,10 +155,10 @@ def test_columns_of_any_type_are_copied_in_order(sums, tmp_path):
         "time": pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
         "word": pa.array(["x", "y", "x"]).dictionary_encode(),
     }
-    _, written, errors = run_table(sums, pa.table({"x": floats([[1.0], None, [3.0]]), **columns}), tmp_path)
-    assert (list(written), len(errors)) == ([*columns, "y"], 1)
+    _, actual, errors = run_table(sums, pa.table({"x": to_lists([[1.0], None, [3.0]]), **columns}), tmp_path)
+    assert (list(actual), len(errors)) == ([*columns, "y"], 1)
     for name, column in columns.items():
-        assert written[name] == [column[0].as_py(), column[2].as_py()]
+        assert actual[name] == [column[0].as_py(), column[2].as_py()]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
@@ -169,16 +170,15 @@ def test_strings_pass_through_the_model(tmp_path, kind):
     words = [["a", "grün"], [], ["世界"], None, ["x", None]]
     table = {"words": pa.array(words, pa.list_(kind)), "name": pa.array(list("abcde"), kind), "row": [*range(5)]}
     table["tag"] = pa.array(list("vwxyz"), kind)
-    done, written, errors = run_table(bundle, pa.table(table), tmp_path)
-    assert (done.rows, len(errors)) == (3, 2)
-    assert written == {"row": [0, 1, 2], "same": words[:3], "first": [["a"], ["b"], ["c"]], "label": ["v", "w", "x"]}
+    result, actual, errors = run_table(bundle, pa.table(table), tmp_path)
+    assert (result.rows, len(errors)) == (3, 2)
+    assert actual == {"row": [0, 1, 2], "same": words[:3], "first": [["a"], ["b"], ["c"]], "label": ["v", "w", "x"]}
 
 
 def test_computed_length_that_does_not_fit_its_dtype_is_an_error(tmp_path):
-    nodes = COUNTED
     inputs = {"x": ("float32", SHAPE), "lens": ("int8", ["batch"])}
     outputs = {"total": ("float32", ["batch"]), "twice": ("float32", SHAPE)}
-    bundle = write_onnx_bundle(tmp_path / "bundle", nodes, inputs, outputs, counts={"lens": "time"})
-    _, written, errors = run_table(bundle, pa.table({"x": floats([[0.0] * 200, [1.0]])}), tmp_path / "run")
-    assert written["total"] == [2.0]
+    bundle = write_onnx_bundle(tmp_path / "bundle", COUNTED_NODES, inputs, outputs, counts={"lens": "time"})
+    _, actual, errors = run_table(bundle, pa.table({"x": to_lists([[0.0] * 200, [1.0]])}), tmp_path / "run")
+    assert actual["total"] == [2.0]
     assert [(error["row"], "length of `time`" in error["reason"]) for error in errors] == [(0, True)]

@@ -18,12 +18,12 @@ from keras_attn_export._format import manifest
 from keras_attn_export._format.names import CASES, MANIFEST, MODEL
 
 
-def files_of(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def refused(bundle: Path, said: str, load=load_bundle) -> None:
-    with pytest.raises(BundleError, match=said):
+def assert_refused(bundle: Path, message: str, load=load_bundle) -> None:
+    with pytest.raises(BundleError, match=message):
         load(bundle)
 
 
@@ -32,47 +32,47 @@ def rng(random_seed):
     return random.Random(random_seed)
 
 
-def assert_found(bundle: Path, file: Path, content: bytes, what: str) -> None:
-    """Check that a bundle with other bytes in one file is refused, and put the right ones back."""
+def assert_detected(bundle: Path, file: Path, content: bytes, change: str) -> None:
+    """Assert that a bundle with changed bytes in one file is refused, and restore the file."""
     original = file.read_bytes()
     assert content != original
     file.write_bytes(content)
     try:
         load_bundle(bundle)
     except BundleError as error:
-        assert file.name in str(error), what  # noqa: PT017 - a loop of a thousand, each with its own message
+        assert file.name in str(error), change  # noqa: PT017 - a loop over thousands of changes needs messages
     else:
-        pytest.fail(f"not found: {what}")
+        pytest.fail(f"not detected: {change}")
     file.write_bytes(original)
 
 
 @pytest.mark.slow
-def test_flipped_bits_anywhere_are_found(bundle, rng, pytestconfig):
-    files = files_of(bundle)
+def test_flipped_bits_are_detected_in_all_files(bundle, rng, pytestconfig):
+    files = list_files(bundle)
     for _ in range(pytestconfig.getoption("--flips")):
         file = rng.choice(files)
         content = bytearray(file.read_bytes())
         position, mask = rng.randrange(len(content)), rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
         content[position] ^= mask
-        assert_found(bundle, file, bytes(content), f"byte {position} of {file}, mask {mask}")
+        assert_detected(bundle, file, bytes(content), f"byte {position} of {file}, mask {mask}")
     load_bundle(bundle)
 
 
-def test_truncated_grown_and_missing_files_are_found(bundle, rng):
-    for file in files_of(bundle):
+def test_truncated_grown_and_missing_files_are_detected(bundle, rng):
+    for file in list_files(bundle):
         content = file.read_bytes()
         lengths = {0, 1, len(content) - 1, *(rng.randrange(len(content)) for _ in range(5))}
         for length in lengths - {len(content)}:
-            assert_found(bundle, file, content[:length], f"{file} of {length} bytes")
-        for more in (b"\0", b"\n", b" ", content):
-            assert_found(bundle, file, content + more, f"{file} and {len(more)} bytes more")
+            assert_detected(bundle, file, content[:length], f"{file} of {length} bytes")
+        for suffix in (b"\0", b"\n", b" ", content):
+            assert_detected(bundle, file, content + suffix, f"{file} and {len(suffix)} bytes more")
         file.unlink()
-        refused(bundle, "is incomplete: .* is missing|No bundle at")
+        assert_refused(bundle, "is incomplete: .* is missing|No bundle at")
         file.write_bytes(content)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "reformat",
     [
         lambda manifest: json.dumps(manifest),
         lambda manifest: json.dumps(manifest, indent=2).replace("\n", "\r\n") + "\n",
@@ -80,12 +80,12 @@ def test_truncated_grown_and_missing_files_are_found(bundle, rng):
     ],
     ids=["compact", "windows", "a key twice"],
 )
-def test_manifest_in_another_form_is_refused(bundle, other):
-    (bundle / MANIFEST).write_bytes(other(read_manifest(bundle)).encode())
-    refused(bundle, "does not match its own `manifest_sha256`")
+def test_manifest_in_another_form_is_refused(bundle, reformat):
+    (bundle / MANIFEST).write_bytes(reformat(read_manifest(bundle)).encode())
+    assert_refused(bundle, "does not match its own `manifest_sha256`")
 
 
-def test_moves_empty_folders_and_files_of_file_managers_are_no_damage(bundle, tmp_path):
+def test_moved_bundle_with_files_of_file_managers_passes(bundle, tmp_path):
     shutil.rmtree(bundle / "saved_model" / "assets")  # git and zip keep no empty folder
     (bundle / "empty").mkdir()
     for name in (".DS_Store", "saved_model/Thumbs.db", "__pycache__/verify.cpython-311.pyc"):
@@ -96,16 +96,16 @@ def test_moves_empty_folders_and_files_of_file_managers_are_no_damage(bundle, tm
     assert verify_bundle(tmp_path / "latest").passed
 
 
-def manifest_is(text):
+def write_manifest(text):
     return lambda bundle: (bundle / MANIFEST).write_bytes(text)
 
 
-def entries(**changed):
-    """Return what sets entries of the manifest, and seals it again; `...` removes one."""
-    return lambda bundle: alter_manifest(bundle, **changed)
+def set_entries(**changes):
+    """Return a function that sets entries of the manifest with its checksum; `...` removes an entry."""
+    return lambda bundle: alter_manifest(bundle, **changes)
 
 
-def with_file(name):
+def add_file(name):
     def alter(bundle):
         (bundle / name).parent.mkdir(parents=True, exist_ok=True)
         (bundle / name).touch()
@@ -113,19 +113,19 @@ def with_file(name):
     return alter
 
 
-def in_place_of(name, make):
+def replace_file(name, create):
     def alter(bundle):
         (bundle / name).unlink()
-        make(bundle / name)
+        create(bundle / name)
 
     return alter
 
 
 NO_MANIFEST = r"manifest\.json is not a bundle's manifest"
-UNREADABLE = (b"{", b"[]", b"{}", b"[" * 10**5, b"\xff\xfe")
-NEEDED = ("inputs", "sha256", "model")
-VERSIONS = (None, 1.18, "1.18.0", "1.\N{ARABIC-INDIC DIGIT ONE}")
-MORE = ("extra", "saved_model/assets/extra", ".hidden", "Thumbs.db/folder/x", "__pycache__")
+UNREADABLE_MANIFESTS = (b"{", b"[]", b"{}", b"[" * 10**5, b"\xff\xfe")
+REQUIRED_ENTRIES = ("inputs", "sha256", "model")
+INVALID_VERSIONS = (None, 1.18, "1.18.0", "1.\N{ARABIC-INDIC DIGIT ONE}")
+EXTRA_FILES = ("extra", "saved_model/assets/extra", ".hidden", "Thumbs.db/folder/x", "__pycache__")
 
 
 def exchange(bundle):
@@ -134,61 +134,59 @@ def exchange(bundle):
         (bundle / old).rename(bundle / new)
 
 
-REFUSED = [  # what is done to a bundle, and what is said of it
+ALTERATIONS = [  # a function that alters a bundle, message
     (shutil.rmtree, "No bundle at .*bundle"),
     (lambda bundle: (bundle / MANIFEST).unlink(), r"No bundle at .*: cannot read manifest\.json"),
-    *((manifest_is(text), NO_MANIFEST) for text in UNREADABLE),
+    *((write_manifest(text), NO_MANIFEST) for text in UNREADABLE_MANIFESTS),
     *(
-        (entries(schema_version=version), rf"has schema version {version!r}, and this reader needs 3")
+        (set_entries(schema_version=version), rf"has schema version {version!r}, and this reader needs 3")
         for version in (2, 4, "3", None)
     ),
-    *((entries(**{name: ...}), rf"incomplete: it has no entry for {name}\b") for name in NEEDED),
-    (entries(sha256={CASES: "0"}), rf"incomplete: it has no entry for {MODEL}\."),
+    *((set_entries(**{name: ...}), rf"incomplete: it has no entry for {name}\b") for name in REQUIRED_ENTRIES),
+    (set_entries(sha256={CASES: "0"}), rf"incomplete: it has no entry for {MODEL}\."),
     *(
-        (entries(multiples=each), rf"{NO_MANIFEST}: `multiples{said}")
-        for each, said in (
-            *(({"batch": step}, r"\.batch` must be an integer of 1 or more") for step in (0, "8")),
-            *((each, "` must be an object") for each in ([8],)),
-        )
+        (set_entries(multiples={"batch": step}), rf"{NO_MANIFEST}: `multiples\.batch` must be an integer of 1 or more")
+        for step in (0, "8")
     ),
+    (set_entries(multiples=[8]), rf"{NO_MANIFEST}: `multiples` must be an object"),
     *(
-        (entries(inputs=[{"name": "x", "dtype": "int8", "shape": [], **odd}]), rf"`inputs\[0\]\.{said}")
-        for odd, said in (
+        (set_entries(inputs=[{"name": "x", "dtype": "int8", "shape": [], **fields}]), rf"`inputs\[0\]\.{message}")
+        for fields, message in (
             ({"dtype": "bfloat16"}, r"dtype` must be one of bool, int8"),
             ({"shape": [-1]}, r"shape\[0\]` must be a size of 0 or more or the name of an axis"),
             ({"name": ""}, "name` must be a name"),
         )
     ),
-    (entries(outputs=[]), "`outputs` must not be empty"),
-    (entries(layers=[{"name": "x"}]), r"`layers\[0\]\.class` is missing"),
-    (entries(precision=7), f"{NO_MANIFEST}: `precision"),
+    (set_entries(outputs=[]), "`outputs` must not be empty"),
+    (set_entries(layers=[{"name": "x"}]), r"`layers\[0\]\.class` is missing"),
+    (set_entries(precision=7), f"{NO_MANIFEST}: `precision"),
     *(
-        (entries(parity={"tolerance": each}), rf"`parity\.tolerance\.relative` {said}")
-        for each, said in (({}, "is missing"), ({"relative": -1, "absolute": 0}, "must be a number of 0 or more"))
+        (set_entries(parity={"tolerance": value}), rf"`parity\.tolerance\.relative` {message}")
+        for value, message in (({}, "is missing"), ({"relative": -1, "absolute": 0}, "must be a number of 0 or more"))
     ),
-    *((entries(lowest_onnxruntime=each), "`lowest_onnxruntime` must be a version") for each in VERSIONS),
-    *((with_file(name), rf"bundle holds {name}, which its manifest does not list") for name in MORE),
-    (in_place_of(MODEL, os.mkdir), r"incomplete: model\.onnx is missing"),
+    *((set_entries(lowest_onnxruntime=value), "`lowest_onnxruntime` must be a version") for value in INVALID_VERSIONS),
+    *((add_file(name), rf"bundle holds {name}, which its manifest does not list") for name in EXTRA_FILES),
+    (replace_file(MODEL, os.mkdir), r"incomplete: model\.onnx is missing"),
     (exchange, "is not the file that was exported"),
 ]
 
 
 def test_altered_bundles_are_refused(exported, tmp_path):
-    for number, (alter, said) in enumerate(REFUSED):
+    for number, (alter, message) in enumerate(ALTERATIONS):
         bundle = shutil.copytree(exported, tmp_path / str(number) / "bundle")
         alter(bundle)
         for load in load_bundle, manifest.read_manifest:
-            refused(bundle, said, load)
-    refused(exported / MODEL, "No bundle at")
+            assert_refused(bundle, message, load)
+    assert_refused(exported / MODEL, "No bundle at")
 
 
-def test_copies_open_sessions_of_their_own(exported):
+def test_copied_bundles_open_new_sessions(exported):
     bundle = load_bundle(exported)
-    wanted = bundle.run(draw_small_inputs())
-    for other in (copy.deepcopy(bundle), pickle.loads(pickle.dumps(bundle))):
-        assert other == bundle
-        assert other.session() is not bundle.session()
-        np.testing.assert_array_equal(other.run(draw_small_inputs())["context"], wanted["context"])
+    expected = bundle.run(draw_small_inputs())
+    for duplicate in (copy.deepcopy(bundle), pickle.loads(pickle.dumps(bundle))):
+        assert duplicate == bundle
+        assert duplicate.session() is not bundle.session()
+        np.testing.assert_array_equal(duplicate.run(draw_small_inputs())["context"], expected["context"])
 
 
 @pytest.mark.parametrize(
@@ -197,15 +195,16 @@ def test_copies_open_sessions_of_their_own(exported):
 )
 def test_bundle_refuses_an_onnxruntime_that_is_too_old(bundle, monkeypatch, installed, lowest):
     alter_manifest(bundle, lowest_onnxruntime=lowest)
-    for enough in (f"{lowest}.0", f"{lowest}.0rc1", f"{lowest}1.0", "3.0.0", "unknown"):
-        monkeypatch.setattr(onnxruntime, "__version__", enough)
+    for version in (f"{lowest}.0", f"{lowest}.0rc1", f"{lowest}1.0", "3.0.0", "unknown"):
+        monkeypatch.setattr(onnxruntime, "__version__", version)
         load_bundle(bundle)
     monkeypatch.setattr(onnxruntime, "__version__", installed)
+    message = rf"bundle needs onnxruntime {lowest} or newer, and {installed} is installed\. Upgrade"
     for load in load_bundle, verify_bundle:
-        refused(bundle, rf"bundle needs onnxruntime {lowest} or newer, and {installed} is installed\. Upgrade", load)
+        assert_refused(bundle, message, load)
 
 
 def test_bundle_loads_without_onnxruntime(bundle, tmp_path):
     code = f"from keras_attn_export import load_bundle; print(load_bundle({str(bundle)!r}).manifest['opset'])"
-    done = run_python("-c", code, cwd=tmp_path, blocked=["onnxruntime"])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
+    result = run_python("-c", code, cwd=tmp_path, blocked=["onnxruntime"])
+    assert (result.returncode, result.stdout, result.stderr) == (0, "18\n", "")

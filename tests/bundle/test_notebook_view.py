@@ -13,8 +13,8 @@ TAGS = {"div", "b", "table", "tr", "th", "td", "br", "code"}
 LAYER = {"name": "attend", "class": "AdditiveAttention", "lowering": "adaptive", "precision": "float32"}
 
 
-class Read(HTMLParser):
-    """The text of a fragment; each tag is known, has styles alone and is closed."""
+class FragmentReader(HTMLParser):
+    """Parser of a fragment whose tags must be known and closed, with no attribute except `style`."""
 
     def __init__(self, html):
         super().__init__()
@@ -35,17 +35,17 @@ class Read(HTMLParser):
         self.text.append(text + " ")
 
 
-def shown(tmp_path, *, passed=True, coverage=None, **entries):
+def render_view(tmp_path, *, passed=True, coverage=None, **entries):
     row = ParityRow("y", "base", (2, 3), "float32", 2e-6, 1e-6, 0.25, 0, {}, passed)
-    given = {"inputs": (Spec("x", "float32", ("batch", 3)),), "outputs": (Spec("y", "int32", ()),), **entries}
-    html = render_notebook_view(tmp_path, build_manifest(**given), ParityReport("openvino", (row,), coverage=coverage))
-    return html, " ".join("".join(Read(html).text).split())
+    fields = {"inputs": (Spec("x", "float32", ("batch", 3)),), "outputs": (Spec("y", "int32", ()),), **entries}
+    html = render_notebook_view(tmp_path, build_manifest(**fields), ParityReport("openvino", (row,), coverage=coverage))
+    return html, " ".join("".join(FragmentReader(html).text).split())
 
 
 def test_overview_shows_result_specs_layers_and_file(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"x" * 1200)
     (tmp_path / "model.onnx.data").write_bytes(b"x" * 300)
-    html, text = shown(tmp_path, layers=[LAYER, {**LAYER, "name": "again", "form": "in blocks"}], opset=24)
+    html, text = render_view(tmp_path, layers=[LAYER, {**LAYER, "name": "again", "form": "in blocks"}], opset=24)
     assert "drawn , checked against Keras on openvino: all 1 outputs match over 1 cases" in text
     assert "0.25 of its limit" in text
     for line in (
@@ -62,11 +62,11 @@ def test_overview_shows_result_specs_layers_and_file(tmp_path):
 
 
 def test_overview_shows_failure_and_warnings(tmp_path):
-    html, text = shown(tmp_path, passed=False)
+    html, text = render_view(tmp_path, passed=False)
     assert "does not match Keras on openvino: 1 of 1 outputs differ" in text
     assert "#d9453b" in html
-    few = {"cases": 1, "refused": 0, "axes": {}, "inputs": {}, "outputs": {}, "small_only": ["attend"]}
-    html, text = shown(tmp_path, coverage=few)
+    coverage = {"cases": 1, "refused": 0, "axes": {}, "inputs": {}, "outputs": {}, "small_only": ["attend"]}
+    html, text = render_view(tmp_path, coverage=coverage)
     assert "warnings Only 1 case" in text
     assert "#d98a1f" in html
 
@@ -77,15 +77,15 @@ HOSTILE = "<script>alert(1)</script>\"'&\u202e\x1b[31m"
 def test_names_are_escaped(tmp_path):
     specs = (Spec(HOSTILE, "float32", (HOSTILE, 1)),)
     layer = {name: HOSTILE for name in LAYER}
-    html, text = shown(tmp_path, model=HOSTILE, inputs=specs, outputs=specs, layers=[layer], precision=HOSTILE)
+    html, text = render_view(tmp_path, model=HOSTILE, inputs=specs, outputs=specs, layers=[layer], precision=HOSTILE)
     assert text.count("<script>alert(1)</script>") == 10
     assert "\u202e" not in html
     assert "\x1b" not in html
 
 
-def test_overview_stays_short(tmp_path):
-    many = tuple(Spec(f"x{number}", "float32", ()) for number in range(MAX_CELL_LINES + 30))
-    _, text = shown(tmp_path, inputs=many, layers=[{**LAYER, "form": "f" * 9999}])
+def test_overview_limits_lines_and_texts(tmp_path):
+    specs = tuple(Spec(f"x{number}", "float32", ()) for number in range(MAX_CELL_LINES + 30))
+    _, text = render_view(tmp_path, inputs=specs, layers=[{**LAYER, "form": "f" * 9999}])
     assert "and 30 more" in text
     assert f"x{MAX_CELL_LINES - 1} float32" in text
     assert f"x{MAX_CELL_LINES} " not in text
@@ -96,9 +96,9 @@ def test_overview_stays_short(tmp_path):
 def test_bundle_has_an_overview_in_notebooks(tmp_path):
     specs = {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}
     bundle = load_bundle(write_onnx_bundle(tmp_path / "b", "y = Abs(x)", *specs, model="a\u202eb\n"))
-    place = str(tmp_path / "b")
+    path = str(tmp_path / "b")
     assert repr(bundle) == (
-        f"Bundle({place!r}, inputs=1, outputs=1, model='a\\u202eb\\n', precision='float32', opset=17)"
+        f"Bundle({path!r}, inputs=1, outputs=1, model='a\\u202eb\\n', precision='float32', opset=17)"
     )
     assert bundle._repr_html_() is None  # it has no report: the line is shown
     bundle.__dict__["report"] = ParityReport("cpu", ())

@@ -12,8 +12,8 @@ from keras_attn_export._cli import doctor
 from keras_attn_export._cli.main import main
 
 
-def told(capsys):
-    """Return the output of the command, in one line."""
+def run_doctor(capsys):
+    """Run the command, and return its output in one line."""
     assert main(["doctor"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -21,10 +21,10 @@ def told(capsys):
 
 
 def test_doctor_lists_installed_versions(capsys):
-    said = told(capsys)
-    assert f"keras {keras.__version__}" in said
-    assert f"onnxruntime {onnxruntime.__version__}" in said
-    assert "CPUExecutionProvider" in said
+    text = run_doctor(capsys)
+    assert f"keras {keras.__version__}" in text
+    assert f"onnxruntime {onnxruntime.__version__}" in text
+    assert "CPUExecutionProvider" in text
 
 
 @pytest.mark.parametrize(
@@ -36,21 +36,21 @@ def test_doctor_lists_installed_versions(capsys):
 )
 def test_doctor_names_missing_packages_and_their_extra(line, expected, capsys, monkeypatch):
     monkeypatch.setattr(doctor.metadata, "requires", lambda _: [line])
-    assert expected in told(capsys)
+    assert expected in run_doctor(capsys)
 
 
 def test_doctor_reports_a_missing_onnxruntime(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    said = told(capsys)
-    assert "onnxruntime cannot be used" in said
-    assert 'pip install "keras-attn[runtime]"' in said
+    text = run_doctor(capsys)
+    assert "onnxruntime cannot be used" in text
+    assert 'pip install "keras-attn[runtime]"' in text
 
 
 def test_doctor_warns_of_two_onnxruntimes(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "find_version", lambda name: "1.0")
-    assert "overwrite each other" in told(capsys)
+    assert "overwrite each other" in run_doctor(capsys)
 
 
 def test_doctor_needs_neither_tensorflow_nor_keras(tmp_path):
-    done = run_python("-m", "keras_attn_export", "doctor", cwd=tmp_path, blocked=("tensorflow", "keras", "onnx"))
-    assert done.returncode == 0, done.stderr
+    result = run_python("-m", "keras_attn_export", "doctor", cwd=tmp_path, blocked=("tensorflow", "keras", "onnx"))
+    assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""A stranger's names and messages steer no terminal: every byte of both streams of every command is looked at."""
+"""Untrusted names and messages: every command escapes them in both of its output streams."""
 
 import io
 import os
@@ -23,35 +23,35 @@ from keras_attn_export._format.names import CASES, MODEL, Case
 from keras_attn_export._format.parity_report import ParityReport, to_parity_rows
 from keras_attn_export._format.printing import escape_unprintable
 
-LIE = "all 999 outputs match"
-# a line of its own, colours, a bell, C1's escape, letters turned round, letters that are not seen
-UNSEEN = "\r\t\x07\x08\x0b\x0c\x1b[31m\x1b]0;title\x07\x7f\x85\x9b2J\xa0\xad\u061c\u200b\u200d\u202e\u2066\u2028\u2029"
-HOSTILE = f"x\n{LIE}{UNSEEN}\ufeff\u3164\ufe0f\U000e0001\U000e0100[red]\N{SNOWMAN}é\n{LIE}"
-LONE = f"{HOSTILE}\udcff\ud800"  # as JSON and names of files may have it
-FILE = os.fsdecode(HOSTILE.replace("/", "").encode() + b"\xff")
+FORGED_LINE = "all 999 outputs match"
+# control codes and invisible characters: line breaks, colours, a bell, the escape of C1, changes of direction
+CODES = "\r\t\x07\x08\x0b\x0c\x1b[31m\x1b]0;title\x07\x7f\x85\x9b2J\xa0\xad\u061c\u200b\u200d\u202e\u2066\u2028\u2029"
+HOSTILE = f"x\n{FORGED_LINE}{CODES}\ufeff\u3164\ufe0f\U000e0001\U000e0100[red]\N{SNOWMAN}é\n{FORGED_LINE}"
+LONE_SURROGATES = f"{HOSTILE}\udcff\ud800"  # JSON and file names may contain lone surrogates
+HOSTILE_FILE = os.fsdecode(HOSTILE.replace("/", "").encode() + b"\xff")
 
 
-def hostile_report(outputs, name=LONE):
+def build_hostile_report(outputs, name=LONE_SURROGATES):
     case = Case(name, {}, {output: np.zeros(1, "float32") for output in outputs}, {})
     rows = tuple(to_parity_rows(compare(case, {}, {"relative": 0.0, "absolute": 0.0})))
     coverage = {"cases": 1, "refused": 1, "axes": {name: [2]}, "inputs": {name: {"moves": None}}, "outputs": {}}
-    return ParityReport("cpu", rows, refused={name: name}, coverage={**coverage, "small_only": [name, 30 * f" {LIE}"]})
+    coverage["small_only"] = [name, 30 * f" {FORGED_LINE}"]
+    return ParityReport("cpu", rows, refused={name: name}, coverage=coverage)
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
-    """Return a bundle that onnxruntime runs, whose every name is hostile."""
-    folder = tmp_path_factory.mktemp("hostile") / HOSTILE  # onnxruntime takes no path that is no UTF-8
+def hostile_bundle(tmp_path_factory):
+    """A bundle that onnxruntime runs, with a hostile name in every field."""
+    folder = tmp_path_factory.mktemp("hostile") / HOSTILE  # onnxruntime accepts only paths in UTF-8
     (folder / "parity").mkdir(parents=True)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [HOSTILE]) for name in (f"in{HOSTILE}", HOSTILE)]
     node = helper.make_node("Neg", [f"in{HOSTILE}"], [HOSTILE], name=HOSTILE)
     graph = helper.make_graph([node], HOSTILE, values[:1], values[1:])
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     (folder / MODEL).write_bytes(model.SerializeToString())
-    given = {f"in{HOSTILE}": np.ones(2, "float32")}
-    case = Case(HOSTILE, given, {HOSTILE: np.ones(2, "float32")}, {})
-    save_cases(folder / CASES, [case])
-    (folder / REPORT_FILE).write_text(hostile_report([HOSTILE], HOSTILE).to_json())
+    inputs = {f"in{HOSTILE}": np.ones(2, "float32")}
+    save_cases(folder / CASES, [Case(HOSTILE, inputs, {HOSTILE: np.ones(2, "float32")}, {})])
+    (folder / REPORT_FILE).write_text(build_hostile_report([HOSTILE], HOSTILE).to_json())
     specs = ((Spec(f"in{HOSTILE}", "float32", (HOSTILE,)),), (Spec(HOSTILE, "float32", (HOSTILE,)),))
     layer = dict.fromkeys(("name", "class", "lowering", "precision", "form"), HOSTILE)
     entries = {"layers": [layer], **{key: {HOSTILE: HOSTILE} for key in ("static", "versions", "values")}}
@@ -59,93 +59,93 @@ def hostile(tmp_path_factory):
     return folder
 
 
-def streams(encoding):
+def open_streams(encoding):
     return [io.TextIOWrapper(io.BytesIO(), encoding, errors, newline="") for errors in ("strict", "backslashreplace")]
 
 
 @pytest.fixture(params=["ascii", "utf-8"])
-def printed(request, capfd, tmp_path, monkeypatch):
-    """Return a function that runs a command and returns what it printed, of which every byte was looked at."""
+def run_checked(request, capfd, tmp_path, monkeypatch):
+    """A function that runs a command, checks every character that it prints, and returns both streams."""
     monkeypatch.chdir(tmp_path)
+    encoding = request.param
 
     def run(*words, code=0):
-        with redirect_stdout(streams(request.param)[0]) as out, redirect_stderr(streams(request.param)[1]) as err:
+        with redirect_stdout(open_streams(encoding)[0]) as out, redirect_stderr(open_streams(encoding)[1]) as err:
             assert main([str(word) for word in words]) == code, err.detach().getvalue()
-        said = ["".join(plain_lines(stream, request.param)) for stream in (out, err)]
-        assert capfd.readouterr() == ("", ""), "something wrote past Python"
-        assert said[0 if code == 0 else 1], said
-        return said
+        texts = ["".join(read_checked_lines(stream, encoding)) for stream in (out, err)]
+        assert capfd.readouterr() == ("", ""), "native code wrote to a stream"
+        assert texts[0 if code == 0 else 1], texts
+        return texts
 
     return run
 
 
-def plain_lines(stream, encoding):
-    """Return lines of printable letters, none of which is the lie of a name."""
+def read_checked_lines(stream, encoding):
+    """Return the lines of a stream; assert that all are printable, and that none begins with the forged line."""
     stream.flush()
     lines = stream.detach().getvalue().decode(encoding).splitlines(keepends=True)
     for line in lines:
         assert line.endswith("\n")
         assert line[:-1].isprintable(), ascii(line)
-        assert not line.startswith(LIE), lines
-        assert "\u3164" not in line
-        assert "\ufe0f" not in line
+        assert not line.startswith(FORGED_LINE), lines
+        assert not {"\u3164", "\ufe0f"} & set(line)
     return lines
 
 
-def test_names_in_a_bundle_are_escaped_by_all_commands(hostile, printed, tmp_path):
-    out, err = printed("verify", hostile, code=1)
-    assert rf"x\n{LIE}\r\t\x07" in out
+def test_names_in_a_bundle_are_escaped_by_all_commands(hostile_bundle, run_checked, tmp_path):
+    out, err = run_checked("verify", hostile_bundle, code=1)
+    assert rf"x\n{FORGED_LINE}\r\t\x07" in out
     assert err.startswith("error: 1 of 1 outputs differ")
-    printed("verify", tmp_path / FILE, code=1)
-    out, _ = printed("inspect", hostile)
+    run_checked("verify", tmp_path / HOSTILE_FILE, code=1)
+    out, _ = run_checked("inspect", hostile_bundle)
     assert "model         x\\n" in out
-    printed("inspect", hostile, "--json")
+    run_checked("inspect", hostile_bundle, "--json")
     np.savez(tmp_path / "good.npz", **{f"in{HOSTILE}": np.ones(2, "float32")})
     np.savez(tmp_path / "bad.npz", **{HOSTILE: np.ones(2, "float32")})
-    printed("run", hostile, "--inputs", "good.npz", "--outputs", FILE)
-    printed("run", hostile, "--inputs", "bad.npz", "--outputs", "new", code=1)
-    printed("report", hostile, "--output", f"{FILE}.html")
+    run_checked("run", hostile_bundle, "--inputs", "good.npz", "--outputs", HOSTILE_FILE)
+    run_checked("run", hostile_bundle, "--inputs", "bad.npz", "--outputs", "new", code=1)
+    run_checked("report", hostile_bundle, "--output", f"{HOSTILE_FILE}.html")
 
 
-def test_names_and_warnings_of_an_export_are_escaped(hostile, printed, monkeypatch):
-    def exported(*_, **__):
-        warnings.warn(LONE, export.StaticAxisWarning, stacklevel=1)
-        return load_bundle(hostile)
+def test_names_and_warnings_of_an_export_are_escaped(hostile_bundle, run_checked, monkeypatch):
+    def return_hostile_bundle(*_, **__):
+        warnings.warn(LONE_SURROGATES, export.StaticAxisWarning, stacklevel=1)
+        return load_bundle(hostile_bundle)
 
-    monkeypatch.setattr(export, "export_model", exported)
-    printed("export", FILE, FILE, "--report")
-    printed("export", FILE, FILE, "--json")
-    printed("export", FILE, FILE, "--import", "no\x1bmodule", code=1)
+    monkeypatch.setattr(export, "export_model", return_hostile_bundle)
+    run_checked("export", HOSTILE_FILE, HOSTILE_FILE, "--report")
+    run_checked("export", HOSTILE_FILE, HOSTILE_FILE, "--json")
+    run_checked("export", HOSTILE_FILE, HOSTILE_FILE, "--import", "no\x1bmodule", code=1)
 
 
-@pytest.mark.parametrize(("kind", "debug"), [(ExportError, ()), (RuntimeError, ("--debug",))])
-def test_messages_of_libraries_are_escaped(printed, monkeypatch, kind, debug):
+@pytest.mark.parametrize(("error_type", "debug"), [(ExportError, ()), (RuntimeError, ("--debug",))])
+def test_messages_of_libraries_are_escaped(run_checked, monkeypatch, error_type, debug):
     def fail(_):
         try:
-            raise ValueError(LONE)
+            raise ValueError(LONE_SURROGATES)
         except ValueError as error:
-            raise kind(f"{LONE}{LONE}") from error
+            raise error_type(f"{LONE_SURROGATES}{LONE_SURROGATES}") from error
 
     monkeypatch.setattr(inspect, "load_bundle", fail)
-    printed("inspect", FILE, *debug, code=1)
+    run_checked("inspect", HOSTILE_FILE, *debug, code=1)
 
 
-def test_names_are_escaped_by_the_script_in_a_bundle(hostile, monkeypatch):
-    monkeypatch.setattr(replay, "__file__", str(hostile / "verify.py"))
+def test_names_are_escaped_by_the_script_in_a_bundle(hostile_bundle, monkeypatch):
+    monkeypatch.setattr(replay, "__file__", str(hostile_bundle / "verify.py"))
     for encoding in ("ascii", "utf-8"):
-        with redirect_stdout(streams(encoding)[0]) as out, redirect_stderr(streams(encoding)[1]) as err:
+        with redirect_stdout(open_streams(encoding)[0]) as out, redirect_stderr(open_streams(encoding)[1]) as err:
             assert replay.main([]) == 1
-        assert rf"x\n{LIE}\r" in "".join(plain_lines(out, encoding))
-        assert plain_lines(err, encoding) == []
+        assert rf"x\n{FORGED_LINE}\r" in "".join(read_checked_lines(out, encoding))
+        assert read_checked_lines(err, encoding) == []
 
 
 def test_invisible_characters_are_escaped():
-    seen = set(" !0123456789:;[]abcdefghijklmnopqrstuvwxyzJ")
-    for each in {*UNSEEN, *"\ud800\udfff\u034f\u115f\u3164\ufe0f\ufeff\ue000\x00\U000e0001\U000e0fff"} - seen:
-        shown = escape_unprintable(f"a{each}b")
-        assert shown.isascii(), ascii(each)
-        assert shown[1] == "\\", ascii(each)
-        assert f"a{each}b" == shown.encode().decode("unicode_escape"), ascii(each)
+    letters = set(" !0123456789:;[]abcdefghijklmnopqrstuvwxyzJ")
+    for character in {*CODES, *"\ud800\udfff\u034f\u115f\u3164\ufe0f\ufeff\ue000\x00\U000e0001\U000e0fff"} - letters:
+        escaped = escape_unprintable(f"a{character}b")
+        assert escaped.isascii(), ascii(character)
+        assert escaped[1] == "\\", ascii(character)
+        assert f"a{character}b" == escaped.encode().decode("unicode_escape"), ascii(character)
 
 
 def test_visible_characters_are_not_escaped():

@@ -31,7 +31,7 @@ def test_inspect_shows_multiples(bundle, succeeds):
 
 
 def test_commands_never_run_the_script_of_a_bundle(bundle, samples, tmp_path, succeeds):
-    """Each command works on a bundle whose `verify.py` is someone's own, as on any other."""
+    """Each command accepts a bundle with a foreign `verify.py`."""
     (bundle / "verify.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     refresh_checksum(bundle, "verify.py")
     for command in (["verify"], ["run", "--inputs", samples, "--outputs", tmp_path / "out.npz"], ["inspect"]):

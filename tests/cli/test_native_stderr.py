@@ -1,4 +1,4 @@
-"""Messages of native code to standard error are hidden; messages of Python code arrive."""
+"""Standard error: messages of native code are suppressed, messages of Python code are written."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ for round in (1, 2):
         logging.getLogger("tensorflow").error("logged error")
         print("inside", file=sys.stderr)
         if round == 1:
-            handler = logging.StreamHandler()  # as libraries make one while they are imported
+            handler = logging.StreamHandler()  # libraries create such handlers during import
     assert sys.stderr is real
     os.write(2, b"after\\n")
 handler.emit(logging.makeLogRecord({"msg": "late"}))
@@ -36,22 +36,22 @@ print(logging.root.manager.disable, len(os.listdir("/proc/self/fd")) if os.path.
 def test_python_messages_arrive_and_no_descriptor_leaks(tmp_path):
     counts = set()
     for rounds in ((1, 2), tuple(range(1, 10))):
-        done = run_python("-c", SCRIPT.replace("(1, 2)", repr(rounds)), cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        one_round = ["before", "logged error", "inside", "after"]
-        assert done.stderr.splitlines() == [*one_round * len(rounds), "late"]
-        assert done.stdout.split()[0] == "0"
-        counts.add(done.stdout)
+        result = run_python("-c", SCRIPT.replace("(1, 2)", repr(rounds)), cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        round_lines = ["before", "logged error", "inside", "after"]
+        assert result.stderr.splitlines() == [*round_lines * len(rounds), "late"]
+        assert result.stdout.split()[0] == "0"
+        counts.add(result.stdout)
     assert len(counts) == 1
 
 
 def test_standard_error_and_filters_are_restored_after_an_error(capfd):
-    before, filters = sys.stderr, list(warnings.filters)
+    stderr, filters = sys.stderr, list(warnings.filters)
     with pytest.raises(KeyError), silence_native_stderr():  # noqa: PT012
         os.write(2, b"native\n")
         raise KeyError
     os.write(2, b"after\n")
-    assert sys.stderr is before
+    assert sys.stderr is stderr
     assert warnings.filters == filters
     assert capfd.readouterr().err == "after\n"
 
@@ -66,10 +66,10 @@ def test_stream_that_is_not_descriptor_2_is_not_replaced(capsys):
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals, which Windows lacks; CI runs Linux")
 def test_terminal_stays_a_terminal(tmp_path):
-    imports = "import sys; from keras_attn_export._cli.native_stderr import silence_native_stderr as hidden"
-    script = f"{imports}\nwith hidden(): print(sys.stderr.isatty(), file=sys.stderr)"
-    ours, theirs = os.openpty()
-    subprocess.run([sys.executable, "-c", script], stderr=theirs, cwd=tmp_path, timeout=60, check=True)
-    assert os.read(ours, 4096) == b"True\r\n"
-    os.close(ours)
-    os.close(theirs)
+    imports = "import sys; from keras_attn_export._cli.native_stderr import silence_native_stderr as silence"
+    script = f"{imports}\nwith silence(): print(sys.stderr.isatty(), file=sys.stderr)"
+    controller, terminal = os.openpty()
+    subprocess.run([sys.executable, "-c", script], stderr=terminal, cwd=tmp_path, timeout=60, check=True)
+    assert os.read(controller, 4096) == b"True\r\n"
+    os.close(controller)
+    os.close(terminal)

@@ -1,4 +1,4 @@
-"""`keras-attn predict`: what it prints and writes, and how it ends."""
+"""`keras-attn predict`: printed results, written rows, and refused arguments."""
 
 import json
 import re
@@ -12,12 +12,12 @@ from small_bundle import assert_one_line, list_names
 
 from keras_attn_export._batch import row_runner
 
-open_session = row_runner.RowRunner.__init__
+original_init = row_runner.RowRunner.__init__
 
 
 @pytest.fixture
 def bundle(tmp_path):
-    """Return a bundle that looks up the numbers of three ids, and adds them up."""
+    """A bundle that returns the numbers of ids, and their sum."""
     nodes = """
         numbers = Constant <value = float[3] {10, 20, 30}> ()
         y = Gather <axis = 0> (numbers, ids)
@@ -58,13 +58,13 @@ def test_predict_writes_rows_and_resumes(bundle, source, tmp_path, succeeds, fai
 def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_path, call):
     pq.write_table(pa.table({"ids": [[9], [1]], "id": ["bad", "good"]}), source / "c.parquet")
     out = tmp_path / "out"
-    code, printed, err = call("predict", bundle, source, out, "--key", "id", "--outputs", "total")
+    code, summary, err = call("predict", bundle, source, out, "--key", "id", "--outputs", "total")
     assert code == 1
     assert_one_line(
         err,
         f"error: failed rows or files: 1, in {out / '_predict' / 'errors.parquet'}; the first: c.parquet, row 0: [ONNX",
     )
-    assert printed.startswith(f"{out}: 4 rows in ")
+    assert summary.startswith(f"{out}: 4 rows in ")
     assert pq.read_table(out / "c.parquet").to_pydict() == {"id": ["good"], "total": [20]}
     (error,) = pq.read_table(out / "_predict" / "errors.parquet").to_pylist()
     assert (error["file"], error["row"], error["key"]) == ("c.parquet", 0, "bad")
@@ -73,14 +73,14 @@ def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_p
 def test_json_reports_the_run_with_all_options(bundle, source, tmp_path, succeeds, monkeypatch):
     jobs = []
     monkeypatch.setattr(
-        row_runner.RowRunner, "__init__", lambda self, job, *rest: jobs.append(job) or open_session(self, job, *rest)
+        row_runner.RowRunner, "__init__", lambda self, job, *args: jobs.append(job) or original_init(self, job, *args)
     )
-    more = ["--batch-size", 7, "--workers", 3, "--key", "id", "--limit-memory", "64M", "--outputs", "total,y", "--json"]
-    printed = json.loads(succeeds("predict", bundle, source, tmp_path / "out", *more))
+    arguments = "--batch-size 7 --workers 3 --key id --limit-memory 64M --outputs total,y --json"
+    summary = json.loads(succeeds("predict", bundle, source, tmp_path / "out", *arguments.split()))
     options = {"batch_size": 7, "workers": 3, "key": "id", "memory_limit": 2**26, "outputs": ("total", "y")}
     assert {name: getattr(jobs[0], name) for name in options} == options
-    assert printed.pop("seconds") > 0
-    assert printed == {
+    assert summary.pop("seconds") > 0
+    assert summary == {
         "destination": str(tmp_path / "out"),
         "errors_file": None,
         "rows": 3,
@@ -123,9 +123,9 @@ def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypa
         "x": {"x": [1.0, 2.0]},
     }.items():
         pq.write_table(pa.table(columns), f"{name}.pq")
-    before = list_names(tmp_path), list_names(source), list_names(bundle)
+    old_names = list_names(tmp_path), list_names(source), list_names(bundle)
     fails("predict", *arguments.split(), said=message)
-    assert (list_names(tmp_path), list_names(source), list_names(bundle)) == before
+    assert (list_names(tmp_path), list_names(source), list_names(bundle)) == old_names
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`keras-attn report` as a user runs it."""
+"""`keras-attn report`: options, required packages, and refused arguments."""
 
 import json
 
@@ -9,9 +9,9 @@ from small_bundle import draw_small_inputs, list_names, run_python
 
 def test_report_needs_neither_tensorflow_nor_keras(bundle, tmp_path):
     blocked = ("tensorflow", "keras", "keras_attn", "tf2onnx")
-    done = run_python("-m", "keras_attn_export", "report", bundle.name, cwd=tmp_path, blocked=blocked)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{bundle.with_name('bundle.html')}: ")
+    result = run_python("-m", "keras_attn_export", "report", bundle.name, cwd=tmp_path, blocked=blocked)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(f"{bundle.with_name('bundle.html')}: ")
     assert "Matches Keras on these cases." in bundle.with_name("bundle.html").read_text("utf-8")
 
 
@@ -27,14 +27,14 @@ def test_report_takes_inputs_labels_and_output(exported, tmp_path, succeeds):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("nothing", "No bundle at nothing"),
         ("bundle --inputs nothing.npz", "There is no file nothing.npz"),
         ("bundle --labels bundle/model.onnx", "is not JSON in UTF-8"),
     ],
 )
-def test_report_refuses_bad_arguments_and_writes_nothing(bundle, tmp_path, fails, arguments, said, monkeypatch):
+def test_report_refuses_bad_arguments_and_writes_nothing(bundle, tmp_path, fails, arguments, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fails("report", *arguments.split(), said=said)
+    fails("report", *arguments.split(), said=message)
     assert list_names(tmp_path) == ["bundle"]

@@ -17,31 +17,31 @@ def test_run_replaces_earlier_outputs_by_those_of_bundle_run(exported, samples, 
     out = succeeds("run", exported, "--inputs", samples, "--outputs", target)
     assert out == f"{target}: context float32[2, 3, 5], weights float32[2, 3, 7]\n"
     assert list_names(tmp_path) == ["outputs", "samples.npz"]
-    wanted = load_bundle(exported).run(draw_small_inputs())
-    with np.load(target) as written:
-        assert written.files == list(wanted)
-        for output in written.files:
-            assert_identical(written[output], wanted[output])
+    expected = load_bundle(exported).run(draw_small_inputs())
+    with np.load(target) as archive:
+        assert archive.files == list(expected)
+        for output in archive.files:
+            assert_identical(archive[output], expected[output])
 
 
 def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fails, monkeypatch):
     inputs, target = tmp_path / "inputs.npz", tmp_path / "outputs.npz"
     np.savez(target, earlier=np.ones(2))
-    before = target.read_bytes()
+    old_content = target.read_bytes()
     np.savez(inputs, **(draw_small_inputs() | {"valid_lens": np.array([1.0, 2.0])}))
-    said = "error: Input `valid_lens` must be of dtype int32. Received: float64."
-    fails("run", bundle, "--inputs", inputs, "--outputs", target, said=said)
+    message = "error: Input `valid_lens` must be of dtype int32. Received: float64."
+    fails("run", bundle, "--inputs", inputs, "--outputs", target, said=message)
 
-    def disk_full(*_, **__):
+    def raise_disk_full(*_, **__):
         raise OSError(28, "No space left on device")
 
     command = ("run", bundle, "--inputs", samples, "--outputs", target)
     with monkeypatch.context() as patch:
-        patch.setattr(np.lib.format, "write_array", disk_full)
+        patch.setattr(np.lib.format, "write_array", raise_disk_full)
         fails(*command, said=f"error: Cannot write {target}: No space left on device.")
     alter_manifest(bundle, multiples={"keys_length": 3})
     fails(*command, said="where `keys_length` is a multiple of 3. Received: (2, 7, 6).\n")
-    assert target.read_bytes() == before
+    assert target.read_bytes() == old_content
     assert list_names(tmp_path) == ["bundle", "inputs.npz", "outputs.npz", "samples.npz"]
 
 
@@ -60,17 +60,17 @@ class Bomb:
         return (Path.touch, (Path("ran"),))
 
 
-FILES = {  # other files that verify.py does not read are in tests/format/test_cases.py
+MALFORMED_FILES = {  # more malformed files: tests/format/test_cases.py
     "missing": (lambda path: None, "There is no file"),
     "folder": (lambda path: path.mkdir(), "Is a directory"),
     "objects": (lambda path: np.savez(path, queries=np.array([Bomb()], object)), "Object arrays cannot be loaded"),
 }
 
 
-@pytest.mark.parametrize(("make", "said"), FILES.values(), ids=FILES)
-def test_run_refuses_files_that_hold_no_inputs(exported, tmp_path, fails, monkeypatch, make, said):
+@pytest.mark.parametrize(("write", "message"), MALFORMED_FILES.values(), ids=MALFORMED_FILES)
+def test_run_refuses_files_that_hold_no_inputs(exported, tmp_path, fails, monkeypatch, write, message):
     monkeypatch.chdir(tmp_path)
-    make(Path("inputs.npz"))
-    before = list_names(tmp_path)
-    fails("run", exported, "--inputs", "inputs.npz", "--outputs", "out.npz", said=said)
-    assert list_names(tmp_path) == before
+    write(Path("inputs.npz"))
+    old_names = list_names(tmp_path)
+    fails("run", exported, "--inputs", "inputs.npz", "--outputs", "out.npz", said=message)
+    assert list_names(tmp_path) == old_names

@@ -1,4 +1,4 @@
-"""Signals to commands while onnxruntime or TensorFlow computes, or is imported: exit codes, messages, files left."""
+"""Signals to commands during computation and imports: exit codes, messages, remaining files."""
 
 import os
 import signal
@@ -23,40 +23,40 @@ from keras_attn_export._format.names import CASES, Case
 from keras_attn_export._format.parity_report import ParityReport
 from keras_attn_export._format.stop_signals import GRACE_SECONDS
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks in /proc for what a process does")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the state of a process in /proc")
 
-SECONDS = 4  # for a command to end: twice what is promised, for a busy machine
+MAX_STOP_SECONDS = 4  # twice the promised time: the machine may be busy
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with a bundle whose golden case never ends, and tables whose rows never end."""
+    """A folder with a bundle whose golden case never ends, and tables with rows that never end."""
     folder = tmp_path_factory.mktemp("endless")
-    numbers = {"x": ("float32", ["batch"])}
-    bundle = write_onnx_bundle(folder / "bundle", COUNTING, numbers, {"y": ("float32", ["batch"])})
-    manifest, forever = load_bundle(bundle).entries, np.full(1, ENDLESS, np.float32)
-    save_cases(bundle / CASES, [Case("forever", {"x": forever}, {"y": forever})])
+    inputs = {"x": ("float32", ["batch"])}
+    bundle = write_onnx_bundle(folder / "bundle", COUNTING, inputs, {"y": ("float32", ["batch"])})
+    manifest, endless = load_bundle(bundle).entries, np.full(1, ENDLESS, np.float32)
+    save_cases(bundle / CASES, [Case("forever", {"x": endless}, {"y": endless})])
     (bundle / REPORT_FILE).write_text(ParityReport("cpu", ()).to_json(), encoding="utf-8")
     (bundle / names.MANIFEST).unlink()
     finalize_bundle(bundle, manifest)
-    np.savez(folder / "forever.npz", x=forever)
-    pq.write_table(pa.table({"x": forever}), folder / "all.parquet")
-    some = np.arange(2000, dtype=np.float32) % 5
-    some[1503] = ENDLESS  # which no trial meets, and the threads of the run do
-    pq.write_table(pa.table({"x": some}), folder / "some.parquet")
+    np.savez(folder / "forever.npz", x=endless)
+    pq.write_table(pa.table({"x": endless}), folder / "all.parquet")
+    rows = np.arange(2000, dtype=np.float32) % 5
+    rows[1503] = ENDLESS  # a row of the run that its trial does not draw
+    pq.write_table(pa.table({"x": rows}), folder / "some.parquet")
     return folder
 
 
-def wait_for(condition, process):
-    until = time.monotonic() + 90
+def wait_until(condition, process):
+    deadline = time.monotonic() + 90
     while not condition():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until, "waited too long"
+        assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
 
 
-def started(*command, cwd):
-    """Start Python in an empty folder, as a shell does, with another folder for temporary files."""
+def start_python(*command, cwd):
+    """Start Python in an empty folder as a shell does, with a folder of its own for temporary files."""
     (cwd / "temporary").mkdir()
     with enable_interrupts():
         return subprocess.Popen(
@@ -70,66 +70,66 @@ def started(*command, cwd):
         )
 
 
-def computing(*command, cwd, writes=None):
-    """Start Python, and wait until onnxruntime is loaded and a file is written."""
-    process = started(*command, cwd=cwd)
+def start_computing(*command, cwd, awaited_file=None):
+    """Start Python, and wait until onnxruntime is loaded and the awaited file exists."""
+    process = start_python(*command, cwd=cwd)
     maps = Path("/proc", str(process.pid), "maps")
-    wait_for(lambda: "onnxruntime_pybind11_state" in maps.read_text(), process)
-    wait_for(lambda: writes is None or (cwd / writes).exists(), process)
-    time.sleep(1)  # until it has opened the session
+    wait_until(lambda: "onnxruntime_pybind11_state" in maps.read_text(), process)
+    wait_until(lambda: awaited_file is None or (cwd / awaited_file).exists(), process)
+    time.sleep(1)  # enough to open the session
     return process
 
 
-def ended(process, *numbers, send=os.kill, timeout=SECONDS):
-    """Send signals, half a second apart; return the exit code, both streams, and the seconds until the end."""
+def stop_process(process, *signal_numbers, send=os.kill, timeout=MAX_STOP_SECONDS):
+    """Send signals at intervals of 0.5 s; return the exit code, both streams, and the seconds until the end."""
     assert process.poll() is None, process.communicate()
     try:
-        for number in numbers[:-1]:
-            send(process.pid, number)
+        for signal_number in signal_numbers[:-1]:
+            send(process.pid, signal_number)
             time.sleep(0.5)
-        begun = time.monotonic()
-        send(process.pid, numbers[-1])
+        start = time.monotonic()
+        send(process.pid, signal_numbers[-1])
         out, err = process.communicate(timeout=timeout)
-        return process.returncode, out, err, time.monotonic() - begun
+        return process.returncode, out, err, time.monotonic() - start
     finally:
         process.kill()
         process.communicate()
 
 
-def left(cwd):
-    """Return the files that are left, without a file of onnxruntime's own and compiled modules."""
-    found = {path.relative_to(cwd).as_posix() for path in cwd.rglob("*") if "__pycache__" not in path.parts}
-    return sorted(found - {"temporary", "temporary/.ses"})
+def list_remaining_files(cwd):
+    """List the remaining files, except a file of onnxruntime and compiled modules."""
+    names = {path.relative_to(cwd).as_posix() for path in cwd.rglob("*") if "__pycache__" not in path.parts}
+    return sorted(names - {"temporary", "temporary/.ses"})
 
 
-NOTHING = "interrupted: nothing was written\n"
-RESUME = "interrupted: done holds the finished files; the same command continues the run\n"
+NOTHING_WRITTEN = "interrupted: nothing was written\n"
+RESUMABLE = "interrupted: done holds the finished files; the same command continues the run\n"
 LOCK = ["done", "done/_predict", "done/_predict/lock"]
 MANIFEST = "done/_predict/manifest.json"
 VERIFY, PREDICT = "-m keras_attn_export verify {}/bundle", "-m keras_attn_export predict {0}/bundle {0}"
 BENCH = "-m keras_attn_export bench {}/bundle"
 RUN = "-m keras_attn_export run {0}/bundle --inputs {0}/forever.npz --outputs y.npz"
-COMMANDS = {  # arguments of Python, a file that is written first, signal, standard error, files that are left
-    "verify": (VERIFY, None, signal.SIGINT, NOTHING, []),
-    "verify, told to end": (VERIFY, None, signal.SIGTERM, "", []),
-    "run": (RUN, None, signal.SIGINT, NOTHING, []),
-    "run, told to end": (RUN, None, signal.SIGTERM, "", []),
-    "bench": (BENCH, None, signal.SIGINT, NOTHING, []),
-    "bench, told to end": (BENCH, None, signal.SIGTERM, "", []),
-    "predict, in its trial": (f"{PREDICT}/all.parquet done", None, signal.SIGINT, RESUME, LOCK),
+COMMANDS = {  # arguments of Python, awaited file, signal, standard error, remaining files
+    "verify": (VERIFY, None, signal.SIGINT, NOTHING_WRITTEN, []),
+    "verify, SIGTERM": (VERIFY, None, signal.SIGTERM, "", []),
+    "run": (RUN, None, signal.SIGINT, NOTHING_WRITTEN, []),
+    "run, SIGTERM": (RUN, None, signal.SIGTERM, "", []),
+    "bench": (BENCH, None, signal.SIGINT, NOTHING_WRITTEN, []),
+    "bench, SIGTERM": (BENCH, None, signal.SIGTERM, "", []),
+    "predict, during its trial": (f"{PREDICT}/all.parquet done", None, signal.SIGINT, RESUMABLE, LOCK),
     "predict": (f"{PREDICT}/some.parquet done", MANIFEST, signal.SIGTERM, "", [*LOCK, MANIFEST]),
 }
 
 
 @pytest.mark.parametrize(
-    ("command", "writes", "number", "said", "files"),
-    [pytest.param(*each, marks=[] if name == "verify" else pytest.mark.slow) for name, each in COMMANDS.items()],
+    ("command", "awaited_file", "signal_number", "message", "files"),
+    [pytest.param(*values, marks=[] if name == "verify" else pytest.mark.slow) for name, values in COMMANDS.items()],
     ids=COMMANDS,
 )
-def test_signal_ends_a_command_while_onnxruntime_computes(command, writes, number, said, files, folder, tmp_path):
-    process = computing(*command.format(folder).split(), cwd=tmp_path, writes=writes)
-    assert ended(process, number)[:3] == (128 + number, "", said)
-    assert left(tmp_path) == files
+def test_signal_ends_a_computing_command(command, awaited_file, signal_number, message, files, folder, tmp_path):
+    process = start_computing(*command.format(folder).split(), cwd=tmp_path, awaited_file=awaited_file)
+    assert stop_process(process, signal_number)[:3] == (128 + signal_number, "", message)
+    assert list_remaining_files(tmp_path) == files
 
 
 LONG_NODE = """
@@ -144,22 +144,22 @@ y = ReduceMax <axes = [1], keepdims = 0> (row)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_the_script_in_a_bundle_inside_one_operator(number, tmp_path):
-    """The `terminate` of onnxruntime takes effect between operators."""
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_script_in_a_bundle_inside_one_operator(signal_number, tmp_path):
+    """The flag `terminate` of onnxruntime takes effect only between operators."""
     size = np.array([9000], np.float32)
     bundle = write_onnx_bundle(tmp_path / "b", LONG_NODE, {"x": ("float32", ["one"])}, {"y": ("float32", ["one"])})
     manifest = load_bundle(bundle).entries
     save_cases(bundle / CASES, [Case("long", {"x": size}, {"y": size})])
     (bundle / names.MANIFEST).unlink()
     finalize_bundle(bundle, manifest)
-    (tmp_path / "here").mkdir()
-    process = computing(bundle / "verify.py", cwd=tmp_path / "here")
-    assert ended(process, number)[:3] == (-number, "", "")
-    assert left(tmp_path / "here") == []
+    (tmp_path / "empty").mkdir()
+    process = start_computing(bundle / "verify.py", cwd=tmp_path / "empty")
+    assert stop_process(process, signal_number)[:3] == (-signal_number, "", "")
+    assert list_remaining_files(tmp_path / "empty") == []
 
 
-STUCK = """
+CATCHING_SCRIPT = """
 import sys, time
 from keras_attn_export._format.stop_signals import stop_at_signals
 
@@ -174,14 +174,14 @@ with stop_at_signals():
 
 @pytest.mark.slow
 def test_process_ends_although_a_library_catches_the_interrupt(tmp_path):
-    process = started("-c", STUCK, cwd=tmp_path)
+    process = start_python("-c", CATCHING_SCRIPT, cwd=tmp_path)
     time.sleep(2)
-    code, out, _, seconds = ended(process, signal.SIGINT)
+    code, out, _, seconds = stop_process(process, signal.SIGINT)
     assert (code, out) == (130, "caught\n")
     assert seconds > GRACE_SECONDS - 0.1
 
 
-IMPORTED = """
+IMPORT_SCRIPT = """
 import os, sys
 from keras_attn_export._cli import main
 main.stop_at_signals = lambda **_: os._exit(0 if "onnx" in sys.modules else 1)
@@ -190,10 +190,10 @@ main.main(["doctor"], is_process=True)
 
 
 def test_onnx_is_imported_before_signals_raise():
-    subprocess.run([sys.executable, "-c", IMPORTED], check=True)
+    subprocess.run([sys.executable, "-c", IMPORT_SCRIPT], check=True)
 
 
-EXPORT = """
+EXPORT_SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np
@@ -201,9 +201,9 @@ from keras_attn_export import _entry_point
 from keras_attn_export._format import session
 
 def compute_without_end(model, cases, provider, options):
-    opened = session.open_session(Path(bundle, "model.onnx"))
+    onnx_session = session.open_session(Path(bundle, "model.onnx"))
     Path("computes").touch()
-    session.run_session(opened, {"x": np.full(1, 2.0**62, np.float32)}, options)
+    session.run_session(onnx_session, {"x": np.full(1, 2.0**62, np.float32)}, options)
 
 bundle = sys.argv.pop()
 session.run_cases = compute_without_end
@@ -213,29 +213,29 @@ sys.exit(_entry_point.main())
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "said"), [(signal.SIGINT, NOTHING), (signal.SIGTERM, "")], ids=["Ctrl-C", "SIGTERM"]
+    ("signal_number", "message"), [(signal.SIGINT, NOTHING_WRITTEN), (signal.SIGTERM, "")], ids=["Ctrl-C", "SIGTERM"]
 )
-def test_signal_ends_an_export_while_onnxruntime_computes(number, said, folder, model_file, tmp_path):
-    process = started("-c", EXPORT, "export", model_file, "made/bundle", folder / "bundle", cwd=tmp_path)
-    wait_for((tmp_path / "computes").exists, process)
-    assert ended(process, number)[:3] == (128 + number, "", said)
-    assert left(tmp_path) == ["computes"]
+def test_signal_ends_an_export_during_computation(signal_number, message, folder, model_file, tmp_path):
+    process = start_python("-c", EXPORT_SCRIPT, "export", model_file, "made/bundle", folder / "bundle", cwd=tmp_path)
+    wait_until((tmp_path / "computes").exists, process)
+    assert stop_process(process, signal_number)[:3] == (128 + signal_number, "", message)
+    assert list_remaining_files(tmp_path) == ["computes"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "send", "there", "said"),
+    ("signal_number", "send", "partial_file", "message"),
     [
-        (signal.SIGINT, os.killpg, "bundle", NOTHING),  # as a terminal does, while TensorFlow is imported
-        # soon a process of its own runs the SavedModel, which this one traces
+        (signal.SIGINT, os.killpg, "bundle", NOTHING_WRITTEN),  # as a terminal does, during the import of TensorFlow
+        # written shortly before a second process runs the SavedModel
         (signal.SIGTERM, os.kill, "bundle/saved_model/fingerprint.pb", ""),
     ],
 )
-def test_signal_to_an_export_leaves_no_file_and_no_process(number, send, there, said, model_file, tmp_path):
-    process = started("-m", "keras_attn_export", "export", model_file, "made/bundle", cwd=tmp_path)
-    wait_for(lambda: list(tmp_path.glob(f"made/.bundle.*.partial/{there}")), process)
+def test_stopped_export_leaves_no_file_and_no_process(signal_number, send, partial_file, message, model_file, tmp_path):
+    process = start_python("-m", "keras_attn_export", "export", model_file, "made/bundle", cwd=tmp_path)
+    wait_until(lambda: list(tmp_path.glob(f"made/.bundle.*.partial/{partial_file}")), process)
     time.sleep(0.3)
-    assert ended(process, number, send=send, timeout=60)[:3] == (128 + number, "", said)
-    assert left(tmp_path) == []
+    assert stop_process(process, signal_number, send=send, timeout=60)[:3] == (128 + signal_number, "", message)
+    assert list_remaining_files(tmp_path) == []
     with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)  # the group has no process left
+        os.killpg(process.pid, 0)  # fails if the group has no process

@@ -1,4 +1,4 @@
-"""Targets of commands: no file of another kind, no input and no file in a bundle is replaced."""
+"""Output paths of commands: inputs, files of other kinds and files in bundles are not replaced."""
 
 import os
 import shutil
@@ -16,20 +16,20 @@ from keras_attn_export._format.names import CASES, Case
 from keras_attn_export._format.parity_report import ParityReport
 from keras_attn_export._report.render_page import GENERATOR
 
-COMMANDS = {  # what is given before the place
+COMMANDS = {  # arguments before the output path
     "run": "run bundle --inputs x.npz --outputs",
     "report": "report bundle --output",
 }
-OF_ITS_KIND = {
-    "run": lambda place: write_arrays(place, {"earlier": np.ones(2)}),
-    "report": lambda place: place.write_text(f'<!doctype html>\n<meta name="generator" content="{GENERATOR}">'),
+WRITE_EARLIER_OUTPUT = {
+    "run": lambda path: write_arrays(path, {"earlier": np.ones(2)}),
+    "report": lambda path: path.write_text(f'<!doctype html>\n<meta name="generator" content="{GENERATOR}">'),
 }
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Return a folder with two bundles, and inputs."""
-    folder = tmp_path_factory.mktemp("made")
+def bundle_folder(tmp_path_factory):
+    """A folder with two bundles and a file of inputs."""
+    folder = tmp_path_factory.mktemp("bundles")
     vector = ("float32", ["batch"])
     for name in ("bundle", "another"):
         write_onnx_bundle(folder / name, "y = Neg(x)", {"x": vector}, {"y": vector})
@@ -43,62 +43,62 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def here(made, tmp_path, monkeypatch):
-    monkeypatch.chdir(shutil.copytree(made, tmp_path / "here"))
-    return tmp_path / "here"
+def cwd(bundle_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(bundle_folder, tmp_path / "cwd"))
+    return tmp_path / "cwd"
 
 
-NOT_TO_BE_REPLACED = {
-    "a link": lambda place: place.symlink_to("x.npz"),
+MAKE_FOREIGN_FILE = {
+    "a link": lambda path: path.symlink_to("x.npz"),
     "a pipe": os.mkfifo,
-    "text": lambda place: place.write_text("text"),
-    "a page": lambda place: place.write_text(f"<!doctype html>\n{4096 * ' '}{GENERATOR}"),
+    "text": lambda path: path.write_text("text"),
+    "a page": lambda path: path.write_text(f"<!doctype html>\n{4096 * ' '}{GENERATOR}"),
 }
 
 
-def content_of(place):
-    return os.readlink(place) if place.is_symlink() else place.read_bytes() if place.is_file() else "a pipe"
+def read_content(path):
+    return os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else "a pipe"
 
 
-def refused(here, fails, command, place, said):
-    before = [content_of(each) for each in sorted(here.rglob("*")) if not each.is_dir()]
-    fails(*COMMANDS[command].split(), place, said=said)
-    assert [content_of(each) for each in sorted(here.rglob("*")) if not each.is_dir()] == before
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_files_of_another_kind_are_not_replaced(here, fails, command):
-    others = {f"what {name} writes": make for name, make in OF_ITS_KIND.items() if name != command}
-    for name, make in (NOT_TO_BE_REPLACED | others).items():
-        make(here / name)
-        no_file = name in ("a link", "a pipe")
-        refused(here, fails, command, name, "exists and is not a file" if no_file else "it will not be replaced")
-    refused(here, fails, command, "/dev/null", "exists and is not a file")
+def assert_refused(cwd, fails, command, path, message):
+    """Assert that a command fails with a message and changes no file."""
+    old_contents = [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()]
+    fails(*COMMANDS[command].split(), path, said=message)
+    assert [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()] == old_contents
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_file_in_a_bundle_is_a_target(here, fails, command):
-    (here / "linked").symlink_to("another")
-    (here / "x").symlink_to("another/x")
+def test_files_of_another_kind_are_not_replaced(cwd, fails, command):
+    other_outputs = {f"output of {name}": write for name, write in WRITE_EARLIER_OUTPUT.items() if name != command}
+    for name, write in (MAKE_FOREIGN_FILE | other_outputs).items():
+        write(cwd / name)
+        message = "exists and is not a file" if name in ("a link", "a pipe") else "it will not be replaced"
+        assert_refused(cwd, fails, command, name, message)
+    assert_refused(cwd, fails, command, "/dev/null", "exists and is not a file")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_files_in_a_bundle_are_not_replaced(cwd, fails, command):
+    (cwd / "linked").symlink_to("another")
+    (cwd / "x").symlink_to("another/x")
+    message = "is in a bundle, which holds only the files in its manifest"
     for bundle in ("bundle", "another", "linked", "bundle/../another"):
         for name in ("model.onnx", "manifest.json", "parity/cases.npz", "new", "parity/new"):
-            refused(
-                here, fails, command, f"{bundle}/{name}", "is in a bundle, which holds only the files in its manifest"
-            )
-    refused(here, fails, command, "x", "is in a bundle, which holds only the files in its manifest")
-    assert load_bundle(here / "another")
+            assert_refused(cwd, fails, command, f"{bundle}/{name}", message)
+    assert_refused(cwd, fails, command, "x", message)
+    assert load_bundle(cwd / "another")
 
 
-def test_input_file_is_no_target(here, fails):
+def test_input_file_is_not_replaced(cwd, fails):
     os.link("x.npz", "y.npz")
-    for place in ("x.npz", "y.npz"):
-        refused(here, fails, "run", place, f"{place} is an input of this command")
+    for path in ("x.npz", "y.npz"):
+        assert_refused(cwd, fails, "run", path, f"{path} is an input of this command")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_earlier_output_is_replaced(here, succeeds, command):
-    OF_ITS_KIND[command](here / "out")
-    before = content_of(here / "out")
+def test_earlier_output_is_replaced(cwd, succeeds, command):
+    WRITE_EARLIER_OUTPUT[command](cwd / "out")
+    old_content = read_content(cwd / "out")
     succeeds(*COMMANDS[command].split(), "out")
-    assert content_of(here / "out") != before
-    assert list_names(here) == ["another", "bundle", "out", "x.npz"]
+    assert read_content(cwd / "out") != old_content
+    assert list_names(cwd) == ["another", "bundle", "out", "x.npz"]

@@ -1,4 +1,4 @@
-"""Golden cases in a file."""
+"""Files of golden cases: saving, loading, and refused files."""
 
 import numpy as np
 import pytest
@@ -13,16 +13,16 @@ def floats(*values, dtype="float32"):
     return np.array(values, dtype)
 
 
-def test_rounding_is_saved_without_loss_of_its_bound(tmp_path):
+def test_stored_rounding_limits_are_upper_bounds(tmp_path):
     sizes = np.array([[0, 1e-31, 1e-7], [3e-5, 0.5, 700.0]])
     outputs = {"out": np.ones((2, 3), "float32"), "top": np.ones(2, int)}
     rounding = {"out": sizes, "top": np.array([True, False])}
     save_cases(tmp_path / "cases.npz", [Case("base", {}, outputs, rounding)])
-    (read,) = load_cases(tmp_path / "cases.npz")
-    assert read.rounding["out"][0, 0] == 0
-    share = read.rounding["out"].reshape(-1)[1:] / sizes.reshape(-1)[1:]
-    assert np.all((share >= 1 - 1e-12) & (share < 1.4143))
-    assert read.rounding["top"].tolist() == [True, False]
+    (case,) = load_cases(tmp_path / "cases.npz")
+    assert case.rounding["out"][0, 0] == 0
+    ratios = case.rounding["out"].reshape(-1)[1:] / sizes.reshape(-1)[1:]
+    assert np.all((ratios >= 1 - 1e-12) & (ratios < 1.4143))  # rounded up to a power of sqrt(2)
+    assert case.rounding["top"].tolist() == [True, False]
 
 
 def test_golden_cases_are_equal_after_saving_and_loading(tmp_path):
@@ -38,24 +38,24 @@ def test_golden_cases_are_equal_after_saving_and_loading(tmp_path):
     outputs = {name: floats(number) for number, name in enumerate(names)}
     cases = [Case(f"case {index} 長さ", {**inputs, "index": np.array(index)}, outputs) for index in range(12)]
     save_cases(tmp_path / "cases.npz", cases)
-    read = load_cases(tmp_path / "cases.npz")
-    assert [case.name for case in read] == [case.name for case in cases]
-    for (_, *wanted), (_, *got) in zip(cases, read, strict=True):
-        for want, have in zip(wanted, got, strict=True):
-            assert list(have) == list(want)
-            for name, array in want.items():
-                np.testing.assert_array_equal(have[name], array, strict=True)
+    loaded_cases = load_cases(tmp_path / "cases.npz")
+    assert [case.name for case in loaded_cases] == [case.name for case in cases]
+    for (_, *case_fields), (_, *loaded_fields) in zip(cases, loaded_cases, strict=True):
+        for expected, actual in zip(case_fields, loaded_fields, strict=True):
+            assert list(actual) == list(expected)
+            for name, array in expected.items():
+                np.testing.assert_array_equal(actual[name], array, strict=True)
 
 
-NO_CASES = {
+FILES_WITHOUT_CASES = {
     "none": (lambda file: save_cases(file, []), "contains no golden case"),
     "pickled": (lambda file: np.savez(file, cases=np.array([{}], object)), "is not a file of golden cases"),
     "text": (lambda file: file.write_bytes(b"text"), r"is not a file of golden cases \(ValueError"),
 }
 
 
-@pytest.mark.parametrize(("make", "said"), NO_CASES.values(), ids=NO_CASES)
-def test_other_files_than_golden_cases_are_refused(tmp_path, make, said):
-    make(tmp_path / "cases.npz")
-    with pytest.raises(BundleError, match=said):
+@pytest.mark.parametrize(("write", "message"), FILES_WITHOUT_CASES.values(), ids=FILES_WITHOUT_CASES)
+def test_files_without_golden_cases_are_refused(tmp_path, write, message):
+    write(tmp_path / "cases.npz")
+    with pytest.raises(BundleError, match=message):
         load_cases(tmp_path / "cases.npz")

@@ -20,12 +20,10 @@ from keras_attn_export._format.session import check_placement
 from keras_attn_export._format.stop_signals import stop_at_signals
 
 HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-needs_no_cuda = pytest.mark.skipif(
-    HAS_CUDA, reason="shows what an onnxruntime without CUDA says; .ci/run installs [runtime]"
-)
+requires_no_cuda = pytest.mark.skipif(HAS_CUDA, reason="needs an onnxruntime without CUDA; .ci/run installs [runtime]")
 
 
-@needs_no_cuda
+@requires_no_cuda
 def test_absent_providers_are_refused_with_the_package_to_install():
     assert check_provider("cpu") is onnxruntime
     with pytest.raises(ProviderError) as error:
@@ -43,30 +41,31 @@ def test_absent_providers_are_refused_with_the_package_to_install():
 
 
 def test_every_provider_of_onnxruntime_has_a_short_name():
-    """Azure's computes nothing: it asks a service. The others left out are gone from later releases than 1.19."""
-    known = {each.name: name for name, each in PROVIDERS.items()}
-    left_out = {f"{name}ExecutionProvider" for name in ("Azure", "ROCM", "ArmNN", "ACL", "Tvm")}
-    assert {*known} >= {*onnxruntime.get_all_providers()} - left_out
-    assert all(short_name(each) == name == short_name(name) for each, name in known.items())
+    """Azure's provider calls a remote service; releases after 1.19 lack the other excluded providers."""
+    short_names = {provider.name: name for name, provider in PROVIDERS.items()}
+    excluded_providers = {f"{name}ExecutionProvider" for name in ("Azure", "ROCM", "ArmNN", "ACL", "Tvm")}
+    assert {*short_names} >= {*onnxruntime.get_all_providers()} - excluded_providers
+    assert all(short_name(provider) == name == short_name(name) for provider, name in short_names.items())
 
 
 def test_session_gets_the_options_of_its_provider(exported, monkeypatch):
-    told = {}
+    session_arguments = {}
 
-    def session(file, options, providers, **_):
-        ((name, told["options"]),) = providers
-        told.update(name=name, pattern=options.enable_mem_pattern)
+    def create_session(file, options, providers, **_):
+        ((name, session_arguments["options"]),) = providers
+        session_arguments.update(name=name, pattern=options.enable_mem_pattern)
         return types.SimpleNamespace(get_providers=lambda: [name])
 
-    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [p.name for p in PROVIDERS.values()])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", create_session)
+    names = [provider.name for provider in PROVIDERS.values()]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: names)
     for name, options, pattern in (
         ("openvino", {"device_type": "CPU", "precision": "FP32"}, True),
         ("CoreMLExecutionProvider", {"ModelFormat": "MLProgram", "MLComputeUnits": "CPUAndGPU"}, True),
         ("directml", {}, False),
     ):
         open_session(exported / MODEL, name)
-        assert told == {"name": provider_of(name).name, "options": options, "pattern": pattern}
+        assert session_arguments == {"name": provider_of(name).name, "options": options, "pattern": pattern}
 
 
 NO_DEVICE = "CUDA failure 100: no CUDA-capable device is detected"
@@ -89,15 +88,15 @@ FAILURES = {  # provider, error of onnxruntime, error of the package
 }
 
 
-@pytest.mark.parametrize(("provider", "said", "expected"), FAILURES.values(), ids=FAILURES)
-def test_session_that_fails_names_the_remedy_of_its_provider(provider, said, expected, exported, monkeypatch):
-    def session(*arguments, **options):
-        raise RuntimeError(said)
+@pytest.mark.parametrize(("provider", "error_text", "expected"), FAILURES.values(), ids=FAILURES)
+def test_session_that_fails_names_the_remedy_of_its_provider(provider, error_text, expected, exported, monkeypatch):
+    def create_session(*arguments, **options):
+        raise RuntimeError(error_text)
 
     error, match = expected
-    as_cpu = PROVIDERS[provider]._replace(name="CPUExecutionProvider")  # which is there
-    monkeypatch.setitem(PROVIDERS, provider, as_cpu)
-    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    cpu_provider = PROVIDERS[provider]._replace(name="CPUExecutionProvider")  # an available provider
+    monkeypatch.setitem(PROVIDERS, provider, cpu_provider)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", create_session)
     with pytest.raises(error, match=match):
         open_session(exported / MODEL, provider)
     with pytest.raises(BundleError, match=r"cannot load \S+: [^?`]*$"):
@@ -130,8 +129,8 @@ def test_session_that_falls_back_to_the_cpu_is_an_error(monkeypatch, exported, c
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     monkeypatch.setitem(sys.modules, "onnxruntime", Fallback("onnxruntime"))
-    said = r"fell back to CPU\w+ although CUDA\w+ was requested\. Failed to load libcudnn.so.9\. It is built"
-    with pytest.raises(ProviderError, match=said):
+    message = r"fell back to CPU\w+ although CUDA\w+ was requested\. Failed to load libcudnn.so.9\. It is built"
+    with pytest.raises(ProviderError, match=message):
         open_session(exported / MODEL, "cuda")
     assert capsys.readouterr().out == ""
 
@@ -150,33 +149,33 @@ def test_placement_is_read_from_a_profile(exported, tmp_path):
 ATTENTION = "keras_attn/encoder/self attention/dot_product_0"
 
 
-def node(name, provider, shapes, *, takes=((2, 5, 4),), kind="float", cat="Node"):
-    """An event of a profile as onnxruntime writes it."""
+def build_event(name, provider, output_shapes, *, input_shapes=((2, 5, 4),), dtype="float", cat="Node"):
+    """Return an event of a profile in the format of onnxruntime."""
     arguments = {
         "op_name": name.rpartition("/")[2].partition("_")[0],
         "provider": f"{provider}ExecutionProvider",
-        "input_type_shape": [{kind: list(shape)} for shape in takes],
-        "output_type_shape": [{kind: list(shape)} for shape in shapes],
+        "input_type_shape": [{dtype: list(shape)} for shape in input_shapes],
+        "output_type_shape": [{dtype: list(shape)} for shape in output_shapes],
     }
     return {"cat": cat, "name": f"{name}_kernel_time", "args": arguments}
 
 
-def placed(tmp_path, *events):
+def write_profile(tmp_path, *events):
     file = tmp_path / "profile.json"
     file.write_text(json.dumps([{"cat": "Session", "name": "model_run"}, *events]))
     return file
 
 
 def test_placement_check_names_attention_on_the_cpu(tmp_path):
-    """Of two layers, one partly, in a name that onnxruntime or onnx has changed."""
-    file = placed(
+    """Two layers, one of them in part; onnxruntime or onnx has changed the names of nodes."""
+    file = write_profile(
         tmp_path,
-        node("dense/MatMul", "CUDA", [(2, 5, 4)]),
-        node(f"_inlfunc_dot_product_0_{ATTENTION}/MatMul_3", "CUDA", [(2, 5, 5)]),
-        node(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 5, 5)]),
-        node(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 9, 9)]),
-        node("keras_attn/last/additive_12/Tanh_4__3", "CPU", [(2, 5, 5, 8)], kind="float16"),
-        node("keras_attn/last/additive_12/MatMul_5/MatMulScaleFusion/", "CPU", [(2, 5, 5, 1)]),
+        build_event("dense/MatMul", "CUDA", [(2, 5, 4)]),
+        build_event(f"_inlfunc_dot_product_0_{ATTENTION}/MatMul_3", "CUDA", [(2, 5, 5)]),
+        build_event(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 5, 5)]),
+        build_event(f"_inlfunc_dot_product_0_{ATTENTION}/Softmax_7", "CPU", [(2, 9, 9)]),
+        build_event("keras_attn/last/additive_12/Tanh_4__3", "CPU", [(2, 5, 5, 8)], dtype="float16"),
+        build_event("keras_attn/last/additive_12/MatMul_5/MatMulScaleFusion/", "CPU", [(2, 5, 5, 1)]),
     )
     with pytest.raises(ProviderError) as error:
         check_placement(file, "cuda")
@@ -189,16 +188,16 @@ def test_placement_check_names_attention_on_the_cpu(tmp_path):
 @pytest.mark.parametrize(
     "event",
     [
-        node(f"{ATTENTION}/Concat_3", "CPU", [(3,)], takes=[(1,), (1,)], kind="int64"),
-        node(f"{ATTENTION}/LessOrEqual_9", "CPU", [(5, 5)], takes=[(5, 1), (5,)], kind="int64"),
-        node("dense/MatMul", "CPU", [(2, 5, 4)]),
-        node(f"{ATTENTION}/MatMul_9", "CPU", [(2, 5, 4)], cat="Session"),
+        build_event(f"{ATTENTION}/Concat_3", "CPU", [(3,)], input_shapes=[(1,), (1,)], dtype="int64"),
+        build_event(f"{ATTENTION}/LessOrEqual_9", "CPU", [(5, 5)], input_shapes=[(5, 1), (5,)], dtype="int64"),
+        build_event("dense/MatMul", "CPU", [(2, 5, 4)]),
+        build_event(f"{ATTENTION}/MatMul_9", "CPU", [(2, 5, 4)], cat="Session"),
     ],
     ids=lambda event: event["name"],
 )
 def test_placement_check_allows_sizes_and_other_layers_on_the_cpu(event, tmp_path):
     """onnxruntime places nodes on the CPU that depend on sizes alone, also masks made of sizes."""
-    check_placement(placed(tmp_path, node(f"{ATTENTION}/MatMul_1", "CUDA", [(2, 5, 5)]), event), "cuda")
+    check_placement(write_profile(tmp_path, build_event(f"{ATTENTION}/MatMul_1", "CUDA", [(2, 5, 5)]), event), "cuda")
 
 
 def test_operator_that_cuda_lacks_is_named_with_a_remedy():
@@ -208,7 +207,7 @@ def test_operator_that_cuda_lacks_is_named_with_a_remedy():
     session = types.SimpleNamespace(get_providers=lambda: ["CUDAExecutionProvider"], get_outputs=list, run=run)
     with pytest.raises(ProviderError, match=r"NOT_IMPLEMENTED.*Export with `provider='cuda'`"):
         run_session(session, {})
-    session.get_providers = list  # now on another, where that is none
+    session.get_providers = list  # a provider without this remedy
     with pytest.raises(ExportError, match=r"NOT_IMPLEMENTED.*Mode: 3$"):
         run_session(session, {})
 
@@ -224,9 +223,9 @@ def test_error_of_onnxruntime_names_the_inputs(tmp_path, capfd):
 
 
 def test_signal_handlers_stay_outside_the_main_thread():
-    def heeded():
+    def enter_context():
         with stop_at_signals() as signals:
             return signals
 
     with ThreadPoolExecutor() as pool:
-        assert pool.submit(heeded).result() == []
+        assert pool.submit(enter_context).result() == []

@@ -25,7 +25,7 @@ from keras_attn_export._format.verify_script import verify_script
 MAX_LINES = 480
 
 
-def verified(bundle, *arguments):
+def run_script(bundle, *arguments):
     return run_python(bundle / "verify.py", *arguments, cwd=bundle.parent, blocked=PACKAGES)
 
 
@@ -39,65 +39,65 @@ def test_script_is_short_and_needs_numpy_and_onnxruntime_only(bundle):
 
 
 def test_script_passes_without_the_package(bundle):
-    before = sorted(bundle.rglob("*"))
-    result = verified(bundle)
+    old_paths = sorted(bundle.rglob("*"))
+    result = run_script(bundle)
     assert (result.returncode, result.stderr) == (0, "")
-    header, *rows, last = result.stdout.splitlines()
+    header, *rows, summary = result.stdout.splitlines()
     assert header.split()[:3] == ["case", "output", "shape"]
     assert len(rows) == 2 * read_manifest(bundle)["parity"]["cases"]
     assert all(row.endswith(" ok") for row in rows)
-    assert last == f"all {len(rows)} outputs match on CPUExecutionProvider."
-    assert sorted(bundle.rglob("*")) == before
+    assert summary == f"all {len(rows)} outputs match on CPUExecutionProvider."
+    assert sorted(bundle.rglob("*")) == old_paths
 
 
-def wrong_output(bundle):
+def change_output(bundle):
     alter_golden_outputs(bundle)
     return "FAILED: is outside the tolerance", ExportError
 
 
-def damaged_cases(bundle):
+def damage_cases(bundle):
     flip_byte(bundle / CASES)
     return f"{CASES} is not the file that was exported", BundleError
 
 
-def missing_model(bundle):
+def remove_model(bundle):
     (bundle / MODEL).unlink()
     return f"is incomplete: {MODEL} is missing", BundleError
 
 
-def extra_file(bundle):
+def add_file(bundle):
     (bundle / "notes.txt").touch()
     return "holds notes.txt, which its manifest does not list", BundleError
 
 
-def altered_manifest(bundle):
+def reformat_manifest(bundle):
     path = bundle / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
     return "does not match its own `manifest_sha256`", BundleError
 
 
-def newer_onnxruntime(bundle):
+def require_newer_onnxruntime(bundle):
     alter_manifest(bundle, lowest_onnxruntime="99.0")
     return "needs onnxruntime 99.0 or newer", BundleError
 
 
-def missing_entry(bundle):
+def remove_entry(bundle):
     alter_manifest(bundle, parity=...)
     return "KeyError: 'parity'", BundleError
 
 
-def linked_folder(bundle):
+def link_folder(bundle):
     (bundle / "link").symlink_to(bundle / "saved_model")
     return "holds link, which its manifest does not list", BundleError
 
 
-def nan_in_manifest(bundle):
+def write_nan(bundle):
     content = (bundle / "manifest.json").read_text(encoding="utf-8")
     (bundle / "manifest.json").write_text(content.replace('"opset": ', '"opset": NaN, "x": '), encoding="utf-8")
     return "is not a bundle's manifest (ValueError)", BundleError
 
 
-def added_by_systems(bundle):
+def add_system_files(bundle):
     (bundle / ".DS_Store").touch()
     (bundle / "saved_model" / "Thumbs.db").touch()
     (bundle / "__pycache__").mkdir()
@@ -105,24 +105,24 @@ def added_by_systems(bundle):
     return "outputs match on CPUExecutionProvider.", None
 
 
-CHANGES = (
-    wrong_output,
-    damaged_cases,
-    missing_model,
-    extra_file,
-    altered_manifest,
-    newer_onnxruntime,
-    missing_entry,
-    pytest.param(linked_folder, marks=pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")),
-    nan_in_manifest,
-    added_by_systems,
+ALTERATIONS = (
+    change_output,
+    damage_cases,
+    remove_model,
+    add_file,
+    reformat_manifest,
+    require_newer_onnxruntime,
+    remove_entry,
+    pytest.param(link_folder, marks=pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")),
+    write_nan,
+    add_system_files,
 )
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_verdicts_of_script_and_package_are_equal(bundle, change):
-    message, error = change(bundle)
-    result = verified(bundle)
+@pytest.mark.parametrize("alter", ALTERATIONS, ids=lambda alter: alter.__name__)
+def test_verdicts_of_script_and_package_are_equal(bundle, alter):
+    message, error = alter(bundle)
+    result = run_script(bundle)
     assert message in result.stdout + result.stderr
     if error is None:
         assert result.returncode == 0
@@ -138,14 +138,14 @@ def test_verdicts_of_script_and_package_are_equal(bundle, change):
 
 @pytest.mark.parametrize("provider", ["cuda", "CUDAExecutionProvider"])
 def test_script_names_a_missing_provider(bundle, provider):
-    result = verified(bundle, "--provider", provider)
+    result = run_script(bundle, "--provider", provider)
     assert (result.returncode, result.stdout) == (1, "")
     assert_one_line(result.stderr)
     assert "has no CUDAExecutionProvider" in result.stderr
 
 
 def test_unknown_provider_is_wrong_usage(bundle):
-    result = verified(bundle, "--provider", "tpu")
+    result = run_script(bundle, "--provider", "tpu")
     assert result.returncode == 2
     assert "invalid choice: 'tpu'" in result.stderr
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, its console and the violations that axe reports; the bundle of a small speller."""
+"""Fixtures: a headless Chromium with its console and accessibility checks, and the bundle of a small speller."""
 
 import shutil
 import time
@@ -15,12 +15,12 @@ class Browser:
 
     def open(self, page, *, size=(1200, 900), scheme="light"):
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # a window has at least 500 pixels
-        # without motion, or a pointer would meet the page while it still scrolls
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # windows have at least 500 pixels
+        # without motion: pointer events could arrive during scrolling
         preferences = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
         media = {"features": [{"name": name, "value": value} for name, value in preferences.items()]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        self.driver.get_log("browser")  # of the page before
+        self.driver.get_log("browser")  # discards the messages of the previous page
         self.driver.get(page.resolve().as_uri())
 
     def run(self, script, *arguments):
@@ -36,11 +36,11 @@ class Browser:
     def find(self, selector):
         return self.driver.find_element("css selector", selector)
 
-    def complaints(self):
-        return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
+    def list_console_messages(self):
+        return [f"{record['level']}: {record['message']}" for record in self.driver.get_log("browser")]
 
-    def violations(self):
-        """Return the serious and critical violations of accessibility, with their elements."""
+    def list_violations(self):
+        """Return the serious and critical violations of accessibility rules, with their elements."""
         self.run(AXE.read_text(encoding="utf-8"))
         result = self.driver.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")
         return [
@@ -50,10 +50,10 @@ class Browser:
             for node in violation["nodes"]
         ]
 
-    def overflow(self):
-        """Return by how many pixels the page is wider than the window, with all its details open."""
+    def measure_overflow(self):
+        """Return the width of the page beyond that of the window in pixels, with all details open."""
         self.run("for (const details of document.querySelectorAll('details')) details.open = true")
-        self.run("for (const details of document.querySelectorAll('details')) details.open = true")  # those inside maps
+        self.run("for (const details of document.querySelectorAll('details')) details.open = true")  # maps add details
         return self.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
@@ -63,7 +63,7 @@ def browser():
     if program is None or driver_program is None:
         pytest.fail(
             "Tests in a browser need chromium and chromedriver: Debian's chromium and chromium-driver. "
-            "`nox -s web` brings them.",
+            "`nox -s web` installs them.",
             pytrace=False,
         )
     from selenium import webdriver

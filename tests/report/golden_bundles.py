@@ -9,10 +9,10 @@ from keras_attn_export._format.names import CASES
 from keras_attn_export._format.parity_report import ParityReport
 
 
-def golden_bundle(folder, nodes, inputs, outputs, cases, **entries):
-    """Return the bundle of a graph in ONNX's text format.
+def write_bundle(folder, nodes, inputs, outputs, cases, **entries):
+    """Write and load the bundle of a graph in ONNX's text format.
 
-    Inputs and outputs are dtypes and shapes by name; cases are `Case`s.
+    `inputs` and `outputs` map names to dtypes and shapes; `cases` are `Case`s.
     """
     write_onnx_bundle(folder, nodes, inputs, outputs, **entries)
     save_cases(folder / CASES, cases)

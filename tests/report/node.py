@@ -8,5 +8,5 @@ ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "web"
 
 
-def node(*arguments, cwd=WEB):
+def run_node(*arguments, cwd=WEB):
     return run_command("node", *arguments, cwd=cwd)

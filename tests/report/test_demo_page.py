@@ -1,4 +1,4 @@
-"""Live page of the demo: the answer to a date in each of its languages equals that of the bundle."""
+"""Live page of the demo: its answers to dates in all languages equal the outputs of the bundle."""
 
 import importlib
 import sys
@@ -18,7 +18,7 @@ date_report = importlib.import_module("date_report")
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("node", "selenium")]
 SEED = 5
-TYPE = """
+TYPE_SCRIPT = """
     const [text, language] = arguments
     const [field, menu] = ['characters', 'locale'].map((name) => document.querySelector(`#form [name=${name}]`))
     menu.value = [...menu.options].find((option) => option.text === language).value
@@ -44,7 +44,7 @@ def test_date_in_each_language_has_the_answer_of_the_bundle(browser, tmp_path, m
     for locale, row in rows.items():
         (expected,) = date_data.decode_iso(bundle.run(date_data.encode_rows([row], vocabulary))["tokens"])
         browser.run("document.querySelector('#answer').replaceChildren()")
-        browser.run(TYPE, row.text, date_report.language(locale))
+        browser.run(TYPE_SCRIPT, row.text, date_report.language(locale))
         browser.wait("document.querySelector('#answer .answer')")
         assert browser.find("#answer .answer").text == expected, row
-    assert browser.complaints() == []
+    assert browser.list_console_messages() == []

@@ -1,4 +1,4 @@
-"""Labels of ids and classes."""
+"""Labels of ids and classes: validation and joined texts."""
 
 import pytest
 from handwritten_bundles import build_manifest

@@ -23,14 +23,14 @@ from keras_attn_export._report.web_runtime import find_web_runtime
 
 @pytest.fixture
 def no_web(monkeypatch, tmp_path):
-    """A working directory without packages of npm."""
+    """A working directory without npm packages."""
     monkeypatch.delenv("NODE_PATH", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def web(no_web, tmp_path):
-    """Files with the names of those of onnxruntime-web; the real ones run in test_live_page.py."""
+    """A folder with the file names of onnxruntime-web; test_live_page.py runs the real package."""
     folder = tmp_path / "node_modules" / "onnxruntime-web"
     (folder / "dist").mkdir(parents=True)
     (folder / "package.json").write_text('{"version": "1.99.0"}')
@@ -39,31 +39,31 @@ def web(no_web, tmp_path):
     return folder
 
 
-def array_of(tensor):
+def decode_array(tensor):
     content = gzip.decompress(base64.b64decode(tensor["data"]))
     return np.frombuffer(content, tensor["dtype"]).reshape(tensor["shape"])
 
 
 @pytest.mark.parametrize("tolerance", [{"relative": 1e-5, "absolute": 1e-6}, {"relative": 0, "absolute": 0.0}], ids=str)
 @pytest.mark.parametrize("has_rounding", [False, True])
-def test_limit_of_each_element_is_that_of_verify(tolerance, has_rounding):
+def test_limit_of_each_element_equals_the_limit_of_verify(tolerance, has_rounding):
     expected = np.array([[1e6, 0.5, 0.001], [-1e9, -1e9, 1e-3]])
     rounding = {"y": np.array([[100, 1e-9, 1e-9], [0, 4, 0]])} if has_rounding else {}
     case = Case("base", {}, {"y": expected}, rounding)
     ((output,),) = [data["outputs"] for data in encode_cases([case], tolerance)]
-    for index, limit in np.ndenumerate(array_of(output["limits"])):
+    for index, limit in np.ndenumerate(decode_array(output["limits"])):
         actual = expected.copy()
         actual[index] += 0.9 * limit or 1e-6
         (row,) = compare(case, {"y": actual}, tolerance)
         assert row["of_limit"] == pytest.approx(0.9 if limit else np.inf, rel=1e-4)
 
 
-def test_rounding_decides_integers():
+def test_limits_of_integers_mark_ties():
     outputs = {"y": np.array([1, 2, 3]), "z": np.array([1, 2])}
     (data,) = encode_cases([Case("base", {}, outputs, {"y": np.array([False, True, True])})], {})
     y, z = data["outputs"]
-    assert array_of(y["limits"]).tolist() == [False, True, True]
-    assert array_of(z["limits"]).tolist() == [False, False]
+    assert decode_array(y["limits"]).tolist() == [False, True, True]
+    assert decode_array(z["limits"]).tolist() == [False, False]
 
 
 SPECS = [
@@ -74,7 +74,7 @@ SPECS = [
 ]
 
 
-def fields(labels):
+def build_fields(labels):
     inputs = {
         "tokens": np.array([[1, 2, 0], [2, 2, 2]], "int32"),
         "lens": np.array([2, 3], "int32"),
@@ -87,21 +87,21 @@ def fields(labels):
 
 
 def test_fields_begin_with_the_first_example():
-    without_labels = fields({})
-    assert without_labels["tokens"]["first"] == [[1, 2, 0]]
-    assert (without_labels["lens"]["first"], without_labels["lens"]["counts"]) == ([2], "time")
-    assert without_labels["x"]["first"] == [[0.1, "NaN"]]
-    assert without_labels["table"]["first"] == [[1, 1], [1, 1]]
-    with_labels = fields({"tokens": ["", "the", "cat"]})
-    assert with_labels["tokens"]["text"] == "the cat"
-    assert with_labels["lens"]["first"] is None  # the length of the text
+    fields = build_fields({})
+    assert fields["tokens"]["first"] == [[1, 2, 0]]
+    assert (fields["lens"]["first"], fields["lens"]["counts"]) == ([2], "time")
+    assert fields["x"]["first"] == [[0.1, "NaN"]]
+    assert fields["table"]["first"] == [[1, 1], [1, 1]]
+    labelled_fields = build_fields({"tokens": ["", "the", "cat"]})
+    assert labelled_fields["tokens"]["text"] == "the cat"
+    assert labelled_fields["lens"]["first"] is None  # the page computes it from the text
 
 
 def test_large_arrays_are_fixed(monkeypatch):
     monkeypatch.setattr(live_data, "MAX_FORM_ELEMENTS", 2)
-    records = fields({})
+    records = build_fields({})
     assert [name for name, record in records.items() if "fixed" in record] == ["tokens", "table"]
-    np.testing.assert_array_equal(array_of(records["tokens"]["fixed"]), [[1, 2, 0]])
+    np.testing.assert_array_equal(decode_array(records["tokens"]["fixed"]), [[1, 2, 0]])
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_live_page_embeds_model_and_cases(exported, web, tmp_path):
     assert data["live"]["version"] == "1.99.0"
     assert gzip.decompress(base64.b64decode(data["live"]["model"])) == (exported / "model.onnx").read_bytes()
     first, golden = data["cases"][0], load_cases(exported / CASES)[0]
-    np.testing.assert_array_equal(array_of(first["outputs"][0]), golden.outputs["context"])
+    np.testing.assert_array_equal(decode_array(first["outputs"][0]), golden.outputs["context"])
     assert re.search(r"script-src &#39;sha256-[\w+/=]+&#39; blob: &#39;wasm-unsafe-eval&#39;;", text)
 
 

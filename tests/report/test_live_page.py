@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from golden_bundles import golden_bundle
+from golden_bundles import write_bundle
 from node import WEB
 from speller import LABELS, VOCABULARY, export_speller
 
@@ -32,7 +32,7 @@ def open_live(browser, bundle, **options):
 
 
 def enter(browser, name, value):
-    """Put a value into a field, and return the text of the answer."""
+    """Enter a value into a field, and return the text of the answer."""
     request = browser.run("return document.querySelector('#answer').dataset.request")
     script = """
         const field = [...document.querySelectorAll('#form [name]')].find(({ name }) => name === arguments[0])
@@ -41,10 +41,10 @@ def enter(browser, name, value):
     """
     browser.run(script, name, value)
     browser.wait(f"document.querySelector('#answer').dataset.request !== '{request}'")
-    return answer(browser)
+    return read_answer(browser)
 
 
-def answer(browser):
+def read_answer(browser):
     return " ".join(browser.find("#answer").text.split())
 
 
@@ -59,9 +59,9 @@ def test_live_page_replays_its_cases(browser, speller_bundle, size, scheme):
     rows = browser.run("return [...document.querySelectorAll('#replay-rows tr')].map((row) => row.innerText)")
     assert len(rows) == cases
     assert all("\tmatches\t" in row for row in rows)
-    assert browser.overflow() <= 0
-    assert browser.complaints() == []
-    assert browser.violations() == []
+    assert browser.measure_overflow() <= 0
+    assert browser.list_console_messages() == []
+    assert browser.list_violations() == []
 
 
 @pytest.mark.parametrize("options", [{"lowering": "fused", "precision": "float16"}, {"precision": "int8"}], ids=str)
@@ -72,10 +72,10 @@ def test_lower_precisions_match_in_a_browser(browser, options, tmp_path):
     assert browser.run("return document.documentElement.dataset.live") == "passed"
 
 
-KINDS = {"f": "float32", "d": "float64", "h": "float16", "i": "int64", "b": "bool", "s": "string"}
-EQUAL = {"f": [1, NAN, INF], "d": [1e300, 0, -INF], "h": [60000, 1e-7, 1], "i": [2**62, 0, -1], "b": [1, 0, 1]}
-EQUAL["s"] = ["a", "長さ", ""]
-# Outputs of the model in place of the golden ones.
+DTYPES = {"f": "float32", "d": "float64", "h": "float16", "i": "int64", "b": "bool", "s": "string"}
+GOLDEN = {"f": [1, NAN, INF], "d": [1e300, 0, -INF], "h": [60000, 1e-7, 1], "i": [2**62, 0, -1], "b": [1, 0, 1]}
+GOLDEN["s"] = ["a", "長さ", ""]
+# Outputs of the model that replace the golden outputs.
 CHANGES = {
     "equal": {},
     "within the limit": {"f": [1.000009, NAN, INF]},
@@ -91,26 +91,26 @@ CHANGES = {
 }
 
 
-def arrays_of(values):
-    return {name: np.array(values[name], object if kind == "string" else kind) for name, kind in KINDS.items()}
+def build_arrays(values):
+    return {name: np.array(values[name], object if kind == "string" else kind) for name, kind in DTYPES.items()}
 
 
 def test_verdicts_equal_those_of_verify(browser, tmp_path):
-    """The graph returns its inputs, so that each case chooses the outputs of the model."""
-    nodes = " ".join(f"{name}_out = Identity({name})" for name in KINDS)
-    ports = [{name + suffix: (kind, [3]) for name, kind in KINDS.items()} for suffix in ("", "_out")]
-    golden = {f"{name}_out": array for name, array in arrays_of(EQUAL).items()}
+    """The graph returns its inputs, so each case chooses the outputs of the model."""
+    nodes = " ".join(f"{name}_out = Identity({name})" for name in DTYPES)
+    ports = [{name + suffix: (kind, [3]) for name, kind in DTYPES.items()} for suffix in ("", "_out")]
+    golden = {f"{name}_out": array for name, array in build_arrays(GOLDEN).items()}
     rounding = {"i_out": np.array([False, False, True])}
-    cases = [Case(name, arrays_of({**EQUAL, **change}), golden, rounding) for name, change in CHANGES.items()]
+    cases = [Case(name, build_arrays({**GOLDEN, **change}), golden, rounding) for name, change in CHANGES.items()]
     tolerance = {"relative": 0.0, "absolute": 1e-5}
-    bundle = golden_bundle(tmp_path / "b", nodes, *ports, cases, parity={"tolerance": tolerance, "cases": len(cases)})
+    bundle = write_bundle(tmp_path / "b", nodes, *ports, cases, parity={"tolerance": tolerance, "cases": len(cases)})
     verdict = open_live(browser, bundle)
     assert verdict.endswith("f_out in case beyond the limit is outside the tolerance, and 6 more.")
-    shown = browser.run(
+    replay_rows = browser.run(
         "return [...document.querySelectorAll('#replay-rows tr')]"
         ".map((row) => [...row.children].map((cell) => cell.textContent))"
     )
-    for case, (name, verdict, difference, share) in zip(cases, shown, strict=True):
+    for case, (name, verdict, difference, share) in zip(cases, replay_rows, strict=True):
         rows = compare(case, {f"{key}_out": array for key, array in case.inputs.items()}, tolerance)
         problems = "; ".join(f"{row['name']} {row['problem']}" for row in rows if row["problem"])
         assert (name, verdict) == (case.name, problems or "matches")
@@ -119,7 +119,7 @@ def test_verdicts_equal_those_of_verify(browser, tmp_path):
     assert "The model is not run here" in browser.find("#form").text
 
 
-def test_failed_form_is_no_failed_replay(browser, speller_bundle, tmp_path):
+def test_failed_form_is_reported(browser, speller_bundle, tmp_path):
     page = speller_bundle.write_report(tmp_path / "page.html", live=True)
     page.write_text(page.read_text("utf-8").replace('"inputs":[', '"inputs":[null,', 1), encoding="utf-8")
     browser.open(page)
@@ -144,13 +144,13 @@ def test_form_runs_the_model_on_typed_text(browser, speller_bundle):
         assert browser.run("return document.querySelectorAll('#answer canvas').length") == 3
     browser.run("document.querySelectorAll('#answer details')[0].open = true")
     browser.wait("document.querySelectorAll('#answer .map-section td').length")
-    assert "exactly 0" in browser.find("#answer .map-section").text  # behind the typed length
+    assert "exactly 0" in browser.find("#answer .map-section").text  # masked by the typed length
     assert enter(browser, "letters", "") == "letters is empty"
-    assert browser.complaints() == []
+    assert browser.list_console_messages() == []
 
 
 def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
-    """The names are those of properties, which must not hide methods of the form or of mappings."""
+    """The inputs have names of properties, which must not replace methods of forms and mappings."""
     inputs = {
         "constructor": ("uint8", ["batch"]),
         "append": ("bool", ["batch"]),
@@ -168,9 +168,9 @@ def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
     arrays["__proto__"] = np.array([2**40])
     nodes = " ".join(f"{name}_out = Identity({name})" for name in inputs)
     case = Case("base", arrays, {f"{name}_out": array for name, array in arrays.items()})
-    bundle = golden_bundle(tmp_path / "b", nodes, inputs, outputs, [case])
+    bundle = write_bundle(tmp_path / "b", nodes, inputs, outputs, [case])
     open_live(browser, bundle, report={"labels": {"keys": ["low", "mid", "high"], "keys_out": ["low", "mid", "high"]}})
-    shown = answer(browser)
+    answer = read_answer(browser)
     for text in (
         "constructor_out 7",
         "append_out true",
@@ -178,31 +178,29 @@ def test_form_has_a_field_for_each_kind_of_input(browser, tmp_path):
         "values_out 0.1 NaN",
         "addEventListener_out a b",
     ):
-        assert text in shown
-    assert f"__proto___out {2**40}" in shown
+        assert text in answer
+    assert f"__proto___out {2**40}" in answer
     assert "constructor_out 255" in enter(browser, "constructor", "255")
-    for wrong in ("256", "-1", "1.5"):
-        assert enter(browser, "constructor", wrong) == f"constructor must hold uint8. Received: {wrong}."
+    for number in ("256", "-1", "1.5"):
+        assert enter(browser, "constructor", number) == f"constructor must hold uint8. Received: {number}."
     assert enter(browser, "constructor", "") == "constructor is empty"
     assert browser.find("#form [name=constructor]").get_attribute("placeholder") == ""
     enter(browser, "constructor", "1")
-    unsafe = enter(browser, "__proto__", str(2**53))
-    assert unsafe == f"__proto__ must hold int64 of a magnitude below 2^53. Received: {2**53}."
+    error = enter(browser, "__proto__", str(2**53))
+    assert error == f"__proto__ must hold int64 of a magnitude below 2^53. Received: {2**53}."
     assert f"__proto___out {1 - 2**53}" in enter(browser, "__proto__", str(1 - 2**53))
     assert "append_out false" in enter(browser, "append", False)
     assert "keys_out low" in enter(browser, "keys", "0")
     assert "addEventListener_out <b>漢字</b>" in enter(browser, "addEventListener", "<b>漢字</b>")
     assert "values_out -Infinity 2" in enter(browser, "values", '[["-Infinity", 2]]')
-    assert browser.complaints() == []
+    assert browser.list_console_messages() == []
 
 
 def test_text_of_a_fixed_length_is_padded(browser, tmp_path):
     ports = {"text": ("int32", ["batch", 4])}, {"copy": ("int32", ["batch", 4])}
     labels = {name: ["<", "a", "<pad>", "<s>", "b"] for name in ("text", "copy")}
     ids = np.array([[3, 1, 4, 2]], "int32")
-    bundle = golden_bundle(
-        tmp_path / "b", "copy = Identity(text)", *ports, [Case("base", {"text": ids}, {"copy": ids})]
-    )
+    bundle = write_bundle(tmp_path / "b", "copy = Identity(text)", *ports, [Case("base", {"text": ids}, {"copy": ids})])
     open_live(browser, bundle, report={"labels": labels})
     assert browser.find("#form [name=text]").get_attribute("value") == "<s>ab<pad>"
     assert enter(browser, "text", "<s>a") == "copy <s>a<pad><pad>"
@@ -220,20 +218,20 @@ def test_predictions_have_probabilities_and_nan_has_no_label(browser, tmp_path):
     case = Case("base", {"x": np.log(golden["p"])}, {"p": golden["p"], "logits": np.log(golden["p"])})
     nodes = "p = Softmax(x) logits = Identity(x)"
     parity = {"tolerance": {"relative": 0.0, "absolute": 1e-5}, "cases": 1}
-    bundle = golden_bundle(tmp_path / "b", nodes, *ports, [case], parity=parity)
+    bundle = write_bundle(tmp_path / "b", nodes, *ports, [case], parity=parity)
     labels = dict.fromkeys(("p", "logits"), SPECIES)
     open_live(browser, bundle, report={"labels": labels})
-    assert answer(browser).startswith("p virginica probability virginica 0.5 versicolor 0.3 setosa 0.2 logits")
-    shown = enter(browser, "x", "[[3.25, 0, 1]]")
-    assert shown.startswith(
+    assert read_answer(browser).startswith("p virginica probability virginica 0.5 versicolor 0.3 setosa 0.2 logits")
+    answer = enter(browser, "x", "[[3.25, 0, 1]]")
+    assert answer.startswith(
         "p setosa probability setosa 0.874 virginica 0.09212 versicolor 0.03389 logits setosa score"
     )
-    assert shown.endswith("setosa 3.25 virginica 1 versicolor 0")
+    assert answer.endswith("setosa 3.25 virginica 1 versicolor 0")
     assert enter(browser, "x", '[["NaN", 0, 1]]') == "p NaN logits NaN"
 
 
 def test_answers_have_the_words_of_the_static_examples(browser, tmp_path):
-    """Labelled ids and scores without a batch, strings in a grid, and weights whose axes they label."""
+    """Labelled ids and scores without a batch axis, strings in a grid, and weights with labelled axes."""
     inputs = {"ids": ("int32", [5]), "grid": ("string", ["batch", 2, 2]), "s": ("float32", [2, 3])}
     inputs["w"] = ("float32", ["batch", 2, 5])
     outputs = {"grid_out": inputs["grid"], "scores": inputs["s"], "weights": inputs["w"]}
@@ -242,18 +240,18 @@ def test_answers_have_the_words_of_the_static_examples(browser, tmp_path):
     values["w"] = np.full((1, 2, 5), 0.2, "float32")
     golden = dict(zip(outputs, values.values(), strict=True))
     case = Case("base", {"ids": np.array([0, 1, 2, 3, 9], "int32"), **values}, golden)
-    bundle = golden_bundle(tmp_path / "b", nodes, inputs, outputs, [case], weights_of={"weights": "attend"})
+    bundle = write_bundle(tmp_path / "b", nodes, inputs, outputs, [case], weights_of={"weights": "attend"})
     open_live(browser, bundle, report={"labels": {"ids": ["zero", "one", "two", "three"], "scores": SPECIES}})
     browser.wait("document.querySelector('.example canvas')")
     parts = ".prediction", ".map .queries span", ".map .keys span"
     text = "return [...document.querySelectorAll(arguments[0])].map((part) => part.textContent.replaceAll(/\\s/g, ''))"
-    static, answers = ([browser.run(text, f"{place} {part}") for part in parts] for place in (".example", "#answer"))
-    assert static == answers
-    assert answers[1:] == [["versicolor", "virginica"], ["zero", "one", "two", "three", "9"]]
-    assert answers[0][1] == "grid_out2\N{MULTIPLICATION SIGN}2:abcd"
+    example, answer = ([browser.run(text, f"{root} {part}") for part in parts] for root in (".example", "#answer"))
+    assert example == answer
+    assert answer[1:] == [["versicolor", "virginica"], ["zero", "one", "two", "three", "9"]]
+    assert answer[0][1] == "grid_out2\N{MULTIPLICATION SIGN}2:abcd"
 
 
-WRONG = {
+INVALID_VALUES = {
     "[[0, 9]]": "onnxruntime cannot run these inputs: Non-zero status code.*indices element out of data bounds",
     "[0]": "onnxruntime cannot run these inputs: Invalid rank for input: ids",
     "[[0], [0, 1]]": "^ids: its lists differ in length$",
@@ -262,12 +260,12 @@ WRONG = {
 }
 
 
-def test_wrong_inputs_are_answered_with_a_sentence(browser, tmp_path):
+def test_invalid_inputs_are_refused_in_a_sentence(browser, tmp_path):
     ports = {"ids": ("int64", ["batch", "time"])}, {"y": ("float32", ["batch", "time"])}
     nodes = "table = Constant <value = float[3] {1, 2, 3}> () y = Gather(table, ids)"
     case = Case("base", {"ids": np.array([[0, 1]])}, {"y": np.array([[1, 2]], "float32")})
-    open_live(browser, golden_bundle(tmp_path / "b", nodes, *ports, [case]))
-    for value, message in WRONG.items():
+    open_live(browser, write_bundle(tmp_path / "b", nodes, *ports, [case]))
+    for value, message in INVALID_VALUES.items():
         error = enter(browser, "ids", value)
         assert re.search(message, error), error
         assert browser.find("#answer .error")

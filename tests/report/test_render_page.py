@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 import pytest
-from golden_bundles import golden_bundle
+from golden_bundles import write_bundle
 from small_bundle import alter_manifest, draw_small_inputs, list_names, refresh_checksum
 
 from keras_attn_export import Bundle, ExportError, InputError, load_bundle
@@ -24,25 +24,25 @@ def page(exported, tmp_path_factory):
     return load_bundle(exported).write_report(tmp_path_factory.mktemp("page") / "page.html").read_text("utf-8")
 
 
-def written(bundle, *path, **options):
-    """Return the text of the page of a bundle, or of its folder."""
-    opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-    return opened.write_report(*path, **options).read_text("utf-8")
+def write_page(bundle, *path, **options):
+    """Write the report of a bundle or its folder, and return the page."""
+    loaded_bundle = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+    return loaded_bundle.write_report(*path, **options).read_text("utf-8")
 
 
-def text_of(page):
+def extract_text(page):
     """Return the visible text of a page, with single blanks."""
     body = page[page.index("<body>") : page.index('<script id="data"')]
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", body)).split())
 
 
-def policy_of(page):
+def extract_policy(page):
     return html.unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1])
 
 
 @pytest.mark.slow
 def test_policy_allows_only_hashed_scripts_and_styles(page):
-    policy = policy_of(page)
+    policy = extract_policy(page)
     for tag, directive in (("style", "style-src"), ('script type="module"', "script-src")):
         (text,) = re.findall(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -54,7 +54,7 @@ def test_policy_allows_only_hashed_scripts_and_styles(page):
 @pytest.mark.slow
 def test_page_has_the_hashes_specs_and_result_of_the_bundle(page, exported):
     bundle = load_bundle(exported)
-    text, manifest = text_of(page), bundle.manifest
+    text, manifest = extract_text(page), bundle.manifest
     parts = [*manifest["sha256"], *manifest["sha256"].values(), bundle.report.summary()[1:]]
     parts += ["Matches Keras on these cases.", "number of positions of keys_length", "attention AdditiveAttention"]
     for spec in (*manifest["inputs"], *manifest["outputs"]):
@@ -83,16 +83,16 @@ def test_worst_comparison_is_first(page, exported):
 SPECIES = ["setosa", "versicolor", "virginica"]
 
 
-def classifier_text(folder, rows, node="species = Softmax(x)", golden=(0.2, 0.3, 0.5)):
-    """Return the visible text of a page with a user's rows; `golden` is the output of the golden case."""
+def write_classifier_page(folder, rows, node="species = Softmax(x)", golden=(0.2, 0.3, 0.5)):
+    """Return the visible text of a page with rows of a user; `golden` is the output of the golden case."""
     ports = {"x": ("float32", ["batch", 3])}, {"species": ("float32", ["batch", 3])}
     arrays = [{name: np.array([values], "float32")} for name, values in (("x", [0, 0, 0]), ("species", golden))]
-    bundle = golden_bundle(folder / "bundle", node, *ports, [Case("base", *arrays)])
-    return text_of(written(bundle, inputs={"x": np.array(rows, "float32")}, labels={"species": SPECIES}))
+    bundle = write_bundle(folder / "bundle", node, *ports, [Case("base", *arrays)])
+    return extract_text(write_page(bundle, inputs={"x": np.array(rows, "float32")}, labels={"species": SPECIES}))
 
 
 def test_inputs_and_predictions_of_a_model_without_attention_are_shown(tmp_path):
-    text = classifier_text(tmp_path, [[0, 2, 1], [3.25, 0, 1]])
+    text = write_classifier_page(tmp_path, [[0, 2, 1], [3.25, 0, 1]])
     assert (
         "Your inputs, and the predictions of the ONNX model. Example 0 x 0 2 1 species versicolor probability" in text
     )
@@ -101,7 +101,7 @@ def test_inputs_and_predictions_of_a_model_without_attention_are_shown(tmp_path)
 
 
 def test_logits_are_called_scores_and_nan_has_no_label(tmp_path):
-    text = classifier_text(tmp_path, [[0.25, 2, 1], [np.nan, 2, 1]], "species = Identity(x)", golden=(-1, 0, 3))
+    text = write_classifier_page(tmp_path, [[0.25, 2, 1], [np.nan, 2, 1]], "species = Identity(x)", golden=(-1, 0, 3))
     assert "species versicolor score versicolor 2 virginica 1 setosa 0.25" in text
     assert "probability" not in text
     assert "SavedModel" not in text  # the bundle has none
@@ -109,24 +109,24 @@ def test_logits_are_called_scores_and_nan_has_no_label(tmp_path):
 
 
 def test_outputs_beyond_one_for_the_inputs_of_a_user_are_scores(tmp_path):
-    assert "probability" not in classifier_text(tmp_path, [[100, 5, -3]], "species = Identity(x)")
+    assert "probability" not in write_classifier_page(tmp_path, [[100, 5, -3]], "species = Identity(x)")
 
 
 def test_further_examples_are_counted(tmp_path):
-    text = classifier_text(tmp_path, np.zeros((20, 3)))
+    text = write_classifier_page(tmp_path, np.zeros((20, 3)))
     assert "The first 16 of 20 examples." in text
     assert "Example 15" in text
     assert "Example 16" not in text
 
 
 @pytest.mark.parametrize("kind", ["inputs", "outputs", "axes"])
-def test_names_of_methods_are_names(tmp_path, kind):
+def test_names_of_dict_methods_are_shown_as_names(tmp_path, kind):
     ports = {name: ("float32", ["batch", name if kind == "axes" else 2]) for name in METHODS}
-    others = {f"other_{name}": spec for name, spec in ports.items()}
-    inputs, outputs = (others, ports) if kind == "outputs" else (ports, others)
+    other_ports = {f"other_{name}": spec for name, spec in ports.items()}
+    inputs, outputs = (other_ports, ports) if kind == "outputs" else (ports, other_ports)
     nodes = " ".join(f"{output} = Identity({name})" for name, output in zip(inputs, outputs, strict=True))
     arrays = [dict.fromkeys(names, np.zeros((1, 2), "float32")) for names in (inputs, outputs)]
-    page = written(golden_bundle(tmp_path / "bundle", nodes, inputs, outputs, [Case("base", *arrays)]))
+    page = write_page(write_bundle(tmp_path / "bundle", nodes, inputs, outputs, [Case("base", *arrays)]))
     assert not re.search("built-in|method|<function|object at", html.unescape(page[: page.index("<script")]))
     remarks = re.findall(r"<tr><th scope=\"row\">(\w+)</th><td>(?:in|out)put</td>.*?<td>([^<]*)</td></tr>", page)
     assert remarks == [(name, "") for name in (*inputs, *outputs)]
@@ -134,10 +134,10 @@ def test_names_of_methods_are_names(tmp_path, kind):
 
 def test_inputs_and_labels_of_attention_are_shown(exported, tmp_path):
     labels = {"valid_lens": ["none", "one", "two"]}
-    page = written(exported, tmp_path / "page.html", inputs=draw_small_inputs(B=1, Tq=2, Tk=3), labels=labels)
-    assert "valid_lens one" in text_of(page)
+    page = write_page(exported, tmp_path / "page.html", inputs=draw_small_inputs(B=1, Tq=2, Tk=3), labels=labels)
+    assert "valid_lens one" in extract_text(page)
     data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page)[1])
-    assert [[drawn["of"] for drawn in maps] for maps in data["maps"]] == [[[1, 2, 3]]]
+    assert [[attention_map["of"] for attention_map in maps] for maps in data["maps"]] == [[[1, 2, 3]]]
     assert 'data-example="0" open' in page
 
 
@@ -145,11 +145,11 @@ def test_inputs_and_labels_of_attention_are_shown(exported, tmp_path):
 
 
 def test_names_are_escaped(bundle, tmp_path):
-    """In a browser: test_static_page.py."""
+    """test_static_page.py repeats this test in a browser."""
     manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
     weights_of = dict.fromkeys(manifest["weights_of"], HOSTILE)
     alter_manifest(bundle, model=HOSTILE, layers=[manifest["layers"][0] | {"name": HOSTILE}], weights_of=weights_of)
-    page = written(bundle.rename(tmp_path / "a $(id) b"))
+    page = write_page(bundle.rename(tmp_path / "a $(id) b"))
     assert len(re.findall("<script", page)) == len(re.findall("</script", page)) == 2
     assert f"<h1>{html.escape(HOSTILE, quote=False)}</h1>" in page
     assert "keras-attn verify 'a $(id) b'" in html.unescape(page)
@@ -162,25 +162,25 @@ def test_warnings_are_above_the_content(bundle):
     (bundle / "parity/report.json").write_text(json.dumps(report), encoding="utf-8")
     refresh_checksum(bundle, "parity/report.json")
     (warning,) = load_bundle(bundle).report.warnings
-    text = html.unescape(written(bundle))
+    text = html.unescape(write_page(bundle))
     assert 0 < text.index(warning.replace("`context`", "<code>context</code>")) < text.index("<main>")
 
 
 # The file.
 
 
-def test_page_is_written_beside_the_bundle_and_replaces_an_earlier_one(bundle, monkeypatch):
+def test_page_is_written_next_to_the_bundle_and_replaces_an_earlier_one(bundle, monkeypatch):
     page = load_bundle(bundle).write_report()
     assert page == bundle.with_name("bundle.html")
     page.write_text(page.read_text("utf-8").replace("Matches", "Matchos"), encoding="utf-8")
     monkeypatch.chdir(bundle)
     before = list_names(bundle)
-    assert "Matchos" not in written(".")
+    assert "Matchos" not in write_page(".")
     assert list_names(bundle) == before
 
 
 def test_page_replaces_no_other_file(exported, tmp_path):
-    """More such paths, of all commands: tests/cli/test_targets.py."""
+    """More output paths, of all commands: tests/cli/test_targets.py."""
     (tmp_path / "other.html").write_text("<p>mine</p>")
     with pytest.raises(ExportError, match=r"other\.html exists and is no report; it will not be replaced"):
         load_bundle(exported).write_report(tmp_path / "other.html")

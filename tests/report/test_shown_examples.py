@@ -13,7 +13,7 @@ VOCABULARY = ["", "the", "cat", "sat"]
 SPECIES = ["setosa", "versicolor", "virginica"]
 
 
-def example(inputs, outputs, labels, *, index=0, probabilities=("scores",), **entries):
+def make_example(inputs, outputs, labels, *, index=0, probabilities=("scores",), **entries):
     """Return an example of arrays by name; their first axes are "batch" and "time"."""
 
     def specs(arrays):
@@ -25,19 +25,19 @@ def example(inputs, outputs, labels, *, index=0, probabilities=("scores",), **en
     return build_example(index, Case("base", inputs, outputs), manifest, labels, probabilities)
 
 
-def prediction(scores, labels=SPECIES, **options):
-    (prediction,) = example({}, {"scores": np.asarray(scores, "float32")}, {"scores": labels}, **options).predictions
-    return prediction
+def make_prediction(scores, labels=SPECIES, **options):
+    (output,) = make_example({}, {"scores": np.asarray(scores, "float32")}, {"scores": labels}, **options).predictions
+    return output
 
 
-def test_inputs_are_texts_with_all_their_digits():
+def test_inputs_are_shown_with_all_digits():
     inputs = {
         "x": np.array([[5.1, -2, np.nan, np.inf]], "float32"),
         "flag": np.array([True]),
         "text": np.array(["the <b>cat</b>"], object),
         "image": np.arange(6, dtype="uint8").reshape(1, 2, 3),
     }
-    assert dict(example(inputs, {}, {}).inputs) == {
+    assert dict(make_example(inputs, {}, {}).inputs) == {
         "x": "5.1 -2 NaN Infinity",
         "flag": "true",
         "text": "the <b>cat</b>",
@@ -49,28 +49,29 @@ def test_texts_of_ids_are_cut_at_their_length():
     inputs = {"tokens": np.array([[1, 2, 3, 3], [2, 7, 1, -1]]), "lens": np.array([2, 9])}
     options = {"labels": {"tokens": VOCABULARY}, "counts": {"lens": "time"}}
     outputs = {"y": np.zeros((2, 1), "float32")}
-    first, second = (example(inputs, outputs, index=index, **options) for index in range(2))
+    first, second = (make_example(inputs, outputs, index=index, **options) for index in range(2))
     assert first.inputs == (("tokens", "the cat"), ("lens", "2"))
     assert second.inputs[0] == ("tokens", "cat 7 the -1")  # ids without a label
     assert first.labelled_axes == (("time", ["the", "cat", "sat", "sat"]),)
 
 
 def test_best_classes_have_their_probabilities():
-    best = prediction([[0.1, 0.65, 0.25]])
-    assert (best.text, best.is_text, best.has_probabilities, best.is_sequence) == ("versicolor", True, True, False)
-    assert best.rows == (("versicolor", "0.65"), ("virginica", "0.25"), ("setosa", "0.1"))
+    output = make_prediction([[0.1, 0.65, 0.25]])
+    assert (output.text, output.is_text, output.is_sequence) == ("versicolor", True, False)
+    assert output.has_probabilities is True
+    assert output.rows == (("versicolor", "0.65"), ("virginica", "0.25"), ("setosa", "0.1"))
 
 
 @pytest.mark.parametrize("scores", [[np.nan, 1, 0], [1, 0, np.nan], [np.nan] * 3])
 def test_nan_has_no_label(scores):
-    best = prediction([scores])
-    assert (best.text, best.rows) == ("NaN", ())
+    output = make_prediction([scores])
+    assert (output.text, output.rows) == ("NaN", ())
 
 
 def test_sequence_has_the_best_classes_of_each_position():
-    best = prediction([[[0.5, 0.3, 0.2], [np.nan, 1, 0], [0, 0, 1]]])
-    assert (best.text, best.is_sequence) == ("setosa NaN virginica", True)
-    assert best.rows == (
+    output = make_prediction([[[0.5, 0.3, 0.2], [np.nan, 1, 0], [0, 0, 1]]])
+    assert (output.text, output.is_sequence) == ("setosa NaN virginica", True)
+    assert output.rows == (
         ("0", "setosa", "0.5", "versicolor", "0.3", "virginica", "0.2"),
         ("1", "NaN"),
         ("2", "virginica", "1", "setosa", "0", "versicolor", "0"),
@@ -85,7 +86,7 @@ def test_outputs_of_ids_strings_and_numbers_are_predictions():
         "weights": np.ones((1, 2), "float32"),
     }
     labels, weights_of = {"tokens": VOCABULARY}, {"weights": "attend"}
-    predictions = example({}, outputs, labels, weights_of=weights_of).predictions
+    predictions = make_example({}, outputs, labels, weights_of=weights_of).predictions
     assert [(output.name, output.text, output.is_text) for output in predictions] == [
         ("tokens", "the cat", True),
         ("class", "dog", True),

@@ -34,9 +34,9 @@ def test_page_is_accessible_and_fits_the_window(browser, page, size, scheme, pap
     browser.open(page, size=size, scheme=scheme)
     browser.wait(MAPS)
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == paper
-    assert browser.overflow() <= 0
-    assert browser.complaints() == []
-    assert browser.violations() == []
+    assert browser.measure_overflow() <= 0
+    assert browser.list_console_messages() == []
+    assert browser.list_violations() == []
 
 
 def test_examples_show_labels_and_maps_when_opened(browser, page, speller_bundle):
@@ -61,7 +61,7 @@ def test_table_has_the_weights_of_the_case(browser, page, speller_bundle):
     table = browser.run(f"return [...{rows}].map((row) => [...row.children].map((cell) => cell.textContent))", section)
     assert [heading for heading, *_ in table] == ["0 a", "1 b", "2 c", "3 d", "4 "]
     for (_, *cells), weights in zip(table, case.outputs["weights"][0, 1], strict=True):
-        assert cells[4] == "exactly 0"  # behind the length
+        assert cells[4] == "exactly 0"  # masked by the length
         assert [float(cell) for cell in cells[:4]] == pytest.approx(weights[:4], rel=5e-3)
 
 
@@ -88,11 +88,11 @@ def test_names_are_escaped(browser, tmp_path, speller_bundle):
     manifest["model"] = HOSTILE
     manifest["layers"][0]["name"] = manifest["layers"][0]["form"] = HOSTILE
     manifest["weights_of"] = dict.fromkeys(manifest["weights_of"], HOSTILE)
-    hostile = replace(speller_bundle, manifest=manifest)
-    page = hostile.write_report(tmp_path / "page.html", labels={**LABELS, "letters": [HOSTILE, *VOCABULARY[1:]]})
+    hostile_bundle = replace(speller_bundle, manifest=manifest)
+    page = hostile_bundle.write_report(tmp_path / "page.html", labels={**LABELS, "letters": [HOSTILE, *VOCABULARY[1:]]})
     browser.open(page)
     browser.wait(MAPS)
     assert browser.run("return window.injected === undefined")
     assert browser.find("h1").text == HOSTILE
     assert HOSTILE in browser.find(".map-section h4").text
-    assert browser.complaints() == []
+    assert browser.list_console_messages() == []

@@ -1,4 +1,4 @@
-"""`target=` names an onnxruntime, and that one computes what Keras does: nox -s runtimes installs a few of before."""
+"""Exports for earlier onnxruntimes: releases from `target` on reproduce Keras; nox -s runtimes installs them."""
 
 import subprocess
 from pathlib import Path
@@ -10,14 +10,14 @@ from keras_attn_export import export_model
 from keras_attn_export._onnxruntime_releases import parse_release
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("runtimes")]
-# Beside the environment that pytest lies in: `onnxruntime-1.15.1` and others, for the Python and the NumPy there.
+# Next to the environment of pytest: folders as `onnxruntime-1.15.1`, for the Python and NumPy of .nox/runtimes.
 RUNTIMES = Path(pytest.__file__).parents[5] / ".nox" / "runtimes"
 
 
-def verified(bundle, folder):
+def run_verify_script(bundle, folder):
     command = [str(RUNTIMES / "bin" / "python"), str(bundle / "verify.py")]
-    done = subprocess.run(command, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False)
-    return done.returncode, (done.stdout + done.stderr).splitlines()[-1]
+    result = subprocess.run(command, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False)
+    return result.returncode, (result.stdout + result.stderr).splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def verified(bundle, folder):
 def test_earlier_onnxruntime_runs_the_target(build, options, lowest, tmp_path):
     bundle = export_model(build(), tmp_path / "bundle", **options)
     assert bundle.manifest["lowest_onnxruntime"] == lowest
-    found = sorted(RUNTIMES.glob("onnxruntime-*"))
-    assert len(found) >= 3, "nox -s runtimes installs them"
-    for folder in found:
+    folders = sorted(RUNTIMES.glob("onnxruntime-*"))
+    assert len(folders) >= 3, "nox -s runtimes installs them"
+    for folder in folders:
         version = folder.name.removeprefix("onnxruntime-")
-        code, said = verified(bundle.path, folder)
+        code, line = run_verify_script(bundle.path, folder)
         if parse_release(version) < parse_release(lowest):
-            assert (code, f"needs onnxruntime {lowest} or newer, and {version} is installed" in said) == (1, True)
+            assert (code, f"needs onnxruntime {lowest} or newer, and {version} is installed" in line) == (1, True)
         else:
-            assert (code, said.endswith("outputs match on CPUExecutionProvider.")) == (0, True), (version, said)
+            assert (code, line.endswith("outputs match on CPUExecutionProvider.")) == (0, True), (version, line)

@@ -1,4 +1,4 @@
-"""`provider="openvino"` all the way, where onnxruntime-openvino is installed: nox -s runtimes."""
+"""Exports, checks and runs with `provider="openvino"`; nox -s runtimes installs onnxruntime-openvino."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def bundle(tmp_path_factory):
 def test_openvino_export_matches_keras(bundle):
     assert bundle.report.provider == "openvino"
     assert bundle.report.passed
-    assert max(row.of_limit for row in bundle.report.rows) < 0.5, "no leniency is needed"
+    assert max(row.of_limit for row in bundle.report.rows) < 0.5, "no limit factor is needed"
     assert {layer["form"] for layer in bundle.manifest["layers"]} == {"plain operators"}
 
 
@@ -40,12 +40,12 @@ def test_openvino_export_matches_keras(bundle):
     ],
 )
 def test_openvino_runs_the_model(build, options, tmp_path):
-    found = export_model(build(), tmp_path / "bundle", provider=NAME, **options)
-    assert found.report.provider == "openvino"
-    assert found.report.passed
+    exported_bundle = export_model(build(), tmp_path / "bundle", provider=NAME, **options)
+    assert exported_bundle.report.provider == "openvino"
+    assert exported_bundle.report.passed
 
 
-def test_loop_of_the_model_is_refused(tmp_path):
+def test_model_with_a_loop_is_refused(tmp_path):
     with pytest.raises(
         ExportError,
         match=r"cannot load .* not found in graph cache\. OpenVINO's provider supports no `Loop`.*provider 'cpu'\.",
@@ -55,9 +55,9 @@ def test_loop_of_the_model_is_refused(tmp_path):
 
 
 def test_file_for_another_provider_is_refused(tmp_path):
-    found = export_model(models.block(), tmp_path / "bundle")
+    exported_bundle = export_model(models.block(), tmp_path / "bundle")
     with pytest.raises(BundleError, match="An export with `provider='openvino'` writes attention without both"):
-        verify_bundle(found.path, provider="openvino")
+        verify_bundle(exported_bundle.path, provider="openvino")
 
 
 def test_bundle_runs_on_openvino_by_every_entry_point(bundle, tmp_path, capsys):
@@ -65,14 +65,14 @@ def test_bundle_runs_on_openvino_by_every_entry_point(bundle, tmp_path, capsys):
     case = load_cases(bundle.path / CASES)[0]
     assert bundle.session(NAME) is bundle.session("openvino")
     assert bundle.session("openvino").get_providers()[0] == NAME
-    found = bundle.run(case.inputs, provider="openvino")
-    np.testing.assert_allclose(found["found"], case.outputs["found"], atol=1e-5)
+    outputs = bundle.run(case.inputs, provider="openvino")
+    np.testing.assert_allclose(outputs["found"], case.outputs["found"], atol=1e-5)
     assert bench_bundle(bundle.path, provider="openvino", seconds=0.1).provider == "openvino"
     assert main(["verify", str(bundle.path), "--provider", NAME]) == 0
     assert f"match over 19 cases on {NAME}" in " ".join(capsys.readouterr().out.split())
     page = bundle.write_report(tmp_path / "page.html", inputs=case.inputs, provider="openvino")
     assert "(openvino)" in page.read_text(encoding="utf-8")
     command = [sys.executable, str(bundle.path / "verify.py"), "--provider", "openvino"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == f"all 38 outputs match on {NAME}."
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1] == f"all 38 outputs match on {NAME}."

@@ -1,6 +1,6 @@
-"""`examples/serve_bundle.py`, which docs/serving.md shows, as a process of its own: golden cases, bad requests, load.
+"""The example service of docs/serving.md in a separate process: golden cases, invalid requests and load.
 
-It runs where neither TensorFlow nor Keras nor this package is installed; this process is its client, and judges.
+Its environment has neither TensorFlow nor Keras nor this package; the process of the tests is its client.
 """
 
 import json
@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from bundle_service import GOOD, ROOT, answer, running, start
+from bundle_service import ROOT, VALID_INPUTS, post_request, run_service, start_service
 from small_bundle import assert_one_line, flip_byte, read_manifest
 
 from keras_attn import AdditiveAttention
@@ -29,56 +29,55 @@ from keras_attn_export._format.names import CASES, Case
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs("serving")]
 
-
 CLIENTS = 16
 # 127.0.0.1 as /proc/net writes it, and as an address of IPv6
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
-MOST_GROWTH = 4 * 2**20  # bytes of memory that two thirds of the requests may add; none was seen
+MAX_GROWTH_BYTES = 4 * 2**20  # during the last two thirds of the requests; the measured growth is 0
 
 
 @pytest.fixture(scope="module")
 def service(exported, tmp_path_factory):
-    with running(tmp_path_factory.mktemp("service"), exported) as server:
+    with run_service(tmp_path_factory.mktemp("service"), exported) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
-    """Return a service of a model with ids and a boolean mask, whole numbers beside floats, and one that overflows."""
+    """A service of a model with ids, a boolean mask, float and integer outputs, and an exponential of an input."""
     ids = keras.Input((None,), dtype="int32", name="ids")
-    seen = keras.Input((None, None), dtype="bool", name="seen")
+    mask = keras.Input((None, None), dtype="bool", name="seen")
     gain = keras.Input((), name="gain")
-    embedded = keras.layers.Embedding(11, 6)(ids)
-    context = AdditiveAttention(4, name="attention")(embedded, embedded, embedded, attention_mask=seen)
+    embeddings = keras.layers.Embedding(11, 6)(ids)
+    context = AdditiveAttention(4, name="attention")(embeddings, embeddings, embeddings, attention_mask=mask)
     outputs = {"context": context, "largest": keras.ops.argmax(context, axis=-1), "odds": keras.ops.exp(gain)}
-    model = keras.Model([ids, seen, gain], outputs)
+    model = keras.Model([ids, mask, gain], outputs)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a softmax over one key
+        warnings.simplefilter("ignore")  # Keras warns about a softmax over one key
         bundle = export_model(model, tmp_path_factory.mktemp("tokens") / "bundle").path
-    with running(tmp_path_factory.mktemp("service"), bundle) as server:
+    with run_service(tmp_path_factory.mktemp("service"), bundle) as server:
         yield server
 
 
-def cases_of(bundle: Path) -> tuple[list[Case], list[Case]]:
-    """Return the golden cases that JSON has words for, and the others: NaN or infinity goes in or comes out."""
+def split_cases(bundle: Path) -> tuple[list[Case], list[Case]]:
+    """Return the golden cases with finite inputs and outputs, and the cases that JSON cannot represent."""
     split: tuple[list[Case], list[Case]] = [], []
     for case in load_cases(bundle / CASES):
         arrays = (*case.inputs.values(), *case.outputs.values())
-        finite = all(array.dtype == object or np.isfinite(array).all() for array in arrays)
-        split[not finite].append(case)
+        is_finite = all(array.dtype == object or np.isfinite(array).all() for array in arrays)
+        split[not is_finite].append(case)
     return split
 
 
-# By service, those whose padding is NaN, and those in which an exponential overflows.
-BEYOND_JSON = {"service": ["poisoned padding"], "tokens": ["large values"]}
+# Names of the cases with NaN as padding, and with an overflowing exponential, by fixture.
+NONFINITE_CASES = {"service": ["poisoned padding"], "tokens": ["large values"]}
 
 
-def body_of(case: Case) -> bytes:
+def encode_inputs(case: Case) -> bytes:
     return json.dumps({name: array.tolist() for name, array in case.inputs.items()}).encode()
 
 
-def mismatches(service, case: Case, content: bytes) -> list[str]:
-    """Compare an answer with what Keras gave, within the limits of `verify`."""
+def list_mismatches(service, case: Case, content: bytes) -> list[str]:
+    """List the outputs of a response that differ from Keras by more than the limits of `verify`."""
     manifest = read_manifest(service.bundle)
     dtypes = {spec["name"]: spec["dtype"] for spec in manifest["outputs"]}
     actual = {name: np.array(value, numpy_dtype(dtypes[name])) for name, value in json.loads(content).items()}
@@ -87,8 +86,8 @@ def mismatches(service, case: Case, content: bytes) -> list[str]:
 
 
 FLOATS, INTEGERS = "finite numbers that fit float32", "finite numbers that fit int32"
-# Changes of a good request or other bodies, and messages of the answers.
-CHANGED: dict[str, tuple[dict[str, Any], str]] = {
+# Changes of a valid request, and messages of the responses.
+CHANGED_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown input": ({"mask": [1]}, "['queries', 'keys', 'values', 'valid_lens'] and nothing else"),
     "a wrong rank": ({"keys": [[1.0]]}, "`keys` must have shape ['batch', 'keys_length', 6]"),
     "other lengths": ({"values": np.ones((2, 4, 5)).tolist()}, "'keys_length': 2"),
@@ -97,41 +96,41 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
     "floats for integers": ({"valid_lens": [1.5, 2.0]}, INTEGERS),
     "integers that wrap round": ({"valid_lens": [2**32 + 1, 2**32]}, INTEGERS),
     "null": ({"valid_lens": [None, None]}, f"{INTEGERS}. Received: None."),
-    **{str(each): ({"queries": np.full((2, 3, 4), each).tolist()}, FLOATS) for each in (1e39, np.nan)},
+    **{str(number): ({"queries": np.full((2, 3, 4), number).tolist()}, FLOATS) for number in (1e39, np.nan)},
 }
-BAD: dict[str, tuple[Any, str]] = {
+INVALID_BODIES: dict[str, tuple[Any, str]] = {
     "no JSON": (b'{"queries": [[', "Expecting value"),
     "deep": (b"[" * 100_000, "recursion"),
     "a list": ([1, 2], "A request is a JSON object with the inputs"),
-    "an input too few": ({key: GOOD[key] for key in ("queries", "keys", "values")}, "and nothing else"),
-    **{name: (GOOD | change, said) for name, (change, said) in CHANGED.items()},
+    "an input too few": ({key: VALID_INPUTS[key] for key in ("queries", "keys", "values")}, "and nothing else"),
+    **{name: (VALID_INPUTS | change, message) for name, (change, message) in CHANGED_INPUTS.items()},
 }
 
 
-def told(answered: tuple[int, bytes]) -> str:
-    """Return what the answer to a request says that is refused."""
-    status, content = answered
+def read_refusal(response: tuple[int, bytes]) -> str:
+    """Return the message of the response to a refused request."""
+    status, content = response
     assert status == 422
     return json.loads(content)["detail"]
 
 
-@pytest.mark.parametrize("which", ["service", "tokens"])
-def test_golden_cases_match_over_http(which, request):
-    service = request.getfixturevalue(which)
-    cases, beyond_json = cases_of(service.bundle)
+@pytest.mark.parametrize("fixture_name", ["service", "tokens"])
+def test_golden_cases_match_over_http(fixture_name, request):
+    service = request.getfixturevalue(fixture_name)
+    cases, nonfinite_cases = split_cases(service.bundle)
     assert len(cases) >= 10
     for case in cases:
-        status, content = service.ask(body_of(case))
-        assert (status, mismatches(service, case, content)) == (200, []), content[:300]
-    assert [case.name for case in beyond_json] == BEYOND_JSON[which]
-    for case in beyond_json:
-        status, content = service.ask(body_of(case))
+        status, content = service.post(encode_inputs(case))
+        assert (status, list_mismatches(service, case, content)) == (200, []), content[:300]
+    assert [case.name for case in nonfinite_cases] == NONFINITE_CASES[fixture_name]
+    for case in nonfinite_cases:
+        status, content = service.post(encode_inputs(case))
         assert status in (200, 422)
         assert re.search("must hold finite numbers|holds NaN or infinity", content.decode())
 
 
-def test_service_gives_the_rows_that_predict_writes(tmp_path, monkeypatch):
-    """The penguins of docs/howto/text-and-tables.md."""
+def test_service_returns_the_rows_that_predict_writes(tmp_path, monkeypatch):
+    """The model and the request are those of docs/howto/text-and-tables.md."""
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(ROOT / "examples" / "penguins.py"))
     folders = (tmp_path, tmp_path / "predictions")
@@ -142,62 +141,62 @@ def test_service_gives_the_rows_that_predict_writes(tmp_path, monkeypatch):
     (page_request,) = re.findall(
         r"--json '(\{.*?\})'", (ROOT / "docs/howto/text-and-tables.md").read_text("utf-8"), re.DOTALL
     )
-    with running(tmp_path / "service", tmp_path / "bundle") as server:
-        (status, content), shown = server.ask(request), server.ask(page_request.encode())
-    assert (shown[0], json.loads(shown[1])["species"]) == (200, ["Gentoo"])
+    with run_service(tmp_path / "service", tmp_path / "bundle") as server:
+        (status, content), page_response = server.post(request), server.post(page_request.encode())
+    assert (page_response[0], json.loads(page_response[1])["species"]) == (200, ["Gentoo"])
     assert (status, json.loads(content)["species"]) == (200, predictions["species"])
     assert len({*predictions["species"]}) > 1
 
 
 def test_health_names_the_bundle_and_only_this_machine_is_served(service):
-    with service.connection() as connection:
+    with service.connect() as connection:
         connection.request("GET", "/health")
-        came = connection.getresponse()
-        health = json.loads(came.read())
+        response = connection.getresponse()
+        health = json.loads(response.read())
     manifest = read_manifest(service.bundle)
-    assert came.status == 200
+    assert response.status == 200
     assert health == {key: manifest[key] for key in ("model", "manifest_sha256", "inputs", "outputs")}
-    assert service.listening() in [{address} for address in LOOPBACK]
+    assert service.list_listening_addresses() in [{address} for address in LOOPBACK]
 
 
-@pytest.mark.parametrize(("body", "said"), BAD.values(), ids=BAD)
-def test_bad_requests_are_refused_with_a_reason(service, body, said):
-    assert said in told(service.ask(body))
+@pytest.mark.parametrize(("body", "message"), INVALID_BODIES.values(), ids=INVALID_BODIES)
+def test_bad_requests_are_refused_with_a_reason(service, body, message):
+    assert message in read_refusal(service.post(body))
 
 
-IDS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "gain": [1]}
+TOKEN_INPUTS = {"ids": [[1, 2, 3]], "seen": np.ones((1, 3, 3), bool).tolist(), "gain": [1]}
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"ids": [[1, 2, 11]]}, "The model cannot run on this: indices element out of data bounds, idx=11"),
         ({"seen": np.ones((1, 3, 3)).tolist()}, "`seen` must hold finite numbers that fit bool. Received: 1.0."),
         ({"gain": [1000]}, "Output `odds` holds NaN or infinity"),
     ],
-    ids=["an id outside the embedding", "floats for a mask", "an answer that is infinite"],
+    ids=["an id outside the embedding", "floats for a mask", "an infinite output"],
 )
-def test_errors_of_the_model_are_answers(tokens, change, said):
-    assert tokens.ask(IDS)[0] == 200
-    assert said in told(tokens.ask(IDS | change))
+def test_errors_of_the_model_are_returned(tokens, change, message):
+    assert tokens.post(TOKEN_INPUTS)[0] == 200
+    assert message in read_refusal(tokens.post(TOKEN_INPUTS | change))
 
 
-FOUR = {"ids": [[1], [2], [11], [4]], "seen": np.ones((4, 1, 1), bool).tolist(), "gain": [1, 1000, 1, 2]}
+FOUR_ROWS = {"ids": [[1], [2], [11], [4]], "seen": np.ones((4, 1, 1), bool).tolist(), "gain": [1, 1000, 1, 2]}
 
 
-def test_rows_that_fail_do_not_spoil_a_request(tokens):
-    status, content = tokens.ask(FOUR)
-    answers = json.loads(content)
-    reasons = answers.pop("errors")
+def test_failed_rows_do_not_change_other_rows(tokens):
+    status, content = tokens.post(FOUR_ROWS)
+    outputs = json.loads(content)
+    reasons = outputs.pop("errors")
     assert status == 200
     assert reasons.keys() == {"1", "2"}
     assert "Output `odds` holds NaN or infinity" in reasons["1"]
     assert "idx=11" in reasons["2"]
     for row in (0, 3):
-        alone = json.loads(tokens.ask({name: values[row : row + 1] for name, values in FOUR.items()})[1])
-        for name, values in answers.items():
-            np.testing.assert_allclose(values[row], alone[name][0], rtol=1e-6)
-    assert {values[row] for values in answers.values() for row in (1, 2)} == {None}
+        single_row = json.loads(tokens.post({name: values[row : row + 1] for name, values in FOUR_ROWS.items()})[1])
+        for name, values in outputs.items():
+            np.testing.assert_allclose(values[row], single_row[name][0], rtol=1e-6)
+    assert {values[row] for values in outputs.values() for row in (1, 2)} == {None}
 
 
 @pytest.mark.parametrize(
@@ -211,76 +210,77 @@ def test_rows_that_fail_do_not_spoil_a_request(tokens):
         ("valid_lens", 10**23, f"{INTEGERS}. Received: {10**23}."),
     ],
 )
-def test_value_that_does_not_fit_fails_its_row_alone(service, name, value, expected):
-    status, content = service.ask(GOOD | {name: [value, GOOD[name][1]]})
-    answers = json.loads(content)
-    assert (status, answers.pop("errors")) == (200, {"0": f"`{name}` must hold {expected}"})
-    assert all(values[0] is None and values[1] is not None for values in answers.values())
+def test_unsuitable_value_fails_only_its_row(service, name, value, expected):
+    status, content = service.post(VALID_INPUTS | {name: [value, VALID_INPUTS[name][1]]})
+    outputs = json.loads(content)
+    assert (status, outputs.pop("errors")) == (200, {"0": f"`{name}` must hold {expected}"})
+    assert all(values[0] is None and values[1] is not None for values in outputs.values())
 
 
-def test_reason_is_short_if_a_large_request_fails(tokens):
-    many = {name: values[:1] * 300 for name, values in FOUR.items()} | {"ids": [[1]] * 299 + [[11]]}
-    assert told(tokens.ask(many)).startswith("The model cannot run on this: indices element out of data bounds, idx=11")
+def test_message_about_a_large_request_is_short(tokens):
+    inputs = {name: values[:1] * 300 for name, values in FOUR_ROWS.items()} | {"ids": [[1]] * 299 + [[11]]}
+    message = "The model cannot run on this: indices element out of data bounds, idx=11"
+    assert read_refusal(tokens.post(inputs)).startswith(message)
 
 
 def test_empty_rows_are_refused_in_a_sentence(tokens):
-    empty = {"ids": [[]], "seen": [[]], "gain": [1]}
-    assert len(told(tokens.ask(empty))) < 150
+    empty_inputs = {"ids": [[]], "seen": [[]], "gain": [1]}
+    assert len(read_refusal(tokens.post(empty_inputs))) < 150
 
 
-def test_body_that_is_too_large_is_not_kept(service):
-    """In pieces, so that no header holds the length."""
-    before = service.memory("VmRSS")
-    with service.connection() as connection:
+def test_too_large_body_is_not_stored(service):
+    """A body in pieces has no header with its length."""
+    initial_memory = service.read_memory("VmRSS")
+    with service.connect() as connection:
         connection.request("POST", "/predict", (b" " * 2**20 for _ in range(128)))
-        came = connection.getresponse()
-        said = json.loads(came.read())["detail"]
-    assert (came.status, said) == (413, "A request may have 8388608 bytes. Send fewer rows at once.")
-    assert service.memory("VmRSS") - before < 64 * 2**20
-    assert service.ask(GOOD)[0] == 200
+        response = connection.getresponse()
+        message = json.loads(response.read())["detail"]
+    assert (response.status, message) == (413, "A request may have 8388608 bytes. Send fewer rows at once.")
+    assert service.read_memory("VmRSS") - initial_memory < 64 * 2**20
+    assert service.post(VALID_INPUTS)[0] == 200
 
 
-def test_clients_at_once_get_their_own_answers(service, request):
-    cases, _ = cases_of(service.bundle)
-    bad = [body if isinstance(body, bytes) else json.dumps(body).encode() for body, _ in BAD.values()]
-    bodies, draw, sizes = [*map(body_of, cases)] * 4 + bad, random.Random(0), []
-    alone = {body: service.ask(body) for body in {*bodies}}
-    assert len({*alone.values()}) > len(alone) / 2, "answers alike would not tell whose came"
+def test_concurrent_clients_get_their_own_responses(service, request):
+    cases, _ = split_cases(service.bundle)
+    bodies, rng, sizes = [*map(encode_inputs, cases)] * 4, random.Random(0), []
+    bodies += [body if isinstance(body, bytes) else json.dumps(body).encode() for body, _ in INVALID_BODIES.values()]
+    expected = {body: service.post(body) for body in {*bodies}}
+    assert len({*expected.values()}) > len(expected) / 2, "equal responses would hide exchanged ones"
 
-    def client(asked: list[bytes]) -> list[tuple[int, bytes]]:
-        with service.connection() as connection:
-            return [answer(connection, body) for body in asked]
+    def send_all(batch: list[bytes]) -> list[tuple[int, bytes]]:
+        with service.connect() as connection:
+            return [post_request(connection, body) for body in batch]
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         for _ in range(3):
             count = request.config.getoption("--requests") // CLIENTS // 3
-            asked = [draw.choices(bodies, k=count) for _ in range(CLIENTS)]
-            assert [*pool.map(client, asked)] == [[alone[body] for body in each] for each in asked]
-            sizes.append(service.memory("VmRSS"))
-    assert sizes[2] - sizes[0] < MOST_GROWTH
+            batches = [rng.choices(bodies, k=count) for _ in range(CLIENTS)]
+            assert [*pool.map(send_all, batches)] == [[expected[body] for body in batch] for batch in batches]
+            sizes.append(service.read_memory("VmRSS"))
+    assert sizes[2] - sizes[0] < MAX_GROWTH_BYTES
 
 
-def test_service_stops_within_a_second_and_answers_begun_requests(exported, tmp_path):
-    body = json.dumps(GOOD).encode()
-    with running(tmp_path, exported) as server, server.connection() as idle, server.connection() as begun:
-        whole = answer(idle, body)
-        begun.putrequest("POST", "/predict")
-        begun.putheader("Content-Length", str(len(body)))
-        begun.endheaders(body[:10])
-        time.sleep(0.2)  # until it has come
+def test_service_stops_within_a_second_after_pending_requests(exported, tmp_path):
+    body = json.dumps(VALID_INPUTS).encode()
+    with run_service(tmp_path, exported) as server, server.connect() as idle, server.connect() as pending:
+        expected = post_request(idle, body)
+        pending.putrequest("POST", "/predict")
+        pending.putheader("Content-Length", str(len(body)))
+        pending.endheaders(body[:10])
+        time.sleep(0.2)  # the service receives the first part
         server.process.terminate()
         time.sleep(0.2)
-        begun.send(body[10:])
-        came = begun.getresponse()
-        assert (came.status, came.read()) == whole
+        pending.send(body[10:])
+        response = pending.getresponse()
+        assert (response.status, response.read()) == expected
         server.process.wait(1)
         with pytest.raises(ConnectionRefusedError):
-            server.ask(body)
+            server.post(body)
 
 
 def test_altered_bundle_is_not_served(bundle, tmp_path):
     flip_byte(bundle / "model.onnx")
     (tmp_path / "app").mkdir()
-    assert start(tmp_path / "app", bundle).wait(60) == 1
-    said = (tmp_path / "app" / "log.txt").read_text(encoding="utf-8")
-    assert_one_line(said, f"error: {bundle / 'model.onnx'} is not the file that was exported")
+    assert start_service(tmp_path / "app", bundle).wait(60) == 1
+    log = (tmp_path / "app" / "log.txt").read_text(encoding="utf-8")
+    assert_one_line(log, f"error: {bundle / 'model.onnx'} is not the file that was exported")
