@@ -129,7 +129,7 @@ def compute_running_means(losses):
 
 
 def train_on_one_device(branches, replicas=1, last_batch_rows=LAST_BATCH_ROWS):
-    """Train by `fit` on one device, and return the model and the losses.
+    """Train by `fit` on one device, and return the result.
 
     The sample weights of the last batch make its loss the mean of the means of the replicas. If the rows do not divide
     evenly, this differs from the mean of all rows.
@@ -142,11 +142,11 @@ def train_on_one_device(branches, replicas=1, last_batch_rows=LAST_BATCH_ROWS):
     recorder = LossRecorder()
     sample_weights = {name: weights for name in branches}
     model.fit(x, y, BATCH, shuffle=False, verbose=0, callbacks=[recorder], sample_weight=sample_weights)
-    return model, recorder.losses
+    return Result(read_weights(model), recorder.losses, {})
 
 
 def train_by_shares(branch, replicas, dropout_replica):
-    """Train one branch on one device with the averaged losses of a batch's shares, as several devices do.
+    """Train one branch on one device with the averaged losses of a batch's shares, and return the result.
 
     `dropout_replica(rank)` is the number of the replica whose dropout the share of replica `rank` draws.
     """
@@ -172,7 +172,7 @@ def train_by_shares(branch, replicas, dropout_replica):
         gradients = compute_gradients(compute_loss, 0, model.trainable_variables)()
         model.optimizer.apply(gradients, model.trainable_variables)
         losses.append({f"{branch}_loss": sum(map(float, map(keras.ops.convert_to_numpy, share_losses))) / replicas})
-    return model, compute_running_means(losses)
+    return Result(read_weights(model), compute_running_means(losses), {})
 
 
 # Limit of the difference between two trainings. The gradient of a weight is a mean over the `BATCH Tq Tk` = 280 pairs
@@ -182,10 +182,6 @@ def train_by_shares(branch, replicas, dropout_replica):
 # and more.
 TOLERANCE = 1e-5
 FAULT_DIFFERENCE = 100 * TOLERANCE
-
-
-def to_result(model, losses):
-    return Result(read_weights(model), losses, {})
 
 
 def measure_differences(first, second):

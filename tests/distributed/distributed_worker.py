@@ -19,11 +19,13 @@ from distributed_processes import PROCESS_TIMEOUT_SECONDS
 FOLDER, BRANCHES = Path(sys.argv[2]), tuple(sys.argv[3:])
 
 
-def fit(model, last_batch_rows=models.LAST_BATCH_ROWS):
-    """Train by `fit`, and return the losses."""
+def fit(model, last_batch_rows=models.LAST_BATCH_ROWS, rank=0, size=1):
+    """Train by `fit` on the share of process `rank` of `size` in each batch, and return the losses."""
     recorder = models.LossRecorder()
     x, y = models.create_data(BRANCHES, last_batch_rows)
-    model.fit(x, y, models.BATCH, shuffle=False, verbose=0, callbacks=[recorder])
+    in_share = np.arange(len(x["queries"])) % models.BATCH * size // models.BATCH == rank
+    x, y = ({name: array[in_share] for name, array in arrays.items()} for arrays in (x, y))
+    model.fit(x, y, models.BATCH // size, shuffle=False, verbose=0, callbacks=[recorder])
     return recorder.losses
 
 
@@ -76,11 +78,17 @@ def train_multi_worker():
 
 
 def train_data_parallel():
-    """Train on the devices of one process, each with a share of the batch."""
+    """Train on all devices of one process, or of the processes that KERAS_DISTRIBUTION_* connects."""
+    import jax
+
+    if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
+        keras.distribution.initialize()
+    rank, size = jax.process_index(), jax.process_count()
     distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
     keras.distribution.set_distribution(distribution)
     model = models.build_model(BRANCHES)
-    return model, fit(model, models.BATCH), {"replicas": distribution.device_mesh.shape[0], "rank": 0}
+    losses = fit(model, models.BATCH, rank, size)
+    return model, losses, {"replicas": distribution.device_mesh.shape[0], "rank": rank}
 
 
 def train_model_parallel():

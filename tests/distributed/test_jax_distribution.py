@@ -19,7 +19,7 @@ with pytest.raises(ValueError, match="Layer `odd` cannot divide the kernel .16, 
 @pytest.fixture(scope="module")
 def one_device() -> Result:
     """Result of one device, on batches that devices divide evenly."""
-    return models.to_result(*models.train_on_one_device(models.BRANCHES, last_batch_rows=models.BATCH))
+    return models.train_on_one_device(models.BRANCHES, last_batch_rows=models.BATCH)
 
 
 def test_two_devices_train_as_one(tmp_path, one_device):
@@ -52,7 +52,7 @@ def test_example_of_the_page_runs(tmp_path):
 @pytest.mark.slow
 def test_two_processes_train_as_one_device(tmp_path, one_device):
     branches = ("lengths", "mask", models.DROPOUT_BRANCH)
-    workers = train("processes", tmp_path, branches, prepare_jax_processes(2))
+    workers = train("data_parallel", tmp_path, branches, prepare_jax_processes(2))
     expected = Result({path: one_device.weights[path] for path in workers[0].weights}, one_device.losses, {})
     models.assert_same_training(expected, workers[0], "DataParallel over two processes")
     assert {worker.details["replicas"] for worker in workers} == {2}

@@ -14,7 +14,7 @@ ENGINE, prepare = ("ddp", prepare_torch) if BACKEND == "torch" else ("multi_work
 @pytest.fixture(scope="module")
 def dropout_result() -> Result:
     """Result of one device for the dropout branch, with the dropout of two replicas."""
-    return models.to_result(*models.train_by_shares(DROPOUT_BRANCH, 2, dropout_replica=lambda rank: rank))
+    return models.train_by_shares(DROPOUT_BRANCH, 2, dropout_replica=lambda rank: rank)
 
 
 def select_branch(result: Result, name: str) -> Result:
@@ -26,7 +26,7 @@ def select_branch(result: Result, name: str) -> Result:
 
 def assert_same_branches(several_devices: Result, dropout_result: Result, title: str) -> None:
     """Assert equal training of each branch; each device draws its own dropout, as `dropout_result` does."""
-    one_device = models.to_result(*models.train_on_one_device(BRANCHES_WITHOUT_DROPOUT, 2))
+    one_device = models.train_on_one_device(BRANCHES_WITHOUT_DROPOUT, 2)
     for name in BRANCHES:
         expected = dropout_result if name == DROPOUT_BRANCH else one_device
         pair = (select_branch(result, name) for result in (expected, several_devices))
@@ -43,7 +43,7 @@ def test_two_devices_train_every_branch_as_one(tmp_path, dropout_result):
 
 @pytest.mark.slow
 def test_equal_dropout_on_both_devices_is_detected(dropout_result):
-    equal_dropout = models.to_result(*models.train_by_shares(DROPOUT_BRANCH, 2, dropout_replica=lambda rank: 0))
+    equal_dropout = models.train_by_shares(DROPOUT_BRANCH, 2, dropout_replica=lambda rank: 0)
     assert models.measure_differences(equal_dropout, dropout_result)[f"{DROPOUT_BRANCH}_loss"] > models.FAULT_DIFFERENCE
 
 
