@@ -1,8 +1,8 @@
-"""The model that is trained on one device and on two, and its data: one branch for each thing that could go wrong.
+"""Model, data and comparisons of the tests of distributed training: one branch of the model for each feature.
 
-Each branch has its own layer, head and loss, so a difference tells by its name where it comes from. The steps are those
-of plain gradient descent with momentum: Adam divides a gradient by its size, and makes a difference of 1e-9 in one that
-should be zero, as that of the bias of `W_k` is, a step like any other.
+Each branch has its own layer, head and loss, so the name of a different loss or weight shows the feature. The optimizer
+is gradient descent with momentum. Adam divides a gradient by its magnitude, so a rounding error of 1e-9 in a gradient
+that is zero, as that of the bias of `W_k`, would become a step of usual size.
 """
 
 import re
@@ -13,42 +13,43 @@ from unittest import mock
 import keras
 import numpy as np
 from backends import compute_gradients
-from distributed_processes import Trained
+from distributed_processes import Result
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, MultiHeadAttention
 
 Tq, Tk, Dq, Dk, Dv, U = 5, 7, 4, 6, 3, 8
 BATCH, STEPS = 8, 20
-LAST = 5  # rows in the last batch: three for one of two devices, two for the other
-RATE, MOMENTUM = 0.1, 0.5
+LAST_BATCH_ROWS = 5  # three for one of two devices, two for the other
+LEARNING_RATE, MOMENTUM = 0.1, 0.5
 BRANCHES = ("lengths", "blocks", "mask", "heads", "causal", "dropped")
-DROPPED = "dropped"
+DROPOUT_BRANCH = "dropped"
 
 
-def _attended(queries, keys, values, masks):
+def _attend(queries, keys, values, masks):
+    """Return the output of the attention layer of each branch, by name of the branch."""
     lens, query_lens = masks["valid_lens"], masks["query_lens"]
-    same_size = keras.layers.Dense(Dq, name="same_size")(keys)
-    plain = AdditiveAttention(U, query_block_size=None, name="lengths")
-    blocks = AdditiveAttention(U, normalize=True, query_block_size=2, name="blocks")
-    causal = AdditiveAttention(U, query_block_size=2, name="causal_score")
+    projected_keys = keras.layers.Dense(Dq, name="same_size")(keys)
+    lengths_layer = AdditiveAttention(U, query_block_size=None, name="lengths")
+    blocks_layer = AdditiveAttention(U, normalize=True, query_block_size=2, name="blocks")
+    causal_score = AdditiveAttention(U, query_block_size=2, name="causal_score")
     return {
-        "lengths": plain(queries, keys, values, lens),
-        "blocks": blocks(queries, keys, values, query_lens),
+        "lengths": lengths_layer(queries, keys, values, lens),
+        "blocks": blocks_layer(queries, keys, values, query_lens),
         "mask": DotProductAttention(name="mask_layer")(
-            queries, same_size, values, attention_mask=keras.ops.cast(masks["mask"], "bool")
+            queries, projected_keys, values, attention_mask=keras.ops.cast(masks["mask"], "bool")
         ),
         "heads": MultiHeadAttention(BilinearAttention(name="heads_score"), 2, key_dim=4, name="heads")(
             queries, keys, values, lens
         ),
-        "causal": MultiHeadAttention(causal, 2, key_dim=4, name="causal")(
+        "causal": MultiHeadAttention(causal_score, 2, key_dim=4, name="causal")(
             queries, keys, values, query_lens, use_causal_mask=True
         ),
         "dropped": AdditiveAttention(U, dropout=0.4, seed=11, name="dropped")(queries, keys, values, lens),
     }
 
 
-def build(branches=BRANCHES):
-    """Return the model, compiled, from the same weights each time, whichever branches it has."""
+def build_model(branches=BRANCHES):
+    """Return the compiled model with outputs of the given branches; initial weights do not depend on the branches."""
     keras.utils.set_random_seed(5)
     queries, keys, values = (
         keras.Input(shape, name=name)
@@ -57,22 +58,22 @@ def build(branches=BRANCHES):
     masks = {
         "valid_lens": keras.Input((), dtype="int32", name="valid_lens"),
         "query_lens": keras.Input((None,), dtype="int32", name="query_lens"),
-        # Keras takes the mean of a batch over the devices before it trains, and there is none of booleans.
+        # To build a model under a strategy, Keras averages a batch over the devices, and booleans have no mean.
         "mask": keras.Input((None, None), dtype="uint8", name="mask"),
     }
-    attended = _attended(queries, keys, values, masks)
+    attended = _attend(queries, keys, values, masks)
     outputs = {name: keras.layers.Dense(1, name=f"{name}_head")(attended[name]) for name in BRANCHES}
     model = keras.Model([queries, keys, values, *masks.values()], {name: outputs[name] for name in branches})
-    model.compile(keras.optimizers.SGD(RATE, MOMENTUM), {name: "mse" for name in branches})
+    model.compile(keras.optimizers.SGD(LEARNING_RATE, MOMENTUM), {name: "mse" for name in branches})
     return model
 
 
-def data(branches=BRANCHES, last=LAST):
-    """Return inputs and targets: whole batches and a last one of fewer rows.
+def create_data(branches=BRANCHES, last_batch_rows=LAST_BATCH_ROWS):
+    """Return inputs and targets of `STEPS` batches, of which the last may have fewer rows.
 
-    In the first half of each batch some rows have length 0, in the second none has: only one of two devices meets them.
+    Only the first half of each batch has rows of length 0, so only one of two devices has fully masked queries.
     """
-    rows = (STEPS - 1) * BATCH + last
+    rows = (STEPS - 1) * BATCH + last_batch_rows
     rng = np.random.default_rng(17)
     first_half = (np.arange(rows) % BATCH) < BATCH // 2
     lens, query_lens = rng.integers(1, Tk + 1, rows), rng.integers(1, Tk + 1, (rows, Tq))
@@ -88,148 +89,148 @@ def data(branches=BRANCHES, last=LAST):
         "query_lens": query_lens.astype("int32"),
         "mask": mask.astype("uint8"),
     }
-    goal = inputs["values"].mean(1, keepdims=True).sum(-1, keepdims=True) + inputs["queries"][..., :1]
-    return inputs, {name: goal for name in branches}
+    targets = inputs["values"].mean(1, keepdims=True).sum(-1, keepdims=True) + inputs["queries"][..., :1]
+    return inputs, {name: targets for name in branches}
 
 
-def share_of(arrays, start, rank, size):
-    """Return the rows of a batch that one of several devices gets; the first get one more where they do not divide."""
+def take_share(arrays, start, rank, size):
+    """Return the rows that replica `rank` of `size` gets of a batch; the first replicas get the remaining rows."""
     return {name: np.array_split(array[start : start + BATCH], size)[rank] for name, array in arrays.items()}
 
 
-def weights_of(model):
-    """Return the variables of a model by their paths, but for seeds, whose names count all that were made before."""
-    named = {each.path: each for each in model.variables if "seed_generator_state" not in each.path}
-    return {path: keras.ops.convert_to_numpy(each) for path, each in named.items()}
+def read_weights(model):
+    """Return the variables of a model by path, without seeds, whose paths depend on the number of earlier seeds."""
+    variables = [variable for variable in model.variables if "seed_generator_state" not in variable.path]
+    return {variable.path: keras.ops.convert_to_numpy(variable) for variable in variables}
 
 
-class Losses(keras.callbacks.Callback):
-    """The losses of each step, as `fit` tells them: the means of the steps so far."""
+class LossRecorder(keras.callbacks.Callback):
+    """Recorder of the losses that `fit` logs in each step: means over the steps up to this one."""
 
     def __init__(self):
         super().__init__()
-        self.rows: list[dict[str, float]] = []
+        self.losses: list[dict[str, float]] = []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.rows.append({name: float(loss) for name, loss in (logs or {}).items()})
+        self.losses.append({name: float(loss) for name, loss in (logs or {}).items()})
 
 
-def means_so_far(rows):
-    """Return what `fit` would tell of these losses, a step each, of batches of which the last may be short.
+def compute_running_means(losses):
+    """Return the means that `fit` logs for the losses of single steps, of which the last may have fewer rows.
 
-    It counts examples, but on TensorFlow, where a step is traced for any number of them, batches.
+    Keras weights a step by its rows. On TensorFlow, which traces a step for any number of rows, steps count equally.
     """
-    steps = np.arange(1, len(rows) + 1)
-    counts = steps if keras.backend.backend() == "tensorflow" else np.minimum(steps * BATCH, (STEPS - 1) * BATCH + LAST)
+    steps = np.arange(1, len(losses) + 1)
+    rows = np.minimum(steps * BATCH, (STEPS - 1) * BATCH + LAST_BATCH_ROWS)
+    counts = steps if keras.backend.backend() == "tensorflow" else rows
     sizes = np.diff(counts, prepend=0)
-    sums = {name: np.cumsum(np.array([row[name] for row in rows]) * sizes) for name in rows[0]}
-    return [{name: float(each[at] / counts[at]) for name, each in sums.items()} for at in range(len(rows))]
+    means = {name: np.cumsum([loss[name] for loss in losses] * sizes) / counts for name in losses[0]}
+    return [{name: float(values[step]) for name, values in means.items()} for step in range(len(losses))]
 
 
-def trained_alone(branches, replicas=1, last=LAST):
-    """Train on one device, by `fit`; return the model and the losses.
+def train_on_one_device(branches, replicas=1, last_batch_rows=LAST_BATCH_ROWS):
+    """Train by `fit` on one device, and return the result.
 
-    Where the last batch is divided among replicas, the mean of their means is the loss: that differs from the mean of
-    all rows where they do not divide.
+    The sample weights of the last batch make its loss the mean of the means of the replicas. If the rows do not divide
+    evenly, this differs from the mean of all rows.
     """
-    model = build(branches)
-    x, y = data(branches, last)
+    model = build_model(branches)
+    x, y = create_data(branches, last_batch_rows)
     weights = np.ones((STEPS * BATCH, Tq), "float32")[: len(x["queries"])]
-    for share in np.array_split(np.arange(last), replicas):
-        weights[len(weights) - last + share] = last / (replicas * len(share))
-    losses = Losses()
-    of_each = {name: weights for name in branches}
-    model.fit(x, y, BATCH, shuffle=False, verbose=0, callbacks=[losses], sample_weight=of_each)
-    return model, losses.rows
+    for share in np.array_split(np.arange(last_batch_rows), replicas):
+        weights[len(weights) - last_batch_rows + share] = last_batch_rows / (replicas * len(share))
+    recorder = LossRecorder()
+    sample_weights = {name: weights for name in branches}
+    model.fit(x, y, BATCH, shuffle=False, verbose=0, callbacks=[recorder], sample_weight=sample_weights)
+    return Result(read_weights(model), recorder.losses, {})
 
 
-def trained_in_turns(branch, replicas, draws_as):
-    """Train one branch on one device, one share of a batch after the other, and average: what several devices must do.
+def train_by_shares(branch, replicas, dropout_replica):
+    """Train one branch on one device with the averaged losses of a batch's shares, and return the result.
 
-    `draws_as` gives the number of the replica for which a share's dropout is drawn.
+    `dropout_replica(rank)` is the number of the replica whose dropout the share of replica `rank` draws.
     """
-    model = build([branch])
-    seeds = [each for each in model.non_trainable_variables if "seed" in each.path]
-    x, y = data([branch])
-    rows = []
+    model = build_model([branch])
+    seeds = [variable for variable in model.non_trainable_variables if "seed" in variable.path]
+    x, y = create_data([branch])
+    losses = []
     for start in range(0, len(y[branch]), BATCH):
-        before = [keras.ops.copy(each.value) for each in seeds]
-        found: list[Any] = []
+        states = [keras.ops.copy(seed.value) for seed in seeds]
+        share_losses: list[Any] = []
 
-        def loss(start=start, before=before, found=found):
+        def compute_loss(start=start, states=states, share_losses=share_losses):
             for rank in range(replicas):
-                for variable, state in zip(seeds, before, strict=True):
-                    variable.assign(state)  # every replica begins a step with the same
-                with mock.patch("keras_attn._keras.replica_seeds.replica_number", lambda rank=rank: draws_as(rank)):
-                    output = model(share_of(x, start, rank, replicas), training=True)[branch]
-                goal = keras.ops.convert_to_tensor(share_of(y, start, rank, replicas)[branch])
-                found.append(keras.ops.mean((output - goal) ** 2))
-            return sum(found) / replicas
+                for seed, state in zip(seeds, states, strict=True):
+                    seed.assign(state)  # all replicas begin a step with the same state
+                replica = dropout_replica(rank)
+                with mock.patch("keras_attn._keras.replica_seeds.replica_number", lambda replica=replica: replica):
+                    output = model(take_share(x, start, rank, replicas), training=True)[branch]
+                targets = keras.ops.convert_to_tensor(take_share(y, start, rank, replicas)[branch])
+                share_losses.append(keras.ops.mean((output - targets) ** 2))
+            return sum(share_losses) / replicas
 
-        gradients = compute_gradients(loss, 0, model.trainable_variables)()
+        gradients = compute_gradients(compute_loss, 0, model.trainable_variables)()
         model.optimizer.apply(gradients, model.trainable_variables)
-        rows.append({f"{branch}_loss": sum(float(keras.ops.convert_to_numpy(each)) for each in found) / replicas})
-    return model, means_so_far(rows)
+        losses.append({f"{branch}_loss": sum(map(float, map(keras.ops.convert_to_numpy, share_losses))) / replicas})
+    return Result(read_weights(model), compute_running_means(losses), {})
 
 
-# How far two trainings may be apart. The gradient of a weight is a mean over the `BATCH Tq Tk` = 280 pairs of a batch.
-# Each device adds up its own, and then the sums are added: another order, which changes a float32 sum by 280 roundings
-# of 6e-8 at most, and by the root of that many as a rule: 1e-6 of a number of size 1. A step adds it times
-# `RATE / (1 - MOMENTUM)` = 0.2, and 20 steps as a rule the root of 20: 1e-6 again; 7e-5 at most. The largest that was
-# seen is 4e-7. A fault changes 1e-2 and more.
+# Limit of the difference between two trainings. The gradient of a weight is a mean over the `BATCH Tq Tk` = 280 pairs
+# of a batch. Devices sum in another order, which changes a float32 sum of magnitude 1 by up to 280 roundings of 6e-8,
+# usually by 280**0.5 = 17 of them: 1e-6. A step adds this times `LEARNING_RATE / (1 - MOMENTUM)` = 0.2, and 20 steps
+# usually 20**0.5 times that: 1e-6 again, and at most 7e-5. The largest difference observed is 4e-7; a fault causes 1e-2
+# and more.
 TOLERANCE = 1e-5
-FAULT = 100 * TOLERANCE
+FAULT_DIFFERENCE = 100 * TOLERANCE
 
 
-def as_trained(model, losses):
-    return Trained(weights_of(model), losses, {})
-
-
-def gaps(first, second):
-    """Return the largest difference of each weight, by its path, and of each branch's losses."""
+def measure_differences(first, second):
+    """Return the largest absolute difference of each weight, by path, and of each branch's losses, by name."""
     assert first.weights.keys() == second.weights.keys()
-    found = {name: np.abs(array - second.weights[name]).max() for name, array in first.weights.items()}
+    differences = {name: np.abs(array - second.weights[name]).max() for name, array in first.weights.items()}
     branches = sorted({name for name in first.losses[0] if name != "loss"} & second.losses[0].keys())
     assert len(first.losses) == len(second.losses)
     assert branches
     for name in branches:
-        found[name] = max(abs(a[name] - b[name]) for a, b in zip(first.losses, second.losses, strict=True))
-    return {name: float(gap) for name, gap in found.items()}
+        differences[name] = max(abs(a[name] - b[name]) for a, b in zip(first.losses, second.losses, strict=True))
+    return {name: float(difference) for name, difference in differences.items()}
 
 
-def assert_same_training(first, second, told):
-    """Check that losses and weights are the same within rounding, and print how far apart they are."""
-    found = gaps(first, second)
-    print(f"{told}: largest difference {max(found.values()):.1e}, of {max(found, key=found.__getitem__)}")
-    assert {name: gap for name, gap in found.items() if not gap <= TOLERANCE} == {}
+def assert_same_training(first, second, title):
+    """Assert that losses and weights are equal up to rounding, and print the largest difference."""
+    differences = measure_differences(first, second)
+    largest = max(differences, key=differences.__getitem__)
+    print(f"{title}: largest difference {differences[largest]:.1e}, of {largest}")
+    assert {name: difference for name, difference in differences.items() if not difference <= TOLERANCE} == {}
 
 
-# The rules of docs/howto/distributed-training.md are read from there, so that the tests run the page.
+# The tests read the sharding rules from the page, so the page itself is tested.
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "distributed-training.md"
 
 
-def block_with(text):
+def find_code_block(text):
+    """Return the one Python block of the page that contains a text."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    (found,) = [block for block in blocks if text in block]
-    return found
+    (block,) = [block for block in blocks if text in block]
+    return block
 
 
-def rules():
-    """Return the page's rules: for paths of weights, as expressions, the axis of the mesh for each axis of theirs."""
+def read_rules():
+    """Return the page's sharding rules: a mesh axis, or None, for each axis of a weight, by pattern of its path."""
     names: dict[str, Any] = {}
-    exec(re.findall(r"^RULES = \{.*?^\}", block_with("RULES = {"), flags=re.MULTILINE | re.DOTALL)[0], names)
+    exec(re.findall(r"^RULES = \{.*?^\}", find_code_block("RULES = {"), flags=re.MULTILINE | re.DOTALL)[0], names)
     return dict(names["RULES"])
 
 
-def rule_of(path, rules):
-    """Return what the one rule says that matches a path; None where none does."""
-    found = [pattern for pattern in rules if re.fullmatch(pattern, path)]
-    assert len(found) <= 1, f"{path} falls under {found}: Keras takes one rule for a weight"
-    return rules[found[0]] if found else None
+def find_rule(path, rules):
+    """Return the mesh axes of the rule that matches a path, or None without a match."""
+    patterns = [pattern for pattern in rules if re.fullmatch(pattern, path)]
+    assert len(patterns) <= 1, f"{path} matches {patterns}: Keras accepts one rule for a weight"
+    return rules[patterns[0]] if patterns else None
 
 
-def layout_of(mesh):
-    layout = keras.distribution.LayoutMap(mesh)
-    for path, axes in rules().items():
-        layout[path] = axes
-    return layout
+def create_layout_map(mesh):
+    layout_map = keras.distribution.LayoutMap(mesh)
+    for pattern, axes in read_rules().items():
+        layout_map[pattern] = axes
+    return layout_map

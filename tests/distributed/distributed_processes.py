@@ -1,4 +1,4 @@
-"""Processes of distributed_worker.py and of the example that find each other here; none outlives its time."""
+"""Processes that train together on this machine: their environments, their time limit and their results."""
 
 import json
 import os
@@ -14,66 +14,68 @@ import numpy as np
 from environments import build_environment
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
-LIMIT = 480  # seconds that a process may take; the longest takes 25 on two cores that do nothing else
+PROCESS_TIMEOUT_SECONDS = 480  # the slowest process takes 25 s on two idle cores
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a worker wrote: its weights by path, its losses by step and branch, and what else it found."""
+class Result:
+    """Result of a worker: weights by path, losses by step and branch, and details such as rank and replicas."""
 
     weights: dict[str, np.ndarray]
     losses: list[dict[str, float]]
-    found: dict
+    details: dict
 
 
-def free_ports(count):
-    """Return ports that nobody on this machine listens at, all held until the last is found, so that no two agree."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def find_free_ports(count):
+    """Return different ports on which no process of this machine listens."""
+    with ExitStack() as stack:
+        # All sockets stay open until the last is bound, so that no port occurs twice.
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return [opened.getsockname()[1] for opened in sockets]
 
 
-def cluster_of_tensorflow(count):
-    """Return the environments of processes that TF_CONFIG tells of each other."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+def prepare_tensorflow(count):
+    """Return the environments of a cluster's processes, with the addresses of all in TF_CONFIG."""
+    addresses = [f"127.0.0.1:{port}" for port in find_free_ports(count)]
     return [
         {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})}
         for index in range(count)
     ]
 
 
-def group_of_torch(count):
-    """Return the environments that torchrun would give to processes of one machine."""
-    (port,) = free_ports(1)
+def prepare_torch(count):
+    """Return the environments of a process group on one machine, as torchrun sets them."""
+    (port,) = find_free_ports(1)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
-def devices_of_jax(count):
+def prepare_jax_devices(count):
+    """Return the environment of one process with several CPU devices, as a list."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     return [{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags.strip()}]
 
 
-def processes_of_jax(count):
-    """Return the environments of processes that `keras.distribution.initialize()` tells of each other."""
-    (port,) = free_ports(1)
+def prepare_jax_processes(count):
+    """Return the environments of processes that `keras.distribution.initialize()` connects."""
+    (port,) = find_free_ports(1)
     shared = {"JAX_PLATFORMS": "cpu", "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}"}
     shared["KERAS_DISTRIBUTION_NUM_PROCESSES"] = str(count)
     return [shared | {"KERAS_DISTRIBUTION_PROCESS_ID": str(index)} for index in range(count)]
 
 
-def trained(engine, folder, branches, environments):
-    """Train on an engine, a process for each environment, and return what each wrote, by rank."""
-    run([[str(WORKER), engine, str(folder), *branches]] * len(environments), folder, environments)
-    return [_read(folder, rank) for rank in range(len(environments))]
+def train(engine, folder, branches, environments):
+    """Train on an engine with one process for each environment, and return the results by rank."""
+    run_scripts([[str(WORKER), engine, str(folder), *branches]] * len(environments), folder, environments)
+    return [_read_result(folder, rank) for rank in range(len(environments))]
 
 
-def run(commands, folder, environments):
-    """Run scripts side by side to their ends, and return what each wrote.
+def run_scripts(commands, folder, environments):
+    """Run scripts in parallel, and return the output of each.
 
-    Fails with what all of them wrote when one fails, or when the time is over; none is left behind.
+    If a script fails or the time is over, all are stopped, and the error shows their outputs.
     """
     logs = [folder / f"process-{number}.log" for number in range(len(commands))]
     processes: list[subprocess.Popen] = []
@@ -82,24 +84,24 @@ def run(commands, folder, environments):
             with log.open("wb") as out:
                 processes.append(
                     subprocess.Popen(
-                        [sys.executable, *command], env=_environment(extra), stdout=out, stderr=subprocess.STDOUT
+                        [sys.executable, *command], env=_build_environment(extra), stdout=out, stderr=subprocess.STDOUT
                     )
                 )
-        codes = _codes(processes, time.monotonic() + LIMIT)
+        codes = _wait_for_exit_codes(processes, time.monotonic() + PROCESS_TIMEOUT_SECONDS)
     finally:
         for process in processes:
             if process.poll() is None:
                 process.kill()
             process.wait()
-    texts = [log.read_text(errors="replace") for log in logs]
-    told = "\n".join(f"-- process {number}:\n{text[-3000:]}" for number, text in enumerate(texts))
+    outputs = [log.read_text(errors="replace") for log in logs]
+    tails = "\n".join(f"-- process {number}:\n{output[-3000:]}" for number, output in enumerate(outputs))
     assert codes == [0] * len(codes), (
-        f"exit codes {codes}; None: it ran past {LIMIT} s, or beside one that failed.\n{told}"
+        f"exit codes {codes}; None: stopped after {PROCESS_TIMEOUT_SECONDS} s or the failure of another.\n{tails}"
     )
-    return texts
+    return outputs
 
 
-def _codes(processes, deadline):
+def _wait_for_exit_codes(processes, deadline):
     while True:
         codes = [process.poll() for process in processes]
         if None not in codes or any(codes) or time.monotonic() > deadline:
@@ -107,13 +109,13 @@ def _codes(processes, deadline):
         time.sleep(0.05)
 
 
-def _environment(extra):
-    # One thread each: on two cores, those of two processes that wait for each other would stand in each other's way.
-    quiet = {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
-    return build_environment(**(quiet | extra))
+def _build_environment(extra):
+    # One thread for each process: threads of two processes that wait for each other would compete for two cores.
+    base = {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"}
+    return build_environment(**(base | extra))
 
 
-def _read(folder, rank):
-    found = json.loads((folder / f"{rank}.json").read_text())
+def _read_result(folder, rank):
+    details = json.loads((folder / f"{rank}.json").read_text())
     with np.load(folder / f"{rank}.npz") as arrays:
-        return Trained(dict(arrays), found.pop("losses"), found)
+        return Result(dict(arrays), details.pop("losses"), details)

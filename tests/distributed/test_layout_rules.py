@@ -1,7 +1,7 @@
-"""The rules by which docs/howto/distributed-training.md divides weights: none that is large is left out."""
+"""Sharding rules of docs/howto/distributed-training.md: every large weight of the layers has exactly one rule."""
 
 import keras
-from distributed_models import Dk, Dq, Dv, U, rule_of, rules
+from distributed_models import Dk, Dq, Dv, U, find_rule, read_rules
 
 from keras_attn import AdditiveAttention, BilinearAttention, CosineAttention, GaussianAttention, MultiHeadAttention
 
@@ -16,20 +16,19 @@ LAYERS = {
 }
 
 
-def weights_of(name):
-    """The weights of a layer, by paths as they are in a model."""
-    size = Dq if name in ("cosine", "gaussian") else Dk
-    queries, keys, values = (keras.Input((None, each)) for each in (Dq, size, Dv))
-    return {
-        each.path: each for each in keras.Model([queries, keys, values], LAYERS[name]()(queries, keys, values)).weights
-    }
+def build_weights(name):
+    """Return the weights of a layer by path, as in a model."""
+    key_size = Dq if name in ("cosine", "gaussian") else Dk
+    inputs = [keras.Input((None, size)) for size in (Dq, key_size, Dv)]
+    model = keras.Model(inputs, LAYERS[name]()(*inputs))
+    return {weight.path: weight for weight in model.weights}
 
 
 def test_every_large_weight_matches_one_rule_and_every_rule_a_weight():
-    used = set()
-    for path, weight in ((path, weight) for name in LAYERS for path, weight in weights_of(name).items()):
-        axes = rule_of(path, rules())
+    used_patterns = set()
+    for path, weight in ((path, weight) for name in LAYERS for path, weight in build_weights(name).items()):
+        axes = find_rule(path, read_rules())
         assert axes is not None or len(weight.shape) < 2, f"{path} {weight.shape} is whole on each device"
         assert axes is None or (len(axes) == len(weight.shape) and axes.count("model") == 1), f"{path}: {axes}"
-        used |= {pattern for pattern in rules() if rule_of(path, {pattern: True})}
-    assert used == set(rules())
+        used_patterns |= {pattern for pattern in read_rules() if find_rule(path, {pattern: True})}
+    assert used_patterns == set(read_rules())

@@ -1,1 +1,1 @@
-"""Faults in exported ONNX graphs: `nox -s mutate-graphs`."""
+"""Mutation tests of the parity check on exported ONNX graphs: `nox -s mutate-graphs`."""

@@ -1,4 +1,4 @@
-"""What becomes of a mutant of a bundle's ONNX file, in a process of its own: onnxruntime ends its own on some."""
+"""Outcome of the parity check for a mutant of a bundle's ONNX file, in a subprocess: onnxruntime may crash."""
 
 import os
 import shutil
@@ -14,30 +14,30 @@ from keras_attn_export._format.interruptible_session import open_session, run_se
 from keras_attn_export._format.manifest import Manifest
 from keras_attn_export._format.names import MANIFEST, MODEL
 
-ENDLESS = 20  # seconds after which the loop of a mutant is taken to go on for ever
+TIMEOUT_SECONDS = 20  # a mutant may have an endless loop
 
 Outputs = dict[str, np.ndarray]
-Judged = tuple[str, float, float]  # the outcome, how much it changes, and how much of the limit where it passed
-BROKEN = "broken", 0.0, 0.0  # a mutant that onnxruntime refuses, or crashes on, or runs for ever
+Outcome = tuple[str, float, float]  # its name, the change of outputs, and the share of the limit if the check passes
+BROKEN = "broken", 0.0, 0.0  # onnxruntime rejects the mutant, crashes or does not end
 
 
-class Judge:
-    """Holds a bundle without a fault, and inputs on which to see a change."""
+class MutantChecker:
+    """A bundle, and inputs on which its outputs and those of its mutants are compared."""
 
-    def __init__(self, bundle: Bundle, fresh: list[Outputs]) -> None:
-        self._bundle, self._fresh = bundle, fresh
-        right = open_session(bundle.path / MODEL)
-        self._expected = [run_session(right, inputs) for inputs in fresh]
+    def __init__(self, bundle: Bundle, inputs: list[Outputs]) -> None:
+        self._bundle, self._inputs = bundle, inputs
+        session = open_session(bundle.path / MODEL)
+        self._expected = [run_session(session, arrays) for arrays in inputs]
 
-    def judge(self, mutant: bytes, visible: float) -> Judged:
-        """What becomes of a mutant; of one on which the process ends, or goes on for ever, that it is broken."""
+    def check(self, mutant: bytes, min_change: float) -> Outcome:
+        """Return the outcome of a mutant from a subprocess; "broken" if the process crashes or does not end."""
         context = get_context("fork")
-        answer, sent = context.Pipe(duplex=False)
-        process = context.Process(target=lambda: sent.send(self._judged(mutant, visible)))
+        answer, sender = context.Pipe(duplex=False)
+        process = context.Process(target=lambda: sender.send(self._check_in_process(mutant, min_change)))
         process.start()
-        sent.close()
+        sender.close()
         try:
-            return answer.recv() if answer.poll(ENDLESS) else BROKEN
+            return answer.recv() if answer.poll(TIMEOUT_SECONDS) else BROKEN
         except EOFError:
             return BROKEN
         finally:
@@ -45,21 +45,21 @@ class Judge:
             process.join()
             answer.close()
 
-    def _judged(self, mutant: bytes, visible: float) -> Judged:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where onnxruntime says what is wrong with mutants
+    def _check_in_process(self, mutant: bytes, min_change: float) -> Outcome:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # onnxruntime writes errors of mutants to stderr
         folder = self._bundle.path.with_name("mutant")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self._bundle.path, folder)
         (folder / MODEL).write_bytes(mutant)
         try:
             session = open_session(folder / MODEL)
-            found = [run_session(session, inputs) for inputs in self._fresh]
+            outputs = [run_session(session, arrays) for arrays in self._inputs]
         except ExportError:
             return BROKEN
-        change = max(map(change_of, self._expected, found))
-        if change < visible:
+        change = max(map(measure_change, self._expected, outputs))
+        if change < min_change:
             return "invisible", change, 0.0
-        seal_again(folder, self._bundle.manifest)
+        refresh_manifest(folder, self._bundle.manifest)
         try:
             report = verify_bundle(folder)
         except ExportError:
@@ -67,26 +67,26 @@ class Judge:
         return "passed", change, max(row.of_limit for row in report.rows)
 
 
-def seal_again(folder: Path, manifest: dict) -> None:
-    """Seals what is in a folder now."""
+def refresh_manifest(folder: Path, manifest: dict) -> None:
+    """Write the manifest again, with the checksums of the present files."""
     (folder / MANIFEST).unlink()
     finalize_bundle(folder, Manifest.from_dict(manifest))
 
 
-def change_of(expected: Outputs, actual: Outputs) -> float:
-    """The largest change of a number, of what stands beside it; infinite where a shape or an integer differs."""
+def measure_change(expected: Outputs, actual: Outputs) -> float:
+    """Return the largest change as a share of the scale; infinity if a shape, an integer or a special value differs."""
     largest = 0.0
     for name, array in expected.items():
-        other = actual[name]
-        if (other.shape, other.dtype) != (array.shape, array.dtype):
+        changed = actual[name]
+        if (changed.shape, changed.dtype) != (array.shape, array.dtype):
             return np.inf
         if array.dtype.kind != "f":
-            largest = largest if (array == other).all() else np.inf
+            largest = largest if (array == changed).all() else np.inf
             continue
-        if not np.array_equal(np.isfinite(array), np.isfinite(other)):
+        if not np.array_equal(np.isfinite(array), np.isfinite(changed)):
             return np.inf
-        wide = array.astype(np.float64)
+        float64_array = array.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.abs(wide - other) / scale_of(wide)
+            shares = np.abs(float64_array - changed) / scale_of(float64_array)
         largest = max(largest, float(np.nanmax(np.where(np.isnan(shares), 0, shares), initial=0.0)))
     return largest

@@ -1,10 +1,10 @@
-"""The faults that nox -s mutate-graphs puts into ONNX graphs: of every kind, one at a time, in a copy."""
+"""Mutations of `nox -s mutate-graphs`: every kind, each in a copy of the graph, also in branches and weights."""
 
 import numpy as np
 import onnx.parser
-from onnx import numpy_helper
+from onnx.numpy_helper import to_array
 
-from mutations.graph_mutations import graph_faults, mutated
+from mutations.graph_mutations import apply_mutation, list_mutations
 
 KINDS = {"exchanged", "dropped", "swapped", "comparison", "mask", "bias", "axes", "constant", "weight", "off by one"}
 
@@ -30,22 +30,22 @@ small (float[4, 4] x, bool flag) => (float y, float either)
 """
 
 
-def test_faults_of_every_kind_change_the_copy_and_not_the_original():
+def test_mutations_of_every_kind_change_the_copy_and_not_the_original():
     original = onnx.parser.parse_model(MODEL)
     before = original.SerializeToString()
-    faults = graph_faults(original, np.random.default_rng(1))
-    assert {fault.kind for fault in faults} == KINDS
-    mutants = [mutated(original, fault).SerializeToString() for fault in faults]
+    mutations = list_mutations(original, np.random.default_rng(1))
+    assert {mutation.kind for mutation in mutations} == KINDS
+    mutants = [apply_mutation(original, mutation).SerializeToString() for mutation in mutations]
     assert original.SerializeToString() == before
     assert before not in mutants
-    assert len(set(mutants)) == len(faults)
+    assert len(set(mutants)) == len(mutations)
 
 
-def test_branches_and_weights_have_faults():
+def test_branches_and_weights_have_mutations():
     original = onnx.parser.parse_model(MODEL)
-    faults = {fault.what: fault for fault in graph_faults(original, np.random.default_rng(1))}
-    assert any("Relu to Abs at then" in what for what in faults)
-    graph = mutated(original, faults["2 % more of bias (4,)"]).graph
-    before, after = ({t.name: numpy_helper.to_array(t) for t in g.initializer} for g in (original.graph, graph))
+    mutations = {mutation.description: mutation for mutation in list_mutations(original, np.random.default_rng(1))}
+    assert any("Relu to Abs at then" in description for description in mutations)
+    mutant = apply_mutation(original, mutations["2 % more of bias (4,)"])
+    before, after = ({t.name: to_array(t) for t in model.graph.initializer} for model in (original, mutant))
     np.testing.assert_allclose(after["bias"], before["bias"] * 1.02, rtol=1e-6)
     np.testing.assert_array_equal(after["kernel"], before["kernel"])

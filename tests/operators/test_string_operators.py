@@ -1,4 +1,4 @@
-"""Operators on strings, in ONNX against TensorFlow: letters and spaces are those of ASCII to both."""
+"""String operators in ONNX against TensorFlow: edits, splits, comparisons, code points and bytes of texts."""
 
 import re
 import string
@@ -44,23 +44,22 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_text_operations_equal_tensorflow(change):
     converted = Converted(CHANGES[change], x=TEXTS)
-    found = converted.assert_same()
-    assert (found != TEXTS).any()
+    output = converted.assert_same()
+    assert (output != TEXTS).any()
     converted.assert_same(x=np.array([], object))
     converted.assert_same(x=np.array([""], object))
 
 
 @pytest.mark.parametrize("first", ["", "a"])
 def test_texts_in_a_branch_equal_tensorflow(first):
-    def either(x):
+    def edit_by_first_text(x):
         return tf.cond(x[0] == "", lambda: tf.strings.lower(x), lambda: tf.strings.join([x, "b"]))
 
-    Converted(either, x=TEXTS).assert_same(x=np.array([first, "Ä."], object))
+    Converted(edit_by_first_text, x=TEXTS).assert_same(x=np.array([first, "Ä."], object))
 
 
 def test_texts_of_an_empty_axis_equal_tensorflow():
-    converted = Converted(lambda x: tf.strings.lower(x), x=TEXTS[None])
-    converted.assert_same(x=np.empty((2, 0), object))
+    Converted(lambda x: tf.strings.lower(x), x=TEXTS[None]).assert_same(x=np.empty((2, 0), object))
 
 
 SPLITS = {
@@ -87,7 +86,7 @@ def test_splits_equal_tensorflow(split):
     converted.assert_same(x=np.array(["", " "], object))
 
 
-TAKEN = {
+GATHERS = {
     "rows": lambda x: tf.gather(x, [1, 0, 1]),
     "rows of rows": lambda x: tf.gather(x, [[1], [0]]),
     "one row": lambda x: tf.gather(x, 1),
@@ -97,21 +96,21 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("take", TAKEN)
-def test_gathered_strings_equal_tensorflow(take):
-    Converted(TAKEN[take], x=np.array([*"abcdefghijkl"], object).reshape(2, 3, 2)).assert_same()
+@pytest.mark.parametrize("gather", GATHERS)
+def test_gathered_strings_equal_tensorflow(gather):
+    Converted(GATHERS[gather], x=np.array([*"abcdefghijkl"], object).reshape(2, 3, 2)).assert_same()
 
 
-@pytest.mark.parametrize("same", [tf.equal, tf.not_equal])
-def test_comparisons_of_strings_equal_tensorflow(same):
-    Converted(lambda x: same(x, [["a"]]), x=np.array(["a", "b"], object)).assert_same()
+@pytest.mark.parametrize("compare", [tf.equal, tf.not_equal])
+def test_comparisons_of_strings_equal_tensorflow(compare):
+    Converted(lambda x: compare(x, [["a"]]), x=np.array(["a", "b"], object)).assert_same()
     words = np.array([["ab", "a"], ["", "abc"]], object)
-    for function, others in ((lambda x: same(x, "ab"), {}), (same, {"y": np.array(["ab", "abc"], object)})):
-        assert {*Converted(function, x=words, **others).assert_same().flat} == {True, False}
+    for function, y in ((lambda x: compare(x, "ab"), {}), (compare, {"y": np.array(["ab", "abc"], object)})):
+        assert {*Converted(function, x=words, **y).assert_same().flat} == {True, False}
 
 
-# of which the first match may be shorter than the longest, or empty, or that Python reads otherwise than RE2
-ODD_PATTERNS = ("a|ab", "[ab]*b", "a*?b", "(ab)?a", "a*", "^a", r"\ba", "(?i)a", "[[:punct:]]", "[a-ÿ]+")
+# The first match may be empty or shorter than the longest match, or Python and RE2 parse the pattern differently.
+UNSUPPORTED_PATTERNS = ("a|ab", "[ab]*b", "a*?b", "(ab)?a", "a*", "^a", r"\ba", "(?i)a", "[[:punct:]]", "[a-ÿ]+")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ ODD_PATTERNS = ("a|ab", "[ab]*b", "a*?b", "(ab)?a", "a*", "^a", r"\ba", "(?i)a",
         (lambda x: tf.strings.regex_replace(x, "a(b)", r"\1"), "StaticRegexReplace"),
         *(
             (lambda x, pattern=pattern: tf.strings.regex_replace(x, pattern, "-"), "StaticRegexReplace")
-            for pattern in ODD_PATTERNS
+            for pattern in UNSUPPORTED_PATTERNS
         ),
         (
             lambda x: tf.strings.unicode_encode(
@@ -137,53 +136,54 @@ def test_string_operation_without_an_operator_is_refused(function, op):
         Converted(function, x=TEXTS)
 
 
-OF_ONE = ["a", "[a-z]", r"[\[-`]", r"\p{Mn}|\p{P}", r"(\s|[\x{4E00}-\x{9FFF}])", r"\.", r"[^\p{L}]"]
+SINGLE_CHARACTER_PATTERNS = ["a", "[a-z]", r"[\[-`]", r"\p{Mn}|\p{P}", r"(\s|[\x{4E00}-\x{9FFF}])", r"\.", r"[^\p{L}]"]
 
 
-@pytest.mark.parametrize("pattern", OF_ONE)
-def test_expression_of_a_set_matches_the_same_characters(pattern):
+@pytest.mark.parametrize("pattern", SINGLE_CHARACTER_PATTERNS)
+def test_formatted_character_class_matches_the_same_characters(pattern):
     assert character_classes.is_single_character_pattern(pattern)
     members = character_classes.match_characters(pattern)
     assert 0 < members.sum() < len(members)
-    for each in (members, ~members):
-        np.testing.assert_array_equal(character_classes.match_characters(character_classes.format_class(each)), each)
+    for is_member in (members, ~members):
+        matched = character_classes.match_characters(character_classes.format_class(is_member))
+        np.testing.assert_array_equal(matched, is_member)
 
 
-def test_expression_of_the_empty_set_matches_nothing():
-    none = np.zeros(len(character_classes.all_characters()), bool)
-    assert not character_classes.match_characters(character_classes.format_class(none)).any()
+def test_formatted_empty_class_matches_no_character():
+    is_member = np.zeros(len(character_classes.all_characters()), bool)
+    assert not character_classes.match_characters(character_classes.format_class(is_member)).any()
 
 
-# the first and the last character of one, two, three and four bytes, and others on their sides
-ENDS = ["\x01", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
-ALL_LENGTHS = np.array(["", "plain", "".join(ENDS), "Straße 你好 שלום नमस्ते 👩\u200d👧", " \t\n", "e\u0301"], object)
+# The first and last characters of one, two, three and four bytes in UTF-8, and both sides of the surrogates.
+BYTE_LIMITS = "\x01\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff"
+UNICODE_TEXTS = np.array(["", "plain", BYTE_LIMITS, "Straße 你好 שלום नमस्ते 👩\u200d👧", " \t\n", "e\u0301"], object)
 
 
-def code_points(x):
+def decode_code_points(x):
     return tf.strings.unicode_decode(x, "UTF-8").to_tensor(shape=[None, None])
 
 
-def byte_values(x):
-    found = tf.ragged.map_flat_values(tf.io.decode_raw, tf.strings.bytes_split(x), tf.uint8)
-    return tf.cast(tf.squeeze(found, -1), tf.int32).to_tensor(shape=[None, None])
+def decode_bytes(x):
+    values = tf.ragged.map_flat_values(tf.io.decode_raw, tf.strings.bytes_split(x), tf.uint8)
+    return tf.cast(tf.squeeze(values, -1), tf.int32).to_tensor(shape=[None, None])
 
 
-@pytest.mark.parametrize("function", [code_points, byte_values])
+@pytest.mark.parametrize("function", [decode_code_points, decode_bytes])
 def test_code_points_and_bytes_equal_tensorflow(function):
-    converted = Converted(function, x=ALL_LENGTHS)
+    converted = Converted(function, x=UNICODE_TEXTS)
     converted.assert_same()
-    converted.assert_same(x=ALL_LENGTHS[1:2])
+    converted.assert_same(x=UNICODE_TEXTS[1:2])
     rng = np.random.default_rng(0)
     codes = rng.choice([*range(1, 0xD800), *range(0xE000, 0x110000)], (100, 50))
     converted.assert_same(x=np.array(["".join(map(chr, row)) for row in codes], object))
 
 
 def test_empty_texts_have_no_code_points():
-    converted = Converted(code_points, x=ALL_LENGTHS)
-    for none in ([], [""]):
-        assert converted.assert_same(x=np.array(none, object)).size == 0
+    converted = Converted(decode_code_points, x=UNICODE_TEXTS)
+    for texts in ([], [""]):
+        assert converted.assert_same(x=np.array(texts, object)).size == 0
 
 
 def test_bytes_as_strings_are_refused():
     with pytest.raises(UnsupportedModelError, match="`StringSplit`"):
-        Converted(lambda x: tf.strings.bytes_split(x).to_tensor(shape=[None, None]), x=ALL_LENGTHS)
+        Converted(lambda x: tf.strings.bytes_split(x).to_tensor(shape=[None, None]), x=UNICODE_TEXTS)

@@ -1,4 +1,4 @@
-"""`TensorArray` in ONNX: elements in their places and zeros elsewhere, also without a loop and in `keras.ops.scan`."""
+"""`TensorArray` in ONNX: written elements, zeros at unwritten indices, arrays outside loops and `keras.ops.scan`."""
 
 import numpy as np
 import pytest
@@ -11,161 +11,161 @@ from keras_attn_export import UnsupportedModelError
 X = np.array([[1, 2, 3], [4, 5, 6]], "float32")
 
 
-def of_steps(function, steps=3):
+def convert(function, steps=3):
     return Converted(function, x=X, steps=np.array(steps, "int32"))
 
 
-def array(size, dtype=tf.float32, **options):
+def make_array(size, dtype=tf.float32, **options):
     return tf.TensorArray(dtype, size, element_shape=(None, 3), **options)
 
 
-def written(x, steps, write, *, size=5, start=0, step=1, dtype=tf.float32, **options):
-    """What a loop of some steps writes by `write(array, i, value)`, where `i` goes from `start`, and the value on."""
+def run_loop(x, steps, write, *, size=5, start=0, step=1, dtype=tf.float32, **options):
+    """Return the array of a loop of `write(array, index, value)`; the index grows by `step` and the value doubles."""
 
-    def body(taken, i, value, made):
-        return taken + 1, i + step, value * 2, write(made, i, tf.cast(value, dtype))
+    def body(count, index, value, array):
+        return count + 1, index + step, value * 2, write(array, index, tf.cast(value, dtype))
 
-    first = (0, start, x, array(size, dtype, **options))
-    return tf.while_loop(lambda taken, *_: taken < steps, body, first)[-1].stack()
+    initial = (0, start, x, make_array(size, dtype, **options))
+    return tf.while_loop(lambda count, *_: count < steps, body, initial)[-1].stack()
 
 
-def at_the_step(made, i, value):
-    return made.write(i, value)
+def write_value(array, index, value):
+    return array.write(index, value)
 
 
 def test_loop_that_ends_early_leaves_zeros():
-    converted = of_steps(lambda x, steps: written(x, steps, at_the_step))
+    converted = convert(lambda x, steps: run_loop(x, steps, write_value))
     for steps in (1, 3, 5):
-        found = converted.assert_same(steps=np.array(steps, "int32"))
-        assert found.shape == (5, 2, 3)
-        assert not found[steps:].any()
-        assert found[steps - 1].all()
+        output = converted.assert_same(steps=np.array(steps, "int32"))
+        assert output.shape == (5, 2, 3)
+        assert not output[steps:].any()
+        assert output[steps - 1].all()
 
 
 @pytest.mark.slow
-def test_elements_of_other_dtypes_have_zeros():
-    def all_dtypes(x, steps):
+def test_unwritten_elements_of_every_dtype_are_zeros():
+    def write_all_dtypes(x, steps):
         dtypes = (tf.int32, tf.int64, tf.bool, tf.float64)
-        return tf.stack([tf.cast(written(x, steps, at_the_step, dtype=dtype), tf.float64) for dtype in dtypes])
+        return tf.stack([tf.cast(run_loop(x, steps, write_value, dtype=dtype), tf.float64) for dtype in dtypes])
 
-    assert of_steps(all_dtypes).assert_same().any((1, 2, 3)).all()
+    assert convert(write_all_dtypes).assert_same().any((1, 2, 3)).all()
 
 
 @pytest.mark.slow
 def test_elements_are_written_at_their_index():
-    """From the last to the first, every other, not from the first on, and the same again and again: the last counts."""
+    """Descending indices, every second index, a start above 0, and one index repeatedly, whose last value stays."""
 
-    def all_ways(x, steps):
-        ways = ((4, -1, 5), (3, -1, 2), (0, 2, 3), (1, 1, 3), (2, 0, 3))
-        found = [written(x, tf.minimum(steps, most), at_the_step, start=start, step=step) for start, step, most in ways]
-        return tf.stack(found)
+    def write_all_orders(x, steps):
+        orders = ((4, -1, 5), (3, -1, 2), (0, 2, 3), (1, 1, 3), (2, 0, 3))
+        arrays = [run_loop(x, tf.minimum(steps, end), write_value, start=i, step=step) for i, step, end in orders]
+        return tf.stack(arrays)
 
-    converted = of_steps(all_ways, 5)
+    converted = convert(write_all_orders, 5)
     converted.assert_same()
     converted.assert_same(steps=np.array(1, "int32"))
 
 
 def test_loop_may_write_several_elements_in_a_step():
-    def write(made, i, value):
-        return made.write(2 * i, value).write(2 * i + 1, -value)
+    def write(array, index, value):
+        return array.write(2 * index, value).write(2 * index + 1, -value)
 
-    converted = of_steps(lambda x, steps: written(x, steps, write, size=8))
+    converted = convert(lambda x, steps: run_loop(x, steps, write, size=8))
     assert converted.assert_same()[5].sum() == -4 * X.sum()
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_dynamic_array_has_the_length_that_is_written(step):
-    converted = of_steps(lambda x, steps: written(x, steps, at_the_step, size=0, step=step, dynamic_size=True))
+def test_dynamic_array_grows_to_the_largest_index(step):
+    converted = convert(lambda x, steps: run_loop(x, steps, write_value, size=0, step=step, dynamic_size=True))
     assert converted.assert_same().shape == (1 + 2 * step, 2, 3)
-    assert step > 1 or converted.model.graph.node[-1].op_type == "Loop"  # which writes all
+    assert step > 1 or converted.model.graph.node[-1].op_type == "Loop"  # no padding: it writes every index
 
 
-def written_while(goes_on, x, end, moves=0):
-    """What a loop writes from the first place on while its step, an end that may move and the value say so."""
+def run_loop_while(condition, x, end, decrement=0):
+    """Return the array of a loop that writes from index 0 on, while `condition(index, end, value)` holds."""
 
-    def body(i, end, value, made):
-        return i + 1, end - moves if moves else end, value * 2, made.write(i, value)
+    def body(index, end, value, array):
+        return index + 1, end - decrement if decrement else end, value * 2, array.write(index, value)
 
-    return tf.while_loop(lambda i, end, value, _: goes_on(i, end, value), body, (0, end, x, array(end)))[-1].stack()
+    return tf.while_loop(lambda *state: condition(*state[:3]), body, (0, end, x, make_array(end)))[-1].stack()
 
 
-def test_loop_that_writes_all_needs_no_padding():
-    converted = Converted(lambda x: written_while(lambda i, end, _: i < end, x, tf.shape(x)[0]), x=X)
+def test_loop_that_writes_every_index_needs_no_padding():
+    converted = Converted(lambda x: run_loop_while(lambda index, end, _: index < end, x, tf.shape(x)[0]), x=X)
     converted.assert_same()
     assert converted.model.graph.node[-1].op_type == "Loop"
 
 
-def test_loop_with_another_condition_leaves_zeros():
-    goes_on = lambda i, end, value: (i < end) & (tf.reduce_max(value) < 20)  # noqa: E731
-    converted = Converted(lambda x: written_while(goes_on, x, 5), x=X)
+def test_loop_that_ends_by_its_values_leaves_zeros():
+    condition = lambda index, end, value: (index < end) & (tf.reduce_max(value) < 20)  # noqa: E731
+    converted = Converted(lambda x: run_loop_while(condition, x, 5), x=X)
     assert not converted.assert_same()[2:].any()
     assert converted.assert_same(x=X / 10)[4].all()
 
 
-def test_loop_with_a_moving_end_leaves_zeros():
-    converted = Converted(lambda x: written_while(lambda i, end, _: i < end, x, 4, moves=1), x=X)
+def test_loop_with_a_decreasing_end_leaves_zeros():
+    converted = Converted(lambda x: run_loop_while(lambda index, end, _: index < end, x, 4, decrement=1), x=X)
     assert not converted.assert_same()[2:].any()
 
 
 @pytest.mark.slow
 def test_nested_loops_write_their_own_arrays():
-    def nested(x, steps):
-        made = tf.TensorArray(tf.float32, 4, element_shape=(5, None, 3))
+    def run_nested_loops(x, steps):
+        array = tf.TensorArray(tf.float32, 4, element_shape=(5, None, 3))
 
-        def body(i, made):
-            inner = written(x * (1.0 + tf.cast(i, tf.float32)), steps, at_the_step)
-            return i + 1, made.write(3 - i, inner)
+        def body(index, array):
+            inner = run_loop(x * (1.0 + tf.cast(index, tf.float32)), steps, write_value)
+            return index + 1, array.write(3 - index, inner)
 
-        return tf.while_loop(lambda i, *_: i < 4, body, (0, made))[-1].stack()
+        return tf.while_loop(lambda index, *_: index < 4, body, (0, array))[-1].stack()
 
-    assert of_steps(nested).assert_same().shape == (4, 5, 2, 3)
-
-
-def reading(made, i, x):
-    made = made.write(i, x)
-    return made.write(i + 1, made.read(i) * 2)
+    assert convert(run_nested_loops).assert_same().shape == (4, 5, 2, 3)
 
 
-NO_FORM = {
-    "it reads a `TensorArray` that it writes. Write": (lambda x: array(6, clear_after_read=False), reading),
-    "it writes a `TensorArray` only under a condition, .+ or never. Write": (
-        lambda x: array(6),
-        lambda made, i, x: tf.cond(i > 0, lambda: made.write(i, x), lambda: made),
+def write_doubled(array, index, x):
+    array = array.write(index, x)
+    return array.write(index + 1, array.read(index) * 2)
+
+
+REFUSED_WRITES = [
+    ("it reads a `TensorArray` that it writes. Write", lambda x: make_array(6, clear_after_read=False), write_doubled),
+    (
+        "it writes a `TensorArray` only under a condition, .+ or never. Write",
+        lambda x: make_array(6),
+        lambda array, index, x: tf.cond(index > 0, lambda: array.write(index, x), lambda: array),
     ),
-}
+]
 
 
-@pytest.mark.parametrize(("reason", "functions"), NO_FORM.items())
-def test_array_read_or_written_conditionally_is_refused(reason, functions):
-    made, write = functions
-
+@pytest.mark.parametrize(("reason", "make", "write"), REFUSED_WRITES)
+def test_array_read_or_written_conditionally_is_refused(reason, make, write):
     def function(x, steps):
-        return tf.while_loop(lambda i, _: i < steps, lambda i, to: (i + 1, write(to, i, x)), (0, made(x)))[-1].stack()
+        body = lambda index, array: (index + 1, write(array, index, x))  # noqa: E731
+        return tf.while_loop(lambda index, _: index < steps, body, (0, make(x)))[-1].stack()
 
     with pytest.raises(UnsupportedModelError, match=f"Op `(Stateless)?While` .+ has no mapping to ONNX: {reason}"):
-        of_steps(function)
+        convert(function)
 
 
-def in_a_line(*tensors):
-    return tf.concat([tf.reshape(tf.cast(each, tf.float32), [-1]) for each in tensors], 0)
+def concatenate_flat(*tensors):
+    return tf.concat([tf.reshape(tf.cast(tensor, tf.float32), [-1]) for tensor in tensors], 0)
 
 
 @pytest.mark.slow
-def test_scans_of_several_tensors_none_and_booleans_equal_keras():
-    def scanned(x):
-        both = ops.scan(lambda c, row: ((c[0] + row["k"], ~c[1]), {"a": c[0], "b": c[1]}), (x[0], True), {"k": x})
-        alone = ops.scan(lambda c, _: (c * 2 + 1, c), x[0], None, length=3)
-        silent = ops.scan(lambda c, row: (c + row, None), x[0], x)
-        return in_a_line(*tf.nest.flatten(both), *alone, silent[0])
+def test_scans_of_nested_tensors_and_of_none_equal_keras():
+    def scan(x):
+        nested = ops.scan(lambda c, row: ((c[0] + row["k"], ~c[1]), {"a": c[0], "b": c[1]}), (x[0], True), {"k": x})
+        without_inputs = ops.scan(lambda c, _: (c * 2 + 1, c), x[0], None, length=3)
+        without_outputs = ops.scan(lambda c, row: (c + row, None), x[0], x)
+        return concatenate_flat(*tf.nest.flatten(nested), *without_inputs, without_outputs[0])
 
-    Converted(scanned, x=X).assert_same()
+    Converted(scan, x=X).assert_same()
 
 
-def test_array_written_before_and_in_a_loop_keeps_both():
-    def made_of(x):
-        made = tf.TensorArray(tf.float32, 6, element_shape=(3,), clear_after_read=False).write(0, x[0])
-        go_on = lambda i, made: (i + 1, made.write(i + 1, made.read(i) * 2))  # noqa: E731
-        made = tf.while_loop(lambda i, _: i < 4, go_on, (0, made))[1]
-        return in_a_line(made.stack(), made.gather([3, 0]), made.size())
+def test_array_written_before_and_in_a_loop_keeps_all_elements():
+    def write_before_and_in_loop(x):
+        array = tf.TensorArray(tf.float32, 6, element_shape=(3,), clear_after_read=False).write(0, x[0])
+        body = lambda i, array: (i + 1, array.write(i + 1, array.read(i) * 2))  # noqa: E731
+        array = tf.while_loop(lambda i, _: i < 4, body, (0, array))[1]
+        return concatenate_flat(array.stack(), array.gather([3, 0]), array.size())
 
-    assert Converted(made_of, x=X).assert_same()[12:15].tolist() == (X[0] * 16).tolist()
+    assert Converted(write_before_and_in_loop, x=X).assert_same()[12:15].tolist() == (X[0] * 16).tolist()

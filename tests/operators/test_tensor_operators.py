@@ -1,4 +1,4 @@
-"""Slices, paddings, complex tensors and equations in ONNX against TensorFlow."""
+"""Slice updates, paddings, complex tensors and einsum in ONNX against TensorFlow."""
 
 import keras
 import numpy as np
@@ -10,15 +10,15 @@ from converted_functions import Converted
 X, PART = np.arange(24, dtype="float32").reshape(2, 3, 4), -np.ones((2, 1, 2), "float32")
 
 
-def updated(x, part, at):
-    return keras.ops.slice_update(x, at, part)
+def update_slice(x, part, start):
+    return keras.ops.slice_update(x, start, part)
 
 
-@pytest.mark.parametrize("at", [(0, 0, 0), (0, 2, 1), (0, 9, 3), (-1, 1, 0)])
-def test_update_beyond_the_end_is_moved_to_fit(at):
-    converted = Converted(updated, x=X, part=PART, at=np.zeros(3, "int32"))
-    found = converted.assert_same(at=np.array(at, "int32"))
-    assert (found == -1).sum() == PART.size
+@pytest.mark.parametrize("start", [(0, 0, 0), (0, 2, 1), (0, 9, 3), (-1, 1, 0)])
+def test_slice_update_beyond_the_end_is_shifted_to_fit(start):
+    converted = Converted(update_slice, x=X, part=PART, start=np.zeros(3, "int32"))
+    output = converted.assert_same(start=np.array(start, "int32"))
+    assert (output == -1).sum() == PART.size
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def test_update_beyond_the_end_is_moved_to_fit(at):
     [*map(X.astype, ("int32", "int64", "float64")), np.where(X > 20, np.inf, np.where(X < 3, np.nan, X)).astype("f")],
     ids=["int32", "int64", "float64", "infinities"],
 )
-def test_update_keeps_other_numbers_of_every_dtype(x):
-    Converted(updated, x=x, part=PART.astype(x.dtype), at=np.array([0, 1, 1], "int64")).assert_same()
+def test_slice_update_keeps_elements_outside_the_slice(x):
+    Converted(update_slice, x=x, part=PART.astype(x.dtype), start=np.array([0, 1, 1], "int64")).assert_same()
 
 
 def test_reshape_to_a_size_of_zero_is_empty():
@@ -35,18 +35,18 @@ def test_reshape_to_a_size_of_zero_is_empty():
     assert converted.assert_same().shape == (2, 0, 7)
 
 
-AROUND = [[0, 0], [1, 2], [0, 1], [0, 0]]
+PADDINGS = [[0, 0], [1, 2], [0, 1], [0, 0]]
 IMAGES = np.random.default_rng(0).integers(-9, 9, (2, 7, 6, 4))
 
 
 @pytest.mark.parametrize(
     ("dtype", "stride", "channels", "pads"),
-    [("float32", 1, 4, 0), ("float32", 2, 2, 0), ("int32", 1, 4, 1)],  # of 2 channels: in two groups
+    [("float32", 1, 4, 0), ("float32", 2, 2, 0), ("int32", 1, 4, 1)],  # a kernel of 2 channels: two groups
 )
 def test_float_padding_becomes_part_of_the_convolution(dtype, stride, channels, pads):
     kernel = np.random.default_rng(1).integers(-3, 4, (3, 2, channels, 6)).astype(dtype)
     converted = Converted(
-        lambda x: tf.nn.conv2d(tf.pad(tf.ensure_shape(x, (None, None, None, 4)), AROUND), kernel, stride, "VALID"),
+        lambda x: tf.nn.conv2d(tf.pad(tf.ensure_shape(x, (None, None, None, 4)), PADDINGS), kernel, stride, "VALID"),
         x=IMAGES.astype(dtype),
     )
     converted.assert_same()
@@ -55,7 +55,7 @@ def test_float_padding_becomes_part_of_the_convolution(dtype, stride, channels, 
 
 A, B = np.random.default_rng(0).standard_normal((2, 2, 3, 4)).astype("float32")
 FACTOR = tf.constant(2 + 3j, tf.complex64)
-FORMS = (
+COMPLEX_OPERATIONS = (
     lambda z: tf.transpose(z, [0, 2, 1]),
     lambda z: tf.expand_dims(z, 1)[..., None],
     lambda z: tf.reshape(z, [-1, tf.shape(z)[2]]),
@@ -77,13 +77,13 @@ FORMS = (
 )
 
 
-SELECTING = {
+SELECTIONS = {
     "diagonals": lambda x: tf.linalg.diag_part(x, k=(-1, 1)),
     "pooling": lambda x: tf.nn.max_pool2d(x[..., None], 2, 1, "VALID"),
 }
 
 
-@pytest.mark.parametrize("function", SELECTING.values(), ids=SELECTING)
+@pytest.mark.parametrize("function", SELECTIONS.values(), ids=SELECTIONS)
 def test_small_integers_are_selected_in_32_bits(function):
     converted = Converted(function, x=X.astype("int8"))
     converted.assert_same()
@@ -91,13 +91,13 @@ def test_small_integers_are_selected_in_32_bits(function):
     assert {onnx.TensorProto.INT32, onnx.TensorProto.INT8} <= dtypes
 
 
-def in_a_line(tensors):
+def concatenate_parts(tensors):
     return tf.concat([tf.reshape(part, [-1]) for z in tensors for part in (tf.math.real(z), tf.math.imag(z))], 0)
 
 
 @pytest.mark.slow
-def test_operations_between_complex_tensors_equal_tensorflow():
-    converted = Converted(lambda a, b: in_a_line(form(tf.complex(a, b)) for form in FORMS), a=A, b=B)
+def test_operations_on_complex_tensors_equal_tensorflow():
+    converted = Converted(lambda a, b: concatenate_parts(f(tf.complex(a, b)) for f in COMPLEX_OPERATIONS), a=A, b=B)
     converted.assert_same()
     converted.assert_same(a=B[:1], b=A[:1])
 
@@ -108,21 +108,21 @@ def test_magnitudes_neither_overflow_nor_underflow():
     assert converted.assert_same(a=A * 1e-25, b=B * 1e-25).all()
 
 
-SIZES = {"b": 2, "t": 5, "s": 3, "g": 2, "k": 2, "m": 4, "h": 3, "u": 2}
+AXIS_SIZES = {"b": 2, "t": 5, "s": 3, "g": 2, "k": 2, "m": 4, "h": 3, "u": 2}
 
 
-def numbers(letters, seed):
-    return np.random.default_rng(seed).standard_normal([SIZES[each] for each in letters]).astype("float32")
+def draw_numbers(axes, seed, sizes=AXIS_SIZES):
+    return np.random.default_rng(seed).standard_normal([sizes[axis] for axis in axes]).astype("float32")
 
 
-def ops_of(model):
+def list_operators(model):
     return [node.op_type for node in model.graph.node]
 
 
 @pytest.mark.parametrize(
     ("equation", "reshapes"),
     [
-        ("btm,muh->btuh", 1),  # projections to heads, and back
+        ("btm,muh->btuh", 1),  # projection to heads; the next line projects back
         ("btuh,uhm->btm", 1),
         ("bthu,uhm->btm", 1),
         ("uhm,btuh->btm", 1),
@@ -134,29 +134,28 @@ def ops_of(model):
 )
 def test_einsum_with_a_kernel_is_one_product(equation, reshapes):
     terms = equation.partition("->")[0].split(",")
-    place = 0 if terms[0] == "uhm" else 1
-    kernel, other = numbers(terms[place], 0), terms[1 - place]
+    kernel_index = 0 if terms[0] == "uhm" else 1
+    kernel, input_axes = draw_numbers(terms[kernel_index], 0), terms[1 - kernel_index]
 
     def function(x):
-        return tf.einsum(equation, *((kernel, x) if place == 0 else (x, kernel)))
+        return tf.einsum(equation, *((kernel, x) if kernel_index == 0 else (x, kernel)))
 
-    converted = Converted(function, x=numbers(other, 1))
+    converted = Converted(function, x=draw_numbers(input_axes, 1))
     converted.assert_same()
-    ops = ops_of(converted.model)
-    assert (ops.count("MatMul"), ops.count("Shape"), ops.count("Einsum")) == (1, 0, 0)
-    assert ops.count("Reshape") <= reshapes
-    if "b" in other:
-        converted.assert_same(x=numbers(other, 2)[:1])
-        converted.assert_same(x=numbers(other, 2)[:0])
+    operators = list_operators(converted.model)
+    assert (operators.count("MatMul"), operators.count("Shape"), operators.count("Einsum")) == (1, 0, 0)
+    assert operators.count("Reshape") <= reshapes
+    for rows in (1, 0) if "b" in input_axes else ():
+        converted.assert_same(x=draw_numbers(input_axes, 2)[:rows])
 
 
 @pytest.mark.parametrize(
     "equation",
     [
-        "btuh,bsuh->buts",  # scores, with the keys first too, and what they weigh
+        "btuh,bsuh->buts",  # scores with either operand first; then weighted values
         "bsuh,btuh->buts",
         "buts,bsuh->btuh",
-        "btkgh,bskh->bkgts",  # heads in groups
+        "btkgh,bskh->bkgts",  # grouped heads
         "bkgts,bskh->btkgh",
         "bskh,btkgh->bkgts",
         "ts,sh->th",
@@ -165,14 +164,15 @@ def test_einsum_with_a_kernel_is_one_product(equation, reshapes):
 )
 def test_einsum_of_two_tensors_is_a_product_and_transposes(equation):
     terms = equation.partition("->")[0].split(",")
-    converted = Converted(lambda x, y: tf.einsum(equation, x, y), x=numbers(terms[0], 0), y=numbers(terms[1], 1))
+    x, y = (draw_numbers(term, seed) for seed, term in enumerate(terms))
+    converted = Converted(lambda x, y: tf.einsum(equation, x, y), x=x, y=y)
     converted.assert_same()
-    assert {*ops_of(converted.model)} <= {"MatMul", "Transpose", "Unsqueeze"}
+    assert {*list_operators(converted.model)} <= {"MatMul", "Transpose", "Unsqueeze"}
 
 
 @pytest.mark.parametrize("equation", ["th,sk->ts", "ts,ts->ts", "ts,ts->", "tt,ts->ts", "bts,bsm->bm", "...s,sh->...h"])
 def test_other_equations_equal_tensorflow(equation):
     terms = equation.replace("...", "b").partition("->")[0].split(",")
-    size = {**SIZES, "s": 5} if equation.startswith("tt") else SIZES
-    x, y = (np.random.default_rng(0).standard_normal([size[each] for each in term]).astype("float32") for term in terms)
+    sizes = {**AXIS_SIZES, "s": 5} if equation.startswith("tt") else AXIS_SIZES
+    x, y = (draw_numbers(term, 0, sizes) for term in terms)
     Converted(lambda x, y: tf.einsum(equation, x, y), x=x, y=y).assert_same()

@@ -1,7 +1,7 @@
-"""Table of features in docs/design.md: what a user can do, where it lives, and lines of code and tests.
+"""Table of features in docs/design.md: each feature with its code, its tests and their numbers of lines.
 
-`python tests/repository/feature_table.py` counts the lines again. The test compares everything but the numbers, so a
-change of a few lines does not need a new table. A file belongs to the feature with the longest matching prefix.
+`python tests/repository/feature_table.py` updates the numbers. The test ignores numbers, so a change of a few lines
+needs no new table. A file belongs to the feature with the longest matching prefix.
 """
 
 import re
@@ -69,40 +69,40 @@ FEATURES = {  # what a user can do: prefixes of code, prefixes of tests
 }
 
 
-def files() -> list[str]:
+def list_files() -> list[str]:
     """Return the Python files of the repository."""
-    listed = subprocess.run(
+    names = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *FOLDERS],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
-    return [name for name in listed if name.endswith(".py") and (ROOT / name).exists()]
+    return [name for name in names if name.endswith(".py") and (ROOT / name).exists()]
 
 
-def owners() -> dict[str, str]:
+def read_owners() -> dict[str, str]:
     """Return the feature of each prefix."""
     return {prefix: feature for feature, parts in FEATURES.items() for part in parts for prefix in part.split()}
 
 
-def prefix_of(file: str) -> str:
-    """Return the longest prefix that matches a file, or an empty one."""
-    return max((prefix for prefix in owners() if file.startswith(prefix)), key=len, default="")
+def find_prefix(file: str) -> str:
+    """Return the longest prefix that matches a file, or an empty string."""
+    return max((prefix for prefix in read_owners() if file.startswith(prefix)), key=len, default="")
 
 
-def table() -> str:
+def format_table() -> str:
     """Return the Markdown table."""
     lines = dict.fromkeys(((feature, kind) for feature in FEATURES for kind in ("code", "tests")), 0)
     total = dict.fromkeys(BUDGETS, 0)
-    for file in files():
+    for file in list_files():
         count = len((ROOT / file).read_text(encoding="utf-8").splitlines())
         is_test = file.startswith("tests/")
-        lines[owners()[prefix_of(file)], "tests" if is_test else "code"] += count
+        lines[read_owners()[find_prefix(file)], "tests" if is_test else "code"] += count
         total["all Python"] += count
         if is_test:
             total["tests/"] += count
         elif file.startswith(("keras_attn/", "export/")):
             total["keras_attn/ and export/"] += count
     rows = [
-        f"| {feature} | {places(code)} | {places(tests)} | {lines[feature, 'code']:,} | {lines[feature, 'tests']:,} |"
+        f"| {feature} | {to_code(code)} | {to_code(tests)} | {lines[feature, 'code']:,} | {lines[feature, 'tests']:,} |"
         for feature, (code, tests) in FEATURES.items()
     ]
     sums = [f"| **{name}** | {total[name]:,} | {budget:,} |" for name, budget in BUDGETS.items()]
@@ -114,15 +114,15 @@ def table() -> str:
     return "\n".join([*features, "", "| lines | now | budget |", "|---|---:|---:|", *sums])
 
 
-def places(prefixes: str) -> str:
-    """Return prefixes as code, a `*` where a prefix stands for several files."""
+def to_code(prefixes: str) -> str:
+    """Return prefixes as Markdown code, with a `*` if a prefix matches several files."""
     return ", ".join(f"`{prefix}{'' if prefix.endswith(('/', '.py')) else '*'}`" for prefix in prefixes.split())
 
 
-def page() -> str:
+def build_page() -> str:
     """Return docs/design.md with the table."""
-    return BLOCK.sub(lambda _: table(), PAGE.read_text(encoding="utf-8"))
+    return BLOCK.sub(lambda _: format_table(), PAGE.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(build_page(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The benchmarks: their statistics, rules and tables."""
+"""Statistics, size thresholds and tables of the benchmarks."""
 
 import _rules
 import _stats
@@ -9,7 +9,7 @@ from _plans import ALL_VALID
 
 from keras_attn_export._thresholds import LARGE_THRESHOLDS, NEVER, SizeThreshold
 
-PACKAGED = dict(LARGE_THRESHOLDS)  # other tests make it small
+PACKAGED = dict(LARGE_THRESHOLDS)  # a copy: other tests lower the thresholds
 
 
 def test_spread_and_ratio_are_medians_with_percentiles():
@@ -18,26 +18,26 @@ def test_spread_and_ratio_are_medians_with_percentiles():
     assert _stats.summarize_ratio(ours, peer) == {"median": 2, "p10": 2, "p90": 2}
 
 
-def points(*times, **other):
-    """Times of both forms at 10 queries and 100, 200, ... keys."""
-    shape = {"kind": "flash", "mask": "", "B": 1, "H": 1, "Tq": 10, "D": 8, "fill": ALL_VALID} | other
+def build_points(*times, **settings):
+    """Return pairs of times, of the small and the large form, as points with 10 queries and 100, 200, ... keys."""
+    shape = {"kind": "flash", "mask": "", "B": 1, "H": 1, "Tq": 10, "D": 8, "fill": ALL_VALID} | settings
     return [{**shape, "Tk": 100 * n, "small": small, "large": large} for n, (small, large) in enumerate(times, 1)]
 
 
 def test_best_rule_has_the_least_worst_loss():
-    from_600_keys = [(1, 3)] * 5 + [(3, 2)] * 5
-    rule = _rules.find_best_rule(points(*from_600_keys))
+    crossing_at_600_keys = [(1, 3)] * 5 + [(3, 2)] * 5
+    rule = _rules.find_best_rule(build_points(*crossing_at_600_keys))
     assert 5000 < rule["pairs"] <= 6000
     assert (rule["worst"], rule["mean"]) == (1, 1)
-    assert 8 * 5000 < _rules.find_best_rule(points(*from_600_keys, kind="additive"))["pairs"] <= 8 * 6000
-    crossing = _rules.find_best_rule(points((1, 1.2), (1.5, 1), (1, 1.1)))
-    assert crossing["worst"] == pytest.approx(1.1)
-    assert "Tk300" in crossing["where"]
-    assert _rules.find_best_rule(points((1, 3), (2, 3)))["pairs"] == NEVER
-    few = [point | {"Tk": 10 * point["Tk"]} for point in points((1, 2), (1, 2), Tq=1)]
-    of_queries = _rules.find_best_rule([*few, *points((2, 1), (2, 1))])  # keys alone do not tell
-    assert 0 < of_queries["queries"] < 10
-    assert of_queries["worst"] == 1
+    assert 8 * 5000 < _rules.find_best_rule(build_points(*crossing_at_600_keys, kind="additive"))["pairs"] <= 8 * 6000
+    two_crossings = _rules.find_best_rule(build_points((1, 1.2), (1.5, 1), (1, 1.1)))
+    assert two_crossings["worst"] == pytest.approx(1.1)
+    assert "Tk300" in two_crossings["where"]
+    assert _rules.find_best_rule(build_points((1, 3), (2, 3)))["pairs"] == NEVER
+    single_query = [point | {"Tk": 10 * point["Tk"]} for point in build_points((1, 2), (1, 2), Tq=1)]
+    rule = _rules.find_best_rule([*single_query, *build_points((2, 1), (2, 1))])  # pairs alone do not separate them
+    assert 0 < rule["queries"] < 10
+    assert rule["worst"] == 1
 
 
 def test_package_has_the_measured_rules():

@@ -1,4 +1,4 @@
-"""Releases need files that agree on the version, and every step of `.ci/run` a nightly job."""
+"""Continuous integration: the release check of versions in files, and nightly jobs for the steps of `.ci/run`."""
 
 import re
 import runpy
@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def released(tmp_path):
-    """Return the folder of a checkout that may be tagged v1.2.0."""
+def release_checkout(tmp_path):
+    """A checkout that may be tagged v1.2.0."""
     (tmp_path / "keras_attn").mkdir()
     (tmp_path / "keras_attn" / "__init__.py").write_text('__version__ = "1.2.0"\n')
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [1.2.0] - 2027-03-01\n\n## [1.1.0] - 2027-02-01\n")
@@ -28,7 +28,7 @@ def released(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "said"),
+    ("file", "old", "new", "message"),
     [
         ("keras_attn/__init__.py", "1.2.0", "1.3.0", r"must be v1\.3\.0.* Received: v1\.2\.0"),
         ("README.md", "https://somewhere", "docs/index.md", r"absolute links.* Received: docs/index\.md"),
@@ -38,12 +38,12 @@ def released(tmp_path):
         ("pyproject.toml", "[project.urls]", "[project]", r"must have \[project\.urls\]"),
     ],
 )
-def test_release_check_refuses_files_that_disagree_with_the_tag(released, file, old, new, said):
+def test_release_check_refuses_files_that_disagree_with_the_tag(release_checkout, file, old, new, message):
     find_errors = runpy.run_path(str(ROOT / ".ci" / "check_release.py"))["find_errors"]
-    assert [*find_errors(released, "v1.2.0")] == []
-    path = released / file
+    assert [*find_errors(release_checkout, "v1.2.0")] == []
+    path = release_checkout / file
     path.write_text(path.read_text().replace(old, new))
-    assert re.search(said, "\n".join(find_errors(released, "v1.2.0")))
+    assert re.search(message, "\n".join(find_errors(release_checkout, "v1.2.0")))
 
 
 def test_nightly_workflow_has_a_job_for_every_step():

@@ -1,8 +1,7 @@
-"""Mistakes that users of Keras, tf2onnx and onnxruntime report again and again: ours say what is wrong and what to do.
+"""Error messages for common mistakes of users of Keras, tf2onnx and onnxruntime: rule, value received and next step.
 
-Each is one that somebody reports in the issue named beside it, made with this package in its place. What else is
-refused is tested where it is refused: a layer with a function of Python, as tensorflow issue 43542 has it, in
-`tracing/test_to_onnx.py`.
+Each mistake was reported in the named issue, and is made here with this package. Other mistakes are tested with the
+function that rejects them: a layer with a Python function (tensorflow issue 43542) in `tracing/test_to_onnx.py`.
 """
 
 import os
@@ -17,15 +16,15 @@ from keras import layers
 from keras_attn import AdditiveAttention, DotProductAttention, MultiHeadAttention
 from keras_attn_export import BundleError, InputError, UnsupportedModelError, export_model, load_bundle
 
-X, WIDE = np.zeros((2, 5, 4), "float32"), np.zeros((2, 5, 6), "float32")
-FEW = X[:, :3]
+X, WIDER_X = np.zeros((2, 5, 4), "float32"), np.zeros((2, 5, 6), "float32")
+THREE_QUERIES = X[:, :3]
 
 
-def attended(queries=X, keys=X, **options):
+def attend(queries=X, keys=X, **options):
     return DotProductAttention()(queries, keys, X, **options)
 
 
-IN_LAYERS = {
+LAYER_MISTAKES = {
     "inputs as one list (keras 20318)": (
         lambda: DotProductAttention()([X, X, X]),
         TypeError,
@@ -42,27 +41,27 @@ IN_LAYERS = {
         r"missing .*'queries'. Received: `query`, `key`, `value`. .*Its arguments are `queries`, `keys`, `values`",
     ),
     "a mask for each input (tensorflow 41294)": (
-        lambda: attended(mask=[None, np.ones((2, 5), bool)]),
+        lambda: attend(mask=[None, np.ones((2, 5), bool)]),
         TypeError,
         "unexpected keyword argument 'mask'.*Its arguments are .*`attention_mask`.*`keys_mask`",
     ),
     "a mask of keys as one of pairs (tensorflow 49237)": (
-        lambda: attended(FEW, attention_mask=np.ones((2, 5), bool)),
+        lambda: attend(THREE_QUERIES, attention_mask=np.ones((2, 5), bool)),
         ValueError,
         r"mask shape \(2, 5\), scores shape \(2, 3, 5\).*a mask of the keys, B \+ \(Tk,\), is `keys_mask`",
     ),
     "a mask of another shape (keras 21483)": (
-        lambda: attended(FEW, attention_mask=np.ones((2, 5, 3), bool)),
+        lambda: attend(THREE_QUERIES, attention_mask=np.ones((2, 5, 3), bool)),
         ValueError,
         r"must broadcast to the scores.*mask shape \(2, 5, 3\), scores shape \(2, 3, 5\). Give each axis",
     ),
     "a mask of numbers (keras 20511)": (
-        lambda: attended(attention_mask=np.ones((2, 5, 5))),
+        lambda: attend(attention_mask=np.ones((2, 5, 5))),
         TypeError,
         r"must be boolean.*dtype float32. Cast it with `keras.ops.cast\(attention_mask, \"bool\"\)`",
     ),
     "queries and keys of two sizes (keras 19769)": (
-        lambda: attended(keys=WIDE),
+        lambda: attend(keys=WIDER_X),
         ValueError,
         r"must agree in D.*queries shape \(2, 5, 4\), keys shape \(2, 5, 6\). Project one",
     ),
@@ -89,32 +88,32 @@ class Subclassed(keras.Model):
         return words[:, 0] * lengths
 
 
-def model(layer):
+def build_model(layer):
     x = keras.Input((4,), name="x")
     return keras.Model(x, layer(x))
 
 
-def saved(layer):
-    model(layer).save("model.keras")
+def save_model(layer):
+    build_model(layer).save("model.keras")
     return "model.keras"
 
 
-def weights():
-    model(layers.Dense(2)).save_weights("model.weights.h5")
+def save_weights():
+    build_model(layers.Dense(2)).save_weights("model.weights.h5")
     return "model.weights.h5"
 
 
-def renamed_weights():
-    os.rename(weights(), "model.keras")
+def rename_weights():
+    os.rename(save_weights(), "model.keras")
     return "model.keras"
 
 
-def made(name, make):
-    make(Path(name))
+def create(name, create_path):
+    create_path(Path(name))
     return name
 
 
-OF_MODELS = {
+EXPORT_MISTAKES = {
     "a Sequential without an input (keras 20339)": (
         lambda: keras.Sequential([layers.Dense(2)]),
         InputError,
@@ -126,32 +125,32 @@ OF_MODELS = {
         r"inputs have no names. Pass `sample_inputs` .* of its `call` \(words, lengths\)",
     ),
     "a class that is not registered (keras 21046)": (
-        lambda: saved(Unregistered()),
+        lambda: save_model(Unregistered()),
         UnsupportedModelError,
         "does not know the class `Unregistered`.*Import its module .*`--import .* decorate it",
     ),
     "a lambda (keras 18284)": (
-        lambda: saved(layers.Lambda(lambda x: 2 * x)),
+        lambda: save_model(layers.Lambda(lambda x: 2 * x)),
         UnsupportedModelError,
         r"contains a `Lambda` layer .* If you trust the file, pass `safe_mode=False` \(`--unsafe`\)",
     ),
     "weights without a model (keras 6937)": (
-        weights,
+        save_weights,
         UnsupportedModelError,
         "model.weights.h5 holds only weights. Build the model, call `model.load_weights`",
     ),
     "another format under a new name (unicode-org/lstm_word_segmentation 28)": (
-        renamed_weights,
+        rename_weights,
         UnsupportedModelError,
         "model.keras is not a `.keras` file: it is not a zip archive. Save the model",
     ),
     "HDF5 (PINTO0309/PINTO_model_zoo 154)": (
-        lambda: made("model.h5", Path.touch),
+        lambda: create("model.h5", Path.touch),
         UnsupportedModelError,
         r"model.h5 is not a `.keras` file. Load it with .* save the model with `model.save\('x.keras'\)`",
     ),
     "a SavedModel (keras 18709)": (
-        lambda: made("saved_model", Path.mkdir),
+        lambda: create("saved_model", Path.mkdir),
         UnsupportedModelError,
         "saved_model is a folder, such as a SavedModel. Save the Keras model itself",
     ),
@@ -165,14 +164,14 @@ OF_MODELS = {
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    """A model of ids and images."""
+    """A bundle whose inputs are ids and images."""
     inputs = {"ids": ("int32", ["batch", "length"]), "image": ("float32", ["batch", 8, 8, 3])}
     outputs = {"a": inputs["ids"], "b": inputs["image"]}
     return write_onnx_bundle(tmp_path_factory.mktemp("b") / "bundle", "a = Abs(ids) b = Abs(image)", inputs, outputs)
 
 
 IDS, IMAGE = np.ones((2, 5), "int32"), np.zeros((2, 8, 8, 3), "float32")
-IN_RUNS = {
+RUN_MISTAKES = {
     "a name that is missing (onnxruntime 11899)": (
         {"ids": IDS},
         r"\['image'\] are missing. The model takes \['ids', 'image'\]. Received: \['ids'\]",
@@ -200,38 +199,38 @@ IN_RUNS = {
 }
 
 
-@pytest.mark.parametrize(("call", "error", "said"), IN_LAYERS.values(), ids=IN_LAYERS)
-def test_layer_call_explains_the_mistake(call, error, said):
-    with pytest.raises(error, match=said):
+@pytest.mark.parametrize(("call", "error", "message"), LAYER_MISTAKES.values(), ids=LAYER_MISTAKES)
+def test_layer_call_explains_the_mistake(call, error, message):
+    with pytest.raises(error, match=message):
         call()
 
 
-@pytest.mark.parametrize(("make", "error", "said"), OF_MODELS.values(), ids=OF_MODELS)
-def test_export_explains_the_mistake(make, error, said, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("build", "error", "message"), EXPORT_MISTAKES.values(), ids=EXPORT_MISTAKES)
+def test_export_explains_the_mistake(build, error, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = make()
-    with pytest.raises(error, match=said):
-        export_model(given, "bundle")
+    argument = build()
+    with pytest.raises(error, match=message):
+        export_model(argument, "bundle")
 
 
-@pytest.mark.parametrize(("inputs", "said"), IN_RUNS.values(), ids=IN_RUNS)
-def test_bundle_run_explains_the_mistake(inputs, said, bundle):
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize(("inputs", "message"), RUN_MISTAKES.values(), ids=RUN_MISTAKES)
+def test_bundle_run_explains_the_mistake(inputs, message, bundle):
+    with pytest.raises(InputError, match=message):
         load_bundle(bundle).run(inputs)
 
 
 def test_file_in_place_of_a_folder_is_refused(bundle, tmp_path):
-    """As `model.export("model.onnx")` of Keras has it (keras 8638)."""
+    """`model.export("model.onnx")` of Keras accepts a file (keras 8638)."""
     with pytest.raises(
         BundleError, match=r"must be a folder, which will contain the ONNX file\. .* such as m: .* m/model.onnx"
     ):
-        export_model(model(layers.Dense(2)), tmp_path / "m.onnx")
+        export_model(build_model(layers.Dense(2)), tmp_path / "m.onnx")
     with pytest.raises(BundleError, match="it is a file, and a bundle is a folder"):
         load_bundle(bundle / "model.onnx")
 
 
 def test_old_onnxruntime_is_refused(tmp_path):
-    """Which says itself that the opset is under development (onnxruntime 5905)."""
+    """The message of onnxruntime itself is that the opset is under development (onnxruntime 5905)."""
     specs = {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}
     folder = write_onnx_bundle(tmp_path / "bundle", "y = Abs(x)", *specs, lowest_onnxruntime="999.0")
     with pytest.raises(BundleError, match=r"needs onnxruntime 999.0 or newer, and [\d.]+ is installed. Upgrade"):

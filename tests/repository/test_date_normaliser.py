@@ -1,4 +1,4 @@
-"""The demo's dates are real, have one reading each, and do not leak from the held-out days into training."""
+"""Data, decoder and command line of the date normaliser demo: unambiguous dates, and a held-out split without leaks."""
 
 import datetime
 import importlib
@@ -15,7 +15,7 @@ date_data, date_model = map(importlib.import_module, ("date_data", "date_model")
 date_normaliser = importlib.import_module("date_normaliser")
 
 SEED = 7
-SOME_DAYS = [datetime.date.fromisoformat(day) for day in ("1970-01-01", "2000-02-29", "2024-09-30", "2069-12-31")]
+SAMPLE_DAYS = [datetime.date.fromisoformat(day) for day in ("1970-01-01", "2000-02-29", "2024-09-30", "2069-12-31")]
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ vocabulary = cache(date_data.make_vocabulary)
 
 
 @pytest.mark.parametrize("locale", date_data.LOCALES)
-def test_every_style_is_written_as_babel_does_and_has_one_reading(locale):
-    days, orders = [*SOME_DAYS, *(datetime.date(2031, month, 2 * month) for month in range(1, 13))], set()
+def test_every_style_equals_babel_and_is_unambiguous(locale):
+    days, orders = [*SAMPLE_DAYS, *(datetime.date(2031, month, 2 * month) for month in range(1, 13))], set()
     for style in date_data.STYLES:
         for day in days:
             pieces = date_data.write_date(day, locale, style)
@@ -38,7 +38,7 @@ def test_every_style_is_written_as_babel_does_and_has_one_reading(locale):
         assert [letters.count(letter) for letter in "yMd"] == [1, 1, 1]
         if all(field[0] in "yMd" and len(field) <= 2 for field in fields):
             orders.add("".join(field[0] for field in fields))
-    assert len(orders) <= 1  # of dates of numbers only
+    assert len(orders) <= 1  # dates that consist of numbers alone
 
 
 def test_no_held_out_day_is_trained_on():
@@ -56,15 +56,15 @@ def test_decoder_ignores_padding_and_equals_the_training_model(noisy_rows):
     decoder = date_model.build_decoder(len(vocabulary()) + 2, width=8, depth=2)
     inputs = date_data.encode_rows(noisy_rows[::997], vocabulary())
     padded = inputs | {"characters": np.pad(inputs["characters"], [(0, 0), (0, 3)], constant_values=5)}
-    found, longer = map(decoder.model.predict_on_batch, (inputs, padded))
-    np.testing.assert_array_equal(longer["tokens"], found["tokens"])
-    np.testing.assert_allclose(longer["scores"], found["scores"], atol=1e-4)
-    assert not longer["attention"][..., -3:].any()
-    before = date_data.characters_before(found["tokens"])
-    logits = np.asarray(decoder.training.predict_on_batch(inputs | {"before": before}), "float64")
-    np.testing.assert_array_equal(logits.argmax(-1), found["tokens"])
-    best = logits.max(-1) - np.logaddexp.reduce(logits, axis=-1)
-    np.testing.assert_allclose(found["scores"], best.sum(1), rtol=1e-5)
+    outputs, padded_outputs = map(decoder.model.predict_on_batch, (inputs, padded))
+    np.testing.assert_array_equal(padded_outputs["tokens"], outputs["tokens"])
+    np.testing.assert_allclose(padded_outputs["scores"], outputs["scores"], atol=1e-4)
+    assert not padded_outputs["attention"][..., -3:].any()
+    previous = date_data.characters_before(outputs["tokens"])
+    logits = np.asarray(decoder.training.predict_on_batch(inputs | {"before": previous}), "float64")
+    np.testing.assert_array_equal(logits.argmax(-1), outputs["tokens"])
+    log_probabilities = logits.max(-1) - np.logaddexp.reduce(logits, axis=-1)
+    np.testing.assert_allclose(outputs["scores"], log_probabilities.sum(1), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("means", "equal", "count"), [([1.0, 0.98], 50, 0), ([1.0, 0.97], 50, 1), ([0.9, 1.0], 49, 2)])

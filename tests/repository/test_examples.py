@@ -1,4 +1,4 @@
-"""The examples run, and what they say holds: each is run with `--quick`, in this process."""
+"""Examples with `--quick`, run in this process: their results, pictures and statements."""
 
 import importlib
 import sys
@@ -15,7 +15,7 @@ SEED = 7
 
 
 def is_picture(path):
-    """Whether a file is a picture that is not of one colour."""
+    """Return True if a file is a picture of more than one colour."""
     return imread(path)[..., :3].std() > 0.01
 
 
@@ -34,7 +34,7 @@ def test_scoring_functions_runs_and_its_statements_hold(tmp_path):
     distances = results["keys"]
     assert distances["between both"]["ones"] < 1e-6
     assert distances["between both"]["drawn"] > 0.05
-    # q.(k + c) = q.k + q.c, and q.c is the same for all keys; a tanh knows no such rule
+    # q.(k + c) = q.k + q.c, and q.c is constant over keys, so the softmax removes it. A tanh is not linear.
     assert distances["dot product, from drawn"]["drawn + 3"] < 1e-5
     assert distances["additive, from drawn"]["drawn + 3"] > 0.05
     assert results["sizes"] < 1e-5

@@ -1,4 +1,4 @@
-"""The public surface is what was promised: names, signatures, docstrings, what each import loads, the version."""
+"""Public API: names, signatures, docstrings, packages that an import loads, registered names, and the version."""
 
 import ast
 import importlib
@@ -75,7 +75,7 @@ keras_attn_export.Bundle.run(inputs, *, provider='cpu')
 keras_attn_export.Bundle.session(provider='cpu', *, threads=None, config=None)
 keras_attn_export.Bundle.write_report(path=None, *, inputs=None, live=False, labels=None, provider='cpu')
 keras_attn_export.ParityReport.to_json()
-"""  # without annotations, self and **kwargs; a line that is indented goes on
+"""  # without annotations, self and **kwargs; an indented line continues the signature
 SIGNATURES = dict(re.findall(r"^(\S+?)(\(.*)$", re.sub(r"\n +", " ", SIGNATURES), flags=re.MULTILINE))
 CALL = (
     "(queries, keys, values=None, valid_lens=None, *, score_bias=None, attention_mask=None, "
@@ -89,28 +89,28 @@ IMPLICIT = (
     *("queries_mask", "keys_mask", "values_mask"),
     *("_only_state", "_only_spec", "_skip_zeroing", "_previous_weights"),
 )
-"""Keras fills these arguments of `call`, and layers those with a dash; they follow the promised ones."""
+"""Arguments of `call` after the public ones: Keras passes the first, and layers those with an underscore."""
 
 
-def imported_by(tree: ast.Module) -> set[str]:
-    """The top-level packages of every absolute import, those inside functions included."""
+def find_imported_packages(tree: ast.Module) -> set[str]:
+    """Return the top-level packages of all absolute imports, also inside functions."""
     modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     modules += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
     return {module.split(".")[0] for module in modules}
 
 
 @pytest.mark.parametrize("package", NAMES)
-def test_public_names_equal_the_promised_ones_and_have_docstrings(package):
+def test_public_names_equal_the_list_and_have_docstrings(package):
     module = importlib.import_module(package)
     assert module.__all__ == NAMES[package]
     names = [name for name in dir(module) if not name.startswith("_")]
     public = {name for name in names if not inspect.ismodule(getattr(module, name))}
     assert public - {"annotations"} == set(module.__all__)
-    for item in (getattr(module, name) for name in module.__all__):
-        assert len((item.__doc__ or "").strip()) > 20, item
-        if inspect.isclass(item):
-            assert all(item.__doc__ != base.__doc__ for base in item.__mro__[1:]), item
-            assert issubclass(item, keras_attn_export.ExportError) or not issubclass(item, BaseException), item
+    for name, value in ((name, getattr(module, name)) for name in module.__all__):
+        assert len((value.__doc__ or "").strip()) > 20, name
+        if inspect.isclass(value):
+            assert all(value.__doc__ != base.__doc__ for base in value.__mro__[1:]), name
+            assert issubclass(value, keras_attn_export.ExportError) or not issubclass(value, BaseException), name
 
 
 def test_removed_name_raises_with_its_replacement():
@@ -119,7 +119,7 @@ def test_removed_name_raises_with_its_replacement():
 
 
 @pytest.mark.parametrize("path", SIGNATURES)
-def test_signature_equals_the_promised_one(path):
+def test_signature_equals_the_list(path):
     parameters = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for parameter in inspect.signature(resolve_name(path)).parameters.values()
@@ -136,10 +136,10 @@ def test_modules_except_entry_points_are_private_and_packages_are_typed():
         assert public == (["callbacks", "decoding", "migrate"] if folder is KERAS_ATTN else [])
 
 
-# On TensorFlow alone one asks for loops one step at a time, which Keras cannot, one for loops in which rows leave, one
-# which replica it is, and one how a program is traced; one writes for TensorBoard.
-WITH_TENSORFLOW = {f"decoding/_{name}.py" for name in ("ops", "tensorflow_loops")}
-WITH_TENSORFLOW |= {
+# These files need TensorFlow: for loops of one step at a time or with rows that end early, which Keras does not offer,
+# for the number of the replica, for the kind of tracing, and for TensorBoard.
+TENSORFLOW_FILES = {f"decoding/_{name}.py" for name in ("ops", "tensorflow_loops")}
+TENSORFLOW_FILES |= {
     "_maths/additive_query_blocks.py",
     "_keras/private_api.py",
     "_keras/replica_seeds.py",
@@ -152,16 +152,16 @@ def test_layers_import_no_tensorflow_outside_the_listed_files():
     for folder in (KERAS_ATTN, EXPORT):
         for path in sorted(folder.rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
-            imported = imported_by(tree)
-            assert imported.isdisjoint({"keras_attn_export", "export"}), path
-            if folder == KERAS_ATTN and path.relative_to(folder).as_posix() not in WITH_TENSORFLOW:
+            packages = find_imported_packages(tree)
+            assert packages.isdisjoint({"keras_attn_export", "export"}), path
+            if folder == KERAS_ATTN and path.relative_to(folder).as_posix() not in TENSORFLOW_FILES:
                 names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-                assert (names | imported).isdisjoint({"tf", "tensorflow", "tf_keras"}), path
+                assert (names | packages).isdisjoint({"tf", "tensorflow", "tf_keras"}), path
 
 
 @pytest.mark.parametrize(
-    ("statement", "loaded", "others"),
-    [  # None: as if it were not installed
+    ("statement", "loaded", "unloaded"),
+    [  # None in `sys.modules`: as if the package were not installed
         pytest.param(
             "sys.modules['matplotlib'] = None; import keras_attn",
             "keras",
@@ -172,19 +172,19 @@ def test_layers_import_no_tensorflow_outside_the_listed_files():
         ("import keras_attn_export._cli.main", "numpy", "tensorflow keras keras_attn tf2onnx"),
     ],
 )
-def test_import_loads_no_optional_package(statement, loaded, others):
+def test_import_loads_no_optional_package(statement, loaded, unloaded):
     script = f"import sys; {statement}; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert loaded in run.stdout.split()
-    assert {*run.stdout.split()}.isdisjoint(others.split())
+    assert {*run.stdout.split()}.isdisjoint(unloaded.split())
 
 
 def test_layers_are_registered_under_the_package_name():
     for name in NAMES["keras_attn"]:
-        item = getattr(keras_attn, name)
-        if inspect.isclass(item):
-            assert keras.saving.get_registered_name(item) == f"keras_attn>{name}"
-    assert keras.saving.get_registered_object("keras_attn>ZerosLike") is cache.ZerosLike  # in saved models too
+        value = getattr(keras_attn, name)
+        if inspect.isclass(value):
+            assert keras.saving.get_registered_name(value) == f"keras_attn>{name}"
+    assert keras.saving.get_registered_object("keras_attn>ZerosLike") is cache.ZerosLike  # saved models contain it
 
 
 def test_changelog_and_citation_name_the_version():
