@@ -1,10 +1,9 @@
 """Worker process of one contestant: `python _worker.py SPEC.json`, started by `_process.py`.
 
 The `builder` of a spec names a function that receives the spec, imports packages and returns `build`; `build(inputs)`
-builds the model and returns a `Runner`. The reported memory is that of the second call, without the imports. The
-process reads requests from standard input, one JSON object per line: `{"build": true}` builds the model, runs it a few
-times, and replies with the seconds and the memory; `{"seconds": s}` runs it for about s seconds and replies with the
-times of the runs.
+builds the model and returns a `Runner`. Requests come from standard input, one JSON object per line: `{"build": true}`
+builds the model, runs it a few times, and replies with the seconds and the memory without imports; `{"seconds": s}`
+runs it for about s seconds and replies with the times of the runs.
 """
 
 import contextlib

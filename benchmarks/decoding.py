@@ -99,20 +99,16 @@ def _export(label: str, model: keras.Model, folder: Path) -> Contestant:
 
 def _race_steps(options: Options) -> Iterator[dict[str, Any]]:
     keras.utils.set_random_seed(2)
-    width = HEADS * HEAD_SIZE
+    width, folder = HEADS * HEAD_SIZE, options.folder
     attend = MultiHeadAttention(DotProductAttention(), HEADS, num_kv_heads=KV_HEADS, process_heads=RotaryEmbedding())
     tokens = keras.Input((None, width), name="tokens")
     full_model = keras.Model(tokens, {"output": attend(tokens, tokens, tokens, use_causal_mask=True)[:, -1:]})
     last_token = keras.Input((1, width), name="last")
-    cache = {
-        name: keras.Input((KV_HEADS, None, HEAD_SIZE), name=name) for name in ("projected_keys", "projected_values")
-    }
+    names = ("projected_keys", "projected_values")
+    cache = {name: keras.Input((KV_HEADS, None, HEAD_SIZE), name=name) for name in names}
     next_cache = attend.append(cache, last_token, last_token)
     step = keras.Model({"last": last_token, **cache}, {"output": attend(last_token, next_cache, use_causal_mask=True)})
-    contestants = [
-        _export(CACHE, step, options.folder / "step"),
-        _export(NO_CACHE, full_model, options.folder / "full"),
-    ]
+    contestants = [_export(CACHE, step, folder / "step"), _export(NO_CACHE, full_model, folder / "full")]
     for length in CACHE_LENGTHS[: 1 if options.quick else None]:
         embedded = np.random.default_rng(0).normal(size=(1, length, width)).astype("float32")
         precomputed = attend.precompute(embedded[:, :-1], embedded[:, :-1])

@@ -33,19 +33,16 @@ def list_calls() -> list[SingleCall]:
     unmasked = [
         SingleCall("dot_product", "", B, H, *lengths) for (B, H), lengths in itertools.product(BATCHES, _list_sizes())
     ]
+    padded = _add_mask(unmasked, LENGTHS, ALL_VALID, HALF_FILLED)
     calls = [
         *unmasked,
-        *(_add_mask(unmasked, LENGTHS, ALL_VALID, HALF_FILLED)),
+        *padded,
         *(single for single in _add_mask(unmasked, KEYS) if (single.B, single.H) == (4, 8)),
         *(single for mask in (CAUSAL, WINDOW) for single in _add_mask(unmasked, mask) if single.Tq == single.Tk),
         *(SingleCall("dot_product", WINDOW, B, H, T, T) for (B, H), T in itertools.product(BATCHES, WINDOW_LENGTHS)),
         *_add_mask(unmasked, QUERY_LENGTHS),
         *_add_mask(unmasked, PAIRS),
-        *(
-            replace(single, weights=True)
-            for single in _add_mask(unmasked, LENGTHS, ALL_VALID, HALF_FILLED)
-            if single.B < 64
-        ),
+        *(replace(single, weights=True) for single in padded if single.B < 64),
         *(
             SingleCall("additive", LENGTHS, B, 1, *lengths, D=units, fill=fill)
             for B, units, lengths, fill in itertools.product(

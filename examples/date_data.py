@@ -31,8 +31,7 @@ ISO_LENGTH, ISO_CHARACTERS = 10, "0123456789-"
 START = len(ISO_CHARACTERS)  # start token of a decoder
 PADDING, UNKNOWN = 0, 1  # character ids; the vocabulary starts at 2
 
-# The text of a field depends only on one part of the date. The cache key is a date with this part and constants for the
-# other parts.
+# The text of a field depends only on one part of the date. The cache key has this part; its other parts are constants.
 _CACHE_KEYS: dict[str, Callable[[datetime.date], datetime.date]] = {
     "d": lambda day: datetime.date(2000, 1, day.day),
     "M": lambda day: datetime.date(2000, day.month, 1),

@@ -42,8 +42,7 @@ from date_noise import add_noise
 from date_report import compute_accuracies, draw_attention, language, print_accuracies
 
 MIN_ACCURACY = 0.98
-# Typos are the hardest noise: training dates have three times as many as held-out dates.
-TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3
+TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # typos are hard: three times the share of the held-out dates
 BATCH_SIZE, SEED_OFFSET = 256, 1000
 # `EXAMPLES` are printed. `DRAWN_EXAMPLES`, in scripts of matplotlib's default font, are also drawn.
 DRAWN_EXAMPLES: list[tuple[str, Style]] = [

@@ -66,8 +66,7 @@ def compare_keys(folder: Path, seed: int = 0) -> dict[str, dict[str, float]]:
     additive, product = weights["additive"], weights["dot product"]
     distances = {"between both": {change: _compute_distance(product[change], additive[change]) for change in changes}}
     for name, maps in weights.items():
-        row = {change: _compute_distance(matrix, maps["drawn"]) for change, matrix in maps.items()}
-        distances[f"{name}, from drawn"] = row
+        distances[f"{name}, from drawn"] = {key: _compute_distance(maps[key], maps["drawn"]) for key in changes}
     print("1. Largest total variation distance between the weights of a query (0: equal, 1: no key in common)")
     rows = [[name, *(f"{distance:.2f}" for distance in row.values())] for name, row in distances.items()]
     _print_table(["keys", *changes], rows)
