@@ -97,11 +97,11 @@ def make_backbone(
 
 TEXT = {"vocabulary_size": VOCABULARY_SIZE, "num_layers": 4, "hidden_dim": 256, "intermediate_dim": 1024}
 HEADS = {**TEXT, "num_heads": 4}
-SHORT = {**HEADS, "max_sequence_length": 512}
-GROUPS = {**TEXT, "num_query_heads": 4, "num_key_value_heads": 2}
-ONE_GROUP = {"num_query_heads": 4, "num_key_value_heads": 1, "head_dim": 64}
-SCALE = {"gemma_backbone_1/Mul/y:0": np.float32(TEXT["hidden_dim"] ** 0.5)}
-SOUND = {"num_mels": 80, "max_encoder_sequence_length": 512, "max_decoder_sequence_length": 512}
+POSITIONS = {**HEADS, "max_sequence_length": 512}
+GROUPED_HEADS = {**TEXT, "num_query_heads": 4, "num_key_value_heads": 2}
+ONE_KV_HEAD = {"num_query_heads": 4, "num_key_value_heads": 1, "head_dim": 64}
+GEMMA_SCALE = {"gemma_backbone_1/Mul/y:0": np.float32(TEXT["hidden_dim"] ** 0.5)}
+AUDIO = {"num_mels": 80, "max_encoder_sequence_length": 512, "max_decoder_sequence_length": 512}
 
 
 # ------------------------------------------------------------------- models of Keras's examples and of papers
@@ -132,10 +132,10 @@ def build_series_transformer() -> keras.Model:
     """Build the model of Keras's example "Timeseries classification with a Transformer model"."""
     series = hidden = keras.Input((500, 1), name="series")
     for _ in range(4):
-        normal = L.LayerNormalization(epsilon=1e-6)(hidden)
-        hidden = hidden + L.MultiHeadAttention(4, 64)(normal, normal)
-        normal = L.LayerNormalization(epsilon=1e-6)(hidden)
-        hidden = hidden + L.Conv1D(1, 1)(L.Conv1D(4, 1, activation="relu")(normal))
+        normalized = L.LayerNormalization(epsilon=1e-6)(hidden)
+        hidden = hidden + L.MultiHeadAttention(4, 64)(normalized, normalized)
+        normalized = L.LayerNormalization(epsilon=1e-6)(hidden)
+        hidden = hidden + L.Conv1D(1, 1)(L.Conv1D(4, 1, activation="relu")(normalized))
     pooled = L.GlobalAveragePooling1D(data_format="channels_first")(hidden)
     return keras.Model(series, L.Dense(2, activation="softmax")(L.Dense(128, activation="relu")(pooled)))
 
@@ -208,8 +208,8 @@ def build_vision_transformer() -> keras.Model:
     image, hidden = embed_patches(192)
     hidden = PositionEmbedding()(hidden)
     for _ in range(6):
-        normal = L.LayerNormalization(epsilon=1e-6)(hidden)
-        hidden = hidden + L.MultiHeadAttention(3, 64)(normal, normal)
+        normalized = L.LayerNormalization(epsilon=1e-6)(hidden)
+        hidden = hidden + L.MultiHeadAttention(3, 64)(normalized, normalized)
         hidden = hidden + add_feed_forward(L.LayerNormalization(epsilon=1e-6)(hidden))
     return keras.Model(image, L.Dense(1000)(L.GlobalAveragePooling1D()(hidden)))
 
@@ -297,21 +297,21 @@ ARCHITECTURES = {
     "Xception": make_application("Xception"),
     "NASNet": make_application("NASNetMobile"),
     "ConvNeXt": make_application("ConvNeXtTiny"),
-    "BERT": make_backbone("BertBackbone", **SHORT),
-    "DistilBERT": make_backbone("DistilBertBackbone", **SHORT),
-    "ALBERT": make_backbone("AlbertBackbone", **SHORT, embedding_dim=128),
-    "DeBERTa": make_backbone("DebertaV3Backbone", **SHORT, bucket_size=64),
+    "BERT": make_backbone("BertBackbone", **POSITIONS),
+    "DistilBERT": make_backbone("DistilBertBackbone", **POSITIONS),
+    "ALBERT": make_backbone("AlbertBackbone", **POSITIONS, embedding_dim=128),
+    "DeBERTa": make_backbone("DebertaV3Backbone", **POSITIONS, bucket_size=64),
     "FNet": make_backbone("FNetBackbone", **TEXT, max_sequence_length=512),
-    "GPT-2": make_backbone("GPT2Backbone", "gpt2", **SHORT),
-    "OPT": make_backbone("OPTBackbone", "gpt2", **SHORT),
+    "GPT-2": make_backbone("GPT2Backbone", "gpt2", **POSITIONS),
+    "OPT": make_backbone("OPTBackbone", "gpt2", **POSITIONS),
     "Bloom": make_backbone("BloomBackbone", "gpt2", **HEADS),
-    "GPT-NeoX": make_backbone("GPTNeoXBackbone", "gpt_neox", **SHORT),
-    "Llama": make_backbone("LlamaBackbone", "gpt2", **GROUPS),
-    "Mistral": make_backbone("MistralBackbone", "gpt2", **GROUPS, sliding_window=64),
-    "Gemma": make_backbone("GemmaBackbone", "gpt2", SCALE, **TEXT, **ONE_GROUP),
-    "Qwen": make_backbone("QwenBackbone", "gpt2", **GROUPS),
+    "GPT-NeoX": make_backbone("GPTNeoXBackbone", "gpt_neox", **POSITIONS),
+    "Llama": make_backbone("LlamaBackbone", "gpt2", **GROUPED_HEADS),
+    "Mistral": make_backbone("MistralBackbone", "gpt2", **GROUPED_HEADS, sliding_window=64),
+    "Gemma": make_backbone("GemmaBackbone", "gpt2", GEMMA_SCALE, **TEXT, **ONE_KV_HEAD),
+    "Qwen": make_backbone("QwenBackbone", "gpt2", **GROUPED_HEADS),
     "Falcon": make_backbone("FalconBackbone", "gpt2", **TEXT, num_attention_heads=4),
     "T5": make_backbone("T5Backbone", "t5", **HEADS),
-    "BART": make_backbone("BartBackbone", "bart", **SHORT),
-    "Whisper": make_backbone("WhisperBackbone", "bart", **HEADS, **SOUND),
+    "BART": make_backbone("BartBackbone", "bart", **POSITIONS),
+    "Whisper": make_backbone("WhisperBackbone", "bart", **HEADS, **AUDIO),
 }

@@ -8,15 +8,15 @@ import time
 
 import numpy as np
 
-SECONDS = 0.05
+CALIBRATION_SECONDS = 0.05
 MAX_SPEED_RATIO = 1.1  # of the minima; above it, other processes disturbed the race
-MAX_ATTEMPTS = 3  # races of a case that is disturbed
+MAX_ATTEMPTS = 3  # races of a case, if other processes disturb them
 
 
 def measure_speed() -> float:
     """Return the minimum of the seconds that a constant amount of work takes in this process."""
     matrix = np.random.default_rng(0).standard_normal((128, 128))
-    times, end = [], time.perf_counter() + SECONDS
+    times, end = [], time.perf_counter() + CALIBRATION_SECONDS
     while time.perf_counter() < end:
         start = time.perf_counter()
         np.exp(np.sin(matrix)).sum()

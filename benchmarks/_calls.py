@@ -34,8 +34,8 @@ class SingleCall:
         Tq: Number of queries.
         Tk: Number of keys.
         D: Size of a head; for additive scores, the number of units.
-        weights: Whether the attention weights are returned.
-        fill: Share of unmasked keys, `ALL_VALID` or `HALF_FILLED`, for masks made of lengths.
+        weights: True if the attention weights are returned.
+        fill: Share of unmasked keys, `ALL_VALID` or `HALF_FILLED`, for masks that are built from lengths.
     """
 
     name: str

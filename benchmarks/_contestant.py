@@ -15,33 +15,33 @@ class Contestant:
 
     Attributes:
         label: Name in the tables.
-        kind: Function that builds the runner, as `module.function`; see `_worker.py`.
+        builder: Function that builds the runner, as `module.function`; see `_worker.py`.
         options: Options of that function.
         environment: Environment variables of the process.
-        optional: Whether a failure or a different answer is only noted in the tables, instead of ending the benchmark.
+        optional: True if a failure or a wrong answer becomes a note in the tables instead of ending the benchmark.
         unavailable: Reason why the contestant cannot run; empty if it can.
-        computes: Name of the result, if contestants of a case compute different results. Equal names, equal answers.
+        result: Name of the result, if contestants of a case compute different results. Answers of a name are compared.
     """
 
     label: str
-    kind: str
+    builder: str
     options: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     optional: bool = False
     unavailable: str = ""
-    computes: str = ""
+    result: str = ""
 
 
 @dataclass(frozen=True)
 class Runner:
     """Contestant that is ready to run.
 
-    `run` does the work once, `answer` returns the computed arrays, and `facts` returns further results.
+    `run` computes the case once, `get_answer` returns the computed arrays, and `get_facts` further results by name.
     """
 
     run: Callable[[], Any]
-    answer: Callable[[], list[np.ndarray]]
-    facts: Callable[[], dict[str, Any]] = dict
+    get_answer: Callable[[], list[np.ndarray]]
+    get_facts: Callable[[], dict[str, Any]] = dict
 
 
 Build = Callable[[Arrays], Runner]

@@ -17,7 +17,7 @@ from keras import layers
 
 from keras_attn_export import export_model
 
-BYTES = 4  # of a float32
+FLOAT32_BYTES = 4
 KIB = 1024
 
 
@@ -41,17 +41,17 @@ def _build_export(options: dict[str, Any], export: Callable[[keras.Model, Path],
         with tempfile.TemporaryDirectory() as folder:
             export(model, Path(folder) / "exported")
 
-    def facts() -> dict[str, int]:
+    def measure_bytes() -> dict[str, int]:
         """Return the bytes of weights, and the peak memory of the largest child process."""
-        weights = sum(int(np.prod(variable.shape)) * BYTES for variable in model.variables)
-        return {"weights": weights, "started": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * KIB}
+        weights = sum(int(np.prod(variable.shape)) * FLOAT32_BYTES for variable in model.variables)
+        return {"weights": weights, "child_memory": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * KIB}
 
-    return lambda inputs: Runner(run, lambda: [], facts)
+    return lambda inputs: Runner(run, lambda: [], measure_bytes)
 
 
 def build_encoder(weights: int) -> keras.Model:
     """Build two Transformer blocks; about a third of the weights is an embedding table."""
-    width = max(int((weights / BYTES / (2 * 12 + 12)) ** 0.5) // 8 * 8, 8)
+    width = max(int((weights / FLOAT32_BYTES / (2 * 12 + 12)) ** 0.5) // 8 * 8, 8)
     ids = keras.Input((None,), dtype="int32", name="ids")
     hidden = layers.Embedding(12 * width, width)(ids)
     for _ in range(2):
@@ -63,7 +63,7 @@ def build_encoder(weights: int) -> keras.Model:
 
 def build_convolutions(weights: int) -> keras.Model:
     """Build a stack of convolutions with batch normalization."""
-    filters = max(int((weights / BYTES / (4 * 9)) ** 0.5), 2)
+    filters = max(int((weights / FLOAT32_BYTES / (4 * 9)) ** 0.5), 2)
     image = keras.Input((32, 32, 3), name="image")
     hidden = layers.Conv2D(filters, 1)(image)
     for _ in range(4):
@@ -74,7 +74,7 @@ def build_convolutions(weights: int) -> keras.Model:
 
 def build_one_layer(weights: int) -> keras.Model:
     """Build a dense layer with about `weights` bytes of weights."""
-    width = max(int((weights / BYTES) ** 0.5), 2)
+    width = max(int((weights / FLOAT32_BYTES) ** 0.5), 2)
     vector = keras.Input((width,), name="vector")
     return keras.Model(vector, layers.Dense(width)(vector))
 

@@ -19,7 +19,7 @@ from keras_attn_export._machine import count_usable_cpus, read_processor_name
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 DISTURBED_RESULTS = HERE.parent / "build" / "benchmarks"  # results of runs that other processes disturbed
-# Each question is a module with `cases(options)`.
+# Each question is a module with a function `run_cases(options)`.
 QUESTIONS = ("layers", "models", "thresholds", "int8", "training", "export_cost", "batch", "decoding")
 PACKAGES = ("keras-attn", "keras", "tensorflow", "onnxruntime", "torch", "jax", "numpy")
 
@@ -29,25 +29,25 @@ class Options:
     """Options of a measurement.
 
     Attributes:
-        quick: Whether sizes are tiny and repeats few, to check that everything runs; the numbers mean nothing.
+        quick: True to check only that all cases run, with tiny sizes and few repeats; the times are not comparable.
         threads: Number of threads of a run.
-        work: Folder for temporary files.
+        folder: Folder for temporary files.
     """
 
     quick: bool
     threads: int
-    work: Path
+    folder: Path
 
-    def race(self, case: Case, rounds: int = 15, turn: float = 0.1) -> dict[str, Any]:
-        """Race a case, again if the speed of the machine changed meanwhile; with fewer, shorter rounds if quick.
+    def race(self, case: Case, rounds: int = 15, turn_seconds: float = 0.1) -> dict[str, Any]:
+        """Race a case, and repeat the race if the speed of the machine changed; if quick, with few, short rounds.
 
-        Without rounds, only the build of each contestant is timed, as in an export; repeated races give its median.
+        Without rounds, only the build of each contestant is timed, such as an export.
         """
         if self.quick:
-            rounds, turn = min(rounds, 3), min(turn, 0.01)
+            rounds, turn_seconds = min(rounds, 3), min(turn_seconds, 0.01)
         for _ in range(MAX_ATTEMPTS if rounds and not self.quick else 1):
-            folder = Path(tempfile.mkdtemp(dir=self.work))
-            result = race(case, folder, threads=self.threads, rounds=rounds, turn=turn)
+            folder = Path(tempfile.mkdtemp(dir=self.folder))
+            result = race(case, folder, threads=self.threads, rounds=rounds, turn_seconds=turn_seconds)
             if not has_speed_changed(result["calibration"]):
                 break
         return result
@@ -57,17 +57,17 @@ def measure(question: str, quick: bool, threads: int, results: Path) -> None:
     """Measure a question, write its results, and print its table."""
     results.mkdir(parents=True, exist_ok=True)
     conditions = describe_environment(threads)
-    with tempfile.TemporaryDirectory(prefix="keras_attn_bench_") as work:
-        cases = importlib.import_module(question).cases(Options(quick, threads, Path(work)))
+    with tempfile.TemporaryDirectory(prefix="keras_attn_bench_") as folder:
+        cases = importlib.import_module(question).run_cases(Options(quick, threads, Path(folder)))
         rows = [row for case in cases for row in flatten_case(case)]
-    disturbed = sum(has_speed_changed(case["calibration"]) for case in cases if "calibration" in case)
+    num_disturbed = sum(has_speed_changed(case["calibration"]) for case in cases if "calibration" in case)
     # Disturbed results do not replace the results in the repository.
-    if disturbed and results == RESULTS:
+    if num_disturbed and results == RESULTS:
         results = DISTURBED_RESULTS
         results.mkdir(parents=True, exist_ok=True)
         print(
-            f"{disturbed} of {len(cases)} cases were disturbed by other processes in all {MAX_ATTEMPTS} attempts. The "
-            f"table stays; the new results are in {DISTURBED_RESULTS.relative_to(HERE.parent)}/.",
+            f"{num_disturbed} of {len(cases)} cases were disturbed by other processes in all {MAX_ATTEMPTS} attempts. "
+            f"The table stays; the new results are in {DISTURBED_RESULTS.relative_to(HERE.parent)}/.",
             flush=True,
         )
     write_csv(results / f"{question}.csv", rows, conditions)
@@ -107,13 +107,13 @@ COLUMNS_BY_QUESTION = {
 
 def describe_environment(threads: int) -> str:
     """Return the day, the machine and the versions on which the numbers depend."""
-    installed = {name: text for name in PACKAGES if (text := _find_version(name))}
-    names = {"python": platform.python_version(), **installed}
+    versions = {name: text for name in PACKAGES if (text := _find_version(name))}
+    versions = {"python": platform.python_version(), **versions}
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else "unknown"
     machine = f"{read_processor_name()}, {count_usable_cpus()} cores ({platform.system()} {platform.machine()})"
-    versions = ", ".join(f"{name} {number}" for name, number in names.items())
+    software = ", ".join(f"{name} {number}" for name, number in versions.items())
     day = datetime.now(UTC).date().isoformat()
-    return f"Measured {day}: {machine}, {threads} threads, system load {load} before; {versions}."
+    return f"Measured {day}: {machine}, {threads} threads, system load {load} before; {software}."
 
 
 def _find_version(package: str) -> str | None:

@@ -8,9 +8,9 @@ import numpy as np
 from _contestant import Arrays, Build, Runner
 from _plans import Plan
 
-# The gradient is the change of the weights by one step: a large rate keeps it above float32 rounding. With the small
-# rate of timed steps, the weights hardly change.
-LARGE_RATE, RATE = 1e3, 1e-3
+# The gradient is computed from the change of the weights by one step: with a large learning rate, so that the change is
+# above float32 rounding. Timed steps have a small rate, so that the weights hardly change.
+GRADIENT_LEARNING_RATE, TIMED_LEARNING_RATE = 1e3, 1e-3
 
 
 def make_options(plan: Plan, builder: str, jit: bool, **arguments: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def make_options(plan: Plan, builder: str, jit: bool, **arguments: Any) -> dict[
     Args:
         plan: The model.
         builder: Function of `_models.py` that builds the model: `"build_ours"` or `"build_theirs"`.
-        jit: Whether XLA compiles the training step.
+        jit: True if XLA compiles the training step.
         **arguments: Further arguments of that function.
     """
     return {"plan": asdict(plan), "builder": builder, "jit": jit, "arguments": arguments}
@@ -32,7 +32,7 @@ def build_training(spec: dict[str, Any]) -> Build:
 
     def build(inputs: Arrays) -> Runner:
         steps = _TrainingSteps(spec["options"], inputs)
-        return Runner(steps.run, steps.gradient)
+        return Runner(steps.run, steps.compute_gradient)
 
     return build
 
@@ -42,26 +42,26 @@ class _TrainingSteps:
         import keras
 
         self.model = _build_model(options)
-        self.optimizer = keras.optimizers.SGD(RATE)
+        self.optimizer = keras.optimizers.SGD(TIMED_LEARNING_RATE)
         self.model.compile(self.optimizer, "mse", jit_compile=options["jit"])
         *self.arrays, self.target = inputs.values()
-        self.start = self.model.get_weights()
+        self.initial_weights = self.model.get_weights()
 
     def run(self) -> None:
         self.model.train_on_batch(self.arrays, self.target)
 
-    def gradient(self) -> list[np.ndarray]:
-        self._reset(LARGE_RATE)
+    def compute_gradient(self) -> list[np.ndarray]:
+        self._reset(GRADIENT_LEARNING_RATE)
         self.run()
-        pairs = zip(self.start, self.model.get_weights(), strict=True)
-        gradients = [((before - after) / LARGE_RATE).ravel() for before, after in pairs]
-        self._reset(RATE)
-        # One array: the gradient of a bias of keys is only rounding error, so its relative difference means nothing.
+        pairs = zip(self.initial_weights, self.model.get_weights(), strict=True)
+        gradients = [((initial - updated) / GRADIENT_LEARNING_RATE).ravel() for initial, updated in pairs]
+        self._reset(TIMED_LEARNING_RATE)
+        # One array: the gradient of a key bias is only rounding error, and two rounding errors are not comparable.
         return [np.concatenate(gradients)]
 
-    def _reset(self, rate: float) -> None:
-        self.model.set_weights(self.start)
-        self.optimizer.learning_rate = rate
+    def _reset(self, learning_rate: float) -> None:
+        self.model.set_weights(self.initial_weights)
+        self.optimizer.learning_rate = learning_rate
 
 
 def _build_model(options: dict[str, Any]) -> Any:

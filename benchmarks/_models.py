@@ -71,9 +71,10 @@ def add_feed_forward(inputs: Any, attended: Any) -> Any:
 
 
 def wrap_layer(layer: Layer, plan: Plan) -> keras.Model:
+    """Build a model of one attention layer, with the inputs and the masks of a plan."""
     options = {"use_causal_mask": plan.causal, **({"window": plan.window} if plan.window else {})}
-    rows = (None,) if plan.lengths == QUERY_LENGTHS else ()
-    lengths = [keras.Input(rows, dtype="int32", name="valid_lens")] if plan.lengths else []
+    lengths_shape = (None,) if plan.lengths == QUERY_LENGTHS else ()
+    lengths = [keras.Input(lengths_shape, dtype="int32", name="valid_lens")] if plan.lengths else []
     if plan.kind in ("block", "stock block"):
         x = keras.Input((None, plan.D), name="inputs")
         return keras.Model([x, *lengths], add_feed_forward(x, layer(x, x, x, *lengths, **options)))
@@ -135,7 +136,7 @@ class KerasAdditive(keras.layers.Layer):
 
 
 class KerasMultiHead(keras.layers.Layer):
-    """`keras.layers.MultiHeadAttention`, with an `attention_mask` made of lengths and a window."""
+    """`keras.layers.MultiHeadAttention`, with an `attention_mask` for lengths and a window."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()

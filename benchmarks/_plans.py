@@ -26,9 +26,9 @@ class Plan:
         D: Size of queries, keys and values; for additive scores also the number of units.
         H: Number of heads.
         lengths: `LENGTHS`, `QUERY_LENGTHS`, or "" without valid lengths.
-        causal: Whether attention is causal.
+        causal: True if attention is causal.
         window: Numbers of keys in the window before and after a query, or `None`.
-        weights: Whether the attention weights are returned.
+        weights: True if the attention weights are returned.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Worker process of a contestant, from the side of the benchmark."""
+"""Client of a contestant's worker process: starts it, sends requests and stores its times."""
 
 import contextlib
 import json
@@ -19,20 +19,20 @@ class Process:
 
     Attributes:
         unavailable: Reason why the contestant dropped out; empty if it runs.
-        build_facts: Results of the build: memory in bytes, and seconds of the build with the first runs.
+        build_results: Results of the build: memory in bytes, and seconds of the build with the first runs.
         rounds: Seconds of the runs, a list for each round.
         difference: Largest relative difference from the reference answer.
     """
 
     def __init__(self, contestant: Contestant, inputs: Path, folder: Path, threads: int) -> None:
         self.contestant, self.unavailable = contestant, ""
-        self.answer = folder / "answer.npz"
-        self.build_facts: dict[str, Any] = {}
+        self.answer_file = folder / "answer.npz"
+        self.build_results: dict[str, Any] = {}
         self.rounds: list[list[float]] = []
         self.difference = 0.0
         spec = {
-            "kind": contestant.kind, "options": contestant.options, "inputs": str(inputs), "answer": str(self.answer),
-            "threads": threads,
+            "builder": contestant.builder, "options": contestant.options, "threads": threads,
+            "inputs": str(inputs), "answer": str(self.answer_file),
         }  # fmt: skip
         (folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
         self.log = folder / "log.txt"
@@ -66,16 +66,16 @@ class Process:
         self.process.communicate()
 
     def make_row(self, peer: "Process | None") -> dict[str, Any]:
-        """Return a row of the results: times in ms, memory in MiB; without rounds, the facts of the build."""
+        """Return a row of the results: times in ms, memory in MiB; without rounds, the results of the build."""
         if self.unavailable:
             return {"contestant": self.contestant.label, "unavailable": self.unavailable}
         if not self.rounds:
-            return {"contestant": self.contestant.label, **self.build_facts}
+            return {"contestant": self.contestant.label, **self.build_results}
         times = [seconds * 1e3 for run_times in self.rounds for seconds in run_times]
         return {
             "contestant": self.contestant.label,
             "ms": {**_stats.summarize(times), "min": min(times), "runs": len(times)},
-            "memory": self.build_facts["memory"] / 2**20,
+            "memory": self.build_results["memory"] / 2**20,
             "difference": self.difference,
-            "faster": _stats.summarize_ratio(self.rounds, peer.rounds) if peer and peer.rounds else None,
+            "speed": _stats.summarize_ratio(self.rounds, peer.rounds) if peer and peer.rounds else None,
         }

@@ -11,13 +11,13 @@ from _calibration import measure_speed
 from _contestant import Contestant
 from _process import Process
 
-TOLERANCE = 1e-4  # largest relative difference of answers; a contestant with a wrong answer is not timed
-PAUSE = 0.01  # seconds between turns, until the threads of the previous process sleep
+MAX_DIFFERENCE = 1e-4  # relative, between answers; a contestant with a larger difference is not timed
+PAUSE_SECONDS = 0.01  # between turns, until the threads of the previous process sleep
 
 
 @dataclass(frozen=True)
 class Case:
-    """Contestants on the same inputs. The first contestant of each result (`computes`) gives the reference answer.
+    """Contestants on the same inputs. The answer of the first contestant of each `result` is the reference.
 
     Attributes:
         inputs: Arrays by name.
@@ -36,30 +36,30 @@ class WrongAnswerError(Exception):
     """Error of a contestant whose answer differs from the reference answer."""
 
 
-def race(case: Case, work: Path, *, threads: int, rounds: int, turn: float) -> dict[str, Any]:
+def race(case: Case, folder: Path, *, threads: int, rounds: int, turn_seconds: float) -> dict[str, Any]:
     """Measure the memory of all contestants, compare their answers, and time them in turns.
 
     Args:
         case: Contestants and inputs.
-        work: Empty folder for temporary files.
+        folder: Empty folder for temporary files.
         threads: Number of threads of a run.
         rounds: Number of turns of a contestant. With 0, the results contain the seconds of the build instead.
-        turn: Seconds of a turn; a turn has at least one run.
+        turn_seconds: Seconds of a turn; a turn has at least one run.
 
     Raises:
-        WrongAnswerError: If a contestant that is not optional differs from the reference by more than `TOLERANCE`.
+        WrongAnswerError: If a contestant that is not optional differs from the reference by more than `MAX_DIFFERENCE`.
     """
-    np.savez(inputs := work / "inputs.npz", **case.inputs)
+    np.savez(inputs := folder / "inputs.npz", **case.inputs)
     processes: dict[str, Process] = {}
     calibration = [measure_speed()]
     try:
         for contestant in case.contestants:
             if not contestant.unavailable:
-                (folder := work / str(len(processes))).mkdir()
-                processes[contestant.label] = Process(contestant, inputs, folder, threads)
+                (worker_folder := folder / str(len(processes))).mkdir()
+                processes[contestant.label] = Process(contestant, inputs, worker_folder, threads)
         _build_models(list(processes.values()))
         workers = [worker for worker in processes.values() if not worker.unavailable]
-        calibration += _take_turns(workers, rounds, turn)
+        calibration += _take_turns(workers, rounds, turn_seconds)
     finally:
         for worker in processes.values():
             worker.kill()
@@ -80,32 +80,32 @@ def _build_models(workers: list[Process]) -> None:
         worker.read_reply()
     for worker in workers:
         if not worker.unavailable:
-            worker.build_facts = worker.request(build=True)
+            worker.build_results = worker.request(build=True)
         if worker.unavailable:
             continue
-        with np.load(worker.answer) as arrays:
+        with np.load(worker.answer_file) as arrays:
             answer = list(arrays.values())
-        label, reference = references.setdefault(worker.contestant.computes, (worker.contestant.label, answer))
+        label, reference = references.setdefault(worker.contestant.result, (worker.contestant.label, answer))
         worker.difference = _stats.find_largest_difference(answer, reference)
-        if not worker.difference <= TOLERANCE and worker.contestant.optional:
+        if not worker.difference <= MAX_DIFFERENCE and worker.contestant.optional:
             worker.unavailable = f"it differs from {label} by {worker.difference:.1e}, relative"
-        elif not worker.difference <= TOLERANCE:
+        elif not worker.difference <= MAX_DIFFERENCE:
             raise WrongAnswerError(
                 f"{worker.contestant.label} differs from {label} by {worker.difference:.1e}, relative; "
                 "nothing was timed."
             )
 
 
-def _take_turns(workers: list[Process], rounds: int, turn: float) -> list[float]:
+def _take_turns(workers: list[Process], rounds: int, turn_seconds: float) -> list[float]:
     """Time all workers in turns, in alternating order, and return the speed of the machine before each round."""
     order, calibrations = list(workers), []
     for _ in range(rounds):
         calibrations.append(measure_speed())
         for worker in order:
-            reply = worker.request(seconds=turn)
+            reply = worker.request(seconds=turn_seconds)
             if "times" not in reply:
                 raise RuntimeError(f"{worker.contestant.label} stopped while it was timed: {reply}")
             worker.rounds.append(reply["times"])
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_SECONDS)
         order.reverse()
     return calibrations

@@ -16,8 +16,8 @@ from _contestant import Arrays, Build, Runner
 from keras_attn_export import load_bundle, predict
 
 MAX_LENGTH = 400
-LOOP_ROWS = 32  # rows of a batch in the plain loop
-VOCABULARY = 1000
+LOOP_BATCH_SIZE = 32  # of the plain loop
+VOCABULARY_SIZE = 1000
 KEY_SIZE, VALUE_SIZE = 20, 4
 
 
@@ -36,7 +36,7 @@ def write_pairs(folder: Path, rows: int, files: int) -> None:
 def write_words(folder: Path, rows: int, files: int) -> None:
     """Write sequences of word ids of log-normal lengths."""
     for file, rng, lengths, names in _plan_files(folder, rows, files):
-        words = pa.array(rng.integers(1, VOCABULARY, lengths.sum(), "int32"))
+        words = pa.array(rng.integers(1, VOCABULARY_SIZE, lengths.sum(), "int32"))
         pq.write_table(pa.table({**names, "words": pa.ListArray.from_arrays(_make_offsets(lengths), words)}), file)
 
 
@@ -71,7 +71,7 @@ def build_loop(spec: dict[str, Any]) -> Build:
         names = [output["name"] for output in bundle.manifest["outputs"]]
         for file in sorted(source.glob("*.parquet")):
             records = []
-            for batch in pq.ParquetFile(file).iter_batches(LOOP_ROWS):
+            for batch in pq.ParquetFile(file).iter_batches(LOOP_BATCH_SIZE):
                 rows = batch.to_pylist()
                 lengths = [max(len(row[name]) for name in row if isinstance(row[name], list)) for row in rows]
                 outputs = session.run(names, _pad_rows(rows, lengths, bundle.manifest))

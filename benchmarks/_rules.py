@@ -35,9 +35,9 @@ def summarize_rules(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a table row for each rule: its bounds, and its losses."""
     rows = []
     for kind, rule in find_rules(points).items():
-        never = rule["pairs"] >= NEVER
         sizes = sum(point["kind"] == kind for point in points)
-        bounds = {"queries": "never" if never else str(rule["queries"]), "pairs": "" if never else str(rule["pairs"])}
+        queries, pairs = ("never", "") if rule["pairs"] >= NEVER else (str(rule["queries"]), str(rule["pairs"]))
+        bounds = {"queries": queries, "pairs": pairs}
         losses = {"mean loss": rule["mean"], "worst loss": rule["worst"], "worst loss at": rule["where"]}
         rows.append({"kind of call": kind, **bounds, "sizes timed": str(sizes), **losses})
     return rows
@@ -64,12 +64,12 @@ def _evaluate_rule(points: list[dict[str, Any]], queries: int, pairs: int) -> di
         point[LARGE if _count_pairs(point, queries) >= pairs else SMALL] / min(point[form] for form in FORMS)
         for point in points
     ]
-    worst = max(range(len(points)), key=lambda index: losses[index])
-    point = points[worst]
+    worst_index = max(range(len(points)), key=lambda index: losses[index])
+    point = points[worst_index]
     shape = " ".join(f"{axis}{point[axis]:g}" for axis in ("B", "H", "Tq", "Tk", "D"))
     text = ", ".join(part for part in (point.get("mask"), shape, point["fill"]) if part)
     mean = 2 ** float(np.mean([log2(loss) for loss in losses]))
-    return {"queries": queries, "pairs": pairs, "worst": losses[worst], "mean": mean, "where": text}
+    return {"queries": queries, "pairs": pairs, "worst": losses[worst_index], "mean": mean, "where": text}
 
 
 def _count_pairs(point: dict[str, Any], queries: int) -> float:

@@ -20,8 +20,8 @@ def flatten_case(case: Mapping[str, Any]) -> list[Row]:
     """
     if "point" in case:
         return [case["point"]]
-    timed = {row["contestant"]: row["ms"] for row in case["rows"] if "ms" in row}
-    peer = timed.get(case["peer"])
+    times = {row["contestant"]: row["ms"] for row in case["rows"] if "ms" in row}
+    peer = times.get(case["peer"])
     return [_flatten_row(case["case"], row, peer) for row in case["rows"]]
 
 
@@ -31,18 +31,18 @@ def _flatten_row(case: str, row: Row, peer: Mapping[str, float] | None) -> Row:
         ms = row["ms"]
         flat |= {"ms": ms["median"], "p10": ms["p10"], "p90": ms["p90"], "best_ms": ms["min"]}
         if peer is not None and peer is not ms:
-            flat |= {"speed": row["faster"]["median"], "speed_of_best": peer["min"] / ms["min"]}
+            flat |= {"speed": row["speed"]["median"], "speed_of_best": peer["min"] / ms["min"]}
         flat["extra_mib"] = row["memory"]
     if "unavailable" in row:
         flat["unavailable"] = row["unavailable"]
     return flat | row.get("facts", {})
 
 
-def write_csv(file: Path, rows: Sequence[Row], measured: str) -> None:
+def write_csv(file: Path, rows: Sequence[Row], conditions: str) -> None:
     """Write rows with five digits of each number, after a comment with the day and the machine."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with file.open("w", encoding="utf-8", newline="") as stream:
-        stream.write(f"# {measured}\n")
+        stream.write(f"# {conditions}\n")
         writer = csv.DictWriter(stream, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: _format_digits(value, 5) for name, value in row.items()} for row in rows)
@@ -51,9 +51,9 @@ def write_csv(file: Path, rows: Sequence[Row], measured: str) -> None:
 def read_csv(file: Path) -> tuple[list[Row], str]:
     """Return the rows of a CSV file, with floats and without empty cells, and its comment."""
     with file.open(encoding="utf-8", newline="") as stream:
-        measured = stream.readline().removeprefix("#").strip()
+        conditions = stream.readline().removeprefix("#").strip()
         rows = [{name: _parse_value(text) for name, text in row.items() if text} for row in csv.DictReader(stream)]
-    return rows, measured
+    return rows, conditions
 
 
 def _parse_value(text: str) -> Any:

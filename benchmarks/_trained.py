@@ -24,7 +24,7 @@ class TrainedModel:
         model: The model.
         training_rows: Rows of the training data, for calibration.
         held_out: Rows that were not used for training.
-        is_correct: Function that returns a boolean for each held-out row: whether the outputs are correct.
+        is_correct: Function from outputs to a boolean for each held-out row: True if the row is correct.
         samples: Sample inputs of the export, or None.
     """
 
@@ -218,8 +218,8 @@ def _load_patches() -> tuple[np.ndarray, np.ndarray, int]:
         for kind, photograph in enumerate(photographs):
             height, width = photograph.shape[0] - size, photograph.shape[1] // 2 - size
             for _ in range(count):
-                top, start = rng.integers(height), rng.integers(width) + side * (photograph.shape[1] // 2)
-                patches.append(photograph[top : top + size, start : start + size])
+                top, left = rng.integers(height), rng.integers(width) + side * (photograph.shape[1] // 2)
+                patches.append(photograph[top : top + size, left : left + size])
                 classes.append(kind)
     training_count = patch_count * len(photographs)
     training_order = rng.permutation(training_count)

@@ -1,9 +1,9 @@
 """Worker process of one contestant: `python _worker.py SPEC.json`, started by `_process.py`.
 
-The kind of a contestant names a function that receives the spec, imports packages and returns `build`; `build(inputs)`
-builds the model and returns a `Runner`. Memory is measured from between the two calls. The process reads requests from
-standard input, one JSON object per line: `{"build": true}` builds the model, runs it a few times, and replies with the
-seconds and the memory; `{"seconds": s}` runs it for about s seconds and replies with the times of the runs.
+The `builder` of a spec names a function that receives the spec, imports packages and returns `build`; `build(inputs)`
+builds the model and returns a `Runner`. Requests come from standard input, one JSON object per line: `{"build": true}`
+builds the model, runs it a few times, and replies with the seconds and the memory without imports; `{"seconds": s}`
+runs it for about s seconds and replies with the times of the runs.
 """
 
 import contextlib
@@ -52,20 +52,20 @@ def _handle_request(request: dict[str, Any], spec: dict[str, Any], state: dict[s
 def _prepare(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     with np.load(spec["inputs"]) as arrays:
         state["inputs"] = dict(arrays)
-    module, name = spec["kind"].split(".")
+    module, name = spec["builder"].split(".")
     state["build"] = getattr(importlib.import_module(module), name)(spec)
     return {"ready": True}
 
 
 def _build(spec: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    before = peak_memory.resident_memory()  # also resets the peak
+    initial_memory = peak_memory.resident_memory()  # also resets the peak
     start = time.perf_counter()
     runner = state["runner"] = state["build"](state["inputs"])
     for _ in range(spec["options"].get("runs", WARM_UP_RUNS)):
         runner.run()
     seconds, peak = time.perf_counter() - start, peak_memory.peak_memory()
-    np.savez(spec["answer"], *runner.answer())
-    return {"seconds": seconds, "memory": peak - before, "before": before, **runner.facts()}
+    np.savez(spec["answer"], *runner.get_answer())
+    return {"seconds": seconds, "memory": peak - initial_memory, "initial_memory": initial_memory, **runner.get_facts()}
 
 
 def _time_runs(run: Callable[[], Any], seconds: float) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def build_tagger() -> keras.Model:
     """Build self-attention over words, with eight scores for each word."""
     words = keras.Input((None,), dtype="int32", name="words")
     lengths = keras.Input((), dtype="int32", name="valid_lens")
-    hidden = layers.Embedding(_rows.VOCABULARY, 32)(words)
+    hidden = layers.Embedding(_rows.VOCABULARY_SIZE, 32)(words)
     hidden = layers.LayerNormalization()(hidden + DotProductAttention()(hidden, hidden, hidden, lengths))
     return keras.Model([words, lengths], {"tags": layers.Dense(8)(hidden)})
 
@@ -48,13 +48,13 @@ TABLES = (  # name, builder of the model, writer of the rows, number of rows
 )
 
 
-def cases(options: Options) -> list[dict[str, Any]]:
+def run_cases(options: Options) -> list[dict[str, Any]]:
     """Race `predict` over tables against a plain loop, with one worker, and with other batch sizes."""
     results = []
-    for name, model, write, rows in TABLES[: 1 if options.quick else None]:
+    for name, build_model, write, rows in TABLES[: 1 if options.quick else None]:
         keras.utils.set_random_seed(0)
-        folder = options.work / f"work{len(results)}"
-        bundle = export_model(model(), folder / "bundle", progress=False).path
+        folder = options.folder / f"work{len(results)}"
+        bundle = export_model(build_model(), folder / "bundle", progress=False).path
         rows = 200 if options.quick else rows
         write(folder / "source", rows, FILES)
         contestants = _make_contestants(bundle, folder / "source", BATCH_SIZES[: 1 if options.quick else None])

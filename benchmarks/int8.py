@@ -16,7 +16,7 @@ REQUEST_ROWS = 8  # rows of a timed request
 BATCH_ROWS = 128  # rows of a run that measures the accuracy
 
 
-def cases(options: Options) -> list[dict[str, Any]]:
+def run_cases(options: Options) -> list[dict[str, Any]]:
     """Train each model, export three files, measure their accuracy on held-out rows, and race the files."""
     return [_race_files(train(options.quick), options) for train in TRAININGS[: 1 if options.quick else None]]
 
@@ -30,12 +30,12 @@ def _race_files(trained: TrainedModel, options: Options) -> dict[str, Any]:
     request = {name: array[:REQUEST_ROWS] for name, array in trained.held_out.items()}
     contestants, facts = [], {}
     for label, arguments in export_options.items():
-        folder = options.work / trained.name / label
+        folder = options.folder / trained.name / label
         bundle = export_model(trained.model, folder, sample_inputs=trained.samples, **arguments)
         file = folder / "model.onnx"
         is_correct = trained.is_correct(_run_in_batches(bundle, trained.held_out))
         facts[label] = {"accuracy": float(np.mean(is_correct)), "size": file.stat().st_size}
-        contestants.append(Contestant(label, SESSION, {"model": str(file)}, computes=label))
+        contestants.append(Contestant(label, SESSION, {"model": str(file)}, result=label))
     result = options.race(Case(request, contestants, trained.name, FLOAT32))
     for row in result["rows"]:
         row_facts = facts[row["contestant"]]

@@ -63,11 +63,11 @@ QUICK_SHAPES = (
 PLANS_WITH_LOWERINGS = (DOT_64, ADDITIVE_64, ADDITIVE_256, HEADS)
 
 
-def cases(options: Options) -> list[dict[str, Any]]:
+def run_cases(options: Options) -> list[dict[str, Any]]:
     """Race the files of both layers at every shape."""
     results = []
     for plan, shapes in _group_by_plan(QUICK_SHAPES if options.quick else SHAPES):
-        files = _write_files(plan, options.work / f"plan{len(results)}")
+        files = _write_files(plan, options.folder / f"plan{len(results)}")
         for shape in shapes:
             results.append(options.race(Case(shape.make_inputs(), files, str(shape), THEIRS)))
     return results

@@ -14,11 +14,11 @@ from _race import Case
 THEIRS = "Keras's exporter"
 OPTIMIZED, SLIM = "Keras's exporter, then onnxruntime's optimizer", "Keras's exporter, then onnxslim"
 QUICK_NAMES = ("GRU over words", "additive attention of Keras")
-LARGE_BATCH = 8  # examples
+LARGE_BATCH_SIZE = 8
 ROUNDS = 12
 
 
-def cases(options: Options) -> list[dict[str, Any]]:
+def run_cases(options: Options) -> list[dict[str, Any]]:
     """Race the files of every architecture: by `export_model`, by Keras, and Keras's file after two optimizers."""
     import _architectures
 
@@ -26,7 +26,7 @@ def cases(options: Options) -> list[dict[str, Any]]:
     for index, (name, architecture) in enumerate(_architectures.ARCHITECTURES.items()):
         if not find_spec(architecture.package) or (options.quick and name not in QUICK_NAMES):
             continue
-        model, folder = architecture.build_model(), options.work / f"model{index}"
+        model, folder = architecture.build_model(), options.folder / f"model{index}"
         folder.mkdir()
         files = list(_write_files(model, architecture, folder))
         print(f"{name}: {', '.join(file.label for file in files if not file.unavailable)}", flush=True)
@@ -39,7 +39,7 @@ def cases(options: Options) -> list[dict[str, Any]]:
 
 def _list_sizes(lengths: tuple[int, ...], quick: bool) -> list[tuple[int, int]]:
     """Return (batch size, length) pairs: a large batch of the shortest length, and one example of the longest."""
-    return [(1, 16)] if quick else [(LARGE_BATCH, lengths[0]), (1, lengths[-1])]
+    return [(1, 16)] if quick else [(LARGE_BATCH_SIZE, lengths[0]), (1, lengths[-1])]
 
 
 def _write_files(model: Any, architecture: Any, folder: Path) -> Iterator[Contestant]:

@@ -1,7 +1,7 @@
 """Sizes from which the large form of `lowering="adaptive"` is faster than the small form.
 
-Times both forms of single calls as files, over sizes and masks, and prints the table of export/_thresholds.py with the
-best rules; see `_rules.py`.
+Both forms of single calls are timed as files, for all sizes and masks. The best rules are printed as the table of
+export/_thresholds.py; see `_rules.py`.
 """
 
 import itertools
@@ -25,23 +25,24 @@ UNEQUAL_LENGTHS = ((1, 64), (1, 1024), (1, 8192), (8, 4096), (64, 4096), (1024, 
 WINDOW_LENGTHS = (160, 192, 224)  # more lengths near the threshold of a window of `BAND_KEYS`
 BATCHES = ((1, 1), (8, 1), (4, 8), (64, 1))  # examples and heads
 MAX_FEATURES = {"dot_product": 2**24 * 64, "additive": 2**25}  # B * H * Tq * Tk * D of a timed call
-ROUNDS, TURN = 5, 0.02
+ROUNDS, TURN_SECONDS = 5, 0.02
 
 
 def list_calls() -> list[SingleCall]:
     """Return the calls to time."""
-    dot = [
+    unmasked = [
         SingleCall("dot_product", "", B, H, *lengths) for (B, H), lengths in itertools.product(BATCHES, _list_sizes())
     ]
+    padded = _add_mask(unmasked, LENGTHS, ALL_VALID, HALF_FILLED)
     calls = [
-        *dot,
-        *(_add_mask(dot, LENGTHS, ALL_VALID, HALF_FILLED)),
-        *(single for single in _add_mask(dot, KEYS) if (single.B, single.H) == (4, 8)),
-        *(single for mask in (CAUSAL, WINDOW) for single in _add_mask(dot, mask) if single.Tq == single.Tk),
+        *unmasked,
+        *padded,
+        *(single for single in _add_mask(unmasked, KEYS) if (single.B, single.H) == (4, 8)),
+        *(single for mask in (CAUSAL, WINDOW) for single in _add_mask(unmasked, mask) if single.Tq == single.Tk),
         *(SingleCall("dot_product", WINDOW, B, H, T, T) for (B, H), T in itertools.product(BATCHES, WINDOW_LENGTHS)),
-        *_add_mask(dot, QUERY_LENGTHS),
-        *_add_mask(dot, PAIRS),
-        *(replace(single, weights=True) for single in _add_mask(dot, LENGTHS, ALL_VALID, HALF_FILLED) if single.B < 64),
+        *_add_mask(unmasked, QUERY_LENGTHS),
+        *_add_mask(unmasked, PAIRS),
+        *(replace(single, weights=True) for single in padded if single.B < 64),
         *(
             SingleCall("additive", LENGTHS, B, 1, *lengths, D=units, fill=fill)
             for B, units, lengths, fill in itertools.product(
@@ -56,11 +57,11 @@ def _list_sizes() -> list[tuple[int, int]]:
     return [*((length, length) for length in EQUAL_LENGTHS), *UNEQUAL_LENGTHS]
 
 
-def _add_mask(unmasked: Iterable[SingleCall], mask: str, *fills: str) -> list[SingleCall]:
-    return [replace(single, mask=mask, fill=fill) for single in unmasked for fill in fills or (HALF_FILLED,)]
+def _add_mask(calls: Iterable[SingleCall], mask: str, *fills: str) -> list[SingleCall]:
+    return [replace(single, mask=mask, fill=fill) for single in calls for fill in fills or (HALF_FILLED,)]
 
 
-def cases(options: Options) -> list[dict[str, Any]]:
+def run_cases(options: Options) -> list[dict[str, Any]]:
     """Time both forms of all calls, and print the best rules."""
     results = [_time_forms(single, options) for single in (list_calls()[::60] if options.quick else list_calls())]
     if not options.quick:
@@ -69,10 +70,10 @@ def cases(options: Options) -> list[dict[str, Any]]:
 
 
 def _time_forms(single: SingleCall, options: Options) -> dict[str, Any]:
-    files = {form: str(_calls.write_file(single, form, options.work)) for form in FORMS}
+    files = {form: str(_calls.write_file(single, form, options.folder)) for form in FORMS}
     contestants = [Contestant(form, SESSION, {"model": file}) for form, file in files.items()]
-    result = options.race(Case(single.make_inputs(), contestants, single.mask), ROUNDS, TURN)
-    # Other processes only make runs longer, so the fastest tenth is the most reliable figure.
+    result = options.race(Case(single.make_inputs(), contestants, single.mask), ROUNDS, TURN_SECONDS)
+    # Other processes only make runs longer, so the 10th percentile is the most reliable figure.
     ms = {row["contestant"]: row["ms"]["p10"] for row in result["rows"]}
     point = {"kind": get_threshold_key(single.make_call()), **asdict(single), **ms}
     return {"point": point, "calibration": result["calibration"]}

@@ -12,8 +12,8 @@ from _in_keras import make_options
 from _plans import HALF_FILLED, Plan, Shape
 from _race import Case
 
-PLAIN, BLOCKS = "query_block_size=None", 'query_block_size="auto"'
-BLOCK_SIZES = {PLAIN: None, BLOCKS: "auto"}
+NO_BLOCKS, BLOCKS = "query_block_size=None", 'query_block_size="auto"'
+BLOCK_SIZES = {NO_BLOCKS: None, BLOCKS: "auto"}
 BACKENDS = {  # backend, and `jit_compile` of the model
     "TensorFlow graph": ("tensorflow", False),
     "TensorFlow XLA": ("tensorflow", True),
@@ -49,19 +49,19 @@ CAUSAL = Shape(Plan("additive", 256, causal=True), 2, 512, HALF_FILLED)
 TINY = Shape(Plan("additive", 8), 2, 16, HALF_FILLED)
 
 
-def cases(options: Options) -> list[dict[str, Any]]:
-    """Race additive attention in blocks against its plain form, and multi-head attention against Keras's layer."""
+def run_cases(options: Options) -> list[dict[str, Any]]:
+    """Race additive attention with and without query blocks, and multi-head attention against Keras's layer."""
     return [*_race_additive(options), *_race_heads(options)]
 
 
 def _race_additive(options: Options) -> Iterator[dict[str, Any]]:
     shapes = [Shape(Plan("additive", U), B, Tk, HALF_FILLED, Tq if Tq != Tk else 0) for B, Tq, Tk, U in SIZES]
-    works = [*itertools.product([GRAPH, *OTHER_BACKENDS], [*shapes, CAUSAL]), (XLA, shapes[-1])]
-    for backend, shape in [(GRAPH, TINY)] if options.quick else works:
+    runs = [*itertools.product([GRAPH, *OTHER_BACKENDS], [*shapes, CAUSAL]), (XLA, shapes[-1])]
+    for backend, shape in [(GRAPH, TINY)] if options.quick else runs:
         contestants = [
             _make_contestant(label, backend, shape.plan, query_block_size=size) for label, size in BLOCK_SIZES.items()
         ]
-        yield options.race(_make_case(shape, f"{backend}, {shape}", contestants, PLAIN))
+        yield options.race(_make_case(shape, f"{backend}, {shape}", contestants, NO_BLOCKS))
 
 
 # --------------------------------------------------------------------------- multi-head attention
@@ -72,8 +72,8 @@ MASKS = {"no mask": {"lengths": ""}, "lengths": {}, "causal": {"lengths": "", "c
 
 
 def _race_heads(options: Options) -> Iterator[dict[str, Any]]:
-    works = itertools.product(BACKENDS, ((8, 128), (2, 512)), MASKS)
-    for backend, (B, T), mask in [(XLA, (2, 8), "lengths")] if options.quick else works:
+    runs = itertools.product(BACKENDS, ((8, 128), (2, 512)), MASKS)
+    for backend, (B, T), mask in [(XLA, (2, 8), "lengths")] if options.quick else runs:
         plan = replace(HEADS_PLAN, **MASKS[mask])
         contestants = [_make_contestant(THEIRS, backend, plan, "build_theirs"), _make_contestant(OURS, backend, plan)]
         name = f"{backend}, {HEADS_PLAN}, B{B} T{T}, {mask}"

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 import numpy as np
 from babel.dates import DateTimeFormat, get_date_format, tokenize_pattern
-from date_noise import DIGIT_ZEROS, TYPO_SHARE, add_noise, month_names
+from date_noise import DIGIT_ZEROS, TYPO_SHARE, add_noise, get_month_names
 
 # 37 languages, 38 locales: English occurs twice, because the order of day and month differs.
 LOCALES = (
@@ -31,20 +31,20 @@ ISO_LENGTH, ISO_CHARACTERS = 10, "0123456789-"
 START = len(ISO_CHARACTERS)  # start token of a decoder
 PADDING, UNKNOWN = 0, 1  # character ids; the vocabulary starts at 2
 
-# The text of a field depends only on a part of the date. This key of the cache has the part, and constants elsewhere.
-_KEYS: dict[str, Callable[[datetime.date], datetime.date]] = {
+# The text of a field depends only on one part of the date. The cache key has this part; its other parts are constants.
+_CACHE_KEYS: dict[str, Callable[[datetime.date], datetime.date]] = {
     "d": lambda day: datetime.date(2000, 1, day.day),
     "M": lambda day: datetime.date(2000, day.month, 1),
     "y": lambda day: datetime.date(day.year, 1, 1),
     "E": lambda day: datetime.date(2001, 1, 1 + day.weekday()),  # 2001-01-01 was a Monday
     "G": lambda day: datetime.date(2000, 1, 1),
 }
-_KEYS |= {"L": _KEYS["M"], "c": _KEYS["E"]}
+_CACHE_KEYS |= {"L": _CACHE_KEYS["M"], "c": _CACHE_KEYS["E"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A written date: text, locale, style and ISO date."""
+    """Date as text, with its locale, its style and the ISO date."""
 
     text: str
     locale: str
@@ -54,20 +54,20 @@ class Row:
 
 @functools.cache
 def date_fields(locale: str, style: Style) -> tuple[tuple[str, str], ...]:
-    """Return the pattern of a locale and style as (field, literal) pairs: ("chars", literal) or ("MMMM", "")."""
+    """Return the date pattern of a locale and style as (field, literal) pairs: ("chars", literal) or ("MMMM", "")."""
     tokens = tokenize_pattern(get_date_format(style, locale=locale).pattern)
     return tuple(("chars", value) if isinstance(value, str) else (value[0] * value[1], "") for _, value in tokens)
 
 
 @functools.cache
-def _field_text(locale: str, field: str, key: datetime.date) -> str:
+def _write_field(locale: str, field: str, key: datetime.date) -> str:
     return str(DateTimeFormat(key, locale=locale)[field])
 
 
 def write_date(day: datetime.date, locale: str, style: Style) -> list[tuple[str, str]]:
     """Return the (field, text) pieces of a date; the joined texts are `babel.dates.format_date(day, style, locale)`."""
     return [
-        (field, literal if field == "chars" else _field_text(locale, field, _KEYS[field[0]](day)))
+        (field, literal if field == "chars" else _write_field(locale, field, _CACHE_KEYS[field[0]](day)))
         for field, literal in date_fields(locale, style)
     ]
 
@@ -101,24 +101,24 @@ def make_rows(
     return rows
 
 
-def _locale_texts(locale: str) -> Iterator[str]:
+def _list_texts(locale: str) -> Iterator[str]:
     """Yield all texts that can occur in a date of the locale."""
     for style in STYLES:
         for field, literal in date_fields(locale, style):
             yield literal
             if field[0] in "MLEcG":
                 days = (datetime.date(2001, month, day) for month in range(1, 13) for day in range(1, 8))
-                yield from (_field_text(locale, field, _KEYS[field[0]](day)) for day in days)
-    yield from (name for names in month_names(locale) for name in names)
+                yield from (_write_field(locale, field, _CACHE_KEYS[field[0]](day)) for day in days)
+    yield from (name for names in get_month_names(locale) for name in names)
 
 
 def make_vocabulary() -> str:
-    """Return all characters of the dates of all locales, in any case, sorted. The character at index 0 has id 2."""
+    """Return the sorted characters of the dates of all locales, in lower, upper and title case; index 0 has id 2."""
     characters = {chr(zero + digit) for zero in (ord("0"), *DIGIT_ZEROS.values()) for digit in range(10)} | {" "}
     for locale in LOCALES:
-        for text in _locale_texts(locale):
+        for text in _list_texts(locale):
             characters.update(text, text.lower(), text.upper(), text.title())
-    return "".join(sorted(x for x in characters if unicodedata.category(x) != "Cn"))
+    return "".join(sorted(character for character in characters if unicodedata.category(character) != "Cn"))
 
 
 def encode(texts: list[str], locales: list[str], vocabulary: str) -> dict[str, np.ndarray]:

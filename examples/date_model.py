@@ -53,14 +53,14 @@ def encode_characters(vocabulary_size: int, width: int, depth: int) -> Encoded:
     valid_lens = keras.Input((), dtype="int32", name="valid_lens")
 
     positions = ops.cumsum(ops.ones_like(characters), axis=1) - 1
-    valid = ops.cast(positions < ops.expand_dims(valid_lens, 1), "float32")
-    valid = ops.expand_dims(valid, 2)  # (B, T, 1)
+    mask = ops.cast(positions < ops.expand_dims(valid_lens, 1), "float32")
+    mask = ops.expand_dims(mask, 2)  # (B, T, 1)
     country = layers.Embedding(len(LOCALES), width, name="locale_embedding")(locale)
 
     x = layers.Embedding(vocabulary_size, width, name="character_embedding")(characters)
     x = x + ops.expand_dims(country, 1)
     for index in range(depth):
-        y = layers.Conv1D(width, 3, padding="same", activation="relu", name=f"conv_{index}")(x * valid)
+        y = layers.Conv1D(width, 3, padding="same", activation="relu", name=f"conv_{index}")(x * mask)
         x = layers.LayerNormalization(name=f"norm_{index}")(x + y)
     return Encoded([characters, locale, valid_lens], x, country)
 

@@ -2,10 +2,10 @@
 
 Rules:
 
-- Digits: where the locale's own digits are not 0 to 9, half of the dates use the locale's own.
-- Direction marks and joiners are dropped, and every kind of space becomes a plain space, as on a keyboard.
+- Digits: if the locale's own digits are not 0 to 9, half of the dates use these digits.
+- Direction marks and joiners are dropped, and every kind of space becomes an ASCII space, as on a keyboard.
 - One month name in ten has a typo: two letters swapped, or one letter dropped, doubled or replaced. The result is
-  closer to its own month than to any other month of the locale, with short and long names ("Ju" never occurs).
+  closer to its month than to any other month of the locale, short names included ("Ju" never occurs).
   Months written with digits ("6月", "tháng 6") have no typos.
 - Spaces and punctuation: 15% are missing, 10% are doubled. A space separates digits that would touch
   ("1/11/2020" may become "1 11/2020", never "111/2020").
@@ -31,23 +31,23 @@ def add_noise(pieces: list[tuple[str, str]], locale: str, rng: random.Random, ty
         else piece
         for field, piece in pieces
     )
-    text = "".join(_normalize(character) for character in text)
+    text = "".join(_normalize_character(character) for character in text)
     text = disturb_marks(text, rng)
     if rng.random() < DIGITS_SHARE:
-        text = text.translate(native_digits(locale))
+        text = text.translate(get_digit_translation(locale))
     if rng.random() < CASE_SHARE:
         text = rng.choice((str.lower, str.upper, str.title))(text)
     return text
 
 
 @functools.cache
-def _normalize(character: str) -> str:
+def _normalize_character(character: str) -> str:
     category = unicodedata.category(character)
     return "" if category == "Cf" else " " if category == "Zs" else character
 
 
 @functools.cache
-def native_digits(locale: str) -> dict[int, int]:
+def get_digit_translation(locale: str) -> dict[int, int]:
     """Return the translation table from 0-9 to the digits of the locale; empty if these are 0-9."""
     zero = DIGIT_ZEROS.get(Locale.parse(locale).default_numbering_system)
     return {ord("0") + digit: zero + digit for digit in range(10)} if zero else {}
@@ -73,7 +73,7 @@ def disturb_marks(text: str, rng: random.Random) -> str:
 
 
 @functools.cache
-def month_names(locale: str) -> tuple[tuple[str, ...], ...]:
+def get_month_names(locale: str) -> tuple[tuple[str, ...], ...]:
     """Return the names of each of the 12 months in the locale: short and long, inside a date and alone."""
     months = Locale.parse(locale).months
     tables = [months[context][width] for context in ("format", "stand-alone") for width in ("abbreviated", "wide")]
@@ -82,47 +82,47 @@ def month_names(locale: str) -> tuple[tuple[str, ...], ...]:
 
 def is_name(name: str) -> bool:
     """Return True if the name of a month has at least three letters and no digits."""
-    return len(fold(name)) >= 3 and not any(character.isdigit() for character in name)
+    return len(fold_name(name)) >= 3 and not any(character.isdigit() for character in name)
 
 
 @functools.cache
-def fold(name: str) -> str:
-    """Return the name in lower case without marks: the other kinds of noise do not change this form."""
+def fold_name(name: str) -> str:
+    """Return the name in lower case without marks: a form that the other kinds of noise do not change."""
     return "".join(character for character in name.lower() if not is_mark(character))
 
 
 def misspell_month(name: str, locale: str, rng: random.Random) -> str:
-    """Return the name with one typo that is not within one more typo of another month."""
-    letters = alphabet(locale)
+    """Return the name with one typo, such that no other month becomes equal by a second typo."""
+    letters = list_letters(locale)
     for _ in range(50):  # for some short names nearly all typos are ambiguous
-        typo = _one_typo(name, letters, rng)
-        if fold(typo) != fold(name) and not _is_near_another_month(typo, name, locale):
+        typo = _make_typo(name, letters, rng)
+        if fold_name(typo) != fold_name(name) and not _is_near_another_month(typo, name, locale):
             return typo
     return name
 
 
 @functools.cache
-def alphabet(locale: str) -> tuple[str, ...]:
+def list_letters(locale: str) -> tuple[str, ...]:
     """Return the letters of the month names of the locale."""
-    return tuple(sorted({letter for names in month_names(locale) for name in names for letter in fold(name)}))
+    return tuple(sorted({letter for names in get_month_names(locale) for name in names for letter in fold_name(name)}))
 
 
-def _one_typo(name: str, letters: tuple[str, ...], rng: random.Random) -> str:
+def _make_typo(name: str, letters: tuple[str, ...], rng: random.Random) -> str:
     index = rng.choice([index for index, character in enumerate(name) if not is_mark(character)])
-    before, letter, after = name[:index], name[index], name[index + 1 :]
-    swapped = before + after[:1] + letter + after[1:]
-    return rng.choice((swapped, before + after, before + letter * 2 + after, before + rng.choice(letters) + after))
+    head, letter, tail = name[:index], name[index], name[index + 1 :]
+    swapped, doubled = head + tail[:1] + letter + tail[1:], head + letter * 2 + tail
+    return rng.choice((swapped, head + tail, doubled, head + rng.choice(letters) + tail))
 
 
 def _is_near_another_month(typo: str, name: str, locale: str) -> bool:
-    other_months = (names for names in month_names(locale) if name not in names)
-    return any(is_within_one_typo(fold(typo), fold(month)) for names in other_months for month in names)
+    other_months = (names for names in get_month_names(locale) if name not in names)
+    return any(is_within_one_typo(fold_name(typo), fold_name(month)) for names in other_months for month in names)
 
 
 def is_within_one_typo(a: str, b: str) -> bool:
     """Return True if `a` equals `b`, or `b` with one letter swapped with the next, dropped, added or replaced."""
-    start = 0
-    while start < min(len(a), len(b)) and a[start] == b[start]:
-        start += 1
-    a, b = a[start:], b[start:]
+    prefix = 0
+    while prefix < min(len(a), len(b)) and a[prefix] == b[prefix]:
+        prefix += 1
+    a, b = a[prefix:], b[prefix:]
     return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])

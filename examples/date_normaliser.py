@@ -42,10 +42,10 @@ from date_noise import add_noise
 from date_report import compute_accuracies, draw_attention, language, print_accuracies
 
 MIN_ACCURACY = 0.98
-TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # three times as many typos, the hard part, as in the held-out dates
+TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # typos are hard: three times the share of the held-out dates
 BATCH_SIZE, SEED_OFFSET = 256, 1000
-# Printed examples. The first ones, in scripts of matplotlib's default font, are drawn as well.
-DRAWN: list[tuple[str, Style]] = [
+# `EXAMPLES` are printed. `DRAWN_EXAMPLES`, in scripts of matplotlib's default font, are also drawn.
+DRAWN_EXAMPLES: list[tuple[str, Style]] = [
     ("en_US", "full"),
     ("el", "long"),
     ("uk", "full"),
@@ -53,7 +53,7 @@ DRAWN: list[tuple[str, Style]] = [
     ("hu", "full"),
     ("ko", "short"),
 ]
-EXAMPLES: list[tuple[str, Style]] = [*DRAWN, ("ja", "full"), ("hi", "long"), ("ar_EG", "full"), ("vi", "long")]
+EXAMPLES: list[tuple[str, Style]] = [*DRAWN_EXAMPLES, ("ja", "full"), ("hi", "long"), ("ar_EG", "full"), ("vi", "long")]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     # A private module, for tidy output only: omit it in your own script.
     from keras_attn_export._cli.native_stderr import silence_native_stderr
 
-    with silence_native_stderr():  # of TensorFlow, here and in the processes of the export
+    with silence_native_stderr():  # messages of TensorFlow, in this process and in processes of the export
         problems = run_demo(QUICK if args.quick else FULL, args.seed, args.out)
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -97,7 +97,7 @@ def run_demo(size: Size, seed: int, out: Path) -> list[str]:
 
     held_out = [make_rows(held_out_days, size.held_out, seed=seed + SEED_OFFSET, noise=noise) for noise in (0, 1)]
     inputs = [encode_rows(rows, vocabulary) for rows in held_out]
-    keras_answers = [decode_iso(model.predict(x, batch_size=512, verbose=0)["tokens"]) for x in inputs]
+    keras_answers = [decode_iso(model.predict(arrays, batch_size=512, verbose=0)["tokens"]) for arrays in inputs]
     accuracies = [compute_accuracies(rows, answers) for rows, answers in zip(held_out, keras_answers, strict=True)]
     print_accuracies(*accuracies)
     means = [float(np.mean(list(by_locale.values()))) for by_locale in accuracies]
@@ -108,25 +108,25 @@ def run_demo(size: Size, seed: int, out: Path) -> list[str]:
     examples = make_examples(held_out_days, seed)
     encoded = encode_rows(examples, vocabulary)
     bundle = export(model, out / "dates", encoded)
-    onnx_answers = [run_in_batches(bundle, x) for x in inputs]
+    onnx_answers = [run_in_batches(bundle, arrays) for arrays in inputs]
     pairs = list(zip(chain(*keras_answers), chain(*onnx_answers), strict=True))
-    equal, total = sum(a == b for a, b in pairs), len(pairs)
-    print(f"onnxruntime: {equal} of {total} answers equal to Keras's")
+    num_equal, total = sum(keras_answer == answer for keras_answer, answer in pairs), len(pairs)
+    print(f"onnxruntime: {num_equal} of {total} answers equal to Keras's")
 
     show_examples(bundle, examples, encoded, out)
     print(write_page(bundle, vocabulary, out / "dates.html"))
     if size is QUICK:
         print("This was a quick run: its accuracy is not checked.")
-    return judge(means, equal, total, 0.0 if size is QUICK else MIN_ACCURACY)
+    return judge(means, num_equal, total, 0.0 if size is QUICK else MIN_ACCURACY)
 
 
-def judge(means: list[float], equal: int, total: int, bar: float) -> list[str]:
+def judge(means: list[float], num_equal: int, total: int, bar: float) -> list[str]:
     """Return a sentence for each problem: low accuracy, or answers of onnxruntime that differ from Keras."""
     problems = []
     if min(means) < bar:
         problems.append(f"The accuracy is below {bar:.0%}: {means[0]:.2%} clean, {means[1]:.2%} noisy.")
-    if equal < total:
-        problems.append(f"{total - equal} of {total} answers of onnxruntime differ from Keras's.")
+    if num_equal < total:
+        problems.append(f"{total - num_equal} of {total} answers of onnxruntime differ from Keras's.")
     return problems
 
 
@@ -185,7 +185,7 @@ def show_examples(bundle: Any, rows: list[Row], encoded: dict[str, np.ndarray], 
     np.savez(out / "dates_inputs.npz", **encoded)
     outputs = bundle.run(encoded)
     answers = decode_iso(outputs["tokens"])
-    num_drawn = len(DRAWN)
+    num_drawn = len(DRAWN_EXAMPLES)
     draw_attention(rows[:num_drawn], answers[:num_drawn], outputs["attention"][:num_drawn], out / "dates.png")
     print()
     for row, answer in zip(rows, answers, strict=True):

@@ -23,17 +23,17 @@ def print_accuracies(clean: dict[str, float], noisy: dict[str, float]) -> None:
     """Print one line per locale, in two tables side by side."""
     locales = sorted(LOCALES, key=language)
     half = (len(locales) + 1) // 2
-    rich_print(Columns([_table(part, clean, noisy) for part in (locales[:half], locales[half:])]))
+    rich_print(Columns([_build_table(part, clean, noisy) for part in (locales[:half], locales[half:])]))
 
 
 def language(locale: str) -> str:
-    """Return the English name of a locale's language; with the country for English, which has two locales."""
-    parsed = Locale.parse(locale)
-    name = str(Locale(parsed.language).english_name)
-    return f"{name}, {parsed.territory}" if parsed.language == "en" else name
+    """Return the English name of a locale's language; English has two locales and so is followed by the country."""
+    locale_data = Locale.parse(locale)
+    name = str(Locale(locale_data.language).english_name)
+    return f"{name}, {locale_data.territory}" if locale_data.language == "en" else name
 
 
-def _table(locales: list[str], clean: dict[str, float], noisy: dict[str, float]) -> Table:
+def _build_table(locales: list[str], clean: dict[str, float], noisy: dict[str, float]) -> Table:
     table = Table("language", box=None, padding=(0, 1))
     table.add_column("clean", justify="right")
     table.add_column("noisy", justify="right")

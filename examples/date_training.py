@@ -34,10 +34,10 @@ def train(model: keras.Model, batches: list[Batch], verbose: int) -> None:
     warmup = max(1, len(batches) // 20)
     rate = keras.optimizers.schedules.CosineDecay(0.0, len(batches), warmup_target=3e-3, warmup_steps=warmup)
     model.compile(keras.optimizers.Adam(rate), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    # With a signature whose axes are None: Keras would infer a fixed width from the first batches.
+    # Without a signature of dynamic axes Keras infers a fixed width from the first batches.
     inputs, answers = batches[0]
     signature = (
-        {name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in inputs.items()},
+        {name: tf.TensorSpec([None] * array.ndim, array.dtype) for name, array in inputs.items()},
         tf.TensorSpec([None, *answers.shape[1:]], answers.dtype),
     )
     signature[0]["before"] = signature[1]  # (B, 10), with a fixed width

@@ -49,10 +49,10 @@ for _ in range(2):
     x = layers.Conv2D(WIDTH, 3, padding="same", activation="relu")(x)
 x = layers.Reshape((SIZE * SIZE, WIDTH))(x) + layers.Embedding(SIZE * SIZE, WIDTH, name="places")(ops.arange(SIZE**2))
 
-normed = layers.LayerNormalization()(x)
-x = x + MultiHeadAttention(DotProductAttention(), HEADS)(normed, normed, normed)
-normed = layers.LayerNormalization()(x)
-x = x + layers.Dense(WIDTH)(layers.Dense(2 * WIDTH, activation="gelu")(normed))
+normalized = layers.LayerNormalization()(x)
+x = x + MultiHeadAttention(DotProductAttention(), HEADS)(normalized, normalized, normalized)
+normalized = layers.LayerNormalization()(x)
+x = x + layers.Dense(WIDTH)(layers.Dense(2 * WIDTH, activation="gelu")(normalized))
 
 x = layers.LayerNormalization()(x)
 query = layers.Embedding(1, WIDTH, name="query")(ops.zeros_like(x[:, :1, 0], dtype="int32"))

@@ -29,7 +29,7 @@ import numpy as np
 from keras_attn import AdditiveAttention, MultiHeadAttention
 from keras_attn_export import export_model
 
-BATCH, KEYS, SIZE, RATE = 64, 12, 4, 0.02  # BATCH: examples of all processes
+BATCH_SIZE, KEYS, SIZE, LEARNING_RATE = 64, 12, 4, 0.02  # BATCH_SIZE: of all processes
 Arrays = dict[str, np.ndarray]
 Step = Callable[[Arrays, np.ndarray], float]
 
@@ -40,16 +40,16 @@ Step = Callable[[Arrays, np.ndarray], float]
 
 
 # %%
-def draw(rng: np.random.Generator) -> tuple[Arrays, np.ndarray]:
-    """Return a batch of inputs, and the values to predict, (BATCH, 1, 1)."""
-    keys, values = rng.normal(size=(BATCH, KEYS, SIZE)), rng.normal(size=(BATCH, KEYS, 1))
-    lens = rng.integers(2, KEYS + 1, BATCH)
+def draw_batch(rng: np.random.Generator) -> tuple[Arrays, np.ndarray]:
+    """Return a batch of inputs, and the values to predict, (BATCH_SIZE, 1, 1)."""
+    keys, values = rng.normal(size=(BATCH_SIZE, KEYS, SIZE)), rng.normal(size=(BATCH_SIZE, KEYS, 1))
+    lens = rng.integers(2, KEYS + 1, BATCH_SIZE)
     index = rng.integers(0, lens)
-    rows = np.arange(BATCH)
-    queries = keys[rows, index][:, None] + 0.1 * rng.normal(size=(BATCH, 1, SIZE))
-    inputs = {"queries": queries, "keys": keys, "values": values}
-    targets = values[rows, index][:, None].astype("float32")
-    return {**{name: x.astype("float32") for name, x in inputs.items()}, "valid_lens": lens.astype("int32")}, targets
+    rows = np.arange(BATCH_SIZE)
+    queries = keys[rows, index][:, None] + 0.1 * rng.normal(size=(BATCH_SIZE, 1, SIZE))
+    arrays = {"queries": queries, "keys": keys, "values": values}
+    inputs = {name: array.astype("float32") for name, array in arrays.items()} | {"valid_lens": lens.astype("int32")}
+    return inputs, values[rows, index][:, None].astype("float32")
 
 
 def make_model() -> keras.Model:
@@ -60,7 +60,7 @@ def make_model() -> keras.Model:
     score = AdditiveAttention(32, dropout=0.05, seed=1, name="score")
     attend = MultiHeadAttention(score, num_heads=1, key_dim=8, output_dim=1, name="attend")
     model = keras.Model([queries, keys, values, lens], attend(queries, keys, values, lens))
-    model.compile(keras.optimizers.Adam(RATE), "mse")
+    model.compile(keras.optimizers.Adam(LEARNING_RATE), "mse")
     return model
 
 
@@ -84,7 +84,7 @@ class Engine:
     leave: Callable[[], None] = lambda: None
 
     def share(self, array: np.ndarray) -> np.ndarray:
-        """Return the part (BATCH / processes, ...) of an array (BATCH, ...) for this process."""
+        """Return the part (BATCH_SIZE / processes, ...) of an array (BATCH_SIZE, ...) for this process."""
         return np.array_split(array, self.processes)[self.rank]
 
 
@@ -198,7 +198,7 @@ def train(engine: Engine, steps: int) -> list[float]:
     rng = np.random.default_rng(0)
     losses = []
     for _ in range(steps):
-        x, y = draw(rng)
+        x, y = draw_batch(rng)
         losses.append(engine.step({name: engine.share(array) for name, array in x.items()}, engine.share(y)))
     return losses
 

@@ -30,8 +30,8 @@ NARROW, WIDE = 0.05, 1.0
 
 
 # %%
-def truth(x: np.ndarray) -> np.ndarray:
-    """Return the true function at points of any shape."""
+def compute_truth(x: np.ndarray) -> np.ndarray:
+    """Return the values of the true function at points of any shape."""
     return 2 * np.sin(x) + x**0.8
 
 
@@ -39,10 +39,10 @@ def measure(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return sorted points in [0, 5), (50,), and noisy measurements at these points, (50,)."""
     rng = np.random.default_rng(seed)
     x = np.sort(5 * rng.random(TRAIN_SIZE))
-    return x, truth(x) + NOISE * rng.normal(size=TRAIN_SIZE)
+    return x, compute_truth(x) + NOISE * rng.normal(size=TRAIN_SIZE)
 
 
-def column(numbers: np.ndarray) -> np.ndarray:
+def to_column(numbers: np.ndarray) -> np.ndarray:
     """Reshape numbers (T,) to the vectors of one example, float32 (1, T, 1)."""
     return numbers[None, :, None].astype("float32")
 
@@ -58,19 +58,19 @@ def column(numbers: np.ndarray) -> np.ndarray:
 def estimate(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, bandwidth: float) -> tuple:
     """Return the estimates at points `x` (Tq,), and the weights (Tq, Tk)."""
     layer = GaussianAttention(bandwidth)
-    y, weights = layer(column(x), column(x_train), column(y_train), return_attention_scores=True)
+    y, weights = layer(to_column(x), to_column(x_train), to_column(y_train), return_attention_scores=True)
     return y[0, :, 0], weights[0]
 
 
 def learn_bandwidth(x_train: np.ndarray, y_train: np.ndarray, steps: int) -> float:
     """Learn the bandwidth that predicts each measurement best from the other measurements (leave-one-out)."""
     size = len(x_train)
-    points, measured = keras.Input((size, 1), name="points"), keras.Input((size, 1), name="measured")
+    points, values = keras.Input((size, 1), name="points"), keras.Input((size, 1), name="measured")
     layer = GaussianAttention(WIDE)
     mask = ~np.eye(size, dtype=bool)  # masks the measurement at the query's own point
-    model = keras.Model([points, measured], layer(points, points, measured, attention_mask=mask))
+    model = keras.Model([points, values], layer(points, points, values, attention_mask=mask))
     model.compile(keras.optimizers.Adam(0.05), "mse")
-    x, y = column(x_train), column(y_train)
+    x, y = to_column(x_train), to_column(y_train)
     for _ in range(steps):
         model.train_on_batch({"points": x, "measured": y}, y)
     return float(np.exp(layer.log_bandwidth))
@@ -102,13 +102,13 @@ def compare_with_dot_products(norms: np.ndarray, bandwidth: float, seed: int = 0
 
 
 # %%
-def draw(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, fits: dict, path: Path) -> None:
+def draw_estimates(x: np.ndarray, x_train: np.ndarray, y_train: np.ndarray, fits: dict, path: Path) -> None:
     """Draw the estimate of each bandwidth, with the weights below."""
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     axes = figure.subplots(2, len(fits), sharex="row", sharey="row", squeeze=False)
     for (curve_axis, map_axis), (title, (y, weights)) in zip(axes.T, fits.items(), strict=True):
         curve_axis.plot(x_train, y_train, "o", color="0.65", markersize=4, label="measured")
-        curve_axis.plot(x, truth(x), "--", color="0.3", label="truth")
+        curve_axis.plot(x, compute_truth(x), "--", color="0.3", label="truth")
         curve_axis.plot(x, y, color="tab:red", label="estimate")
         curve_axis.set(title=title, xlabel="x")
         image = map_axis.imshow(weights, cmap="Reds", vmin=0, vmax=0.5, aspect="auto", extent=(0, TRAIN_SIZE, 5, 0))
@@ -137,10 +137,10 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     }
     print(f"{TRAIN_SIZE} measurements of 2 sin x + x^0.8 with noise {NOISE}, estimated at {TEST_SIZE} points")
     print("                          mean squared error   measurements in a mean")
-    errors = {"mean of all": float(np.mean((truth(x) - y_train.mean()) ** 2))}
+    errors = {"mean of all": float(np.mean((compute_truth(x) - y_train.mean()) ** 2))}
     print(f"{'mean of all':26}{errors['mean of all']:10.3f}{TRAIN_SIZE:22.1f}")
     for name, (y, weights) in fits.items():
-        errors[name] = float(np.mean((truth(x) - y) ** 2))
+        errors[name] = float(np.mean((compute_truth(x) - y) ** 2))
         effective = float(np.exp(np.asarray(attention_entropy(weights))).mean())  # n equal weights have entropy log n
         print(f"{name:26}{errors[name]:10.3f}{effective:22.1f}")
 
@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     print("\nLargest difference between the weights of GaussianAttention(h) and DotProductAttention(scale=1/h^2)")
     print(f"keys of equal norm: {equal_norms:.1e}; keys of norms from 1 to 5: {different_norms:.2f}")
 
-    draw(x, x_train, y_train, fits, args.out / "nadaraya_watson.png")
+    draw_estimates(x, x_train, y_train, fits, args.out / "nadaraya_watson.png")
     print(f"\nwritten to {args.out}: nadaraya_watson.png")
     return {**errors, "learned": learned, "equal norms": equal_norms, "different norms": different_norms}
 

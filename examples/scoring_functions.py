@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is impor
 
 import keras
 import numpy as np
-from score_tasks import CONTESTANTS, TASKS, Task, accuracy, build_trained, seconds_per_call
+from score_tasks import CONTESTANTS, TASKS, Task, accuracy, build_trained, measure_call_seconds
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, show_heatmaps
 
@@ -64,9 +64,9 @@ def compare_keys(folder: Path, seed: int = 0) -> dict[str, dict[str, float]]:
     weights = compute_weights(make_keys(seed), seed)
     changes = list(weights["additive"])
     additive, product = weights["additive"], weights["dot product"]
-    distances = {"between both": {change: _distance(product[change], additive[change]) for change in changes}}
+    distances = {"between both": {change: _compute_distance(product[change], additive[change]) for change in changes}}
     for name, maps in weights.items():
-        distances[f"{name}, from drawn"] = {change: _distance(maps[change], maps["drawn"]) for change in changes}
+        distances[f"{name}, from drawn"] = {key: _compute_distance(maps[key], maps["drawn"]) for key in changes}
     print("1. Largest total variation distance between the weights of a query (0: equal, 1: no key in common)")
     rows = [[name, *(f"{distance:.2f}" for distance in row.values())] for name, row in distances.items()]
     _print_table(["keys", *changes], rows)
@@ -79,7 +79,7 @@ def compare_keys(folder: Path, seed: int = 0) -> dict[str, dict[str, float]]:
     return distances
 
 
-def _distance(weights: np.ndarray, reference: np.ndarray) -> float:
+def _compute_distance(weights: np.ndarray, reference: np.ndarray) -> float:
     """Return the largest total variation distance between rows of weights (Tq, Tk)."""
     return float(np.abs(weights - reference).sum(-1).max() / 2)
 
@@ -120,7 +120,7 @@ def compare_on_tasks(folder: Path, tasks: tuple[Task, ...], steps: int, seeds: i
             for seed in range(seeds):
                 model = models[task.name, name] = build_trained(name, task, steps, seed)
                 shares[name].append(accuracy(model, task, seed))
-    rows = [[task, *(_mean_and_range(shares) for shares in row.values())] for task, row in results.items()]
+    rows = [[task, *(_format_mean_and_range(shares) for shares in row.values())] for task, row in results.items()]
     _print_table(["task", *CONTESTANTS], rows)
     counts = [[task.name, *(str(models[task.name, name].count_params()) for name in CONTESTANTS)] for task in tasks]
     print()
@@ -129,7 +129,7 @@ def compare_on_tasks(folder: Path, tasks: tuple[Task, ...], steps: int, seeds: i
     return results
 
 
-def _mean_and_range(shares: list[float]) -> str:
+def _format_mean_and_range(shares: list[float]) -> str:
     return f"{np.mean(shares):.1%} ({min(shares):.0%} to {max(shares):.0%})"
 
 
@@ -166,7 +166,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     results = {"keys": compare_keys(args.out), "sizes": score_different_sizes()}
     tasks, steps, seeds = (TASKS[-1:], 20, 1) if args.quick else (TASKS, 1000, 5)
     results["tasks"] = compare_on_tasks(args.out, tasks, steps, seeds)
-    times = {name: seconds_per_call(name) for name in CONTESTANTS}
+    times = {name: measure_call_seconds(name) for name in CONTESTANTS}
     ratios = ", ".join(f"{name} {seconds / times['dot product']:.1f}" for name, seconds in times.items())
     print(f"\ntime of a call as a multiple of the dot product's, 4 x 256 queries and keys of size 32\n{ratios}")
     print(f"\nwritten to {args.out}: scoring_keys.png, scoring_task.png")

@@ -1,4 +1,4 @@
-"""What an export of a model of the zoo came to: by ours, and by Keras's own exporter on the same inputs."""
+"""Exports of one model of the zoo, by `export_model` and by Keras's own exporter, compared on the same inputs."""
 
 import tempfile
 from pathlib import Path
@@ -19,66 +19,67 @@ from . import ZOO
 
 Result = dict[str, Any]
 KERAS = "keras"
-FIRST = 200  # characters of an error
+MAX_ERROR_LENGTH = 200
 
 
-def tried(name: str, way: str) -> Result:
-    """Export a model in one way, and tell how far its outputs are from Keras's."""
-    each = ZOO[name]
-    model, samples = each.model(), each.sample_inputs()
+def measure_export(name: str, variant: str) -> Result:
+    """Export a model in a precision or by Keras's exporter, and return the differences of its outputs from Keras."""
+    architecture = ZOO[name]
+    model, samples = architecture.model(), architecture.draw_sample_inputs()
     with tempfile.TemporaryDirectory() as folder:
-        if way == KERAS:
-            return kerass_own(model, samples, Path(folder) / "model.onnx")
+        if variant == KERAS:
+            return measure_keras_exporter(model, samples, Path(folder) / "model.onnx")
         result: Result = {"weights": model.count_params(), "inputs": []}
         for spec in build_signature(model, None).inputs:
             axes = ", ".join("?" if size is None else str(size) for size in spec.shape)
             result["inputs"].append(f"{spec.name} ({axes})" + (f" {spec.dtype}" if spec.dtype != "float32" else ""))
         try:
-            rows = export_model(model, Path(folder) / "bundle", sample_inputs=samples, precision=way).report.rows
+            report = export_model(model, Path(folder) / "bundle", sample_inputs=samples, precision=variant).report
         except ExportError as error:
-            return result | {"error": said(error)}
-    usual = [row.max_rel for row in rows if row.case not in (LARGE_VALUES, POISONED)]
-    return result | {"of_limit": max(row.of_limit for row in rows), "max_rel": max(usual)}
+            return result | {"error": describe_error(error)}
+    differences = [row.max_rel for row in report.rows if row.case not in (LARGE_VALUES, POISONED)]
+    return result | {"of_limit": max(row.of_limit for row in report.rows), "max_rel": max(differences)}
 
 
-def kerass_own(model: keras.Model, samples: Any, file: Path) -> Result:
-    """Compare on the inputs of our golden cases, but for the large and the padded."""
-    # which calls the model, as the export needs
-    found = generate_golden_cases(build_signature(model, samples), Options())
+def measure_keras_exporter(model: keras.Model, samples: Any, file: Path) -> Result:
+    """Export by Keras, and compare the outputs for our golden cases without large values and poisoned padding."""
+    # Before the export: the generation calls the model, and Keras exports only models that were called.
+    cases = generate_golden_cases(build_signature(model, samples), Options()).cases
     options = ort.SessionOptions()
     options.log_severity_level = 4
     try:
         model.export(str(file), format="onnx", verbose=False)
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-        return {"error": f"does not {'load' if file.exists() else 'export'}: {said(error)}"}
-    return compared(session, [case for case in found.cases if case.name not in (LARGE_VALUES, POISONED)])
+    except Exception as error:  # noqa: BLE001 - every error is a result
+        return {"error": f"does not {'load' if file.exists() else 'export'}: {describe_error(error)}"}
+    return compare_with_keras(session, [case for case in cases if case.name not in (LARGE_VALUES, POISONED)])
 
 
-def compared(session: ort.InferenceSession, cases: list[Case]) -> Result:
-    """Run the cases; inputs go by name where the names are kept, otherwise by their order, as outputs do."""
-    names = [each.name for each in session.get_inputs()]
-    failed, largest = [], 0.0
+def compare_with_keras(session: ort.InferenceSession, cases: list[Case]) -> Result:
+    """Run the cases. Outputs are matched by order, and so are inputs if the file does not have the model's names."""
+    names = [tensor.name for tensor in session.get_inputs()]
+    errors, max_difference = [], 0.0
     for case in cases:
-        kept = set(names) == set(case.inputs)
-        feeds = case.inputs if kept else dict(zip(names, case.inputs.values(), strict=False))
+        has_names = set(names) == set(case.inputs)
+        feeds = case.inputs if has_names else dict(zip(names, case.inputs.values(), strict=False))
         try:
             outputs = session.run(None, feeds)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-            failed.append(f"case `{case.name}`: {said(error)}")
+        except Exception as error:  # noqa: BLE001 - every error is a result
+            errors.append(f"case `{case.name}`: {describe_error(error)}")
             continue
-        largest = max(largest, *(difference(*pair) for pair in zip(outputs, case.outputs.values(), strict=True)))
-    return {"cases": len(cases), "failed": failed, "max_rel": largest}
+        pairs = zip(outputs, case.outputs.values(), strict=True)
+        max_difference = max(max_difference, *(relative_difference(*pair) for pair in pairs))
+    return {"cases": len(cases), "failed": errors, "max_rel": max_difference}
 
 
-def difference(ours: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest difference over the largest magnitude; infinite where the shape is another."""
-    if ours.shape != expected.shape:
+def relative_difference(output: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference divided by the largest magnitude, or infinity if the shapes differ."""
+    if output.shape != expected.shape:
         return float("inf")
-    ours, expected = ours.astype("float64"), expected.astype("float64")
-    apart = np.abs(ours - expected).max(initial=0)
-    return float(apart / max(np.abs(expected).max(initial=0), 1e-30)) if apart else 0.0
+    output, expected = output.astype("float64"), expected.astype("float64")
+    difference = np.abs(output - expected).max(initial=0)
+    return float(difference / max(np.abs(expected).max(initial=0), 1e-30)) if difference else 0.0
 
 
-def said(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:FIRST]}"
+def describe_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_ERROR_LENGTH]}"

@@ -1,22 +1,22 @@
-"""Backbones and tasks of keras_hub that take images, from small configurations of their own."""
+"""Backbones and tasks of keras_hub for images, in small configurations."""
 
 from functools import partial
 
-from .hub import hub, part, with_sizes
+from .hub import add_backbone, hub, part
 from .registry import architecture
 
-listed = partial(with_sizes, "hub_images")
+add = partial(add_backbone, "hub_images")
 STAGES = {"stackwise_num_filters": [64, 64], "stackwise_num_blocks": [1, 1], "stackwise_num_strides": [1, 2]}
 VAE_BLOCKS = {"filters": [32, 32], "blocks": [1, 1]}
-WORDS = "Dosovitskiy et al., 2021: An Image is Worth 16x16 Words"
-listed("hub_vision_transformer", WORDS, "ViTBackbone")
+VIT = "Dosovitskiy et al., 2021: An Image is Worth 16x16 Words"
+add("hub_vision_transformer", VIT, "ViTBackbone")
 
 
 @architecture()
 def hub_residual_net():
     """He et al., 2016: Deep Residual Learning; keras_hub's classifier, images of any size."""
-    first = {"input_conv_filters": [64], "input_conv_kernel_sizes": [3]}
-    backbone = hub().ResNetBackbone(**first, **STAGES, block_type="basic_block")
+    stem = {"input_conv_filters": [64], "input_conv_kernel_sizes": [3]}
+    backbone = hub().ResNetBackbone(**stem, **STAGES, block_type="basic_block")
     return hub().ResNetImageClassifier(backbone, num_classes=4, preprocessor=None)
 
 
@@ -46,71 +46,71 @@ def seg_former():
 @architecture()
 def variational_autoencoder():
     """Kingma and Welling, 2013: Auto-Encoding Variational Bayes; keras_hub's for Stable Diffusion 3, any size."""
-    from keras_hub.src.models.vae.vae_backbone import VAEBackbone  # which is not in `keras_hub.models`
+    from keras_hub.src.models.vae.vae_backbone import VAEBackbone  # not in `keras_hub.models`
 
-    blocks = {f"{part}_num_{what}": sizes for part in ("encoder", "decoder") for what, sizes in VAE_BLOCKS.items()}
+    blocks = {f"{side}_num_{name}": sizes for side in ("encoder", "decoder") for name, sizes in VAE_BLOCKS.items()}
     return VAEBackbone(**blocks, sampler_method="mode")
 
 
 WINDOWS = {"embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
-listed("hub_swin", "Liu et al., 2021: Swin Transformer", "SwinTransformerBackbone", **WINDOWS)
+add("hub_swin", "Liu et al., 2021: Swin Transformer", "SwinTransformerBackbone", **WINDOWS)
 DISTILLED = "Touvron et al., 2021: DeiT, Training Data-efficient Image Transformers"
-listed("hub_distilled_vision", DISTILLED, "DeiTBackbone")
+add("hub_distilled_vision", DISTILLED, "DeiTBackbone")
 REPEATS = {"stackwise_num_repeats": [2, 1], "image_shape": (32, 32, 3)}
-listed("hub_dense_net", "Huang et al., 2017: DenseNet", "DenseNetBackbone", growth_rate=4, **REPEATS)
-listed("hub_vgg", "Simonyan and Zisserman, 2015: VGG", "VGGBackbone", stackwise_num_filters=[8, 16], **REPEATS)
+add("hub_dense_net", "Huang et al., 2017: DenseNet", "DenseNetBackbone", growth_rate=4, **REPEATS)
+add("hub_vgg", "Simonyan and Zisserman, 2015: VGG", "VGGBackbone", stackwise_num_filters=[8, 16], **REPEATS)
 FILTERS = {"stackwise_conv_filters": [[8, 8], [16, 16], [16, 24]], "stackwise_pooling": [False, True, False]}
-listed("hub_xception", "Chollet, 2017: Xception; images of any size", "XceptionBackbone", **FILTERS)
-EFFICIENT = {
+add("hub_xception", "Chollet, 2017: Xception; images of any size", "XceptionBackbone", **FILTERS)
+EFFICIENT_NET = {
     "stackwise_kernel_sizes": [3, 3, 5, 3], "stackwise_num_repeats": [1, 2, 1, 1], "stackwise_strides": [1, 2, 2, 1],
     "stackwise_input_filters": [8, 8, 8, 16], "stackwise_output_filters": [8, 8, 16, 16], "width_coefficient": 1.0,
     "stackwise_expansion_ratios": [1, 4, 4, 1], "stackwise_squeeze_and_excite_ratios": [0, 0, 0.25, 0.25],
     "stackwise_block_types": ["v1", "fused", "unfused", "cba"], "depth_coefficient": 1.0, "num_features": 32,
 }  # fmt: skip
-listed("hub_efficient_net", "Tan and Le, 2021: EfficientNetV2; any size", "EfficientNetBackbone", **EFFICIENT)
-MOBILE = {
+add("hub_efficient_net", "Tan and Le, 2021: EfficientNetV2; any size", "EfficientNetBackbone", **EFFICIENT_NET)
+MOBILE_NET = {
     "stackwise_expansion": [[16], [24, 24]], "stackwise_num_blocks": [1, 2], "stackwise_num_filters": [[8], [16, 16]],
     "stackwise_kernel_size": [[3], [5, 5]], "stackwise_num_strides": [[2], [2, 1]], "output_num_filters": 32,
     "stackwise_se_ratio": [[None], [0.25, 0.25]], "stackwise_activation": [["relu"], ["hard_swish"] * 2],
     "stackwise_padding": [[1], [2, 2]], "depthwise_filters": 16, "depthwise_stride": 1, "depthwise_residual": True,
     "squeeze_and_excite": 0.5, "last_layer_filter": 32,
 }  # fmt: skip
-listed("hub_mobile_net", "Howard et al., 2019: MobileNetV3; images of any size", "MobileNetBackbone", **MOBILE)
-AFFINE = {
+add("hub_mobile_net", "Howard et al., 2019: MobileNetV3; images of any size", "MobileNetBackbone", **MOBILE_NET)
+HG_NET = {
     "embedding_size": 8, "stem_channels": [3, 8, 8], "hidden_act": "relu", "depths": [1, 2], "hidden_sizes": [16, 32],
     "stackwise_stage_filters": [[8, 8, 16, 1, 2, 3], [16, 8, 32, 2, 2, 5]], "use_lightweight_conv_block": [False, True],
     "apply_downsample": [False, True], "use_learnable_affine_block": True, "out_features": ["stage1", "stage2"],
 }  # fmt: skip
-listed("hg_net_v2", "PaddlePaddle, 2023: PP-HGNetV2; any size", "HGNetV2Backbone", nightly=True, **AFFINE)
+add("hg_net_v2", "PaddlePaddle, 2023: PP-HGNetV2; any size", "HGNetV2Backbone", nightly=True, **HG_NET)
 DINO = {"image_shape": (64, 64, 3), "num_register_tokens": 2}
 DINO_V2 = {**DINO, "position_embedding_shape": (64, 64, 3), "apply_layernorm": True}
-listed("dino_v2", "Oquab et al., 2024: DINOv2, with SwiGLU", "DINOV2Backbone", use_swiglu_ffn=True, **DINO_V2)
-listed("dino_v3", "Simeoni et al., 2025: DINOv3, rotary positions", "DINOV3Backbone", use_gated_mlp=True, **DINO)
-PLAIN = {"global_attention_layer_indices": [1], "num_output_channels": 8, "window_size": 3, "patch_size": 8}
-listed("vit_det", "Li et al., 2022: ViTDet, for detection", "ViTDetBackbone", image_shape=(64, 64, 3), **PLAIN)
-NECK = {"reassemble_factors": [4, 2, 1, 0.5], "neck_hidden_dims": [8] * 4, "fusion_hidden_dim": 8, "head_in_index": -1}
-NECK |= {"head_hidden_dim": 8, "feature_keys": [f"stage{number}" for number in range(1, 5)]}
-NECK |= {"image_encoder": part("DINOV2Backbone", **DINO_V2 | {"num_layers": 4, "num_register_tokens": 0})}
-listed("depth_anything", "Yang et al., 2024: Depth Anything V2", "DepthAnythingBackbone", **NECK)
-FOUR = {"stackwise_num_filters": [64, 8, 8, 8], "stackwise_num_blocks": [1] * 4, "stackwise_num_strides": [1, 2, 2, 2]}
-STEM = {"input_conv_filters": [8], "input_conv_kernel_sizes": [3], "block_type": "bottleneck_block"}
-ENCODER = {"image_encoder": part("ResNetBackbone", **FOUR, **STEM), "nightly": True}
+add("dino_v2", "Oquab et al., 2024: DINOv2, with SwiGLU", "DINOV2Backbone", use_swiglu_ffn=True, **DINO_V2)
+add("dino_v3", "Simeoni et al., 2025: DINOv3, rotary positions", "DINOV3Backbone", use_gated_mlp=True, **DINO)
+VIT_DET = {"global_attention_layer_indices": [1], "num_output_channels": 8, "window_size": 3, "patch_size": 8}
+add("vit_det", "Li et al., 2022: ViTDet, for detection", "ViTDetBackbone", image_shape=(64, 64, 3), **VIT_DET)
+DEPTH = {"reassemble_factors": [4, 2, 1, 0.5], "neck_hidden_dims": [8] * 4, "fusion_hidden_dim": 8, "head_in_index": -1}
+DEPTH |= {"head_hidden_dim": 8, "feature_keys": [f"stage{number}" for number in range(1, 5)]}
+DEPTH |= {"image_encoder": part("DINOV2Backbone", **DINO_V2 | {"num_layers": 4, "num_register_tokens": 0})}
+add("depth_anything", "Yang et al., 2024: Depth Anything V2", "DepthAnythingBackbone", **DEPTH)
+RESNET = {"stackwise_num_filters": [64, 8, 8, 8], "stackwise_num_blocks": [1] * 4, "block_type": "bottleneck_block"}
+RESNET |= {"stackwise_num_strides": [1, 2, 2, 2], "input_conv_filters": [8], "input_conv_kernel_sizes": [3]}
+ENCODER = {"image_encoder": part("ResNetBackbone", **RESNET), "nightly": True}
 LEVELS = {"min_level": 3, "max_level": 7, "use_p5": True}
-listed("hub_retina_net", "Lin et al., 2017: RetinaNet; images of any size", "RetinaNetBackbone", **ENCODER, **LEVELS)
-EDGES = {"num_classes": 1, "projection_filters": 8, "image_shape": (64, 64, 3)}
-listed("boundary_aware_net", "Qin et al., 2019: BASNet, salient objects", "BASNetBackbone", **ENCODER, **EDGES)
-DETECTION = {
-    "backbone": part("HGNetV2Backbone", **AFFINE), "encoder_in_channels": [16, 32], "decoder_in_channels": [16, 16],
+add("hub_retina_net", "Lin et al., 2017: RetinaNet; images of any size", "RetinaNetBackbone", **ENCODER, **LEVELS)
+BAS_NET = {"num_classes": 1, "projection_filters": 8, "image_shape": (64, 64, 3)}
+add("boundary_aware_net", "Qin et al., 2019: BASNet, salient objects", "BASNetBackbone", **ENCODER, **BAS_NET)
+D_FINE = {
+    "backbone": part("HGNetV2Backbone", **HG_NET), "encoder_in_channels": [16, 32], "decoder_in_channels": [16, 16],
     "num_encoder_layers": 1, "num_decoder_layers": 2, "decoder_attention_heads": 2, "encode_proj_layers": [1],
     "num_labels": 4, "num_denoising": 0, "learn_initial_query": False, "num_queries": 6, "anchor_image_size": (32, 32),
     "feat_strides": [4, 8], "num_feature_levels": 2, "hidden_expansion": 0.5, "depth_multiplier": 0.5, "eval_idx": -1,
     "decoder_n_points": [2, 2], "lqe_hidden_dim": 16, "num_lqe_layers": 2, "out_features": ["stage1", "stage2"],
     "image_shape": (32, 32, 3), "seed": 0, "nightly": True,
 }  # fmt: skip
-listed("detection_transformer", "Peng et al., 2024: D-FINE, distributions of edges", "DFineBackbone", **DETECTION)
-READER = {"image_encoder": part("ViTBackbone", use_class_token=False), "max_label_length": 8, "num_decoder_heads": 2}
-PARSEQ = "Bautista and Atienza, 2022: PARSeq, Scene Text Recognition with Permuted Autoregressive Sequences"
-listed("permuted_sequences", PARSEQ, "PARSeqBackbone", num_decoder_layers=1, **READER)
+add("detection_transformer", "Peng et al., 2024: D-FINE, distributions of edges", "DFineBackbone", **D_FINE)
+PARSEQ = {"image_encoder": part("ViTBackbone", use_class_token=False), "max_label_length": 8, "num_decoder_heads": 2}
+SOURCE = "Bautista and Atienza, 2022: PARSeq, Scene Text Recognition with Permuted Autoregressive Sequences"
+add("permuted_sequences", SOURCE, "PARSeqBackbone", num_decoder_layers=1, **PARSEQ)
 
 
 @architecture()
@@ -126,8 +126,8 @@ def mobile_net_v5():
 @architecture()
 def hub_deep_lab(image=(64, 64, 3)):
     """Chen et al., 2018: DeepLabV3+, Encoder-Decoder with Atrous Separable Convolution; keras_hub."""
-    first = {"input_conv_filters": [64], "input_conv_kernel_sizes": [3]}
-    encoder = hub().ResNetBackbone(**first, **STAGES, block_type="basic_block", image_shape=(64, 64, 3))
+    stem = {"input_conv_filters": [64], "input_conv_kernel_sizes": [3]}
+    encoder = hub().ResNetBackbone(**stem, **STAGES, block_type="basic_block", image_shape=(64, 64, 3))
     backbone = hub().DeepLabV3Backbone(
         image_encoder=encoder, spatial_pyramid_pooling_key="P3", low_level_feature_key="P2", upsampling_size=2,
         dilation_rates=[6, 12, 18],
@@ -138,7 +138,7 @@ def hub_deep_lab(image=(64, 64, 3)):
 @architecture()
 def segment_anything():
     """Kirillov et al., 2023: Segment Anything, prompts of any number of points, boxes and masks; keras_hub."""
-    from keras_hub.src.models.sam.sam_mask_decoder import SAMMaskDecoder  # without a public name
+    from keras_hub.src.models.sam.sam_mask_decoder import SAMMaskDecoder  # no public name
     from keras_hub.src.models.sam.sam_prompt_encoder import SAMPromptEncoder
 
     encoder = hub().ViTDetBackbone(

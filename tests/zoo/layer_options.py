@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 
-OPTIONS = {  # common to several layers of the table, which names them with a dollar sign
+OPTIONS = {  # options that several layers share; the table refers to them as $NAME
     "ACTIVATIONS": '{"relu", "softmax", "gelu"}',
     "CONVOLUTION": """strides=2 | padding="same" | padding="same", strides=2 | data_format="channels_first" |
  use_bias=False | dilation_rate=2 | dilation_rate=2, padding="same" | activation=$ACTIVATIONS""",
@@ -28,28 +28,29 @@ OPTIONS = {  # common to several layers of the table, which names them with a do
     "NORM": "epsilon=0.1 | center=False | scale=False | center=False, scale=False",
 }
 
-REASONS = {  # of refusals, by their options
+REFUSAL_REASONS = {  # by the refused option
     "stateful": "the file would freeze the state that the layer has now",
     "sparse": "only dense tensors can be exported",
     "ragged": "only dense tensors can be exported",
 }
 
-# Rows under their kinds of input (layer_inputs.py); # is the digit in the name of the layer. A line is a call with the
-# arguments of all rows of the layer, and after the colon the options of the single rows, separated by |. A row has
-# several options if one needs the others; values in braces make a row for each of them. Refused rows are behind !.
+# A heading ## names a kind of input (layer_inputs.py), in which # stands for the digit of the layer's name. A line is a
+# layer's constructor with the arguments that all its rows have, a colon, and the options of the rows, separated by |. A
+# row has several options if one requires another. Values in braces expand to one row per value. Rows that the
+# export refuses begin with !.
 TABLE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A call of a constructor.
+    """A call of a layer's constructor.
 
     Attributes:
-        kind: The kind of input, a name of layer_inputs.KINDS.
+        kind: The kind of input, a key of layer_inputs.INPUT_KINDS.
         layer: The name of the layer, with its package if that is not Keras.
-        base: The arguments of all rows of the layer, as they are written in Python.
-        option: The further arguments.
-        refused: The reason if the export refuses the layer with these arguments.
+        base: The arguments of all rows of the layer, as Python code.
+        option: The arguments of this row, as Python code.
+        refused: The reason if the export refuses the layer with these arguments, empty if not.
     """
 
     kind: str
@@ -67,17 +68,17 @@ class Row:
         return f"{self.layer}({', '.join(filter(None, [self.base, self.option]))})"
 
 
-def alternatives(option: str) -> Iterator[str]:
-    """Yield the option once for every combination of its values in braces."""
+def expand_choices(option: str) -> Iterator[str]:
+    """Yield the option for every combination of its values in braces."""
     (call,) = ast.parse(f"f({option})").body
     values = [keyword.value for keyword in call.value.keywords]
     choices = [value.elts if isinstance(value, ast.Set) else [value] for value in values]
-    for chosen in itertools.product(*choices):
-        pairs = zip(call.value.keywords, chosen, strict=True)
+    for combination in itertools.product(*choices):
+        pairs = zip(call.value.keywords, combination, strict=True)
         yield ", ".join(f"{keyword.arg}={ast.unparse(value)}" for keyword, value in pairs)
 
 
-def rows(table: str) -> Iterator[Row]:
+def parse_rows(table: str) -> Iterator[Row]:
     """Yield the rows of a table."""
     while "$" in table:
         table = Template(table).substitute(OPTIONS)
@@ -89,16 +90,16 @@ def rows(table: str) -> Iterator[Row]:
         for layer in map("".join, itertools.product(*(part.split(",") for part in re.split("[{}]", names)))):
             row = Row(re.sub("#", "".join(re.findall("[123](?=D)", layer)), kind), layer, base, "")
             yield row
-            for option in filter(None, map(str.strip, text.split(" |"))):
-                for written in alternatives(option.removeprefix("!")):
-                    reasons = [reason for name, reason in REASONS.items() if f"{name}=True" in option]
-                    yield replace(row, option=written, refused=reasons[0] if option.startswith("!") else "")
+            for options in filter(None, map(str.strip, text.split(" |"))):
+                for option in expand_choices(options.removeprefix("!")):
+                    reasons = [reason for name, reason in REFUSAL_REASONS.items() if f"{name}=True" in options]
+                    yield replace(row, option=option, refused=reasons[0] if options.startswith("!") else "")
 
 
-ROWS = [*rows(TABLE)]
+ROWS = [*parse_rows(TABLE)]
 
-DRAWN = r"Random(?!Crop)\w+|AugMix|CutMix|MixUp|RandAugment|Solarization"  # identities unless they train
-NOT_VARIED = {  # options that no row varies, as Layer.option
+RANDOM_LAYERS = r"Random(?!Crop)\w+|AugMix|CutMix|MixUp|RandAugment|Solarization"  # identities at inference
+UNVARIED_OPTIONS = {  # patterns of options that no row varies, as Layer.option, with the reason
     r".*\.(\w*(initializer|regularizer|constraint)|unit_forget_bias|weights|seed)": "used before or in a training",
     r".*\.(trainable|momentum|renorm_clipping|renorm_momentum|synchronized|l1|l2)": "used in a training",
     r".*\.(name|dtype|kwargs|quantization_config|gptq_unpacked_column_size)": "names, and policies of a whole model",
@@ -107,9 +108,9 @@ NOT_VARIED = {  # options that no row varies, as Layer.option
     r"Resizing\.fill_mode": 'has only the value "constant"',
     r"IntegerLookup\.vocabulary_dtype": 'has only the value "int64"',
     r"keras_hub\.ImageConverter\.bounding_box_format": "of labels",
-    rf"({DRAWN})\.\w+": "used in a training only",
+    rf"({RANDOM_LAYERS})\.\w+": "used in a training only",
 }
-NO_ROW = {  # layers
+NO_ROW = {  # layers without a row, with the reason
     "Layer Wrapper keras_attn.AttentionPooling keras_hub.AudioConverter": "base classes",
     "InputLayer": "an input of the model",
     "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": "code of other frameworks, or a SavedModel",

@@ -1,23 +1,23 @@
-"""Images to images, to text, to points and to distances."""
+"""Segmentation, detection and generation of images."""
 
 import keras
-from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import layers as L  # noqa: N812 - used in every line of the models
 from keras import ops
 
 from .blocks import conv_block
-from .registry import HALF, architecture
+from .registry import LOW_PRECISIONS, architecture
 
 
-@architecture(precisions=HALF)
+@architecture(precisions=LOW_PRECISIONS)
 def unet(image=(32, 32, 3)):
     """Ronneberger et al., 2015: U-Net, as in the Keras example on Oxford pets."""
-    x, skipped = image, []
+    x, skips = image, []
     for filters in (8, 16):
         x = conv_block(conv_block(x, filters), filters)
-        skipped.append(x)
+        skips.append(x)
         x = L.MaxPooling2D()(x)
     x = conv_block(x, 32)
-    for filters, skip in zip((16, 8), reversed(skipped), strict=True):
+    for filters, skip in zip((16, 8), reversed(skips), strict=True):
         x = L.Conv2DTranspose(filters, 2, strides=2, padding="same")(x)
         x = conv_block(L.Concatenate()([x, skip]), filters)
     return {"mask": L.Conv2D(3, 1, activation="softmax")(x)}
@@ -26,18 +26,18 @@ def unet(image=(32, 32, 3)):
 @architecture()
 def deep_lab(image=(32, 32, 3)):
     """Chen et al., 2018: DeepLabV3+, atrous spatial pyramid pooling and a decoder."""
-    low = conv_block(image, 12, strides=2)
-    x = conv_block(conv_block(low, 16, strides=2), 24)
+    stem = conv_block(image, 12, strides=2)
+    x = conv_block(conv_block(stem, 16, strides=2), 24)
     pooled = L.UpSampling2D(8, interpolation="bilinear")(conv_block(L.AveragePooling2D(8)(x), 16, 1))
     pyramid = [pooled, *(conv_block(x, 16, 3, dilation_rate=rate) for rate in (1, 2, 3))]
     x = L.UpSampling2D(2, interpolation="bilinear")(conv_block(L.Concatenate()(pyramid), 16, 1))
-    x = conv_block(L.Concatenate()([x, conv_block(low, 8, 1)]), 16)
+    x = conv_block(L.Concatenate()([x, conv_block(stem, 8, 1)]), 16)
     x = L.UpSampling2D(2, interpolation="bilinear")(x)
     return {"logits": L.Conv2D(5, 1, padding="same")(x)}
 
 
 class DepthToSpace(L.Layer):
-    """Rearranges r*r channels into squares of r by r pixels (Shi et al., 2016, eq. 4)."""
+    """Rearrangement of r * r channels into r by r pixels, (B, H * r, W * r, C) (Shi et al., 2016, eq. 4)."""
 
     def __init__(self, block, **options):
         super().__init__(**options)
@@ -68,7 +68,7 @@ def gan_generator(noise=(16,)):
     return {"image": L.Conv2D(3, 5, padding="same", activation="tanh")(x)}
 
 
-def tower(inputs):
+def build_tower(inputs):
     x = inputs
     for filters in (8, 16):
         x = L.MaxPooling2D()(L.Conv2D(filters, 3, activation="relu", padding="same")(x))
@@ -79,7 +79,7 @@ def tower(inputs):
 @architecture()
 def siamese_network(left=(24, 24, 1), right=(24, 24, 1)):
     """Koch et al., 2015: Siamese Neural Networks, two images through one network, distance and similarity."""
-    shared = tower(keras.Input((24, 24, 1)))
+    shared = build_tower(keras.Input((24, 24, 1)))
     a, b = shared(left), shared(right)
     distance = ops.sqrt(ops.maximum(ops.sum(ops.square(a - b), -1, keepdims=True), 1e-7))
     return {"distance": distance, "cosine": L.Dot(-1)([a, b]), "same": L.Dense(1, activation="sigmoid")(distance)}

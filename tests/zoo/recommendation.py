@@ -1,27 +1,27 @@
-"""Recommendations, from ids of users and of what they chose."""
+"""Recommendation from ids of users and of chosen items."""
 
-from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import layers as L  # noqa: N812 - used in every line of the models
 from keras import ops
 
 from .blocks import Positions, feed_forward
-from .registry import HALF, ID, IDS, architecture
+from .registry import ID, IDS, LOW_PRECISIONS, architecture
 
 
-@architecture(precisions=HALF)
+@architecture(precisions=LOW_PRECISIONS)
 def two_towers(user=ID, item=ID):
     """Yi et al., 2019: Sampling-Bias-Corrected Neural Modeling, two towers and their product."""
-    left = L.Dense(16)(L.Dense(24, activation="relu")(L.Embedding(300, 16)(user)))
-    right = L.Dense(16)(L.Dense(24, activation="relu")(L.Embedding(500, 16)(item)))
-    return {"score": L.Dot(-1, normalize=True)([left, right])}
+    user_vector = L.Dense(16)(L.Dense(24, activation="relu")(L.Embedding(300, 16)(user)))
+    item_vector = L.Dense(16)(L.Dense(24, activation="relu")(L.Embedding(500, 16)(item)))
+    return {"score": L.Dot(-1, normalize=True)([user_vector, item_vector])}
 
 
 @architecture()
 def deep_learning_recommendation(numbers=(6,), category_0=ID, category_1=ID, category_2=ID):
     """Naumov et al., 2019: DLRM, products of all pairs of vectors."""
     vectors = [L.Dense(8, activation="relu")(L.Dense(16, activation="relu")(numbers))]
-    vectors += [L.Embedding(50 + 10 * n, 8)(each) for n, each in enumerate((category_0, category_1, category_2))]
-    pairs = [L.Dot(-1)([a, b]) for index, a in enumerate(vectors) for b in vectors[:index]]
-    x = L.Dense(16, activation="relu")(L.Concatenate()([vectors[0], *pairs]))
+    vectors += [L.Embedding(50, 8)(category_0), L.Embedding(60, 8)(category_1), L.Embedding(70, 8)(category_2)]
+    products = [L.Dot(-1)([a, b]) for index, a in enumerate(vectors) for b in vectors[:index]]
+    x = L.Dense(16, activation="relu")(L.Concatenate()([vectors[0], *products]))
     return {"click": L.Dense(1, activation="sigmoid")(x)}
 
 

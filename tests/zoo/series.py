@@ -1,6 +1,6 @@
-"""Series: forecasts, classes and reconstructions."""
+"""Time series, video and volumes: forecasts, classification and reconstruction."""
 
-from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import layers as L  # noqa: N812 - used in every line of the models
 from keras import ops
 
 from .blocks import conv_block, pre_norm_block
@@ -13,8 +13,8 @@ def lstm_forecast(readings=(None, 7)):
     return {"next": L.Dense(1)(L.LSTM(32)(readings))}
 
 
-# Not in float16: it normalizes over one number, which multiplies roundings by a thousand, and what onnxruntime rounds
-# hangs on the processor: with AVX512-FP16 the export is refused, elsewhere it was off by 6e-4.
+# Not in float16: normalization over a single feature multiplies rounding errors by 1000, and onnxruntime's float16
+# rounding depends on the processor. With AVX512-FP16 the export is refused; on others the difference was 6e-4.
 @architecture(precisions=("int8",))
 def series_transformer(series=(48, 1)):
     """Keras examples, Timeseries classification with a Transformer, with convolutions and pooling over features."""
@@ -32,16 +32,16 @@ def series_transformer(series=(48, 1)):
 @architecture()
 def wave_net(series=(None, 2)):
     """van den Oord et al., 2016: WaveNet, gated causal convolutions with doubling dilations."""
-    x, skipped = L.Conv1D(12, 1)(series), []
+    x, skips = L.Conv1D(12, 1)(series), []
     for power in range(4):
         gate, value = (
             L.Conv1D(12, 2, padding="causal", dilation_rate=2**power, activation=activation)(x)
             for activation in ("sigmoid", "tanh")
         )
         y = gate * value
-        skipped.append(L.Conv1D(12, 1)(y))
+        skips.append(L.Conv1D(12, 1)(y))
         x = x + L.Conv1D(12, 1)(y)
-    x = L.Conv1D(16, 1, activation="relu")(L.ReLU()(L.Add()(skipped)))
+    x = L.Conv1D(16, 1, activation="relu")(L.ReLU()(L.Add()(skips)))
     return {"next": L.Conv1D(8, 1, activation="softmax")(x)}
 
 

@@ -1,13 +1,13 @@
-"""Speech and sound."""
+"""Recognition of speech, speakers and sounds."""
 
-from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import layers as L  # noqa: N812 - used in every line of the models
 from keras import ops
 
 from .blocks import conv_block, feed_forward
-from .registry import HALF, architecture
+from .registry import LOW_PRECISIONS, architecture
 
 
-@architecture(precisions=HALF)
+@architecture(precisions=LOW_PRECISIONS)
 def conformer(features=(None, 20)):
     """Gulati et al., 2020: Conformer, half-step feed-forward layers around attention and a gated convolution."""
     x = L.Dense(24)(features)

@@ -1,4 +1,4 @@
-"""docs/models.md, of the results that are there."""
+"""Page docs/models.md, written from the results of the exports."""
 
 import re
 import textwrap
@@ -9,12 +9,13 @@ from .exports import KERAS, Result
 from .registry import Architecture
 
 Results = Mapping[str, Result]
-MOST_SAID = 160  # letters of an error
-WIDTH = 100  # of lines of text
-LOADS = "does not load: "
-EQUAL = 1e-3  # relative: beyond it Keras's own file gives another answer, not another rounding
+MAX_ERROR_LENGTH = 160
+LINE_WIDTH = 100
+LOAD_ERROR = "does not load: "
+# A larger relative difference between the file of Keras's exporter and Keras is an error, not float rounding.
+MAX_DIFFERENCE = 1e-3
 
-HEAD = """# Models
+INTRODUCTION = """# Models
 
 Published architectures, exported by `export_model` and by Keras's exporter. The outputs of both
 files are compared with those of Keras. Models of `keras.applications` and KerasHub (`keras_hub`)
@@ -31,11 +32,11 @@ page.
   `Model.export(format="onnx")` writes, in onnxruntime, on the same inputs of several batch sizes
   and lengths; or why there is none.
 """
-TABLE = (
+TABLE_HEADER = (
     "| architecture | source | inputs | weights | share of limit | difference | Keras's exporter |\n"
     "|---|---|---|---|---|---|---|"
 )
-TITLES = {
+SECTION_TITLES = {
     "applications": "keras.applications",
     "decoders": "Decoders and language models, with layers of keras-attn",
     "graphs": "Graph networks",
@@ -49,7 +50,7 @@ TITLES = {
     "speech": "Speech and sound",
     "tables": "Tabular data",
 }
-REASONS = {  # by what an error says
+REASONS = {  # by a pattern of the error message
     r"No Op registered for (\w+)": "onnxruntime has no operator `{}`",
     r"Required inputs \(\['([^']+)'": "the file has inputs that the model does not have, such as `{}`",
     r"code returned while running (\w+) node": "the operator `{}` fails",
@@ -57,66 +58,69 @@ REASONS = {  # by what an error says
 }
 
 
-def page(results: Mapping[str, Results], present: str = "") -> str:
+def render_page(results: Mapping[str, Results], current_page: str = "") -> str:
     """Return the page: the number of models that both exporters export, and a table for each kind of model.
 
-    Models without complete results keep their line of the present page.
+    Models without complete results keep their line of the current page.
     """
-    lines = {line.split(" | ")[0]: line for line in present.splitlines() if line.startswith("| ")}
-    complete = [ZOO[name] for name, ways in results.items() if set(ZOO[name].ways) <= set(ways)]
-    lines |= {f"| {title(model.name)}": row(model, results[model.name]) for model in complete}
+    lines = {line.split(" | ")[0]: line for line in current_page.splitlines() if line.startswith("| ")}
+    complete = [name for name, variants in results.items() if set(ZOO[name].all_precisions) <= set(variants)]
+    lines |= {f"| {format_name(name)}": render_row(ZOO[name], results[name]) for name in complete}
     kinds: dict[str, list[str]] = {}
-    for model in ZOO.values():
-        if line := lines.get(f"| {title(model.name)}"):
-            kinds.setdefault(model.kind, []).append(line)
+    for architecture in ZOO.values():
+        if line := lines.get(f"| {format_name(architecture.name)}"):
+            kinds.setdefault(architecture.kind, []).append(line)
     cells = [line.removesuffix(" |").split(" | ")[-2:] for rows in kinds.values() for line in rows]
-    refused = sum(ours.startswith("refused") for ours, _ in cells)
-    measured = [keras for _, keras in cells if keras != "not tried"]
-    right = sum(bool(re.fullmatch(r"[\d.e+-]+", keras)) and float(keras) <= EQUAL for keras in measured)
-    counted = (
-        f"`export_model` exports {len(cells) - refused} of {len(cells)} models, and all of these pass the check. "
-        f"Keras's exporter was tried on {len(measured)} models. For {right} of them its file runs on all inputs and is "
-        f"within {EQUAL:g} of Keras."
+    num_refused = sum(difference.startswith("refused") for difference, _ in cells)
+    keras_cells = [cell for _, cell in cells if cell != "not tried"]
+    is_float = re.compile(r"[\d.e+-]+").fullmatch
+    num_equal = sum(bool(is_float(cell)) and float(cell) <= MAX_DIFFERENCE for cell in keras_cells)
+    summary = (
+        f"`export_model` exports {len(cells) - num_refused} of {len(cells)} models, and all of these pass the check. "
+        f"Keras's exporter was tried on {len(keras_cells)} models. For {num_equal} of them its file runs on all inputs "
+        f"and is within {MAX_DIFFERENCE:g} of Keras."
     )
-    parts = [HEAD, textwrap.fill(counted, WIDTH, break_on_hyphens=False) + "\n"]
+    parts = [INTRODUCTION, textwrap.fill(summary, LINE_WIDTH, break_on_hyphens=False) + "\n"]
     for kind, rows in kinds.items():
-        parts.append(f"## {TITLES.get(kind, kind.capitalize())}\n\n{TABLE}\n" + "\n".join(rows) + "\n")
+        parts.append(f"## {SECTION_TITLES.get(kind, kind.capitalize())}\n\n{TABLE_HEADER}\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
-def title(name: str) -> str:
+def format_name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def row(each: Architecture, results: Results) -> str:
-    plain = results["float32"]
-    inputs = "; ".join(f"`{one}`" for one in plain["inputs"])
-    others = ", ".join(
-        f"{way} {'fails' if 'error' in (found := results[way]) else format(found['max_rel'], '.0e')}"
-        for way in each.precisions
+def render_row(architecture: Architecture, results: Results) -> str:
+    float32 = results["float32"]
+    inputs = "; ".join(f"`{description}`" for description in float32["inputs"])
+    low_precisions = ", ".join(
+        f"{precision} {'fails' if 'error' in (result := results[precision]) else format(result['max_rel'], '.0e')}"
+        for precision in architecture.precisions
     )
-    if "error" in plain:
-        ours = ["", f"refused: {shortened(plain['error'])}"]
+    if "error" in float32:
+        differences = ["", f"refused: {summarize_error(float32['error'])}"]
     else:
-        ours = [f"{plain['of_limit']:.2f}", f"{plain['max_rel']:.0e}" + (f" ({others})" if others else "")]
-    cells = [title(each.name), each.source.rstrip("."), inputs, f"{plain['weights']:,}", *ours]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, keras_cell(results.get(KERAS))]) + " |"
+        suffix = f" ({low_precisions})" if low_precisions else ""
+        differences = [f"{float32['of_limit']:.2f}", f"{float32['max_rel']:.0e}{suffix}"]
+    cells = [format_name(architecture.name), architecture.source.rstrip("."), inputs, f"{float32['weights']:,}"]
+    cells += [*differences, render_keras_cell(results.get(KERAS))]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def keras_cell(result: Result | None) -> str:
+def render_keras_cell(result: Result | None) -> str:
     if result is None:
         return "not tried"
     if "error" in result:
-        return shortened(result["error"])
-    if result["failed"]:
-        return f"fails on {len(result['failed'])} of {result['cases']} inputs: {shortened(result['failed'][0])}"
+        return summarize_error(result["error"])
+    if errors := result["failed"]:
+        return f"fails on {len(errors)} of {result['cases']} inputs: {summarize_error(errors[0])}"
     return f"{result['max_rel']:.0e}"
 
 
-def shortened(error: str) -> str:
-    """Return why a file fails: a few words for errors that are known, else the first of the error, without paths."""
-    for pattern, words in REASONS.items():
-        if found := re.search(pattern, error):
-            return f"{LOADS if error.startswith(LOADS) else ''}{words.format(found[1])}"
-    said = " ".join(re.sub(r"(?<![\w:)])/[\w./+-]+", "a file", error).split())
-    return said if len(said) <= MOST_SAID else said[:MOST_SAID].rsplit(" ", 1)[0] + " ..."
+def summarize_error(error: str) -> str:
+    """Return the reason for errors of `REASONS`, or the beginning of the message without paths."""
+    for pattern, reason in REASONS.items():
+        if match := re.search(pattern, error):
+            return f"{LOAD_ERROR if error.startswith(LOAD_ERROR) else ''}{reason.format(match[1])}"
+    message = " ".join(re.sub(r"(?<![\w:)])/[\w./+-]+", "a file", error).split())
+    return message if len(message) <= MAX_ERROR_LENGTH else message[:MAX_ERROR_LENGTH].rsplit(" ", 1)[0] + " ..."

@@ -1,21 +1,21 @@
-"""Tables: columns of numbers and of categories, and bags of rows."""
+"""Tabular data: numeric and categorical columns, and bags of rows."""
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import layers as L  # noqa: N812 - used in every line of the models
 from keras import ops
 
-from .registry import HALF, ID, add, architecture, ids
+from .registry import ID, LOW_PRECISIONS, add_architecture, architecture, draw_ids
 
 
 @architecture()
 def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
     """Cheng et al., 2016: Wide and Deep Learning for Recommender Systems."""
     categories = [(9, work), (16, education), (40, country)]
-    vectors = [L.Embedding(count, 8)(each) for count, each in categories]
-    crossed = [L.CategoryEncoding(count, "one_hot")(each) for count, each in categories]
-    wide = L.BatchNormalization()(L.Concatenate()([numbers, *crossed]))
+    vectors = [L.Embedding(count, 8)(category) for count, category in categories]
+    one_hots = [L.CategoryEncoding(count, "one_hot")(category) for count, category in categories]
+    wide = L.BatchNormalization()(L.Concatenate()([numbers, *one_hots]))
     deep = L.Concatenate()([numbers, *vectors])
     for units in (32, 16):
         deep = L.Dropout(0.1)(L.ReLU()(L.BatchNormalization()(L.Dense(units)(deep))))
@@ -23,7 +23,7 @@ def wide_and_deep(numbers=(5,), work=ID, education=ID, country=ID):
 
 
 def feature_space():
-    """Rows of words and numbers, as they stand in a table."""
+    """Build a classifier of raw table rows: words, numbers and integers."""
     rng, space = np.random.default_rng(0), keras.utils.FeatureSpace
     rows = {
         "age": rng.integers(18, 90, (60, 1)).astype("float32"),
@@ -46,24 +46,24 @@ def feature_space():
 
 
 SOURCE = "Keras examples, Structured data classification with FeatureSpace, from raw words and numbers"
-add("tables", "feature_space", SOURCE, feature_space)
+add_architecture("tables", "feature_space", SOURCE, feature_space)
 
 
 def wide_and_deep_of_words():
-    """Words as they are, hashed, and crossed with each other."""
+    """Build a wide and deep model of raw words: hashed, looked up and crossed."""
     names = ("work", "education", "country")
     words = {name: keras.Input((1,), dtype="string", name=name) for name in names}
     numbers = keras.Input((5,), name="numbers")
     vectors = [L.Flatten()(L.Embedding(50, 8)(L.Hashing(50)(word))) for word in words.values()]
     crossed = L.HashedCrossing(100, output_mode="one_hot")([words["work"], words["education"]])
-    known = L.StringLookup(vocabulary=["fr", "de", "jp"], num_oov_indices=4, output_mode="one_hot")(words["country"])
+    one_hot = L.StringLookup(vocabulary=["fr", "de", "jp"], num_oov_indices=4, output_mode="one_hot")(words["country"])
     deep = L.Dense(16, activation="relu")(L.Concatenate()([numbers, *vectors]))
-    classes = L.Dense(7, activation="softmax")(L.Concatenate()([crossed, known, deep]))
+    classes = L.Dense(7, activation="softmax")(L.Concatenate()([crossed, one_hot, deep]))
     return keras.Model([*words.values(), numbers], {"classes": classes})
 
 
 SOURCE = "Cheng et al., 2016: Wide and Deep Learning for Recommender Systems, from raw words, hashed and crossed"
-add("tables", "wide_and_deep_of_words", SOURCE, wide_and_deep_of_words)
+add_architecture("tables", "wide_and_deep_of_words", SOURCE, wide_and_deep_of_words)
 
 
 @architecture()
@@ -83,7 +83,7 @@ def quantile_regression(rows=(6,)):
     return {"quantiles": L.Dense(1)(x) + ops.cumsum(steps, -1)}
 
 
-@architecture(precisions=HALF)
+@architecture(precisions=LOW_PRECISIONS)
 def continuous_exponential(rows=(12,)):
     """Barron, 2017: Continuously Differentiable Exponential Linear Units, a deep network of CELU on scaled columns."""
     x = L.Normalization(mean=list(range(12)), variance=[0.5 + 0.2 * index for index in range(12)])(rows)
@@ -92,17 +92,17 @@ def continuous_exponential(rows=(12,)):
     return {"value": L.Dense(1)(L.Dense(24, activation="celu")(x))}
 
 
-def people():
-    """Ages within all bins, and ids of categories."""
+def draw_people():
+    """Return ages in all bins, and ids of categories."""
     ages = np.linspace(-2, 2, 16, dtype="float32")[:, None]
-    return {"age": ages, "category": ids(4, 16, 1)}
+    return {"age": ages, "category": draw_ids(4, 16, 1)}
 
 
-@architecture(samples=people)
+@architecture(samples=draw_people)
 def binned_columns(age=(1,), numbers=(5,), category=(1, "int32")):
     """Keras examples, Structured data classification with FeatureSpace: ages in bins, crossed with a category."""
     bins = [-1.5, -0.8, -0.3, 0.0, 0.3, 0.8, 1.5]
-    crossed = 4 * L.Discretization(bins)(age) + ops.cast(category, "int64")  # by index, where the example hashes
+    crossed = 4 * L.Discretization(bins)(age) + ops.cast(category, "int64")  # the example hashes the pairs
     parts = [
         L.Discretization(bins, output_mode="one_hot")(age),
         L.CategoryEncoding(4, "one_hot")(category),
@@ -123,7 +123,7 @@ def multiple_instances(bag=(None, 12)):
     return {"classes": L.Dense(2, activation="softmax")(pooled), "weights": ops.squeeze(weights, -1)}
 
 
-@architecture(precisions=HALF)
+@architecture(precisions=LOW_PRECISIONS)
 def mixture_of_experts(x=(8,)):
     """Jacobs et al., 1991: Adaptive Mixtures of Local Experts, a weighted sum of all experts."""
     gates = L.Dense(4, activation="softmax")(x)

@@ -1,7 +1,4 @@
-"""KerasHub's tokenizers in a file: of word pieces, code points and bytes, in every script; the others are refused.
-
-`EDGE_CASE_TEXTS` and the names of the world's languages in themselves are what they are tried on.
-"""
+"""KerasHub's tokenizers of word pieces, code points and bytes in the exported file; other tokenizers are refused."""
 
 import io
 
@@ -18,23 +15,23 @@ from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
 pytestmark = [pytest.mark.slow, pytest.mark.needs("keras_hub", "tensorflow_text")]
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-TEXTS = [
+TEXTS = [  # edge cases, and names of languages in their own scripts
     *EDGE_CASE_TEXTS,
     "ქართული Հայերեն Ελληνικά Қазақша हिन्दी বাংলা தமிழ் తెలుగు ಕನ್ನಡ മലയാളം සිංහල",
     "ខ្មែរ ລາວ မြန်မာ አማርኛ 한국어 日本語 中文 Tiếng Việt",
-    "\u1100\u1161\u11a8 \uac00\u11a8 \uffa1\uffc2 \u3131",  # Hangul in parts
+    "\u1100\u1161\u11a8 \uac00\u11a8 \uffa1\uffc2 \u3131",  # Hangul jamo
     "a\u0301\u0323 a\u0323\u0301 \u1e69 s\u0307\u0323 \u0344 \u0f73 \u09c7\u09be \u0958 \u302e\uac00\u302f\u0301",
     "\u017f ϐ ς Ⅷ ㎏ ﬃ ½ ① ｶﾞ ﷺ \U0002f800 \u00ad \u2060 \ufe0f",
     "the\u0301 THE the## ##the [UNK] 不the𠀀",
-    "é" * 50 + " " + "é" * 51,  # as long as a word may be, and longer
+    "é" * 50 + " " + "é" * 51,  # 100 bytes, the longest word that is split into pieces, and 102 bytes
 ]
 VOCABULARY = "[PAD] [UNK] the ##the # ## a ##b ς \u03c3 ##\u03c3 不 中 é ##é हि ##न्दी".split()  # noqa: SIM905
 
 
-def tokenizers():
+def build_tokenizers():
     hub = pytest.importorskip("keras_hub").tokenizers
-    letters = sorted({each for text in TEXTS for each in text.casefold() if not each.isspace()})[::2]
-    vocabulary = [*dict.fromkeys([*VOCABULARY, *letters, *(f"##{each}" for each in letters)])]
+    letters = sorted({letter for text in TEXTS for letter in text.casefold() if not letter.isspace()})[::2]
+    vocabulary = [*dict.fromkeys([*VOCABULARY, *letters, *(f"##{letter}" for letter in letters)])]
     return {
         "words": hub.WordPieceTokenizer(vocabulary, sequence_length=300),
         "lower": hub.WordPieceTokenizer(vocabulary, sequence_length=300, lowercase=True),
@@ -42,7 +39,7 @@ def tokenizers():
         "uncut": hub.WordPieceTokenizer(vocabulary, sequence_length=300, split_on_cjk=False, oov_token="a"),
         "codes": hub.UnicodeCodepointTokenizer(sequence_length=350, lowercase=False, vocabulary_size=50000),
         "folded": hub.UnicodeCodepointTokenizer(sequence_length=350),
-        **{each: hub.UnicodeCodepointTokenizer(sequence_length=350, normalization_form=each) for each in FORMS},
+        **{form: hub.UnicodeCodepointTokenizer(sequence_length=350, normalization_form=form) for form in FORMS},
         "bytes": hub.ByteTokenizer(sequence_length=500, lowercase=False),
     }
 
@@ -50,53 +47,52 @@ def tokenizers():
 NAMES = ("words", "lower", "plain", "uncut", "codes", "folded", *FORMS, "bytes")
 
 
-def model_of(tokenizer, size):
+def build_model(tokenizer, vocabulary_size):
     text = keras.Input((), dtype="string", name="text")
     ids = tokenizer(text)
-    embedded = keras.layers.Embedding(size, 3)(ids)
+    embedded = keras.layers.Embedding(vocabulary_size, 3)(ids)
     return keras.Model(text, {"ids": ids, "mean": keras.layers.GlobalAveragePooling1D()(embedded)})
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_token_ids_equal_tensorflow(name):
-    tokenizer = tokenizers()[name]
+    tokenizer = build_tokenizers()[name]
     converted = Converted(lambda x: tokenizer(x), x=np.array(TEXTS, object))
-    found = converted.assert_same()
-    assert len(np.unique(found)) > 20
-    np.testing.assert_array_equal(tokenizer(tf.constant(TEXTS)), found)  # nor does Keras give others without a graph
+    ids = converted.assert_same()
+    assert len(np.unique(ids)) > 20
+    np.testing.assert_array_equal(tokenizer(tf.constant(TEXTS)), ids)  # eager execution
     converted.assert_same(x=np.array(TEXTS[:2] + TEXTS[-1:], object))
 
 
 @pytest.mark.parametrize("name", ["plain", "bytes"])
 def test_model_with_a_tokenizer_is_exported(name, tmp_path):
-    bundle = export_model(model_of(tokenizers()[name], 1000), tmp_path / "bundle")
+    bundle = export_model(build_model(build_tokenizers()[name], 1000), tmp_path / "bundle")
     assert bundle.report.passed
     assert "every text" in {row.case for row in bundle.report.rows}
     assert "tensorflow-text" in bundle.manifest["versions"]
     session = ort.InferenceSession(bundle.path / "model.onnx")
     (ids,) = session.run(["ids"], {"text": np.array(TEXTS, object)})
-    np.testing.assert_array_equal(tokenizers()[name](tf.constant(TEXTS)), ids)
+    np.testing.assert_array_equal(build_tokenizers()[name](tf.constant(TEXTS)), ids)
 
 
-def refused():
-    hub, names = pytest.importorskip("keras_hub").tokenizers, ["[UNK]", "[SEP]", "a"]
-    pieces = {each: number for number, each in enumerate(["a", "b", "ab", "c"])}
-    trained = io.BytesIO()
-    sentences = pytest.importorskip("sentencepiece").SentencePieceTrainer
-    sentences.train(sentence_iterator=iter(["a b c"]), model_writer=trained, vocab_size=6, model_type="word")
+def build_refused_tokenizers():
+    hub, words = pytest.importorskip("keras_hub").tokenizers, ["[UNK]", "[SEP]", "a"]
+    pieces, model_file = {"a": 0, "b": 1, "ab": 2, "c": 3}, io.BytesIO()
+    trainer = pytest.importorskip("sentencepiece").SentencePieceTrainer
+    trainer.train(sentence_iterator=iter(["a b c"]), model_writer=model_file, vocab_size=6, model_type="word")
     return {
         "BytePairTokenizer": hub.BytePairTokenizer(pieces, ["a b"], sequence_length=4),
-        "SentencePieceTokenizer": hub.SentencePieceTokenizer(trained.getvalue(), sequence_length=4),
+        "SentencePieceTokenizer": hub.SentencePieceTokenizer(model_file.getvalue(), sequence_length=4),
         "special_tokens_in_strings": hub.WordPieceTokenizer(
-            names, sequence_length=4, special_tokens=names[:2], special_tokens_in_strings=True
+            words, sequence_length=4, special_tokens=words[:2], special_tokens_in_strings=True
         ),
         "sequence_length": hub.ByteTokenizer(),
     }
 
 
 @pytest.mark.parametrize(
-    "said", ["BytePairTokenizer", "SentencePieceTokenizer", "special_tokens_in_strings", "sequence_length"]
+    "name", ["BytePairTokenizer", "SentencePieceTokenizer", "special_tokens_in_strings", "sequence_length"]
 )
-def test_other_tokenizers_are_refused_by_name(said, tmp_path):
-    with pytest.raises(UnsupportedModelError, match=rf"^Layer `\w+` .*{said}"):
-        export_model(model_of(refused()[said], 8), tmp_path / "bundle")
+def test_refusal_of_tokenizer_names_class_or_option(name, tmp_path):
+    with pytest.raises(UnsupportedModelError, match=rf"^Layer `\w+` .*{name}"):
+        export_model(build_model(build_refused_tokenizers()[name], 8), tmp_path / "bundle")

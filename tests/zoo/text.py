@@ -1,11 +1,11 @@
-"""Text: classes, tags, translations and next words."""
+"""Text: classification, tagging, translation and language models."""
 
 import keras
-from keras import layers as L  # noqa: N812 - these files consist of them
+from keras import layers as L  # noqa: N812 - used in every line of the models
 from keras import ops
 
-from .blocks import Positions, Waves, feed_forward, post_norm_block, pre_norm_block, prepended
-from .registry import HALF, IDS, TEXT, architecture
+from .blocks import Positions, SinusoidalPositions, feed_forward, post_norm_block, pre_norm_block, prepend_class_token
+from .registry import IDS, LOW_PRECISIONS, TEXT, architecture
 
 
 @architecture()
@@ -29,15 +29,15 @@ def transformer_translation(source=IDS, target=IDS):
     """Vaswani et al., 2017: Attention Is All You Need, encoder and decoder with teacher forcing."""
     x = L.Embedding(120, 24)(source)
     y = L.Embedding(130, 24)(target)
-    seen = post_norm_block(Waves()(L.Rescaling(24.0**0.5)(x)), 3, 48)
-    y = Waves()(L.Rescaling(24.0**0.5)(y))
+    encoded = post_norm_block(SinusoidalPositions()(L.Rescaling(24.0**0.5)(x)), 3, 48)
+    y = SinusoidalPositions()(L.Rescaling(24.0**0.5)(y))
     y = L.LayerNormalization()(y + L.MultiHeadAttention(3, 8)(y, y, use_causal_mask=True))
-    y = L.LayerNormalization()(y + L.MultiHeadAttention(3, 8)(y, seen))
+    y = L.LayerNormalization()(y + L.MultiHeadAttention(3, 8)(y, encoded))
     y = L.LayerNormalization()(y + feed_forward(y, 48, "relu"))
     return {"words": L.Dense(130, activation="softmax")(y)}
 
 
-@architecture(precisions=HALF)
+@architecture(precisions=LOW_PRECISIONS)
 def transformer_classifier(ids=IDS):
     """Keras examples, Text classification with Transformer (Vaswani et al., 2017)."""
     x = L.Embedding(200, 24)(ids)
@@ -46,7 +46,7 @@ def transformer_classifier(ids=IDS):
     return {"classes": L.Dense(2, activation="softmax")(x)}
 
 
-@architecture(precisions=HALF)
+@architecture(precisions=LOW_PRECISIONS)
 def bidirectional_lstm(ids=IDS):
     """Graves and Schmidhuber, 2005: Bidirectional LSTM, two stacked layers, as in the Keras example on IMDB."""
     x = L.Embedding(200, 16)(ids)
@@ -70,21 +70,21 @@ def text_convolutions(text=TEXT):
 @architecture()
 def bag_of_pairs(text=TEXT):
     """Wang and Manning, 2012: Baselines and Bigrams, words and pairs of words with TF-IDF weights."""
-    pairs = [f"{one} {other}" for one, other in zip(WORDS[::3], WORDS[1::3], strict=False)]
+    pairs = [f"{first} {second}" for first, second in zip(WORDS[::3], WORDS[1::3], strict=False)]
     weights = [0.5 + 0.1 * index for index in range(len(WORDS) + len(pairs))]
-    counted = L.TextVectorization(
+    vectorize = L.TextVectorization(
         vocabulary=[*WORDS, *pairs], idf_weights=weights, ngrams=2, output_mode="tf_idf", name="counted"
     )
-    return {"positive": L.Dense(1, activation="sigmoid")(counted(text))}
+    return {"positive": L.Dense(1, activation="sigmoid")(vectorize(text))}
 
 
 @architecture()
 def letters(text=TEXT):
     """Zhang et al., 2015: Character-level Convolutional Networks for Text Classification."""
-    split = L.TextVectorization(
+    vectorize = L.TextVectorization(
         split="character", vocabulary=[*"abcdefghijklmnopqrstuvwxyzäö '-"], output_sequence_length=60
     )
-    x = L.Embedding(34, 12)(split(text))
+    x = L.Embedding(34, 12)(vectorize(text))
     for size in (7, 3):
         x = L.MaxPooling1D(3)(L.Conv1D(16, size, activation="relu")(x))
     return {"language": L.Dense(4, activation="softmax")(L.Dense(16, activation="relu")(L.Flatten()(x)))}
@@ -128,11 +128,11 @@ def character_words(letters=(None, 8, "int32")):
 @architecture()
 def masked_language_model(ids=IDS):
     """Devlin et al., 2019: BERT with a class token and masked padding; predicts words and the class."""
-    real = ops.not_equal(ids, 0)
-    x = Positions()(prepended(L.Embedding(140, 24)(ids)))
-    seen = ops.concatenate([ops.ones_like(real[:, :1]), real], 1)
+    is_token = ops.not_equal(ids, 0)
+    x = Positions()(prepend_class_token(L.Embedding(140, 24)(ids)))
+    mask = ops.concatenate([ops.ones_like(is_token[:, :1]), is_token], 1)
     for _ in range(2):
-        x = post_norm_block(x, 2, 48, "gelu", attention_mask=ops.expand_dims(seen, 1))
+        x = post_norm_block(x, 2, 48, "gelu", attention_mask=ops.expand_dims(mask, 1))
     pooled = L.Dense(24, activation="tanh")(x[:, 0])
     return {"words": L.Dense(140)(x[:, 1:]), "class": L.Dense(2)(pooled)}
 
@@ -142,7 +142,7 @@ def gated_linear_attention(ids=IDS):
     """Katharopoulos et al., 2020: Transformers are RNNs, linear attention, causal by cumulative sums."""
     x = L.Embedding(90, 16)(ids)
     q, k, v = ops.elu(L.Dense(8)(x)) + 1, ops.elu(L.Dense(8)(x)) + 1, L.Dense(8)(x)
-    sums = ops.cumsum(ops.expand_dims(k, -1) * ops.expand_dims(v, -2), axis=1)
-    total = ops.sum(q * ops.cumsum(k, axis=1), -1, keepdims=True)
-    y = ops.einsum("btd,btde->bte", q, sums) / (total + 1e-6)
+    numerators = ops.cumsum(ops.expand_dims(k, -1) * ops.expand_dims(v, -2), axis=1)
+    denominator = ops.sum(q * ops.cumsum(k, axis=1), -1, keepdims=True)
+    y = ops.einsum("btd,btde->bte", q, numerators) / (denominator + 1e-6)
     return {"next": L.Dense(90)(L.LayerNormalization()(x + L.Dense(16)(y)))}
