@@ -148,7 +148,7 @@ def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch)
 LARGE_ERRORS = {"y": {"share": 0.12, "mean": 0.01}}
 
 
-def build_precision_record(**entries):
+def build_record(**entries):
     outputs = {"y": {"share": 0.02, "mean": 0.001}}
     calibration = {"rows": 100, "int8_layers": ["a"], "float32_layers": [], "outputs": outputs, "limit": None}
     return {"name": "int8", "calibration": calibration | entries}
@@ -158,14 +158,11 @@ def build_precision_record(**entries):
     ("precision", "messages"),
     [
         ({"name": "int8"}, []),
-        (build_precision_record(), []),
-        (build_precision_record(rows=3), ["int8 was calibrated on 3 rows: values outside their range are clipped."]),
-        (build_precision_record(int8_layers=[]), ["Nothing in the model became int8"]),
-        (
-            build_precision_record(outputs=LARGE_ERRORS),
-            ["On the calibration arrays int8 changed output `y` by up to 0.12"],
-        ),
-        (build_precision_record(outputs=LARGE_ERRORS, limit=0.2), []),
+        (build_record(), []),
+        (build_record(rows=3), ["int8 was calibrated on 3 rows: values outside their range are clipped."]),
+        (build_record(int8_layers=[]), ["Nothing in the model became int8"]),
+        (build_record(outputs=LARGE_ERRORS), ["On the calibration arrays int8 changed output `y` by up to 0.12"]),
+        (build_record(outputs=LARGE_ERRORS, limit=0.2), []),
     ],
     ids=["dynamic", "small errors", "few rows", "no int8", "large errors", "errors below the limit"],
 )

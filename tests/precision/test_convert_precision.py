@@ -200,10 +200,10 @@ def test_rows_are_independent_in_lower_precision(padded_bundle):
 @pytest.mark.slow
 def test_wrong_converted_file_is_refused(tmp_path, monkeypatch):
     def convert_with_wrong_weight(model, *options):
-        converted, ranges = convert_without_overflow(model, *options)
-        tensor = max(converted.model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+        traced, ranges = convert_without_overflow(model, *options)
+        tensor = max(traced.model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(1.5), tensor.name))
-        return converted, ranges
+        return traced, ranges
 
     function = "keras_attn_export._precision.convert_precision.convert_without_overflow"
     monkeypatch.setattr(function, convert_with_wrong_weight)

@@ -1,4 +1,4 @@
-"""Float16 conversion of small graphs: converted operators and correct casts, in onnxruntime."""
+"""Conversion of small graphs to float16: operators that run in float16, casts, and outputs in onnxruntime."""
 
 import numpy as np
 import onnx
@@ -23,77 +23,78 @@ def to_float16(graph):
     return float16.convert_to_float16(TracedModel(graph)).traced.model
 
 
-def half_ops(converted):
+def list_float16_ops(model):
     """Return the types of the operators with float16 outputs, except casts."""
-    inferred = onnx.shape_inference.infer_shapes(converted, strict_mode=True)
-    half = {item.name for item in inferred.graph.value_info if item.type.tensor_type.elem_type == TensorProto.FLOAT16}
-    return [node.op_type for node in converted.graph.node if node.op_type != "Cast" and half & set(node.output)]
+    infos = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.value_info
+    float16_names = {info.name for info in infos if info.type.tensor_type.elem_type == TensorProto.FLOAT16}
+    return [node.op_type for node in model.graph.node if node.op_type != "Cast" and float16_names & set(node.output)]
 
 
 def assert_close_after_conversion(graph, **inputs):
-    converted = to_float16(graph)
-    onnx.checker.check_model(converted, full_check=True)
-    for have, want in zip(run_model(converted, **inputs).values(), run_model(graph, **inputs).values(), strict=True):
-        assert have.dtype == want.dtype
-        np.testing.assert_allclose(have, want, rtol=5e-3, atol=5e-3)
-    return converted
+    converted_model = to_float16(graph)
+    onnx.checker.check_model(converted_model, full_check=True)
+    outputs = (run_model(model, **inputs).values() for model in (converted_model, graph))
+    for actual, expected in zip(*outputs, strict=True):
+        assert actual.dtype == expected.dtype
+        np.testing.assert_allclose(actual, expected, rtol=5e-3, atol=5e-3)
+    return converted_model
 
 
 X = RNG.standard_normal((3, 4)).astype("float32")
 
 
-def test_products_and_what_follows_run_in_float16():
+def test_products_and_their_consumers_run_in_float16():
     graph = build_small_graph("a = MatMul (x, w) c = Add (a, b) y = Tanh (c)", w=WEIGHTS, b=WEIGHTS[0])
-    before = graph.SerializeToString()
-    converted = assert_close_after_conversion(graph, x=X)
-    assert half_ops(converted) == ["MatMul", "Add", "Tanh"]
-    assert {item.data_type for item in converted.graph.initializer} == {TensorProto.FLOAT16}
-    assert graph.SerializeToString() == before
+    serialized = graph.SerializeToString()
+    converted_model = assert_close_after_conversion(graph, x=X)
+    assert list_float16_ops(converted_model) == ["MatMul", "Add", "Tanh"]
+    assert {tensor.data_type for tensor in converted_model.graph.initializer} == {TensorProto.FLOAT16}
+    assert graph.SerializeToString() == serialized
 
 
 @pytest.mark.parametrize("opset", [18, FUSED_OPSET])
 def test_attention_operators_run_in_float16_on_a_gpu_alone(opset):
-    """Also where a branch holds it; onnxruntime has no such kernels for a CPU."""
+    """The operators may be inside a branch. onnxruntime has no float16 kernels of attention for a CPU."""
     call = Plan(size=8, value_size=8, causal=True).call()
     graph = build_model(call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, opset, "cuda"), opset)
-    for provider, type_ in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
+    for provider, cast_type in (("cpu", None), ("cuda", TensorProto.FLOAT16)):
         nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(graph), provider).traced.model.functions[0])]
         producers = {name: node for node in nodes for name in node.output}
         attentions = [node for node in nodes if node.op_type in ("Attention", "MultiHeadAttention")]
         assert len(attentions) == (1 if opset == 18 else 2)
         for attention in attentions:
-            read = [producers.get(name) for name in attention.input[:3]]
-            assert {node.attribute[0].i if node and node.op_type == "Cast" else None for node in read} == {type_}
-            (back,) = [node for node in nodes if attention.output[0] in node.input]
-            assert (back.op_type, back.attribute[:1] and back.attribute[0].i) == ("Cast", 1) or type_ is None
+            inputs = [producers.get(name) for name in attention.input[:3]]
+            assert {node.attribute[0].i if node and node.op_type == "Cast" else None for node in inputs} == {cast_type}
+            (consumer,) = [node for node in nodes if attention.output[0] in node.input]
+            is_cast_to_float32 = consumer.op_type == "Cast" and consumer.attribute[0].i == TensorProto.FLOAT
+            assert is_cast_to_float32 or cast_type is None
 
 
 @pytest.mark.parametrize("bias", [None, "pairs"])
 def test_attention_with_a_bias_stays_in_float32(bias):
-    """Of a key that is masked it holds the lowest float32."""
+    """The bias of a masked key is the lowest float32, which float16 cannot represent."""
     call = Plan(lengths="examples", bias=bias).call()
-    graph = build_model(
-        call, lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, FUSED_OPSET, "cuda"), FUSED_OPSET
-    )
+    function = lowering_choice.build_lowered_function(call, ADAPTIVE_GPU, FUSED_OPSET, "cuda")
+    graph = build_model(call, function, FUSED_OPSET)
     nodes = [*iter_nodes(float16.convert_to_float16(TracedModel(graph), "cuda").traced.model.functions[0])]
     assert any(node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT16 for node in nodes) == (not bias)
 
 
-def test_products_behind_functions_run_in_float16():
+def test_products_of_function_outputs_run_in_float16():
     graph = build_small_graph("a = own.twice (x) y = MatMul (a, w)", w=WEIGHTS)
     graph.opset_import.add(domain="own", version=1)
     twice = '<opset_import: ["" : 18], domain: "own"> twice (x) => (y) { y = Add (x, x) }'
     graph.functions.append(onnx.parser.parse_function(twice))
-    assert half_ops(assert_close_after_conversion(graph, x=X)) == ["MatMul"]
+    assert list_float16_ops(assert_close_after_conversion(graph, x=X)) == ["MatMul"]
 
 
 @pytest.mark.parametrize("constant", [-3.4028235e38, -np.inf, np.nan, 1e-7], ids=str)
 def test_constants_beyond_float16_stay_float32(constant):
     nodes = "a = MatMul (x, w) m = Greater (a, z) y = Where (m, a, c)"
     graph = build_small_graph(nodes, w=WEIGHTS, z=np.float32(0), c=np.float32(constant))
-    converted = assert_close_after_conversion(graph, x=X)
-    assert half_ops(converted) == ["MatMul"]
-    assert half_ops(to_float16(build_small_graph("y = MatMul (x, w)", w=WEIGHTS * 1e6))) == []
+    converted_model = assert_close_after_conversion(graph, x=X)
+    assert list_float16_ops(converted_model) == ["MatMul"]
+    assert list_float16_ops(to_float16(build_small_graph("y = MatMul (x, w)", w=WEIGHTS * 1e6))) == []
 
 
 def test_squares_and_means_stay_float32():
@@ -104,7 +105,7 @@ def test_squares_and_means_stay_float32():
         y = Add (s, q)
     """
     graph = build_small_graph(nodes, w=WEIGHTS * 100)
-    assert half_ops(assert_close_after_conversion(graph, x=X / 100)) == ["MatMul"]
+    assert list_float16_ops(assert_close_after_conversion(graph, x=X / 100)) == ["MatMul"]
     large = X * 100
     np.testing.assert_allclose(run_model(to_float16(graph), x=large)["y"], run_model(graph, x=large)["y"], rtol=1e-2)
 
@@ -116,26 +117,26 @@ def test_scores_for_a_softmax_do_not_overflow():
         s = MatMul (q, k) t = Mul (s, c) p = Softmax (t)
         y = MatMul (p, q)
     """
-    converted = to_float16(build_small_graph(nodes, w=WEIGHTS, c=np.float32(0.5)))
-    assert half_ops(converted) == ["MatMul", "Transpose", "MatMul"]
-    assert np.isfinite(run_model(converted, x=X * 1000)["y"]).all()
+    converted_model = to_float16(build_small_graph(nodes, w=WEIGHTS, c=np.float32(0.5)))
+    assert list_float16_ops(converted_model) == ["MatMul", "Transpose", "MatMul"]
+    assert np.isfinite(run_model(converted_model, x=X * 1000)["y"]).all()
 
 
-def test_value_may_be_read_in_both_types():
+def test_tensor_with_consumers_in_both_types_is_cast():
     nodes = "a = MatMul (x, w) e = Exp (a) f = Erf (a) y = Add (e, f)"
     graph = build_small_graph(nodes, output_text="float[n, 4] y, float[n, 4] a", w=WEIGHTS)
-    converted = assert_close_after_conversion(graph, x=X)
-    assert len({node.name for node in converted.graph.node}) == len(converted.graph.node)
+    converted_model = assert_close_after_conversion(graph, x=X)
+    assert len({node.name for node in converted_model.graph.node}) == len(converted_model.graph.node)
 
 
-def test_constants_and_constant_nodes_may_be_read_in_both_types():
+def test_constant_node_with_consumers_in_both_types_is_converted():
     constant = f"c = Constant <value = float[4, 4] {{{', '.join(map(str, WEIGHTS.flat))}}}> ()"
     graph = build_small_graph(f"{constant} a = MatMul (x, c) e = Exp (c) y = MatMul (a, e)")
-    assert half_ops(assert_close_after_conversion(graph, x=X)) == ["MatMul", "MatMul"]
+    assert list_float16_ops(assert_close_after_conversion(graph, x=X)) == ["MatMul", "MatMul"]
 
 
-def loop(weights_name):
-    """Return a model that multiplies x three times by weights which its loop carries along as state."""
+def build_loop(weights_name):
+    """Return a model with a loop that multiplies x three times by weights, which are a state of the loop."""
     nodes = f"""
         y, unused = Loop <body = step (int64 i, bool condition, float[k, 4] state, float[l, 4] carried)
             => (bool condition_on, float[k, 4] new, float[l, 4] carried_on)
@@ -149,19 +150,19 @@ def loop(weights_name):
     return build_small_graph(nodes, inputs, count=np.int64(3), yes=np.bool_(True), w=WEIGHTS)
 
 
-def test_weights_that_a_loop_carries_are_captured_in_float16():
-    graph = loop("w")
-    converted = assert_close_after_conversion(graph, x=X, v=X)
-    (node,) = [node for node in converted.graph.node if node.op_type == "Loop"]
+def test_weights_that_are_a_state_of_a_loop_are_captured_in_float16():
+    graph = build_loop("w")
+    converted_model = assert_close_after_conversion(graph, x=X, v=X)
+    (node,) = [node for node in converted_model.graph.node if node.op_type == "Loop"]
     assert list(node.input) == ["count", "yes", "x"]
     assert list(node.output) == ["y"]
-    assert {item.name for item in converted.graph.initializer} == {"count", "yes", "w/float16"}
+    assert {tensor.name for tensor in converted_model.graph.initializer} == {"count", "yes", "w/float16"}
 
 
 def test_unchanged_loop_state_is_cast_once_outside():
     square = RNG.standard_normal((4, 4)).astype("float32")
-    converted = assert_close_after_conversion(loop("v"), x=X, v=square)
-    cast, node = converted.graph.node
+    converted_model = assert_close_after_conversion(build_loop("v"), x=X, v=square)
+    cast, node = converted_model.graph.node
     assert (cast.op_type, list(cast.input), list(cast.output)) == ("Cast", ["v"], ["v/float16"])
     assert list(node.input) == ["count", "yes", "x"]
-    assert [item.input[0] for item in node.attribute[0].g.node if item.op_type == "Cast"] == ["state", "new/float16"]
+    assert [cast.input[0] for cast in node.attribute[0].g.node if cast.op_type == "Cast"] == ["state", "new/float16"]

@@ -1,4 +1,4 @@
-"""Float16 files hold no tensor beyond 65504 on any device: measured ranges, and the reference evaluator of onnx."""
+"""Float16 files without overflow: tensors beyond 65504 stay float32, by ranges measured in the golden cases."""
 
 import math
 
@@ -29,11 +29,12 @@ BRANCHES = """l = ReduceMax <keepdims = 0> (x) b = Greater (l, c)
         else_branch = e () => (float[n, 4] r) { r = MatMul (x, w) }>"""
 GELU = """a = MatMul (x, w) h = Mul (half, a) p = Pow (a, three) m = Mul (c, p) s = Add (a, m) k = Mul (r, s)
     t = Tanh (k) o = Add (one, t) g = Mul (h, o) y = MatMul (g, w)"""
-OF_GELU = {"half": 0.5, "three": 3, "c": 0.044715, "r": 0.7978846, "one": 1}
+GELU_CONSTANTS = {"half": 0.5, "three": 3, "c": 0.044715, "r": 0.7978846, "one": 1}
 
 
-def measured(folder, model, **runs):
-    cases = [Case(name, {"x": x}, {}) for name, x in runs.items()]
+def convert(folder, model, **inputs):
+    """Return the float16 model and its ranges, for cases with these inputs x."""
+    cases = [Case(name, {"x": x}, {}) for name, x in inputs.items()]
     return convert_without_overflow(TracedModel(model), cases, "cpu", folder, ["x"])
 
 
@@ -45,16 +46,16 @@ def measured(folder, model, **runs):
         (build_small_graph(BRANCHES, w=EYE * 100, c=np.float32(0)), {"p": 300 * 100**2, "r": math.inf}),
         (build_small_graph(BRANCHES, w=EYE * 100, c=np.float32(1e3)), {"p": math.inf, "q": math.inf}),
         (  # onnxruntime's fusion of GELU removes `h`, although another node reads it
-            build_small_graph(GELU, w=EYE * 300, **{name: np.float32(value) for name, value in OF_GELU.items()}),
+            build_small_graph(GELU, w=EYE * 300, **{name: np.float32(value) for name, value in GELU_CONSTANTS.items()}),
             {"a": 9e4, "g": 9e4, "y": 2.7e7},
         ),
     ],
     ids=["graph", "loop", "branch", "other branch", "gelu"],
 )
 def test_tensors_beyond_float16_stay_float32(model, wide, tmp_path):
-    converted, ranges = measured(tmp_path, model, usual=X)
+    float16_model, ranges = convert(tmp_path, model, usual=X)
     assert ranges["float32_layers"] == wide
-    (expected,), (actual,) = (ReferenceEvaluator(graph).run(None, {"x": X}) for graph in (model, converted.model))
+    (expected,), (actual,) = (ReferenceEvaluator(graph).run(None, {"x": X}) for graph in (model, float16_model.model))
     np.testing.assert_allclose(actual, expected, rtol=1e-3)
 
 
@@ -68,7 +69,7 @@ def test_tensors_beyond_float16_stay_float32(model, wide, tmp_path):
     ids=["large values", "masked garbage", "infinities"],
 )
 def test_only_usual_finite_values_are_reported_near_the_limit(cases, near_limit, tmp_path):
-    _, ranges = measured(tmp_path, build_small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE), **cases)
+    _, ranges = convert(tmp_path, build_small_graph("a = MatMul (x, w) y = Tanh (a)", w=EYE), **cases)
     assert ranges == {"float32_layers": {}, "near_limit": near_limit, "drawn_inputs": {"x": "x"}}
 
 
@@ -79,8 +80,8 @@ def test_attention_of_wide_queries_stays_float32_on_a_gpu():
     assert not convert_to_float16(traced, "cuda", {"queries"}).tensors
 
 
-def raw_columns(variance):
-    """Return a model that scales its columns itself, behind a dense layer."""
+def build_unscaled_model(variance):
+    """Return a model of columns that a batch normalization scales only after a dense layer."""
     keras.utils.set_random_seed(0)
     columns = keras.Input((3,), name="columns")
     hidden = layers.BatchNormalization(name="scale")(layers.Dense(8, name="raw")(columns))
@@ -90,16 +91,16 @@ def raw_columns(variance):
 
 
 @pytest.mark.slow
-def test_input_without_samples_is_warned_of(tmp_path):
-    with pytest.raises(ParityError, match=r"Input `columns` has no samples, .* layer `raw`.*`sample_inputs=") as caught:
-        export_model(raw_columns(1.0), tmp_path / "bundle", precision="float16", strict=True)
-    assert caught.value.report.precision["ranges"]["drawn_inputs"] == {"columns": "raw"}
+def test_input_without_samples_is_reported_in_a_warning(tmp_path):
+    with pytest.raises(ParityError, match=r"Input `columns` has no samples, .* layer `raw`.*`sample_inputs=") as error:
+        export_model(build_unscaled_model(1.0), tmp_path / "bundle", precision="float16", strict=True)
+    assert error.value.report.precision["ranges"]["drawn_inputs"] == {"columns": "raw"}
 
 
 @pytest.mark.slow
 def test_input_of_large_samples_gives_a_finite_file(tmp_path):
     seconds = (1.6e9 + 1e8 * np.random.default_rng(0).random((4, 3))).astype("float32")
-    model = raw_columns(1e18)
+    model = build_unscaled_model(1e18)
     bundle = export_model(model, tmp_path / "bundle", precision="float16", sample_inputs={"columns": seconds})
     (actual,) = ReferenceEvaluator(str(bundle.path / MODEL)).run(None, {"columns": seconds})
     np.testing.assert_allclose(actual, model(seconds)["y"], rtol=2e-3, atol=1e-3)

@@ -1,4 +1,4 @@
-"""int8 with fixed ranges: integers in onnxruntime, equal on every processor, and an oracle that finds faults."""
+"""Static int8: integer operators in onnxruntime, equal results on every processor, and the float reference."""
 
 from copy import deepcopy
 
@@ -23,17 +23,17 @@ from keras_attn_export._precision.qdq_reference import compute_float_reference, 
 RNG = np.random.default_rng(0)
 
 
-def normal(*shape):
+def draw(*shape):
     return RNG.standard_normal(shape).astype("float32")
 
 
-CONVOLVED = "c = Conv (x, k, b) r = Relu (c) y = Conv (r, k2)"
-IMAGES, KERNELS = normal(8, 4, 6, 6), {"k": normal(8, 4, 3, 3), "b": normal(8), "k2": normal(3, 8, 2, 2)}
-MULTIPLIED = "h = MatMul (x, w) p = Add (h, b) r = Relu (p) g = MatMul (r, w2) y = Add (g, b2)"
-ROWS, MATRICES = normal(32, 8), {"w": normal(8, 16), "b": normal(16), "w2": normal(16, 8), "b2": normal(8)}
+CONVOLUTIONS = "c = Conv (x, k, b) r = Relu (c) y = Conv (r, k2)"
+IMAGES, KERNELS = draw(8, 4, 6, 6), {"k": draw(8, 4, 3, 3), "b": draw(8), "k2": draw(3, 8, 2, 2)}
+PRODUCTS = "h = MatMul (x, w) p = Add (h, b) r = Relu (p) g = MatMul (r, w2) y = Add (g, b2)"
+ROWS, MATRICES = draw(32, 8), {"w": draw(8, 16), "b": draw(16), "w2": draw(16, 8), "b2": draw(8)}
 
 
-def quantize_graph(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, output="float[n, 3, 3, 3] y"):
+def quantize_graph(folder, nodes=CONVOLUTIONS, x=IMAGES, constants=KERNELS, output="float[n, 3, 3, 3] y"):
     shape = ", ".join(map(str, x.shape[1:]))
     traced = TracedModel(build_small_graph(nodes, f"float[n, {shape}] x", output, **constants))
     calibration = calibrate(traced, [{"x": x[:4]}, {"x": x[4:]}], folder)
@@ -42,7 +42,7 @@ def quantize_graph(folder, nodes=CONVOLVED, x=IMAGES, constants=KERNELS, output=
 
 def read_integers(model):
     """Return the constants that quantizers read: integers and scales, by name."""
-    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     nodes = (node for node in model.graph.node if node.op_type == "DequantizeLinear" and node.input[0] in constants)
     return {node.input[0]: [constants[name] for name in node.input] for node in nodes}
 
@@ -51,25 +51,25 @@ def test_convolutions_pass_integers_to_each_other(tmp_path):
     float32, int8, _ = quantize_graph(tmp_path)
     assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 3
     assert {*count_optimized_operators(int8, tmp_path)} >= {"QLinearConv"}
-    want, got = run_model(float32, x=IMAGES)["y"], run_model(int8, x=IMAGES)["y"]
-    assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
+    expected, actual = run_model(float32, x=IMAGES)["y"], run_model(int8, x=IMAGES)["y"]
+    assert 0 < np.abs(actual - expected).max() < 0.05 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("x", [ROWS, ROWS[:, None]], ids=["two axes", "three axes"])
 def test_products_read_integers_and_write_floats(tmp_path, x):
     output = f"float[{', '.join(['n', *map(str, x.shape[1:-1])])}, 8] y"
-    float32, int8, _ = quantize_graph(tmp_path, MULTIPLIED, x, MATRICES, output)
+    float32, int8, _ = quantize_graph(tmp_path, PRODUCTS, x, MATRICES, output)
     assert [node.op_type for node in int8.graph.node].count("QuantizeLinear") == 2
-    ops = {*count_optimized_operators(int8, tmp_path)}
-    assert "MatMulIntegerToFloat" in ops
-    assert ops.isdisjoint({"MatMul", "Gemm", "DequantizeLinear"}), "products of floats"
-    want, got = run_model(float32, x=x)["y"], run_model(int8, x=x)["y"]
-    assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
+    operators = {*count_optimized_operators(int8, tmp_path)}
+    assert "MatMulIntegerToFloat" in operators
+    assert operators.isdisjoint({"MatMul", "Gemm", "DequantizeLinear"}), "a product of floats"
+    expected, actual = run_model(float32, x=x)["y"], run_model(int8, x=x)["y"]
+    assert 0 < np.abs(actual - expected).max() < 0.05 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(
     ("nodes", "x", "constants", "output"),
-    [(CONVOLVED, IMAGES, KERNELS, "float[n, 3, 3, 3] y"), (MULTIPLIED, ROWS, MATRICES, "float[n, 8] y")],
+    [(CONVOLUTIONS, IMAGES, KERNELS, "float[n, 3, 3, 3] y"), (PRODUCTS, ROWS, MATRICES, "float[n, 8] y")],
     ids=["convolutions", "products"],
 )
 def test_sums_of_two_products_fit_16_bits(tmp_path, nodes, x, constants, output):
@@ -80,21 +80,21 @@ def test_sums_of_two_products_fit_16_bits(tmp_path, nodes, x, constants, output)
     for integers in weights:
         assert integers.dtype == np.int8
         assert 2 * 255 * np.abs(integers.astype(int)).max() < 2**15
-    zeros = [item for item in int8.graph.initializer if item.name.endswith("_zero_point") and item.data_type == 2]
-    assert zeros, "activations have no sign"
+    zero_points = [tensor for tensor in int8.graph.initializer if tensor.name.endswith("_zero_point")]
+    assert any(tensor.data_type == onnx.TensorProto.UINT8 for tensor in zero_points), "activations are signed"
 
 
 def test_each_channel_has_a_scale(tmp_path):
-    """One scale for all would leave nothing of the channel that is a thousandth of the others."""
-    constants = {**KERNELS, "k": KERNELS["k"] * np.where(np.arange(8) == 3, 1e-3, 1).reshape(8, 1, 1, 1)}
-    _, int8, _ = quantize_graph(tmp_path, constants={name: item.astype("float32") for name, item in constants.items()})
-    integers, scale, _ = next(item for item in read_integers(int8).values() if item[0].shape == (8, 4, 3, 3))
+    """A common scale would round a channel that is a thousand times smaller than the others to zeros."""
+    factors = np.where(np.arange(8) == 3, 1e-3, 1).reshape(8, 1, 1, 1).astype("float32")
+    _, int8, _ = quantize_graph(tmp_path, constants={**KERNELS, "k": KERNELS["k"] * factors})
+    integers, scale, _ = next(value for value in read_integers(int8).values() if value[0].shape == (8, 4, 3, 3))
     assert scale.shape == (8,)
     assert np.abs(integers[3]).max() == 64
 
 
 @pytest.mark.parametrize(
-    ("nodes", "output", "expected"),
+    ("nodes", "output", "num_layers"),
     [
         ("y = MatMul (x, narrow)", "float[n, 7] y", 0),
         ("y = MatMul (x, experts)", "float[2, n, 16] y", 0),
@@ -103,45 +103,45 @@ def test_each_channel_has_a_scale(tmp_path):
         ("y = Gemm (x, w, b)", "float[n, 16] y", 1),
         ("y = Gemm <transB = 1> (x, wt, b)", "float[n, 16] y", 1),
     ],
-    ids=["few columns", "batched matrices", "two computed", "Gemm with a factor", "Gemm", "transposed"],
+    ids=["few columns", "batched matrices", "no constant", "Gemm with a factor", "Gemm", "transposed"],
 )
-def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, output, expected):
-    constants = {**MATRICES, "narrow": normal(8, 7), "experts": normal(2, 8, 16), "wt": normal(16, 8)}
-    used = {name: item for name, item in constants.items() if f" {name}" in nodes}
-    float32, int8, calibration = quantize_graph(tmp_path, nodes, ROWS, used, output)
-    assert len(calibration.layers) == expected
-    assert sum(node.op_type == "QuantizeLinear" for node in int8.graph.node) == expected
-    want, got = run_model(float32, x=ROWS)["y"], run_model(int8, x=ROWS)["y"]
-    assert np.abs(got - want).max() <= 0.05 * np.abs(want).max() * expected
+def test_products_with_constant_matrices_are_quantized(tmp_path, nodes, output, num_layers):
+    constants = {**MATRICES, "narrow": draw(8, 7), "experts": draw(2, 8, 16), "wt": draw(16, 8)}
+    constants = {name: array for name, array in constants.items() if f" {name}" in nodes}
+    float32, int8, calibration = quantize_graph(tmp_path, nodes, ROWS, constants, output)
+    assert len(calibration.layers) == num_layers
+    assert sum(node.op_type == "QuantizeLinear" for node in int8.graph.node) == num_layers
+    expected, actual = run_model(float32, x=ROWS)["y"], run_model(int8, x=ROWS)["y"]
+    assert np.abs(actual - expected).max() <= 0.05 * np.abs(expected).max() * num_layers
 
 
 @pytest.mark.parametrize(
-    ("nodes", "fused"),
+    ("nodes", "fused_operator"),
     [
         ("c = Conv (x, k) d = Conv (x, k) s = Add (c, d) y = Relu (s)", "QLinearAdd"),
         ("c = Conv (x, k) y = MaxPool <kernel_shape = [1, 1]> (c)", None),
         ("c = Conv (x, k) y = Add (c, x8)", None),
     ],
-    ids=["residual", "pooled", "a sum with a constant"],
+    ids=["residual", "pooling", "sum with a constant"],
 )
-def test_sums_of_convolutions_add_integers(tmp_path, nodes, fused):
-    constants = {"k": KERNELS["k"]} | ({"x8": normal(8, 4, 4)} if "x8" in nodes else {})
+def test_sums_of_convolutions_add_integers(tmp_path, nodes, fused_operator):
+    constants = {"k": KERNELS["k"]} | ({"x8": draw(8, 4, 4)} if "x8" in nodes else {})
     float32, int8, _ = quantize_graph(tmp_path, nodes, constants=constants, output="float[n, 8, 4, 4] y")
-    assert ("QLinearAdd" in {*count_optimized_operators(int8, tmp_path)}) == (fused is not None)
-    want, got = run_model(float32, x=IMAGES)["y"], run_model(int8, x=IMAGES)["y"]
-    assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
+    assert ("QLinearAdd" in {*count_optimized_operators(int8, tmp_path)}) == (fused_operator is not None)
+    expected, actual = run_model(float32, x=IMAGES)["y"], run_model(int8, x=IMAGES)["y"]
+    assert np.abs(actual - expected).max() < 0.05 * np.abs(expected).max()
 
 
 def test_excluded_layers_compute_in_float32(tmp_path):
     _, _, calibration = quantize_graph(tmp_path)
-    _, second = calibration.layers
-    model = calibration.quantize([second]).model
+    _, second_layer = calibration.layers
+    model = calibration.quantize([second_layer]).model
     assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 2
     assert calibration.quantize([]).model.graph.node == calibration.traced.model.graph.node
 
 
 def test_weights_beyond_one_file_are_refused(tmp_path):
-    graph = build_small_graph(MULTIPLIED, "float[n, 8] x", "float[n, 8] y", **MATRICES)
+    graph = build_small_graph(PRODUCTS, "float[n, 8] x", "float[n, 8] y", **MATRICES)
     with pytest.raises(UnsupportedModelError, match="at most 2 GiB of weights"):
         calibrate(TracedModel(graph, weights={"large": ROWS}), [{"x": ROWS}], tmp_path)
 
@@ -154,12 +154,12 @@ def test_failure_of_the_quantizer_is_reported(tmp_path, monkeypatch):
 
 
 GRAPHS = {
-    "convolutions": (CONVOLVED, IMAGES, KERNELS, "float[n, 3, 3, 3] y"),
-    "products": (MULTIPLIED, ROWS, MATRICES, "float[n, 8] y"),
+    "convolutions": (CONVOLUTIONS, IMAGES, KERNELS, "float[n, 3, 3, 3] y"),
+    "products": (PRODUCTS, ROWS, MATRICES, "float[n, 8] y"),
     "lookups": (
         "i = Cast <to = 7> (x) e = Gather (t, i) y = MatMul (e, m)",
         np.arange(32, dtype="float32")[:, None],
-        {"t": normal(64, 64) * np.linspace(0.5, 3, 64, dtype="float32")[:, None], "m": normal(64, 8)},
+        {"t": draw(64, 64) * np.linspace(0.5, 3, 64, dtype="float32")[:, None], "m": draw(64, 8)},
         "float[n, 1, 8] y",
     ),
 }
@@ -167,91 +167,90 @@ GRAPHS = {
 
 @pytest.fixture(params=GRAPHS.values(), ids=GRAPHS)
 def graph(request, tmp_path):
-    """An int8 graph, and inputs of which some are beyond its ranges."""
+    """An int8 graph, and inputs that partly exceed its ranges."""
     _, model, _ = quantize_graph(tmp_path, *request.param)
     return model, request.param[1] * np.float32(1.5)
 
 
-def rows_of(model, x, folder, altered=None):
-    """Compare the outputs of onnxruntime with the oracle of `model`."""
-    cases = compute_float_reference(model, [Case("base", {"x": x}, {})], "cpu", folder)
-    onnx.save(altered or model, folder / "model.onnx")
-    return compare_cases(cases, run_cases(folder / "model.onnx", cases), ZERO_TOLERANCE)
+def compare_with_reference(model, x, folder, reference=None):
+    """Return the comparison of onnxruntime's outputs with the float reference of the same or of another model."""
+    cases = compute_float_reference(reference or model, [Case("base", {"x": x}, {})], "cpu", folder)
+    onnx.save(model, folder / "model.onnx")
+    (row,) = compare_cases(cases, run_cases(folder / "model.onnx", cases), ZERO_TOLERANCE)
+    return row
 
 
-def test_oracle_equals_the_reference_evaluator_of_onnx(graph):
+def test_float_reference_equals_the_reference_evaluator_of_onnx(graph):
     model, x = graph
-    model.opset_import[0].version = 19  # the first of which it has quantizers
-    floats = dequantize_graph(model, 0.0, np.random.default_rng(0))
-    want, got = (ReferenceEvaluator(item).run(None, {"x": x})[0] for item in (model, floats))
-    assert not any("Linear" in node.op_type for node in floats.graph.node)
-    assert onnx.TensorProto.INT8 not in {tensor.data_type for tensor in floats.graph.initializer}
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+    model.opset_import[0].version = 19  # the first opset with quantizers in the evaluator
+    reference = dequantize_graph(model, 0.0, np.random.default_rng(0))
+    expected, actual = (ReferenceEvaluator(proto).run(None, {"x": x})[0] for proto in (model, reference))
+    assert not any("Linear" in node.op_type for node in reference.graph.node)
+    assert onnx.TensorProto.INT8 not in {tensor.data_type for tensor in reference.graph.initializer}
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
-def test_onnxruntime_passes_the_oracle(graph, tmp_path):
-    model, x = graph
-    (row,) = rows_of(model, x, tmp_path)
+def test_onnxruntime_equals_the_float_reference(graph, tmp_path):
+    row = compare_with_reference(*graph, tmp_path)
     assert row.passed
     assert row.max_rel < 0.01
 
 
-def altered(model, change):
-    """Return a model with a constant changed that a quantizer reads: the first for which the function gives one."""
-    other = deepcopy(model)
-    for tensor in other.graph.initializer:
+def alter_constant(model, change):
+    """Return a copy of the model with the first constant replaced for which `change` returns an array."""
+    altered_model = deepcopy(model)
+    for tensor in altered_model.graph.initializer:
         if (array := change(tensor.name, numpy_helper.to_array(tensor))) is not None:
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-            return other
-    raise AssertionError("nothing was changed")
+            return altered_model
+    raise AssertionError("no constant was changed")
 
 
-def wider_step(name, array):
-    """The step of an activation by a twentieth: a calibration that another file had."""
+def widen_step(name, array):
+    """Return the step of an activation, increased by a twentieth as by another calibration."""
     return array * np.float32(1.05) if name.endswith("_scale") and array.ndim == 0 else None
 
 
-def shifted_zero(name, array):
+def shift_zero_point(name, array):
     return (array + np.uint8(2)).astype(np.uint8) if name.endswith("_zero_point") and array.dtype == np.uint8 else None
 
 
-def one_weight(name, array):
-    """One weight by a quarter of its range."""
+def change_one_weight(name, array):
+    """Return the weights with the first one changed by about a quarter of its range."""
     if array.dtype != np.int8 or array.ndim < 2:
         return None
-    changed = array.copy()
-    changed.reshape(-1)[0] = -changed.reshape(-1)[0] // 2 + 16
-    return changed
+    weights = array.copy()
+    weights.reshape(-1)[0] = -weights.reshape(-1)[0] // 2 + 16
+    return weights
 
 
-@pytest.mark.parametrize("fault", [wider_step, shifted_zero, one_weight])
-def test_oracle_finds_faults_of_integers(graph, tmp_path, fault):
+@pytest.mark.parametrize("fault", [widen_step, shift_zero_point, change_one_weight])
+def test_float_reference_detects_faults_of_integers(graph, tmp_path, fault):
     model, x = graph
-    (row,) = rows_of(model, x, tmp_path, altered(model, fault))
+    row = compare_with_reference(alter_constant(model, fault), x, tmp_path, reference=model)
     assert row.problem == "is outside the tolerance"
 
 
-def test_oracle_allows_a_step_at_ties_alone(tmp_path):
-    """The sums of a layer stand exactly between two steps: a step either way is allowed, and what is far off is not."""
-    model = numpy_graph()
+def test_float_reference_allows_one_step_at_ties_alone(tmp_path):
+    """The sums of a layer are halfway between two steps: a difference of one step is allowed, of nine steps not."""
     x = np.full((1, 8), 5, "float32")
-    cases = compute_float_reference(model, [Case("base", {"x": x}, {})], "cpu", tmp_path)
+    cases = compute_float_reference(build_tie_graph(), [Case("base", {"x": x}, {})], "cpu", tmp_path)
     outputs = cases[0].outputs["y"]
-    for away, passes in ((0.0, True), (1.0, True), (-1.0, True), (9.0, False)):
-        (row,) = compare_cases(cases, [{"y": (outputs + np.float32(away)).astype("float32")}], ZERO_TOLERANCE)
-        assert row.passed == passes, away
+    for difference, passes in ((0.0, True), (1.0, True), (-1.0, True), (9.0, False)):
+        (row,) = compare_cases(cases, [{"y": (outputs + np.float32(difference)).astype("float32")}], ZERO_TOLERANCE)
+        assert row.passed == passes, difference
 
 
-def numpy_graph():
-    """Eight times 5 / 16 is 2.5, which a second quantizer of step 1 rounds to 2, or to 3 where the sum is above."""
+def build_tie_graph():
+    """Return a graph that quantizes 8 * 5 / 16 = 2.5 with step 1: to 2, or to 3 if the sum is rounded up."""
     text = """
         <ir_version: 8, opset_import: ["": 18]>
         test (float[n, 8] x) => (float[n, 8] y)
-        <float one = {1.0}, uint8 zero = {0}, float sixteenth = {0.0625}, int8 none = {0}>
+        <float one = {1.0}, uint8 zero = {0}, float sixteenth = {0.0625}, int8 signed_zero = {0}>
         {
             qx = QuantizeLinear (x, one, zero)
             dx = DequantizeLinear (qx, one, zero)
-            dw = DequantizeLinear (w, sixteenth, none)
+            dw = DequantizeLinear (w, sixteenth, signed_zero)
             h = MatMul (dx, dw)
             qh = QuantizeLinear (h, one, zero)
             y = DequantizeLinear (qh, one, zero)
@@ -262,28 +261,27 @@ def numpy_graph():
     return model
 
 
-PICTURES = RNG.standard_normal((2, 3, 5, 6)).astype("float32")
-
-
-NORMALIZED = {"k": normal(4, 3, 2, 2), "b": normal(4), "m": normal(1, 4, 1, 1), "a": normal(4, 1, 1)}
-FOLDED = {
+PICTURES = draw(2, 3, 5, 6)
+FOLDING_CONSTANTS = {"k": draw(4, 3, 2, 2), "b": draw(4), "m": draw(1, 4, 1, 1), "a": draw(4, 1, 1)}
+FOLDING_GRAPHS = {
     "normalization": ("c = Conv (x, k) p = Mul (c, m) y = Add (p, a)", ["Conv"]),
     "a bias, and constants first": ("c = Conv (x, k, b) p = Add (a, c) y = Mul (m, p)", ["Conv"]),
     "two normalizations": ("c = Conv (x, k) p = Mul (c, m) q = Add (p, a) y = Mul (q, a)", ["Conv"]),
-    "by another axis": ("c = Conv (x, k) y = Mul (c, row)", ["Conv", "Mul"]),
-    "by one number": ("c = Conv (x, k) y = Mul (c, one)", ["Conv", "Mul"]),
-    "read elsewhere": ("c = Conv (x, k) p = Mul (c, m) y = Add (p, c)", ["Conv", "Mul", "Add"]),
+    "another axis": ("c = Conv (x, k) y = Mul (c, row)", ["Conv", "Mul"]),
+    "a scalar": ("c = Conv (x, k) y = Mul (c, one)", ["Conv", "Mul"]),
+    "a second consumer": ("c = Conv (x, k) p = Mul (c, m) y = Add (p, c)", ["Conv", "Mul", "Add"]),
     "after a ReLU": ("c = Conv (x, k) r = Relu (c) y = Mul (r, m)", ["Conv", "Relu", "Mul"]),
-    "two of one kernel": ("c = Conv (x, k) d = Conv (x, k) p = Mul (c, m) y = Add (p, d)", ["Conv", "Conv", "Add"]),
+    "a shared kernel": ("c = Conv (x, k) d = Conv (x, k) p = Mul (c, m) y = Add (p, d)", ["Conv", "Conv", "Add"]),
 }
 
 
-@pytest.mark.parametrize(("nodes", "operators"), FOLDED.values(), ids=FOLDED)
+@pytest.mark.parametrize(("nodes", "operators"), FOLDING_GRAPHS.values(), ids=FOLDING_GRAPHS)
 def test_channel_products_and_sums_are_folded_into_convolutions(nodes, operators):
-    more = {"row": normal(5), "one": normal(1)}
-    model = build_small_graph(nodes, "float[n, 3, 5, 6] x", "float[n, 4, 4, 5] y", **NORMALIZED, **more)
+    constants = {**FOLDING_CONSTANTS, "row": draw(5), "one": draw(1)}
+    model = build_small_graph(nodes, "float[n, 3, 5, 6] x", "float[n, 4, 4, 5] y", **constants)
     expected = run_model(model, x=PICTURES)["y"]
     fold_batch_norm(model.graph)
     assert [node.op_type for node in model.graph.node] == operators
     np.testing.assert_allclose(run_model(model, x=PICTURES)["y"], expected, rtol=1e-5, atol=1e-5)
-    assert {item.name for item in model.graph.initializer} <= {name for node in model.graph.node for name in node.input}
+    inputs = {name for node in model.graph.node for name in node.input}
+    assert {tensor.name for tensor in model.graph.initializer} <= inputs

@@ -1,4 +1,4 @@
-"""Differences of lower precisions from float32, equal classes, and layers that stay float32 for their noise."""
+"""Errors of lower precisions: differences from float32, equal classes, and layers that stay float32 for their noise."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,8 @@ from keras_attn_export._precision.sensitive_layers import choose_float32_layers
 
 
 def measure_error(float32, int8):
-    (error,) = measure_quantization_error(
-        [{"y": np.asarray(batch)} for batch in float32], [{"y": np.asarray(batch)} for batch in int8]
-    ).values()
+    expected, actual = ([{"y": np.asarray(batch)} for batch in batches] for batches in (float32, int8))
+    (error,) = measure_quantization_error(expected, actual).values()
     return error
 
 
@@ -42,33 +41,33 @@ def test_class_scores_count_equal_choices():
 @pytest.mark.parametrize(
     ("float32", "int8"),
     [([[1.0]], [[1.0, 2.0]]), ([[1.0]], [[np.nan]]), ([[0.0]], [[0.5]])],
-    ids=["another shape", "NaN", "beside zeros"],
+    ids=["shape", "NaN", "zeros"],
 )
-def test_incomparable_outputs_differ_by_their_whole_scale(float32, int8):
+def test_incomparable_outputs_differ_by_their_scale(float32, int8):
     assert measure_error(float32, int8)["share"] == 1
 
 
-def softmax(*shape, seed=0):
+def draw_probabilities(*shape, seed=0):
     exponents = np.exp(np.random.default_rng(seed).standard_normal(shape))
     return (exponents / exponents.sum(-1, keepdims=True)).astype("float32")
 
 
-def agreement(outputs, actual):
+def measure_agreement(outputs, actual):
     cases = [Case(f"case {index}", {}, {"out": array}) for index, array in enumerate(outputs)]
     return measure_top1_agreement(cases, [{"out": array} for array in actual])
 
 
 def test_top1_is_the_share_of_rows_with_the_same_class():
-    scores = [softmax(2, 3), softmax(3, 3, seed=1)]
+    scores = [draw_probabilities(2, 3), draw_probabilities(3, 3, seed=1)]
     actual = [scores[0], np.roll(scores[1], 1, axis=-1)]
-    assert agreement(scores, actual) == {"out": {"agreement": 0.4, "rows": 5}}
+    assert measure_agreement(scores, actual) == {"out": {"agreement": 0.4, "rows": 5}}
 
 
 @pytest.mark.parametrize(
     "outputs",
     [
-        [softmax(2, 3), softmax(2, 5)],
-        [softmax(2, 1)],
+        [draw_probabilities(2, 3), draw_probabilities(2, 5)],
+        [draw_probabilities(2, 1)],
         [np.ones((2, 3), "float32")],
         [np.array([[1.5, -0.5]], "float32")],
         [np.zeros((0, 3), "float32")],
@@ -77,18 +76,18 @@ def test_top1_is_the_share_of_rows_with_the_same_class():
     ],
     ids=["axis varies", "one entry", "sum is not 1", "negative", "no rows", "integers", "scalar"],
 )
-def test_other_outputs_have_no_top1(outputs):
-    assert agreement(outputs, outputs) == {}
+def test_outputs_without_class_scores_have_no_top1(outputs):
+    assert measure_agreement(outputs, outputs) == {}
 
 
 def select_float32_layers(noise, limit):
     """Return the layers that stay float32 in a model with the noise of every layer."""
 
-    def measured(layers):
+    def measure(layers):
         total = sum(noise[layer] ** 2 for layer in layers) ** 0.5
         return {"y": {"noise": total, "share": 10 * total}, "quiet": {"noise": 0.0, "share": 0.0}}
 
-    return choose_float32_layers([*noise], measured, limit)
+    return choose_float32_layers([*noise], measure, limit)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def select_float32_layers(noise, limit):
         ({"a": 0.5, "b": 0.6, "c": 0.7, "d": 0.01}, None, ["c"]),
         ({"a": 0.5}, None, []),
     ],
-    ids=["near", "one", "two, in order", "a limit", "all alike", "no more than a quarter", "nothing else"],
+    ids=["little noise", "one", "two, in order", "limit", "equal noise", "at most a quarter", "single layer"],
 )
 def test_layers_with_most_noise_stay_float32(noise, limit, float32_layers):
     assert select_float32_layers(noise, limit) == float32_layers

@@ -1,4 +1,4 @@
-"""Models that Keras itself has quantized, or given low-rank updates: they export and match, or are refused by name."""
+"""Models with quantized weights or low-rank updates of Keras: exported with equal outputs, or refused by name."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras_attn import AdditiveAttention
 from keras_attn_export import UnsupportedModelError, export_model
 
 
-def sequences():
+def build_sequence_model():
     """Return a model of all Keras layers with weights that `quantize` supports, and attention of this package."""
     keras.utils.set_random_seed(0)
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -19,21 +19,22 @@ def sequences():
     return keras.Model(ids, layers.Dense(8, name="dense")(x))
 
 
-def wide():
-    """Return a model whose kernel has several blocks of int4: a weight of floats holds the block of each row."""
+def build_wide_model():
+    """Return a model whose kernel has several blocks of int4; a float weight stores the block index of each row."""
     keras.utils.set_random_seed(0)
     x = keras.Input((200,), name="x")
     return keras.Model(x, layers.Dense(8, name="dense")(x))
 
 
-def tied():
+def build_tied_model():
     """Return a model that reads words and scores words with one matrix."""
     keras.utils.set_random_seed(0)
     ids, embed = keras.Input((None,), dtype="int32", name="ids"), layers.ReversibleEmbedding(20, 16)
     return keras.Model(ids, embed(layers.Dense(16, activation="tanh")(embed(ids)), reverse=True))
 
 
-def with_low_rank(model):
+def enable_low_rank(model):
+    """Return the model with random low-rank updates (LoRA)."""
     rng = np.random.default_rng(0)
     for layer in model._flatten_layers():
         if hasattr(layer, "enable_lora"):
@@ -43,20 +44,20 @@ def with_low_rank(model):
     return model
 
 
-def quantized(model, mode):
+def quantize(model, mode):
     model.quantize(mode)
     return model
 
 
-def by_activations(mode):
-    """Return a model whose dense layer is quantized to int4 by its inputs, as `Model.quantize` does with a text."""
+def build_calibrated_model(mode):
+    """Return a model whose dense layer is quantized to int4 with calibration rows, as `Model.quantize` does."""
     from keras.src.quantizers.awq import AWQ
     from keras.src.quantizers.gptq import GPTQ
 
-    model = wide()
+    model = build_wide_model()
     dense = model.get_layer("dense")
-    kind = keras.quantizers.GPTQConfig if mode == "gptq" else keras.quantizers.AWQConfig
-    config = kind(dataset=["a text"], tokenizer=list, weight_bits=4, group_size=32)
+    config_type = keras.quantizers.GPTQConfig if mode == "gptq" else keras.quantizers.AWQConfig
+    config = config_type(dataset=["a text"], tokenizer=list, weight_bits=4, group_size=32)
     dense.quantize(mode, config=config)
     rows = keras.ops.convert_to_tensor(np.random.default_rng(0).normal(size=(64, 200)).astype("float32"))
     if mode == "gptq":
@@ -69,14 +70,14 @@ def by_activations(mode):
 
 
 MODELS = {
-    "int8": lambda: quantized(sequences(), "int8"),
-    "int4": lambda: quantized(sequences(), "int4"),
-    "int4 in blocks": lambda: quantized(wide(), "int4"),
-    "LoRA": lambda: with_low_rank(sequences()),
-    "LoRA on int8": lambda: quantized(with_low_rank(sequences()), "int8"),
-    "LoRA on int4, tied": lambda: quantized(with_low_rank(tied()), "int4"),
-    "gptq": lambda: by_activations("gptq"),
-    "awq": lambda: by_activations("awq"),
+    "int8": lambda: quantize(build_sequence_model(), "int8"),
+    "int4": lambda: quantize(build_sequence_model(), "int4"),
+    "int4 in blocks": lambda: quantize(build_wide_model(), "int4"),
+    "LoRA": lambda: enable_low_rank(build_sequence_model()),
+    "LoRA on int8": lambda: quantize(enable_low_rank(build_sequence_model()), "int8"),
+    "LoRA on int4, tied": lambda: quantize(enable_low_rank(build_tied_model()), "int4"),
+    "gptq": lambda: build_calibrated_model("gptq"),
+    "awq": lambda: build_calibrated_model("awq"),
 }
 
 
@@ -106,7 +107,7 @@ BACKBONES = {"Llama": GROUPS, "Mistral": GROUPS, "Gemma": GROUPS | {"head_dim": 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize("name", BACKBONES)
-def test_quantized_backbone_is_exported_after_it_was_saved(name, mode, tmp_path):
+def test_quantized_backbone_is_exported_after_saving(name, mode, tmp_path):
     from keras_hub import models
 
     dtype = "mixed_bfloat16" if name == "Llama" else "float32"
@@ -114,20 +115,20 @@ def test_quantized_backbone_is_exported_after_it_was_saved(name, mode, tmp_path)
     if dtype != "float32":
         model.enable_lora(2)
     model.quantize(mode)
-    model.save(tmp_path / "model.keras")  # which deletes the names of policies
+    model.save(tmp_path / "model.keras")  # saving deletes the names of dtype policies
     bundle = export_model(model, tmp_path / "bundle")
     rng = np.random.default_rng(1)
     arrays = {key: rng.integers(1, 2 if key == "padding_mask" else 20, (3, 7)).astype("int32") for key in model.input}
     arrays |= {"segment_ids": arrays["padding_mask"]} if "segment_ids" in arrays else {}
     expected = keras.tree.flatten(keras.tree.map_structure(np.float32, model.predict(arrays, verbose=0)))
-    limit = 1e-3 if dtype == "float32" else 0.1  # 8 bits of bfloat16
-    for output, want in zip(bundle.run(arrays).values(), expected, strict=True):
-        np.testing.assert_allclose(output, want, rtol=limit, atol=limit * np.abs(want).max())
+    limit = 1e-3 if dtype == "float32" else 0.1  # bfloat16 has 8 significant bits
+    for output, array in zip(bundle.run(arrays).values(), expected, strict=True):
+        np.testing.assert_allclose(output, array, rtol=limit, atol=limit * np.abs(array).max())
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 def test_float8_is_refused_by_name(tmp_path):
-    model = quantized(wide(), "float8")
+    model = quantize(build_wide_model(), "float8")
     with pytest.raises(UnsupportedModelError, match=r"Layer `dense` \(Dense\) is quantized to float8"):
         export_model(model, tmp_path / "bundle")
     assert not list(tmp_path.iterdir())

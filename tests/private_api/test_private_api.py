@@ -31,9 +31,9 @@ def test_saturating_functions_are_intercepted():
     functions = (dense, ops.log_softmax, ops.silu, lambda x: ops.gelu(x, approximate=False), ops.gelu)
     expected = [function(x).numpy() for function in functions]
     with keras_internals.intercept_saturating(lambda output: output + 1):
-        changed_outputs = [function(x).numpy() for function in functions]
-    for factor, original, changed in zip((1, 1, x, x, x), expected, changed_outputs, strict=True):
-        np.testing.assert_allclose(changed, original + factor, rtol=1e-6)
+        outputs = [function(x).numpy() for function in functions]
+    for factor, original, output in zip((1, 1, x, x, x), expected, outputs, strict=True):
+        np.testing.assert_allclose(output, original + factor, rtol=1e-6)
     for function, original in zip(functions, expected, strict=True):
         np.testing.assert_array_equal(function(x), original)
 
