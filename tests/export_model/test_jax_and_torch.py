@@ -128,7 +128,7 @@ def test_axis_that_tensorflow_cannot_trace_is_static(folder, results):
 @pytest.mark.parametrize(
     ("case", "class_name", "message"),
     [
-        ("in the script", "UnsupportedModelError", r"`ScriptLayer` is defined in the script .*move `ScriptLayer` to"),
+        ("in the script", "UnsupportedModelError", r"`ScriptLayer` is defined in the script .*Move `ScriptLayer` to"),
         ("not on TensorFlow", "UnsupportedModelError", r"cannot be loaded on TensorFlow.*not made for TensorFlow"),
         ("fatal", "ExportError", r"process with TensorFlow, .* ended with exit code 3: the last words$"),
         ("shifted", "ParityError", r"The difference begins in layer `shifted`, which differs between \w+ and Tensor"),
