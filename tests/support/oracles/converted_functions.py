@@ -24,8 +24,8 @@ class Converted:
         function_of_dict = tf.function(lambda given: {"out": tf.identity(function(**given))}, **options)
         caller = tf.function(lambda given: function_of_dict(given), **options)
         self._function, self._inputs = caller.get_concrete_function(), inputs
-        converted = convert_to_onnx(self._function, ())
-        self.model: onnx.ModelProto = add_string_functions(add_weights(converted.model, converted.weights))
+        traced = convert_to_onnx(self._function, ())
+        self.model: onnx.ModelProto = add_string_functions(add_weights(traced.model, traced.weights))
         onnx.checker.check_model(self.model, full_check=True)
         self._session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
 

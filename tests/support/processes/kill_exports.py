@@ -119,13 +119,13 @@ def stop_at_each_line(folder):
     return {"stopped": stopped, "problems": problems}
 
 
-def make_target(folder, old):
-    """Return the path of a bundle in an empty folder, with a copy of the old bundle if there is one."""
+def make_target(folder, old_bundle):
+    """Return the path of a bundle in an empty folder, with a copy of `old_bundle` unless it is None."""
     parent = folder / "place"
     shutil.rmtree(parent, ignore_errors=True)
     parent.mkdir()
-    if old is not None:
-        shutil.copytree(old, parent / "bundle")
+    if old_bundle is not None:
+        shutil.copytree(old_bundle, parent / "bundle")
     return parent / "bundle"
 
 
