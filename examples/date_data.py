@@ -53,7 +53,7 @@ class Row:
 
 
 @functools.cache
-def date_fields(locale: str, style: Style) -> tuple[tuple[str, str], ...]:
+def parse_date_pattern(locale: str, style: Style) -> tuple[tuple[str, str], ...]:
     """Return the date pattern of a locale and style as (field, literal) pairs: ("chars", literal) or ("MMMM", "")."""
     tokens = tokenize_pattern(get_date_format(style, locale=locale).pattern)
     return tuple(("chars", value) if isinstance(value, str) else (value[0] * value[1], "") for _, value in tokens)
@@ -68,7 +68,7 @@ def write_date(day: datetime.date, locale: str, style: Style) -> list[tuple[str,
     """Return the (field, text) pieces of a date; the joined texts are `babel.dates.format_date(day, style, locale)`."""
     return [
         (field, literal if field == "chars" else _write_field(locale, field, _CACHE_KEYS[field[0]](day)))
-        for field, literal in date_fields(locale, style)
+        for field, literal in parse_date_pattern(locale, style)
     ]
 
 
@@ -104,7 +104,7 @@ def make_rows(
 def _list_texts(locale: str) -> Iterator[str]:
     """Yield all texts that can occur in a date of the locale."""
     for style in STYLES:
-        for field, literal in date_fields(locale, style):
+        for field, literal in parse_date_pattern(locale, style):
             yield literal
             if field[0] in "MLEcG":
                 days = (datetime.date(2001, month, day) for month in range(1, 13) for day in range(1, 8))
@@ -144,7 +144,7 @@ def encode_iso(rows: list[Row]) -> np.ndarray:
     return np.array([[ISO_CHARACTERS.index(character) for character in row.iso] for row in rows], "int32")
 
 
-def characters_before(answers: np.ndarray) -> np.ndarray:
+def shift_characters(answers: np.ndarray) -> np.ndarray:
     """Return the previous character of each character of answers (B, 10); `START` for the first."""
     return np.concatenate([np.full_like(answers[:, :1], START), answers[:, :-1]], axis=1)
 

@@ -39,7 +39,7 @@ from date_data import (
     write_date,
 )
 from date_noise import add_noise
-from date_report import compute_accuracies, draw_attention, language, print_accuracies
+from date_report import compute_accuracies, draw_attention, get_language_name, print_accuracies
 
 MIN_ACCURACY = 0.98
 TRAINING_NOISE, TRAINING_TYPOS = 0.9, 0.3  # typos are hard: three times the share of the held-out dates
@@ -117,10 +117,10 @@ def run_demo(size: Size, seed: int, out: Path) -> list[str]:
     print(write_page(bundle, vocabulary, out / "dates.html"))
     if size is QUICK:
         print("This was a quick run: its accuracy is not checked.")
-    return judge(means, num_equal, total, 0.0 if size is QUICK else MIN_ACCURACY)
+    return list_problems(means, num_equal, total, 0.0 if size is QUICK else MIN_ACCURACY)
 
 
-def judge(means: list[float], num_equal: int, total: int, bar: float) -> list[str]:
+def list_problems(means: list[float], num_equal: int, total: int, bar: float) -> list[str]:
     """Return a sentence for each problem: low accuracy, or answers of onnxruntime that differ from Keras."""
     problems = []
     if min(means) < bar:
@@ -199,7 +199,7 @@ def write_page(bundle: Any, vocabulary: str, page: Path) -> str:
 
     labels = {
         "characters": ["", "<unk>", *vocabulary],  # ids 0 and 1, see `encode`
-        "locale": [language(locale) for locale in LOCALES],
+        "locale": [get_language_name(locale) for locale in LOCALES],
         "tokens": ISO_CHARACTERS,
     }
     try:

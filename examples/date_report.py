@@ -21,12 +21,12 @@ def compute_accuracies(rows: list[Row], answers: list[str]) -> dict[str, float]:
 
 def print_accuracies(clean: dict[str, float], noisy: dict[str, float]) -> None:
     """Print one line per locale, in two tables side by side."""
-    locales = sorted(LOCALES, key=language)
+    locales = sorted(LOCALES, key=get_language_name)
     half = (len(locales) + 1) // 2
     rich_print(Columns([_build_table(part, clean, noisy) for part in (locales[:half], locales[half:])]))
 
 
-def language(locale: str) -> str:
+def get_language_name(locale: str) -> str:
     """Return the English name of a locale's language; English has two locales and so is followed by the country."""
     locale_data = Locale.parse(locale)
     name = str(Locale(locale_data.language).english_name)
@@ -38,7 +38,7 @@ def _build_table(locales: list[str], clean: dict[str, float], noisy: dict[str, f
     table.add_column("clean", justify="right")
     table.add_column("noisy", justify="right")
     for locale in locales:
-        table.add_row(language(locale), f"{clean[locale]:.1%}", f"{noisy[locale]:.1%}")
+        table.add_row(get_language_name(locale), f"{clean[locale]:.1%}", f"{noisy[locale]:.1%}")
     return table
 
 
@@ -56,7 +56,7 @@ def draw_attention(rows: list[Row], answers: list[str], weights: np.ndarray, pat
         axis.tick_params(length=0)
         axis.tick_params(axis="x", pad=14)
         axis.hlines([3.5, 4.5, 6.5, 7.5], -0.5, len(row.text) - 0.5, color="0.8", linewidth=0.8)  # year, month, day
-        axis.set_title(f"{language(row.locale)}, {row.style}", fontsize=11)
+        axis.set_title(f"{get_language_name(row.locale)}, {row.style}", fontsize=11)
     figure.colorbar(image, ax=axes, shrink=0.5, label="attention weight")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from date_data import characters_before
+from date_data import shift_characters
 
 Inputs = dict[str, np.ndarray]
 Batch = tuple[Inputs, np.ndarray]
@@ -15,7 +15,7 @@ def make_batches(inputs: Inputs, answers: np.ndarray, batch_size: int, seed: int
     The input `before` has the previous character of each character of the answer.
     """
     rng = np.random.default_rng(seed)
-    inputs = inputs | {"before": characters_before(answers)}
+    inputs = inputs | {"before": shift_characters(answers)}
     pools = np.array_split(rng.permutation(len(answers)), max(1, len(answers) // (50 * batch_size)))
     order = np.concatenate([pool[np.argsort(inputs["valid_lens"][pool], kind="stable")] for pool in pools])
     batches = np.array_split(order, max(1, len(order) // batch_size))

@@ -102,13 +102,13 @@ def train(model: keras.Model, task: Task, steps: int, seed: int) -> None:
     model.fit([queries, keys], labels, batch_size=BATCH_SIZE, verbose=0)
 
 
-def accuracy(model: keras.Model, task: Task, seed: int) -> float:
+def measure_accuracy(model: keras.Model, task: Task, seed: int) -> float:
     """Return the share of held-out queries whose largest weight is on the correct key."""
     queries, keys, labels = task.draw(np.random.default_rng(1000 + seed), NUM_HELD_OUT)
     return float(np.mean(np.asarray(model([queries, keys])).argmax(-1) == labels))
 
 
-def build_trained(contestant: str, task: Task, steps: int, seed: int) -> keras.Model:
+def build_trained_model(contestant: str, task: Task, steps: int, seed: int) -> keras.Model:
     keras.utils.set_random_seed(seed)
     model = build_model(contestant, task)
     train(model, task, steps, seed)

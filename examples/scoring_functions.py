@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is impor
 
 import keras
 import numpy as np
-from score_tasks import CONTESTANTS, TASKS, Task, accuracy, build_trained, measure_call_seconds
+from score_tasks import CONTESTANTS, TASKS, Task, build_trained_model, measure_accuracy, measure_call_seconds
 
 from keras_attn import AdditiveAttention, BilinearAttention, DotProductAttention, show_heatmaps
 
@@ -118,8 +118,8 @@ def compare_on_tasks(folder: Path, tasks: tuple[Task, ...], steps: int, seeds: i
         for name in CONTESTANTS:
             shares[name] = []
             for seed in range(seeds):
-                model = models[task.name, name] = build_trained(name, task, steps, seed)
-                shares[name].append(accuracy(model, task, seed))
+                model = models[task.name, name] = build_trained_model(name, task, steps, seed)
+                shares[name].append(measure_accuracy(model, task, seed))
     rows = [[task, *(_format_mean_and_range(shares) for shares in row.values())] for task, row in results.items()]
     _print_table(["task", *CONTESTANTS], rows)
     counts = [[task.name, *(str(models[task.name, name].count_params()) for name in CONTESTANTS)] for task in tasks]

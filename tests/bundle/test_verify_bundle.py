@@ -91,7 +91,7 @@ def test_verify_command_takes_samples_and_model(exported_model, other_model, tmp
     code, _, err = call(*command, "--model", other_file, "--trace")
     assert code == 1
     assert err.endswith(f"All golden cases match: is {other_file} the model that was exported?\n")
-    fails(*command, said="error: `samples` need `model`")
+    fails(*command, message="error: `samples` need `model`")
 
 
 def test_only_unsafe_loads_a_model_with_code(tmp_path, succeeds, fails):
@@ -100,5 +100,5 @@ def test_only_unsafe_loads_a_model_with_code(tmp_path, succeeds, fails):
     export_model(file, tmp_path / "bundle", safe_mode=False)
     np.savez(tmp_path / "samples.npz", x=np.ones((2, 3), "float32"))
     command = ("verify", tmp_path / "bundle", "--samples", tmp_path / "samples.npz", "--model", file)
-    fails(*command, said="Keras cannot load")
+    fails(*command, message="Keras cannot load")
     succeeds(*command, "--unsafe")

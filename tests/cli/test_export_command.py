@@ -79,7 +79,7 @@ def test_export_refuses_bad_arguments_and_writes_nothing(model_file, tmp_path, f
     np.savez("x.npz", x=np.array([4, 5]))
     x = keras.Input((), name="x")
     keras.Model(x, keras.ops.nextafter(x, x)).save("odd.keras")
-    fails("export", *(model_file if word == "MODEL" else word for word in arguments.split()), said=message)
+    fails("export", *(model_file if word == "MODEL" else word for word in arguments.split()), message=message)
     assert list_names(tmp_path) == ["odd.keras", "old", "x.npz"]
 
 
@@ -140,7 +140,7 @@ def test_export_names_the_class_of_a_module_that_is_not_imported(own_model, fail
         (["own_layers"], "does not know the class `Plain` of module `more_layers`"),
         (["own_layers", "more_layers", "same_name"], "`more_layers` and `same_name` both define a layer"),
     ):
-        fails("export", own_model, "bundle", *build_import_options(modules), said=message)
+        fails("export", own_model, "bundle", *build_import_options(modules), message=message)
         assert not Path("bundle").exists()
 
 
@@ -191,9 +191,9 @@ def test_export_needs_unsafe_for_code_and_strict_refuses_warnings(tmp_path, fail
     x, unused_input = keras.Input((3,), name="x"), keras.Input((4,), name="unused")
     keras.Model([x, unused_input], keras.layers.Lambda(lambda y: y + 1)(x)).save(model)
     target = tmp_path / "new" / "bundle"
-    assert "Lambda" in fails("export", model, target, said=f"error: Keras cannot load {model}: ")
+    assert "Lambda" in fails("export", model, target, message=f"error: Keras cannot load {model}: ")
     message = "error: All outputs match, but `strict` asks for more: Input `unused` changes no output."
-    fails("export", model, target, "--unsafe", "--strict", "--json", said=message)
+    fails("export", model, target, "--unsafe", "--strict", "--json", message=message)
     assert list_names(tmp_path) == ["model.keras"]
 
 

@@ -100,7 +100,7 @@ for command in map(str.split, commands.split("|")):
 def test_commands_refuse_a_changed_bundle(bundle, fails):
     flip_byte(bundle / "model.onnx")
     for command in (["verify"], ["inspect", "--json"], ["run", "--inputs", "x.npz", "--outputs", "y.npz"], ["bench"]):
-        fails(*command, bundle, said=f"error: {bundle / 'model.onnx'} is not the file that was exported")
+        fails(*command, bundle, message=f"error: {bundle / 'model.onnx'} is not the file that was exported")
 
 
 @pytest.mark.skipif(
@@ -109,12 +109,12 @@ def test_commands_refuse_a_changed_bundle(bundle, fails):
 )
 def test_commands_name_the_extra_of_an_absent_provider(exported, model_file, tmp_path, fails):
     for command in (["verify", exported], ["export", model_file, tmp_path / "new"]):
-        fails(*command, "--provider", "cuda", said="keras-attn[gpu]")
+        fails(*command, "--provider", "cuda", message="keras-attn[gpu]")
     assert list_names(tmp_path) == []
 
 
 def test_debug_shows_the_traceback(call, fails):
-    err = fails("verify", "nowhere", said="nowhere")
+    err = fails("verify", "nowhere", message="nowhere")
     code, out, debug = call("verify", "nowhere", "--debug")
     assert (code, out) == (1, "")
     assert "Traceback (most recent call last):" in debug
@@ -135,7 +135,7 @@ def test_unexpected_errors_are_one_line(exported, call, fails, monkeypatch):
         (SystemExit(0), "code called by this command ran `sys.exit(0)`; the command did not finish"),
     ):
         monkeypatch.setattr(inspect, "load_bundle", make_raiser(error))
-        fails("inspect", exported, said=f"error: {message}")
+        fails("inspect", exported, message=f"error: {message}")
     monkeypatch.setattr(inspect, "load_bundle", make_raiser(RuntimeError()))
     assert "Traceback" in call("inspect", exported, "--debug")[2]
 
@@ -143,7 +143,7 @@ def test_unexpected_errors_are_one_line(exported, call, fails, monkeypatch):
 def test_broken_pipe_is_an_error_on_windows(exported, fails, monkeypatch):
     monkeypatch.delattr(select, "poll")  # as on Windows
     monkeypatch.setattr(inspect, "load_bundle", make_raiser(BrokenPipeError("the pipe is closed")))
-    fails("inspect", exported, said="error: the pipe is closed")
+    fails("inspect", exported, message="error: the pipe is closed")
 
 
 def test_ctrl_c_exits_with_130(exported, call, monkeypatch):
@@ -170,7 +170,7 @@ def working_folder(tmp_path, monkeypatch):
 
 def test_module_that_calls_exit_is_an_error(model_file, fails, working_folder):
     (working_folder / "script.py").write_text("import sys; sys.exit(0)")
-    fails("export", model_file, "bundle", "--import", "script", said="error: Cannot import `script` (SystemExit: ")
+    fails("export", model_file, "bundle", "--import", "script", message="error: Cannot import `script` (SystemExit: ")
     assert not (working_folder / "bundle").exists()
 
 

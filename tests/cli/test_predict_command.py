@@ -52,7 +52,7 @@ def test_predict_writes_rows_and_resumes(bundle, source, tmp_path, succeeds, fai
     assert succeeds("predict", bundle, source, out).splitlines()[1] == "1 of 2 files were finished before"
     assert pq.read_table(out / "b.parquet").column("total").to_pylist() == [90]
     message = f"error: {out} holds a run, and `resume` is off. Choose another destination."
-    fails("predict", bundle, source, out, "--no-resume", said=message)
+    fails("predict", bundle, source, out, "--no-resume", message=message)
 
 
 def test_predict_fails_for_a_bad_row_and_writes_the_others(bundle, source, tmp_path, call):
@@ -124,7 +124,7 @@ def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypa
     }.items():
         pq.write_table(pa.table(columns), f"{name}.pq")
     old_names = list_names(tmp_path), list_names(source), list_names(bundle)
-    fails("predict", *arguments.split(), said=message)
+    fails("predict", *arguments.split(), message=message)
     assert (list_names(tmp_path), list_names(source), list_names(bundle)) == old_names
 
 
@@ -137,6 +137,6 @@ def test_predict_refuses_bad_arguments(bundle, source, tmp_path, fails, monkeypa
 )
 def test_predict_names_the_extra_of_a_package(bundle, source, tmp_path, fails, monkeypatch, module, message, extra):
     monkeypatch.setitem(sys.modules, module, None)
-    err = fails("predict", bundle, source, tmp_path / "out", "--engine", "ray", said=f"error: {message}")
+    err = fails("predict", bundle, source, tmp_path / "out", "--engine", "ray", message=f"error: {message}")
     assert err.endswith(f'Install them: pip install "keras-attn[{extra}]"\n')
     assert not (tmp_path / "out").exists()

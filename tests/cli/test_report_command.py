@@ -36,5 +36,5 @@ def test_report_takes_inputs_labels_and_output(exported, tmp_path, succeeds):
 )
 def test_report_refuses_bad_arguments_and_writes_nothing(bundle, tmp_path, fails, arguments, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fails("report", *arguments.split(), said=message)
+    fails("report", *arguments.split(), message=message)
     assert list_names(tmp_path) == ["bundle"]

@@ -30,7 +30,7 @@ def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fail
     old_content = target.read_bytes()
     np.savez(inputs, **(draw_small_inputs() | {"valid_lens": np.array([1.0, 2.0])}))
     message = "error: Input `valid_lens` must be of dtype int32. Received: float64."
-    fails("run", bundle, "--inputs", inputs, "--outputs", target, said=message)
+    fails("run", bundle, "--inputs", inputs, "--outputs", target, message=message)
 
     def raise_disk_full(*_, **__):
         raise OSError(28, "No space left on device")
@@ -38,16 +38,16 @@ def test_run_keeps_earlier_outputs_when_it_fails(bundle, samples, tmp_path, fail
     command = ("run", bundle, "--inputs", samples, "--outputs", target)
     with monkeypatch.context() as patch:
         patch.setattr(np.lib.format, "write_array", raise_disk_full)
-        fails(*command, said=f"error: Cannot write {target}: No space left on device.")
+        fails(*command, message=f"error: Cannot write {target}: No space left on device.")
     alter_manifest(bundle, multiples={"keys_length": 3})
-    fails(*command, said="where `keys_length` is a multiple of 3. Received: (2, 7, 6).\n")
+    fails(*command, message="where `keys_length` is a multiple of 3. Received: (2, 7, 6).\n")
     assert target.read_bytes() == old_content
     assert list_names(tmp_path) == ["bundle", "inputs.npz", "outputs.npz", "samples.npz"]
 
 
 def test_run_refuses_outputs_in_a_missing_folder(exported, samples, tmp_path, fails):
     err = fails(
-        "run", exported, "--inputs", samples, "--outputs", tmp_path / "nowhere/y.npz", said="There is no folder"
+        "run", exported, "--inputs", samples, "--outputs", tmp_path / "nowhere/y.npz", message="There is no folder"
     )
     assert str(tmp_path / "nowhere") in err
     assert list_names(tmp_path) == ["samples.npz"]
@@ -72,5 +72,5 @@ def test_run_refuses_files_that_hold_no_inputs(exported, tmp_path, fails, monkey
     monkeypatch.chdir(tmp_path)
     write(Path("inputs.npz"))
     old_names = list_names(tmp_path)
-    fails("run", exported, "--inputs", "inputs.npz", "--outputs", "out.npz", said=message)
+    fails("run", exported, "--inputs", "inputs.npz", "--outputs", "out.npz", message=message)
     assert list_names(tmp_path) == old_names

@@ -63,7 +63,7 @@ def read_content(path):
 def assert_refused(cwd, fails, command, path, message):
     """Assert that a command fails with a message and changes no file."""
     old_contents = [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()]
-    fails(*COMMANDS[command].split(), path, said=message)
+    fails(*COMMANDS[command].split(), path, message=message)
     assert [read_content(file) for file in sorted(cwd.rglob("*")) if not file.is_dir()] == old_contents
 
 

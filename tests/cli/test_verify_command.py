@@ -50,4 +50,4 @@ def test_verify_shows_a_mismatch(bundle, call):
 @pytest.mark.parametrize("option", [["--import", "own_layers"], ["--unsafe"]], ids=" ".join)
 def test_verify_refuses_options_of_a_model_without_model(exported, samples, fails, option):
     for options in ([], ["--samples", samples]):
-        fails("verify", exported, *option, *options, said=f"error: `{option[0]}` needs `--model`: ")
+        fails("verify", exported, *option, *options, message=f"error: `{option[0]}` needs `--model`: ")

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import other_backend_models as models
 import shifted_models
-from export_models import dict_inputs_and_outputs
+from export_models import build_dict_inputs_and_outputs
 
 from keras_attn_export import ExportError, export_model
 from keras_attn_export._format.cases import load_cases
@@ -84,7 +84,7 @@ def export_all_models():
     save_arrays("subclass", arrays, subclass(samples["queries"], memory=samples["memory"], training=False))
 
     keras.config.set_dtype_policy("mixed_float16")
-    float16_model = dict_inputs_and_outputs()
+    float16_model = build_dict_inputs_and_outputs()
     keras.config.set_dtype_policy("float32")
     export_model(float16_model, FOLDER / "half")
     loop_model, samples = models.build_while_loop_model(), {"x": np.ones((2, 6, 5), "float32")}

@@ -52,17 +52,17 @@ def build_decoder():
 
 
 EXPORTS = {
-    "adaptive": (export_models.gelu_norm_dropout_conv, {}),
-    "portable": (export_models.gelu_norm_dropout_conv, {"lowering": "portable"}),
-    "float16": (all_attention_models.block, {"precision": "float16"}),
-    "int8": (all_attention_models.block, {"precision": "int8"}),
+    "adaptive": (export_models.build_gelu_norm_dropout_conv, {}),
+    "portable": (export_models.build_gelu_norm_dropout_conv, {"lowering": "portable"}),
+    "float16": (all_attention_models.build_transformer_block, {"precision": "float16"}),
+    "int8": (all_attention_models.build_transformer_block, {"precision": "int8"}),
     "external weights": (build_wide_model, {}),
-    "recurrent": (export_models.implicit_mask_and_encoders, {}),
+    "recurrent": (export_models.build_implicit_mask_and_encoders, {}),
     "decoder": (build_decoder, {}),
-    "loops": (lambda: attention_loop_models.build_loop_model(attention_loop_models.Buffered), {}),
+    "loops": (lambda: attention_loop_models.build_loop_model(attention_loop_models.BufferLoop), {}),
     "lookup": (text_models.build_lookup_model, {}),
-    "convolutions": (all_attention_models.convolutions, {}),
-    "subclassed": (export_models.TwoArguments, {"sample_inputs": export_models.two_argument_samples()}),
+    "convolutions": (all_attention_models.build_convolutions, {}),
+    "subclassed": (export_models.TwoArguments, {"sample_inputs": export_models.draw_two_argument_samples()}),
 }
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import keras
 import onnx
 import provider_option
 import pytest
-from all_attention_models import three_layers
+from all_attention_models import build_three_layers
 from text_models import build_text_model
 
 import keras_attn
@@ -39,7 +39,9 @@ def cuda_runs_on_the_cpu(monkeypatch):
 )
 @pytest.mark.usefixtures("cuda_runs_on_the_cpu")
 def test_cuda_export_writes_the_forms_of_the_lowering(lowering, precision, forms, tmp_path):
-    bundle = export_model(three_layers(), tmp_path / "bundle", lowering=lowering, precision=precision, provider="cuda")
+    bundle = export_model(
+        build_three_layers(), tmp_path / "bundle", lowering=lowering, precision=precision, provider="cuda"
+    )
     assert bundle.report.passed
     assert bundle.report.provider == "cuda"
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == forms
@@ -67,7 +69,7 @@ def test_form_for_large_sizes_is_checked_at_all_sizes(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_runs_on_the_cpu")
 def test_attention_on_another_provider_fails_verification(tmp_path, monkeypatch):
-    bundle = export_model(three_layers(), tmp_path / "bundle", provider="cuda")
+    bundle = export_model(build_three_layers(), tmp_path / "bundle", provider="cuda")
     load_json = json.loads
 
     def move_softmax(text, **options):

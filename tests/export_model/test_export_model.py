@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
-from export_models import additive, dict_inputs_and_outputs, sequential
+from export_models import build_additive, build_dict_inputs_and_outputs, build_sequential
 from handwritten_bundles import write_onnx_bundle
 from keras import layers
 from small_bundle import list_names
@@ -26,7 +26,7 @@ from keras_attn_export._thresholds import LARGE_THRESHOLDS
 @pytest.mark.fresh_process
 def test_bundle_has_its_files_and_manifest(tmp_path):
     steps = []
-    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle", progress=steps.append)
+    bundle = export_model(build_dict_inputs_and_outputs(), tmp_path / "bundle", progress=steps.append)
     files = {file.relative_to(bundle.path).as_posix() for file in bundle.path.rglob("*") if file.is_file()}
     assert {"manifest.json", "model.onnx", "verify.py", "parity/cases.npz", "parity/report.json"} < files
     assert "saved_model/saved_model.pb" in files
@@ -49,7 +49,7 @@ def test_bundle_has_its_files_and_manifest(tmp_path):
 
 def test_mismatch_raises_with_every_row_and_keeps_the_old_bundle(tmp_path, monkeypatch):
     """A lowering with a fault leaves one masked key unmasked."""
-    model = dict_inputs_and_outputs()
+    model = build_dict_inputs_and_outputs()
     old_bundle = export_model(model, tmp_path / "bundle")
     contents = {file: file.read_bytes() for file in old_bundle.path.rglob("*") if file.is_file()}
     clip = body_inputs._clip_lengths
@@ -67,7 +67,7 @@ def test_mismatch_raises_with_every_row_and_keeps_the_old_bundle(tmp_path, monke
 
 @pytest.mark.slow
 def test_tolerance_decides_and_mismatch_leaves_nothing(tmp_path, monkeypatch):
-    model, run = sequential(), run_cases
+    model, run = build_sequential(), run_cases
 
     def run_with_error(*arguments):
         return [{name: array * np.float32(1 + 2e-4) for name, array in case.items()} for case in run(*arguments)]
@@ -83,8 +83,8 @@ def test_tolerance_decides_and_mismatch_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "options", "error", "message"),
     [
-        (additive, {"in_steps": True}, ExportError, "Export the encoder and the step separately, .* docs/whole"),
-        (additive, {"samples": {}}, TypeError, "unexpected keyword argument 'samples'"),
+        (build_additive, {"in_steps": True}, ExportError, "Export the encoder and the step separately, .* docs/whole"),
+        (build_additive, {"samples": {}}, TypeError, "unexpected keyword argument 'samples'"),
         (dict, {}, UnsupportedModelError, "Received: dict"),
         (lambda: "empty.keras", {}, UnsupportedModelError, "Keras cannot load empty.keras"),
     ],
@@ -109,7 +109,7 @@ def test_exports_in_threads_run_one_after_another(tmp_path, monkeypatch):
         raise ExportError("written")
 
     monkeypatch.setattr(export_module, "_write_bundle", write)
-    model = additive()
+    model = build_additive()
     with ThreadPoolExecutor(3) as threads:
         runs = [threads.submit(export_model, model, tmp_path / str(number)) for number in range(3)]
     assert [str(run.exception()) for run in runs] == ["written"] * 3

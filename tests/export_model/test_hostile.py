@@ -60,7 +60,7 @@ def test_malicious_keras_file_runs_no_code(key, build_value, tmp_path, fails):
             archive.writestr(name, content)
     with pytest.raises(UnsupportedModelError, match=r"Keras cannot load .*model\.keras: \S"):
         export_model(path, bundle)
-    fails("export", path, bundle, said=f"error: Keras cannot load {path}: ")
+    fails("export", path, bundle, message=f"error: Keras cannot load {path}: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.keras"]
 
 

@@ -5,7 +5,16 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-from attention_loop_models import LENGTH, Buffered, Greedy, Leaving, Nested, Refined, build_loop_model, draw_samples
+from attention_loop_models import (
+    LENGTH,
+    BufferLoop,
+    GreedyLoop,
+    NestedLoop,
+    RefinementLoop,
+    ShrinkingLoop,
+    build_loop_model,
+    draw_samples,
+)
 from small_bundle import refresh_checksum
 from unchecked_export import UncheckedExport
 
@@ -44,7 +53,7 @@ def assert_equals_keras(model, run, **sizes):
 @pytest.fixture(scope="module")
 def greedy(tmp_path_factory):
     """Model of a greedy decoder, and its bundle."""
-    model = build_loop_model(Greedy)
+    model = build_loop_model(GreedyLoop)
     path = tmp_path_factory.mktemp("loops") / "greedy"
     return model, export_model(model, path, sample_inputs=draw_samples(model), lowering="adaptive")
 
@@ -92,10 +101,10 @@ def test_difference_in_a_loop_names_its_layer(greedy, tmp_path):
 @pytest.mark.parametrize(
     ("layer", "lowering", "opset", "depths"),
     [
-        (Nested, "adaptive", 24, [("If",), ("If",), ("Loop", "If"), ("Loop", "Loop")]),
-        (Nested, "portable", None, []),
-        (Leaving, "adaptive", None, [("Loop",)] * 2),  # ended rows are dropped, and a cache grows
-        (Buffered, "fused", None, []),  # loops of Keras
+        (NestedLoop, "adaptive", 24, [("If",), ("If",), ("Loop", "If"), ("Loop", "Loop")]),
+        (NestedLoop, "portable", None, []),
+        (ShrinkingLoop, "adaptive", None, [("Loop",)] * 2),  # ended rows are dropped, and a cache grows
+        (BufferLoop, "fused", None, []),  # loops of Keras
     ],
 )
 def test_attention_calls_stay_in_their_loops(layer, lowering, opset, depths, tmp_path):
@@ -110,7 +119,7 @@ def test_attention_calls_stay_in_their_loops(layer, lowering, opset, depths, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "lowering", "precision"),
-    [(Nested, "adaptive", "int8"), (Nested, "portable", "float16"), (Leaving, "adaptive", "float32")],
+    [(NestedLoop, "adaptive", "int8"), (NestedLoop, "portable", "float16"), (ShrinkingLoop, "adaptive", "float32")],
 )
 def test_models_with_loops_export_and_match(layer, lowering, precision, tmp_path):
     model = build_loop_model(layer)
@@ -122,7 +131,7 @@ def test_products_in_a_loop_have_both_forms_by_size(tmp_path, monkeypatch):
     """The low limits put the weights of the loop into a second file."""
     monkeypatch.setattr(external_data, "MAX_EMBEDDED_WEIGHT_BYTES", 100)
     monkeypatch.setattr(weight_inputs, "MIN_INPUT_BYTES", 64)
-    bundle = export_model(build_loop_model(Refined), tmp_path / "bundle")
+    bundle = export_model(build_loop_model(RefinementLoop), tmp_path / "bundle")
     proto = load_model(bundle)
     assert set(find_enclosing_nodes(proto.graph).values()) == {("Loop",)}
     assert [layer["lowering"] for layer in bundle.manifest["layers"]] == ["adaptive"] * 2

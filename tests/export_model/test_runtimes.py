@@ -20,14 +20,14 @@ from keras_attn_export._passes.finalize import check_standard
 from keras_attn_export._tracing import weight_inputs
 
 EXPORTS = {
-    "three layers": (models.three_layers, {}),
-    "fused": (models.three_layers, {"lowering": "fused"}),
-    "float16": (models.three_layers, {"precision": "float16"}),
-    "int8": (models.three_layers, {"precision": "int8"}),
-    "scores": (models.scores, {}),
-    "block": (models.block, {}),
-    "convolutions": (models.convolutions, {}),
-    "LSTM": (models.recurrent, {}),
+    "three layers": (models.build_three_layers, {}),
+    "fused": (models.build_three_layers, {"lowering": "fused"}),
+    "float16": (models.build_three_layers, {"precision": "float16"}),
+    "int8": (models.build_three_layers, {"precision": "int8"}),
+    "scores": (models.build_score_variants, {}),
+    "block": (models.build_transformer_block, {}),
+    "convolutions": (models.build_convolutions, {}),
+    "LSTM": (models.build_recurrent_model, {}),
 }
 
 
@@ -61,7 +61,7 @@ def test_standard_file_matches_in_the_reference_evaluator(build, options, tmp_pa
 
 @pytest.mark.slow
 def test_reference_evaluator_finds_a_changed_axis(tmp_path):
-    bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
+    bundle = export_model(models.build_transformer_block(), tmp_path / "bundle", target="standard")
     model = onnx.load(bundle.path / MODEL)
     softmax = [node for node in model.graph.node if node.op_type == "Softmax"][-1]
     softmax.attribute.append(onnx.helper.make_attribute("axis", 1))
@@ -73,7 +73,7 @@ def test_reference_evaluator_finds_a_changed_axis(tmp_path):
 def test_standard_file_with_external_weights_matches(tmp_path, monkeypatch):
     monkeypatch.setattr(external_data, "MAX_EMBEDDED_WEIGHT_BYTES", 100)
     monkeypatch.setattr(weight_inputs, "MIN_INPUT_BYTES", 64)
-    bundle = export_model(models.block(), tmp_path / "bundle", target="standard")
+    bundle = export_model(models.build_transformer_block(), tmp_path / "bundle", target="standard")
     model = onnx.load(bundle.path / MODEL, load_external_data=False)
     onnx.checker.check_model(str(bundle.path / MODEL), full_check=True)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -96,6 +96,6 @@ def test_nonstandard_operators_are_refused(tmp_path):
 @pytest.mark.slow
 def test_reference_evaluator_concatenates_scan_outputs(tmp_path):
     """onnx 1.23.2 concatenates the scan outputs of a `Loop` along their first axis; ONNX stacks them on a new axis."""
-    bundle = export_model(models.recurrent(layers.GRU), tmp_path / "bundle", target="standard")
+    bundle = export_model(models.build_recurrent_model(layers.GRU), tmp_path / "bundle", target="standard")
     with pytest.raises(RuntimeError, match="Inconsistent permutation"):
         compare_in_reference_evaluator(bundle.path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from shifted_models import SOURCES, TIES, Shifted, build_choice_model, build_shifted_model
+from shifted_models import SOURCES, TIED_ROWS, Shifted, build_choice_model, build_shifted_model
 
 from keras_attn_export import ParityError, export_model, verify_bundle
 from keras_attn_export._options import Options
@@ -25,7 +25,7 @@ def compute_largest_limit(model, samples=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [*SOURCES, "choices"])
 def test_difference_of_three_limits_fails_parity(source, tmp_path):
-    samples = {"x": TIES} if source == "choices" else None
+    samples = {"x": TIED_ROWS} if source == "choices" else None
     build = build_choice_model if source == "choices" else partial(build_shifted_model, source)
     limit = compute_largest_limit(build(0.0), samples)
     with pytest.raises(ParityError, match=r"`predict` and an eager call .*The difference begins in layer `shifted`\.$"):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from export_models import additive, build_attention_inputs, dict_inputs_and_outputs, per_query_lengths
+from export_models import build_additive, build_attention_inputs, build_dict_inputs_and_outputs, build_per_query_lengths
 from golden_case_helpers import build_integer_input, build_sequence_input, generate_cases
 from keras import layers, ops
 
@@ -17,7 +17,7 @@ from keras_attn_export._thresholds import LARGE_THRESHOLDS, SizeThreshold
 
 @pytest.fixture(scope="module")
 def additive_cases():
-    return generate_cases(additive())
+    return generate_cases(build_additive())
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ def test_inputs_and_outputs_share_axis_names_and_lengths_count_keys(additive_cas
         "valid_lens": ("batch",),
     }
     assert additive_cases.name_output_axes("attention", (None, None, 5)) == ("batch", "queries_length", 5)
-    golden = generate_cases(per_query_lengths())
+    golden = generate_cases(build_per_query_lengths())
     assert golden.axes["valid_lens"] == ("batch", "queries_length")
     assert additive_cases.counted_axes == golden.counted_axes == {"valid_lens": "keys_length"}
 
@@ -197,8 +197,8 @@ def build_short_model():
 @pytest.mark.parametrize(
     ("build", "sizes"),
     [
-        (additive, {"queries_length": 13, "keys_length": 13}),
-        (dict_inputs_and_outputs, {"queries_length": 20, "keys_length": 20}),
+        (build_additive, {"queries_length": 13, "keys_length": 13}),
+        (build_dict_inputs_and_outputs, {"queries_length": 20, "keys_length": 20}),
         (build_masked_model, {"x_length": 20}),
         (build_reshaping_model, {"x_length": 21}),
         (build_short_model, {"ids_length": 11}),
@@ -215,7 +215,7 @@ def test_long_case_reaches_the_form_of_attention_for_large_sizes(build, sizes):
 @pytest.mark.usefixtures("low_thresholds")
 def test_long_case_too_large_for_a_bundle_is_reported(monkeypatch):
     monkeypatch.setattr(edge_cases, "MAX_LONG_ELEMENTS", 2 * 13 * 8 - 1)
-    golden = generate_cases(additive())
+    golden = generate_cases(build_additive())
     assert LONG not in {case.name for case in golden.cases}
     assert golden.refused[LONG] == "not run: 208 numbers, too many for a bundle"
 

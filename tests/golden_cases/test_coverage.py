@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from export_models import additive
+from export_models import build_additive
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
@@ -18,7 +18,7 @@ def measure_coverage(model, samples=None):
 
 @pytest.mark.slow
 def test_coverage_lists_outputs_that_depend_on_each_input():
-    coverage = measure_coverage(additive())
+    coverage = measure_coverage(build_additive())
     moves = {name: entry["moves"] for name, entry in coverage["inputs"].items()}
     assert moves == {name: ["attention"] for name in ("queries", "keys", "values", "valid_lens")}
     assert coverage["outputs"]["attention"]["varies"] is True

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from export_models import additive, dict_inputs_and_outputs, nested_model
+from export_models import build_additive, build_dict_inputs_and_outputs, build_nested_model
 from golden_case_helpers import (
     build_integer_input,
     build_sequence_input,
@@ -46,13 +46,13 @@ def list_attention_shapes(batch, queries, keys):
 
 
 def test_floats_are_drawn_from_a_normal_distribution():
-    keys = draw_inputs(build_sampler(additive()), **list_attention_shapes(50, 20, 30))["keys"]
+    keys = draw_inputs(build_sampler(build_additive()), **list_attention_shapes(50, 20, 30))["keys"]
     assert keys.dtype == np.float32
     assert abs(keys.mean()) < 0.02
     assert abs(keys.std() - 1) < 0.02
 
 
-@pytest.mark.parametrize("build", [additive, nested_model])
+@pytest.mark.parametrize("build", [build_additive, build_nested_model])
 def test_lengths_are_drawn_up_to_the_number_of_keys(build):
     sampler = build_sampler(build())
     for pattern, lengths in LENGTH_PATTERNS.items():
@@ -327,7 +327,7 @@ SAMPLES = {
 
 
 def test_samples_are_cast_to_the_dtypes_of_the_model():
-    arrays = flatten_samples(build_signature(dict_inputs_and_outputs(), SAMPLES))
+    arrays = flatten_samples(build_signature(build_dict_inputs_and_outputs(), SAMPLES))
     dtypes = {**dict.fromkeys(("queries", "keys", "values"), "float32"), "valid_lens": "int32"}
     assert {name: str(array.dtype) for name, array in arrays.items()} == dtypes
 
@@ -355,6 +355,6 @@ def test_samples_are_matched_by_position_or_name():
     ],
 )
 def test_samples_of_wrong_names_shapes_or_dtypes_are_refused(replacement, message):
-    signature = build_signature(dict_inputs_and_outputs(), SAMPLES | replacement)
+    signature = build_signature(build_dict_inputs_and_outputs(), SAMPLES | replacement)
     with pytest.raises(InputError, match=message):
         flatten_samples(signature)

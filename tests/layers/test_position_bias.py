@@ -7,7 +7,7 @@ from backends import attach_mask, compile_function, every_mode, read_mask, run_o
 from keras import ops
 from layer_contract import save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
-from traced_models import onnx_outputs
+from traced_models import run_traced_model
 
 from keras_attn import LinearBias, RelativePositionBias
 
@@ -167,7 +167,7 @@ def test_onnx_file_accepts_every_size_and_offset(build_bias, tmp_path):
     model = keras.Model([queries, keys, offset, scalar], {**outputs, "zero": layer(queries)})
     inputs = {"queries": zeros(2, 5, 5), "keys": zeros(2, 9, 5)}
     inputs |= {"offset": np.array([0, 30], "int32"), "scalar": np.array(4, "int32")}
-    actual = onnx_outputs(model, inputs, tmp_path)
+    actual = run_traced_model(model, inputs, tmp_path)
     for name, expected in model(inputs).items():
         assert_identical(actual[name], to_numpy(expected))
     assert_identical(actual["by_vector"][1], compute_pair_by_pair(layer, 5, 9, 30))

@@ -18,7 +18,7 @@ from backends import (
 from keras import ops
 from layer_contract import build_error_pattern, draw_normal, save_and_load, to_numpy
 from tolerances import assert_close, assert_identical
-from traced_models import onnx_outputs
+from traced_models import run_traced_model
 
 from keras_attn import DotProductAttention, RotaryEmbedding
 
@@ -185,7 +185,7 @@ def test_onnx_file_accepts_every_size_and_offset(tmp_path):
     outputs = {name: RotaryEmbedding(**options)(heads, offset=offset) for name, options in OPTIONS.items()}
     model = keras.Model([heads, offset, scalar], {**outputs, "scalar offset": RotaryEmbedding()(heads, offset=scalar)})
     inputs = {"heads": draw_normal(B, H, T, D), "offset": np.array([0, 30], "int32"), "scalar": np.array(4, "int32")}
-    outputs = onnx_outputs(model, inputs, tmp_path)
+    outputs = run_traced_model(model, inputs, tmp_path)
     for name, options in OPTIONS.items():
         rotated = compute_expected(inputs["heads"], inputs["offset"], **options)
         assert_close(outputs[name], rotated, "float32", tolerance=1e-5)

@@ -4,7 +4,13 @@ import keras
 import numpy as np
 import onnxruntime
 import pytest
-from export_models import EXPORTED, additive, build_attention_inputs, dict_inputs_and_outputs, shared_layer
+from export_models import (
+    EXPORTED,
+    build_additive,
+    build_attention_inputs,
+    build_dict_inputs_and_outputs,
+    build_shared_layer,
+)
 from unchecked_export import UncheckedExport
 
 from keras_attn import AdditiveAttention, AttentionPooling, DotProductAttention, MultiHeadAttention
@@ -89,13 +95,13 @@ def build_two_layer_model():
 
 
 def build_quantized_model():
-    model = additive()
+    model = build_additive()
     model.get_layer("attention").w_v.quantize("int8")
     return model
 
 
 def build_lora_model():
-    model = additive()
+    model = build_additive()
     attention = model.get_layer("attention")
     for dense in (attention.W_q, attention.W_k, attention.w_v):
         dense.enable_lora(2)
@@ -132,11 +138,11 @@ def build_multi_head_model():
 PLAIN_LAYER, ADAPTIVE_LAYER = {"attention": PORTABLE}, {"attention": ADAPTIVE}
 DOT_PRODUCT, ADDITIVE = ["dot_product_0"], ["additive_0"]
 CASES = {
-    "two calls": (shared_layer, ADAPTIVE, 18, ADAPTIVE_LAYER, ["additive_0", "additive_1"]),
-    "two calls, portable": (shared_layer, PORTABLE, 18, PLAIN_LAYER, []),
-    "at the lowest opset": (dict_inputs_and_outputs, ADAPTIVE, 18, ADAPTIVE_LAYER, DOT_PRODUCT),
-    "by an operator": (dict_inputs_and_outputs, "fused", 24, {"attention": "fused"}, DOT_PRODUCT),
-    "without a form": (additive, "fused", 18, PLAIN_LAYER, []),
+    "two calls": (build_shared_layer, ADAPTIVE, 18, ADAPTIVE_LAYER, ["additive_0", "additive_1"]),
+    "two calls, portable": (build_shared_layer, PORTABLE, 18, PLAIN_LAYER, []),
+    "at the lowest opset": (build_dict_inputs_and_outputs, ADAPTIVE, 18, ADAPTIVE_LAYER, DOT_PRODUCT),
+    "by an operator": (build_dict_inputs_and_outputs, "fused", 24, {"attention": "fused"}, DOT_PRODUCT),
+    "without a form": (build_additive, "fused", 18, PLAIN_LAYER, []),
     "each its own": (build_two_layer_model, "fused", 24, {"first": PORTABLE, "second": "fused"}, DOT_PRODUCT),
     "a score of one's own": (lambda: build_model(DoubledScore(name="attention")), ADAPTIVE, 18, PLAIN_LAYER, []),
     "a w_v of one's own": (lambda: build_model(ReluScore(7, name="attention")), ADAPTIVE, 18, PLAIN_LAYER, []),
@@ -220,7 +226,7 @@ def test_rotary_operator_is_in_adaptive_files_only(lowering, tmp_path):
 
 @pytest.mark.slow
 def test_saved_model_has_no_tags_and_inspect_shows_the_form(tmp_path):
-    bundle = export_model(dict_inputs_and_outputs(), tmp_path / "bundle")
+    bundle = export_model(build_dict_inputs_and_outputs(), tmp_path / "bundle")
     assert b"keras_attn.dot_product" not in (bundle.path / "saved_model" / "saved_model.pb").read_bytes()
     assert current_evaluator() is None
     (layer,) = bundle.manifest["layers"]
@@ -233,7 +239,7 @@ def test_model_that_cannot_be_converted_stays_at_the_lowest_opset(tmp_path, monk
         raise RuntimeError("no adapter")
 
     monkeypatch.setattr(finalize.version_converter, "convert_version", raise_error)
-    traced = UncheckedExport(dict_inputs_and_outputs())
+    traced = UncheckedExport(build_dict_inputs_and_outputs())
     with caplog.at_level("DEBUG", "keras_attn_export"):
         file = traced.write(tmp_path)
     assert "opset 24 is not possible" in caplog.text
@@ -323,7 +329,7 @@ def test_old_onnxruntime_refuses_fused(tmp_path, monkeypatch):
     monkeypatch.setattr(onnxruntime, "__version__", "1.24.4")
     message = r"`lowering='fused'` needs onnxruntime 1\.25 or newer\. Received: .* 1\.24\.4"
     with pytest.raises(ExportError, match=message):
-        export_model(dict_inputs_and_outputs(), tmp_path / "bundle", lowering="fused")
+        export_model(build_dict_inputs_and_outputs(), tmp_path / "bundle", lowering="fused")
     assert not list(tmp_path.iterdir())
 
 
@@ -335,7 +341,7 @@ def test_node_without_one_of_its_inputs_is_an_error(monkeypatch):
         check(graph, calls, needed)
 
     monkeypatch.setattr("keras_attn_export._tracing.to_onnx.check_calls_intact", drop_input)
-    model = additive()
+    model = build_additive()
     with pytest.raises(ExportError, match=r"changed the attention call of layer `.+`, so the exporter cannot insert"):
         UncheckedExport(model)
 

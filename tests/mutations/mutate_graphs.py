@@ -13,11 +13,11 @@ from typing import Any
 import keras
 import numpy as np
 import onnx
-from attention_loop_models import Nested, build_loop_model
+from attention_loop_models import NestedLoop, build_loop_model
 from decoder_export_models import bias_of_pairs, bias_of_positions, step_of_a_growing_state, step_of_fixed_capacity
 from decoding_models import END, START, build_attention_models
 from hard_to_check_models import MODELS as PROOF_MODELS
-from hard_to_check_models import ProofModel, perturb_weights
+from hard_to_check_models import MutationModel, perturb_weights
 from zoo import ZOO
 
 from keras_attn.decoding import greedy
@@ -40,15 +40,15 @@ ZOO_MODELS = (  # one for each kind of operators
 DECODER_MODELS = (bias_of_pairs, bias_of_positions, step_of_a_growing_state, step_of_fixed_capacity)
 MODELS = (
     PROOF_MODELS
-    | {build.__name__: ProofModel(build) for build in DECODER_MODELS}
-    | {name: ProofModel(ZOO[name].model) for name in ("input_feeding_decoder", "spectrogram_decoder")}
-    | {name: ProofModel(ZOO[name].model, ZOO[name].precisions) for name in ZOO_MODELS}
+    | {build.__name__: MutationModel(build) for build in DECODER_MODELS}
+    | {name: MutationModel(ZOO[name].build_model) for name in ("input_feeding_decoder", "spectrogram_decoder")}
+    | {name: MutationModel(ZOO[name].build_model, ZOO[name].precisions) for name in ZOO_MODELS}
     | {
         # With seed 33 of the weights, rows end after 1, 2, 3 and 4 steps.
-        "greedy_decoder": ProofModel(
+        "greedy_decoder": MutationModel(
             lambda: greedy(*build_attention_models(33), start=START, end=END, max_length=4, outputs=["weights"])
         ),
-        "attention_in_loops": ProofModel(lambda: build_loop_model(Nested), lowering="adaptive"),
+        "attention_in_loops": MutationModel(lambda: build_loop_model(NestedLoop), lowering="adaptive"),
     }
 )
 MIN_CHANGES = {"float32": 1e-3, "float16": 0.1, "int8": 0.3}  # shares of the scale of an output
@@ -109,7 +109,7 @@ def check_mutants(name: str, precision: str, limit: int, seed: int) -> Iterator[
 
 def _draw_inputs(name: str, model: keras.Model, seed: int) -> list[dict[str, np.ndarray]]:
     """Return inputs by the model's own generator, or other numbers with the sizes and lengths of the golden cases."""
-    if (generate := MODELS[name].fresh) is not None:
+    if (generate := MODELS[name].draw_new_inputs) is not None:
         rng = np.random.default_rng(seed)
         return [generate(rng) for _ in range(DRAWS)]
     signature = build_signature(model)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import activations, layers, ops
-from traced_models import count_optimized_operators, onnx_outputs, run_model, trace_model
+from traced_models import count_optimized_operators, run_model, run_traced_model, trace_model
 
 from keras_attn_export._onnx.external_data import add_weights
 
@@ -123,7 +123,7 @@ def test_digitize_equals_keras_at_boundaries(dtype, tmp_path):
     x = keras.Input((None,), dtype=dtype.__name__, name="x")
     model = keras.Model(x, {"out": ops.digitize(x, np.array(BOUNDARIES))})
     numbers = generate_neighbours(BOUNDARIES, dtype)[None]
-    expected, actual = model(numbers)["out"].numpy(), onnx_outputs(model, {"x": numbers}, tmp_path)["out"]
+    expected, actual = model(numbers)["out"].numpy(), run_traced_model(model, {"x": numbers}, tmp_path)["out"]
     assert actual.dtype == expected.dtype
     np.testing.assert_array_equal(actual, expected)
     assert {*actual.flat} >= {0, 1, 2, 4, 5, 6}
@@ -135,6 +135,6 @@ def test_searchsorted_equals_keras_at_boundaries(side, size, dtype, tmp_path):
     edges, x = keras.Input(batch_shape=(size,), name="edges"), keras.Input(batch_shape=(None,), name="x")
     model = keras.Model([edges, x], {"out": ops.searchsorted(edges, x, side)})
     inputs = {"edges": np.array(BOUNDARIES, np.float32), "x": generate_neighbours(BOUNDARIES, np.float32)}
-    actual = onnx_outputs(model, inputs, tmp_path)["out"]
+    actual = run_traced_model(model, inputs, tmp_path)["out"]
     assert actual.dtype == dtype
     np.testing.assert_array_equal(actual, model(inputs)["out"])

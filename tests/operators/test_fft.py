@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers, ops
-from traced_models import onnx_outputs, run_model, trace_model
+from traced_models import run_model, run_traced_model, trace_model
 
 RELATIVE_TOLERANCE = 2e-6  # of the largest magnitude, in float32, up to a length of 300
 
@@ -89,7 +89,7 @@ REAL_TRANSFORMS = {
 def test_first_and_middle_frequency_of_real_inputs_are_real(size, tmp_path):
     """No rounding limit allows an imaginary part in elements whose exact imaginary part is zero."""
     x = keras.Input((size, size), name="x")
-    outputs = onnx_outputs(keras.Model(x, Transforms(**REAL_TRANSFORMS)(x)), {"x": draw(3, size, size)}, tmp_path)
+    outputs = run_traced_model(keras.Model(x, Transforms(**REAL_TRANSFORMS)(x)), {"x": draw(3, size, size)}, tmp_path)
     frequencies = [0, size // 2]
     for name in REAL_TRANSFORMS:
         imaginary = outputs[f"{name}_imag"]

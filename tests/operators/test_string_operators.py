@@ -6,7 +6,7 @@ import string
 import numpy as np
 import pytest
 import tensorflow as tf
-from converted_functions import Converted
+from converted_functions import ConvertedFunction
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
@@ -43,11 +43,11 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_text_operations_equal_tensorflow(change):
-    converted = Converted(CHANGES[change], x=TEXTS)
-    output = converted.assert_same()
+    converted = ConvertedFunction(CHANGES[change], x=TEXTS)
+    output = converted.assert_parity()
     assert (output != TEXTS).any()
-    converted.assert_same(x=np.array([], object))
-    converted.assert_same(x=np.array([""], object))
+    converted.assert_parity(x=np.array([], object))
+    converted.assert_parity(x=np.array([""], object))
 
 
 @pytest.mark.parametrize("first", ["", "a"])
@@ -55,11 +55,11 @@ def test_texts_in_a_branch_equal_tensorflow(first):
     def edit_by_first_text(x):
         return tf.cond(x[0] == "", lambda: tf.strings.lower(x), lambda: tf.strings.join([x, "b"]))
 
-    Converted(edit_by_first_text, x=TEXTS).assert_same(x=np.array([first, "Ä."], object))
+    ConvertedFunction(edit_by_first_text, x=TEXTS).assert_parity(x=np.array([first, "Ä."], object))
 
 
 def test_texts_of_an_empty_axis_equal_tensorflow():
-    Converted(lambda x: tf.strings.lower(x), x=TEXTS[None]).assert_same(x=np.empty((2, 0), object))
+    ConvertedFunction(lambda x: tf.strings.lower(x), x=TEXTS[None]).assert_parity(x=np.empty((2, 0), object))
 
 
 SPLITS = {
@@ -80,10 +80,10 @@ SPLITS = {
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_splits_equal_tensorflow(split):
-    converted = Converted(SPLITS[split], x=TEXTS)
-    converted.assert_same()
-    converted.assert_same(x=np.array(["a b"], object))
-    converted.assert_same(x=np.array(["", " "], object))
+    converted = ConvertedFunction(SPLITS[split], x=TEXTS)
+    converted.assert_parity()
+    converted.assert_parity(x=np.array(["a b"], object))
+    converted.assert_parity(x=np.array(["", " "], object))
 
 
 GATHERS = {
@@ -98,15 +98,15 @@ GATHERS = {
 
 @pytest.mark.parametrize("gather", GATHERS)
 def test_gathered_strings_equal_tensorflow(gather):
-    Converted(GATHERS[gather], x=np.array([*"abcdefghijkl"], object).reshape(2, 3, 2)).assert_same()
+    ConvertedFunction(GATHERS[gather], x=np.array([*"abcdefghijkl"], object).reshape(2, 3, 2)).assert_parity()
 
 
 @pytest.mark.parametrize("compare", [tf.equal, tf.not_equal])
 def test_comparisons_of_strings_equal_tensorflow(compare):
-    Converted(lambda x: compare(x, [["a"]]), x=np.array(["a", "b"], object)).assert_same()
+    ConvertedFunction(lambda x: compare(x, [["a"]]), x=np.array(["a", "b"], object)).assert_parity()
     words = np.array([["ab", "a"], ["", "abc"]], object)
     for function, y in ((lambda x: compare(x, "ab"), {}), (compare, {"y": np.array(["ab", "abc"], object)})):
-        assert {*Converted(function, x=words, **y).assert_same().flat} == {True, False}
+        assert {*ConvertedFunction(function, x=words, **y).assert_parity().flat} == {True, False}
 
 
 # The first match may be empty or shorter than the longest match, or Python and RE2 parse the pattern differently.
@@ -133,7 +133,7 @@ UNSUPPORTED_PATTERNS = ("a|ab", "[ab]*b", "a*?b", "(ab)?a", "a*", "^a", r"\ba", 
 )
 def test_string_operation_without_an_operator_is_refused(function, op):
     with pytest.raises(UnsupportedModelError, match=op):
-        Converted(function, x=TEXTS)
+        ConvertedFunction(function, x=TEXTS)
 
 
 SINGLE_CHARACTER_PATTERNS = ["a", "[a-z]", r"[\[-`]", r"\p{Mn}|\p{P}", r"(\s|[\x{4E00}-\x{9FFF}])", r"\.", r"[^\p{L}]"]
@@ -170,20 +170,20 @@ def decode_bytes(x):
 
 @pytest.mark.parametrize("function", [decode_code_points, decode_bytes])
 def test_code_points_and_bytes_equal_tensorflow(function):
-    converted = Converted(function, x=UNICODE_TEXTS)
-    converted.assert_same()
-    converted.assert_same(x=UNICODE_TEXTS[1:2])
+    converted = ConvertedFunction(function, x=UNICODE_TEXTS)
+    converted.assert_parity()
+    converted.assert_parity(x=UNICODE_TEXTS[1:2])
     rng = np.random.default_rng(0)
     codes = rng.choice([*range(1, 0xD800), *range(0xE000, 0x110000)], (100, 50))
-    converted.assert_same(x=np.array(["".join(map(chr, row)) for row in codes], object))
+    converted.assert_parity(x=np.array(["".join(map(chr, row)) for row in codes], object))
 
 
 def test_empty_texts_have_no_code_points():
-    converted = Converted(decode_code_points, x=UNICODE_TEXTS)
+    converted = ConvertedFunction(decode_code_points, x=UNICODE_TEXTS)
     for texts in ([], [""]):
-        assert converted.assert_same(x=np.array(texts, object)).size == 0
+        assert converted.assert_parity(x=np.array(texts, object)).size == 0
 
 
 def test_bytes_as_strings_are_refused():
     with pytest.raises(UnsupportedModelError, match="`StringSplit`"):
-        Converted(lambda x: tf.strings.bytes_split(x).to_tensor(shape=[None, None]), x=UNICODE_TEXTS)
+        ConvertedFunction(lambda x: tf.strings.bytes_split(x).to_tensor(shape=[None, None]), x=UNICODE_TEXTS)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from converted_functions import Converted
+from converted_functions import ConvertedFunction
 from keras import ops
 
 from keras_attn_export import UnsupportedModelError
@@ -12,7 +12,7 @@ X = np.array([[1, 2, 3], [4, 5, 6]], "float32")
 
 
 def convert(function, steps=3):
-    return Converted(function, x=X, steps=np.array(steps, "int32"))
+    return ConvertedFunction(function, x=X, steps=np.array(steps, "int32"))
 
 
 def make_array(size, dtype=tf.float32, **options):
@@ -36,7 +36,7 @@ def write_value(array, index, value):
 def test_loop_that_ends_early_leaves_zeros():
     converted = convert(lambda x, steps: run_loop(x, steps, write_value))
     for steps in (1, 3, 5):
-        output = converted.assert_same(steps=np.array(steps, "int32"))
+        output = converted.assert_parity(steps=np.array(steps, "int32"))
         assert output.shape == (5, 2, 3)
         assert not output[steps:].any()
         assert output[steps - 1].all()
@@ -48,7 +48,7 @@ def test_unwritten_elements_of_every_dtype_are_zeros():
         dtypes = (tf.int32, tf.int64, tf.bool, tf.float64)
         return tf.stack([tf.cast(run_loop(x, steps, write_value, dtype=dtype), tf.float64) for dtype in dtypes])
 
-    assert convert(write_all_dtypes).assert_same().any((1, 2, 3)).all()
+    assert convert(write_all_dtypes).assert_parity().any((1, 2, 3)).all()
 
 
 @pytest.mark.slow
@@ -61,8 +61,8 @@ def test_elements_are_written_at_their_index():
         return tf.stack(arrays)
 
     converted = convert(write_all_orders, 5)
-    converted.assert_same()
-    converted.assert_same(steps=np.array(1, "int32"))
+    converted.assert_parity()
+    converted.assert_parity(steps=np.array(1, "int32"))
 
 
 def test_loop_may_write_several_elements_in_a_step():
@@ -70,13 +70,13 @@ def test_loop_may_write_several_elements_in_a_step():
         return array.write(2 * index, value).write(2 * index + 1, -value)
 
     converted = convert(lambda x, steps: run_loop(x, steps, write, size=8))
-    assert converted.assert_same()[5].sum() == -4 * X.sum()
+    assert converted.assert_parity()[5].sum() == -4 * X.sum()
 
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_dynamic_array_grows_to_the_largest_index(step):
     converted = convert(lambda x, steps: run_loop(x, steps, write_value, size=0, step=step, dynamic_size=True))
-    assert converted.assert_same().shape == (1 + 2 * step, 2, 3)
+    assert converted.assert_parity().shape == (1 + 2 * step, 2, 3)
     assert step > 1 or converted.model.graph.node[-1].op_type == "Loop"  # no padding: it writes every index
 
 
@@ -90,21 +90,21 @@ def run_loop_while(condition, x, end, decrement=0):
 
 
 def test_loop_that_writes_every_index_needs_no_padding():
-    converted = Converted(lambda x: run_loop_while(lambda index, end, _: index < end, x, tf.shape(x)[0]), x=X)
-    converted.assert_same()
+    converted = ConvertedFunction(lambda x: run_loop_while(lambda index, end, _: index < end, x, tf.shape(x)[0]), x=X)
+    converted.assert_parity()
     assert converted.model.graph.node[-1].op_type == "Loop"
 
 
 def test_loop_that_ends_by_its_values_leaves_zeros():
     condition = lambda index, end, value: (index < end) & (tf.reduce_max(value) < 20)  # noqa: E731
-    converted = Converted(lambda x: run_loop_while(condition, x, 5), x=X)
-    assert not converted.assert_same()[2:].any()
-    assert converted.assert_same(x=X / 10)[4].all()
+    converted = ConvertedFunction(lambda x: run_loop_while(condition, x, 5), x=X)
+    assert not converted.assert_parity()[2:].any()
+    assert converted.assert_parity(x=X / 10)[4].all()
 
 
 def test_loop_with_a_decreasing_end_leaves_zeros():
-    converted = Converted(lambda x: run_loop_while(lambda index, end, _: index < end, x, 4, decrement=1), x=X)
-    assert not converted.assert_same()[2:].any()
+    converted = ConvertedFunction(lambda x: run_loop_while(lambda index, end, _: index < end, x, 4, decrement=1), x=X)
+    assert not converted.assert_parity()[2:].any()
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_nested_loops_write_their_own_arrays():
 
         return tf.while_loop(lambda index, *_: index < 4, body, (0, array))[-1].stack()
 
-    assert convert(run_nested_loops).assert_same().shape == (4, 5, 2, 3)
+    assert convert(run_nested_loops).assert_parity().shape == (4, 5, 2, 3)
 
 
 def write_doubled(array, index, x):
@@ -158,7 +158,7 @@ def test_scans_of_nested_tensors_and_of_none_equal_keras():
         without_outputs = ops.scan(lambda c, row: (c + row, None), x[0], x)
         return concatenate_flat(*tf.nest.flatten(nested), *without_inputs, without_outputs[0])
 
-    Converted(scan, x=X).assert_same()
+    ConvertedFunction(scan, x=X).assert_parity()
 
 
 def test_array_written_before_and_in_a_loop_keeps_all_elements():
@@ -168,4 +168,4 @@ def test_array_written_before_and_in_a_loop_keeps_all_elements():
         array = tf.while_loop(lambda i, _: i < 4, body, (0, array))[1]
         return concatenate_flat(array.stack(), array.gather([3, 0]), array.size())
 
-    assert Converted(write_before_and_in_loop, x=X).assert_same()[12:15].tolist() == (X[0] * 16).tolist()
+    assert ConvertedFunction(write_before_and_in_loop, x=X).assert_parity()[12:15].tolist() == (X[0] * 16).tolist()

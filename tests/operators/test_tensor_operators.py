@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
-from converted_functions import Converted
+from converted_functions import ConvertedFunction
 
 X, PART = np.arange(24, dtype="float32").reshape(2, 3, 4), -np.ones((2, 1, 2), "float32")
 
@@ -16,8 +16,8 @@ def update_slice(x, part, start):
 
 @pytest.mark.parametrize("start", [(0, 0, 0), (0, 2, 1), (0, 9, 3), (-1, 1, 0)])
 def test_slice_update_beyond_the_end_is_shifted_to_fit(start):
-    converted = Converted(update_slice, x=X, part=PART, start=np.zeros(3, "int32"))
-    output = converted.assert_same(start=np.array(start, "int32"))
+    converted = ConvertedFunction(update_slice, x=X, part=PART, start=np.zeros(3, "int32"))
+    output = converted.assert_parity(start=np.array(start, "int32"))
     assert (output == -1).sum() == PART.size
 
 
@@ -27,12 +27,12 @@ def test_slice_update_beyond_the_end_is_shifted_to_fit(start):
     ids=["int32", "int64", "float64", "infinities"],
 )
 def test_slice_update_keeps_elements_outside_the_slice(x):
-    Converted(update_slice, x=x, part=PART.astype(x.dtype), start=np.array([0, 1, 1], "int64")).assert_same()
+    ConvertedFunction(update_slice, x=x, part=PART.astype(x.dtype), start=np.array([0, 1, 1], "int64")).assert_parity()
 
 
 def test_reshape_to_a_size_of_zero_is_empty():
-    converted = Converted(lambda x: keras.ops.reshape(x[..., :0], (keras.ops.shape(x)[0], 0, 7)), x=X)
-    assert converted.assert_same().shape == (2, 0, 7)
+    converted = ConvertedFunction(lambda x: keras.ops.reshape(x[..., :0], (keras.ops.shape(x)[0], 0, 7)), x=X)
+    assert converted.assert_parity().shape == (2, 0, 7)
 
 
 PADDINGS = [[0, 0], [1, 2], [0, 1], [0, 0]]
@@ -45,11 +45,11 @@ IMAGES = np.random.default_rng(0).integers(-9, 9, (2, 7, 6, 4))
 )
 def test_float_padding_becomes_part_of_the_convolution(dtype, stride, channels, pads):
     kernel = np.random.default_rng(1).integers(-3, 4, (3, 2, channels, 6)).astype(dtype)
-    converted = Converted(
+    converted = ConvertedFunction(
         lambda x: tf.nn.conv2d(tf.pad(tf.ensure_shape(x, (None, None, None, 4)), PADDINGS), kernel, stride, "VALID"),
         x=IMAGES.astype(dtype),
     )
-    converted.assert_same()
+    converted.assert_parity()
     assert [node.op_type for node in converted.model.graph.node].count("Pad") == pads
 
 
@@ -85,8 +85,8 @@ SELECTIONS = {
 
 @pytest.mark.parametrize("function", SELECTIONS.values(), ids=SELECTIONS)
 def test_small_integers_are_selected_in_32_bits(function):
-    converted = Converted(function, x=X.astype("int8"))
-    converted.assert_same()
+    converted = ConvertedFunction(function, x=X.astype("int8"))
+    converted.assert_parity()
     dtypes = {node.attribute[0].i for node in converted.model.graph.node if node.op_type == "Cast"}
     assert {onnx.TensorProto.INT32, onnx.TensorProto.INT8} <= dtypes
 
@@ -97,15 +97,17 @@ def concatenate_parts(tensors):
 
 @pytest.mark.slow
 def test_operations_on_complex_tensors_equal_tensorflow():
-    converted = Converted(lambda a, b: concatenate_parts(f(tf.complex(a, b)) for f in COMPLEX_OPERATIONS), a=A, b=B)
-    converted.assert_same()
-    converted.assert_same(a=B[:1], b=A[:1])
+    converted = ConvertedFunction(
+        lambda a, b: concatenate_parts(f(tf.complex(a, b)) for f in COMPLEX_OPERATIONS), a=A, b=B
+    )
+    converted.assert_parity()
+    converted.assert_parity(a=B[:1], b=A[:1])
 
 
 def test_magnitudes_neither_overflow_nor_underflow():
-    converted = Converted(lambda a, b: tf.abs(tf.complex(a, b)), a=A, b=B)
-    assert np.isfinite(converted.assert_same(a=A * 1e30, b=B * 1e30)).all()
-    assert converted.assert_same(a=A * 1e-25, b=B * 1e-25).all()
+    converted = ConvertedFunction(lambda a, b: tf.abs(tf.complex(a, b)), a=A, b=B)
+    assert np.isfinite(converted.assert_parity(a=A * 1e30, b=B * 1e30)).all()
+    assert converted.assert_parity(a=A * 1e-25, b=B * 1e-25).all()
 
 
 AXIS_SIZES = {"b": 2, "t": 5, "s": 3, "g": 2, "k": 2, "m": 4, "h": 3, "u": 2}
@@ -140,13 +142,13 @@ def test_einsum_with_a_kernel_is_one_product(equation, reshapes):
     def function(x):
         return tf.einsum(equation, *((kernel, x) if kernel_index == 0 else (x, kernel)))
 
-    converted = Converted(function, x=draw_numbers(input_axes, 1))
-    converted.assert_same()
+    converted = ConvertedFunction(function, x=draw_numbers(input_axes, 1))
+    converted.assert_parity()
     operators = list_operators(converted.model)
     assert (operators.count("MatMul"), operators.count("Shape"), operators.count("Einsum")) == (1, 0, 0)
     assert operators.count("Reshape") <= reshapes
     for rows in (1, 0) if "b" in input_axes else ():
-        converted.assert_same(x=draw_numbers(input_axes, 2)[:rows])
+        converted.assert_parity(x=draw_numbers(input_axes, 2)[:rows])
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,8 @@ def test_einsum_with_a_kernel_is_one_product(equation, reshapes):
 def test_einsum_of_two_tensors_is_a_product_and_transposes(equation):
     terms = equation.partition("->")[0].split(",")
     x, y = (draw_numbers(term, seed) for seed, term in enumerate(terms))
-    converted = Converted(lambda x, y: tf.einsum(equation, x, y), x=x, y=y)
-    converted.assert_same()
+    converted = ConvertedFunction(lambda x, y: tf.einsum(equation, x, y), x=x, y=y)
+    converted.assert_parity()
     assert {*list_operators(converted.model)} <= {"MatMul", "Transpose", "Unsqueeze"}
 
 
@@ -175,4 +177,4 @@ def test_other_equations_equal_tensorflow(equation):
     terms = equation.replace("...", "b").partition("->")[0].split(",")
     sizes = {**AXIS_SIZES, "s": 5} if equation.startswith("tt") else AXIS_SIZES
     x, y = (draw_numbers(term, 0, sizes) for term in terms)
-    Converted(lambda x, y: tf.einsum(equation, x, y), x=x, y=y).assert_same()
+    ConvertedFunction(lambda x, y: tf.einsum(equation, x, y), x=x, y=y).assert_parity()

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 import tf2onnx
-from converted_functions import Converted
+from converted_functions import ConvertedFunction
 from onnx import TensorProto, helper, numpy_helper
 
 from keras_attn_export._onnx.traced_model import TracedModel
@@ -99,7 +99,7 @@ def trace_function(name_counter):
         y = tf.reshape(x, (sizes[0], sizes[1], 2, 2)) + tf.reshape(x * 2, (doubled_sizes[0], doubled_sizes[1], 2, 2))
         return y + tf.cast(sizes[1], "float32") + tf.cast(doubled_sizes[1], "float32")
 
-    return Converted(function, x=x).model
+    return ConvertedFunction(function, x=x).model
 
 
 def test_file_is_independent_of_the_name_counter():

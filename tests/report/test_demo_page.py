@@ -40,11 +40,11 @@ def test_date_in_each_language_has_the_answer_of_the_bundle(browser, tmp_path, m
     assert "to type dates" in date_normaliser.write_page(bundle, vocabulary, tmp_path / "dates.html")
     browser.open(tmp_path / "dates.html")
     browser.wait("document.querySelector('#answer')?.dataset.request")
-    assert len({date_report.language(locale).split(",")[0] for locale in rows}) == 37
+    assert len({date_report.get_language_name(locale).split(",")[0] for locale in rows}) == 37
     for locale, row in rows.items():
         (expected,) = date_data.decode_iso(bundle.run(date_data.encode_rows([row], vocabulary))["tokens"])
         browser.run("document.querySelector('#answer').replaceChildren()")
-        browser.run(TYPE_SCRIPT, row.text, date_report.language(locale))
+        browser.run(TYPE_SCRIPT, row.text, date_report.get_language_name(locale))
         browser.wait("document.querySelector('#answer .answer')")
         assert browser.find("#answer .answer").text == expected, row
     assert browser.list_console_messages() == []

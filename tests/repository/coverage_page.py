@@ -108,20 +108,20 @@ def format_layers() -> str:
 
 def format_options() -> tuple[str, str]:
     """Return the table of exported and refused options by layer, and the reasons for layers without a row."""
-    from zoo.layer_options import NO_ROW, ROWS
+    from zoo.layer_options import LAYERS_WITHOUT_ROW, ROWS
 
     options: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for row in ROWS:
         exported, refused = options.setdefault(f"`{row.layer}`", ({}, {}))
         text = f"`{row.option}`" if row.option else ""
-        if row.refused:
-            refused[f"{text}: {row.refused}".removeprefix(": ")] = None
+        if row.refusal_reason:
+            refused[f"{text}: {row.refusal_reason}".removeprefix(": ")] = None
         else:
             exported[text] = None
     rows = [
         [name, ", ".join(filter(None, exported)), "; ".join(refused)] for name, (exported, refused) in options.items()
     ]
-    reasons = [f"- `{names.replace(' ', '`, `')}`: {reason}\n" for names, reason in NO_ROW.items()]
+    reasons = [f"- `{names.replace(' ', '`, `')}`: {reason}\n" for names, reason in LAYERS_WITHOUT_ROW.items()]
     return format_table("layer", "exported options", "refused", rows=sorted(rows)), "".join(reasons)
 
 

@@ -33,7 +33,7 @@ def test_every_style_equals_babel_and_is_unambiguous(locale):
         for day in days:
             pieces = date_data.write_date(day, locale, style)
             assert "".join(text for _, text in pieces) == format_date(day, style, locale=locale)
-        fields = [field for field, _ in date_data.date_fields(locale, style) if field != "chars"]
+        fields = [field for field, _ in date_data.parse_date_pattern(locale, style) if field != "chars"]
         letters = [field[0].replace("L", "M") for field in fields]
         assert [letters.count(letter) for letter in "yMd"] == [1, 1, 1]
         if all(field[0] in "yMd" and len(field) <= 2 for field in fields):
@@ -60,7 +60,7 @@ def test_decoder_ignores_padding_and_equals_the_training_model(noisy_rows):
     np.testing.assert_array_equal(padded_outputs["tokens"], outputs["tokens"])
     np.testing.assert_allclose(padded_outputs["scores"], outputs["scores"], atol=1e-4)
     assert not padded_outputs["attention"][..., -3:].any()
-    previous = date_data.characters_before(outputs["tokens"])
+    previous = date_data.shift_characters(outputs["tokens"])
     logits = np.asarray(decoder.training.predict_on_batch(inputs | {"before": previous}), "float64")
     np.testing.assert_array_equal(logits.argmax(-1), outputs["tokens"])
     log_probabilities = logits.max(-1) - np.logaddexp.reduce(logits, axis=-1)
@@ -69,7 +69,7 @@ def test_decoder_ignores_padding_and_equals_the_training_model(noisy_rows):
 
 @pytest.mark.parametrize(("means", "equal", "count"), [([1.0, 0.98], 50, 0), ([1.0, 0.97], 50, 1), ([0.9, 1.0], 49, 2)])
 def test_demo_fails_below_the_bar_or_on_a_different_answer(monkeypatch, capsys, means, equal, count):
-    problems = date_normaliser.judge(means, equal, 50, bar=0.98)
+    problems = date_normaliser.list_problems(means, equal, 50, bar=0.98)
     assert len(problems) == count
     monkeypatch.setattr(date_normaliser, "run_demo", lambda *_: problems)
     assert date_normaliser.main([]) == bool(problems)

@@ -47,7 +47,9 @@ def test_scoring_functions_runs_and_its_statements_hold(tmp_path):
 def test_additive_scores_find_the_nearest_number_and_products_cannot():
     task = next(task for task in score_tasks.TASKS if task.name == "nearest number, (x, 1)")
     shares = {
-        name: score_tasks.accuracy(score_tasks.build_trained(name, task, steps=300, seed=SEED), task, SEED)
+        name: score_tasks.measure_accuracy(
+            score_tasks.build_trained_model(name, task, steps=300, seed=SEED), task, SEED
+        )
         for name in ("additive", "dot product")
     }
     assert shares["additive"] > 0.6

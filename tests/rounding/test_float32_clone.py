@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from export_models import (
     TwoArguments,
-    dict_inputs_and_outputs,
-    implicit_mask_and_encoders,
-    nested_model,
-    shared_with_nested_model,
-    two_argument_samples,
+    build_dict_inputs_and_outputs,
+    build_implicit_mask_and_encoders,
+    build_nested_model,
+    build_shared_with_nested_model,
+    draw_two_argument_samples,
 )
 from keras import layers
 
@@ -29,9 +29,12 @@ def build_with_policy(policy, build):
 @pytest.mark.parametrize(
     ("build", "policy"),
     [
-        *((dict_inputs_and_outputs, policy) for policy in ("mixed_float16", "float16", "mixed_bfloat16", "bfloat16")),
-        (nested_model, "bfloat16"),
-        (implicit_mask_and_encoders, "mixed_bfloat16"),  # TensorFlow cannot initialise a GRU in pure bfloat16
+        *(
+            (build_dict_inputs_and_outputs, policy)
+            for policy in ("mixed_float16", "float16", "mixed_bfloat16", "bfloat16")
+        ),
+        (build_nested_model, "bfloat16"),
+        (build_implicit_mask_and_encoders, "mixed_bfloat16"),  # TensorFlow cannot initialise a GRU in pure bfloat16
     ],
 )
 def test_clone_computes_in_float32_with_the_same_weights(build, policy):
@@ -48,18 +51,18 @@ def test_clone_computes_in_float32_with_the_same_weights(build, policy):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_clone_has_the_weights_of_a_layer_shared_with_a_nested_model(policy):
-    clone = clone_to_float32(build_signature(build_with_policy(policy, shared_with_nested_model))).model
+    clone = clone_to_float32(build_signature(build_with_policy(policy, build_shared_with_nested_model))).model
     x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype("float32")
-    np.testing.assert_allclose(clone(x)["out"], shared_with_nested_model()(x)["out"], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(clone(x)["out"], build_shared_with_nested_model()(x)["out"], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "samples", "policy"),
     [
-        (dict_inputs_and_outputs, None, "mixed_float16"),
-        (dict_inputs_and_outputs, None, "bfloat16"),
-        (TwoArguments, two_argument_samples(), "mixed_float16"),
+        (build_dict_inputs_and_outputs, None, "mixed_float16"),
+        (build_dict_inputs_and_outputs, None, "bfloat16"),
+        (TwoArguments, draw_two_argument_samples(), "mixed_float16"),
     ],
 )
 def test_half_precision_exports_as_float32(build, samples, policy, tmp_path):

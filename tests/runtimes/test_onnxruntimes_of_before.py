@@ -23,11 +23,11 @@ def run_verify_script(bundle, folder):
 @pytest.mark.parametrize(
     ("build", "options", "lowest"),
     [
-        (models.three_layers, {"target": "1.15"}, "1.15"),
-        (models.block, {"target": "1.15", "precision": "float16"}, "1.15"),
-        (models.block, {"target": "1.15", "precision": "int8"}, "1.15"),
-        (models.scores, {"target": "1.17", "opset": 20}, "1.17"),
-        (models.three_layers, {"target": "1.24"}, "1.19"),
+        (models.build_three_layers, {"target": "1.15"}, "1.15"),
+        (models.build_transformer_block, {"target": "1.15", "precision": "float16"}, "1.15"),
+        (models.build_transformer_block, {"target": "1.15", "precision": "int8"}, "1.15"),
+        (models.build_score_variants, {"target": "1.17", "opset": 20}, "1.17"),
+        (models.build_three_layers, {"target": "1.24"}, "1.19"),
     ],
 )
 def test_earlier_onnxruntime_runs_the_target(build, options, lowest, tmp_path):

@@ -20,7 +20,9 @@ NAME = "OpenVINOExecutionProvider"
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    return export_model(models.three_layers(), tmp_path_factory.mktemp("openvino") / "bundle", provider="openvino")
+    return export_model(
+        models.build_three_layers(), tmp_path_factory.mktemp("openvino") / "bundle", provider="openvino"
+    )
 
 
 def test_openvino_export_matches_keras(bundle):
@@ -33,10 +35,10 @@ def test_openvino_export_matches_keras(bundle):
 @pytest.mark.parametrize(
     ("build", "options"),
     [
-        (models.scores, {}),
-        (models.block, {"precision": "int8"}),
-        (models.convolutions, {}),
-        (models.recurrent, {}),
+        (models.build_score_variants, {}),
+        (models.build_transformer_block, {"precision": "int8"}),
+        (models.build_convolutions, {}),
+        (models.build_recurrent_model, {}),
     ],
 )
 def test_openvino_runs_the_model(build, options, tmp_path):
@@ -50,12 +52,12 @@ def test_model_with_a_loop_is_refused(tmp_path):
         ExportError,
         match=r"cannot load .* not found in graph cache\. OpenVINO's provider supports no `Loop`.*provider 'cpu'\.",
     ):
-        export_model(models.recurrent(layers.GRU), tmp_path / "bundle", provider="openvino")
+        export_model(models.build_recurrent_model(layers.GRU), tmp_path / "bundle", provider="openvino")
     assert not (tmp_path / "bundle").exists()
 
 
 def test_file_for_another_provider_is_refused(tmp_path):
-    exported_bundle = export_model(models.block(), tmp_path / "bundle")
+    exported_bundle = export_model(models.build_transformer_block(), tmp_path / "bundle")
     with pytest.raises(BundleError, match="An export with `provider='openvino'` writes attention without both"):
         verify_bundle(exported_bundle.path, provider="openvino")
 

@@ -6,11 +6,11 @@ import pytest
 from export_models import (
     OneMapping,
     TwoArguments,
-    dict_inputs_and_outputs,
-    input_passed_through,
-    list_outputs_of_one_layer,
-    mapping_samples,
-    two_argument_samples,
+    build_dict_inputs_and_outputs,
+    build_input_passed_through,
+    build_list_outputs_of_one_layer,
+    draw_mapping_samples,
+    draw_two_argument_samples,
 )
 from keras import layers
 
@@ -31,7 +31,7 @@ def build_named_model(*names, **options):
 
 
 def test_functional_models_have_names_dtypes_and_shapes():
-    signature = build_signature(dict_inputs_and_outputs(), None)
+    signature = build_signature(build_dict_inputs_and_outputs(), None)
     assert set(signature.inputs) == {
         InputSpec("queries", "float32", (None, None, 6)),
         InputSpec("keys", "float32", (None, None, 6)),
@@ -47,8 +47,8 @@ def test_functional_models_have_names_dtypes_and_shapes():
 @pytest.mark.parametrize(
     ("build", "outputs"),
     [
-        (list_outputs_of_one_layer, {"attention", "attention_1"}),  # a second output of a layer has a number
-        (input_passed_through, {"x_output", "doubled"}),  # not the name of the input
+        (build_list_outputs_of_one_layer, {"attention", "attention_1"}),  # a second output of a layer has a number
+        (build_input_passed_through, {"x_output", "doubled"}),  # not the name of the input
     ],
 )
 def test_outputs_without_keys_are_named_by_layers(build, outputs):
@@ -66,12 +66,12 @@ def test_nested_structures_have_joined_names():
 
 
 def test_subclass_inputs_are_arguments_or_keys_of_one_mapping():
-    signature = build_signature(TwoArguments(), two_argument_samples())
+    signature = build_signature(TwoArguments(), draw_two_argument_samples())
     dtypes = {"q": "float32", "kv": "float32", "valid_lens": "int64"}
     assert {spec.name: spec.dtype for spec in signature.inputs} == dtypes
     assert set(signature.outputs) == {"logits", "weights"}
     assert not signature.is_functional
-    signature = build_signature(OneMapping(), mapping_samples())
+    signature = build_signature(OneMapping(), draw_mapping_samples())
     assert list_input_names(signature) == ["left", "right"]
     assert signature.outputs == ("output_0", "output_1")
 

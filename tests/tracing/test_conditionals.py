@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from converted_functions import Converted
+from converted_functions import ConvertedFunction
 from keras import ops
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
@@ -16,15 +16,15 @@ def test_switch_in_a_loop_and_in_a_branch_equals_keras():
         inner = lambda x, y: ops.switch(i, BRANCHES[2:], x, y)  # noqa: E731
         return ops.switch(i, [*BRANCHES[:2], inner], x, x + 1)
 
-    Converted(lambda x: ops.fori_loop(0, 4, switch_twice, x), x=X).assert_same()
+    ConvertedFunction(lambda x: ops.fori_loop(0, 4, switch_twice, x), x=X).assert_parity()
 
 
 def test_index_without_a_branch_selects_the_last_branch():
     def switch(x, index):
         return tf.switch_case(index, [lambda: x, lambda: x * 2, lambda: x * 3])
 
-    converted = Converted(switch, x=X, index=np.array(0, "int32"))
-    assert (converted.assert_same(index=np.array(-7, "int32")) == 3 * X).all()
+    converted = ConvertedFunction(switch, x=X, index=np.array(0, "int32"))
+    assert (converted.assert_parity(index=np.array(-7, "int32")) == 3 * X).all()
 
 
 @pytest.mark.parametrize("length", [1, 6, 7])
@@ -35,8 +35,8 @@ def test_constant_conditions_leave_no_branch(length):
         x = tf.ensure_shape(x, [None, length, 2])
         return tf.concat([ops.associative_scan(tf.add, x, axis=1), ops.associative_scan(tf.add, x, True, -2)], 0)
 
-    converted = Converted(scan, x=np.arange(4 * length, dtype="float32").reshape(2, length, 2))
-    converted.assert_same()
+    converted = ConvertedFunction(scan, x=np.arange(4 * length, dtype="float32").reshape(2, length, 2))
+    converted.assert_parity()
     assert "If" not in {node.op_type for node in converted.model.graph.node}
 
 
@@ -50,15 +50,15 @@ def test_convolution_in_a_branch_has_the_shape_of_its_kernel():
         return ops.cond(ops.shape(x)[1] == 0, lambda: tf.zeros((1, 1, 1, 2)), lambda: convolve(x))
 
     x = np.arange(16, dtype="float32").reshape(1, 4, 4, 1)
-    Converted(select, x=x).assert_same()
+    ConvertedFunction(select, x=x).assert_parity()
 
 
 def test_branch_may_return_a_tensor_twice():
     def select(x):
         return tf.stack(ops.cond(ops.sum(x) > 0, lambda: (x, x), lambda: (x * 2, x * 3)))
 
-    converted = Converted(select, x=X)
-    converted.assert_same(x=-X)
+    converted = ConvertedFunction(select, x=X)
+    converted.assert_parity(x=-X)
 
 
 @pytest.mark.parametrize("nesting", ["in a loop", "in a branch"])
@@ -71,6 +71,6 @@ def test_recurrent_layer_in_a_loop_or_branch_equals_keras(nesting):
             return ops.switch(ops.shape(x)[0] % 2, [layer, lambda x: x[:, 0]], x)
         return ops.fori_loop(0, 2, lambda _, state: layer(x + state[:, None]), x[:, 0])
 
-    converted = Converted(call_nested, x=X.reshape(1, 2, 3))
+    converted = ConvertedFunction(call_nested, x=X.reshape(1, 2, 3))
     for rows in (1, 2):
-        converted.assert_same(x=np.resize(X, (rows, 2, 3)))
+        converted.assert_parity(x=np.resize(X, (rows, 2, 3)))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 from text_models import COLOURS, build_lookup_model
-from traced_models import onnx_outputs
+from traced_models import run_traced_model
 
 STRINGS = np.array([["red", "grün", "red"], ["[MASK]", "", "Red"], ["[UNK]", "blue", "gru\u0308n"]], object)
 KNOWN_STRINGS = np.array([["red", "grün", "red"], ["blue", "blue", "red"]], object)
@@ -15,7 +15,7 @@ WEIGHTS = {"tf_idf": {"idf_weights": [0.5, 1.5, 2.5]}}
 def assert_equals_keras(model, inputs, folder):
     from keras_attn_export._signature.signature import build_signature
 
-    outputs, expected = onnx_outputs(model, inputs, folder), build_signature(model).run(inputs)
+    outputs, expected = run_traced_model(model, inputs, folder), build_signature(model).run(inputs)
     for name, array in expected.items():
         assert outputs[name].dtype == array.dtype
         np.testing.assert_array_equal(outputs[name], array)
@@ -60,4 +60,4 @@ def test_integer_lookup_with_three_unknown_indices_equals_keras(mode, tmp_path):
 def test_unknown_word_without_an_index_is_refused(mode, tmp_path):
     model = build_lookup_model(num_oov_indices=0, mask_token="[MASK]", output_mode=mode)
     with pytest.raises(Exception, match="indices element out of data bounds"):
-        onnx_outputs(model, {"word": STRINGS}, tmp_path)
+        run_traced_model(model, {"word": STRINGS}, tmp_path)

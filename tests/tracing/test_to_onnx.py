@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers, ops
-from traced_models import onnx_outputs, trace_model
+from traced_models import run_traced_model, trace_model
 
 from keras_attn_export import UnsupportedModelError
 from keras_attn_export._signature.signature import build_signature
@@ -31,7 +31,7 @@ def test_op_where_ignores_nan_in_the_other_branch(tmp_path):
     pairs["float32"] = np.array([[[1, np.nan, 3]], [[np.inf, -2, np.nan]]], "float32")
     feeds = {f"{branch}_{dtype}": pair[i] for dtype, pair in pairs.items() for i, branch in enumerate(BRANCHES)}
     condition = np.array([[True, False, True]])
-    actual = onnx_outputs(build_where_model(*pairs), {"condition": condition, **feeds}, tmp_path)
+    actual = run_traced_model(build_where_model(*pairs), {"condition": condition, **feeds}, tmp_path)
     for dtype, pair in pairs.items():
         assert actual[dtype].dtype == dtype
         np.testing.assert_array_equal(actual[dtype], np.where(condition, *pair))
@@ -41,7 +41,7 @@ def test_jit_compiled_functions_equal_keras(tmp_path):
     x, array = keras.Input((3,), name="x"), np.array([[-1, 0, 2.5]], "float32")
     compiled = layers.Lambda(tf.function(lambda x: tf.nn.relu(x) * 2.0, jit_compile=True))
     model = keras.Model(x, {"out": layers.Dense(4, name="after")(compiled(x))})
-    np.testing.assert_allclose(onnx_outputs(model, {"x": array}, tmp_path)["out"], model(array)["out"], rtol=1e-6)
+    np.testing.assert_allclose(run_traced_model(model, {"x": array}, tmp_path)["out"], model(array)["out"], rtol=1e-6)
 
 
 class AssignVariable(layers.Layer):

@@ -25,7 +25,7 @@ MAX_ERROR_LENGTH = 200
 def measure_export(name: str, variant: str) -> Result:
     """Export a model in a precision or by Keras's exporter, and return the differences of its outputs from Keras."""
     architecture = ZOO[name]
-    model, samples = architecture.model(), architecture.draw_sample_inputs()
+    model, samples = architecture.build_model(), architecture.draw_sample_inputs()
     with tempfile.TemporaryDirectory() as folder:
         if variant == KERAS:
             return measure_keras_exporter(model, samples, Path(folder) / "model.onnx")

@@ -191,7 +191,7 @@ def build_model(rows: Sequence[Row]) -> keras.Model:
     outputs = dict(output for row in rows for output in build_outputs(row, inputs))
     first = next(iter(outputs.values()))
     keys = to_sequence(L.Hashing(5)(inputs[0]) if kind.dtype == "string" else inputs[0])
-    is_sequence = not rows[0].refused and first.dtype != "string" and first.shape[0] == batch
+    is_sequence = not rows[0].refusal_reason and first.dtype != "string" and first.shape[0] == batch
     queries = to_sequence(first) if is_sequence else keys
     keys = L.Masking()(keys) if kind.is_masked else keys
     outputs["attention"] = keras_attn.AdditiveAttention(4, name="attention")(queries, keys, keys)

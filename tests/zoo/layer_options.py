@@ -57,7 +57,7 @@ class Row:
     layer: str
     base: str
     option: str
-    refused: str = ""
+    refusal_reason: str = ""
 
     @property
     def package(self) -> str:
@@ -93,7 +93,7 @@ def parse_rows(table: str) -> Iterator[Row]:
             for options in filter(None, map(str.strip, text.split(" |"))):
                 for option in expand_choices(options.removeprefix("!")):
                     reasons = [reason for name, reason in REFUSAL_REASONS.items() if f"{name}=True" in options]
-                    yield replace(row, option=option, refused=reasons[0] if options.startswith("!") else "")
+                    yield replace(row, option=option, refusal_reason=reasons[0] if options.startswith("!") else "")
 
 
 ROWS = [*parse_rows(TABLE)]
@@ -110,7 +110,7 @@ UNVARIED_OPTIONS = {  # patterns of options that no row varies, as Layer.option,
     r"keras_hub\.ImageConverter\.bounding_box_format": "of labels",
     rf"({RANDOM_LAYERS})\.\w+": "used in a training only",
 }
-NO_ROW = {  # layers without a row, with the reason
+LAYERS_WITHOUT_ROW = {  # layers without a row, with the reason
     "Layer Wrapper keras_attn.AttentionPooling keras_hub.AudioConverter": "base classes",
     "InputLayer": "an input of the model",
     "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": "code of other frameworks, or a SavedModel",

@@ -40,7 +40,7 @@ class Architecture:
     refusal: str | None = None
     nightly: bool = False
 
-    def model(self, seed: int = 0) -> keras.Model:
+    def build_model(self, seed: int = 0) -> keras.Model:
         """Return the model with weights perturbed by this seed: no bias is zero, and no statistics are initial."""
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)

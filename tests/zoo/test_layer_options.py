@@ -17,7 +17,7 @@ from keras_attn_export._signature.signature import Signature
 from keras_attn_export._signature.tensorflow_graph import trace_runner
 
 from .layer_inputs import INPUT_KINDS, build_model, build_name, collect_arguments, find_class
-from .layer_options import NO_ROW, REFUSAL_REASONS, ROWS, UNVARIED_OPTIONS
+from .layer_options import LAYERS_WITHOUT_ROW, REFUSAL_REASONS, ROWS, UNVARIED_OPTIONS
 
 ROWS_PER_MODEL = 10
 RELATIVE_TOLERANCE = 1e-3  # of the largest magnitude of an output
@@ -29,7 +29,7 @@ def group_rows():
     def model_key(row):
         return row.kind, row.package == "keras_hub"
 
-    exported_rows = sorted((row for row in ROWS if not row.refused), key=model_key)
+    exported_rows = sorted((row for row in ROWS if not row.refusal_reason), key=model_key)
     for (kind, is_hub), group in itertools.groupby(exported_rows, model_key):
         rows, marks = [*group], pytest.mark.needs("keras_hub") if is_hub else ()
         for start in range(0, len(rows), ROWS_PER_MODEL):
@@ -76,7 +76,7 @@ def test_outputs_equal_those_of_keras_at_other_sizes(rows, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.title) for row in ROWS if row.refused])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.title) for row in ROWS if row.refusal_reason])
 def test_refusal_names_layer_and_option(row, tmp_path):
     option = next(option for option in REFUSAL_REASONS if f"{option}=True" in row.option)
     with pytest.raises(ExportError, match=rf"^Layer `\w*{build_name(row)}\w*` .*{option}"):
@@ -100,7 +100,7 @@ def find_missing_options(layer_class, name):
         for option in inspect.signature(layer_class).parameters.values()
         if all(repr(arguments.get(option.name, option.default)) == repr(option.default) for arguments in row_arguments)
     ]
-    has_reason = any(fnmatch(name, pattern) for names in NO_ROW for pattern in names.split())
+    has_reason = any(fnmatch(name, pattern) for names in LAYERS_WITHOUT_ROW for pattern in names.split())
     missing = titles if layer_rows else [] if has_reason else [name]
     return [title for title in missing if not any(re.fullmatch(pattern, title) for pattern in UNVARIED_OPTIONS)]
 

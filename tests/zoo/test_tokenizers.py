@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import tensorflow as tf
-from converted_functions import Converted
+from converted_functions import ConvertedFunction
 
 from keras_attn_export import UnsupportedModelError, export_model
 from keras_attn_export._golden_cases.random_texts import EDGE_CASE_TEXTS
@@ -57,11 +57,11 @@ def build_model(tokenizer, vocabulary_size):
 @pytest.mark.parametrize("name", NAMES)
 def test_token_ids_equal_tensorflow(name):
     tokenizer = build_tokenizers()[name]
-    converted = Converted(lambda x: tokenizer(x), x=np.array(TEXTS, object))
-    ids = converted.assert_same()
+    converted = ConvertedFunction(lambda x: tokenizer(x), x=np.array(TEXTS, object))
+    ids = converted.assert_parity()
     assert len(np.unique(ids)) > 20
     np.testing.assert_array_equal(tokenizer(tf.constant(TEXTS)), ids)  # eager execution
-    converted.assert_same(x=np.array(TEXTS[:2] + TEXTS[-1:], object))
+    converted.assert_parity(x=np.array(TEXTS[:2] + TEXTS[-1:], object))
 
 
 @pytest.mark.parametrize("name", ["plain", "bytes"])

@@ -13,7 +13,7 @@ from keras_attn import (
 )
 
 
-def three_layers():
+def build_three_layers():
     """Build a model of additive and dot-product attention with padding, and of heads with a causal mask."""
     x = keras.Input((None, 8), name="x")
     lengths = keras.Input((), dtype="int32", name="lengths")
@@ -24,7 +24,7 @@ def three_layers():
     return keras.Model([x, lengths], {"found": context, "weights": weights}, name="three_layers")
 
 
-def scores():
+def build_score_variants():
     """Build a model of the further scores and normalizers, of an attention mask, and of grouped heads."""
     x, mask = keras.Input((None, 6), name="x"), keras.Input((None, None), dtype="bool", name="pairs")
     sparse, sigmoid = DotProductAttention(normalizer="sparsemax"), DotProductAttention(normalizer="sigmoid")
@@ -33,7 +33,7 @@ def scores():
     return keras.Model([x, mask], [kind(x, x, x, attention_mask=mask) for kind in kinds])
 
 
-def block():
+def build_transformer_block():
     """Build a block of a Transformer from Keras's own layers."""
     x = keras.Input((None, 8), name="x")
     y = x + layers.MultiHeadAttention(2, 4)(*[layers.LayerNormalization()(x)] * 2, use_causal_mask=True)
@@ -41,14 +41,14 @@ def block():
     return keras.Model(x, layers.Dense(5, activation="softmax")(y))
 
 
-def convolutions():
+def build_convolutions():
     image = keras.Input((None, None, 3), name="image")
     x = layers.MaxPooling2D()(layers.Conv2D(4, 3, padding="same", activation="relu")(image))
     x = layers.DepthwiseConv2D(3, activation="silu")(layers.BatchNormalization()(x))
     return keras.Model(image, layers.Dense(3)(layers.GlobalAveragePooling2D()(x)))
 
 
-def recurrent(layer=layers.LSTM):
+def build_recurrent_model(layer=layers.LSTM):
     ids = keras.Input((None,), dtype="int32", name="ids")
     x = layers.Embedding(11, 4)(ids)
     return keras.Model(ids, layers.Bidirectional(layer(5, return_sequences=True))(x))

@@ -35,7 +35,7 @@ def compute_states(memory):
     return tf.zeros((tf.shape(memory)[0], STATE))
 
 
-class Greedy(LoopLayer):
+class GreedyLoop(LoopLayer):
     """Greedy decoding that stops once all rows have ended; the outputs always have `LENGTH` steps."""
 
     def call(self, memory, valid_lens):
@@ -66,7 +66,7 @@ class Greedy(LoopLayer):
         }
 
 
-class Nested(LoopLayer):
+class NestedLoop(LoopLayer):
     """Nested loops with a growing number of steps, and branches that attend, inside and outside of the loops."""
 
     def call(self, memory, valid_lens):
@@ -83,7 +83,7 @@ class Nested(LoopLayer):
         return {"state": tf.cond(tf.reduce_sum(valid_lens) > 6, lambda: advance(state), lambda: advance(-state))}
 
 
-class Leaving(LoopLayer):
+class ShrinkingLoop(LoopLayer):
     """A loop with a growing cache, from which rows are removed once they have ended."""
 
     def call(self, memory, valid_lens):
@@ -105,7 +105,7 @@ class Leaving(LoopLayer):
         return {"made": loop[-1]}
 
 
-class Buffered(LoopLayer):
+class BufferLoop(LoopLayer):
     """`keras.ops.while_loop`, and `keras.ops.slice_update` into a buffer."""
 
     def call(self, memory, valid_lens):
@@ -120,7 +120,7 @@ class Buffered(LoopLayer):
         return {"made": ops.while_loop(lambda i, *_: i < LENGTH, body, first)[2]}
 
 
-class Refined(layers.Layer):
+class RefinementLoop(layers.Layer):
     """A loop over two attention layers: one of keras_attn with a causal mask, and one of Keras."""
 
     def __init__(self, **kwargs):
@@ -142,7 +142,7 @@ class Refined(layers.Layer):
 
 def build_loop_model(layer):
     """Build a model of one of these layers, with a memory of any length and its valid lengths."""
-    size = 6 if layer is Refined else D
+    size = 6 if layer is RefinementLoop else D
     memory, lens = keras.Input((None, size), name="memory"), keras.Input((), dtype="int32", name="valid_lens")
     keras.utils.set_random_seed(3)
     model = keras.Model([memory, lens], layer(name="loop")(memory, lens), name="looped")

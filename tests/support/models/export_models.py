@@ -36,24 +36,24 @@ def build_attention_inputs(queries=6, keys=8, values=5):
     )
 
 
-def additive():
+def build_additive():
     q, k, v, lens = build_attention_inputs()
     return keras.Model([q, k, v, lens], AdditiveAttention(7, name="attention")(q, k, v, lens))
 
 
-def dict_inputs_and_outputs():
+def build_dict_inputs_and_outputs():
     q, k, v, lens = build_attention_inputs(keys=6)
     out, weights = DotProductAttention(name="attention")(q, k, v, lens, return_attention_scores=True)
     return keras.Model({"queries": q, "keys": k, "values": v, "valid_lens": lens}, {"context": out, "weights": weights})
 
 
-def list_outputs_of_one_layer():
+def build_list_outputs_of_one_layer():
     q, k, v, lens = build_attention_inputs()
     outputs = AdditiveAttention(4, name="attention")(q, k, v, lens, return_attention_scores=True)
     return keras.Model([q, k, v, lens], outputs)
 
 
-def per_query_lengths():
+def build_per_query_lengths():
     q, k, v, _ = build_attention_inputs()
     lens = keras.Input((None,), dtype="int64", name="valid_lens")
     return keras.Model([q, k, v, lens], AdditiveAttention(4)(q, k, v, lens))
@@ -124,7 +124,7 @@ def build_masked_softmax_alone():
     return keras.Model([scores, lens], MaskedSoftmax()(scores, lens))
 
 
-def implicit_mask_and_encoders():
+def build_implicit_mask_and_encoders():
     ids = keras.Input((None,), dtype="int32", name="ids")
     embedded = layers.Embedding(11, 6, mask_zero=True)(ids)
     backward = layers.LSTM(4, return_sequences=True, go_backwards=True)
@@ -133,7 +133,7 @@ def implicit_mask_and_encoders():
     return keras.Model(ids, layers.Dense(3, activation="softmax", name="classes")(out))
 
 
-def gelu_norm_dropout_conv():
+def build_gelu_norm_dropout_conv():
     x = keras.Input((None, 6), name="x")
     lens = keras.Input((), dtype="int32", name="valid_lens")
     y = layers.Conv1D(8, 3, padding="same", activation="gelu")(x)
@@ -143,25 +143,25 @@ def gelu_norm_dropout_conv():
 
 
 def build_compiled_with_xla():
-    model = gelu_norm_dropout_conv()
+    model = build_gelu_norm_dropout_conv()
     model.compile("sgd", "mse", jit_compile=True)
     return model
 
 
-def shared_layer():
+def build_shared_layer():
     q, k, v, lens = build_attention_inputs(values=6)
     attention = AdditiveAttention(4, name="attention")
     return keras.Model([q, k, v, lens], attention(attention(q, k, v, lens), k, v, lens))
 
 
-def nested_model():
+def build_nested_model():
     q, k, v, lens = build_attention_inputs()
-    inner = additive()
+    inner = build_additive()
     out = layers.Dense(3, name="outer")(inner([q, k, v, lens]))
     return keras.Model([q, k, v, lens], out)
 
 
-def shared_with_nested_model():
+def build_shared_with_nested_model():
     """Return a model that applies a layer before, within and after a nested model."""
     keras.utils.set_random_seed(0)
     shared, inner_input, x = layers.Dense(6), keras.Input((None, 6)), keras.Input((None, 6), name="x")
@@ -177,11 +177,11 @@ def build_static_shapes():
     return keras.Model([q, k, lens], DotProductAttention()(q, k, k, lens))
 
 
-def sequential():
+def build_sequential():
     return keras.Sequential([keras.Input((7,), name="features"), layers.Dense(3, activation="relu", name="out")])
 
 
-def input_passed_through():
+def build_input_passed_through():
     x = keras.Input((None, 3), name="x")
     return keras.Model({"x": x}, {"x": x, "doubled": 2 * x})
 
@@ -214,7 +214,7 @@ class OneMapping(keras.Model):
         return [out, keras.ops.sum(out, axis=1)]
 
 
-def two_argument_samples():
+def draw_two_argument_samples():
     rng = np.random.default_rng(0)
     return {
         "q": rng.standard_normal((2, 3, 6)).astype("float32"),
@@ -223,16 +223,16 @@ def two_argument_samples():
     }
 
 
-def mapping_samples():
+def draw_mapping_samples():
     rng = np.random.default_rng(0)
     return {name: rng.standard_normal((2, size, 4)).astype("float32") for name, size in (("left", 3), ("right", 5))}
 
 
 EXPORTED = {
-    "additive": ExportCase(additive),
-    "dict inputs and outputs": ExportCase(dict_inputs_and_outputs),
-    "list outputs of one layer": ExportCase(list_outputs_of_one_layer),
-    "per-query lengths": ExportCase(per_query_lengths),
+    "additive": ExportCase(build_additive),
+    "dict inputs and outputs": ExportCase(build_dict_inputs_and_outputs),
+    "list outputs of one layer": ExportCase(build_list_outputs_of_one_layer),
+    "per-query lengths": ExportCase(build_per_query_lengths),
     "boolean and causal mask": ExportCase(build_boolean_and_causal_mask),
     "every score": ExportCase(build_all_scores, attention=5),
     "every normalizer, and windows": ExportCase(build_all_normalizers_and_windows),
@@ -240,15 +240,15 @@ EXPORTED = {
     "keys computed once": ExportCase(build_precomputed_keys),
     "reshaped after dense": ExportCase(build_reshaped_after_dense, attention=0),
     "masked softmax alone": ExportCase(build_masked_softmax_alone, attention=0),
-    "implicit mask and encoders": ExportCase(implicit_mask_and_encoders),
-    "gelu, norm, dropout, conv": ExportCase(gelu_norm_dropout_conv),
+    "implicit mask and encoders": ExportCase(build_implicit_mask_and_encoders),
+    "gelu, norm, dropout, conv": ExportCase(build_gelu_norm_dropout_conv),
     "compiled with XLA": ExportCase(build_compiled_with_xla),
-    "shared layer": ExportCase(shared_layer),
-    "nested model": ExportCase(nested_model),
+    "shared layer": ExportCase(build_shared_layer),
+    "nested model": ExportCase(build_nested_model),
     "static shapes": ExportCase(build_static_shapes),
-    "sequential": ExportCase(sequential, attention=0),
-    "input passed through": ExportCase(input_passed_through, attention=0),
+    "sequential": ExportCase(build_sequential, attention=0),
+    "input passed through": ExportCase(build_input_passed_through, attention=0),
     "one-hot integers": ExportCase(build_one_hot, lambda: {"digit": np.array([0, 4, 2], "int32")}, attention=0),
-    "subclass with two arguments": ExportCase(TwoArguments, two_argument_samples),
-    "subclass with one mapping": ExportCase(OneMapping, mapping_samples),
+    "subclass with two arguments": ExportCase(TwoArguments, draw_two_argument_samples),
+    "subclass with one mapping": ExportCase(OneMapping, draw_mapping_samples),
 }

@@ -89,7 +89,7 @@ def draw_texts_and_masks(rng):
 
 
 @dataclass(frozen=True)
-class ProofModel:
+class MutationModel:
     """A builder of a model, the lowering of its export, and its precisions in addition to float32.
 
     `fresh` draws inputs on which a mutant must differ, if the exporter's own inputs could hide the mutation.
@@ -97,18 +97,18 @@ class ProofModel:
 
     build: Callable[[], keras.Model]
     precisions: tuple[str, ...] = ()
-    fresh: Callable[[np.random.Generator], Arrays] | None = None
+    draw_new_inputs: Callable[[np.random.Generator], Arrays] | None = None
     lowering: str = "portable"
 
 
 HALF = ("float16", "int8")
 MODELS = {
-    "build_small_model": ProofModel(build_small_model, HALF),
-    "logits_with_fills": ProofModel(build_logits_with_fills),
-    "causal_scores_with_fills": ProofModel(build_causal_scores_with_fills),
-    "tiny_outputs": ProofModel(build_tiny_outputs, HALF),
-    "columns_of_different_scale": ProofModel(build_columns_of_different_scale),
-    "rows_of_different_scale": ProofModel(build_rows_of_different_scale),
-    "integer_outputs": ProofModel(build_integer_outputs, HALF),
-    "masked_by_floats": ProofModel(build_masked_by_floats, fresh=draw_texts_and_masks),
+    "build_small_model": MutationModel(build_small_model, HALF),
+    "logits_with_fills": MutationModel(build_logits_with_fills),
+    "causal_scores_with_fills": MutationModel(build_causal_scores_with_fills),
+    "tiny_outputs": MutationModel(build_tiny_outputs, HALF),
+    "columns_of_different_scale": MutationModel(build_columns_of_different_scale),
+    "rows_of_different_scale": MutationModel(build_rows_of_different_scale),
+    "integer_outputs": MutationModel(build_integer_outputs, HALF),
+    "masked_by_floats": MutationModel(build_masked_by_floats, draw_new_inputs=draw_texts_and_masks),
 }

@@ -67,4 +67,4 @@ def build_choice_model(shift):
     return keras.Model(x, {"token": token, "y": Shifted(shift, name="shifted")(ops.take(table, token, 0))})
 
 
-TIES = np.float32([[1, 1, 0], [1, 0.5, 0], [0.2, 0.9, 0.9], [0.1, 0, 0.4]])
+TIED_ROWS = np.float32([[1, 1, 0], [1, 0.5, 0], [0.2, 0.9, 0.9], [0.1, 0, 0.4]])

@@ -34,7 +34,7 @@ def count_optimized_operators(model, folder):
     return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
 
 
-def onnx_outputs(model, inputs, folder):
+def run_traced_model(model, inputs, folder):
     """Return the outputs of a traced functional model with a dict of outputs, computed by onnxruntime."""
     return run_model(add_string_functions(trace_model(model, folder).model), **inputs)
 

@@ -14,7 +14,7 @@ from keras_attn_export._onnx.external_data import add_weights
 from keras_attn_export._tracing.to_onnx import convert_to_onnx
 
 
-class Converted:
+class ConvertedFunction:
     """A function of named tensors as an ONNX `model` with dynamic axes and one output, `out`."""
 
     def __init__(self, function: Callable[..., Any], **inputs: np.ndarray) -> None:
@@ -29,7 +29,7 @@ class Converted:
         onnx.checker.check_model(self.model, full_check=True)
         self._session = ort.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
 
-    def assert_same(self, **inputs: np.ndarray) -> np.ndarray:
+    def assert_parity(self, **inputs: np.ndarray) -> np.ndarray:
         """Assert that onnxruntime and TensorFlow agree on the inputs or their replacements; return the output."""
         arrays = self._inputs | inputs
         tensors = {name: tf.constant(array) for name, array in arrays.items()}

@@ -34,11 +34,11 @@ def succeeds(call):
 
 @pytest.fixture
 def fails(call):
-    def run(*arguments, said):
+    def run(*arguments, message):
         code, out, err = call(*arguments)
         assert (code, out) == (1, "")
         assert_one_line(err)
-        assert said in err
+        assert message in err
         return err
 
     return run
