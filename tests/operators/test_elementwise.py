@@ -1,4 +1,4 @@
-"""Elementwise operators in ONNX: GELU, log1p, expm1 and bucket search, also at extreme values."""
+"""Elementwise operators in ONNX: GELU, ReLU, log1p, expm1 and bucket search, also at extreme values."""
 
 from collections import Counter
 
@@ -127,6 +127,16 @@ def test_digitize_equals_keras_at_boundaries(dtype, tmp_path):
     assert actual.dtype == expected.dtype
     np.testing.assert_array_equal(actual, expected)
     assert {*actual.flat} >= {0, 1, 2, 4, 5, 6}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint64"])
+def test_relu_of_integers_equals_keras(dtype, tmp_path):
+    x = keras.Input((None,), dtype=dtype, name="x")
+    limits = np.iinfo(dtype)
+    numbers = np.array([[limits.min, limits.max, 0, limits.max - 1]], dtype)
+    actual = run_traced_model(keras.Model(x, {"out": ops.relu(x)}), {"x": numbers}, tmp_path)["out"]
+    assert actual.dtype == dtype
+    np.testing.assert_array_equal(actual, np.maximum(numbers, 0))
 
 
 @pytest.mark.parametrize(("side", "size", "dtype"), [("left", 6, "int32"), ("right", None, "int64")])

@@ -28,12 +28,14 @@ def convert_widened(graph: Any, node: Any) -> RejectionReason:
     """Convert the operators of `WIDENED_OPS` to those of ONNX, in a dtype for which onnxruntime has a kernel."""
     op_type = WIDENED_OPS[node.type]
     dtype = graph.get_dtype(node.input[0])
+    op = NodeReplacement(graph, node)
     computation_dtype = find_kernel_dtype(op_type, dtype)
+    if computation_dtype is None and op_type == "Relu":
+        return op.finish("Max", *op.inputs, op.number(0))  # `Max` has kernels of int64 and uint64
     if computation_dtype is None:
         return f"onnxruntime has no `{op_type}` of {numpy_dtype(dtype)}"
     names = ("exclusive", "reverse") if node.type == "Cumsum" else ()
     attributes = {name: int(node.get_attr_value(name, 0)) for name in names}
-    op = NodeReplacement(graph, node)
     if computation_dtype == dtype:
         return op.finish(op_type, *op.inputs, **attributes)
     # The axis of `Cumsum` has a dtype of its own
