@@ -67,9 +67,9 @@ class AttentionLayer(CallErrorMixin, LargestOutputMixin, KVCacheLayer):
         band = BandMask(use_causal_mask, window)
         call = AttentionCall(queries, keys, values, masks, band, offset, segment_ids, score_bias)
         call = call._replace(returns_weights=return_attention_scores, training=training, skip_zeroing=_skip_zeroing)
-        return self._dispatch_call(call._replace(previous_weights=_previous_weights), _only_state, _only_spec)
+        return self._call_or_infer_spec(call._replace(previous_weights=_previous_weights), _only_state, _only_spec)
 
-    def _dispatch_call(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
+    def _call_or_infer_spec(self, call: AttentionCall, only_state: Any, only_spec: bool) -> Any:
         """Validate a call and return its result, or only shapes and dtypes if `only_spec` is True."""
         if only_state:
             cache_inputs = call.keys, call.values, only_state, _merge_cache_mask(call.masks, only_state)

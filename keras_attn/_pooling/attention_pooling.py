@@ -19,7 +19,7 @@ from .scoring_layer import ScoringLayer
 from .torch_sdpa import can_use_sdpa, sdpa_pool
 
 # Methods of a call, except those that define the score.
-_CALL_METHODS = ("call", "_dispatch_call", "_attend", "_evaluate_composite", "precompute")
+_CALL_METHODS = ("call", "_call_or_infer_spec", "_attend", "_evaluate_composite", "precompute")
 
 
 @keras.saving.register_keras_serializable(package="keras_attn")
