@@ -63,7 +63,7 @@ def generate_golden_cases(signature: Signature, options: Options, check: CheckTr
         builder.add(spec)
     for case, injected_values in yield_special_cases(inputs, builder.golden, signature.run, graph):
         builder.golden.append(case)
-        builder.golden.injected_values[case.name] = injected_values
+        builder.golden.injections_by_case[case.name] = injected_values
     golden = builder.finish()
     golden.inputs = measure_input_coverage(golden, generators, inputs.draw, signature.run)
     golden.counted_axes = find_counted_axes(golden, generators)
@@ -149,7 +149,7 @@ class CaseBuilder:
         golden.refused.pop(POISONED, None)
         names = {case.name for case in golden.cases}
         golden.refused = {name: reason for name, reason in golden.refused.items() if name not in names}
-        if names - set(golden.injected_values) - self._mistaken:
+        if names - set(golden.injections_by_case) - self._mistaken:
             golden.refused |= {case.name: MISTAKEN_BIAS for case in golden.cases if self._is_dropped(case)}
             rows = zip(golden.cases, golden.sizes, strict=True)
             remaining_cases = [(case, sizes) for case, sizes in rows if not self._is_dropped(case)]

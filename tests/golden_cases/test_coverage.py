@@ -7,13 +7,13 @@ from export_models import build_additive
 from keras import layers, ops
 
 from keras_attn_export._format.names import Case
-from keras_attn_export._golden_cases.coverage import compute_rounding_share, is_varied_by_cases
+from keras_attn_export._golden_cases.coverage import compute_relative_rounding, varies_beyond_limits
 from keras_attn_export._options import Options
 from keras_attn_export._rounding.reference import build_reference
 
 
 def measure_coverage(model, samples=None):
-    return build_reference(model, Options(samples=samples), lambda name: None)[1].golden.coverage
+    return build_reference(model, Options(samples=samples), lambda name: None)[1].golden_cases.coverage
 
 
 @pytest.mark.slow
@@ -85,8 +85,8 @@ def build_case(outputs, limit=0.0):
 
 
 def test_share_of_rounding_is_relative_to_the_spread_and_none_if_empty():
-    assert compute_rounding_share("y", [build_case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
-    assert compute_rounding_share("y", [build_case(np.zeros((3, 0), "float32"))]) is None
+    assert compute_relative_rounding("y", [build_case([[1e3, 2e3], [-1e3, 1e3]], 1.0)]) == pytest.approx(1e-3)
+    assert compute_relative_rounding("y", [build_case(np.zeros((3, 0), "float32"))]) is None
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_share_of_rounding_is_relative_to_the_spread_and_none_if_empty():
     ],
 )
 def test_output_varies_beyond_its_limit_alone(cases, expected):
-    assert is_varied_by_cases("y", cases) is expected
+    assert varies_beyond_limits("y", cases) is expected

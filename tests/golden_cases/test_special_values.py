@@ -26,7 +26,7 @@ def inject_values(build, shape, dtype, samples=None):
     """Return golden cases of a model with one input, and the injected values by case."""
     x = keras.Input(shape, dtype=dtype, name="x")
     golden = generate_cases(keras.Model(x, build(x)), samples)
-    return golden, {name: [entry.value for entry in entries] for name, entries in golden.injected_values.items()}
+    return golden, {name: [entry.value for entry in entries] for name, entries in golden.injections_by_case.items()}
 
 
 INTEGERS = {"x": np.array([[3], [5]], "int32")}
@@ -45,7 +45,7 @@ VALUES_BY_USE = [
 def test_special_values_depend_on_dtype_and_use(build, dtype, samples, values):
     golden, values_by_case = inject_values(build, (1,), dtype, samples)
     assert values_by_case.get(SPECIAL) == values
-    for injected in golden.injected_values.get(SPECIAL, ()):
+    for injected in golden.injections_by_case.get(SPECIAL, ()):
         number = float(str(injected.value).replace("zero", "0"))
         assert str(golden.cases[-1].inputs["x"][injected.row, 0].astype(float)) == str(number)
 
@@ -60,16 +60,16 @@ def test_float_sequences_have_ties_and_zeros_of_both_signs():
 def test_static_batch_of_one_has_a_case_for_each_value():
     x = keras.Input(batch_shape=(1,), dtype="int32", name="x")
     golden = generate_cases(keras.Model(x, x * 2), {"x": np.array([3], "int32")})
-    assert [*golden.injected_values] == [SPECIAL, *(f"{SPECIAL} {number}" for number in (2, 3, 4))]
+    assert [*golden.injections_by_case] == [SPECIAL, *(f"{SPECIAL} {number}" for number in (2, 3, 4))]
 
 
 def test_every_input_has_special_values():
     inputs = [keras.Input((1,), name=f"x{number}") for number in range(14)]
     golden = generate_cases(keras.Model(inputs, layers.Concatenate()(inputs)))
-    assert {injected.input for injected in golden.injected_values[SPECIAL]} == {tensor.name for tensor in inputs}
+    assert {injected.input for injected in golden.injections_by_case[SPECIAL]} == {tensor.name for tensor in inputs}
     a, b = (keras.Input(batch_shape=(1,), dtype="int32", name=name) for name in "ab")
     golden = generate_cases(keras.Model([a, b], a + b), {name: np.array([3], "int32") for name in "ab"})
-    assert sorted(entries[0].input for entries in golden.injected_values.values()) == ["a"] * 4 + ["b"] * 4
+    assert sorted(entries[0].input for entries in golden.injections_by_case.values()) == ["a"] * 4 + ["b"] * 4
 
 
 def test_special_values_that_keras_refuses_are_removed():
@@ -77,4 +77,4 @@ def test_special_values_that_keras_refuses_are_removed():
     z = keras.Input((1,), dtype="int32", name="z")
     signature = build_signature(keras.Model(z, layers.CategoryEncoding(9)(z)), {"z": np.array([[3], [5]], "int32")})
     golden = generate_golden_cases(signature, Options(), trace_or_raise)
-    assert all(injected.value >= 0 for injected in golden.injected_values[SPECIAL])
+    assert all(injected.value >= 0 for injected in golden.injections_by_case[SPECIAL])

@@ -10,7 +10,7 @@ from small_bundle import read_manifest
 
 from keras_attn import AdditiveAttention
 from keras_attn_export import ParityError, ParityReport, export_model, load_bundle, verify_bundle
-from keras_attn_export._cli.bundle_text import describe
+from keras_attn_export._cli.bundle_text import describe_bundle
 from keras_attn_export._format.report_text import describe_precision
 from keras_attn_export._precision import convert_precision
 from keras_attn_export._precision.qdq_quantizer import CalibratedModel
@@ -77,7 +77,7 @@ def test_report_has_parity_and_the_error_on_calibration_rows(image_bundle):
     outputs = image_bundle.report.coverage["outputs"]
     assert "seen_in_precision" not in outputs["kind"], "rows compare with the int8 graph in floats, not with Keras"
     assert read_manifest(image_bundle.path)["calibration"] == calibration
-    text = " ".join(" ".join(describe(load_bundle(image_bundle.path))).split())
+    text = " ".join(" ".join(describe_bundle(load_bundle(image_bundle.path))).split())
     assert "calibrated on 40 rows" in text
     assert "of rows have the same top class" in text
     assert verify_bundle(image_bundle.path).passed
@@ -142,7 +142,7 @@ def test_layers_harmed_by_int8_stay_float32_and_are_named(tmp_path, monkeypatch)
     monkeypatch.setattr(CalibratedModel, "quantize", quantize_to_zeros)
     bundle = export_model(build_image_model(), tmp_path / "bundle", precision="int8", calibration=IMAGES)
     assert bundle.report.precision["calibration"]["float32_layers"] == ["second"]
-    assert any("stay float32, by measurement: second" in line for line in describe(bundle))
+    assert any("stay float32, by measurement: second" in line for line in describe_bundle(bundle))
 
 
 LARGE_ERRORS = {"y": {"share": 0.12, "mean": 0.01}}
@@ -166,8 +166,8 @@ def build_record(**entries):
     ],
     ids=["dynamic", "small errors", "few rows", "no int8", "large errors", "errors below the limit"],
 )
-def test_calibration_warns_of_few_rows_and_large_errors(precision, messages):
-    warnings = list(describe_precision(precision))
+def test_calibration_warns_of_few_rows_and_large_errors(precision_record, messages):
+    warnings = list(describe_precision(precision_record))
     assert len(warnings) == len(messages)
     assert all(warning.startswith(message) for warning, message in zip(warnings, messages, strict=True))
 

@@ -24,7 +24,7 @@ def measure_widening(model):
 
 @pytest.mark.slow
 def test_normalization_over_one_feature_widens_limits_of_the_named_cases_alone():
-    x = build_sequence_input(size=1)
+    x = build_sequence_input(num_features=1)
     model = keras.Model(x, layers.LayerNormalization(epsilon=1e-6, beta_initializer="ones")(x))
     assert measure_widening(model) > 3
     signature, array = build_signature(model), np.ones((2, 3, 1), "float32")
@@ -47,7 +47,7 @@ def test_normalization_over_one_feature_widens_limits_of_the_named_cases_alone()
 )
 def test_limits_of_other_layers_grow_by_less_than_2(build):
     keras.utils.set_random_seed(0)
-    x = build_sequence_input(size=6)
+    x = build_sequence_input(num_features=6)
     assert measure_widening(keras.Model(x, build(x))) < 2
 
 

@@ -22,20 +22,20 @@ def test_layer_tests_import_tensorflow_only_within_tests():
 
 
 def test_selection_finds_the_tests_of_every_layer():
-    selected = {path.name for path in SUPPORT.parent.rglob("test_*.py") if is_layer_test(path)}
+    selected_files = {path.name for path in SUPPORT.parent.rglob("test_*.py") if is_layer_test(path)}
     contract_tests = {path.name for path in SUPPORT.parent.rglob("test_contract*.py")}
     layer_tests = {"test_additive.py", "test_backends.py", "test_heatmaps.py", "test_attention_pooling.py"}
-    assert contract_tests | layer_tests <= selected
-    assert selected.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
+    assert contract_tests | layer_tests <= selected_files
+    assert selected_files.isdisjoint({"test_export_model.py", "test_date_normaliser.py", "test_readme.py"})
 
 
 @pytest.mark.slow
 def test_keras_attn_imports_no_further_backend():
     script = "import sys, keras; before = {*sys.modules}; import keras_attn; print(*{*sys.modules} - before)"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
-    loaded = set(run.stdout.split())
-    assert "keras_attn" in loaded
-    assert loaded.isdisjoint({"tensorflow", "jax", "torch", "flax", "paddle"})
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    loaded_modules = set(process.stdout.split())
+    assert "keras_attn" in loaded_modules
+    assert loaded_modules.isdisjoint({"tensorflow", "jax", "torch", "flax", "paddle"})
 
 
 @every_mode
